@@ -1,0 +1,40 @@
+# A room is a folder src/<room>: one static library quintet_<room>, one namespace quintet::<room>.
+# DEPS are the rooms it may include (besides base); tools/check_layers.py holds the same list and compares.
+find_package(fmt REQUIRED)
+find_package(Threads REQUIRED)
+
+add_library(quintet_flags INTERFACE)
+# No -ffast-math anywhere, and no contraction: a*b+c must round the same way in every kernel that promises the same bits.
+target_compile_options(quintet_flags INTERFACE -Wall -Wextra -Werror=return-type -Wno-missing-field-initializers -ffp-contract=off)
+if(QUINTET_SANITIZE)
+  target_compile_options(quintet_flags INTERFACE -fsanitize=${QUINTET_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(quintet_flags INTERFACE -fsanitize=${QUINTET_SANITIZE})
+endif()
+
+function(quintet_room name)
+  cmake_parse_arguments(R "" "" "DEPS;LIBS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  add_library(quintet_${name} STATIC ${sources})
+  target_include_directories(quintet_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  target_link_libraries(quintet_${name} PRIVATE $<BUILD_INTERFACE:quintet_flags> PUBLIC fmt::fmt Threads::Threads ${R_LIBS})
+  foreach(dep ${R_DEPS})
+    target_link_libraries(quintet_${name} PUBLIC quintet_${dep})
+  endforeach()
+  if(NOT name STREQUAL "base")
+    target_link_libraries(quintet_${name} PUBLIC quintet_base)
+  endif()
+endfunction()
+
+# One test program per folder of tests: tests/<name>/*_test.cc, linked with the rooms it names.
+function(quintet_tests name)
+  cmake_parse_arguments(T "" "" "ROOMS;LIBS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
+  add_executable(test_${name} ${sources})
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_compile_definitions(test_${name} PRIVATE QUINTET_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUINTET_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  foreach(room ${T_ROOMS})
+    target_link_libraries(test_${name} PRIVATE quintet_${room})
+  endforeach()
+  target_link_libraries(test_${name} PRIVATE quintet_flags ${T_LIBS} GTest::gtest GTest::gtest_main)
+  gtest_discover_tests(test_${name} DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 600)
+endfunction()

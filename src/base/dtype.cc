@@ -1,0 +1,29 @@
+#include "base/dtype.h"
+
+#include <array>
+#include <utility>
+
+namespace quintet::base {
+namespace {
+constexpr std::array<std::pair<DType, std::string_view>, 7> kNames = {{{DType::F64, "f64"},
+                                                                       {DType::F32, "f32"},
+                                                                       {DType::BF16, "bf16"},
+                                                                       {DType::F16, "f16"},
+                                                                       {DType::I64, "i64"},
+                                                                       {DType::I32, "i32"},
+                                                                       {DType::U8, "u8"}}};
+}  // namespace
+
+std::string_view to_string(DType t) {
+  for (const auto& [type, name] : kNames)
+    if (type == t) return name;
+  return "?";
+}
+
+std::optional<DType> parse_dtype(std::string_view text) {
+  for (const auto& [type, name] : kNames)
+    if (name == text) return type;
+  return std::nullopt;
+}
+
+}  // namespace quintet::base
