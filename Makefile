@@ -1,0 +1,54 @@
+# The doors of the project. `make` alone lists them; each target brings up what it needs.
+BUILD      ?= build
+PREFIX     ?= /usr/local
+TEST_JOBS  ?= 2
+FUZZ_LAYOUTS ?= 5000
+FUZZ_SEED  ?= 1
+
+# Tests start many ranks on few cores: one compute thread per rank unless a test asks for more, and Open MPI may
+# run as root in a container, oversubscribe the cores, and must not spin while it waits.
+TEST_ENV = OMP_NUM_THREADS=1 \
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+  OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
+  OMPI_MCA_btl_vader_single_copy_mechanism=none
+
+.PHONY: help setup configure build demo test fuzz bench lint format install clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup:  ## install what is missing (apt); does nothing when all is there
+	@tools/setup.sh
+
+configure: setup
+	@test -f $(BUILD)/build.ninja || cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=Release
+
+build: configure  ## release build; leaves the tool at build/quintet
+	@cmake --build $(BUILD)
+
+demo: build  ## train a small Llama on this repository's own text, four ranks in one process
+	@$(BUILD)/quintet train recipes/tiny.toml --run-dir runs/tiny
+
+test: build  ## all tests
+	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)
+
+fuzz: build  ## random layouts against one rank, for long: FUZZ_LAYOUTS=5000 FUZZ_SEED=1
+	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_fuzz
+
+bench: build  ## speed beside PyTorch on this machine (installs PyTorch into build/)
+	@tools/setup.sh --bench
+	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
+
+lint: setup  ## who may include whom, banned calls, paths in the docs, formatting
+	@python3 tools/check_layers.py
+	@tools/format.sh --check
+
+format: setup  ## clang-format every tracked source file
+	@tools/format.sh
+
+install: build  ## install the tool, libraries, headers and CMake package under PREFIX=/usr/local
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:  ## remove the build and the demo's run folder
+	@rm -rf $(BUILD) runs/tiny

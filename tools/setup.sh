@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Installs what building and testing Quintet needs on Debian or Ubuntu. When everything is already there it
+# changes nothing, needs no rights and never touches the network.
+#   tools/setup.sh            compiler, CMake, libraries, MPI, clang-format
+#   tools/setup.sh --bench    also what the benchmarks need: Google Benchmark and PyTorch in build/peer-venv
+#   tools/setup.sh --check    only say what is missing (exit status 1 if anything is)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  g++ cmake ninja-build ccache git                # build
+  libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libopenmpi-dev openmpi-bin                      # comm/mpi
+  libgtest-dev clang-format python3               # test and lint
+)
+torch_version=2.11.0
+venv=build/peer-venv
+
+bench=no check=no
+for argument in "$@"; do
+  case $argument in
+    --bench) bench=yes ;;
+    --check) check=yes ;;
+    *) echo "setup: unknown option '$argument'; expected --bench or --check" >&2; exit 2 ;;
+  esac
+done
+if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "setup: this system has no apt. Install the equivalents of these Debian packages, then run 'make build':" >&2
+  echo "  ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$state" = installed ] || missing+=("$package")
+done
+if [ $check = yes ]; then
+  [ ${#missing[@]} -eq 0 ] || { echo "setup: missing: ${missing[*]}"; exit 1; }
+  exit 0
+fi
+
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+      echo "setup: these packages are missing and installing them needs root, but there is no sudo here." >&2
+      echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
+      exit 1
+    fi
+    as_root=(sudo env)
+  fi
+  echo "setup: installing ${missing[*]}"
+  log=$(mktemp)
+  trap 'rm -f "$log"' EXIT
+  install() {
+    "${as_root[@]}" apt-get update -q &&
+      "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+  }
+  [ ${#as_root[@]} -gt 0 ] || as_root=(env)
+  if ! install >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    echo "setup: apt-get could not install: ${missing[*]}" >&2
+    echo "The lines above are the end of its output; most often there is no network or the package lists are stale." >&2
+    exit 1
+  fi
+fi
+
+if [ $bench = yes ] && ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
+  echo "setup: installing PyTorch $torch_version into $venv (only the benchmarks use it)"
+  # --no-deps leaves out gigabytes of CUDA libraries; the second line is what importing torch on a CPU needs.
+  if ! { /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q --no-deps "torch==$torch_version" &&
+    "$venv/bin/pip" install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy setuptools; }; then
+    echo "setup: PyTorch could not be installed; the benchmarks need PyPI once" >&2
+    exit 1
+  fi
+fi
