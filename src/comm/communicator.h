@@ -1,0 +1,123 @@
+// What ranks say to each other. One interface; backends local/ (ranks as threads of one process) and mpi/.
+//
+// Calls. All calls block until this rank's part is done and its buffers may be reused. They work on raw host
+// memory. Different communicators may be used by different threads of a rank at the same time; one
+// communicator by one thread at a time (checked). All members issue the same calls on a communicator in the
+// same order with the same count, type and operation.
+//
+// Bits. Every reduction is formed in member order, ((x0 + x1) + x2) + ..., whatever the size, the slicing or
+// the backend: the same inputs give the same bits on every run, on every member and on every backend. bf16
+// sums are accumulated in f32 and rounded once at the end. Integer sums wrap. Max propagates NaN.
+//
+// Failure. A call that cannot complete throws a CommError and the communicator is dead from then on: every
+// further call on it throws the same. The kinds are in errors.h.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "comm/errors.h"
+#include "comm/recorder.h"
+
+namespace quintet::comm {
+
+enum class ReduceOp : uint8_t { Sum, Max };
+const char* to_string(ReduceOp op);
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }  // this rank's index among the members
+  int size() const { return static_cast<int>(members_.size()); }
+  const std::vector<base::RankId>& members() const { return members_; }
+  const std::string& name() const { return name_; }
+
+  // Counts are in elements and may be 0. `count_per_rank` is the piece of one member; the whole is size()
+  // pieces. f16 can be moved but not reduced.
+
+  // data := reduction over the members, on all of them.
+  void all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op);
+  // recv (whole) := the members' pieces in order. send may be recv + rank * count_per_rank; no other overlap.
+  void all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype);
+  // recv (piece) := piece `rank` of the reduction of the members' send (whole). recv may be
+  // send + rank * count_per_rank; the rest of send is then unspecified afterwards. Otherwise send is kept.
+  void reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype, ReduceOp op);
+  // Piece j of recv := piece `rank` of member j's send. send and recv do not overlap.
+  void all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype);
+  // data := member root's data.
+  void broadcast(void* data, int64_t count, base::DType dtype, int root);
+  // A send may wait until the peer is in the matching recv: correct programs do not rely on buffering.
+  void send(const void* data, int64_t count, base::DType dtype, int peer);
+  void recv(void* data, int64_t count, base::DType dtype, int peer);
+  void barrier();
+
+ protected:
+  Communicator(Recorder& recorder, std::string name, int rank, std::vector<base::RankId> members);
+
+  // What a backend implements. The arguments are checked, size() > 1, and `call` is recorded and open.
+  virtual void do_all_reduce(const Call& call, void* data) = 0;
+  virtual void do_all_gather(const Call& call, const void* send, void* recv) = 0;
+  virtual void do_reduce_scatter(const Call& call, const void* send, void* recv) = 0;
+  virtual void do_all_to_all(const Call& call, const void* send, void* recv) = 0;
+  virtual void do_broadcast(const Call& call, void* data) = 0;
+  virtual void do_send(const Call& call, const void* data) = 0;
+  virtual void do_recv(const Call& call, void* data) = 0;
+  virtual void do_barrier(const Call& call) = 0;
+
+  base::RankId world_rank() const { return members_[static_cast<size_t>(rank_)]; }
+
+ private:
+  class Open;  // one call in progress: recorded, exclusive
+
+  Recorder& recorder_;
+  const std::string name_;
+  const int name_id_;
+  const int rank_;
+  const std::vector<base::RankId> members_;
+  uint64_t next_sequence_ = 0;
+  std::atomic<bool> busy_ = false;
+};
+
+// One rank's view of the job.
+class World {
+ public:
+  virtual ~World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  virtual base::RankId rank() const = 0;
+  virtual int size() const = 0;
+  virtual Communicator& world() = 0;  // all ranks
+
+  // A communicator over `members` (distinct ranks, this one among them; their order is the member order).
+  // Collective over the members only. All ranks create their communicators eagerly, in one global sorted
+  // order. A group of one is legal and its calls only copy. The same members may be given again: each call
+  // makes a separate channel. The communicator must not outlive the world. `name` is for messages; it
+  // defaults to the list of members.
+  virtual std::shared_ptr<Communicator> create(const std::vector<base::RankId>& members,
+                                               std::string name = {}) = 0;
+
+  // Ends the job: frees every blocked rank with an AbortedError (local) or kills it (MPI), naming this rank.
+  virtual void abort(const std::string& reason) = 0;
+
+  // How long a call waits for its peers before it throws a TimeoutError. For calls that begin afterwards.
+  virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+
+  virtual Recorder& recorder() = 0;
+
+ protected:
+  World() = default;
+};
+
+inline constexpr std::chrono::seconds kDefaultTimeout{300};
+
+}  // namespace quintet::comm
