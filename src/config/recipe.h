@@ -1,0 +1,191 @@
+// The typed recipe of a run: one plain struct per section of the file. What the keys are called in TOML,
+// their limits and their order stand in schema.h; rules that span keys stand in validate.cc.
+//
+// A recipe is *resolved* when config::load or config::resolve returned it: every number that may be left out
+// has been worked out and every rule holds, so readers need no checks and no defaults of their own. "0 =
+// worked out" below speaks of the unresolved form only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace quintet::config {
+
+// Llama is the pre-norm RMSNorm, RoPE, SwiGLU family. Mistral, Qwen2 and Qwen3 are it with sliding_window,
+// qkv_bias and qk_norm. Gpt2 has LayerNorm, learned positions, GELU (tanh form) and biases everywhere.
+enum class Family : uint8_t { Llama, Gpt2 };
+
+enum class RopeScalingKind : uint8_t { None, Llama3, Yarn };
+
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::None;
+  double factor = 1;               // llama3, yarn: how far the context is stretched
+  int64_t original_positions = 0;  // llama3, yarn: context length before stretching
+  double low_freq_factor = 1;      // llama3
+  double high_freq_factor = 4;     // llama3
+  double beta_fast = 32;           // yarn
+  double beta_slow = 1;            // yarn
+  double attention_factor = 0;     // yarn: scale of cos and sin; 0 = worked out as 0.1 ln(factor) + 1
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct Model {
+  std::string preset;  // empty, or the row of presets.h that the other keys started from
+  Family family = Family::Llama;
+  int64_t layers = 0;
+  int64_t embed = 0;
+  int64_t ffn = 0;  // 0 = worked out for gpt2 (4 x embed); llama wants it given
+  int64_t heads = 0;
+  int64_t kv_heads = 0;  // 0 = worked out as heads
+  int64_t head_dim = 0;  // 0 = worked out as embed / heads
+  int64_t vocab = 0;
+  bool tied = false;         // embedding and output head are one parameter
+  double rope_theta = 0;     // llama; 0 = worked out as 10000. Stays 0 for gpt2
+  RopeScaling rope_scaling;  // llama
+  double norm_eps = 1e-5;
+  int64_t sliding_window = 0;  // llama; a query sees itself and sliding_window - 1 tokens before it; 0 = all
+  bool qkv_bias = false;       // llama; gpt2 has every bias anyway
+  bool qk_norm = false;        // llama; RMSNorm over head_dim of q and k, before RoPE
+  int64_t max_positions = 0;   // gpt2: rows of the learned position table. Stays 0 for llama
+  double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
+  bool operator==(const Model&) const = default;
+};
+
+struct Data {
+  std::vector<std::string> path;  // files and folders; empty is legal here (plan and program need no data)
+  std::string tokenizer = "bytes";
+  int64_t seq_len = 0;
+  double validation_fraction = 0;  // share of the tokens held out for eval, from 0 up to but not including 1
+  bool pack = true;  // several documents in a sequence, masked apart; false: one document each, padded
+  bool operator==(const Data&) const = default;
+};
+
+// In sequences. global = micro x accumulation x dp; whatever is 0 is worked out.
+struct Batch {
+  int64_t global = 0;        // per optimizer step, over all ranks
+  int64_t micro = 0;         // per data-parallel rank and micro-batch
+  int64_t accumulation = 0;  // micro-batches per step
+  bool operator==(const Batch&) const = default;
+};
+
+// With zero 3: what becomes of a group's gathered parameters between its forward and its backward.
+struct ReshardAfterForward {
+  enum class Kind : uint8_t {
+    No,       // kept gathered
+    Yes,      // back to shards over all of dp_shard
+    ToRanks,  // to shards over `ranks` neighbours within dp_shard
+  };
+  Kind kind = Kind::Yes;
+  int64_t ranks = 0;  // only with ToRanks: 1 < ranks < dp_shard, divides dp_shard
+  bool operator==(const ReshardAfterForward&) const = default;
+};
+
+struct Parallel {
+  int64_t dp_replicate = 1;
+  int64_t dp_shard = 1;
+  int64_t zero = 0;  // over dp_shard: 0 nothing, 1 optimizer state, 2 + gradients, 3 + parameters
+  int64_t tp = 1;
+  bool sequence_parallel = false;
+  ReshardAfterForward reshard_after_forward;
+  int64_t prefetch = 1;  // parameter groups gathered ahead of their use
+
+  int64_t dp() const { return dp_replicate * dp_shard; }
+  int64_t world() const { return dp() * tp; }
+  bool operator==(const Parallel&) const = default;
+};
+
+struct Precision {
+  base::DType compute = base::DType::F32;  // activations and the weights that matmuls read
+  base::DType master = base::DType::F32;   // the weights that the optimizer updates
+  base::DType moments = base::DType::F32;
+  base::DType reduce = base::DType::F32;  // gradients on the wire and in accumulators
+
+  // compute as given, the rest in the accumulator type of it (f64 for f64, else f32): what a recipe gets
+  // that names compute only.
+  static Precision of(base::DType compute) {
+    const base::DType wide = base::accumulator_of(compute);
+    return {compute, wide, wide, wide};
+  }
+  bool operator==(const Precision&) const = default;
+};
+
+enum class OptimizerKind : uint8_t { AdamW, Sgd };
+enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
+
+// Learning rate over steps: a linear warm-up from 0 over `warmup` steps, then `kind`.
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::Constant;
+  int64_t warmup = 0;
+  double min_lr_ratio = 0;  // floor, as a share of optimizer.lr
+  // linear, cosine: steps from the end of warm-up to the floor; 0 = worked out as run.steps - warmup (at
+  // least 1). wsd: length of the last phase, ending at run.steps; 0 = worked out as a tenth of run.steps (at
+  // least 1).
+  int64_t decay = 0;
+  bool operator==(const Schedule&) const = default;
+};
+
+struct Optimizer {
+  OptimizerKind kind = OptimizerKind::AdamW;  // key: name
+  double lr = 0;
+  std::array<double, 2> betas = {0.9, 0.95};  // adamw
+  double eps = 1e-8;                          // adamw
+  double weight_decay = 0.1;                  // decoupled; never on norms and biases
+  double momentum = 0;                        // sgd
+  double clip_norm = 1.0;                     // of the global gradient; 0 = off
+  Schedule schedule;
+  std::vector<std::string> freeze;  // glob patterns (* and ?) over parameter names
+  bool operator==(const Optimizer&) const = default;
+};
+
+struct Loss {
+  int64_t chunk = 1024;  // token rows whose logits exist at once; 0 = all
+  bool operator==(const Loss&) const = default;
+};
+
+struct Checkpoint {
+  std::string dir;  // empty = worked out as run.dir/checkpoint
+  bool operator==(const Checkpoint&) const = default;
+};
+
+struct Eval {
+  int64_t every = 0;  // steps between evaluations; 0 = off
+  int64_t batches = 8;
+  bool operator==(const Eval&) const = default;
+};
+
+enum class DeviceKind : uint8_t { Cpu };
+enum class BackendKind : uint8_t { Auto, Local, Mpi };
+
+struct Run {
+  int64_t steps = 0;
+  int64_t seed = 0;
+  DeviceKind device = DeviceKind::Cpu;
+  BackendKind backend = BackendKind::Auto;  // auto: mpi under an MPI launcher, else local
+  int64_t threads = 0;                      // per rank; 0 = chosen at start from the machine's cores
+  int64_t max_skipped_steps = 10;           // non-finite steps in a row before the run stops
+  int64_t check_replicas_every = 100;       // steps; 0 = off
+  std::string dir;                          // empty = worked out as runs/<name>
+  int64_t log_every = 1;
+  bool operator==(const Run&) const = default;
+};
+
+struct Recipe {
+  std::string name = "run";
+  Model model;
+  Data data;
+  Batch batch;
+  Parallel parallel;
+  Precision precision;
+  Optimizer optimizer;
+  Loss loss;
+  Checkpoint checkpoint;
+  Eval eval;
+  Run run;
+  bool operator==(const Recipe&) const = default;
+};
+
+}  // namespace quintet::config

@@ -1,0 +1,24 @@
+// Working out what a recipe leaves open, and every rule that a recipe must keep.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/problem.h"
+#include "config/recipe.h"
+
+namespace quintet::config {
+
+// For recipes built in code: fills in whatever is 0 or empty as recipe.h says, checks every rule and throws
+// RecipeError with all that are broken. Idempotent. A preset named in the recipe is not applied again.
+Recipe resolve(Recipe recipe);
+
+// The problems of a recipe that resolve() would refuse; empty when it is legal.
+std::vector<Problem> problems_of(const Recipe& recipe);
+
+// Throws RecipeError when `world` ranks are not what the layout takes (dp_replicate x dp_shard x tp), naming
+// the factors and a layout change that would fit.
+void check_world(const Recipe& recipe, int64_t world);
+
+}  // namespace quintet::config
