@@ -1,0 +1,45 @@
+// Optimizer updates over a flat range of n elements. Everything that changes from step to step is read
+// through pointers when the kernel runs. When *ok is 0 nothing is written at all, so a refused step leaves
+// every bit as it was.
+#pragma once
+
+#include "kernels/cpu/types.h"
+
+namespace quintet::kernels::cpu {
+
+struct AdamWScalars {
+  const double* lr = nullptr;
+  const int64_t* step = nullptr;       // number of this update, counted from 1 (bias correction)
+  const double* clip_scale = nullptr;  // gradients are multiplied by it; null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to C.
+// Arithmetic is in Master. Instances <Master, Moment, Copy>: <double, double, double>, <double, double,
+// float>, <double, double, Bf16>, <float, float, float>, <float, float, Bf16>, <float, Bf16, float>, <float,
+// Bf16, Bf16>. Gradients have type Master.
+template <class Master, class Moment, class Copy>
+void adamw(Master* p, Moment* m, Moment* v, const Master* grad, Copy* copy, int64_t n,
+           const AdamWScalars& scalars, ThreadPool& pool);
+
+struct SgdScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double momentum = 0.0;
+  double weight_decay = 0.0;  // decoupled
+  bool nesterov = false;
+};
+
+// p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). `velocity` may be null
+// when momentum is 0. Same instances as adamw.
+template <class Master, class Moment, class Copy>
+void sgd(Master* p, Moment* velocity, const Master* grad, Copy* copy, int64_t n, const SgdScalars& scalars,
+         ThreadPool& pool);
+
+}  // namespace quintet::kernels::cpu
