@@ -1,0 +1,45 @@
+// The global order of samples: a pure function of (seed, position), where position is the number of samples
+// consumed so far by the whole run. It knows nothing of ranks, so a run continues the same order in any
+// layout, and the one integer is all the state there is.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace quintet::data {
+
+// A bijection of [0, n), keyed. Feistel network with Philox as round function on the smallest power of two
+// that holds n, walked along its cycle until it falls below n: constant memory, about two walks at worst on
+// average.
+class Permutation {
+ public:
+  Permutation(uint64_t key, uint64_t n);
+  uint64_t operator()(uint64_t index) const;
+
+ private:
+  uint64_t once(uint64_t value) const;
+  uint64_t key_, n_;
+  int high_bits_, low_bits_;
+};
+
+enum class Order {
+  Shuffled,    // endless: every epoch is a fresh permutation in which each sample comes exactly once
+  Sequential,  // one pass in the stored order, then nothing (evaluation)
+};
+
+class Sampler {
+ public:
+  Sampler(uint64_t seed, int64_t samples, Order order);
+  int64_t samples() const { return samples_; }
+  Order order() const { return order_; }
+  int64_t epoch_of(int64_t position) const { return position / samples_; }
+  // The sample at a position of the global order; empty past the end of a sequential pass.
+  std::optional<int64_t> sample_at(int64_t position) const;
+
+ private:
+  uint64_t key_;
+  int64_t samples_;
+  Order order_;
+};
+
+}  // namespace quintet::data

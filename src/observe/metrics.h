@@ -1,0 +1,52 @@
+// metrics.jsonl: one JSON object a step. Floats are printed so that they read back bit-equal (shortest form
+// that does). JSON has no NaN: a non-finite number is written as null, and its name is added as a string
+// under "<key>_nonfinite"
+// ("nan", "inf", "-inf").
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace quintet::observe {
+
+// A JSON number that reads back to the same bits, the sign of zero included; "null" when not finite.
+std::string json_number(double value);
+// A JSON string with its quotes. Bytes that are not valid UTF-8 become U+FFFD.
+std::string json_string(std::string_view text);
+
+// One flat JSON object; keys keep the order in which they were set. A key set twice is an internal error.
+class Record {
+ public:
+  Record& set(std::string_view key, double value);
+  Record& set(std::string_view key, int64_t value);
+  Record& set(std::string_view key, bool value);
+  Record& set(std::string_view key, std::string_view value);
+  Record& set(std::string_view key, const char* value) { return set(key, std::string_view(value)); }
+  template <std::integral T>
+  requires(!std::same_as<T, bool> && !std::same_as<T, int64_t>) Record& set(std::string_view key, T value) {
+    return set(key, static_cast<int64_t>(value));
+  }
+  std::string json() const { return "{" + body_ + "}"; }
+
+ private:
+  void key(std::string_view name);
+  std::string body_;
+  std::vector<std::string> keys_;
+};
+
+class MetricsFile {
+ public:
+  enum class Start { Fresh, Continue };  // Continue keeps earlier records and drops a half-written last line
+  MetricsFile(const base::Path& path, Start start);
+  void append(const Record& record);  // handed to the system whole before it returns
+
+ private:
+  base::AppendFile file_;
+};
+
+}  // namespace quintet::observe

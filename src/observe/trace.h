@@ -1,0 +1,79 @@
+// The one trace format, written by the executor and by the simulator: Chrome trace JSON (chrome://tracing,
+// Perfetto). A process is a rank, a thread is a stream; every piece of work is a complete event.
+//
+// Events are kept in memory and written once. In a run of several processes each rank renders its own
+// fragment, one process gathers the fragments and writes the file.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+
+namespace quintet::observe {
+
+// Keys must outlive the trace (string literals): "bytes", "block", "micro_batch", "step", "flops".
+struct TraceArg {
+  std::string_view key;
+  int64_t value = 0;
+};
+
+class RankTrace {
+ public:
+  explicit RankTrace(int rank,
+                     std::string label = {});  // label: e.g. "rank 3 (dp 1, tp 1)"; "rank <n>" when empty
+
+  // Registers a stream and makes room for `expected` events. All streams are added before the first event.
+  int add_stream(std::string name, size_t expected = 1024);
+
+  // Different streams may record from different threads at once; one stream from one thread at a time.
+  // At most kMaxArgs args. The category groups colours and filters: "compute", "communication", "copy", ...
+  static constexpr size_t kMaxArgs = 6;
+  void add(int stream, std::string_view name, std::string_view category, int64_t start_ns, int64_t dur_ns,
+           std::initializer_list<TraceArg> args = {});
+
+  int rank() const { return rank_; }
+  int64_t first_ns() const;  // earliest start; INT64_MAX when there are no events
+  size_t events() const;
+
+  // The events as JSON objects separated by commas, times relative to `origin_ns`.
+  std::string fragment(int64_t origin_ns) const;
+
+ private:
+  struct Event {
+    std::string name, category;
+    int64_t start_ns, dur_ns;
+    std::array<TraceArg, kMaxArgs> args;
+    size_t arg_count;
+  };
+  struct Stream {
+    std::string name;
+    std::vector<Event> events;
+  };
+  int rank_;
+  std::string label_;
+  std::vector<Stream> streams_;
+};
+
+// Writes the file whole, from fragments of ranks; empty fragments are good.
+void write_trace(const base::Path& path, std::span<const std::string> fragments);
+// The same for ranks in one process; times start at the earliest event of all ranks.
+void write_trace(const base::Path& path, std::span<const RankTrace> ranks);
+
+// What a trace file says, for tools and tests.
+struct TraceRecord {
+  int rank = 0;
+  std::string stream, name, category;
+  int64_t start_ns = 0, dur_ns = 0;
+  std::map<std::string, int64_t> args;
+};
+// In the order of the file: by rank, by stream, as recorded.
+std::vector<TraceRecord> read_trace(const base::Path& path);
+
+}  // namespace quintet::observe
