@@ -43,7 +43,7 @@ if [ $check = yes ]; then
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then
-  as_root=()
+  as_root=(env)
   if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then
       echo "setup: these packages are missing and installing them needs root, but there is no sudo here." >&2
@@ -59,7 +59,6 @@ if [ ${#missing[@]} -gt 0 ]; then
     "${as_root[@]}" apt-get update -q &&
       "${as_root[@]}" DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
   }
-  [ ${#as_root[@]} -gt 0 ] || as_root=(env)
   if ! install >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     echo "setup: apt-get could not install: ${missing[*]}" >&2
@@ -70,9 +69,7 @@ fi
 
 if [ $bench = yes ] && ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
   echo "setup: installing PyTorch $torch_version into $venv (only the benchmarks use it)"
-  # --no-deps leaves out gigabytes of CUDA libraries; the second line is what importing torch on a CPU needs.
-  if ! { /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q --no-deps "torch==$torch_version" &&
-    "$venv/bin/pip" install -q filelock typing-extensions sympy networkx jinja2 fsspec numpy setuptools; }; then
+  if ! { /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q "torch==$torch_version" numpy setuptools; }; then
     echo "setup: PyTorch could not be installed; the benchmarks need PyPI once" >&2
     exit 1
   fi
