@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "base/checksum.h"
 #include "base/file.h"
-#include "data/checksum.h"
 #include "data/corpus.h"
 
 namespace quintet::data {
@@ -38,7 +38,7 @@ class TokenFileWriter {
   int64_t vocab_;
   TokenWidth width_;
   base::AtomicFile bin_;
-  Checksum checksum_;
+  base::Checksum checksum_;
   std::vector<uint64_t> offsets_ = {0};
   std::vector<std::byte> packed_;
 };

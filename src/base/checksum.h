@@ -6,7 +6,7 @@
 #include <memory>
 #include <span>
 
-namespace quintet::data {
+namespace quintet::base {
 
 class Checksum {
  public:
@@ -22,4 +22,4 @@ class Checksum {
 
 uint64_t checksum_of(std::span<const std::byte> bytes);
 
-}  // namespace quintet::data
+}  // namespace quintet::base

@@ -1,0 +1,23 @@
+#include "base/checksum.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace quintet::base {
+
+struct Checksum::State {
+  XXH3_state_t xxh;  // over-aligned; make_unique honours that
+};
+
+Checksum::Checksum() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh); }
+Checksum::~Checksum() = default;
+
+void Checksum::add(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->xxh, bytes.data(), bytes.size());
+}
+
+uint64_t Checksum::value() const { return XXH3_64bits_digest(&state_->xxh); }
+
+uint64_t checksum_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+}  // namespace quintet::base

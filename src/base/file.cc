@@ -1,0 +1,306 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace quintet::base {
+namespace {
+
+// What the user can do about a system error, as a clause to follow the reason; empty when the reason says it
+// all.
+std::string advice(int error, const Path& path) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT: {
+      struct statvfs info;
+      const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
+      if (::statvfs(folder.c_str(), &info) != 0) return {};
+      const auto bytes = static_cast<int64_t>(info.f_bavail * info.f_frsize);
+      return fmt::format("; {} free in '{}': make room or choose another folder", human_bytes(bytes),
+                         folder.string());
+    }
+    case EROFS:
+    case EACCES:
+    case EPERM:
+      return "; choose a folder that you may write to, or change its permissions";
+    case ENOTDIR:
+      return "; a part of the path is a file, not a folder";
+    default:
+      return {};
+  }
+}
+
+[[noreturn]] void fail_system(const char* operation, const Path& path, int error) {
+  fail_user("cannot {} '{}': {}{}", operation, path.string(), std::generic_category().message(error),
+            advice(error, path));
+}
+
+// Reading has no use for advice about writing.
+[[noreturn]] void fail_reading(const char* operation, const Path& path, int error) {
+  fail_user("cannot {} '{}': {}", operation, path.string(), std::generic_category().message(error));
+}
+
+int open_file(const Path& path, int flags, mode_t mode = 0) {
+  int fd;
+  do fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+// Returns 0 or the error.
+int write_all(int fd, const void* data, size_t size) {
+  auto at = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t n = ::write(fd, at, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    if (n == 0) return EIO;
+    at += n, size -= static_cast<size_t>(n);
+  }
+  return 0;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
+
+// A name that no other writer of this machine uses.
+Path temporary_beside(const Path& path) {
+  static std::atomic<uint64_t> counter{0};
+  Path name = path;
+  name += fmt::format(".{}.{}.partial", ::getpid(), counter.fetch_add(1));
+  return name;
+}
+
+// So that the rename itself survives a crash. File systems that cannot sync a folder say EINVAL; that is no
+// loss.
+void sync_folder(const Path& folder) {
+  const Descriptor fd(open_file(folder, O_RDONLY | O_DIRECTORY));
+  if (fd.get() < 0) fail_system("open folder", folder, errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_system("flush folder", folder, errno);
+}
+
+}  // namespace
+
+bool file_exists(const Path& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+bool directory_exists(const Path& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
+int64_t file_size(const Path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error) fail_reading("find the size of", path, error.value());
+  return static_cast<int64_t>(size);
+}
+
+std::string read_file(const Path& path) {
+  const Descriptor fd(open_file(path, O_RDONLY));
+  if (fd.get() < 0) fail_reading("open", path, errno);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) fail_reading("read", path, errno);
+  // The size is a first guess: files under /proc say 0, and a file may grow while it is read.
+  std::string text(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1, '\0');
+  size_t size = 0;
+  while (true) {
+    const ssize_t n = ::read(fd.get(), text.data() + size, text.size() - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_reading("read", path, errno);
+    if (n == 0) break;
+    size += static_cast<size_t>(n);
+    if (size == text.size()) text.resize(2 * text.size() + 4096);
+  }
+  text.resize(size);
+  return text;
+}
+
+void write_file_atomically(const Path& path, std::string_view contents) {
+  AtomicFile file(path);
+  file.write(contents);
+  file.commit();
+}
+
+void make_directories(const Path& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail_system("make folder", path, error.value());
+  if (!directory_exists(path)) fail_system("make folder", path, ENOTDIR);
+}
+
+void require_writable_directory(const Path& path) {
+  make_directories(path);
+  const Path probe = temporary_beside(path / "probe");
+  {
+    const Descriptor fd(open_file(probe, O_WRONLY | O_CREAT | O_EXCL, 0644));
+    if (fd.get() < 0) fail_system("write in folder", path, errno);
+    if (const int error = write_all(fd.get(), "x", 1); error != 0) {
+      ::unlink(probe.c_str());
+      fail_system("write in folder", path, error);
+    }
+  }
+  if (::unlink(probe.c_str()) != 0) fail_system("write in folder", path, errno);
+}
+
+int64_t free_bytes(const Path& path) {
+  Path at = path;
+  while (!at.empty() && !directory_exists(at)) at = at.has_relative_path() ? at.parent_path() : Path();
+  if (at.empty()) at = ".";
+  struct statvfs info;
+  if (::statvfs(at.c_str(), &info) != 0) fail_reading("find the free space of", at, errno);
+  return static_cast<int64_t>(info.f_bavail * info.f_frsize);
+}
+
+void remove_file(const Path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_system("remove", path, errno);
+}
+
+std::vector<Path> list_files(const Path& root, const std::function<bool(const Path&)>& enter) {
+  namespace fs = std::filesystem;
+  std::vector<Path> files, folders = {root};
+  while (!folders.empty()) {
+    const Path folder = std::move(folders.back());
+    folders.pop_back();
+    std::error_code error;
+    fs::directory_iterator entry(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+      std::error_code ignored;  // an entry that vanishes or a dangling link is neither file nor folder
+      const bool is_link = entry->is_symlink(ignored);
+      if (entry->is_directory(ignored)) {
+        if (!is_link && (!enter || enter(entry->path()))) folders.push_back(entry->path());
+      } else if (entry->is_regular_file(ignored)) {
+        files.push_back(entry->path());
+      }
+    }
+    if (error) fail_reading("list folder", folder, error.value());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+MappedFile::MappedFile(const Path& path) {
+  const Descriptor fd(open_file(path, O_RDONLY));
+  if (fd.get() < 0) fail_reading("open", path, errno);
+  struct stat info;
+  if (::fstat(fd.get(), &info) != 0) fail_reading("map", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_reading("map", path, EISDIR);
+  if (info.st_size == 0) return;
+  void* data = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) fail_reading("map", path, errno);
+  data_ = static_cast<const std::byte*>(data);
+  size_ = static_cast<size_t>(info.st_size);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(temporary_beside(path)) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    fail_user("cannot write '{}': it is there already and is not a regular file", path.string());
+  fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0644);
+  if (fd_ < 0) fail_system("write", path_, errno);
+  buffer_.reserve(size_t{1} << 20);
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  QUINTET_CHECK(fd_ >= 0, "write after commit of '{}'", path_.string());
+  while (!bytes.empty()) {
+    const size_t n = std::min(bytes.size(), buffer_.capacity() - buffer_.size());
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    if (buffer_.size() == buffer_.capacity()) flush();
+  }
+}
+
+void AtomicFile::flush() {
+  if (const int error = write_all(fd_, buffer_.data(), buffer_.size()); error != 0)
+    fail_system("write", path_, error);
+  buffer_.clear();
+}
+
+void AtomicFile::commit() {
+  QUINTET_CHECK(fd_ >= 0, "second commit of '{}'", path_.string());
+  flush();
+  if (::fsync(fd_) != 0) fail_system("flush", path_, errno);
+  // The descriptor stays open until the rename has worked, so that the destructor still removes the temporary
+  // file.
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_system("rename into place", path_, errno);
+  ::close(std::exchange(fd_, -1));
+  sync_folder(folder_of(path_));
+}
+
+AppendFile::AppendFile(const Path& path, Start start) : path_(path) {
+  fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND | (start == Start::Empty ? O_TRUNC : 0), 0644);
+  if (fd_ < 0) fail_system("open for writing", path_, errno);
+}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+AppendFile::AppendFile(AppendFile&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+void AppendFile::append(std::string_view text) {
+  QUINTET_CHECK(fd_ >= 0, "append to closed '{}'", path_.string());
+  if (const int error = write_all(fd_, text.data(), text.size()); error != 0)
+    fail_system("write", path_, error);
+}
+
+void AppendFile::sync() {
+  QUINTET_CHECK(fd_ >= 0, "sync of closed '{}'", path_.string());
+  if (::fsync(fd_) != 0 && errno != EINVAL) fail_system("flush", path_, errno);
+}
+
+void AppendFile::close() {
+  // Linux closes the descriptor even when it reports EINTR.
+  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) fail_system("close", path_, errno);
+}
+
+}  // namespace quintet::base
