@@ -1,0 +1,34 @@
+// Reverse-mode differentiation on the logical graph. Collectives never need a gradient: they are inserted afterwards.
+#pragma once
+
+#include "graph/op.h"
+
+namespace quintet::graph {
+
+// What a gradient rule sees of the node it differentiates.
+class GradContext {
+ public:
+  GradContext(Graph& graph, std::vector<ValueId>& grads, DType param_grad, int block)
+      : graph_(graph), grads_(grads), param_grad_(param_grad), block_(block) {}
+
+  ValueId grad(ValueId output) const { return grads_[output.index()]; }  // invalid: nothing flows back
+  bool needs(ValueId input) const;                     // false for inputs, frozen parameters and what depends on them only
+  void add(ValueId input, ValueId grad);               // sums with what is there
+  // Emits a node of the backward pass; `Phase::W` for gradients of parameters.
+  std::vector<ValueId> emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase);
+  DType param_grad() const { return param_grad_; }
+  const Graph& graph() const { return graph_; }
+
+ private:
+  friend void differentiate(Graph&, DType);
+  Graph& graph_;
+  std::vector<ValueId>& grads_;
+  std::vector<char> needed_;
+  DType param_grad_;
+  int block_;
+};
+
+// Appends the backward pass of graph.loss and fills Param::grads. `param_grad` is the type of parameter gradients.
+void differentiate(Graph& graph, DType param_grad);
+
+}  // namespace quintet::graph

@@ -1,0 +1,140 @@
+#include "graph/builder.h"
+
+#include "base/error.h"
+#include "graph/autodiff.h"
+
+namespace quintet::graph {
+namespace {
+
+bool glob_match(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern[0] == '*')
+    return glob_match(pattern.substr(1), text) || (!text.empty() && glob_match(pattern, text.substr(1)));
+  return !text.empty() && (pattern[0] == '?' || pattern[0] == text[0]) && glob_match(pattern.substr(1), text.substr(1));
+}
+
+}  // namespace
+
+Builder::Builder(BuildOptions options) : options_(options) {
+  if (options.seq_len <= 0 || options.tokens <= 0 || options.tokens % options.seq_len != 0)
+    base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}", options.tokens, options.seq_len);
+  const auto input = [&](const char* name) {
+    return graph_.add_value({.name = name, .type = {DType::I32, {{Dim::Tokens, options.tokens}}}, .kind = ValueKind::Input});
+  };
+  ids_ = input("ids");
+  labels_ = input("labels");
+  positions_ = input("positions");
+  documents_ = input("documents");
+}
+
+ValueId Builder::samples() {
+  if (!samples_.valid())
+    samples_ = graph_.add_value(
+        {.name = "samples", .type = {DType::I32, {{Dim::Tokens, options_.tokens}}}, .kind = ValueKind::Input});
+  return samples_;
+}
+
+ValueId Builder::dropout_key() {
+  if (!dropout_key_.valid())
+    dropout_key_ = graph_.add_value({.name = "dropout_key", .type = {DType::I64, {}}, .kind = ValueKind::Input});
+  return dropout_key_;
+}
+
+ValueId Builder::emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs) {
+  return graph_.add_node(op, std::move(inputs), std::move(attrs), Phase::F, block_).outputs[0];
+}
+
+ValueId Builder::weight(std::string name, std::vector<DimSize> dims, double stddev) {
+  return graph_.add_param(std::move(name), {options_.compute, std::move(dims)},
+                          {.init = Init::Normal, .stddev = stddev, .decay = true, .block = block_});
+}
+
+ValueId Builder::norm_weight(std::string name, DimSize dim) {
+  return graph_.add_param(std::move(name), {options_.compute, {dim}}, {.init = Init::Ones, .decay = false, .block = block_});
+}
+
+ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {
+  return graph_.add_param(std::move(name), {options_.compute, std::move(dims)},
+                          {.init = Init::Zeros, .decay = false, .block = block_});
+}
+
+ValueId Builder::embedding(ValueId table, ValueId ids) { return emit(kEmbedding, {table, ids}); }
+ValueId Builder::linear(ValueId x, ValueId w) { return emit(kLinear, {x, w}); }
+ValueId Builder::bias_add(ValueId x, ValueId b) { return emit(kBiasAdd, {x, b}); }
+ValueId Builder::rms_norm(ValueId x, ValueId w, double eps) { return emit(kRmsNorm, {x, w}, {{"eps", eps}}); }
+ValueId Builder::layer_norm(ValueId x, ValueId w, ValueId b, double eps) {
+  return emit(kLayerNorm, {x, w, b}, {{"eps", eps}});
+}
+ValueId Builder::rope(ValueId x, const std::vector<double>& inv_freq, double scale) {
+  return emit(kRope, {x, positions_}, {{"inv_freq", inv_freq}, {"scale", scale}, {"inverse", int64_t{0}}});
+}
+
+ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) {
+  std::vector<ValueId> in = {q, k, v, documents_};
+  const double p = options_.mode == Mode::Train ? o.dropout : 0.0;
+  if (p > 0) in.insert(in.end(), {samples(), positions_, dropout_key()});
+  return emit(kAttention, std::move(in),
+              {{"seq_len", options_.seq_len}, {"window", o.window}, {"scale", o.scale}, {"dropout", p}, {"salt", salt_++}});
+}
+
+ValueId Builder::swiglu(ValueId gate, ValueId up) { return emit(kSwiGlu, {gate, up}); }
+ValueId Builder::gelu(ValueId x) { return emit(kGelu, {x}); }
+ValueId Builder::add(ValueId a, ValueId b) { return emit(kAdd, {a, b}); }
+
+ValueId Builder::dropout(ValueId x, double p) {
+  if (p == 0 || options_.mode != Mode::Train) return x;
+  return emit(kDropout, {x, samples(), positions_, dropout_key()}, {{"p", p}, {"salt", salt_++}});
+}
+
+void Builder::head(ValueId x, ValueId w) {
+  if (done_) base::fail_user("the model already has a head");
+  done_ = true;
+  if (options_.mode == Mode::Infer) {
+    graph_.logits = emit(kLinear, {x, w});
+    return;
+  }
+  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+  // finish() fills in which gradients are wanted, when it is known what is frozen.
+  graph_.loss = emit(kHeadLoss, {x, w, labels_, seed},
+                     {{"dx", int64_t{0}}, {"dw", int64_t{0}}, {"out", std::string(base::to_string(options_.param_grad))}});
+}
+
+void Builder::freeze(const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) {
+    bool hit = false;
+    for (Param& p : graph_.params())
+      if (glob_match(pattern, graph_.value(p.value).name)) p.trainable = false, hit = true;
+    if (!hit) {
+      std::string names;
+      for (size_t i = 0; i < graph_.params().size() && i < 4; ++i)
+        names += (i ? ", " : "") + graph_.value(graph_.params()[i].value).name;
+      base::fail_user("optimizer.freeze: \"{}\" matches no parameter; parameters are named {}, ...", pattern, names);
+    }
+  }
+}
+
+Graph Builder::finish() {
+  if (!done_) base::fail_user("the model has no head: call head(x, w) last");
+  graph_.num_blocks = block_ + 1;
+  if (options_.mode == Mode::Train) {
+    bool any = false;
+    for (const Param& p : graph_.params()) any |= p.trainable;
+    if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
+    // The head node is re-emitted with the gradients it must produce.
+    Node head = graph_.nodes().back();
+    graph_.nodes().pop_back();
+    const bool dw = graph_.find_param(head.inputs[1])->trainable;
+    bool dx = false;
+    for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head.inputs[1];
+    // A tied table also feeds the embedding, so x depends on it.
+    for (const Node& n : graph_.nodes())
+      for (const ValueId in : n.inputs) dx |= in == head.inputs[1] && dw;
+    head.attrs.set("dx", int64_t{dx});
+    head.attrs.set("dw", int64_t{dw});
+    graph_.loss = graph_.add_node(kHeadLoss, head.inputs, head.attrs, Phase::F, head.block).outputs[0];
+    differentiate(graph_, options_.param_grad);
+  }
+  return std::move(graph_);
+}
+
+}  // namespace quintet::graph

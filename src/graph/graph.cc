@@ -1,0 +1,77 @@
+#include "graph/graph.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "graph/op.h"
+
+namespace quintet::graph {
+
+ValueId Graph::add_value(Value value) {
+  values_.push_back(std::move(value));
+  return ValueId(static_cast<int32_t>(values_.size()) - 1);
+}
+
+ValueId Graph::add_param(std::string name, Type type, Param info) {
+  info.value = add_value({.name = std::move(name), .type = std::move(type), .kind = ValueKind::Param});
+  params_.push_back(info);
+  return info.value;
+}
+
+Node& Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block) {
+  const int n = static_cast<int>(inputs.size());
+  if (n < op.min_inputs || n > op.max_inputs)
+    base::fail_user("[{}] takes {} to {} operands, got {}", op.name, op.min_inputs, op.max_inputs, n);
+  std::vector<Type> in;
+  for (const ValueId id : inputs) {
+    QUINTET_CHECK(id.valid() && id.index() < values_.size(), "[{}] operand is not a value of this graph", op.name);
+    in.push_back(type(id));
+  }
+  std::vector<Type> out = op.infer(in, attrs);
+  return add_node_typed(op, std::move(inputs), std::move(attrs), phase, block, std::move(out));
+}
+
+Node& Graph::add_node_typed(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block,
+                            std::vector<Type> out_types) {
+  const NodeId id(static_cast<int32_t>(nodes_.size()));
+  Node node{.op = &op, .attrs = std::move(attrs), .inputs = std::move(inputs), .outputs = {}, .phase = phase, .block = block};
+  for (Type& t : out_types)
+    node.outputs.push_back(add_value({.name = "", .type = std::move(t), .kind = ValueKind::Result, .producer = id}));
+  nodes_.push_back(std::move(node));
+  return nodes_.back();
+}
+
+Param* Graph::find_param(ValueId id) {
+  for (Param& p : params_)
+    if (p.value == id) return &p;
+  return nullptr;
+}
+
+ValueId Graph::find(std::string_view name) const {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind != ValueKind::Result && values_[i].name == name) return ValueId(static_cast<int32_t>(i));
+  return ValueId();
+}
+
+std::string_view to_string(Phase p) {
+  switch (p) {
+    case Phase::F: return "F";
+    case Phase::B: return "B";
+    case Phase::W: return "W";
+  }
+  return "?";
+}
+
+std::vector<Type> input_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  for (const ValueId v : node.inputs) types.push_back(graph.type(v));
+  return types;
+}
+
+std::vector<Type> output_types(const Graph& graph, const Node& node) {
+  std::vector<Type> types;
+  for (const ValueId v : node.outputs) types.push_back(graph.type(v));
+  return types;
+}
+
+}  // namespace quintet::graph

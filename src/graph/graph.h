@@ -1,0 +1,93 @@
+// The logical graph of one micro-batch: values with named dims, nodes in execution order. It says what is computed,
+// with no word about ranks; the partitioner (room layout) turns it into the local graph of a rank, which has the
+// same form plus the ops that change placements.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "graph/attrs.h"
+#include "graph/type.h"
+
+namespace quintet::graph {
+
+struct OpDef;  // graph/op.h
+
+using ValueId = base::Id<struct ValueTag>;
+using NodeId = base::Id<struct NodeTag>;
+
+// F forward, B gradients of activations, W gradients of parameters. A pipeline schedule may move W away from B.
+enum class Phase : uint8_t { F, B, W };
+
+enum class ValueKind : uint8_t { Input, Param, Result };
+
+struct Value {
+  std::string name;  // unique for inputs and parameters, a hint for results
+  Type type;
+  ValueKind kind = ValueKind::Result;
+  NodeId producer;  // valid for results only
+};
+
+struct Node {
+  const OpDef* op = nullptr;
+  Attrs attrs;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  Phase phase = Phase::F;
+  int block = 0;        // which parameter group's surroundings: 0 embedding, 1..L blocks, L+1 head
+  int row_group = -1;   // >= 0: nodes of this group run chunk by chunk over token rows (see program/lower.h)
+};
+
+enum class Init : uint8_t { Normal, Ones, Zeros };
+
+// What the optimizer and the initialiser must know of a parameter.
+struct Param {
+  ValueId value;
+  Init init = Init::Normal;
+  double stddev = 0.02;
+  bool decay = true;      // weight decay applies (not to norms and biases)
+  bool trainable = true;  // false: no gradient, no optimizer state, no reduction
+  int block = 0;
+  std::vector<ValueId> grads;  // contributions in execution order; their sum is the gradient
+};
+
+class Graph {
+ public:
+  ValueId add_value(Value value);
+  ValueId add_param(std::string name, Type type, Param info);
+  // Adds a node and its result values; types are the op's own inference. Throws UserError when the operands do not fit.
+  Node& add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block);
+  // Adds a node whose output types are given (local graphs: sizes follow the placement).
+  Node& add_node_typed(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block,
+                       std::vector<Type> out_types);
+
+  const Value& value(ValueId id) const { return values_[id.index()]; }
+  Value& value(ValueId id) { return values_[id.index()]; }
+  const Type& type(ValueId id) const { return value(id).type; }
+  const std::vector<Value>& values() const { return values_; }
+  const std::vector<Node>& nodes() const { return nodes_; }
+  std::vector<Node>& nodes() { return nodes_; }
+  const std::vector<Param>& params() const { return params_; }
+  std::vector<Param>& params() { return params_; }
+  Param* find_param(ValueId id);
+  const Param* find_param(ValueId id) const { return const_cast<Graph*>(this)->find_param(id); }
+  ValueId find(std::string_view name) const;  // an input or parameter by name; invalid when absent
+
+  ValueId loss;         // scalar: sum over valid tokens
+  ValueId logits;       // inference graphs only
+  int num_blocks = 0;   // labels run 0 .. num_blocks - 1
+
+ private:
+  std::vector<Value> values_;
+  std::vector<Node> nodes_;
+  std::vector<Param> params_;
+};
+
+std::string_view to_string(Phase p);
+// Types of a node's operands, in order.
+std::vector<Type> input_types(const Graph& graph, const Node& node);
+std::vector<Type> output_types(const Graph& graph, const Node& node);
+
+}  // namespace quintet::graph

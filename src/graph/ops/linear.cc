@@ -1,0 +1,128 @@
+// linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or produced at
+// once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be added after the sum
+// over shards of the contracted dims.
+#include "graph/ops/support.h"
+
+namespace quintet::graph {
+namespace {
+
+std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
+  const Type &x = in[0], &w = in[1];
+  OP_REQUIRE("linear", has_tokens(x) && x.num_dims() >= 2, "expects x[tokens, in...], got {}", to_string(x));
+  const size_t contracted = x.dims.size() - 1;
+  OP_REQUIRE("linear", w.dims.size() > contracted && w.dtype == x.dtype,
+             "expects w[out..., in...] of x's dtype, got x {} and w {}", to_string(x), to_string(w));
+  const size_t produced = w.dims.size() - contracted;
+  for (size_t i = 0; i < contracted; ++i)
+    OP_REQUIRE("linear", w.dims[produced + i] == x.dims[1 + i], "the inner dims differ: x {} and w {}", to_string(x),
+               to_string(w));
+  Type y{x.dtype, {x.dims[0]}};
+  y.dims.insert(y.dims.end(), w.dims.begin(), w.dims.begin() + static_cast<ptrdiff_t>(produced));
+  return {y};
+}
+
+void gradient(GradContext& g, const Node& n) {
+  const ValueId x = n.inputs[0], w = n.inputs[1], dy = g.grad(n.outputs[0]);
+  if (g.needs(x)) g.add(x, g.emit(kLinearDx, {dy, w}, {}, Phase::B)[0]);
+  if (g.needs(w)) g.add(w, g.emit(kLinearDw, {dy, x}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+}
+
+Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  const double rows = static_cast<double>(in[0].dims[0].size);
+  return {.flops = 2.0 * rows * static_cast<double>(in[1].count()), .bytes = total_bytes(in, out)};
+}
+
+std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  std::vector<OpDim> rule;
+  const int produced = out[0].num_dims() - 1, contracted = in[0].num_dims() - 1;
+  for (int o = 0; o < produced; ++o)
+    rule.push_back({.key = in[1].dims[static_cast<size_t>(o)].name, .in = {kAbsent, o}, .out = {1 + o}, .padded = true});
+  for (int i = 0; i < contracted; ++i)
+    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + i)].name,
+                    .in = {1 + i, produced + i},
+                    .out = {kAbsent},
+                    .padded = true});
+  rule.push_back(tokens_dim(in, out));
+  return rule;
+}
+
+// dx: dy[tokens, out...], w[out..., in...] -> dx[tokens, in...]
+std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
+  Type dx{in[0].dtype, {in[0].dims[0]}};
+  dx.dims.insert(dx.dims.end(), in[1].dims.begin() + in[0].num_dims() - 1, in[1].dims.end());
+  return {dx};
+}
+
+std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  std::vector<OpDim> rule;
+  const int produced = in[0].num_dims() - 1, contracted = out[0].num_dims() - 1;
+  for (int i = 0; i < contracted; ++i)
+    rule.push_back({.key = out[0].dims[static_cast<size_t>(1 + i)].name, .in = {kAbsent, produced + i}, .out = {1 + i},
+                    .padded = true});
+  for (int o = 0; o < produced; ++o)
+    rule.push_back({.key = in[1].dims[static_cast<size_t>(o)].name, .in = {1 + o, o}, .out = {kAbsent}, .padded = true});
+  rule.push_back(tokens_dim(in, out));
+  return rule;
+}
+
+// dw: dy[tokens, out...], x[tokens, in...] -> dw[out..., in...]
+std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  Type dw{dtype_attr(attrs, "out"), {}};
+  dw.dims.insert(dw.dims.end(), in[0].dims.begin() + 1, in[0].dims.end());
+  dw.dims.insert(dw.dims.end(), in[1].dims.begin() + 1, in[1].dims.end());
+  return {dw};
+}
+
+std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  std::vector<OpDim> rule;
+  const int produced = in[0].num_dims() - 1, contracted = in[1].num_dims() - 1;
+  for (int o = 0; o < produced; ++o)
+    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + o)].name, .in = {1 + o, kAbsent}, .out = {o}, .padded = true});
+  for (int i = 0; i < contracted; ++i)
+    rule.push_back({.key = in[1].dims[static_cast<size_t>(1 + i)].name, .in = {kAbsent, 1 + i}, .out = {produced + i},
+                    .padded = true});
+  rule.push_back(tokens_dim(in, out));
+  return rule;
+}
+
+Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  const double rows = static_cast<double>(in[0].dims[0].size);
+  return {.flops = 2.0 * rows * static_cast<double>(out[0].count()), .bytes = total_bytes(in, out)};
+}
+
+// bias_add: x[tokens, d...], b[d...] -> y like x
+std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
+  const Type &x = in[0], &b = in[1];
+  OP_REQUIRE("bias_add",
+             has_tokens(x) && b.dtype == x.dtype && std::vector<DimSize>(x.dims.begin() + 1, x.dims.end()) == b.dims,
+             "expects x[tokens, d...] and b[d...], got {} and {}", to_string(x), to_string(b));
+  return {x};
+}
+
+void gradient_bias(GradContext& g, const Node& n) {
+  const ValueId dy = g.grad(n.outputs[0]);
+  g.add(n.inputs[0], dy);
+  if (g.needs(n.inputs[1]))
+    g.add(n.inputs[1], g.emit(kSumRows, {dy}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+}
+
+std::vector<OpDim> dims_bias(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return rowwise_dims(in, out, 0);
+}
+
+// sum_rows: dy[tokens, d...] -> db[d...]
+std::vector<Type> infer_sum_rows(const std::vector<Type>& in, const Attrs& attrs) {
+  return {{dtype_attr(attrs, "out"), {in[0].dims.begin() + 1, in[0].dims.end()}}};
+}
+
+const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
+
+}  // namespace
+
+const OpDef kLinear = {"linear", 2, 2, {}, infer, gradient, cost, dims};
+const OpDef kLinearDx = {"linear_dx", 2, 2, {}, infer_dx, nullptr, cost, dims_dx};
+const OpDef kLinearDw = {"linear_dw", 2, 2, kOut, infer_dw, nullptr, cost_dw, dims_dw};
+const OpDef kBiasAdd = {"bias_add", 2, 2, {}, infer_bias, gradient_bias, cost_by_bytes, dims_bias};
+const OpDef kSumRows = {"sum_rows", 1, 1, kOut, infer_sum_rows, nullptr, cost_by_bytes, dims_bias};
+
+}  // namespace quintet::graph

@@ -1,0 +1,77 @@
+// rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x heads for
+// the norms of queries and keys). Statistics are kept in the accumulator type for the backward pass.
+#include "graph/ops/support.h"
+
+namespace quintet::graph {
+namespace {
+
+Type stats_of(const Type& x) {
+  return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - 1}};
+}
+
+void require_weight(std::string_view op, const Type& x, const Type& w) {
+  OP_REQUIRE(op, has_tokens(x) && x.num_dims() >= 2 && w.num_dims() == 1 && w.dims[0] == x.dims.back() && w.dtype == x.dtype,
+             "expects x[tokens, ..., d] and a weight [d] of the same dtype, got {} and {}", to_string(x), to_string(w));
+}
+
+std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return rowwise_dims(in, out, 1);
+}
+
+// rms_norm: x, w -> y, rstd
+std::vector<Type> infer_rms(const std::vector<Type>& in, const Attrs&) {
+  require_weight("rms_norm", in[0], in[1]);
+  return {in[0], stats_of(in[0])};
+}
+
+void gradient_rms(GradContext& g, const Node& n) {
+  const ValueId x = n.inputs[0], w = n.inputs[1], dy = g.grad(n.outputs[0]), rstd = n.outputs[1];
+  if (g.needs(x)) g.add(x, g.emit(kRmsNormDx, {dy, x, w, rstd}, {}, Phase::B)[0]);
+  if (g.needs(w)) g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+}
+
+std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
+std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  return {{dtype_attr(attrs, "out"), {in[0].dims.back()}}};
+}
+
+// layer_norm: x, w, b -> y, mean, rstd
+std::vector<Type> infer_layer(const std::vector<Type>& in, const Attrs&) {
+  require_weight("layer_norm", in[0], in[1]);
+  require_weight("layer_norm", in[0], in[2]);
+  return {in[0], stats_of(in[0]), stats_of(in[0])};
+}
+
+void gradient_layer(GradContext& g, const Node& n) {
+  const ValueId x = n.inputs[0], w = n.inputs[1], b = n.inputs[2], dy = g.grad(n.outputs[0]);
+  const ValueId mean = n.outputs[1], rstd = n.outputs[2];
+  if (g.needs(x)) g.add(x, g.emit(kLayerNormDx, {dy, x, w, mean, rstd}, {}, Phase::B)[0]);
+  if (g.needs(w) || g.needs(b)) {
+    const auto out = g.emit(kLayerNormDw, {dy, x, mean, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W);
+    g.add(w, out[0]);
+    g.add(b, out[1]);
+  }
+}
+
+std::vector<Type> infer_layer_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type d{dtype_attr(attrs, "out"), {in[0].dims.back()}};
+  return {d, d};
+}
+
+Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {.flops = 8.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
+}
+
+const std::vector<AttrSpec> kEps = {{"eps", AttrKind::Real}};
+const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
+
+}  // namespace
+
+const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
+const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_dx, nullptr, cost, dims};
+const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
+const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
+const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_dx, nullptr, cost, dims};
+const OpDef kLayerNormDw = {"layer_norm_dw", 4, 4, kOut, infer_layer_dw, nullptr, cost, dims};
+
+}  // namespace quintet::graph

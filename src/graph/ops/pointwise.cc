@@ -1,0 +1,74 @@
+// Elementwise ops: every dim is divisible and all operands are divided alike.
+#include "graph/ops/support.h"
+
+namespace quintet::graph {
+namespace {
+
+std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return rowwise_dims(in, out, 0);
+}
+
+std::vector<Type> same_as_first(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
+
+std::vector<Type> infer_binary(const std::vector<Type>& in, const Attrs&) {
+  OP_REQUIRE("elementwise", in[0] == in[1], "operands differ: {} and {}", to_string(in[0]), to_string(in[1]));
+  return {in[0]};
+}
+
+Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {.flops = 8.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
+}
+
+// swiglu: gate, up -> silu(gate) * up
+void gradient_swiglu(GradContext& g, const Node& n) {
+  const auto out = g.emit(kSwiGluDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1]}, {}, Phase::B);
+  g.add(n.inputs[0], out[0]);
+  g.add(n.inputs[1], out[1]);
+}
+std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) { return {in[1], in[2]}; }
+
+// gelu, tanh form
+void gradient_gelu(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kGeluDx, {g.grad(n.outputs[0]), n.inputs[0]}, {}, Phase::B)[0]);
+}
+
+void gradient_add(GradContext& g, const Node& n) {
+  const ValueId dy = g.grad(n.outputs[0]);
+  g.add(n.inputs[0], dy);
+  g.add(n.inputs[1], dy);
+}
+
+// dropout: x, samples, positions, dropout_key -> y. The mask is a function of what an element is (sample, position,
+// feature), so the same op on dy is its gradient and every layout draws the same mask.
+void gradient_dropout(GradContext& g, const Node& n) {
+  std::vector<ValueId> in = n.inputs;
+  in[0] = g.grad(n.outputs[0]);
+  g.add(n.inputs[0], g.emit(kDropout, std::move(in), n.attrs, Phase::B)[0]);
+}
+std::vector<Type> infer_dropout(const std::vector<Type>& in, const Attrs& attrs) {
+  const double p = attrs.real("p");
+  OP_REQUIRE("dropout", p >= 0 && p < 1, "expects 0 <= p < 1, got {}", p);
+  OP_REQUIRE("dropout", has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}", to_string(in[0]));
+  return {in[0]};
+}
+
+std::vector<Type> infer_cast(const std::vector<Type>& in, const Attrs& attrs) {
+  return {{dtype_attr(attrs, "out"), in[0].dims}};
+}
+void gradient_cast(GradContext& g, const Node& n) {
+  const DType back = g.graph().type(n.inputs[0]).dtype;
+  g.add(n.inputs[0], g.emit(kCast, {g.grad(n.outputs[0])}, {{"out", text_of(back)}}, Phase::B)[0]);
+}
+
+}  // namespace
+
+const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_binary, gradient_swiglu, cost, dims};
+const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims};
+const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
+const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, same_as_first, nullptr, cost, dims};
+const OpDef kAdd = {"add", 2, 2, {}, infer_binary, gradient_add, cost_by_bytes, dims, /*passes_partial=*/true};
+const OpDef kDropout = {"dropout", 4, 4, {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}}, infer_dropout,
+                        gradient_dropout, cost_by_bytes, dims};
+const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};
+
+}  // namespace quintet::graph

@@ -1,0 +1,39 @@
+// Small helpers shared by the op definitions.
+#pragma once
+
+#include "base/error.h"
+#include "graph/autodiff.h"
+#include "graph/op.h"
+
+namespace quintet::graph {
+
+// Refuses operands with a message that names the op and shows both sides.
+#define OP_REQUIRE(op, condition, ...) \
+  do {                                 \
+    if (!(condition)) ::quintet::base::fail_user("[{}] {}", op, ::fmt::format(__VA_ARGS__)); \
+  } while (false)
+
+inline DType dtype_attr(const Attrs& attrs, std::string_view name) {
+  const auto t = base::parse_dtype(attrs.text(name));
+  QUINTET_CHECK(t.has_value(), "attribute {} is not a dtype", name);
+  return *t;
+}
+
+inline std::string text_of(DType t) { return std::string(base::to_string(t)); }
+
+inline bool has_tokens(const Type& t) { return !t.dims.empty() && t.dims[0].name == Dim::Tokens; }
+
+inline OpDim tokens_dim(const std::vector<Type>& in, const std::vector<Type>& out, bool any_row = true) {
+  OpDim d{.key = Dim::Tokens, .in = {}, .out = {}};
+  const auto index = [](const Type& t) {
+    for (int i = 0; i < t.num_dims(); ++i)
+      if (t.dims[static_cast<size_t>(i)].name == Dim::Tokens) return i;
+    return kAbsent;
+  };
+  for (const Type& t : in) d.in.push_back(index(t));
+  for (const Type& t : out) d.out.push_back(index(t));
+  d.any_row = any_row;
+  return d;
+}
+
+}  // namespace quintet::graph

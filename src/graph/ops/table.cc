@@ -1,0 +1,52 @@
+// The explicit list of ops: nothing registers itself, so nothing can be dropped by the linker.
+#include "graph/op.h"
+
+namespace quintet::graph {
+
+const std::vector<const OpDef*>& all_ops() {
+  static const std::vector<const OpDef*> table = {
+      &kEmbedding,  &kEmbeddingDw, &kLinear,       &kLinearDx,  &kLinearDw,      &kBiasAdd,  &kSumRows,
+      &kRmsNorm,    &kRmsNormDx,   &kRmsNormDw,    &kLayerNorm, &kLayerNormDx,   &kLayerNormDw, &kRope,
+      &kAttention,  &kAttentionDx, &kSwiGlu,       &kSwiGluDx,  &kGelu,          &kGeluDx,   &kAdd,
+      &kDropout,    &kCast,        &kHeadLoss,     &kRowMax,    &kRowSumExp,     &kLossGrad, &kAllReduce,
+      &kAllGather,  &kReduceScatter, &kAllToAll,   &kSlice,     &kZeroUnlessFirst, &kCountToSeed, &kAccumulate,
+      &kSumSquares, &kClipScale,   &kAdamW,        &kSgd,       &kCopy};
+  return table;
+}
+
+const OpDef* find_op(std::string_view name) {
+  for (const OpDef* op : all_ops())
+    if (op->name == name) return op;
+  return nullptr;
+}
+
+double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out) {
+  double bytes = 0;
+  for (const Type& t : in) bytes += static_cast<double>(t.bytes());
+  for (const Type& t : out) bytes += static_cast<double>(t.bytes());
+  return bytes;
+}
+
+Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {.flops = 0, .bytes = total_bytes(in, out)};
+}
+
+std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<Type>& out, int whole) {
+  std::vector<OpDim> rule;
+  const auto index = [](const Type& t, Dim name) {
+    for (int i = 0; i < t.num_dims(); ++i)
+      if (t.dims[static_cast<size_t>(i)].name == name) return i;
+    return kAbsent;
+  };
+  const Type& first = in[0];
+  // Inner dims claim mesh axes before the token rows do.
+  for (int i = first.num_dims() - whole; i-- > 0;) {
+    OpDim d{.key = first.dims[static_cast<size_t>(i)].name, .in = {}, .out = {}};
+    for (const Type& t : in) d.in.push_back(index(t, d.key));
+    for (const Type& t : out) d.out.push_back(index(t, d.key));
+    rule.push_back(std::move(d));
+  }
+  return rule;
+}
+
+}  // namespace quintet::graph
