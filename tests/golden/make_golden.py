@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""Computes the golden values: loss and every gradient of tiny models, in PyTorch float64.
+
+    python3 tests/golden/make_golden.py            writes <case>.json beside this file
+
+The models are written here straight from their definitions, one operation per line, with no parallelism, no fusion
+and no library model; PyTorch supplies the arithmetic and the gradients. Weights are not stored: both sides compute
+them from the parameter's name (see `weights`). Tokens, labels, positions and documents are in the file.
+"""
+
+import json
+import math
+import pathlib
+
+import torch
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+PLAIN_ROPE = {"theta": 10000.0, "scaling": "none"}
+LLAMA = {
+    "family": "llama", "layers": 2, "embed": 16, "heads": 4, "kv_heads": 2, "head_dim": 4, "ffn": 24, "vocab": 37,
+    "tied": False, "qkv_bias": False, "qk_norm": False, "window": 0, "norm_eps": 1e-5, "rope": PLAIN_ROPE,
+    "seq": 12, "batch": 2, "document_lengths": None,
+}
+LLAMA3_ROPE = {
+    "theta": 100.0, "scaling": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_positions": 32,
+}
+YARN_ROPE = {
+    "theta": 100.0, "scaling": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_positions": 32,
+}
+# The scaled ropes use head_dim 8, so that their four frequencies fall into every band of the scaling.
+CASES = {
+    "llama": {},
+    "llama3_rope_tied": {"heads": 2, "kv_heads": 1, "head_dim": 8, "tied": True, "rope": LLAMA3_ROPE},
+    "yarn_rope": {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope": YARN_ROPE},
+    "qwen2": {"qkv_bias": True},
+    "qwen3": {"qk_norm": True, "head_dim": 6, "norm_eps": 1e-6},
+    "mistral": {"window": 5},
+    "packed_documents": {"document_lengths": [[5, 7], [3, 1, 8]]},
+    "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "qkv_bias": True, "positions": 16, "rope": None},
+}
+
+
+def shapes(g):
+    """Parameter names and shapes in order."""
+    e, h, kv, d, f = g["embed"], g["heads"], g["kv_heads"], g["head_dim"], g["ffn"]
+    gpt2 = g["family"] == "gpt2"
+    out = {"embed.weight": [g["vocab"], e]}
+    if gpt2:
+        out["positions.weight"] = [g["positions"], e]
+    for i in range(g["layers"]):
+        block = f"blocks.{i}."
+        out[block + "attn_norm.weight"] = [e]
+        if gpt2:
+            out[block + "attn_norm.bias"] = [e]
+        for name, n in (("wq", h), ("wk", kv), ("wv", kv)):
+            out[f"{block}attn.{name}.weight"] = [n, d, e]
+            if g["qkv_bias"]:
+                out[f"{block}attn.{name}.bias"] = [n, d]
+        if g["qk_norm"]:
+            out[block + "attn.q_norm.weight"] = [d]
+            out[block + "attn.k_norm.weight"] = [d]
+        out[block + "attn.wo.weight"] = [e, h, d]
+        if gpt2:
+            out[block + "attn.wo.bias"] = [e]
+        out[block + "ffn_norm.weight"] = [e]
+        if gpt2:
+            out[block + "ffn_norm.bias"] = [e]
+        else:
+            out[block + "ffn.gate.weight"] = [f, e]
+        out[block + "ffn.up.weight"] = [f, e]
+        if gpt2:
+            out[block + "ffn.up.bias"] = [f]
+        out[block + "ffn.down.weight"] = [e, f]
+        if gpt2:
+            out[block + "ffn.down.bias"] = [e]
+    out["final_norm.weight"] = [e]
+    if gpt2:
+        out["final_norm.bias"] = [e]
+    if not g["tied"]:
+        out["head.weight"] = [g["vocab"], e]
+    return out
+
+
+def weights(name, shape):
+    """0.1 sin(0.37 (i + 1) + 1.3 h), i the flat index, h a hash of the name in [0, 1); plus 1 for norm weights."""
+    h = sum((j + 1) * byte for j, byte in enumerate(name.encode())) % 1009 / 1009
+    shift = 1.0 if name.endswith("norm.weight") else 0.0
+    flat = [shift + 0.1 * math.sin(0.37 * (i + 1) + 1.3 * h) for i in range(math.prod(shape))]
+    return torch.tensor(flat, dtype=torch.float64).reshape(shape).requires_grad_()
+
+
+def batch(g):
+    """Flat lists over batch x seq. A document's last token and every fifth token have no label (-1)."""
+    count = g["batch"] * g["seq"]
+    tokens = [(7 * t * t + 3 * t + 5) % g["vocab"] for t in range(count)]
+    lengths = g["document_lengths"] or [[g["seq"]]] * g["batch"]
+    positions, documents, labels = [], [], []
+    for row in lengths:
+        assert sum(row) == g["seq"]
+        for document, length in enumerate(row):
+            for position in range(length):
+                t = len(labels)
+                positions.append(position)
+                documents.append(document)
+                labels.append(-1 if position == length - 1 or t % 5 == 4 else tokens[t + 1])
+    return tokens, labels, positions, documents
+
+
+def rms_norm(x, weight, eps):
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * weight
+
+
+def layer_norm(x, weight, bias, eps):
+    centered = x - x.mean(-1, keepdim=True)
+    return centered / torch.sqrt((centered * centered).mean(-1, keepdim=True) + eps) * weight + bias
+
+
+def gelu_tanh(x):
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def rope_frequencies(rope, head_dim):
+    """The rotation frequency of each of the head_dim / 2 pairs, and the factor on cos and sin."""
+    theta = rope["theta"]
+    plain = [theta ** (-2 * j / head_dim) for j in range(head_dim // 2)]
+    if rope["scaling"] == "none":
+        return plain, 1.0
+    factor, original = rope["factor"], rope["original_positions"]
+    if rope["scaling"] == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        scaled = []
+        for frequency in plain:
+            turns = original * frequency / (2 * math.pi)  # full turns within the original context
+            keep = min(max((turns - low) / (high - low), 0.0), 1.0)
+            scaled.append(keep * frequency + (1 - keep) * frequency / factor)
+        return scaled, 1.0
+    assert rope["scaling"] == "yarn"
+
+    def pair_of(turns):  # the (fractional) pair that makes so many turns within the original context
+        return head_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    first = max(math.floor(pair_of(rope["beta_fast"])), 0)
+    last = min(math.ceil(pair_of(rope["beta_slow"])), head_dim - 1)
+    scaled = []
+    for j, frequency in enumerate(plain):
+        divide = min(max((j - first) / max(last - first, 0.001), 0.0), 1.0)
+        scaled.append((1 - divide) * frequency + divide * frequency / factor)
+    return scaled, 0.1 * math.log(factor) + 1.0
+
+
+def rotate(x, positions, rope):
+    """x: [batch, seq, heads, head_dim]; pair j is (j, j + head_dim / 2)."""
+    frequencies, magnitude = rope_frequencies(rope, x.shape[-1])
+    angles = positions.double()[:, :, None, None] * torch.tensor(frequencies, dtype=torch.float64)
+    cos, sin = torch.cos(angles) * magnitude, torch.sin(angles) * magnitude
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+def attention(x, p, block, g, positions, documents):
+    q, k, v = (torch.einsum("bse,hde->bshd", x, p[f"{block}attn.{n}.weight"]) for n in ("wq", "wk", "wv"))
+    if g["qkv_bias"]:
+        q, k, v = (y + p[f"{block}attn.{n}.bias"] for y, n in ((q, "wq"), (k, "wk"), (v, "wv")))
+    if g["qk_norm"]:
+        q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"])
+        k = rms_norm(k, p[block + "attn.k_norm.weight"], g["norm_eps"])
+    if g["rope"]:
+        q, k = rotate(q, positions, g["rope"]), rotate(k, positions, g["rope"])
+    group = g["heads"] // g["kv_heads"]  # query heads h * group .. share KV head h
+    k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(g["head_dim"])
+    gap = positions[:, :, None] - positions[:, None, :]
+    seen = (gap >= 0) & (documents[:, :, None] == documents[:, None, :])
+    if g["window"]:
+        seen &= gap < g["window"]  # a query sees itself and the window - 1 keys before it
+    scores = scores.masked_fill(~seen[:, None], -math.inf)
+    mixed = torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, dim=-1), v)
+    return torch.einsum("bqhd,ehd->bqe", mixed, p[block + "attn.wo.weight"])
+
+
+def forward(g, p, tokens, labels, positions, documents):
+    gpt2 = g["family"] == "gpt2"
+
+    def norm(x, name):
+        if gpt2:
+            return layer_norm(x, p[name + ".weight"], p[name + ".bias"], g["norm_eps"])
+        return rms_norm(x, p[name + ".weight"], g["norm_eps"])
+
+    x = p["embed.weight"][tokens]
+    if gpt2:
+        x = x + p["positions.weight"][positions]
+    for i in range(g["layers"]):
+        block = f"blocks.{i}."
+        y = attention(norm(x, block + "attn_norm"), p, block, g, positions, documents)
+        x = x + (y + p[block + "attn.wo.bias"] if gpt2 else y)
+        y = norm(x, block + "ffn_norm")
+        up = y @ p[block + "ffn.up.weight"].T
+        if gpt2:
+            hidden = gelu_tanh(up + p[block + "ffn.up.bias"])
+            y = hidden @ p[block + "ffn.down.weight"].T + p[block + "ffn.down.bias"]
+        else:
+            gate = y @ p[block + "ffn.gate.weight"].T
+            y = (gate * torch.sigmoid(gate) * up) @ p[block + "ffn.down.weight"].T
+        x = x + y
+    x = norm(x, "final_norm")
+    logits = x @ p["embed.weight" if g["tied"] else "head.weight"].T
+    valid = labels >= 0
+    each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    return (each * valid).sum() / valid.sum()
+
+
+def compute(case):
+    g = {**LLAMA, **CASES[case]}
+    p = {name: weights(name, shape) for name, shape in shapes(g).items()}
+    flat = batch(g)
+    loss = forward(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
+    loss.backward()
+    return g, p, flat, loss
+
+
+def write(case):
+    g, p, (tokens, labels, positions, documents), loss = compute(case)
+    geometry = {key: value for key, value in g.items() if key != "document_lengths"}
+    # Floats are printed with as many digits (up to 17) as it takes to read them back bit-equal.
+    head = {
+        "case": case, "geometry": geometry, "tokens": tokens, "labels": labels, "positions": positions,
+        "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
+    }
+    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    entries = [
+        json.dumps({"name": name, "shape": list(value.shape), "grad": value.grad.flatten().tolist()})
+        for name, value in p.items()
+    ]
+    lines.append(' "parameters": [\n  ' + ",\n  ".join(entries) + "\n ]")
+    path = FOLDER / f"{case}.json"
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    print(f"{case}: loss {loss.item():.17g}, {sum(v.numel() for v in p.values())} gradients, {path.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for name in CASES:
+        write(name)
