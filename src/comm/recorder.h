@@ -29,17 +29,19 @@ enum class CallKind : uint8_t {
 };
 const char* to_string(CallKind kind);
 
-// What a member asks for. Members of a collective must agree in everything.
+// What a member asks for.
 struct Call {
   CallKind kind = CallKind::Barrier;
   base::DType dtype = base::DType::U8;
   ReduceOp op{};
   int peer = -1;          // root of a broadcast, peer of a send or recv (member index), else -1
   int64_t count = 0;      // elements (per rank where the call is per rank)
-  uint64_t sequence = 0;  // place in the communicator's own order of calls on this rank
+  uint64_t sequence = 0;  // place in the order of this rank's calls on the communicator
+  // Whether two members' calls are the same collective. Sequence numbers may differ: they count sends too, of
+  // which members do different numbers.
   bool agrees_with(const Call& other) const {
     return kind == other.kind && dtype == other.dtype && op == other.op && peer == other.peer &&
-           count == other.count && sequence == other.sequence;
+           count == other.count;
   }
 };
 

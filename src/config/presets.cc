@@ -92,7 +92,8 @@ Model qwen3(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_
 }
 
 // clang-format off
-const std::array kPresets = {
+const auto& table() {
+  static const std::array kPresets = {
     // Small enough for tests and for a laptop; byte vocabulary.
     Model{.preset = "llama-tiny", .layers = 4, .embed = 128, .ffn = 352, .heads = 4, .kv_heads = 2, .head_dim = 32,
           .vocab = 256, .rope_theta = 1e4, .norm_eps = 1e-5},
@@ -141,15 +142,17 @@ const std::array kPresets = {
     qwen3("qwen3-8b",       36,  4096, 12288,    32,  8, false),
     qwen3("qwen3-14b",      40,  5120, 17408,    40,  8, false),
     qwen3("qwen3-32b",      64,  5120, 25600,    64,  8, false),
-};
+  };
+  return kPresets;
+}
 // clang-format on
 
 }  // namespace
 
-std::span<const Model> presets() { return kPresets; }
+std::span<const Model> presets() { return table(); }
 
 const Model* find_preset(std::string_view name) {
-  for (const Model& model : kPresets)
+  for (const Model& model : table())
     if (model.preset == name) return &model;
   return nullptr;
 }

@@ -12,6 +12,7 @@ struct Problem {
   std::string key;      // dotted, "parallel.tp"
   std::string rule;     // the broken rule, with its numbers
   std::string nearest;  // the nearest legal value or key; empty when there is none to offer
+  std::string name;     // of the rule: "type", "limits", "unknown key", or a row of validate.h's rule_names()
   int line = 0;         // in the recipe file; 0 when the value is not from the file
 };
 

@@ -93,10 +93,8 @@ void Builder::head(ValueId x, ValueId w) {
     graph_.logits = emit(kLinear, {x, w});
     return;
   }
-  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
-  // finish() fills in which gradients are wanted, when it is known what is frozen.
-  graph_.loss = emit(kHeadLoss, {x, w, labels_, seed},
-                     {{"dx", int64_t{0}}, {"dw", int64_t{0}}, {"out", std::string(base::to_string(options_.param_grad))}});
+  head_x_ = x;
+  head_w_ = w;
 }
 
 void Builder::freeze(const std::vector<std::string>& patterns) {
@@ -116,24 +114,24 @@ void Builder::freeze(const std::vector<std::string>& patterns) {
 Graph Builder::finish() {
   if (!done_) base::fail_user("the model has no head: call head(x, w) last");
   graph_.num_blocks = block_ + 1;
+  if (options_.mode == Mode::Infer) return std::move(graph_);
+
+  // The loss is emitted last, when it is known what is frozen: it computes only the gradients that are wanted.
+  bool dx = false, dw = false;
   if (options_.mode == Mode::Train) {
     bool any = false;
     for (const Param& p : graph_.params()) any |= p.trainable;
     if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
-    // The head node is re-emitted with the gradients it must produce.
-    Node head = graph_.nodes().back();
-    graph_.nodes().pop_back();
-    const bool dw = graph_.find_param(head.inputs[1])->trainable;
-    bool dx = false;
-    for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head.inputs[1];
-    // A tied table also feeds the embedding, so x depends on it.
-    for (const Node& n : graph_.nodes())
-      for (const ValueId in : n.inputs) dx |= in == head.inputs[1] && dw;
-    head.attrs.set("dx", int64_t{dx});
-    head.attrs.set("dw", int64_t{dw});
-    graph_.loss = graph_.add_node(kHeadLoss, head.inputs, head.attrs, Phase::F, head.block).outputs[0];
-    differentiate(graph_, options_.param_grad);
+    const Param* w = graph_.find_param(head_w_);
+    dw = w != nullptr && w->trainable;
+    for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head_w_;
+    for (const Node& n : graph_.nodes())  // a tied table feeds the embedding too, so x depends on it
+      for (const ValueId in : n.inputs) dx |= dw && in == head_w_;
   }
+  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+  graph_.loss = emit(kHeadLoss, {head_x_, head_w_, labels_, seed},
+                     {{"dx", int64_t{dx}}, {"dw", int64_t{dw}}, {"out", std::string(base::to_string(options_.param_grad))}});
+  if (options_.mode == Mode::Train) differentiate(graph_, options_.param_grad);
   return std::move(graph_);
 }
 

@@ -73,7 +73,7 @@ class Builder {
 
   BuildOptions options_;
   Graph graph_;
-  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_;
+  ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_;
   int block_ = 0;
   int64_t salt_ = 0;
   bool done_ = false;
