@@ -1,0 +1,138 @@
+#include "observe/trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "observe/metrics.h"
+
+namespace quintet::observe {
+namespace {
+
+// The format counts microseconds; three decimals keep every nanosecond.
+void append_micros(std::string& out, int64_t ns) {
+  const uint64_t size = ns < 0 ? 0 - static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
+  fmt::format_to(std::back_inserter(out), "{}{}.{:03}", ns < 0 ? "-" : "", size / 1000, size % 1000);
+}
+
+void append_name_event(std::string& out, const char* what, int rank, int stream, const std::string& name) {
+  if (!out.empty()) out += ",\n";
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, rank, stream,
+                 json_string(name));
+}
+
+}  // namespace
+
+RankTrace::RankTrace(int rank, std::string label) : rank_(rank), label_(std::move(label)) {
+  if (label_.empty()) label_ = fmt::format("rank {}", rank);
+}
+
+int RankTrace::add_stream(std::string name, size_t expected) {
+  streams_.push_back({std::move(name), {}});
+  streams_.back().events.reserve(expected);
+  return static_cast<int>(streams_.size()) - 1;
+}
+
+void RankTrace::add(int stream, std::string_view name, std::string_view category, int64_t start_ns,
+                    int64_t dur_ns, std::initializer_list<TraceArg> args) {
+  QUINTET_CHECK(stream >= 0 && static_cast<size_t>(stream) < streams_.size(), "rank {} has no stream {}",
+                rank_, stream);
+  QUINTET_CHECK(args.size() <= kMaxArgs, "{} args on '{}', at most {}", args.size(), name, kMaxArgs);
+  QUINTET_CHECK(dur_ns >= 0, "'{}' lasts {} ns", name, dur_ns);
+  Event& event = streams_[static_cast<size_t>(stream)].events.emplace_back(
+      Event{std::string(name), std::string(category), start_ns, dur_ns, {}, args.size()});
+  std::copy(args.begin(), args.end(), event.args.begin());
+}
+
+int64_t RankTrace::first_ns() const {
+  int64_t first = INT64_MAX;
+  for (const Stream& stream : streams_)
+    for (const Event& event : stream.events) first = std::min(first, event.start_ns);
+  return first;
+}
+
+size_t RankTrace::events() const {
+  size_t count = 0;
+  for (const Stream& stream : streams_) count += stream.events.size();
+  return count;
+}
+
+std::string RankTrace::fragment(int64_t origin_ns) const {
+  std::string out;
+  append_name_event(out, "process_name", rank_, 0, label_);
+  for (size_t tid = 0; tid < streams_.size(); ++tid)
+    append_name_event(out, "thread_name", rank_, static_cast<int>(tid), streams_[tid].name);
+  for (size_t tid = 0; tid < streams_.size(); ++tid) {
+    for (const Event& event : streams_[tid].events) {
+      fmt::format_to(std::back_inserter(out), R"(,{}{{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":)",
+                     "\n", json_string(event.name), json_string(event.category), rank_, tid);
+      append_micros(out, event.start_ns - origin_ns);
+      out += R"(,"dur":)";
+      append_micros(out, event.dur_ns);
+      if (event.arg_count > 0) {
+        out += R"(,"args":{)";
+        for (size_t i = 0; i < event.arg_count; ++i)
+          fmt::format_to(std::back_inserter(out), "{}{}:{}", i > 0 ? "," : "", json_string(event.args[i].key),
+                         event.args[i].value);
+        out += '}';
+      }
+      out += '}';
+    }
+  }
+  return out;
+}
+
+void write_trace(const base::Path& path, std::span<const std::string> fragments) {
+  base::AtomicFile file(path);
+  file.write(std::string_view("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"));
+  bool first = true;
+  for (const std::string& fragment : fragments) {
+    if (fragment.empty()) continue;
+    if (!first) file.write(std::string_view(",\n"));
+    file.write(fragment);
+    first = false;
+  }
+  file.write(std::string_view("\n]}\n"));
+  file.commit();
+}
+
+void write_trace(const base::Path& path, std::span<const RankTrace> ranks) {
+  int64_t origin = INT64_MAX;
+  for (const RankTrace& rank : ranks) origin = std::min(origin, rank.first_ns());
+  if (origin == INT64_MAX) origin = 0;
+  std::vector<std::string> fragments;
+  for (const RankTrace& rank : ranks) fragments.push_back(rank.fragment(origin));
+  write_trace(path, fragments);
+}
+
+std::vector<TraceRecord> read_trace(const base::Path& path) {
+  const std::string text = base::read_file(path);
+  std::vector<TraceRecord> records;
+  try {
+    const auto json = nlohmann::json::parse(text);
+    std::map<std::pair<int, int>, std::string> streams;
+    for (const auto& event : json.at("traceEvents")) {
+      const std::string kind = event.at("ph");
+      const int pid = event.at("pid"), tid = event.at("tid");
+      if (kind == "M" && event.at("name") == "thread_name") streams[{pid, tid}] = event.at("args").at("name");
+      if (kind != "X") continue;
+      // Through rounding: the text holds exact nanoseconds, the double nearest to it is within half of one.
+      const auto nanos = [&](const char* key) { return std::llround(event.at(key).get<double>() * 1e3); };
+      TraceRecord record{
+          pid, streams[{pid, tid}], event.at("name"), event.at("cat"), nanos("ts"), nanos("dur"), {}};
+      if (event.contains("args")) record.args = event.at("args").get<std::map<std::string, int64_t>>();
+      records.push_back(std::move(record));
+    }
+  } catch (const nlohmann::json::exception& error) {
+    base::fail_user("'{}' is not a trace: {}", path.string(), error.what());
+  }
+  return records;
+}
+
+}  // namespace quintet::observe
