@@ -15,29 +15,25 @@ import pathlib
 import torch
 
 FOLDER = pathlib.Path(__file__).resolve().parent
-PLAIN_ROPE = {"theta": 10000.0, "scaling": "none"}
+# Keys as in a recipe's [model], plus the batch.
 LLAMA = {
     "family": "llama", "layers": 2, "embed": 16, "heads": 4, "kv_heads": 2, "head_dim": 4, "ffn": 24, "vocab": 37,
-    "tied": False, "qkv_bias": False, "qk_norm": False, "window": 0, "norm_eps": 1e-5, "rope": PLAIN_ROPE,
-    "seq": 12, "batch": 2, "document_lengths": None,
+    "tied": False, "qkv_bias": False, "qk_norm": False, "sliding_window": 0, "norm_eps": 1e-5, "rope_theta": 10000.0,
+    "rope_scaling": {"kind": "none"}, "max_positions": 0, "seq": 12, "batch": 2, "document_lengths": None,
 }
-LLAMA3_ROPE = {
-    "theta": 100.0, "scaling": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-    "original_positions": 32,
-}
-YARN_ROPE = {
-    "theta": 100.0, "scaling": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_positions": 32,
-}
+LLAMA3_ROPE = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions": 32}
+YARN_ROPE = {"kind": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_positions": 32}
+SMALL_THETA = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_theta": 100.0}
 # The scaled ropes use head_dim 8, so that their four frequencies fall into every band of the scaling.
 CASES = {
     "llama": {},
-    "llama3_rope_tied": {"heads": 2, "kv_heads": 1, "head_dim": 8, "tied": True, "rope": LLAMA3_ROPE},
-    "yarn_rope": {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope": YARN_ROPE},
+    "llama3_rope_tied": {**SMALL_THETA, "tied": True, "rope_scaling": LLAMA3_ROPE},
+    "yarn_rope": {**SMALL_THETA, "rope_scaling": YARN_ROPE},
     "qwen2": {"qkv_bias": True},
     "qwen3": {"qk_norm": True, "head_dim": 6, "norm_eps": 1e-6},
-    "mistral": {"window": 5},
+    "mistral": {"sliding_window": 5},
     "packed_documents": {"document_lengths": [[5, 7], [3, 1, 8]]},
-    "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "qkv_bias": True, "positions": 16, "rope": None},
+    "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "qkv_bias": True, "max_positions": 16, "rope_theta": 0.0},
 }
 
 
@@ -47,7 +43,7 @@ def shapes(g):
     gpt2 = g["family"] == "gpt2"
     out = {"embed.weight": [g["vocab"], e]}
     if gpt2:
-        out["positions.weight"] = [g["positions"], e]
+        out["positions.weight"] = [g["max_positions"], e]
     for i in range(g["layers"]):
         block = f"blocks.{i}."
         out[block + "attn_norm.weight"] = [e]
@@ -120,14 +116,13 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def rope_frequencies(rope, head_dim):
+def rope_frequencies(theta, rope, head_dim):
     """The rotation frequency of each of the head_dim / 2 pairs, and the factor on cos and sin."""
-    theta = rope["theta"]
     plain = [theta ** (-2 * j / head_dim) for j in range(head_dim // 2)]
-    if rope["scaling"] == "none":
+    if rope["kind"] == "none":
         return plain, 1.0
     factor, original = rope["factor"], rope["original_positions"]
-    if rope["scaling"] == "llama3":
+    if rope["kind"] == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         scaled = []
         for frequency in plain:
@@ -135,7 +130,7 @@ def rope_frequencies(rope, head_dim):
             keep = min(max((turns - low) / (high - low), 0.0), 1.0)
             scaled.append(keep * frequency + (1 - keep) * frequency / factor)
         return scaled, 1.0
-    assert rope["scaling"] == "yarn"
+    assert rope["kind"] == "yarn"
 
     def pair_of(turns):  # the (fractional) pair that makes so many turns within the original context
         return head_dim * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -149,9 +144,9 @@ def rope_frequencies(rope, head_dim):
     return scaled, 0.1 * math.log(factor) + 1.0
 
 
-def rotate(x, positions, rope):
+def rotate(x, positions, g):
     """x: [batch, seq, heads, head_dim]; pair j is (j, j + head_dim / 2)."""
-    frequencies, magnitude = rope_frequencies(rope, x.shape[-1])
+    frequencies, magnitude = rope_frequencies(g["rope_theta"], g["rope_scaling"], x.shape[-1])
     angles = positions.double()[:, :, None, None] * torch.tensor(frequencies, dtype=torch.float64)
     cos, sin = torch.cos(angles) * magnitude, torch.sin(angles) * magnitude
     a, b = x.chunk(2, dim=-1)
@@ -165,15 +160,15 @@ def attention(x, p, block, g, positions, documents):
     if g["qk_norm"]:
         q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"])
         k = rms_norm(k, p[block + "attn.k_norm.weight"], g["norm_eps"])
-    if g["rope"]:
-        q, k = rotate(q, positions, g["rope"]), rotate(k, positions, g["rope"])
+    if g["family"] == "llama":
+        q, k = rotate(q, positions, g), rotate(k, positions, g)
     group = g["heads"] // g["kv_heads"]  # query heads h * group .. share KV head h
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(g["head_dim"])
     gap = positions[:, :, None] - positions[:, None, :]
     seen = (gap >= 0) & (documents[:, :, None] == documents[:, None, :])
-    if g["window"]:
-        seen &= gap < g["window"]  # a query sees itself and the window - 1 keys before it
+    if g["sliding_window"]:
+        seen &= gap < g["sliding_window"]  # a query sees itself and the window - 1 keys before it
     scores = scores.masked_fill(~seen[:, None], -math.inf)
     mixed = torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, dim=-1), v)
     return torch.einsum("bqhd,ehd->bqe", mixed, p[block + "attn.wo.weight"])
@@ -221,10 +216,10 @@ def compute(case):
 
 def write(case):
     g, p, (tokens, labels, positions, documents), loss = compute(case)
-    geometry = {key: value for key, value in g.items() if key != "document_lengths"}
+    model = {key: value for key, value in g.items() if key not in ("seq", "batch", "document_lengths")}
     # Floats are printed with as many digits (up to 17) as it takes to read them back bit-equal.
     head = {
-        "case": case, "geometry": geometry, "tokens": tokens, "labels": labels, "positions": positions,
+        "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens, "labels": labels, "positions": positions,
         "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
