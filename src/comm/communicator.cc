@@ -1,0 +1,138 @@
+#include "comm/communicator.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/error.h"
+
+namespace quintet::comm {
+
+const char* to_string(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "max"; }
+
+// Marks the communicator busy and the call entered; on a normal exit marks it left. A call that throws stays
+// "inside" in the record: that is where the rank failed.
+class Communicator::Open {
+ public:
+  Open(Communicator& c, Call call) : c_(c), call_(call) {
+    QUINTET_CHECK(!c.busy_.exchange(true, std::memory_order_acquire),
+                  "rank {}: two threads are inside communicator '{}' at once", c.world_rank(), c.name_);
+    call_.sequence = c.next_sequence_++;
+    ticket_ = c.recorder_.enter(c.name_id_, call_);
+  }
+  ~Open() { c_.busy_.store(false, std::memory_order_release); }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+
+  const Call& call() const { return call_; }
+  void done() { c_.recorder_.leave(ticket_); }
+
+ private:
+  Communicator& c_;
+  Call call_;
+  uint64_t ticket_ = 0;
+};
+
+namespace {
+
+void check_count(const Communicator& c, CallKind kind, int64_t count) {
+  QUINTET_CHECK(count >= 0, "{} on '{}': count is {}", to_string(kind), c.name(), count);
+}
+
+void check_reducible(const Communicator& c, CallKind kind, base::DType dtype) {
+  QUINTET_CHECK(dtype != base::DType::F16,
+                "{} on '{}': f16 can be moved but not reduced; reduce in f32 or bf16", to_string(kind),
+                c.name());
+}
+
+void check_member(const Communicator& c, CallKind kind, int member) {
+  QUINTET_CHECK(member >= 0 && member < c.size(), "{} on '{}': member {} of a group of {}", to_string(kind),
+                c.name(), member, c.size());
+}
+
+void copy_unless_same(void* to, const void* from, int64_t bytes) {
+  if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+
+}  // namespace
+
+Communicator::Communicator(Recorder& recorder, std::string name, int rank, std::vector<base::RankId> members)
+    : recorder_(recorder),
+      name_(std::move(name)),
+      name_id_(recorder.intern(name_)),
+      rank_(rank),
+      members_(std::move(members)) {}
+
+void Communicator::all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op) {
+  check_count(*this, CallKind::AllReduce, count);
+  check_reducible(*this, CallKind::AllReduce, dtype);
+  Open open(*this, {.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count});
+  if (size() > 1) do_all_reduce(open.call(), data);
+  open.done();
+}
+
+void Communicator::all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
+  check_count(*this, CallKind::AllGather, count_per_rank);
+  Open open(*this, {.kind = CallKind::AllGather, .dtype = dtype, .count = count_per_rank});
+  if (size() > 1)
+    do_all_gather(open.call(), send, recv);
+  else
+    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+  open.done();
+}
+
+void Communicator::reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
+                                  ReduceOp op) {
+  check_count(*this, CallKind::ReduceScatter, count_per_rank);
+  check_reducible(*this, CallKind::ReduceScatter, dtype);
+  Open open(*this, {.kind = CallKind::ReduceScatter, .dtype = dtype, .op = op, .count = count_per_rank});
+  if (size() > 1)
+    do_reduce_scatter(open.call(), send, recv);
+  else
+    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+  open.done();
+}
+
+void Communicator::all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
+  check_count(*this, CallKind::AllToAll, count_per_rank);
+  Open open(*this, {.kind = CallKind::AllToAll, .dtype = dtype, .count = count_per_rank});
+  if (size() > 1)
+    do_all_to_all(open.call(), send, recv);
+  else
+    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+  open.done();
+}
+
+void Communicator::broadcast(void* data, int64_t count, base::DType dtype, int root) {
+  check_count(*this, CallKind::Broadcast, count);
+  check_member(*this, CallKind::Broadcast, root);
+  Open open(*this, {.kind = CallKind::Broadcast, .dtype = dtype, .peer = root, .count = count});
+  if (size() > 1) do_broadcast(open.call(), data);
+  open.done();
+}
+
+void Communicator::send(const void* data, int64_t count, base::DType dtype, int peer) {
+  check_count(*this, CallKind::Send, count);
+  check_member(*this, CallKind::Send, peer);
+  QUINTET_CHECK(peer != rank_, "send on '{}': member {} sends to itself", name_, peer);
+  Open open(*this, {.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count});
+  do_send(open.call(), data);
+  open.done();
+}
+
+void Communicator::recv(void* data, int64_t count, base::DType dtype, int peer) {
+  check_count(*this, CallKind::Recv, count);
+  check_member(*this, CallKind::Recv, peer);
+  QUINTET_CHECK(peer != rank_, "recv on '{}': member {} receives from itself", name_, peer);
+  Open open(*this, {.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count});
+  do_recv(open.call(), data);
+  open.done();
+}
+
+void Communicator::barrier() {
+  Open open(*this, {.kind = CallKind::Barrier});
+  if (size() > 1) do_barrier(open.call());
+  open.done();
+}
+
+}  // namespace quintet::comm

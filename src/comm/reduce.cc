@@ -1,0 +1,110 @@
+#include "comm/reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "base/error.h"
+
+namespace quintet::comm {
+namespace {
+
+using base::Bf16;
+
+// Small enough to stay in the first-level cache with the source it meets.
+constexpr int64_t kBlock = 2048;
+
+template <class T>
+struct AccumulatorOf {
+  using type = T;
+};
+template <>
+struct AccumulatorOf<Bf16> {
+  using type = float;
+};
+
+struct SumOp {
+  template <class A>
+  static A apply(A a, A b) {
+    if constexpr (std::is_integral_v<A>) {
+      using U = std::make_unsigned_t<A>;  // sums wrap
+      return static_cast<A>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+};
+
+struct MaxOp {
+  template <class A>
+  static A apply(A a, A b) {
+    if constexpr (std::is_integral_v<A>)
+      return b > a ? b : a;
+    else
+      return (b > a) | (b != b) ? b : a;  // a NaN on either side stays
+  }
+};
+
+template <class T, class Op>
+void reduce_blocks(const void* const* sources, int source_count, void* const* targets, int target_count,
+                   int64_t count) {
+  using A = typename AccumulatorOf<T>::type;
+  alignas(64) A sum[kBlock];
+  for (int64_t begin = 0; begin < count; begin += kBlock) {
+    const int64_t n = std::min(kBlock, count - begin);
+    const T* first = static_cast<const T*>(sources[0]) + begin;
+    if (source_count == 1) {
+      for (int64_t i = 0; i < n; ++i) sum[i] = static_cast<A>(first[i]);
+    } else {
+      const T* second = static_cast<const T*>(sources[1]) + begin;
+      for (int64_t i = 0; i < n; ++i) sum[i] = Op::apply(static_cast<A>(first[i]), static_cast<A>(second[i]));
+    }
+    for (int s = 2; s < source_count; ++s) {
+      const T* next = static_cast<const T*>(sources[s]) + begin;
+      for (int64_t i = 0; i < n; ++i) sum[i] = Op::apply(sum[i], static_cast<A>(next[i]));
+    }
+    if constexpr (std::is_same_v<A, T>) {
+      for (int t = 0; t < target_count; ++t)
+        std::memcpy(static_cast<T*>(targets[t]) + begin, sum, static_cast<size_t>(n) * sizeof(T));
+    } else {
+      alignas(64) T rounded[kBlock];
+      for (int64_t i = 0; i < n; ++i) rounded[i] = T(sum[i]);
+      for (int t = 0; t < target_count; ++t)
+        std::memcpy(static_cast<T*>(targets[t]) + begin, rounded, static_cast<size_t>(n) * sizeof(T));
+    }
+  }
+}
+
+template <class T>
+void reduce_typed(const void* const* sources, int source_count, void* const* targets, int target_count,
+                  int64_t count, ReduceOp op) {
+  if (op == ReduceOp::Sum)
+    reduce_blocks<T, SumOp>(sources, source_count, targets, target_count, count);
+  else
+    reduce_blocks<T, MaxOp>(sources, source_count, targets, target_count, count);
+}
+
+}  // namespace
+
+void reduce_in_order(const void* const* sources, int source_count, void* const* targets, int target_count,
+                     int64_t count, base::DType dtype, ReduceOp op) {
+  switch (dtype) {
+    case base::DType::F64:
+      return reduce_typed<double>(sources, source_count, targets, target_count, count, op);
+    case base::DType::F32:
+      return reduce_typed<float>(sources, source_count, targets, target_count, count, op);
+    case base::DType::BF16:
+      return reduce_typed<Bf16>(sources, source_count, targets, target_count, count, op);
+    case base::DType::I64:
+      return reduce_typed<int64_t>(sources, source_count, targets, target_count, count, op);
+    case base::DType::I32:
+      return reduce_typed<int32_t>(sources, source_count, targets, target_count, count, op);
+    case base::DType::U8:
+      return reduce_typed<uint8_t>(sources, source_count, targets, target_count, count, op);
+    case base::DType::F16:
+      break;
+  }
+  base::fail_internal("no reduction of {}", base::to_string(dtype));
+}
+
+}  // namespace quintet::comm
