@@ -21,7 +21,9 @@ LLAMA = {
     "tied": False, "qkv_bias": False, "qk_norm": False, "sliding_window": 0, "norm_eps": 1e-5, "rope_theta": 10000.0,
     "rope_scaling": {"kind": "none"}, "max_positions": 0, "seq": 12, "batch": 2, "document_lengths": None,
 }
-LLAMA3_ROPE = {"kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions": 32}
+LLAMA3_ROPE = {
+    "kind": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_positions": 32,
+}
 YARN_ROPE = {"kind": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_positions": 32}
 SMALL_THETA = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_theta": 100.0}
 # The scaled ropes use head_dim 8, so that their four frequencies fall into every band of the scaling.
@@ -33,7 +35,7 @@ CASES = {
     "qwen3": {"qk_norm": True, "head_dim": 6, "norm_eps": 1e-6},
     "mistral": {"sliding_window": 5},
     "packed_documents": {"document_lengths": [[5, 7], [3, 1, 8]]},
-    "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "qkv_bias": True, "max_positions": 16, "rope_theta": 0.0},
+    "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "max_positions": 16, "rope_theta": 0.0},
 }
 
 
@@ -51,7 +53,7 @@ def shapes(g):
             out[block + "attn_norm.bias"] = [e]
         for name, n in (("wq", h), ("wk", kv), ("wv", kv)):
             out[f"{block}attn.{name}.weight"] = [n, d, e]
-            if g["qkv_bias"]:
+            if gpt2 or g["qkv_bias"]:
                 out[f"{block}attn.{name}.bias"] = [n, d]
         if g["qk_norm"]:
             out[block + "attn.q_norm.weight"] = [d]
@@ -155,7 +157,7 @@ def rotate(x, positions, g):
 
 def attention(x, p, block, g, positions, documents):
     q, k, v = (torch.einsum("bse,hde->bshd", x, p[f"{block}attn.{n}.weight"]) for n in ("wq", "wk", "wv"))
-    if g["qkv_bias"]:
+    if g["family"] == "gpt2" or g["qkv_bias"]:
         q, k, v = (y + p[f"{block}attn.{n}.bias"] for y, n in ((q, "wq"), (k, "wk"), (v, "wv")))
     if g["qk_norm"]:
         q = rms_norm(q, p[block + "attn.q_norm.weight"], g["norm_eps"])
@@ -219,8 +221,8 @@ def write(case):
     model = {key: value for key, value in g.items() if key not in ("seq", "batch", "document_lengths")}
     # Floats are printed with as many digits (up to 17) as it takes to read them back bit-equal.
     head = {
-        "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens, "labels": labels, "positions": positions,
-        "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
+        "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens,
+        "labels": labels, "positions": positions, "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
     }
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     entries = [
