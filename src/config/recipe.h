@@ -40,9 +40,9 @@ struct Model {
   int64_t embed = 0;
   int64_t ffn = 0;  // 0 = worked out for gpt2 (4 x embed); llama wants it given
   int64_t heads = 0;
-  int64_t kv_heads = 0;  // 0 = worked out as heads
-  int64_t head_dim = 0;  // 0 = worked out as embed / heads
-  int64_t vocab = 0;     // 0 = worked out as 256 for the byte tokenizer
+  int64_t kv_heads = 0;      // 0 = worked out as heads
+  int64_t head_dim = 0;      // 0 = worked out as embed / heads
+  int64_t vocab = 0;         // 0 = worked out as 256 for the byte tokenizer
   bool tied = false;         // embedding and output head are one parameter
   double rope_theta = 0;     // llama; 0 = worked out as 10000. Stays 0 for gpt2
   RopeScaling rope_scaling;  // llama

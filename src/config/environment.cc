@@ -1,0 +1,62 @@
+#include "config/environment.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace quintet::config {
+namespace {
+
+int64_t number(const std::string& name, const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0)
+    base::fail_user("environment variable {} must be a number of at least 0, is \"{}\"", name, text);
+  return value;
+}
+
+// The variables in which one launcher tells a process its place.
+struct Variables {
+  const char* launcher;
+  const char* rank;
+  const char* world;
+  const char* local_rank;
+  const char* local_world;  // empty: the launcher does not say
+};
+
+constexpr Variables kLaunchers[] = {
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""},
+    {"pmix", "PMIX_RANK", "PMIX_SIZE", "PMIX_LOCAL_RANK", "PMIX_LOCAL_SIZE"},
+};
+
+}  // namespace
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr) return std::nullopt;
+  return value;
+}
+
+std::optional<Launch> detect_launch(const Environment& lookup) {
+  for (const Variables& v : kLaunchers) {
+    const auto rank = lookup(v.rank), world = lookup(v.world);
+    if (!rank || !world) continue;
+    Launch launch;
+    launch.launcher = v.launcher;
+    launch.rank = number(v.rank, *rank);
+    launch.world = number(v.world, *world);
+    if (launch.rank >= launch.world)
+      base::fail_user("{} = {} must be below {} = {}: the launcher's variables contradict each other", v.rank,
+                      launch.rank, v.world, launch.world);
+    if (const auto local = lookup(v.local_rank)) launch.local_rank = number(v.local_rank, *local);
+    if (const auto local = *v.local_world == '\0' ? std::nullopt : lookup(v.local_world))
+      launch.local_world = number(v.local_world, *local);
+    return launch;
+  }
+  return std::nullopt;
+}
+
+}  // namespace quintet::config

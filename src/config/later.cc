@@ -1,0 +1,43 @@
+#include "config/later.h"
+
+#include <array>
+
+namespace quintet::config {
+namespace {
+
+constexpr std::array<LaterKey, 11> kLaterKeys = {{
+    {"model.hf", ""},
+    {"parallel.cp", "1"},
+    {"parallel.cp_method", "\"auto\""},
+    {"parallel.pp", "1"},
+    {"parallel.schedule", ""},
+    {"parallel.chunks", "1"},
+    {"parallel.ep", "1"},
+    {"parallel.etp", "1"},
+    {"memory.recompute", "\"none\""},
+    {"memory.offload", "\"none\""},
+    {"checkpoint.every", ""},
+}};
+
+struct LaterWord {
+  std::string_view section_or_key, word;
+};
+constexpr std::array<LaterWord, 5> kLaterWords = {{
+    {"run.device", "cuda"},
+    {"run.backend", "gloo"},
+    {"run.backend", "nccl"},
+    {"precision.", "f16"},
+    {"precision.", "fp8"},
+}};
+
+}  // namespace
+
+std::span<const LaterKey> later_keys() { return kLaterKeys; }
+
+bool is_later_word(std::string_view key, std::string_view word) {
+  for (const LaterWord& later : kLaterWords)
+    if (key.starts_with(later.section_or_key) && word == later.word) return true;
+  return false;
+}
+
+}  // namespace quintet::config

@@ -1,0 +1,74 @@
+// The words that stand for enum values in recipes. One table per enum, used for reading and for printing.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "config/recipe.h"
+
+namespace quintet::config {
+
+template <class E>
+struct Names;
+
+template <>
+struct Names<Family> {
+  static constexpr std::array<std::pair<Family, std::string_view>, 2> kTable = {
+      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}}};
+};
+template <>
+struct Names<RopeScalingKind> {
+  static constexpr std::array<std::pair<RopeScalingKind, std::string_view>, 3> kTable = {
+      {{RopeScalingKind::None, "none"},
+       {RopeScalingKind::Llama3, "llama3"},
+       {RopeScalingKind::Yarn, "yarn"}}};
+};
+template <>
+struct Names<OptimizerKind> {
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 2> kTable = {
+      {{OptimizerKind::AdamW, "adamw"}, {OptimizerKind::Sgd, "sgd"}}};
+};
+template <>
+struct Names<ScheduleKind> {
+  static constexpr std::array<std::pair<ScheduleKind, std::string_view>, 5> kTable = {
+      {{ScheduleKind::Constant, "constant"},
+       {ScheduleKind::Linear, "linear"},
+       {ScheduleKind::Cosine, "cosine"},
+       {ScheduleKind::InverseSqrt, "inverse_sqrt"},
+       {ScheduleKind::Wsd, "wsd"}}};
+};
+template <>
+struct Names<DeviceKind> {
+  static constexpr std::array<std::pair<DeviceKind, std::string_view>, 1> kTable = {
+      {{DeviceKind::Cpu, "cpu"}}};
+};
+template <>
+struct Names<BackendKind> {
+  static constexpr std::array<std::pair<BackendKind, std::string_view>, 3> kTable = {
+      {{BackendKind::Auto, "auto"}, {BackendKind::Local, "local"}, {BackendKind::Mpi, "mpi"}}};
+};
+// The element types a recipe may name; base knows more.
+template <>
+struct Names<base::DType> {
+  static constexpr std::array<std::pair<base::DType, std::string_view>, 3> kTable = {
+      {{base::DType::F64, "f64"}, {base::DType::F32, "f32"}, {base::DType::BF16, "bf16"}}};
+};
+
+// Empty for a value that no recipe can name.
+template <class E>
+constexpr std::string_view name_of(E value) {
+  for (const auto& [v, name] : Names<E>::kTable)
+    if (v == value) return name;
+  return {};
+}
+
+template <class E>
+constexpr std::optional<E> value_of(std::string_view text) {
+  for (const auto& [v, name] : Names<E>::kTable)
+    if (name == text) return v;
+  return std::nullopt;
+}
+
+}  // namespace quintet::config

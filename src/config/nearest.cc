@@ -1,0 +1,83 @@
+#include "config/nearest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace quintet::config {
+namespace {
+
+std::string_view last_part(std::string_view key) {
+  const size_t dot = key.rfind('.');
+  return dot == std::string_view::npos ? key : key.substr(dot + 1);
+}
+
+std::string either(int64_t low, int64_t high) {
+  return low == high ? fmt::format("{}", low) : fmt::format("{} or {}", low, high);
+}
+
+}  // namespace
+
+int64_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int64_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int64_t diagonal = row[0];
+    row[0] = static_cast<int64_t>(i) + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int64_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_word(std::string_view text, const std::vector<std::string>& words) {
+  std::string best;
+  int64_t best_distance = std::numeric_limits<int64_t>::max();
+  for (const std::string& word : words) {
+    const int64_t distance = edit_distance(text, word);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = word;
+    }
+  }
+  const int64_t reach = std::max<int64_t>(2, static_cast<int64_t>(text.size()) / 3);
+  return best_distance <= reach ? best : std::string();
+}
+
+std::string nearest_key(std::string_view key, const std::vector<std::string>& known) {
+  std::string best;
+  int64_t best_distance = std::numeric_limits<int64_t>::max();
+  for (const std::string& candidate : known) {
+    // A right last part in the wrong section counts as one mistake.
+    const std::string_view mine = last_part(key), theirs = last_part(candidate);
+    const int64_t reach = std::max<int64_t>(1, static_cast<int64_t>(mine.size()) / 3);
+    const int64_t moved = edit_distance(mine, theirs);
+    int64_t distance = edit_distance(key, candidate);
+    if (moved <= reach) distance = std::min(distance, moved + 1);
+    if (distance < best_distance) {
+      best_distance = distance;
+      best = candidate;
+    }
+  }
+  const int64_t reach = std::max<int64_t>(2, static_cast<int64_t>(key.size()) / 3);
+  return best_distance <= reach ? best : std::string();
+}
+
+std::string nearest_divisors(int64_t n, int64_t v) {
+  int64_t low = std::min(n, v), high = std::min(n, v);
+  while (n % low != 0) --low;    // ends at 1
+  while (n % high != 0) ++high;  // ends at n
+  return either(low, high);
+}
+
+std::string nearest_multiples(int64_t m, int64_t v) {
+  const int64_t high = (v + m - 1) / m * m;
+  return either(std::max(m, v / m * m), std::max(m, high));
+}
+
+}  // namespace quintet::config

@@ -1,0 +1,355 @@
+#include "config/parse.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <type_traits>
+
+#include "config/later.h"
+#include "config/names.h"
+#include "config/nearest.h"
+#include "config/presets.h"
+#include "config/resolve.h"
+#include "config/schema.h"
+
+namespace quintet::config {
+namespace {
+
+using Leaves = std::map<std::string, const toml::node*>;
+
+// ---- the TOML tree
+// ---------------------------------------------------------------------------------------------
+
+toml::table parse_tree(std::string_view text, const std::string& source) {
+  try {
+    return toml::parse(text, source);
+  } catch (const toml::parse_error& error) {
+    const auto& at = error.source().begin;
+    base::fail_user("{}:{}:{}: not TOML: {}", source, at.line, at.column, error.description());
+  }
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator)
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  return parts;
+}
+
+// `text` as one TOML value in a table of one key; as a plain string when it is not a value.
+toml::table override_value(const std::string& text) {
+  try {
+    toml::table tree = toml::parse("value = " + text);
+    // A text with line breaks could hold more keys; then it is not one value.
+    if (tree.size() == 1 && tree.contains("value")) return tree;
+  } catch (const toml::parse_error&) {
+  }
+  toml::table plain;
+  plain.insert_or_assign("value", text);
+  return plain;
+}
+
+// Puts one "a.b=c" into the tree. Copied nodes carry no line, so problems with them name none.
+void apply_override(toml::table& tree, const std::string& text) {
+  const size_t equals = text.find('=');
+  const std::vector<std::string> path = split(std::string_view(text).substr(0, equals), '.');
+  bool named = equals != std::string::npos;
+  for (const std::string& part : path) named = named && !part.empty();
+  if (!named) base::fail_user("--set {}: expected key=value, for example --set parallel.tp=2", text);
+
+  toml::table* table = &tree;
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    if (!table->contains(path[i])) table->insert(path[i], toml::table{});
+    toml::table* inner = table->get(path[i])->as_table();
+    if (inner == nullptr)
+      base::fail_user("--set {}: {} is a value in the recipe, not a section that could hold {}", text,
+                      path[i], path[i + 1]);
+    table = inner;
+  }
+  const toml::table value = override_value(text.substr(equals + 1));
+  value.get("value")->visit([&](const auto& node) { table->insert_or_assign(path.back(), node); });
+}
+
+std::string text_of(const toml::node& node) {
+  std::ostringstream out;
+  node.visit([&](const auto& n) {
+    if constexpr (toml::is_table<decltype(n)>)
+      out << "a table";
+    else if constexpr (toml::is_array<decltype(n)>)
+      out << "an array";
+    else if constexpr (toml::is_string<decltype(n)>)
+      out << '"' << n.get() << '"';
+    else
+      out << n;
+  });
+  return out.str();
+}
+
+// ---- known keys
+// ------------------------------------------------------------------------------------------------
+
+struct KnownKeys {
+  std::vector<std::string> keys;   // of this version
+  std::set<std::string> all;       // and of later ones
+  std::set<std::string> sections;  // every proper prefix of a key
+
+  KnownKeys() {
+    const Recipe recipe;
+    for_each_key(recipe, [&](const char* key, const auto&...) { keys.emplace_back(key); });
+    all.insert(keys.begin(), keys.end());
+    for (const LaterKey& later : later_keys()) all.insert(later.key);
+    for (const std::string& key : all)
+      for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
+        sections.insert(key.substr(0, dot));
+  }
+};
+
+const KnownKeys& known_keys() {
+  static const KnownKeys kKnown;
+  return kKnown;
+}
+
+void add_unknown(Report& report, const std::string& key) {
+  report.add("unknown key", key, "is not a key of a recipe", nearest_key(key, known_keys().keys));
+}
+
+// Collects the values of known keys; everything else is a problem.
+void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves, Report& report,
+             std::map<std::string, int>& lines) {
+  const KnownKeys& known = known_keys();
+  for (const auto& [name, node] : table) {
+    const std::string key = prefix.empty() ? std::string(name.str()) : prefix + "." + std::string(name.str());
+    lines[key] = static_cast<int>(node.source().begin.line);
+    const toml::table* inner = node.as_table();
+    if (known.all.contains(key)) {
+      if (inner != nullptr)
+        report.add("type", key, "is a value, not a section");
+      else
+        leaves[key] = &node;
+    } else if (known.sections.contains(key)) {
+      if (inner != nullptr)
+        flatten(*inner, key, leaves, report, lines);
+      else
+        report.add("type", key, fmt::format("is a section, not a value; it is {}", text_of(node)),
+                   fmt::format("[{}]", key));
+    } else if (inner != nullptr && !inner->empty()) {
+      flatten(*inner, key, leaves, report, lines);
+    } else {
+      add_unknown(report, key);
+    }
+  }
+}
+
+void refuse_later_keys(const Leaves& leaves, Report& report) {
+  for (const LaterKey& later : later_keys()) {
+    const auto leaf = leaves.find(later.key);
+    if (leaf == leaves.end()) continue;
+    const std::string text = text_of(*leaf->second);
+    if (later.neutral.empty() || text != later.neutral)
+      report.add("later version", later.key, fmt::format("{} is not yet supported in this version", text),
+                 later.neutral.empty() ? std::string("leave it out") : std::string(later.neutral));
+  }
+}
+
+// ---- typed values
+// ----------------------------------------------------------------------------------------------
+
+// Fills the fields whose keys were given. A value of the wrong type leaves the field as it was.
+class Reader {
+ public:
+  Reader(const Leaves& leaves, Report& report) : leaves_(leaves), report_(report) {}
+
+  template <class T, class... L>
+  void operator()(const char* key, T& field, const L&...) {
+    const auto leaf = leaves_.find(key);
+    if (leaf != leaves_.end()) read(key, *leaf->second, field);
+  }
+
+ private:
+  void wrong(const char* key, const toml::node& node, const std::string& expected,
+             const std::string& nearest = {}) {
+    report_.add("type", key, fmt::format("must be {}, is {}", expected, text_of(node)), nearest);
+  }
+
+  void read(const char* key, const toml::node& node, std::string& field) {
+    if (const auto v = node.value_exact<std::string>())
+      field = *v;
+    else
+      wrong(key, node, "a string");
+  }
+  void read(const char* key, const toml::node& node, bool& field) {
+    if (const auto v = node.value_exact<bool>())
+      field = *v;
+    else
+      wrong(key, node, "true or false");
+  }
+  void read(const char* key, const toml::node& node, int64_t& field) {
+    if (const auto v = node.value_exact<int64_t>())
+      field = *v;
+    else
+      wrong(key, node, "an integer");
+  }
+  void read(const char* key, const toml::node& node, double& field) {
+    if (const auto v = number(node))
+      field = *v;
+    else
+      wrong(key, node, "a number");
+  }
+  void read(const char* key, const toml::node& node, std::array<double, 2>& field) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr || array->size() != 2 || !number((*array)[0]) || !number((*array)[1]))
+      return wrong(key, node, "an array of two numbers", "[0.9, 0.95]");
+    field = {*number((*array)[0]), *number((*array)[1])};
+  }
+  // A single string stands for a list of one.
+  void read(const char* key, const toml::node& node, std::vector<std::string>& field) {
+    const toml::array* array = node.as_array();
+    std::vector<std::string> values;
+    if (const auto v = node.value_exact<std::string>()) {
+      values.push_back(*v);
+    } else if (array != nullptr) {
+      for (const toml::node& item : *array) {
+        const auto text = item.value_exact<std::string>();
+        if (!text) return wrong(key, item, "a list of strings");
+        values.push_back(*text);
+      }
+    } else {
+      return wrong(key, node, "a string or a list of strings");
+    }
+    field = std::move(values);
+  }
+  void read(const char* key, const toml::node& node, ReshardAfterForward& field) {
+    using Kind = ReshardAfterForward::Kind;
+    if (const auto on = node.value_exact<bool>())
+      field = {*on ? Kind::Yes : Kind::No, 0};
+    else if (const auto ranks = node.value_exact<int64_t>())
+      field = {Kind::ToRanks, *ranks};
+    else
+      wrong(key, node, "true, false or a number of ranks");
+  }
+  template <class E>
+  requires std::is_enum_v<E>
+  void read(const char* key, const toml::node& node, E& field) {
+    std::vector<std::string> names;
+    for (const auto& [v, name] : Names<E>::kTable) names.emplace_back(name);
+    const std::string list =
+        fmt::format("{}\"{}\"", names.size() == 1 ? "" : "one of ", fmt::join(names, "\", \""));
+    const auto text = node.value_exact<std::string>();
+    if (!text) return wrong(key, node, list);
+    if (const std::optional<E> value = value_of<E>(*text)) {
+      field = *value;
+    } else if (is_later_word(key, *text)) {
+      report_.add("later version", key,
+                  fmt::format("\"{}\" is not yet supported in this version; must be {}", *text, list),
+                  fmt::format("\"{}\"", name_of(field)));
+    } else {
+      const std::string near = nearest_word(*text, names);
+      wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
+    }
+  }
+
+  static std::optional<double> number(const toml::node& node) {
+    if (const auto v = node.value_exact<double>()) return v;
+    if (const auto v = node.value_exact<int64_t>()) return static_cast<double>(*v);
+    return std::nullopt;
+  }
+
+  const Leaves& leaves_;
+  Report& report_;
+};
+
+// ---- presets and defaults that depend on other keys
+// --------------------------------------------------------------
+
+// The preset's row, less what the given keys make stale: a derived number follows the number it derives from.
+void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
+  const auto leaf = leaves.find("model.preset");
+  const auto name = leaf == leaves.end() ? std::nullopt : leaf->second->value_exact<std::string>();
+  if (!name || name->empty()) return;
+  const Model* preset = find_preset(*name);
+  if (preset == nullptr) {
+    // The rule "preset exists" speaks; what the preset would have given is unknown, not missing.
+    for (const std::string& key : known_keys().keys)
+      if (key.starts_with("model.") && key != "model.preset" && !leaves.contains(key)) report.spoil(key);
+    return;
+  }
+  const auto given = [&](const char* key) { return leaves.contains(std::string("model.") + key); };
+  Model m = *preset;
+  if ((given("embed") || given("heads")) && preset->head_dim == preset->embed / preset->heads) m.head_dim = 0;
+  if (given("heads") && preset->kv_heads == preset->heads) m.kv_heads = 0;
+  if (given("embed") && preset->family == Family::Gpt2 && preset->ffn == 4 * preset->embed) m.ffn = 0;
+  const auto kind = leaves.find("model.rope_scaling.kind");
+  if (kind != leaves.end() &&
+      text_of(*kind->second) != fmt::format("\"{}\"", name_of(preset->rope_scaling.kind)))
+    m.rope_scaling = {};
+  recipe.model = m;
+}
+
+void check_family_of_preset(const Recipe& recipe, Report& report) {
+  const Model* preset = find_preset(recipe.model.preset);
+  if (preset == nullptr || preset->family == recipe.model.family) return;
+  report.add("preset family", "model.family",
+             fmt::format("\"{}\" contradicts model.preset \"{}\", which is of family \"{}\"",
+                         name_of(recipe.model.family), preset->preset, name_of(preset->family)),
+             fmt::format("\"{}\"", name_of(preset->family)));
+}
+
+// master, moments and reduce follow compute where they are not given.
+void default_precision(Precision& p, const Leaves& leaves) {
+  const Precision wide = Precision::of(p.compute);
+  if (!leaves.contains("precision.master")) p.master = wide.master;
+  if (!leaves.contains("precision.moments")) p.moments = wide.moments;
+  if (!leaves.contains("precision.reduce")) p.reduce = wide.reduce;
+}
+
+}  // namespace
+
+Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source) {
+  toml::table tree = parse_tree(text, source);
+  for (const std::string& override : overrides) apply_override(tree, override);
+
+  Report report;
+  Leaves leaves;
+  std::map<std::string, int> lines;
+  flatten(tree, "", leaves, report, lines);
+  refuse_later_keys(leaves, report);
+
+  Recipe recipe;
+  start_from_preset(recipe, leaves, report);
+  for_each_key(recipe, Reader(leaves, report));
+  const Given given = [&](const std::string& key) { return leaves.contains(key); };
+  // Before anything is worked out: an explicit 0 is not "left open".
+  check_limits(recipe, given, Keys::Given, report);
+  check_family_of_preset(recipe, report);
+  default_precision(recipe.precision, leaves);
+
+  fill_in(recipe, report);
+  check_limits(
+      recipe, [&](const std::string& key) { return leaves.contains(key); }, report);
+  check_rules(recipe, report);
+
+  std::vector<Problem>& problems = report.problems();
+  if (problems.empty()) return recipe;
+  for (Problem& problem : problems)
+    if (const auto line = lines.find(problem.key); line != lines.end()) problem.line = line->second;
+  throw RecipeError(source, std::move(problems));
+}
+
+Recipe load(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || text.fail()) base::fail_user("{}: cannot be read; expected a recipe file in TOML", path);
+  return parse(text.str(), overrides, path);
+}
+
+}  // namespace quintet::config

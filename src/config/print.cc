@@ -1,0 +1,104 @@
+#include "config/print.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <type_traits>
+
+#include "config/names.h"
+#include "config/schema.h"
+
+namespace quintet::config {
+namespace {
+
+// ---- TOML
+// ------------------------------------------------------------------------------------------------------
+
+std::string toml_text(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      out += fmt::format("\\{}", c);
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\u{:04X}", static_cast<int>(c));
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string toml_value(const std::string& v) { return toml_text(v); }
+std::string toml_value(bool v) { return v ? "true" : "false"; }
+std::string toml_value(int64_t v) { return fmt::format("{}", v); }
+// The shortest digits that read back to the same bits, marked as a float.
+std::string toml_value(double v) {
+  std::string text = fmt::format("{}", v);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+std::string toml_value(const std::array<double, 2>& v) {
+  return fmt::format("[{}, {}]", toml_value(v[0]), toml_value(v[1]));
+}
+std::string toml_value(const std::vector<std::string>& v) {
+  std::string out = "[";
+  for (const std::string& item : v) out += (out.size() > 1 ? ", " : "") + toml_text(item);
+  return out + "]";
+}
+std::string toml_value(const ReshardAfterForward& v) {
+  if (v.kind == ReshardAfterForward::Kind::ToRanks) return toml_value(v.ranks);
+  return toml_value(v.kind == ReshardAfterForward::Kind::Yes);
+}
+template <class E>
+requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
+
+// ---- JSON
+// ------------------------------------------------------------------------------------------------------
+
+using Json = nlohmann::ordered_json;
+
+template <class T>
+Json json_value(const T& v) {
+  if constexpr (std::is_enum_v<T>)
+    return std::string(name_of(v));
+  else
+    return v;
+}
+Json json_value(const ReshardAfterForward& v) {
+  if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
+  return v.kind == ReshardAfterForward::Kind::Yes;
+}
+
+// "a.b.c" -> {"a.b", "c"}
+std::pair<std::string, std::string> section_and_name(std::string_view key) {
+  const size_t dot = key.rfind('.');
+  if (dot == std::string_view::npos) return {"", std::string(key)};
+  return {std::string(key.substr(0, dot)), std::string(key.substr(dot + 1))};
+}
+
+}  // namespace
+
+std::string to_toml(const Recipe& recipe) {
+  std::string out, open;
+  for_each_key(recipe, [&](const char* key, const auto& value, const auto&...) {
+    const auto [section, name] = section_and_name(key);
+    if (section != open) {
+      out += fmt::format("\n[{}]\n", section);
+      open = section;
+    }
+    out += fmt::format("{} = {}\n", name, toml_value(value));
+  });
+  return out;
+}
+
+std::string to_json(const Recipe& recipe, int indent) {
+  Json root = Json::object();
+  for_each_key(recipe, [&](const char* key, const auto& value, const auto&...) {
+    std::string pointer = "/";
+    for (const char* c = key; *c != '\0'; ++c) pointer += *c == '.' ? '/' : *c;
+    root[Json::json_pointer(pointer)] = json_value(value);
+  });
+  return root.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace quintet::config

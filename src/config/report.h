@@ -1,0 +1,31 @@
+// Collects problems while a recipe is read and checked, and remembers which keys can no longer be trusted, so
+// that one mistake is reported once and not again by every rule that reads the key.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config/problem.h"
+
+namespace quintet::config {
+
+class Report {
+ public:
+  void add(std::string name, std::string key, std::string rule, std::string nearest = {}) {
+    spoiled_.insert(key);
+    problems_.push_back({std::move(key), std::move(rule), std::move(nearest), std::move(name)});
+  }
+  // The value of the key follows from one that is wrong already.
+  void spoil(std::string key) { spoiled_.insert(std::move(key)); }
+  bool usable(const std::string& key) const { return !spoiled_.contains(key); }
+
+  std::vector<Problem>& problems() { return problems_; }
+
+ private:
+  std::vector<Problem> problems_;
+  std::set<std::string> spoiled_;
+};
+
+}  // namespace quintet::config

@@ -1,0 +1,143 @@
+#include "config/resolve.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <vector>
+
+#include "config/names.h"
+#include "config/nearest.h"
+#include "config/schema.h"
+
+namespace quintet::config {
+namespace {
+
+void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
+  if (m.vocab == 0 && tokenizer == "bytes") m.vocab = 256;
+  if (m.kv_heads == 0) {
+    m.kv_heads = m.heads;
+    if (m.heads <= 0) report.spoil("model.kv_heads");
+  }
+  if (m.head_dim == 0) {
+    if (m.heads <= 0 || m.embed <= 0 || !report.usable("model.heads") || !report.usable("model.embed"))
+      report.spoil("model.head_dim");
+    else if (m.embed % m.heads != 0)
+      report.add(
+          "head_dim follows", "model.head_dim",
+          fmt::format("is not given, and model.embed {} is not a multiple of model.heads {}", m.embed,
+                      m.heads),
+          fmt::format("model.embed {}, or a model.head_dim of its own", nearest_multiples(m.heads, m.embed)));
+    else
+      m.head_dim = m.embed / m.heads;
+  }
+  if (m.family == Family::Gpt2 && m.ffn == 0) {
+    if (count_from(1).contains(static_cast<double>(m.embed)))
+      m.ffn = 4 * m.embed;
+    else
+      report.spoil("model.ffn");
+  }
+  if (m.family == Family::Llama && m.rope_theta == 0) m.rope_theta = 10000;
+  RopeScaling& s = m.rope_scaling;
+  if (s.kind == RopeScalingKind::Yarn && s.attention_factor == 0 && s.factor >= 1)
+    s.attention_factor = 0.1 * std::log(s.factor) + 1;
+}
+
+// Missing numbers become what the arithmetic asks for, rounded down where it does not come out even: the rule
+// "batch arithmetic" then refuses with all the numbers. With two or three missing, accumulation is 1 first.
+void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
+  const auto within = [](const Limits& limits, int64_t v) { return limits.contains(static_cast<double>(v)); };
+  const Limits known = count_from(0);
+  if (!within(kAxis, p.dp_replicate) || !within(kAxis, p.dp_shard) || !within(known, b.global) ||
+      !within(known, b.micro) || !within(known, b.accumulation)) {
+    if (b.global == 0) report.spoil("batch.global");
+    if (b.micro == 0) report.spoil("batch.micro");
+    if (b.accumulation == 0) report.spoil("batch.accumulation");
+    return;
+  }
+  const int64_t dp = p.dp();
+  const auto rest = [&](int64_t other) { return std::max<int64_t>(1, b.global / (other * dp)); };
+  if (b.global > 0) {
+    if (b.micro == 0 && b.accumulation == 0) b.accumulation = 1;
+    if (b.accumulation == 0) b.accumulation = rest(b.micro);
+    if (b.micro == 0) b.micro = rest(b.accumulation);
+  } else {
+    if (b.micro == 0) b.micro = 1;
+    if (b.accumulation == 0) b.accumulation = 1;
+    if (__builtin_mul_overflow(b.micro * dp, b.accumulation, &b.global))
+      b.global = std::numeric_limits<int64_t>::max();  // beyond the limit of the key, and refused as such
+  }
+}
+
+void fill_in_schedule(Schedule& s, int64_t steps) {
+  if (s.decay != 0 || s.warmup < 0) return;
+  if (s.kind == ScheduleKind::Linear || s.kind == ScheduleKind::Cosine)
+    s.decay = std::max<int64_t>(1, steps - s.warmup);
+  if (s.kind == ScheduleKind::Wsd) s.decay = std::max<int64_t>(1, steps / 10);
+}
+
+struct LimitChecker {
+  const Given& given;
+  Keys which;
+  Report& report;
+
+  void check(const std::string& key, double value, const Limits& limits, bool integer) {
+    if (!report.usable(key) || limits.contains(value)) return;
+    if (which == Keys::Given && !given(key)) return;
+    if (value == 0 && !given(key)) {
+      report.add("limits", key, "is missing and has no default; it must be " + text_of(limits, integer));
+      return;
+    }
+    report.add("limits", key, fmt::format("must be {}, is {}", text_of(limits, integer), value),
+               nearest_in(limits, value, integer));
+  }
+
+  void operator()(const char* key, const int64_t& value, const Limits& limits) {
+    check(key, static_cast<double>(value), limits, true);
+  }
+  void operator()(const char* key, const double& value, const Limits& limits) {
+    check(key, value, limits, false);
+  }
+  void operator()(const char* key, const std::array<double, 2>& values, const Limits& limits) {
+    for (const double value : values) check(key, value, limits, false);
+  }
+  template <class E>
+  requires std::is_enum_v<E>
+  void operator()(const char* key, const E& value) {
+    if (report.usable(key) && name_of(value).empty())
+      report.add("limits", key, fmt::format("has no name for value {}", static_cast<int>(value)));
+  }
+  template <class T>
+  void operator()(const char*, const T&) {}
+
+  static std::string text_of(const Limits& limits, bool integer) {
+    std::string text = integer ? "an integer" : "a number";
+    text += fmt::format("{} {}", limits.open_min ? " above" : " of at least", limits.min);
+    if (limits.max == kUnbounded) return text;
+    return text + fmt::format("{} {}", limits.open_max ? " and below" : " and at most", limits.max);
+  }
+  static std::string nearest_in(const Limits& limits, double value, bool integer) {
+    if (std::isnan(value) || (value <= limits.min && limits.open_min) ||
+        (value >= limits.max && limits.open_max))
+      return {};
+    if (integer) return fmt::format("{}", static_cast<int64_t>(std::clamp(value, limits.min, limits.max)));
+    return fmt::format("{}", std::clamp(value, limits.min, limits.max));
+  }
+};
+
+}  // namespace
+
+void fill_in(Recipe& r, Report& report) {
+  fill_in_model(r.model, r.data.tokenizer, report);
+  fill_in_batch(r.batch, r.parallel, report);
+  fill_in_schedule(r.optimizer.schedule, r.run.steps);
+  if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
+  if (r.checkpoint.dir.empty()) r.checkpoint.dir = r.run.dir + "/checkpoint";
+}
+
+void check_limits(const Recipe& recipe, const Given& given, Keys which, Report& report) {
+  for_each_key(recipe, LimitChecker{given, which, report});
+}
+
+}  // namespace quintet::config

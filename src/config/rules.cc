@@ -1,0 +1,490 @@
+// Every rule that spans keys of a recipe, in one list.
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "config/names.h"
+#include "config/nearest.h"
+#include "config/presets.h"
+#include "config/resolve.h"
+#include "config/validate.h"
+
+namespace quintet::config {
+namespace {
+
+struct Rule;
+
+// What a rule gets to report with.
+struct Fail {
+  const Rule& rule;
+  Report& report;
+  void operator()(const std::string& key, std::string text, std::string nearest = {}) const;
+};
+
+struct Rule {
+  const char* name;
+  // Keys the rule reads; it is passed over when one of them is wrong already.
+  std::vector<const char*> keys;
+  void (*check)(const Recipe& r, const Fail& fail);
+};
+
+void Fail::operator()(const std::string& key, std::string text, std::string nearest) const {
+  report.add(rule.name, key, std::move(text), std::move(nearest));
+}
+
+const Model kDefaultModel;
+const Optimizer kDefaultOptimizer;
+
+// A key that another choice makes idle must keep its idle value: no accepted option is without effect.
+template <class T>
+void idle(const Fail& fail, const char* key, const T& value, const T& idle_value, const std::string& why) {
+  if (value == idle_value) return;
+  if constexpr (std::is_same_v<T, bool>)
+    fail(key, "has no effect " + why, idle_value ? "true" : "false");
+  else
+    fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
+}
+
+std::string preset_names() {
+  std::string text;
+  for (const Model& m : presets()) text += (text.empty() ? "" : ", ") + m.preset;
+  return text;
+}
+
+// ---- names and paths
+// -------------------------------------------------------------------------------------------
+
+void name_is_a_file_name(const Recipe& r, const Fail& fail) {
+  const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
+  if (!r.name.empty() && r.name[0] != '.' && std::all_of(r.name.begin(), r.name.end(), plain)) return;
+  std::string better;
+  for (const unsigned char c : r.name)
+    better += plain(c) && !(better.empty() && c == '.') ? static_cast<char>(c) : '-';
+  fail("name",
+       fmt::format(
+           "names the run folder, so it must be letters, digits, '-', '_' and '.', not starting with '.'; "
+           "is \"{}\"",
+           r.name),
+       fmt::format("\"{}\"", better.empty() ? "run" : better));
+}
+
+void preset_exists(const Recipe& r, const Fail& fail) {
+  if (r.model.preset.empty() || find_preset(r.model.preset) != nullptr) return;
+  std::vector<std::string> names;
+  for (const Model& m : presets()) names.push_back(m.preset);
+  const std::string near = nearest_word(r.model.preset, names);
+  fail("model.preset", fmt::format("\"{}\" is not a preset; there are {}", r.model.preset, preset_names()),
+       near.empty() ? "" : fmt::format("\"{}\"", near));
+}
+
+void tokenizer_is_bytes(const Recipe& r, const Fail& fail) {
+  if (r.data.tokenizer != "bytes")
+    fail("data.tokenizer", fmt::format("\"{}\" is not yet supported in this version", r.data.tokenizer),
+         "\"bytes\"");
+}
+
+void paths_are_named(const Recipe& r, const Fail& fail) {
+  for (const std::string& path : r.data.path)
+    if (path.empty()) fail("data.path", "holds an empty name; each entry must name a file or a folder");
+}
+
+void freeze_patterns_are_named(const Recipe& r, const Fail& fail) {
+  for (const std::string& pattern : r.optimizer.freeze)
+    if (pattern.empty())
+      fail("optimizer.freeze", "holds an empty pattern, which no parameter matches",
+           "\"*\" for all parameters");
+}
+
+// ---- model geometry
+// --------------------------------------------------------------------------------------------
+
+void vocab_holds_bytes(const Recipe& r, const Fail& fail) {
+  if (r.data.tokenizer == "bytes" && r.model.vocab < 256)
+    fail("model.vocab",
+         fmt::format("{} is too small for data.tokenizer = \"bytes\", which has 256 tokens", r.model.vocab),
+         "256");
+}
+
+void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.heads % m.kv_heads != 0)
+    fail("model.kv_heads", fmt::format("{} does not divide model.heads {}", m.kv_heads, m.heads),
+         nearest_divisors(m.heads, m.kv_heads));
+}
+
+void head_dim_is_even(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family == Family::Llama && m.head_dim % 2 != 0)
+    fail("model.head_dim", fmt::format("{} is odd; RoPE turns pairs of features", m.head_dim),
+         nearest_multiples(2, m.head_dim));
+}
+
+void gpt2_heads_make_embed(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family != Family::Gpt2 || m.heads * m.head_dim == m.embed) return;
+  fail("model.embed",
+       fmt::format("{} must be model.heads {} x model.head_dim {} = {} in family gpt2", m.embed, m.heads,
+                   m.head_dim, m.heads * m.head_dim),
+       nearest_multiples(m.heads, m.embed));
+}
+
+void gpt2_has_no_gqa(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family == Family::Gpt2 && m.kv_heads != m.heads)
+    fail("model.kv_heads", fmt::format("{} must equal model.heads {} in family gpt2", m.kv_heads, m.heads),
+         fmt::format("{}", m.heads));
+}
+
+void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family != Family::Gpt2) return;
+  const std::string why = "in family gpt2";
+  idle(fail, "model.rope_theta", m.rope_theta, 0.0, why);
+  idle(fail, "model.sliding_window", m.sliding_window, int64_t{0}, why);
+  idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which has every bias");
+  idle(fail, "model.qk_norm", m.qk_norm, false, why);
+  if (m.rope_scaling.kind != RopeScalingKind::None)
+    fail("model.rope_scaling.kind", fmt::format("\"{}\" has no effect {}", name_of(m.rope_scaling.kind), why),
+         "\"none\"");
+}
+
+void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family != Family::Llama) return;
+  idle(fail, "model.max_positions", m.max_positions, int64_t{0},
+       "in family llama, whose positions are rotations");
+  idle(fail, "model.dropout", m.dropout, 0.0, "in family llama");
+}
+
+void sequence_fits_positions(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family != Family::Gpt2) return;
+  if (m.max_positions == 0)
+    fail("model.max_positions", "is missing; family gpt2 has a table of learned positions",
+         fmt::format("{} (data.seq_len)", r.data.seq_len));
+  else if (r.data.seq_len > m.max_positions)
+    fail("data.seq_len",
+         fmt::format("{} is longer than model.max_positions {}", r.data.seq_len, m.max_positions),
+         fmt::format("{}", m.max_positions));
+}
+
+void rope_scaling_keys_fit_kind(const Recipe& r, const Fail& fail) {
+  const RopeScaling& s = r.model.rope_scaling;
+  const RopeScaling& d = kDefaultModel.rope_scaling;
+  const std::string why = fmt::format("with model.rope_scaling.kind = \"{}\"", name_of(s.kind));
+  if (s.kind == RopeScalingKind::None) {
+    idle(fail, "model.rope_scaling.factor", s.factor, d.factor, why);
+    idle(fail, "model.rope_scaling.original_positions", s.original_positions, d.original_positions, why);
+  }
+  if (s.kind != RopeScalingKind::Llama3) {
+    idle(fail, "model.rope_scaling.low_freq_factor", s.low_freq_factor, d.low_freq_factor, why);
+    idle(fail, "model.rope_scaling.high_freq_factor", s.high_freq_factor, d.high_freq_factor, why);
+  }
+  if (s.kind != RopeScalingKind::Yarn) {
+    idle(fail, "model.rope_scaling.beta_fast", s.beta_fast, d.beta_fast, why);
+    idle(fail, "model.rope_scaling.beta_slow", s.beta_slow, d.beta_slow, why);
+    idle(fail, "model.rope_scaling.attention_factor", s.attention_factor, d.attention_factor, why);
+  }
+}
+
+void rope_scaling_knows_its_origin(const Recipe& r, const Fail& fail) {
+  const RopeScaling& s = r.model.rope_scaling;
+  if (s.kind != RopeScalingKind::None && s.original_positions == 0)
+    fail("model.rope_scaling.original_positions",
+         fmt::format("is missing; \"{}\" needs the context length before stretching", name_of(s.kind)),
+         "8192");
+}
+
+void rope_scaling_band_is_ordered(const Recipe& r, const Fail& fail) {
+  const RopeScaling& s = r.model.rope_scaling;
+  if (s.kind == RopeScalingKind::Llama3 && s.low_freq_factor >= s.high_freq_factor)
+    fail("model.rope_scaling.low_freq_factor",
+         fmt::format("{} must be below high_freq_factor {}", s.low_freq_factor, s.high_freq_factor),
+         "1 with 4");
+  if (s.kind == RopeScalingKind::Yarn && s.beta_slow >= s.beta_fast)
+    fail("model.rope_scaling.beta_slow",
+         fmt::format("{} must be below beta_fast {}", s.beta_slow, s.beta_fast), "1 with 32");
+}
+
+// ---- layout
+// ----------------------------------------------------------------------------------------------------
+
+constexpr int64_t kMaxWorld = int64_t{1} << 20;
+
+void world_is_in_reach(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.world() > kMaxWorld)
+    fail("parallel.dp_replicate",
+         fmt::format("dp_replicate {} x dp_shard {} x tp {} = {} ranks; at most {}", p.dp_replicate,
+                     p.dp_shard, p.tp, p.world(), kMaxWorld),
+         fmt::format("{}", std::max<int64_t>(1, kMaxWorld / (p.dp_shard * p.tp))));
+}
+
+void batch_arithmetic(const Recipe& r, const Fail& fail) {
+  const Batch& b = r.batch;
+  const Parallel& p = r.parallel;
+  const int64_t dp = p.dp();
+  const std::string dp_text =
+      fmt::format("dp {} (dp_replicate {} x dp_shard {})", dp, p.dp_replicate, p.dp_shard);
+  const auto multiple_of = [&](int64_t unit, const std::string& text) {
+    if (b.global % unit == 0) return true;
+    fail("batch.global", fmt::format("{} is not a multiple of {} = {}", b.global, text, unit),
+         nearest_multiples(unit, b.global));
+    return false;
+  };
+  if (!multiple_of(dp, dp_text)) return;
+  if (!multiple_of(b.micro * dp, fmt::format("micro {} x {}", b.micro, dp_text))) return;
+  if (!multiple_of(b.accumulation * dp, fmt::format("accumulation {} x {}", b.accumulation, dp_text))) return;
+  int64_t product = 0;
+  if (__builtin_mul_overflow(b.micro * dp, b.accumulation, &product)) product = -1;
+  if (product == b.global) return;
+  fail("batch.global",
+       fmt::format("{} must be micro {} x accumulation {} x {}, which is {}", b.global, b.micro,
+                   b.accumulation, dp_text,
+                   product < 0 ? std::string("too large") : fmt::format("{}", product)),
+       fmt::format("global {}, or accumulation {}, or micro {}",
+                   product < 0 ? std::string("smaller factors") : fmt::format("{}", product),
+                   b.global / (b.micro * dp), b.global / (b.accumulation * dp)));
+}
+
+void tp_divides_heads(const Recipe& r, const Fail& fail) {
+  if (r.model.heads % r.parallel.tp != 0)
+    fail("parallel.tp", fmt::format("{} does not divide model.heads {}", r.parallel.tp, r.model.heads),
+         nearest_divisors(r.model.heads, r.parallel.tp));
+}
+
+void tp_fits_kv_heads(const Recipe& r, const Fail& fail) {
+  const int64_t tp = r.parallel.tp, kv = r.model.kv_heads;
+  if (tp % kv == 0 || kv % tp == 0) return;
+  const std::string near = tp < kv ? nearest_divisors(kv, tp) : nearest_multiples(kv, tp);
+  fail("parallel.tp", fmt::format("{} must divide model.kv_heads {} or be a multiple of it", tp, kv), near);
+}
+
+void tp_divides_ffn(const Recipe& r, const Fail& fail) {
+  if (r.model.ffn % r.parallel.tp != 0)
+    fail("parallel.tp", fmt::format("{} does not divide model.ffn {}", r.parallel.tp, r.model.ffn),
+         nearest_divisors(r.model.ffn, r.parallel.tp));
+}
+
+void sequence_parallel_needs_tp(const Recipe& r, const Fail& fail) {
+  if (r.parallel.tp == 1)
+    idle(fail, "parallel.sequence_parallel", r.parallel.sequence_parallel, false,
+         "with parallel.tp = 1: it shards token rows over tp");
+}
+
+void sequence_parallel_rows_divide(const Recipe& r, const Fail& fail) {
+  const int64_t micro = r.batch.micro, seq = r.data.seq_len, tp = r.parallel.tp;
+  if (!r.parallel.sequence_parallel || micro * seq % tp == 0) return;
+  fail("parallel.sequence_parallel",
+       fmt::format("shards batch.micro {} x data.seq_len {} = {} token rows over parallel.tp {}, which does "
+                   "not divide "
+                   "them",
+                   micro, seq, micro * seq, tp),
+       fmt::format("data.seq_len {}, or sequence_parallel = false", nearest_multiples(tp, seq)));
+}
+
+void zero_needs_dp_shard(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.zero == 0 || p.dp_shard > 1) return;
+  fail("parallel.zero",
+       fmt::format("{} has no effect with parallel.dp_shard = 1: there is nothing to shard over", p.zero),
+       p.dp_replicate > 1 ? fmt::format("0, or dp_shard {} with dp_replicate 1", p.dp_replicate)
+                          : "0, or dp_shard 2");
+}
+
+void reshard_needs_zero_3(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  using Kind = ReshardAfterForward::Kind;
+  if (p.zero == 3 || p.reshard_after_forward.kind == Kind::Yes) return;
+  const bool to_ranks = p.reshard_after_forward.kind == Kind::ToRanks;
+  fail(
+      "parallel.reshard_after_forward",
+      fmt::format("{} has no effect with parallel.zero = {}: only zero 3 stores parameters in shards",
+                  to_ranks ? fmt::format("{}", p.reshard_after_forward.ranks) : std::string("false"), p.zero),
+      "true, or zero 3");
+}
+
+void reshard_ranks_divide(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.zero != 3 || p.reshard_after_forward.kind != ReshardAfterForward::Kind::ToRanks) return;
+  const int64_t k = p.reshard_after_forward.ranks, n = p.dp_shard;
+  if (k > 1 && k < n && n % k == 0) return;
+  std::string legal;
+  for (int64_t d = 2; d <= n / 2; ++d)
+    if (n % d == 0) legal += (legal.empty() ? "" : ", ") + fmt::format("{}", d);
+  fail("parallel.reshard_after_forward",
+       fmt::format("{} must divide parallel.dp_shard {} and lie between 1 and {}, both excluded", k, n, n),
+       legal.empty() ? "true" : legal + " or true");
+}
+
+void prefetch_needs_zero(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.zero == 0 && p.prefetch > 1)
+    fail("parallel.prefetch",
+         fmt::format("{} has no effect with parallel.zero = 0: nothing is gathered", p.prefetch), "1");
+}
+
+// ---- precision
+// -------------------------------------------------------------------------------------------------
+
+void f64_is_all_or_nothing(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  const bool wide = p.compute == base::DType::F64;
+  const auto check = [&](const char* key, base::DType t) {
+    if ((t == base::DType::F64) == wide) return;
+    fail(key,
+         fmt::format("{} does not go with precision.compute = \"{}\": f64 is for all four or for none",
+                     name_of(t), name_of(p.compute)),
+         wide ? "\"f64\"" : "\"f32\"");
+  };
+  check("precision.master", p.master);
+  check("precision.moments", p.moments);
+  check("precision.reduce", p.reduce);
+}
+
+void master_is_not_narrower(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  if (p.compute == base::DType::F32 && p.master == base::DType::BF16)
+    fail("precision.master", "bf16 is narrower than precision.compute f32, which is cast from it", "\"f32\"");
+}
+
+// ---- optimizer
+// -------------------------------------------------------------------------------------------------
+
+void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
+  const Optimizer& o = r.optimizer;
+  const Optimizer& d = kDefaultOptimizer;
+  if (o.kind == OptimizerKind::AdamW)
+    idle(fail, "optimizer.momentum", o.momentum, d.momentum, "with optimizer.name = \"adamw\"");
+  if (o.kind != OptimizerKind::Sgd) return;
+  idle(fail, "optimizer.eps", o.eps, d.eps, "with optimizer.name = \"sgd\"");
+  if (o.betas != d.betas)
+    fail("optimizer.betas",
+         fmt::format("[{}, {}] has no effect with optimizer.name = \"sgd\"", o.betas[0], o.betas[1]),
+         fmt::format("[{}, {}]", d.betas[0], d.betas[1]));
+}
+
+void schedule_keys_fit_kind(const Recipe& r, const Fail& fail) {
+  const Schedule& s = r.optimizer.schedule;
+  const std::string why = fmt::format("with optimizer.schedule.kind = \"{}\"", name_of(s.kind));
+  if (s.kind == ScheduleKind::Constant || s.kind == ScheduleKind::InverseSqrt)
+    idle(fail, "optimizer.schedule.decay", s.decay, int64_t{0}, why);
+  if (s.kind == ScheduleKind::Constant)
+    idle(fail, "optimizer.schedule.min_lr_ratio", s.min_lr_ratio, 0.0, why);
+}
+
+void inverse_sqrt_needs_warmup(const Recipe& r, const Fail& fail) {
+  const Schedule& s = r.optimizer.schedule;
+  if (s.kind == ScheduleKind::InverseSqrt && s.warmup == 0)
+    fail("optimizer.schedule.warmup",
+         "must be at least 1 with kind = \"inverse_sqrt\": lr falls as sqrt(warmup / step)", "1");
+}
+
+void wsd_phases_fit(const Recipe& r, const Fail& fail) {
+  const Schedule& s = r.optimizer.schedule;
+  if (s.kind == ScheduleKind::Wsd && s.warmup + s.decay > r.run.steps)
+    fail("optimizer.schedule.decay",
+         fmt::format("warmup {} + decay {} = {} steps do not fit into run.steps {}", s.warmup, s.decay,
+                     s.warmup + s.decay, r.run.steps),
+         s.warmup < r.run.steps ? fmt::format("{}", r.run.steps - s.warmup)
+                                : fmt::format("run.steps {}", s.warmup + s.decay));
+}
+
+// ---- evaluation
+// ------------------------------------------------------------------------------------------------
+
+void eval_needs_validation_data(const Recipe& r, const Fail& fail) {
+  if (r.eval.every > 0 && r.data.validation_fraction == 0)
+    fail("eval.every",
+         fmt::format("{} needs data to evaluate on, but data.validation_fraction is 0", r.eval.every),
+         "0, or data.validation_fraction 0.05");
+}
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> kRules = {
+      {"name is a file name", {"name"}, name_is_a_file_name},
+      {"preset exists", {"model.preset"}, preset_exists},
+      {"tokenizer is bytes", {"data.tokenizer"}, tokenizer_is_bytes},
+      {"paths are named", {"data.path"}, paths_are_named},
+      {"freeze patterns are named", {"optimizer.freeze"}, freeze_patterns_are_named},
+
+      {"vocab holds the tokens", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
+      {"kv_heads divide heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
+      {"head_dim is even", {"model.family", "model.head_dim"}, head_dim_is_even},
+      {"gpt2 heads make embed",
+       {"model.family", "model.embed", "model.heads", "model.head_dim"},
+       gpt2_heads_make_embed},
+      {"gpt2 has no grouped heads", {"model.family", "model.heads", "model.kv_heads"}, gpt2_has_no_gqa},
+      {"llama keys only for llama", {"model.family"}, llama_keys_only_for_llama},
+      {"gpt2 keys only for gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
+      {"sequence fits positions",
+       {"model.family", "model.max_positions", "data.seq_len"},
+       sequence_fits_positions},
+      {"rope scaling keys fit kind", {"model.rope_scaling.kind"}, rope_scaling_keys_fit_kind},
+      {"rope scaling knows its origin",
+       {"model.rope_scaling.kind", "model.rope_scaling.original_positions"},
+       rope_scaling_knows_its_origin},
+      {"rope scaling band is ordered",
+       {"model.rope_scaling.kind", "model.rope_scaling.low_freq_factor",
+        "model.rope_scaling.high_freq_factor", "model.rope_scaling.beta_fast",
+        "model.rope_scaling.beta_slow"},
+       rope_scaling_band_is_ordered},
+
+      {"world is in reach", {"parallel.dp_replicate", "parallel.dp_shard", "parallel.tp"}, world_is_in_reach},
+      {"batch arithmetic",
+       {"batch.global", "batch.micro", "batch.accumulation", "parallel.dp_replicate", "parallel.dp_shard"},
+       batch_arithmetic},
+      {"tp divides heads", {"parallel.tp", "model.heads"}, tp_divides_heads},
+      {"tp fits kv_heads", {"parallel.tp", "model.kv_heads"}, tp_fits_kv_heads},
+      {"tp divides ffn", {"parallel.tp", "model.ffn"}, tp_divides_ffn},
+      {"sequence parallel needs tp",
+       {"parallel.tp", "parallel.sequence_parallel"},
+       sequence_parallel_needs_tp},
+      {"sequence parallel rows divide",
+       {"parallel.tp", "parallel.sequence_parallel", "batch.micro", "data.seq_len"},
+       sequence_parallel_rows_divide},
+      {"zero needs dp_shard", {"parallel.zero", "parallel.dp_shard"}, zero_needs_dp_shard},
+      {"reshard needs zero 3", {"parallel.zero", "parallel.reshard_after_forward"}, reshard_needs_zero_3},
+      {"reshard ranks divide dp_shard",
+       {"parallel.zero", "parallel.reshard_after_forward", "parallel.dp_shard"},
+       reshard_ranks_divide},
+      {"prefetch needs zero", {"parallel.zero", "parallel.prefetch"}, prefetch_needs_zero},
+
+      {"f64 is all or nothing",
+       {"precision.compute", "precision.master", "precision.moments", "precision.reduce"},
+       f64_is_all_or_nothing},
+      {"master is not narrower", {"precision.compute", "precision.master"}, master_is_not_narrower},
+
+      {"optimizer keys fit name", {"optimizer.name"}, optimizer_keys_fit_name},
+      {"schedule keys fit kind", {"optimizer.schedule.kind"}, schedule_keys_fit_kind},
+      {"inverse_sqrt needs warmup",
+       {"optimizer.schedule.kind", "optimizer.schedule.warmup"},
+       inverse_sqrt_needs_warmup},
+      {"wsd phases fit",
+       {"optimizer.schedule.kind", "optimizer.schedule.warmup", "optimizer.schedule.decay", "run.steps"},
+       wsd_phases_fit},
+
+      {"eval needs validation data", {"eval.every", "data.validation_fraction"}, eval_needs_validation_data},
+  };
+  return kRules;
+}
+
+}  // namespace
+
+void check_rules(const Recipe& recipe, Report& report) {
+  // Usability is judged before any rule runs: two rules that blame the same key both speak.
+  std::vector<const Rule*> ready;
+  for (const Rule& rule : rules())
+    if (std::all_of(rule.keys.begin(), rule.keys.end(), [&](const char* key) { return report.usable(key); }))
+      ready.push_back(&rule);
+  for (const Rule* rule : ready) rule->check(recipe, Fail{*rule, report});
+}
+
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
+  for (const Rule& rule : rules()) names.emplace_back(rule.name);
+  return names;
+}
+
+}  // namespace quintet::config

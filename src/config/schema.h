@@ -1,0 +1,129 @@
+// Every key of a recipe, once: its dotted name, the field it fills and the limits of a single value, in the
+// order in which recipes are printed. Reading, printing, checking of limits and the list of known keys all
+// walk this list.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "config/recipe.h"
+
+namespace quintet::config {
+
+// Limits of one number. Numbers must always be finite.
+struct Limits {
+  double min = 0;
+  double max = std::numeric_limits<double>::max();
+  bool open_min = false;  // min itself is refused
+  bool open_max = false;  // max itself is refused
+
+  bool contains(double v) const {
+    return std::isfinite(v) && (open_min ? v > min : v >= min) && (open_max ? v < max : v <= max);
+  }
+};
+
+inline constexpr double kUnbounded = std::numeric_limits<double>::max();
+// Large enough for any real run, small enough that products of two never overflow 63 bits.
+inline constexpr double kMaxCount = 1 << 30;
+inline constexpr double kMaxAxis = 1 << 16;
+inline constexpr double kMaxSeed = 9007199254740992.0;  // 2^53
+
+constexpr Limits count_from(int64_t min) { return {static_cast<double>(min), kMaxCount}; }
+inline constexpr Limits kAxis{1, kMaxAxis};
+inline constexpr Limits kPositive{0, kUnbounded, true};
+inline constexpr Limits kNotNegative{0, kUnbounded};
+inline constexpr Limits kBelowOne{0, 1, false, true};
+inline constexpr Limits kShare{0, 1};
+
+// Calls v(key, field) for words, switches and lists, and v(key, field, limits) for numbers. R is Recipe or
+// const Recipe.
+template <class R, class V>
+void for_each_key(R& r, V&& v) {
+  v("name", r.name);
+
+  auto& m = r.model;
+  v("model.preset", m.preset);
+  v("model.family", m.family);
+  v("model.layers", m.layers, count_from(1));
+  v("model.embed", m.embed, count_from(1));
+  v("model.ffn", m.ffn, count_from(1));
+  v("model.heads", m.heads, count_from(1));
+  v("model.kv_heads", m.kv_heads, count_from(1));
+  v("model.head_dim", m.head_dim, count_from(1));
+  v("model.vocab", m.vocab, count_from(1));
+  v("model.tied", m.tied);
+  v("model.rope_theta", m.rope_theta, kNotNegative);
+  v("model.norm_eps", m.norm_eps, kPositive);
+  v("model.sliding_window", m.sliding_window, count_from(0));
+  v("model.qkv_bias", m.qkv_bias);
+  v("model.qk_norm", m.qk_norm);
+  v("model.max_positions", m.max_positions, count_from(0));
+  v("model.dropout", m.dropout, kBelowOne);
+  auto& s = m.rope_scaling;
+  v("model.rope_scaling.kind", s.kind);
+  v("model.rope_scaling.factor", s.factor, Limits{1, kUnbounded});
+  v("model.rope_scaling.original_positions", s.original_positions, count_from(0));
+  v("model.rope_scaling.low_freq_factor", s.low_freq_factor, kPositive);
+  v("model.rope_scaling.high_freq_factor", s.high_freq_factor, kPositive);
+  v("model.rope_scaling.beta_fast", s.beta_fast, kPositive);
+  v("model.rope_scaling.beta_slow", s.beta_slow, kPositive);
+  v("model.rope_scaling.attention_factor", s.attention_factor, kNotNegative);
+
+  v("data.path", r.data.path);
+  v("data.tokenizer", r.data.tokenizer);
+  v("data.seq_len", r.data.seq_len, count_from(1));
+  v("data.validation_fraction", r.data.validation_fraction, kBelowOne);
+  v("data.pack", r.data.pack);
+
+  v("batch.global", r.batch.global, count_from(1));
+  v("batch.micro", r.batch.micro, count_from(1));
+  v("batch.accumulation", r.batch.accumulation, count_from(1));
+
+  auto& p = r.parallel;
+  v("parallel.dp_replicate", p.dp_replicate, kAxis);
+  v("parallel.dp_shard", p.dp_shard, kAxis);
+  v("parallel.zero", p.zero, Limits{0, 3});
+  v("parallel.tp", p.tp, kAxis);
+  v("parallel.sequence_parallel", p.sequence_parallel);
+  v("parallel.reshard_after_forward", p.reshard_after_forward);
+  v("parallel.prefetch", p.prefetch, Limits{0, 1024});
+
+  v("precision.compute", r.precision.compute);
+  v("precision.master", r.precision.master);
+  v("precision.moments", r.precision.moments);
+  v("precision.reduce", r.precision.reduce);
+
+  auto& o = r.optimizer;
+  v("optimizer.name", o.kind);
+  v("optimizer.lr", o.lr, kPositive);
+  v("optimizer.betas", o.betas, kBelowOne);
+  v("optimizer.eps", o.eps, kPositive);
+  v("optimizer.weight_decay", o.weight_decay, kNotNegative);
+  v("optimizer.momentum", o.momentum, kBelowOne);
+  v("optimizer.clip_norm", o.clip_norm, kNotNegative);
+  v("optimizer.freeze", o.freeze);
+  v("optimizer.schedule.kind", o.schedule.kind);
+  v("optimizer.schedule.warmup", o.schedule.warmup, count_from(0));
+  v("optimizer.schedule.min_lr_ratio", o.schedule.min_lr_ratio, kShare);
+  v("optimizer.schedule.decay", o.schedule.decay, count_from(0));
+
+  v("loss.chunk", r.loss.chunk, count_from(0));
+
+  v("checkpoint.dir", r.checkpoint.dir);
+
+  v("eval.every", r.eval.every, count_from(0));
+  v("eval.batches", r.eval.batches, count_from(1));
+
+  v("run.steps", r.run.steps, count_from(1));
+  v("run.seed", r.run.seed, Limits{0, kMaxSeed});
+  v("run.device", r.run.device);
+  v("run.backend", r.run.backend);
+  v("run.threads", r.run.threads, Limits{0, 4096});
+  v("run.max_skipped_steps", r.run.max_skipped_steps, count_from(0));
+  v("run.check_replicas_every", r.run.check_replicas_every, count_from(0));
+  v("run.dir", r.run.dir);
+  v("run.log_every", r.run.log_every, count_from(1));
+}
+
+}  // namespace quintet::config

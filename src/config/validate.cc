@@ -1,0 +1,59 @@
+#include "config/validate.h"
+
+#include "config/resolve.h"
+
+namespace quintet::config {
+namespace {
+
+std::vector<Problem> resolve_and_check(Recipe& recipe) {
+  Report report;
+  fill_in(recipe, report);
+  check_limits(
+      recipe, [](const std::string&) { return false; }, Keys::All, report);
+  check_rules(recipe, report);
+  return std::move(report.problems());
+}
+
+// What to do about `world` ranks: the axis that could take up the difference, or the nearest world that fits.
+std::string nearest_world(const Recipe& r, int64_t world) {
+  const Parallel& p = r.parallel;
+  std::string text = fmt::format("{} ranks", p.world());
+  const auto try_axis = [&](const char* key, int64_t Parallel::*axis) {
+    const int64_t others = p.world() / (p.*axis);
+    if (world < 1 || world % others != 0 || world / others == p.*axis) return;
+    Recipe changed = r;
+    changed.parallel.*axis = world / others;
+    if (problems_of(changed).empty()) text += fmt::format(", or --set {}={}", key, world / others);
+  };
+  try_axis("parallel.dp_shard", &Parallel::dp_shard);
+  try_axis("parallel.dp_replicate", &Parallel::dp_replicate);
+  try_axis("parallel.tp", &Parallel::tp);
+  return text;
+}
+
+}  // namespace
+
+Recipe resolve(Recipe recipe) {
+  std::vector<Problem> problems = resolve_and_check(recipe);
+  if (!problems.empty()) throw RecipeError("recipe " + recipe.name, std::move(problems));
+  return recipe;
+}
+
+std::vector<Problem> problems_of(const Recipe& recipe) {
+  Recipe copy = recipe;
+  return resolve_and_check(copy);
+}
+
+void check_world(const Recipe& recipe, int64_t world) {
+  const Parallel& p = recipe.parallel;
+  if (world == p.world()) return;
+  Problem problem;
+  problem.key = "parallel";
+  problem.name = "world";
+  problem.rule = fmt::format("dp_replicate {} x dp_shard {} x tp {} takes {} ranks, but {} were started",
+                             p.dp_replicate, p.dp_shard, p.tp, p.world(), world);
+  problem.nearest = nearest_world(recipe, world);
+  throw RecipeError("recipe " + recipe.name, {problem});
+}
+
+}  // namespace quintet::config
