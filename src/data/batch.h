@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "data/dataset.h"
@@ -76,6 +77,7 @@ class Batches {
   std::optional<int64_t> sample_of(int64_t step, int64_t sequence) const;
 
  private:
+  int64_t count_sequence(int64_t step, int64_t sequence) const;
   Dataset dataset_;
   Sampler sampler_;
   BatchLayout layout_;

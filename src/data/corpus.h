@@ -16,6 +16,9 @@ enum class TokenWidth : uint32_t { U8 = 1, U16 = 2, U32 = 4 };  // the value is 
 // The narrowest width that holds every id below `vocab`.
 TokenWidth width_for(int64_t vocab);
 
+// Appends the ids in `width`, little endian. An id outside [0, vocab) is a UserError.
+void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, std::vector<std::byte>& out);
+
 class Corpus {
  public:
   // `offsets` holds documents + 1 entries: 0, the starts of the other documents, the number of tokens;
@@ -24,7 +27,7 @@ class Corpus {
   Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth width, int64_t vocab,
          std::span<const uint64_t> offsets, std::shared_ptr<const void> owner);
 
-  // Packs documents into memory. Empty documents are left out; no tokens at all is a UserError.
+  // In memory, as CorpusBuilder makes it.
   static Corpus from_documents(std::string name, int64_t vocab,
                                const std::vector<std::vector<int32_t>>& documents);
 
@@ -56,6 +59,22 @@ class Corpus {
   int64_t vocab_;
   std::span<const uint64_t> offsets_;
   std::shared_ptr<const void> owner_;
+};
+
+// Packs documents into memory, one after another. Empty documents are left out.
+class CorpusBuilder {
+ public:
+  CorpusBuilder(std::string name, int64_t vocab);
+  void add_document(std::span<const int32_t> ids);
+  int64_t tokens() const { return static_cast<int64_t>(offsets_.back()); }
+  Corpus finish();  // no tokens at all is a UserError
+
+ private:
+  std::string name_;
+  int64_t vocab_;
+  TokenWidth width_;
+  std::vector<std::byte> tokens_;
+  std::vector<uint64_t> offsets_ = {0};
 };
 
 }  // namespace quintet::data

@@ -46,6 +46,8 @@ class Dataset {
 
   // The number of labels of a sample that are not ignored; reads no tokens and does not allocate.
   int64_t valid_labels(int64_t sample) const;
+  // Whether the label at one place of a sample counts.
+  bool has_label(int64_t sample, int64_t at) const;
 
  private:
   int64_t begin_of(int64_t sample) const;

@@ -1,0 +1,154 @@
+#include "data/corpus.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "base/error.h"
+
+namespace quintet::data {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "tokens and offsets are read as they lie in the file");
+
+// Returns the first place whose token is not below `vocab`, or the count when all are.
+template <class T>
+size_t widen(const std::byte* from, std::span<int32_t> out, uint32_t vocab) {
+  uint32_t largest = 0;
+  for (size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<int32_t>(value);
+    largest = std::max<uint32_t>(largest, value);
+  }
+  if (largest < vocab) return out.size();
+  const auto bad = [&](int32_t id) { return static_cast<uint32_t>(id) >= vocab; };
+  return static_cast<size_t>(std::find_if(out.begin(), out.end(), bad) - out.begin());
+}
+
+template <class T>
+void pack(std::span<const int32_t> ids, std::vector<std::byte>& out) {
+  const size_t at = out.size();
+  out.resize(at + ids.size() * sizeof(T));
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const T value = static_cast<T>(ids[i]);
+    std::memcpy(out.data() + at + i * sizeof(T), &value, sizeof(T));
+  }
+}
+
+struct Storage {
+  std::vector<std::byte> tokens;
+  std::vector<uint64_t> offsets = {0};
+};
+
+}  // namespace
+
+TokenWidth width_for(int64_t vocab) {
+  if (vocab < 1 || vocab > int64_t{std::numeric_limits<int32_t>::max()} + 1)
+    base::fail_user("a vocabulary of {} ids: between 1 and 2147483648 are possible", vocab);
+  return vocab <= 256 ? TokenWidth::U8 : vocab <= 65536 ? TokenWidth::U16 : TokenWidth::U32;
+}
+
+void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, std::vector<std::byte>& out) {
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocab)
+      base::fail_user("token {} at place {} of a document is beyond the vocabulary of {} (ids 0 to {})",
+                      ids[i], i, vocab, vocab - 1);
+  switch (width) {
+    case TokenWidth::U8:
+      return pack<uint8_t>(ids, out);
+    case TokenWidth::U16:
+      return pack<uint16_t>(ids, out);
+    case TokenWidth::U32:
+      return pack<uint32_t>(ids, out);
+  }
+}
+
+Corpus::Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth width, int64_t vocab,
+               std::span<const uint64_t> offsets, std::shared_ptr<const void> owner)
+    : name_(std::move(name)),
+      bytes_(tokens),
+      width_(width),
+      vocab_(vocab),
+      offsets_(offsets),
+      owner_(std::move(owner)) {
+  QUINTET_CHECK(offsets_.size() >= 2 && offsets_.front() == 0, "corpus '{}' has no documents", name_);
+  QUINTET_CHECK(bytes_.size() == offsets_.back() * static_cast<size_t>(width_),
+                "corpus '{}': {} bytes for {} tokens", name_, bytes_.size(), offsets_.back());
+}
+
+Corpus Corpus::from_documents(std::string name, int64_t vocab,
+                              const std::vector<std::vector<int32_t>>& documents) {
+  CorpusBuilder builder(std::move(name), vocab);
+  for (const auto& ids : documents) builder.add_document(ids);
+  return builder.finish();
+}
+
+void Corpus::read(int64_t begin, std::span<int32_t> out) const {
+  QUINTET_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(), "tokens {} to {} of {}",
+                begin, begin + static_cast<int64_t>(out.size()), tokens());
+  const std::byte* from = bytes_.data() + static_cast<size_t>(begin) * static_cast<size_t>(width_);
+  const auto vocab = static_cast<uint32_t>(vocab_);
+  size_t good = 0;
+  switch (width_) {
+    case TokenWidth::U8:
+      good = widen<uint8_t>(from, out, vocab);
+      break;
+    case TokenWidth::U16:
+      good = widen<uint16_t>(from, out, vocab);
+      break;
+    case TokenWidth::U32:
+      good = widen<uint32_t>(from, out, vocab);
+      break;
+  }
+  if (good == out.size()) return;
+  const int64_t at = begin + static_cast<int64_t>(good);
+  base::fail_user(
+      "'{}': token {} at place {} (document {}) is beyond the vocabulary of {} (ids 0 to {}); the data is "
+      "damaged "
+      "or was made with another tokenizer",
+      name_, static_cast<uint32_t>(out[good]), at, document_of(at), vocab_, vocab_ - 1);
+}
+
+int64_t Corpus::document_of(int64_t at) const {
+  QUINTET_CHECK(at >= 0 && at < tokens(), "token {} of {}", at, tokens());
+  const auto next = std::upper_bound(offsets_.begin(), offsets_.end(), static_cast<uint64_t>(at));
+  return next - offsets_.begin() - 1;
+}
+
+void Corpus::check_tokens() const {
+  std::vector<int32_t> chunk(size_t{1} << 16);
+  for (int64_t at = 0; at < tokens();) {
+    const int64_t n = std::min<int64_t>(tokens() - at, static_cast<int64_t>(chunk.size()));
+    read(at, std::span(chunk).first(static_cast<size_t>(n)));
+    at += n;
+  }
+}
+
+void Corpus::require_vocab(int64_t model_vocab) const {
+  if (vocab_ > model_vocab)
+    base::fail_user(
+        "'{}' holds ids up to {}, but the model's vocabulary is {}: give the model a vocabulary of at least "
+        "{}, "
+        "or make the data with a tokenizer of at most {} ids",
+        name_, vocab_ - 1, model_vocab, vocab_, model_vocab);
+}
+
+CorpusBuilder::CorpusBuilder(std::string name, int64_t vocab)
+    : name_(std::move(name)), vocab_(vocab), width_(width_for(vocab)) {}
+
+void CorpusBuilder::add_document(std::span<const int32_t> ids) {
+  if (ids.empty()) return;
+  pack_tokens(ids, vocab_, width_, tokens_);
+  offsets_.push_back(offsets_.back() + ids.size());
+}
+
+Corpus CorpusBuilder::finish() {
+  if (offsets_.size() < 2) base::fail_user("'{}' is empty: there is not a single token in it", name_);
+  auto storage = std::make_shared<Storage>(Storage{std::move(tokens_), std::move(offsets_)});
+  return Corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage);
+}
+
+}  // namespace quintet::data
