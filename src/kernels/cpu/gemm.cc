@@ -1,50 +1,251 @@
+// The product's driver: blocks C, packs A and B, hands panels to the register tile. k is never split between
+// threads and its blocks depend on k alone; that is what makes the bits independent of threads and of m and
+// n.
 #include "kernels/cpu/gemm.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "kernels/cpu/gemm_tile.h"
 
 namespace quintet::kernels {
 namespace {
 
-using base::Bf16;
 using base::DType;
 
-template <class T, class C, class Acc>
-void plain(const GemmArgs& g) {
-  const T* a = static_cast<const T*>(g.a);
-  const T* b = static_cast<const T*>(g.b);
-  C* c = static_cast<C*>(g.c);
-  for (int64_t i = 0; i < g.m; ++i)
-    for (int64_t j = 0; j < g.n; ++j) {
-      Acc sum = 0;
-      for (int64_t p = 0; p < g.k; ++p)
-        sum += static_cast<Acc>(a[g.trans_a ? p * g.lda + i : i * g.lda + p]) *
-               static_cast<Acc>(b[g.trans_b ? j * g.ldb + p : p * g.ldb + j]);
-      C& out = c[i * g.ldc + j];
-      out = C(g.accumulate ? static_cast<Acc>(out) + sum : sum);
+constexpr int64_t kLine = 64;
+// A bf16 C whose k takes several blocks is summed in an f32 strip of at most this size.
+constexpr int64_t kStripRows = 2048, kStripCols = 512;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// Equal blocks of at most `largest`, a multiple of `step`.
+int64_t even_block(int64_t size, int64_t largest, int64_t step) {
+  return round_up(ceil_div(size, ceil_div(size, largest)), step);
+}
+
+// How one product is cut, and where its scratch lies.
+struct Cut {
+  int64_t mc, nc, kc;        // Blocks of m (of one worker), n and k.
+  int64_t strip_rows;        // Rows of C that one pass over k covers: m without a strip.
+  bool strip;                // Sums go to an f32 strip first.
+  int workers_m, workers_n;  // The grid of workers over one pass.
+  int64_t a_offset, a_stride, strip_offset, bytes;
+
+  Cut(int64_t m, int64_t n, int64_t k, const TileShape& s, DType c_type, int threads) {
+    kc = even_block(k, s.kc, s.k_step);
+    strip = c_type == DType::BF16 && k > kc;
+    nc = even_block(n, strip ? std::min(s.nc, kStripCols) : s.nc, s.nr);
+    strip_rows = strip ? std::min(m, kStripRows) : m;
+    const int64_t panels_m = ceil_div(strip_rows, s.mr), panels_n = ceil_div(std::min(n, nc), s.nr);
+    // The grid with the least work for the busiest worker. Each worker packs the rows of A it uses, which
+    // costs about as much as two more panels of columns.
+    int64_t best = INT64_MAX;
+    for (int g = threads; g >= 1; --g) {
+      const int64_t work = ceil_div(panels_m, g) * (ceil_div(panels_n, threads / g) + 2);
+      if (work < best) best = work, workers_m = g, workers_n = threads / g;
     }
+    mc = even_block(ceil_div(panels_m, workers_m) * s.mr, s.mc, s.mr);
+    a_offset = round_up(nc * kc * s.packed_size, kLine);
+    a_stride = round_up(mc * kc * s.packed_size, kLine);
+    strip_offset = a_offset + a_stride * workers_m * workers_n;
+    bytes = strip_offset + (strip ? round_up(strip_rows * nc * int64_t{sizeof(float)}, kLine) : 0);
+  }
+};
+
+template <class Fn>
+void each(device::ThreadPool* pool, int64_t count, const Fn& fn) {
+  if (pool == nullptr)
+    fn(int64_t{0}, count);
+  else
+    pool->parallel_for(0, count, 1, [&](int64_t b, int64_t e, int) { fn(b, e); });
+}
+
+const std::byte* element(const void* base, int64_t index, DType type) {
+  return static_cast<const std::byte*>(base) + index * size_of(type);
+}
+std::byte* element(void* base, int64_t index, DType type) {
+  return static_cast<std::byte*>(base) + index * size_of(type);
+}
+
+// One tile of C whose sums do not go straight to their place: it sticks out of C, or C is bf16.
+template <class Sum>
+void edge_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, Sum* c, int64_t ldc,
+               int64_t rows, int64_t cols, bool add) {
+  alignas(kLine) Sum sums[kMaxTile];
+  const int nr = kernel.shape.nr;
+  if (add)
+    for (int64_t i = 0; i < kernel.shape.mr; ++i)
+      for (int64_t j = 0; j < nr; ++j) sums[i * nr + j] = i < rows && j < cols ? c[i * ldc + j] : Sum{0};
+  kernel.tile(k, a, b, sums, nr, add);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; ++j) c[i * ldc + j] = sums[i * nr + j];
+}
+
+void bf16_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, uint16_t* c, int64_t ldc,
+               int64_t rows, int64_t cols, bool add) {
+  alignas(kLine) float sums[kMaxTile];
+  kernel.tile(k, a, b, sums, kernel.shape.nr, false);
+  kernel.round_to_bf16(sums, kernel.shape.nr, rows, cols, c, ldc, add);
+}
+
+// A block of C as one pass over a block of k sees it: C itself, or the strip.
+struct Target {
+  void* data;
+  int64_t ld;
+  DType type;
+  bool add;
+};
+
+class Product {
+ public:
+  Product(const GemmArgs& g, const TileKernel& kernel, const Cut& cut, std::byte* workspace,
+          device::ThreadPool* pool)
+      : g_(g), kernel_(kernel), s_(kernel.shape), cut_(cut), workspace_(workspace), pool_(pool) {}
+
+  void run() {
+    for (int64_t j = 0; j < g_.n; j += cut_.nc)
+      for (int64_t i = 0; i < g_.m; i += cut_.strip_rows) {
+        const int64_t rows = std::min(cut_.strip_rows, g_.m - i), cols = std::min(cut_.nc, g_.n - j);
+        for (int64_t p = 0; p < g_.k; p += cut_.kc) {
+          const int64_t depth = std::min(cut_.kc, g_.k - p);
+          pack_b(j, cols, p, depth);
+          if (cut_.strip)
+            multiply(i, rows, cols, p, depth, {strip(), cut_.nc, DType::F32, p > 0});
+          else
+            multiply(i, rows, cols, p, depth, {c(i, j), g_.ldc, g_.c_type, g_.accumulate || p > 0});
+        }
+        if (cut_.strip) finish_strip(i, rows, j, cols);
+      }
+  }
+
+ private:
+  void* c(int64_t i, int64_t j) const { return element(g_.c, i * g_.ldc + j, g_.c_type); }
+  float* strip() const { return reinterpret_cast<float*>(workspace_ + cut_.strip_offset); }
+  int64_t panel_bytes(int rows, int64_t depth) const {
+    return round_up(depth, s_.k_step) * rows * s_.packed_size;
+  }
+
+  void pack_b(int64_t j, int64_t cols, int64_t p, int64_t depth) {
+    each(pool_, ceil_div(cols, s_.nr), [&](int64_t first, int64_t last) {
+      for (int64_t q = first; q < last; ++q) {
+        const int64_t col = j + q * s_.nr;
+        const void* from = element(g_.b, g_.trans_b ? col * g_.ldb + p : p * g_.ldb + col, g_.b_type);
+        kernel_.pack_b(from, g_.ldb, g_.trans_b, std::min<int64_t>(s_.nr, cols - q * s_.nr), depth,
+                       workspace_ + q * panel_bytes(s_.nr, depth));
+      }
+    });
+  }
+
+  // Rows i.. of C (or of the strip) += A block * the packed B block, on the grid of workers.
+  void multiply(int64_t i, int64_t rows, int64_t cols, int64_t p, int64_t depth, const Target& to) {
+    const int64_t panels_m = ceil_div(rows, s_.mr), panels_n = ceil_div(cols, s_.nr);
+    each(pool_, cut_.workers_m * cut_.workers_n, [&](int64_t first, int64_t last) {
+      if (kernel_.begin != nullptr) kernel_.begin();
+      for (int64_t w = first; w < last; ++w) {
+        const int64_t wm = w % cut_.workers_m, wn = w / cut_.workers_m;
+        const int64_t row_end = std::min(rows, panels_m * (wm + 1) / cut_.workers_m * s_.mr);
+        const int64_t q_begin = panels_n * wn / cut_.workers_n, q_end = panels_n * (wn + 1) / cut_.workers_n;
+        if (q_begin == q_end) continue;
+        std::byte* a_block = workspace_ + cut_.a_offset + w * cut_.a_stride;
+        for (int64_t r = panels_m * wm / cut_.workers_m * s_.mr; r < row_end; r += cut_.mc)
+          multiply_block(i, r, std::min(cut_.mc, row_end - r), q_begin, q_end, cols, p, depth, a_block, to);
+      }
+      if (kernel_.end != nullptr) kernel_.end();
+    });
+  }
+
+  void multiply_block(int64_t i, int64_t r, int64_t rows, int64_t q_begin, int64_t q_end, int64_t cols,
+                      int64_t p, int64_t depth, std::byte* a_block, const Target& to) {
+    const int64_t a_panel = panel_bytes(s_.mr, depth), b_panel = panel_bytes(s_.nr, depth);
+    const int64_t k = round_up(depth, s_.k_step);
+    for (int64_t t = 0; t * s_.mr < rows; ++t) {
+      const int64_t row = i + r + t * s_.mr;
+      const void* from = element(g_.a, g_.trans_a ? p * g_.lda + row : row * g_.lda + p, g_.a_type);
+      kernel_.pack_a(from, g_.lda, !g_.trans_a, std::min<int64_t>(s_.mr, rows - t * s_.mr), depth,
+                     a_block + t * a_panel);
+    }
+    for (int64_t q = q_begin; q < q_end; ++q)
+      for (int64_t t = 0; t * s_.mr < rows; ++t)
+        multiply_tile(k, a_block + t * a_panel, workspace_ + q * b_panel,
+                      element(to.data, (r + t * s_.mr) * to.ld + q * s_.nr, to.type), to,
+                      std::min<int64_t>(s_.mr, rows - t * s_.mr), std::min<int64_t>(s_.nr, cols - q * s_.nr));
+  }
+
+  void multiply_tile(int64_t k, const void* a, const void* b, void* c, const Target& to, int64_t rows,
+                     int64_t cols) {
+    if (to.type == DType::BF16)
+      bf16_tile(kernel_, k, a, b, static_cast<uint16_t*>(c), to.ld, rows, cols, to.add);
+    else if (rows == s_.mr && cols == s_.nr)
+      kernel_.tile(k, a, b, c, to.ld, to.add);
+    else if (to.type == DType::F32)
+      edge_tile(kernel_, k, a, b, static_cast<float*>(c), to.ld, rows, cols, to.add);
+    else
+      edge_tile(kernel_, k, a, b, static_cast<double*>(c), to.ld, rows, cols, to.add);
+  }
+
+  void finish_strip(int64_t i, int64_t rows, int64_t j, int64_t cols) {
+    each(pool_, rows, [&](int64_t first, int64_t last) {
+      kernel_.round_to_bf16(strip() + first * cut_.nc, cut_.nc, last - first, cols,
+                            static_cast<uint16_t*>(c(i + first, j)), g_.ldc, g_.accumulate);
+    });
+  }
+
+  const GemmArgs& g_;
+  const TileKernel& kernel_;
+  const TileShape& s_;
+  const Cut& cut_;
+  std::byte* workspace_;
+  device::ThreadPool* pool_;
+};
+
+void check(const GemmArgs& g) {
+  const bool bf16 = g.a_type == DType::BF16;
+  QUINTET_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0, "sizes {} x {} x {}", g.m, g.n, g.k);
+  QUINTET_CHECK((bf16 || g.a_type == DType::F32 || g.a_type == DType::F64) && g.a_type == g.b_type &&
+                    (g.c_type == g.a_type || (bf16 && g.c_type == DType::F32)),
+                "no product {} x {} -> {}", to_string(g.a_type), to_string(g.b_type), to_string(g.c_type));
+  QUINTET_CHECK(g.lda >= (g.trans_a ? g.m : g.k) && g.ldb >= (g.trans_b ? g.k : g.n) && g.ldc >= g.n,
+                "leading dims {}, {}, {} of a product {} x {} x {}, transposes {} {}", g.lda, g.ldb, g.ldc,
+                g.m, g.n, g.k, g.trans_a, g.trans_b);
+}
+
+void multiply(const GemmArgs& g, void* workspace, int64_t workspace_bytes, device::ThreadPool* pool) {
+  check(g);
+  if (g.m == 0 || g.n == 0) return;
+  if (g.k == 0) {
+    if (!g.accumulate)
+      for (int64_t i = 0; i < g.m; ++i)
+        std::fill_n(element(g.c, i * g.ldc, g.c_type), g.n * size_of(g.c_type), std::byte{0});
+    return;
+  }
+  const TileKernel& kernel = tile_kernel(g.a_type);
+  const Cut cut(g.m, g.n, g.k, kernel.shape, g.c_type, pool == nullptr ? 1 : pool->threads());
+  QUINTET_CHECK(cut.bytes <= workspace_bytes,
+                "a product {} x {} x {} of {} needs {} bytes of scratch, got {}", g.m, g.n, g.k,
+                to_string(g.a_type), cut.bytes, workspace_bytes);
+  QUINTET_CHECK(reinterpret_cast<uintptr_t>(workspace) % kLine == 0, "scratch at {} is not aligned to 64",
+                workspace);
+  Product(g, kernel, cut, static_cast<std::byte*>(workspace), pool).run();
 }
 
 }  // namespace
 
-int64_t gemm_workspace_bytes(int64_t, int64_t, int64_t, DType, DType, int) { return 0; }
-
-void gemm_serial(const GemmArgs& g, void*, int64_t) {
-  if (g.a_type == DType::F64) return plain<double, double, double>(g);
-  if (g.a_type == DType::F32) return plain<float, float, float>(g);
-  if (g.c_type == DType::F32) return plain<Bf16, float, float>(g);
-  plain<Bf16, Bf16, float>(g);
+int64_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, DType ab_type, DType c_type, int threads) {
+  if (m == 0 || n == 0 || k == 0) return 0;
+  int64_t bytes = 0;
+  for (GemmIsa isa : {GemmIsa::Portable, GemmIsa::Avx2, GemmIsa::Avx512, GemmIsa::Avx512Bf16, GemmIsa::Amx})
+    bytes = std::max(bytes, Cut(m, n, k, tile_shape(isa, ab_type), c_type, threads).bytes);
+  return bytes;
 }
 
-void gemm(const GemmArgs& g, void* workspace, int64_t bytes, device::ThreadPool&) {
-  gemm_serial(g, workspace, bytes);
+void gemm(const GemmArgs& args, void* workspace, int64_t workspace_bytes, device::ThreadPool& pool) {
+  multiply(args, workspace, workspace_bytes, &pool);
 }
 
-std::string_view to_string(GemmIsa) { return "portable"; }
-const std::vector<GemmIsa>& gemm_isas() {
-  static const std::vector<GemmIsa> isas = {GemmIsa::Portable};
-  return isas;
+void gemm_serial(const GemmArgs& args, void* workspace, int64_t workspace_bytes) {
+  multiply(args, workspace, workspace_bytes, nullptr);
 }
-GemmIsa gemm_isa() { return GemmIsa::Portable; }
-void set_gemm_isa(GemmIsa) {}
 
 }  // namespace quintet::kernels

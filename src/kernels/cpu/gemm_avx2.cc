@@ -1,0 +1,79 @@
+// Kernels for AVX2 with FMA. bf16 operands are widened while they are packed.
+#include "kernels/cpu/gemm_generic.h"
+#include "kernels/cpu/gemm_tile.h"
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm_vector_tile.h"
+
+namespace quintet::kernels {
+namespace {
+
+using base::DType;
+
+struct F32Unit {
+  using Vector = __m256;
+  using Element = float;
+  using Sum = float;
+  static constexpr int kLanes = 8;
+  static Vector zero() { return _mm256_setzero_ps(); }
+  static Vector load(const float* p) { return _mm256_loadu_ps(p); }
+  static Vector broadcast(const float* p) { return _mm256_broadcast_ss(p); }
+  static Vector load_sum(const float* p) { return _mm256_loadu_ps(p); }
+  static void store_sum(float* p, Vector v) { _mm256_storeu_ps(p, v); }
+  static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+};
+
+struct F64Unit {
+  using Vector = __m256d;
+  using Element = double;
+  using Sum = double;
+  static constexpr int kLanes = 4;
+  static Vector zero() { return _mm256_setzero_pd(); }
+  static Vector load(const double* p) { return _mm256_loadu_pd(p); }
+  static Vector broadcast(const double* p) { return _mm256_broadcast_sd(p); }
+  static Vector load_sum(const double* p) { return _mm256_loadu_pd(p); }
+  static void store_sum(double* p, Vector v) { _mm256_storeu_pd(p, v); }
+  static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm256_fmadd_pd(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
+};
+
+template <class Unit, int MR, int NR>
+void tile(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool add) {
+  using Element = typename Unit::Element;
+  vector_tile<Unit, MR, NR / Unit::kLanes>(k, static_cast<const Element*>(a), static_cast<const Element*>(b),
+                                           static_cast<typename Unit::Sum*>(c), ldc, add);
+}
+
+template <class Src, class Unit, DType type>
+constexpr TileKernel kernel() {
+  constexpr TileShape s = tile_shape(GemmIsa::Avx2, type);
+  using Sum = typename Unit::Sum;
+  return {s,
+          sizeof(Sum) == 8 ? DType::F64 : DType::F32,
+          pack_generic<Src, Sum, s.mr>,
+          pack_generic<Src, Sum, s.nr>,
+          tile<Unit, s.mr, s.nr>,
+          round_to_bf16_generic,
+          nullptr,
+          nullptr};
+}
+
+constexpr TileKernel kF64 = kernel<double, F64Unit, DType::F64>();
+constexpr TileKernel kF32 = kernel<float, F32Unit, DType::F32>();
+constexpr TileKernel kBf16 = kernel<uint16_t, F32Unit, DType::BF16>();
+
+}  // namespace
+
+const TileKernel* avx2_kernel(DType type) {
+  return type == DType::F64 ? &kF64 : type == DType::F32 ? &kF32 : &kBf16;
+}
+
+}  // namespace quintet::kernels
+#else
+namespace quintet::kernels {
+const TileKernel* avx2_kernel(base::DType) { return nullptr; }
+}  // namespace quintet::kernels
+#endif

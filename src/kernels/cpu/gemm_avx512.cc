@@ -1,0 +1,91 @@
+// Kernels for AVX-512 (F, BW, DQ, VL). bf16 operands are widened while they are packed.
+#include "kernels/cpu/gemm_generic.h"
+#include "kernels/cpu/gemm_tile.h"
+
+#if defined(__AVX512F__) && defined(__AVX512BW__)
+#include <immintrin.h>
+
+#include "kernels/cpu/gemm_pack_avx512.h"
+#include "kernels/cpu/gemm_vector_tile.h"
+
+namespace quintet::kernels {
+namespace {
+
+using base::DType;
+
+struct F32Unit {
+  using Vector = __m512;
+  using Element = float;
+  using Sum = float;
+  static constexpr int kLanes = 16;
+  static Vector zero() { return _mm512_setzero_ps(); }
+  static Vector load(const float* p) { return _mm512_loadu_ps(p); }
+  static Vector broadcast(const float* p) { return _mm512_set1_ps(*p); }
+  static Vector load_sum(const float* p) { return _mm512_loadu_ps(p); }
+  static void store_sum(float* p, Vector v) { _mm512_storeu_ps(p, v); }
+  static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+};
+
+struct F64Unit {
+  using Vector = __m512d;
+  using Element = double;
+  using Sum = double;
+  static constexpr int kLanes = 8;
+  static Vector zero() { return _mm512_setzero_pd(); }
+  static Vector load(const double* p) { return _mm512_loadu_pd(p); }
+  static Vector broadcast(const double* p) { return _mm512_set1_pd(*p); }
+  static Vector load_sum(const double* p) { return _mm512_loadu_pd(p); }
+  static void store_sum(double* p, Vector v) { _mm512_storeu_pd(p, v); }
+  static Vector multiply_add(Vector a, Vector b, Vector c) { return _mm512_fmadd_pd(a, b, c); }
+  static Vector add(Vector a, Vector b) { return _mm512_add_pd(a, b); }
+};
+
+template <class Unit, int MR, int NR>
+void tile(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool add) {
+  using Element = typename Unit::Element;
+  vector_tile<Unit, MR, NR / Unit::kLanes>(k, static_cast<const Element*>(a), static_cast<const Element*>(b),
+                                           static_cast<typename Unit::Sum*>(c), ldc, add);
+}
+
+constexpr TileShape k64 = tile_shape(GemmIsa::Avx512, DType::F64),
+                    k32 = tile_shape(GemmIsa::Avx512, DType::F32),
+                    k16 = tile_shape(GemmIsa::Avx512, DType::BF16);
+
+constexpr TileKernel kF64 = {k64,
+                             DType::F64,
+                             pack_generic<double, double, k64.mr>,
+                             pack_generic<double, double, k64.nr>,
+                             tile<F64Unit, k64.mr, k64.nr>,
+                             round_to_bf16_generic,
+                             nullptr,
+                             nullptr};
+constexpr TileKernel kF32 = {k32,
+                             DType::F32,
+                             pack_groups<float, k32.mr>,
+                             pack_groups<float, k32.nr>,
+                             tile<F32Unit, k32.mr, k32.nr>,
+                             round_to_bf16_generic,
+                             nullptr,
+                             nullptr};
+constexpr TileKernel kBf16 = {k16,
+                              DType::F32,
+                              pack_generic<uint16_t, float, k16.mr>,
+                              pack_generic<uint16_t, float, k16.nr>,
+                              tile<F32Unit, k16.mr, k16.nr>,
+                              round_to_bf16_generic,
+                              nullptr,
+                              nullptr};
+
+}  // namespace
+
+const TileKernel* avx512_kernel(DType type) {
+  return type == DType::F64 ? &kF64 : type == DType::F32 ? &kF32 : &kBf16;
+}
+
+}  // namespace quintet::kernels
+#else
+namespace quintet::kernels {
+const TileKernel* avx512_kernel(base::DType) { return nullptr; }
+}  // namespace quintet::kernels
+#endif

@@ -1,0 +1,56 @@
+// Parts of the tile kernels in plain C++, for the files that are compiled per instruction set. Everything
+// here has internal linkage: each of those files gets its own copy, compiled with its own flags.
+#pragma once
+
+#include <cstdint>
+
+namespace quintet::kernels {
+namespace {
+
+// bf16 as bits, so that no inline function with external linkage is compiled here.
+[[maybe_unused]] inline float widen(uint16_t bits) {
+  const uint32_t u = static_cast<uint32_t>(bits) << 16;
+  float f;
+  __builtin_memcpy(&f, &u, 4);
+  return f;
+}
+[[maybe_unused]] inline float widen(float f) { return f; }
+[[maybe_unused]] inline double widen(double d) { return d; }
+
+// Packs any source into panels of R rows with k in single steps, in the type of the sums.
+template <class Src, class Dst, int R>
+void pack_generic(const void* source, int64_t ld, bool k_contiguous, int64_t rows, int64_t k, void* panel) {
+  const Src* src = static_cast<const Src*>(source);
+  Dst* dst = static_cast<Dst*>(panel);
+  if (rows < R)
+    for (int64_t i = 0; i < k * R; ++i) dst[i] = 0;
+  if (k_contiguous) {
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t p = 0; p < k; ++p) dst[p * R + r] = widen(src[r * ld + p]);
+  } else if (rows == R) {
+    for (int64_t p = 0; p < k; ++p)
+      for (int r = 0; r < R; ++r) dst[p * R + r] = widen(src[p * ld + r]);
+  } else {
+    for (int64_t p = 0; p < k; ++p)
+      for (int64_t r = 0; r < rows; ++r) dst[p * R + r] = widen(src[p * ld + r]);
+  }
+}
+
+// Round to nearest even, NaN stays NaN: the same bits as base::Bf16, without a branch so that it vectorises.
+[[maybe_unused]] void round_to_bf16_generic(const float* sums, int64_t ld, int64_t rows, int64_t cols,
+                                            uint16_t* c, int64_t ldc, bool add) {
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* from = sums + i * ld;
+    uint16_t* to = c + i * ldc;
+    for (int64_t j = 0; j < cols; ++j) {
+      const float f = add ? widen(to[j]) + from[j] : from[j];
+      uint32_t u;
+      __builtin_memcpy(&u, &f, 4);
+      const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, nan = (u >> 16) | 0x40u;
+      to[j] = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quintet::kernels
