@@ -1,5 +1,6 @@
 # A room is a folder src/<room>: one static library quintet_<room>, one namespace quintet::<room>.
 # DEPS are the rooms it may include (besides base); tools/check_layers.py holds the same list and compares.
+include(GNUInstallDirs)
 find_package(fmt REQUIRED)
 find_package(Threads REQUIRED)
 
@@ -15,7 +16,8 @@ function(quintet_room name)
   cmake_parse_arguments(R "" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   add_library(quintet_${name} STATIC ${sources})
-  target_include_directories(quintet_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+  target_sources(quintet_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
   target_link_libraries(quintet_${name} PRIVATE $<BUILD_INTERFACE:quintet_flags> PUBLIC fmt::fmt Threads::Threads ${R_LIBS})
   foreach(dep ${R_DEPS})
     target_link_libraries(quintet_${name} PUBLIC quintet_${dep})
@@ -23,6 +25,10 @@ function(quintet_room name)
   if(NOT name STREQUAL "base")
     target_link_libraries(quintet_${name} PUBLIC quintet_base)
   endif()
+  add_library(quintet::${name} ALIAS quintet_${name})
+  set_target_properties(quintet_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY QUINTET_ROOMS ${name})
+  install(TARGETS quintet_${name} EXPORT quintetTargets ARCHIVE FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quintet)
 endfunction()
 
 # One test program per folder of tests: tests/<name>/*_test.cc, linked with the rooms it names.

@@ -1,0 +1,37 @@
+# The installed package: every room as quintet::<room>, all of them together as quintet::engine, the tool, the recipes.
+# Headers lie under include/quintet and are included as in the sources: "graph/builder.h".
+include(CMakePackageConfigHelpers)
+get_property(rooms GLOBAL PROPERTY QUINTET_ROOMS)
+
+add_library(quintet_engine INTERFACE)
+add_library(quintet::engine ALIAS quintet_engine)
+set_target_properties(quintet_engine PROPERTIES EXPORT_NAME engine)
+install(TARGETS quintet_engine EXPORT quintetTargets)
+
+# Static libraries hand their own libraries on to whoever links them, so the package has to find those again.
+set(quintet_dependencies fmt Threads)
+foreach(room ${rooms})
+  target_link_libraries(quintet_engine INTERFACE quintet_${room})
+  get_target_property(libraries quintet_${room} INTERFACE_LINK_LIBRARIES)
+  string(GENEX_STRIP "${libraries}" public)
+  # GENEX_STRIP drops LINK_ONLY entries too, and those are needed at link time.
+  string(REGEX MATCHALL "LINK_ONLY:[A-Za-z_0-9]+::" private "${libraries}")
+  foreach(library ${public} ${private})
+    if(library MATCHES "(MPI|OpenMP|nlohmann_json)::")
+      list(APPEND quintet_dependencies ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+endforeach()
+list(REMOVE_DUPLICATES quintet_dependencies)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/quintet)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/quintetConfig.cmake.in ${PROJECT_BINARY_DIR}/quintetConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a minor version may change interfaces.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/quintetConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/quintetConfig.cmake ${PROJECT_BINARY_DIR}/quintetConfigVersion.cmake DESTINATION ${package_dir})
+install(EXPORT quintetTargets NAMESPACE quintet:: DESTINATION ${package_dir})
+if(TARGET quintet)
+  install(TARGETS quintet RUNTIME)
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/quintet)
