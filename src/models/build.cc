@@ -1,0 +1,59 @@
+#include "models/build.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "models/families.h"
+
+namespace quintet::models {
+namespace {
+
+void require_resolved(const config::Model& m) {
+  const auto positive = [](const char* key, int64_t value) {
+    if (value <= 0) base::fail_user("model.{} must be at least 1, got {}", key, value);
+  };
+  positive("layers", m.layers);
+  positive("embed", m.embed);
+  positive("ffn", m.ffn);
+  positive("heads", m.heads);
+  positive("kv_heads", m.kv_heads);
+  positive("head_dim", m.head_dim);
+  positive("vocab", m.vocab);
+}
+
+}  // namespace
+
+double residual_stddev(const config::Model& model) {
+  return kInitStddev / std::sqrt(2.0 * static_cast<double>(model.layers));
+}
+
+graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
+                   const std::vector<std::string>& freeze) {
+  require_resolved(model);
+  graph::Builder builder(options);
+  switch (model.family) {
+    case config::Family::Llama:
+      build_llama(builder, model);
+      break;
+    case config::Family::Gpt2:
+      build_gpt2(builder, model);
+      break;
+  }
+  builder.freeze(freeze);
+  return builder.finish();
+}
+
+int64_t parameter_count(const graph::Graph& graph) {
+  int64_t count = 0;
+  for (const graph::Param& p : graph.params()) count += graph.type(p.value).count();
+  return count;
+}
+
+int64_t trainable_parameter_count(const graph::Graph& graph) {
+  int64_t count = 0;
+  for (const graph::Param& p : graph.params())
+    if (p.trainable) count += graph.type(p.value).count();
+  return count;
+}
+
+}  // namespace quintet::models

@@ -1,0 +1,33 @@
+// Models as graphs. Each family is one file that calls graph::Builder; none knows of parallelism.
+//
+// Parameter names are the contract with checkpoints, freeze patterns and users:
+//   embed.weight [vocab, embed]; positions.weight [positions, embed] (gpt2)
+//   blocks.{i}.attn_norm.weight, blocks.{i}.ffn_norm.weight, final_norm.weight [embed]
+//   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed], wo [embed, heads,
+//   head_dim] blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim] (with qk_norm)
+//   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
+//   head.weight [vocab, embed] (absent when tied)
+// and biases beside the weights they belong to: wq, wk, wv with qkv_bias, everywhere in gpt2.
+//
+// Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "graph/builder.h"
+
+namespace quintet::models {
+
+// The graph of one micro-batch, with the backward pass in mode Train. `freeze` holds glob patterns over
+// parameter names. `model` must be resolved; a size that is not positive, or a sequence longer than a learned
+// position table, is a UserError.
+graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
+                   const std::vector<std::string>& freeze = {});
+
+int64_t parameter_count(const graph::Graph& graph);            // a tied table counts once
+int64_t trainable_parameter_count(const graph::Graph& graph);  // without frozen ones
+
+}  // namespace quintet::models

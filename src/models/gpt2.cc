@@ -1,0 +1,91 @@
+// GPT-2: learned positions, pre-norm LayerNorm with bias, full attention, GELU in its tanh form, biases
+// everywhere, the head tied to the embedding; dropout on the embeddings, the attention weights and both
+// residual branches.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "models/families.h"
+
+namespace quintet::models {
+namespace {
+
+using graph::Builder;
+using graph::Dim;
+using graph::DimSize;
+using graph::ValueId;
+
+class Gpt2 {
+ public:
+  Gpt2(Builder& builder, const config::Model& model) : b_(builder), m_(model) {}
+
+  void build() {
+    const int64_t seq_len = b_.options().seq_len;
+    if (m_.max_positions < seq_len)
+      base::fail_user(
+          "model.max_positions = {} has no row for the last of data.seq_len = {} positions; "
+          "use seq_len <= {} or a longer table",
+          m_.max_positions, seq_len, m_.max_positions);
+    if (m_.kv_heads != m_.heads)
+      base::fail_user("gpt2 has as many KV heads as heads: got model.kv_heads = {} and model.heads = {}",
+                      m_.kv_heads, m_.heads);
+    const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
+    const ValueId positions =
+        b_.weight("positions.weight", {{Dim::Positions, m_.max_positions}, embed()}, kInitStddev);
+    ValueId x = b_.add(b_.embedding(table, b_.ids()), b_.embedding(positions, b_.positions()));
+    x = b_.dropout(x, m_.dropout);
+    for (int64_t i = 0; i < m_.layers; ++i) {
+      b_.next_block();
+      const std::string name = fmt::format("blocks.{}.", i);
+      x = b_.add(x, attention(norm(x, name + "attn_norm."), name + "attn."));
+      x = b_.add(x, feed_forward(norm(x, name + "ffn_norm."), name + "ffn."));
+    }
+    b_.next_block();
+    x = norm(x, "final_norm.");
+    b_.head(x, m_.tied ? table : b_.weight("head.weight", {vocab(), embed()}, kInitStddev));
+  }
+
+ private:
+  DimSize vocab() const { return {Dim::Vocab, m_.vocab}; }
+  DimSize embed() const { return {Dim::Embed, m_.embed}; }
+  DimSize ffn() const { return {Dim::Ffn, m_.ffn}; }
+  DimSize heads() const { return {Dim::Heads, m_.heads}; }
+  DimSize kv_heads() const { return {Dim::KvHeads, m_.kv_heads}; }
+  DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
+
+  ValueId norm(ValueId x, const std::string& name) {
+    const ValueId weight = b_.norm_weight(name + "weight", embed());
+    return b_.layer_norm(x, weight, b_.bias(name + "bias", {embed()}), m_.norm_eps);
+  }
+
+  ValueId attention(ValueId x, const std::string& name) {
+    // The weights of Q, K and V are declared one after another, so that a layout can store them side by side.
+    const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
+    const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
+    const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
+    const ValueId q = b_.linear(x, wq, b_.bias(name + "wq.bias", {heads(), head_dim()}));
+    const ValueId k = b_.linear(x, wk, b_.bias(name + "wk.bias", {kv_heads(), head_dim()}));
+    const ValueId v = b_.linear(x, wv, b_.bias(name + "wv.bias", {kv_heads(), head_dim()}));
+    const double scale = 1.0 / std::sqrt(static_cast<double>(m_.head_dim));
+    const ValueId o = b_.attention(q, k, v, {.scale = scale, .dropout = m_.dropout});
+    const ValueId wo = b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_));
+    return b_.dropout(b_.linear(o, wo, b_.bias(name + "wo.bias", {embed()})), m_.dropout);
+  }
+
+  ValueId feed_forward(ValueId x, const std::string& name) {
+    const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, kInitStddev);
+    const ValueId hidden = b_.gelu(b_.linear(x, up, b_.bias(name + "up.bias", {ffn()})));
+    const ValueId down = b_.weight(name + "down.weight", {embed(), ffn()}, residual_stddev(m_));
+    return b_.dropout(b_.linear(hidden, down, b_.bias(name + "down.bias", {embed()})), m_.dropout);
+  }
+
+  Builder& b_;
+  const config::Model& m_;
+};
+
+}  // namespace
+
+void build_gpt2(Builder& builder, const config::Model& model) { Gpt2(builder, model).build(); }
+
+}  // namespace quintet::models

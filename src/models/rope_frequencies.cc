@@ -1,0 +1,71 @@
+#include "models/rope_frequencies.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace quintet::models {
+namespace {
+
+constexpr double kTurn = 2.0 * std::numbers::pi;
+
+// Llama 3: pairs that turn often within the original context keep their frequency, those that turn seldom are
+// slowed by `factor`, and between the two limits the frequency goes linearly from one to the other.
+double llama3(double freq, const config::RopeScaling& s) {
+  const double turns = static_cast<double>(s.original_positions) * freq / kTurn;
+  if (turns < s.low_freq_factor) return freq / s.factor;
+  if (turns > s.high_freq_factor) return freq;
+  const double keep = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
+  return (1.0 - keep) * freq / s.factor + keep * freq;
+}
+
+// YaRN: the same idea, but linear in the index of the pair, between the pairs that make beta_fast and
+// beta_slow turns.
+void yarn(std::vector<double>& freqs, double theta, int64_t head_dim, const config::RopeScaling& s) {
+  const double dim = static_cast<double>(head_dim);
+  const auto pair_that_turns = [&](double times) {
+    return dim * std::log(static_cast<double>(s.original_positions) / (times * kTurn)) /
+           (2.0 * std::log(theta));
+  };
+  const double first = std::max(std::floor(pair_that_turns(s.beta_fast)), 0.0);
+  double last = std::min(std::ceil(pair_that_turns(s.beta_slow)), dim - 1.0);
+  if (first == last) last += 0.001;  // a step instead of a ramp
+  for (size_t i = 0; i < freqs.size(); ++i) {
+    const double slow = std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0);
+    freqs[i] = freqs[i] / s.factor * slow + freqs[i] * (1.0 - slow);
+  }
+}
+
+double yarn_scale(const config::RopeScaling& s) {
+  if (s.attention_factor > 0) return s.attention_factor;
+  return s.factor <= 1 ? 1.0 : 0.1 * std::log(s.factor) + 1.0;
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(double theta, int64_t head_dim, const config::RopeScaling& scaling) {
+  if (!(theta > 1)) base::fail_user("model.rope_theta must be above 1, got {}", theta);
+  if (head_dim <= 0 || head_dim % 2 != 0)
+    base::fail_user(
+        "rotary positions turn pairs of features: model.head_dim must be even, got {}; nearest is {}",
+        head_dim, head_dim + 1);
+  RopeFrequencies rope;
+  for (int64_t i = 0; i < head_dim; i += 2)
+    rope.inv_freq.push_back(1.0 / std::pow(theta, static_cast<double>(i) / static_cast<double>(head_dim)));
+  switch (scaling.kind) {
+    case config::RopeScalingKind::None:
+      break;
+    case config::RopeScalingKind::Llama3:
+      for (double& freq : rope.inv_freq) freq = llama3(freq, scaling);
+      break;
+    case config::RopeScalingKind::Yarn:
+      yarn(rope.inv_freq, theta, head_dim, scaling);
+      rope.scale = yarn_scale(scaling);
+      break;
+  }
+  return rope;
+}
+
+}  // namespace quintet::models
