@@ -18,7 +18,7 @@ std::string value_text(const AttrValue& v) {
   struct Printer {
     std::string operator()(int64_t i) const { return fmt::format("{}", i); }
     std::string operator()(double d) const { return real_text(d); }
-    std::string operator()(const std::string& s) const { return fmt::format("\"{}\"", s); }
+    std::string operator()(const std::string& s) const { return quote(s); }
     std::string operator()(const std::vector<int64_t>& list) const {
       return fmt::format("[{}]", fmt::join(list, " "));
     }
@@ -60,6 +60,15 @@ void Attrs::set(std::string_view name, AttrValue value) {
       return;
     }
   items_.emplace_back(std::string(name), std::move(value));
+}
+
+std::string quote(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c == '\n' ? std::string("\\n") : std::string(1, c);
+  }
+  return quoted + "\"";
 }
 
 std::string to_string(const Attrs& attrs) {

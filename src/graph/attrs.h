@@ -40,6 +40,7 @@ class Attrs {
   std::vector<std::pair<std::string, AttrValue>> items_;
 };
 
+std::string quote(std::string_view text);   // in double quotes; quotes, backslashes and line ends are escaped
 std::string to_string(const Attrs& attrs);  // {window=0, scale=0.125}; doubles read back bit-equal
 
 }  // namespace quintet::graph
