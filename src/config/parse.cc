@@ -333,8 +333,7 @@ Recipe parse(std::string_view text, const std::vector<std::string>& overrides, c
   default_precision(recipe.precision, leaves);
 
   fill_in(recipe, report);
-  check_limits(
-      recipe, [&](const std::string& key) { return leaves.contains(key); }, report);
+  check_limits(recipe, given, Keys::All, report);
   check_rules(recipe, report);
 
   std::vector<Problem>& problems = report.problems();
