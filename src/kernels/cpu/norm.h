@@ -17,6 +17,7 @@ void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, T* dx,
                 ThreadPool& pool);
 
 // dw[n] = (or +=) sum over rows of dy * x * rstd.
+template <class T>
 int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n);
 template <class T>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, Grad<T>* dw, bool accumulate, int64_t rows,
@@ -34,6 +35,7 @@ void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, cons
                   int64_t rows, int64_t n, ThreadPool& pool);
 
 // dw[n] = (or +=) sum of dy * (x - mean) * rstd, db[n] = (or +=) sum of dy. db may be null.
+template <class T>
 int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n);
 template <class T>
 void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, Grad<T>* dw, Grad<T>* db,

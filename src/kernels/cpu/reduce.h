@@ -17,6 +17,7 @@ template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, ThreadPool& pool);
 
 // db[n] = (or +=) sum over rows of dy[rows, n]: the gradient of a bias.
+template <class T>
 int64_t column_sum_workspace_bytes(int64_t rows, int64_t n);
 template <class T>
 void column_sum(const T* dy, Grad<T>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,

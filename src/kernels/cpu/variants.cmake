@@ -1,0 +1,18 @@
+# Each cpu/variants/<concern>.inc is compiled once per instruction set, into a namespace named after the set;
+# cpu/isa.cc decides at run time which of them is called.
+set(baseline_flags -O3 -Wno-psabi)
+set(avx2_flags -O3 -Wno-psabi -mavx2 -mfma -mbmi2)
+set(avx512_flags -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512
+                 -Wno-maybe-uninitialized)
+file(GLOB concerns CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants
+     ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants/*.inc)
+foreach(file ${concerns})
+  get_filename_component(concern ${file} NAME_WE)
+  foreach(isa baseline avx2 avx512)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/cpu/${concern}_${isa}.cc)
+    file(CONFIGURE OUTPUT ${source}
+         CONTENT "#define QUINTET_ISA ${isa}\n#include \"kernels/cpu/variants/${file}\"\n")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${${isa}_flags}")
+    target_sources(quintet_kernels PRIVATE ${source})
+  endforeach()
+endforeach()
