@@ -23,8 +23,7 @@ std::vector<ValueId> GradContext::emit(const OpDef& op, std::vector<ValueId> inp
   return out;
 }
 
-void differentiate(Graph& graph, DType param_grad) {
-  QUINTET_CHECK(graph.loss.valid(), "the graph has no loss to differentiate");
+void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<ValueId, ValueId>>& seeds) {
   const size_t forward_nodes = graph.nodes().size();
   std::vector<ValueId> grads(graph.values().size());
   GradContext context(graph, grads, param_grad, 0);
@@ -37,10 +36,11 @@ void differentiate(Graph& graph, DType param_grad) {
       if (context.needed_[in.index()])
         for (const ValueId out : node.outputs) context.needed_[out.index()] = 1;
 
+  for (const auto& [value, grad] : seeds) context.add(value, grad);
   for (size_t i = forward_nodes; i-- > 0;) {
     const Node node = graph.nodes()[i];  // a copy: emitting nodes moves the vector
     bool flows = false;
-    for (const ValueId out : node.outputs) flows |= context.grad(out).valid() || out == graph.loss;
+    for (const ValueId out : node.outputs) flows |= context.grad(out).valid();
     if (!flows) continue;
     bool wanted = false;
     for (const ValueId in : node.inputs) wanted |= context.needs(in);

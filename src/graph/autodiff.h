@@ -20,7 +20,7 @@ class GradContext {
   const Graph& graph() const { return graph_; }
 
  private:
-  friend void differentiate(Graph&, DType);
+  friend void differentiate(Graph&, DType, const std::vector<std::pair<ValueId, ValueId>>&);
   Graph& graph_;
   std::vector<ValueId>& grads_;
   std::vector<char> needed_;
@@ -28,7 +28,8 @@ class GradContext {
   int block_;
 };
 
-// Appends the backward pass of graph.loss and fills Param::grads. `param_grad` is the type of parameter gradients.
-void differentiate(Graph& graph, DType param_grad);
+// Appends the backward pass and fills Param::grads. It starts from `seeds`, pairs of a value and its gradient that the
+// graph has already computed (the head does so in the forward phase). `param_grad` is the type of parameter gradients.
+void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<ValueId, ValueId>>& seeds);
 
 }  // namespace quintet::graph

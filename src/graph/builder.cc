@@ -114,25 +114,41 @@ void Builder::freeze(const std::vector<std::string>& patterns) {
 Graph Builder::finish() {
   if (!done_) base::fail_user("the model has no head: call head(x, w) last");
   graph_.num_blocks = block_ + 1;
-  if (options_.mode == Mode::Infer) return std::move(graph_);
-
-  // The loss is emitted last, when it is known what is frozen: it computes only the gradients that are wanted.
-  bool dx = false, dw = false;
-  if (options_.mode == Mode::Train) {
-    bool any = false;
-    for (const Param& p : graph_.params()) any |= p.trainable;
-    if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
-    const Param* w = graph_.find_param(head_w_);
-    dw = w != nullptr && w->trainable;
-    for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head_w_;
-    for (const Node& n : graph_.nodes())  // a tied table feeds the embedding too, so x depends on it
-      for (const ValueId in : n.inputs) dx |= dw && in == head_w_;
-  }
-  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
-  graph_.loss = emit(kHeadLoss, {head_x_, head_w_, labels_, seed},
-                     {{"dx", int64_t{dx}}, {"dw", int64_t{dw}}, {"out", std::string(base::to_string(options_.param_grad))}});
-  if (options_.mode == Mode::Train) differentiate(graph_, options_.param_grad);
+  if (options_.mode != Mode::Infer) emit_loss();
   return std::move(graph_);
+}
+
+// Logits, loss and, being last, already the gradients of the head: all in the forward phase and in one row group, so
+// that whole logits never exist. Only the gradients that are wanted are computed, hence not before all is known.
+void Builder::emit_loss() {
+  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+  const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {
+    Node& node = graph_.add_node(op, std::move(inputs), std::move(attrs), Phase::F, block_);
+    node.row_group = 0;
+    return node.outputs;
+  };
+  graph_.row_chunk = options_.loss_chunk;
+  const ValueId logits = emit_row(kLinear, {head_x_, head_w_})[0];
+  const ValueId max = emit_row(kRowMax, {logits})[0];
+  const ValueId sums = emit_row(kRowSumExp, {logits, max, labels_})[0];
+  const auto loss = emit_row(kLossGrad, {logits, max, sums, labels_, seed});
+  graph_.loss = loss[0];
+  if (options_.mode != Mode::Train) return;
+
+  bool any = false, dx = false;
+  for (const Param& p : graph_.params()) any |= p.trainable;
+  if (!any) base::fail_user("every parameter is frozen: nothing would be trained");
+  const Param* w = graph_.find_param(head_w_);
+  const bool dw = w != nullptr && w->trainable;
+  for (const Param& p : graph_.params()) dx |= p.trainable && p.value != head_w_;
+  for (const Node& n : graph_.nodes())  // a tied table feeds the embedding too, so x depends on it
+    dx |= dw && n.op == &kEmbedding && n.inputs[0] == head_w_;
+  std::vector<std::pair<ValueId, ValueId>> seeds;
+  if (dx) seeds.emplace_back(head_x_, emit_row(kLinearDx, {loss[1], head_w_})[0]);
+  if (dw)
+    seeds.emplace_back(head_w_, emit_row(kLinearDw, {loss[1], head_x_},
+                                         {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
+  differentiate(graph_, options_.param_grad, seeds);
 }
 
 }  // namespace quintet::graph

@@ -16,6 +16,7 @@ struct BuildOptions {
   DType param_grad = DType::F32;  // gradients of parameters
   int64_t tokens = 0;             // rows of a micro-batch over the whole mesh: micro x data ranks x seq_len
   int64_t seq_len = 0;
+  int64_t loss_chunk = 0;         // token rows whose logits exist at once on a rank; 0: all
 };
 
 class Builder {
@@ -68,6 +69,7 @@ class Builder {
 
  private:
   ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
+  void emit_loss();
   ValueId samples();
   ValueId dropout_key();
 

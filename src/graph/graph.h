@@ -77,6 +77,7 @@ class Graph {
 
   ValueId loss;         // scalar: sum over valid tokens
   ValueId logits;       // inference graphs only
+  int64_t row_chunk = 0;  // rows of a chunk in row groups; 0: all rows at once
   int num_blocks = 0;   // labels run 0 .. num_blocks - 1
 
  private:

@@ -63,7 +63,7 @@ extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                // ops
 extern const OpDef kRope;                                                 // ops/rope.cc
 extern const OpDef kAttention, kAttentionDx;                              // ops/attention.cc
 extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;  // ops/pointwise.cc
-extern const OpDef kHeadLoss, kRowMax, kRowSumExp, kLossGrad;             // ops/loss.cc
+extern const OpDef kRowMax, kRowSumExp, kLossGrad;             // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst;  // ops/placement.cc
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy;      // ops/update.cc
 

@@ -8,7 +8,7 @@ const std::vector<const OpDef*>& all_ops() {
       &kEmbedding,  &kEmbeddingDw, &kLinear,       &kLinearDx,  &kLinearDw,      &kBiasAdd,  &kSumRows,
       &kRmsNorm,    &kRmsNormDx,   &kRmsNormDw,    &kLayerNorm, &kLayerNormDx,   &kLayerNormDw, &kRope,
       &kAttention,  &kAttentionDx, &kSwiGlu,       &kSwiGluDx,  &kGelu,          &kGeluDx,   &kAdd,
-      &kDropout,    &kCast,        &kHeadLoss,     &kRowMax,    &kRowSumExp,     &kLossGrad, &kAllReduce,
+      &kDropout,    &kCast,        &kRowMax,    &kRowSumExp,     &kLossGrad, &kAllReduce,
       &kAllGather,  &kReduceScatter, &kAllToAll,   &kSlice,     &kZeroUnlessFirst, &kCountToSeed, &kAccumulate,
       &kSumSquares, &kClipScale,   &kAdamW,        &kSgd,       &kCopy};
   return table;

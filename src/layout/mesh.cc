@@ -1,0 +1,100 @@
+#include "layout/mesh.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace quintet::layout {
+
+Mesh::Mesh(std::vector<Atom> atoms) : atoms_(std::move(atoms)), strides_(atoms_.size()) {
+  for (size_t i = atoms_.size(); i-- > 0;) {
+    QUINTET_CHECK(atoms_[i].size >= 1, "atom of axis {} has size {}", atoms_[i].axis, atoms_[i].size);
+    strides_[i] = world_;
+    world_ *= atoms_[i].size;
+  }
+}
+
+AtomList Mesh::axis(std::string_view name) const {
+  AtomList list;
+  for (int i = 0; i < num_atoms(); ++i)
+    if (atom(i).axis == name && atom(i).size > 1) list.push_back(i);
+  return list;
+}
+
+int Mesh::size(const AtomList& atoms) const {
+  int n = 1;
+  for (const int a : atoms) n *= atom(a).size;
+  return n;
+}
+
+int Mesh::coordinate(RankId rank, int a) const {
+  return rank.value / strides_[static_cast<size_t>(a)] % atom(a).size;
+}
+
+int Mesh::index(RankId rank, const AtomList& atoms) const {
+  int i = 0;
+  for (const int a : atoms) i = i * atom(a).size + coordinate(rank, a);
+  return i;
+}
+
+std::vector<RankId> Mesh::group(RankId rank, const AtomList& atoms) const {
+  int base = rank.value;
+  for (const int a : atoms) base -= coordinate(rank, a) * strides_[static_cast<size_t>(a)];
+  std::vector<RankId> members;
+  const int n = size(atoms);
+  for (int i = 0; i < n; ++i) {
+    int r = base, rest = i;
+    for (size_t k = atoms.size(); k-- > 0;) {
+      r += rest % atom(atoms[k]).size * strides_[static_cast<size_t>(atoms[k])];
+      rest /= atom(atoms[k]).size;
+    }
+    members.push_back(RankId(r));
+  }
+  return members;
+}
+
+std::string Mesh::name(const AtomList& atoms) const {
+  std::string text;
+  for (size_t i = 0; i < atoms.size(); ++i) {
+    const std::string& axis_name = atom(atoms[i]).axis;
+    const AtomList whole = axis(axis_name);
+    if (std::all_of(whole.begin(), whole.end(), [&](int a) { return contains(atoms, a); })) {
+      if (!whole.empty() && whole.front() != atoms[i]) continue;
+      text += (text.empty() ? "" : "+") + axis_name;
+    } else {
+      const auto part = std::find(whole.begin(), whole.end(), atoms[i]) - whole.begin();
+      text += fmt::format("{}{}[{}]", text.empty() ? "" : "+", axis_name, part);
+    }
+  }
+  return text.empty() ? "none" : text;
+}
+
+bool contains(const AtomList& list, int atom) { return std::find(list.begin(), list.end(), atom) != list.end(); }
+
+AtomList without(const AtomList& a, const AtomList& b) {
+  AtomList out;
+  std::copy_if(a.begin(), a.end(), std::back_inserter(out), [&](int x) { return !contains(b, x); });
+  return out;
+}
+
+AtomList intersection(const AtomList& a, const AtomList& b) {
+  AtomList out;
+  std::copy_if(a.begin(), a.end(), std::back_inserter(out), [&](int x) { return contains(b, x); });
+  return out;
+}
+
+AtomList set_union(const AtomList& a, const AtomList& b) {
+  AtomList out = concat(a, without(b, a));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+AtomList concat(const AtomList& a, const AtomList& b) {
+  AtomList out = a;
+  out.insert(out.end(), b.begin(), b.end());
+  return out;
+}
+
+}  // namespace quintet::layout

@@ -1,0 +1,53 @@
+// The mesh: an ordered list of atoms, outermost first. A named axis (dp_shard, tp, ...) is a product of consecutive
+// atoms; an axis is cut into several atoms where one dim uses only a part of it (fewer KV heads than tp, resharding
+// to k of the data ranks). Ranks count through the atoms with the last one fastest, so inner axes sit on near ranks.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace quintet::layout {
+
+using base::RankId;
+using AtomList = std::vector<int>;  // indices of atoms, major to minor
+
+struct Atom {
+  std::string axis;
+  int size;
+};
+
+class Mesh {
+ public:
+  explicit Mesh(std::vector<Atom> atoms);
+
+  int num_atoms() const { return static_cast<int>(atoms_.size()); }
+  int world() const { return world_; }
+  const Atom& atom(int index) const { return atoms_[static_cast<size_t>(index)]; }
+  AtomList axis(std::string_view name) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
+
+  int size(const AtomList& atoms) const;
+  int coordinate(RankId rank, int atom) const;
+  // Position of a rank in the group that the atoms span, counting with the last atom fastest.
+  int index(RankId rank, const AtomList& atoms) const;
+  bool is_first(RankId rank, const AtomList& atoms) const { return index(rank, atoms) == 0; }
+  // The ranks that differ from `rank` in these atoms only, ordered by index().
+  std::vector<RankId> group(RankId rank, const AtomList& atoms) const;
+  std::string name(const AtomList& atoms) const;  // "dp_shard+tp"; a part of an axis is written "tp[1]"
+
+ private:
+  std::vector<Atom> atoms_;
+  std::vector<int> strides_;
+  int world_ = 1;
+};
+
+// Set operations that keep the order of the first operand.
+bool contains(const AtomList& list, int atom);
+AtomList without(const AtomList& a, const AtomList& b);
+AtomList intersection(const AtomList& a, const AtomList& b);
+AtomList set_union(const AtomList& a, const AtomList& b);  // sorted, major (outermost) first
+AtomList concat(const AtomList& a, const AtomList& b);
+
+}  // namespace quintet::layout
