@@ -216,7 +216,8 @@ class Parser {
       if (!in.at_end() && !in.sees("#")) line(in);
     }
     if (!header_)
-      base::fail_user("line {}: expected a header: graph blocks=N loss=%N logits=none", number + 1);
+      base::fail_user("line {}: expected a header: graph blocks=N row_chunk=N loss=%N logits=none",
+                      number + 1);
     return assemble(number + 1);
   }
 
@@ -243,6 +244,8 @@ class Parser {
   void header(LineReader& in) {
     in.expect("graph");
     graph_.num_blocks = in.integer_field("blocks");
+    in.expect("row_chunk=");
+    graph_.row_chunk = in.number<int64_t>("an integer");
     in.expect("loss=");
     use(in, graph_.loss = in.optional_value_id());
     in.expect("logits=");
@@ -365,8 +368,8 @@ std::string to_text(const Graph& graph, const Node& node) {
 }
 
 std::string to_text(const Graph& graph) {
-  std::string text = fmt::format("graph blocks={} loss={} logits={}\n", graph.num_blocks,
-                                 reference(graph.loss), reference(graph.logits));
+  std::string text = fmt::format("graph blocks={} row_chunk={} loss={} logits={}\n", graph.num_blocks,
+                                 graph.row_chunk, reference(graph.loss), reference(graph.logits));
   std::vector<char> given(graph.values().size(), 0);
   for (const Node& node : graph.nodes())
     for (const ValueId id : node.outputs) given[id.index()] = 1;

@@ -1,7 +1,7 @@
 // A graph as text that people read and the parser reads back: print -> parse -> print gives the same text,
 // and the parsed graph equals the printed one, doubles bit for bit.
 //
-//   graph blocks=3 loss=%9 logits=none
+//   graph blocks=3 row_chunk=0 loss=%9 logits=none
 //   input %0 "ids" i32[tokens=8]
 //   param %4 "embed.weight" f32[vocab=37, embed=16] init=normal stddev=0.02 decay=yes trainable=yes block=0
 //   grads=[%31] %5 = embedding(%4, %0) : f32[tokens=8, embed=16] F block=0 %7, %8 = rms_norm(%5, %6)
