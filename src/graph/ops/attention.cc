@@ -9,6 +9,18 @@
 namespace quintet::graph {
 namespace {
 
+// From `first` on: documents and, with dropout, samples, positions and the key.
+void require_indices(std::string_view op, const std::vector<Type>& in, size_t first, const Attrs& attrs) {
+  const bool dropout = attrs.real("dropout") > 0;
+  OP_REQUIRE(op, in.size() == first + (dropout ? 4 : 1), "expects {} operands with dropout = {}, got {}",
+             first + (dropout ? 4 : 1), attrs.real("dropout"), in.size());
+  const Type& q = in[first == 3 ? 0 : 1];
+  for (size_t i = first; i < in.size() && i < first + 3; ++i)
+    OP_REQUIRE(op, is_row_index(in[i], q), "expects i32[tokens={}] for operand {}, got {}", q.size(0), i, to_string(in[i]));
+  if (dropout)
+    OP_REQUIRE(op, is_scalar(in.back(), DType::I64), "expects the dropout key i64[] last, got {}", to_string(in.back()));
+}
+
 std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &q = in[0], &k = in[1], &v = in[2];
   OP_REQUIRE("attention", q.num_dims() == 3 && k.num_dims() == 3 && v.num_dims() == 3 && has_tokens(q),
@@ -16,9 +28,13 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
              to_string(k), to_string(v));
   OP_REQUIRE("attention", q.size(2) == k.size(2) && k.size(1) == v.size(1) && k.size(0) == q.size(0) && q.dims[0] == v.dims[0],
              "q, k and v do not fit together: {}, {}, {}", to_string(q), to_string(k), to_string(v));
+  OP_REQUIRE("attention", q.dtype == k.dtype && q.dtype == v.dtype && q.dims[1].name == Dim::Heads &&
+                              k.dims[1].name == Dim::KvHeads && v.dims[1].name == Dim::KvHeads,
+             "expects one dtype, heads in q and kv_heads in k and v, got {}, {}, {}", to_string(q), to_string(k), to_string(v));
   OP_REQUIRE("attention", q.size(1) % k.size(1) == 0, "{} query heads do not share {} KV heads evenly", q.size(1), k.size(1));
   OP_REQUIRE("attention", q.size(0) % attrs.integer("seq_len") == 0, "{} rows are not whole sequences of {}", q.size(0),
              attrs.integer("seq_len"));
+  require_indices("attention", in, 3, attrs);
   Type o = q;
   o.dims[2] = v.dims[2];
   return {o, {base::accumulator_of(q.dtype), {q.dims[1], q.dims[0]}}};
@@ -56,7 +72,16 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 }
 
 // attention_dx: do, q, k, v, o, lse, documents -> dq, dk, dv
-std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) { return {in[1], in[2], in[3]}; }
+std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs& attrs) {
+  require_indices("attention_dx", in, 6, attrs);
+  std::vector<Type> forward_in = {in[1], in[2], in[3]};
+  forward_in.insert(forward_in.end(), in.begin() + 6, in.end());
+  const std::vector<Type> forward_out = infer(forward_in, attrs);
+  OP_REQUIRE("attention_dx", in[0] == forward_out[0] && in[4] == forward_out[0] && in[5] == forward_out[1],
+             "expects do and o {}, lse {}; got {}, {}, {}", to_string(forward_out[0]), to_string(forward_out[1]),
+             to_string(in[0]), to_string(in[4]), to_string(in[5]));
+  return {in[1], in[2], in[3]};
+}
 
 Cost cost_dx(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
   const double heads = static_cast<double>(in[1].size(1));

@@ -28,7 +28,11 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 }
 
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
-  return {{dtype_attr(attrs, "out"), {{*parse_dim(attrs.text("dim")), attrs.integer("rows")}, in[1].dims[1]}}};
+  OP_REQUIRE("embedding_dw", is_row_index(in[0], in[1]) && in[1].num_dims() == 2,
+             "expects ids i32[tokens] and dy[tokens, embed], got {} and {}", to_string(in[0]), to_string(in[1]));
+  const auto rows = parse_dim(attrs.text("dim"));
+  OP_REQUIRE("embedding_dw", rows.has_value(), "expects the name of a dim, got \"{}\"", attrs.text("dim"));
+  return {{dtype_attr(attrs, "out"), {{*rows, attrs.integer("rows")}, in[1].dims[1]}}};
 }
 
 std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {

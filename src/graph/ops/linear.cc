@@ -1,6 +1,8 @@
 // linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or produced at
 // once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be added after the sum
 // over shards of the contracted dims.
+#include <algorithm>
+
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -48,6 +50,11 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 // dx: dy[tokens, out...], w[out..., in...] -> dx[tokens, in...]
 std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
+  const Type &dy = in[0], &w = in[1];
+  OP_REQUIRE("linear_dx",
+             has_tokens(dy) && dy.num_dims() >= 2 && dy.num_dims() <= w.num_dims() && dy.dtype == w.dtype &&
+                 std::equal(dy.dims.begin() + 1, dy.dims.end(), w.dims.begin()),
+             "expects dy[tokens, out...] and w[out..., in...] of the same dtype, got {} and {}", to_string(dy), to_string(w));
   Type dx{in[0].dtype, {in[0].dims[0]}};
   dx.dims.insert(dx.dims.end(), in[1].dims.begin() + in[0].num_dims() - 1, in[1].dims.end());
   return {dx};
@@ -67,6 +74,11 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
 
 // dw: dy[tokens, out...], x[tokens, in...] -> dw[out..., in...]
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &dy = in[0], &x = in[1];
+  OP_REQUIRE("linear_dw",
+             has_tokens(dy) && has_tokens(x) && dy.dims[0] == x.dims[0] && dy.num_dims() >= 2 && x.num_dims() >= 2 &&
+                 dy.dtype == x.dtype,
+             "expects dy[tokens, out...] and x[tokens, in...] of the same dtype, got {} and {}", to_string(dy), to_string(x));
   Type dw{dtype_attr(attrs, "out"), {}};
   dw.dims.insert(dw.dims.end(), in[0].dims.begin() + 1, in[0].dims.end());
   dw.dims.insert(dw.dims.end(), in[1].dims.begin() + 1, in[1].dims.end());
@@ -112,6 +124,7 @@ std::vector<OpDim> dims_bias(const std::vector<Type>& in, const std::vector<Type
 
 // sum_rows: dy[tokens, d...] -> db[d...]
 std::vector<Type> infer_sum_rows(const std::vector<Type>& in, const Attrs& attrs) {
+  OP_REQUIRE("sum_rows", has_tokens(in[0]), "expects dy[tokens, d...], got {}", to_string(in[0]));
   return {{dtype_attr(attrs, "out"), {in[0].dims.begin() + 1, in[0].dims.end()}}};
 }
 

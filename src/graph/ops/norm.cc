@@ -30,8 +30,23 @@ void gradient_rms(GradContext& g, const Node& n) {
   if (g.needs(w)) g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
 }
 
-std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
+// Operands of the backward ops: dy, x, then from `first_stats` on the statistics.
+void require_backward(std::string_view op, const std::vector<Type>& in, size_t first_stats) {
+  const Type &dy = in[0], &x = in[1];
+  OP_REQUIRE(op, dy == x && has_tokens(x) && x.num_dims() >= 2, "expects dy and x[tokens, ..., d] alike, got {} and {}",
+             to_string(dy), to_string(x));
+  for (size_t i = first_stats; i < in.size(); ++i)
+    OP_REQUIRE(op, in[i] == stats_of(x), "expects statistics {}, got {}", to_string(stats_of(x)), to_string(in[i]));
+}
+
+std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {
+  require_backward("rms_norm_dx", in, 3);
+  require_weight("rms_norm_dx", in[1], in[2]);
+  return {in[1]};
+}
+
 std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  require_backward("rms_norm_dw", in, 2);
   return {{dtype_attr(attrs, "out"), {in[0].dims.back()}}};
 }
 
@@ -53,7 +68,14 @@ void gradient_layer(GradContext& g, const Node& n) {
   }
 }
 
+std::vector<Type> infer_layer_dx(const std::vector<Type>& in, const Attrs&) {
+  require_backward("layer_norm_dx", in, 3);
+  require_weight("layer_norm_dx", in[1], in[2]);
+  return {in[1]};
+}
+
 std::vector<Type> infer_layer_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  require_backward("layer_norm_dw", in, 2);
   const Type d{dtype_attr(attrs, "out"), {in[0].dims.back()}};
   return {d, d};
 }
@@ -68,10 +90,10 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 }  // namespace
 
 const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
-const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_dx, nullptr, cost, dims};
+const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_rms_dx, nullptr, cost, dims};
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
-const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_dx, nullptr, cost, dims};
+const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims};
 const OpDef kLayerNormDw = {"layer_norm_dw", 4, 4, kOut, infer_layer_dw, nullptr, cost, dims};
 
 }  // namespace quintet::graph

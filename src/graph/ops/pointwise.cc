@@ -10,9 +10,13 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 std::vector<Type> same_as_first(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 
-std::vector<Type> infer_binary(const std::vector<Type>& in, const Attrs&) {
-  OP_REQUIRE("elementwise", in[0] == in[1], "operands differ: {} and {}", to_string(in[0]), to_string(in[1]));
-  return {in[0]};
+void require_alike(std::string_view op, const std::vector<Type>& in) {
+  for (const Type& t : in) OP_REQUIRE(op, t == in[0], "operands differ: {} and {}", to_string(in[0]), to_string(t));
+}
+
+std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) { return require_alike("add", in), same_as_first(in, {}); }
+std::vector<Type> infer_swiglu(const std::vector<Type>& in, const Attrs&) {
+  return require_alike("swiglu", in), same_as_first(in, {});
 }
 
 Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -25,11 +29,18 @@ void gradient_swiglu(GradContext& g, const Node& n) {
   g.add(n.inputs[0], out[0]);
   g.add(n.inputs[1], out[1]);
 }
-std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) { return {in[1], in[2]}; }
+std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
+  require_alike("swiglu_dx", in);
+  return {in[1], in[2]};
+}
 
 // gelu, tanh form
 void gradient_gelu(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kGeluDx, {g.grad(n.outputs[0]), n.inputs[0]}, {}, Phase::B)[0]);
+}
+
+std::vector<Type> infer_gelu_dx(const std::vector<Type>& in, const Attrs&) {
+  return require_alike("gelu_dx", in), same_as_first(in, {});
 }
 
 void gradient_add(GradContext& g, const Node& n) {
@@ -49,6 +60,9 @@ std::vector<Type> infer_dropout(const std::vector<Type>& in, const Attrs& attrs)
   const double p = attrs.real("p");
   OP_REQUIRE("dropout", p >= 0 && p < 1, "expects 0 <= p < 1, got {}", p);
   OP_REQUIRE("dropout", has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}", to_string(in[0]));
+  OP_REQUIRE("dropout", is_row_index(in[1], in[0]) && is_row_index(in[2], in[0]) && is_scalar(in[3], DType::I64),
+             "expects samples and positions i32[tokens={}] and the key i64[], got {}, {}, {}", in[0].size(0),
+             to_string(in[1]), to_string(in[2]), to_string(in[3]));
   return {in[0]};
 }
 
@@ -62,11 +76,11 @@ void gradient_cast(GradContext& g, const Node& n) {
 
 }  // namespace
 
-const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_binary, gradient_swiglu, cost, dims};
+const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_swiglu, gradient_swiglu, cost, dims};
 const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims};
 const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
-const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, same_as_first, nullptr, cost, dims};
-const OpDef kAdd = {"add", 2, 2, {}, infer_binary, gradient_add, cost_by_bytes, dims, /*passes_partial=*/true};
+const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims};
+const OpDef kAdd = {"add", 2, 2, {}, infer_add, gradient_add, cost_by_bytes, dims, /*passes_partial=*/true};
 const OpDef kDropout = {"dropout", 4, 4, {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}}, infer_dropout,
                         gradient_dropout, cost_by_bytes, dims};
 const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};

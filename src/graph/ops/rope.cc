@@ -9,8 +9,7 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
   const Type& x = in[0];
   OP_REQUIRE("rope", has_tokens(x) && x.num_dims() == 3 && x.size(2) % 2 == 0,
              "expects x[tokens, heads, head_dim] with an even head_dim, got {}", to_string(x));
-  OP_REQUIRE("rope", in[1].dtype == DType::I32 && in[1].num_dims() == 1, "expects positions i32[tokens], got {}",
-             to_string(in[1]));
+  OP_REQUIRE("rope", is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0), to_string(in[1]));
   OP_REQUIRE("rope", static_cast<int64_t>(attrs.reals("inv_freq").size()) * 2 == x.size(2),
              "expects head_dim/2 = {} frequencies, got {}", x.size(2) / 2, attrs.reals("inv_freq").size());
   return {x};

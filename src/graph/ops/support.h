@@ -23,6 +23,13 @@ inline std::string text_of(DType t) { return std::string(base::to_string(t)); }
 
 inline bool has_tokens(const Type& t) { return !t.dims.empty() && t.dims[0].name == Dim::Tokens; }
 
+// i32[tokens] for the same rows as x: ids, labels, positions, documents, sample numbers.
+inline bool is_row_index(const Type& t, const Type& x) {
+  return t.dtype == DType::I32 && t.num_dims() == 1 && has_tokens(x) && t.dims[0] == x.dims[0];
+}
+
+inline bool is_scalar(const Type& t, DType dtype) { return t.dtype == dtype && t.dims.empty(); }
+
 inline OpDim tokens_dim(const std::vector<Type>& in, const std::vector<Type>& out, bool any_row = true) {
   OpDim d{.key = Dim::Tokens, .in = {}, .out = {}};
   const auto index = [](const Type& t) {
