@@ -116,7 +116,7 @@ bool directory_exists(const Path& path) {
   return std::filesystem::is_directory(path, error);
 }
 
-int64_t file_size(const Path& path) {
+int64_t size_of_file(const Path& path) {
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error) fail_reading("find the size of", path, error.value());

@@ -18,7 +18,7 @@ using Path = std::filesystem::path;
 
 bool file_exists(const Path& path);       // a regular file, through links
 bool directory_exists(const Path& path);  // a folder, through links
-int64_t file_size(const Path& path);
+int64_t size_of_file(const Path& path);
 
 std::string read_file(const Path& path);
 

@@ -1,0 +1,198 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "base/temp_folder.h"
+
+namespace quintet::base {
+namespace {
+
+using test::TempFolder;
+using test::user_error;
+
+// While alive, files of this process cannot grow beyond `bytes`: a write past it fails as a full disk's
+// would.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+std::vector<std::string> names_in(const Path& folder) {
+  std::vector<std::string> names;
+  for (const Path& file : list_files(folder)) names.push_back(file.lexically_relative(folder).string());
+  return names;
+}
+
+TEST(File, WritesAndReadsBack) {
+  const TempFolder folder;
+  const std::string text("bytes \0 and lines\n", 18);
+  write_file_atomically(folder / "a", text);
+  EXPECT_EQ(read_file(folder / "a"), text);
+  EXPECT_EQ(size_of_file(folder / "a"), 18);
+  write_file_atomically(folder / "a", "");
+  EXPECT_EQ(read_file(folder / "a"), "");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
+}
+
+TEST(File, ReadsFilesWhoseSizeIsUnknown) { EXPECT_FALSE(read_file("/proc/self/status").empty()); }
+
+TEST(File, MissingFileNamesPathAndReason) {
+  const TempFolder folder;
+  for (const auto& message :
+       {user_error([&] { read_file(folder / "none"); }), user_error([&] { MappedFile(folder / "none"); }),
+        user_error([&] { size_of_file(folder / "none"); }), user_error([&] { list_files(folder / "none"); })}) {
+    EXPECT_CONTAINS(message, (folder / "none").string());
+    EXPECT_CONTAINS(message, "No such file or directory");
+  }
+}
+
+TEST(File, FolderIsNoFile) {
+  const TempFolder folder;
+  EXPECT_CONTAINS(user_error([&] { read_file(folder.path()); }), "Is a directory");
+  EXPECT_CONTAINS(user_error([&] { MappedFile(folder.path()); }), "Is a directory");
+  EXPECT_CONTAINS(user_error([&] { write_file_atomically(folder.path(), "x"); }), "not a regular file");
+}
+
+TEST(File, AtomicWriteThatFailsLeavesTheOldFileAndNothingElse) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", "old");
+  {
+    const FileSizeLimit limit(4096);
+    const auto message = user_error([&] { write_file_atomically(folder / "a", std::string(3 << 20, 'x')); });
+    EXPECT_CONTAINS(message, "cannot write '" + (folder / "a").string() + "'");
+    EXPECT_CONTAINS(message, "File too large");
+  }
+  EXPECT_EQ(read_file(folder / "a"), "old");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"a"});
+}
+
+TEST(File, AtomicFileIsInvisibleBeforeCommitAndGoneWithoutIt) {
+  const TempFolder folder;
+  {
+    AtomicFile file(folder / "a");
+    file.write(std::string(3 << 20, 'x'));
+    EXPECT_FALSE(file_exists(folder / "a"));
+  }
+  EXPECT_TRUE(names_in(folder.path()).empty());
+  AtomicFile file(folder / "a");
+  for (int i = 0; i < 5; ++i) file.write(std::string(700'001, static_cast<char>('a' + i)));
+  file.commit();
+  const std::string text = read_file(folder / "a");
+  ASSERT_EQ(text.size(), 5u * 700'001);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(std::count(text.begin(), text.end(), 'a' + i), 700'001);
+  EXPECT_THROW(file.write(std::string_view("more")), InternalError);
+}
+
+TEST(File, AtomicWriteRefusesDevices) {
+  EXPECT_CONTAINS(user_error([] { write_file_atomically("/dev/full", "x"); }), "not a regular file");
+}
+
+TEST(File, FullDiskIsNamedWithFreeSpace) {
+  AppendFile file("/dev/full", AppendFile::Start::AtEnd);
+  const auto message = user_error([&] { file.append("x"); });
+  EXPECT_CONTAINS(message, "cannot write '/dev/full': No space left on device");
+  EXPECT_CONTAINS(message, "free in '/dev'");
+}
+
+TEST(File, FoldersThatCannotBe) {
+  const TempFolder folder;
+  write_file_atomically(folder / "file", "x");
+  const Path below = folder / "file/run";
+  EXPECT_CONTAINS(user_error([&] { make_directories(below); }), "Not a directory");
+  EXPECT_CONTAINS(user_error([&] { require_writable_directory(below); }), below.string());
+  EXPECT_CONTAINS(user_error([&] { make_directories(folder / "file"); }), "Not a directory");
+  EXPECT_CONTAINS(user_error([&] { AppendFile(below, AppendFile::Start::Empty); }), "Not a directory");
+  EXPECT_CONTAINS(user_error([&] { write_file_atomically(below, "x"); }), "Not a directory");
+  // A folder in which nobody may make files, root included.
+  EXPECT_CONTAINS(user_error([] { require_writable_directory("/proc/self"); }),
+                  "cannot write in folder '/proc/self'");
+  EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"file"});
+}
+
+TEST(File, MakesFoldersAndProvesThemWritable) {
+  const TempFolder folder;
+  make_directories(folder / "a/b/c");
+  make_directories(folder / "a/b/c");
+  require_writable_directory(folder / "d/e");
+  EXPECT_TRUE(directory_exists(folder / "a/b/c"));
+  EXPECT_TRUE(directory_exists(folder / "d/e"));
+  EXPECT_TRUE(names_in(folder.path()).empty());
+}
+
+TEST(File, AppendsAtEndOrAfresh) {
+  const TempFolder folder;
+  {
+    AppendFile file(folder / "log", AppendFile::Start::Empty);
+    file.append("one\n");
+    EXPECT_EQ(read_file(folder / "log"), "one\n");  // at once, not at the end
+    file.append("two\n");
+    file.sync();
+    file.close();
+    EXPECT_THROW(file.append("x"), InternalError);
+  }
+  AppendFile(folder / "log", AppendFile::Start::AtEnd).append("three\n");
+  EXPECT_EQ(read_file(folder / "log"), "one\ntwo\nthree\n");
+  AppendFile(folder / "log", AppendFile::Start::Empty).append("four\n");
+  EXPECT_EQ(read_file(folder / "log"), "four\n");
+}
+
+TEST(File, Maps) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", "abc");
+  write_file_atomically(folder / "empty", "");
+  MappedFile map(folder / "a");
+  MappedFile moved = std::move(map);
+  ASSERT_EQ(moved.bytes().size(), 3u);
+  EXPECT_EQ(static_cast<char>(moved.bytes()[2]), 'c');
+  EXPECT_TRUE(MappedFile(folder / "empty").bytes().empty());
+}
+
+TEST(File, ListsSortedWithoutFollowingLinksToFolders) {
+  const TempFolder folder;
+  for (const char* name : {"b/z", "b/skip/q", "a/y", "c", "a/x"}) {
+    make_directories((folder / name).parent_path());
+    write_file_atomically(folder / name, "x");
+  }
+  std::filesystem::create_directory_symlink(folder.path(), folder / "a/loop");
+  std::filesystem::create_symlink(folder / "nowhere", folder / "dangling");
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"a/x", "a/y", "b/skip/q", "b/z", "c"}));
+  const auto some = list_files(folder.path(), [](const Path& p) { return p.filename() != "skip"; });
+  EXPECT_EQ(some.size(), 4u);
+}
+
+TEST(File, FreeSpaceLooksAtTheNearestParent) {
+  const TempFolder folder;
+  EXPECT_GT(free_bytes(folder.path()), 0);
+  EXPECT_GT(free_bytes(folder / "not/yet/there"), 0);
+  EXPECT_GT(free_bytes("not_yet_there"), 0);
+}
+
+TEST(File, RemovesWhatIsThere) {
+  const TempFolder folder;
+  write_file_atomically(folder / "a", "x");
+  remove_file(folder / "a");
+  remove_file(folder / "a");
+  EXPECT_FALSE(file_exists(folder / "a"));
+  make_directories(folder / "d");
+  EXPECT_CONTAINS(user_error([&] { remove_file(folder / "d"); }), "cannot remove");
+}
+
+}  // namespace
+}  // namespace quintet::base

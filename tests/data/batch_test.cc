@@ -1,0 +1,192 @@
+#include "data/batch.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "base/philox.h"
+#include "base/temp_folder.h"
+
+namespace quintet::data {
+namespace {
+
+using test::user_error;
+using Row = std::vector<int32_t>;
+constexpr int64_t kSeq = 6;
+
+Dataset dataset(int64_t samples, bool separate = true) {
+  std::vector<Row> documents;
+  int32_t next = 0;
+  for (uint64_t d = 0; next <= samples * kSeq; ++d) {
+    Row& ids = documents.emplace_back(1 + base::philox(9, d)[0] % 8);
+    std::iota(ids.begin(), ids.end(), next);
+    next += static_cast<int32_t>(ids.size());
+  }
+  return Dataset(Corpus::from_documents("test", 1 << 20, documents), kSeq, separate, 0, samples);
+}
+
+Batches batches(int64_t samples, BatchLayout layout, BatchStart start = {}, LabelMask mask = {},
+                Order order = Order::Shuffled) {
+  return Batches(dataset(samples), Sampler(3, samples, order), layout, start, std::move(mask));
+}
+
+// One step's five buffers for the whole global batch, put together from its parts by sequence.
+struct Whole {
+  Row ids, labels, positions, documents, samples;
+  int64_t valid = 0, counted = 0;
+  bool operator==(const Whole&) const = default;
+};
+
+Whole gather(const Batches& batches, int64_t step) {
+  const auto& layout = batches.layout();
+  const auto total = static_cast<size_t>(layout.global * kSeq);
+  Whole whole = {Row(total, -9), Row(total, -9), Row(total, -9), Row(total, -9), Row(total, -9)};
+  for (int64_t dp = 0; dp < layout.dp; ++dp) {
+    whole.counted += batches.count_labels(step, dp);
+    for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
+      const auto at = static_cast<size_t>(batches.sequence_of(micro, dp, 0) * kSeq);
+      const auto size = static_cast<size_t>(batches.micro_tokens());
+      const auto part = [&](Row& row) { return std::span(row).subspan(at, size); };
+      whole.valid += batches.fill(step, micro, dp,
+                                  {part(whole.ids), part(whole.labels), part(whole.positions),
+                                   part(whole.documents), part(whole.samples)});
+    }
+  }
+  return whole;
+}
+
+TEST(Batches, GlobalBatchDoesNotDependOnTheSplit) {
+  const int64_t samples = 29, global = 12;
+  const LabelMask odd = [](const LabelSite& site) {
+    return (site.sequence + site.position + site.step) % 3 != 0;
+  };
+  for (const LabelMask& mask : {LabelMask(), odd}) {
+    const Batches one = batches(samples, {global, global, 1, 1}, {}, mask);
+    for (int64_t micro = 1; micro <= global; ++micro)
+      for (int64_t dp = 1; dp <= global; ++dp) {
+        if (global % (micro * dp) != 0) continue;
+        const Batches split = batches(samples, {global, micro, global / micro / dp, dp}, {}, mask);
+        for (int64_t step = 0; step < 6; ++step) EXPECT_EQ(gather(split, step), gather(one, step));
+      }
+  }
+}
+
+TEST(Batches, RowsAreTheSamplersSamples) {
+  const Batches some = batches(29, {4, 2, 1, 2});
+  const Sampler sampler(3, 29, Order::Shuffled);
+  const Dataset data = dataset(29);
+  for (int64_t step = 0; step < 10; ++step) {
+    const Whole whole = gather(some, step);
+    for (int64_t g = 0; g < 4; ++g) {
+      const Sample expected = data.get(*sampler.sample_at(step * 4 + g));
+      const auto row = [&](const Row& all) {
+        return Row(all.begin() + g * kSeq, all.begin() + (g + 1) * kSeq);
+      };
+      EXPECT_EQ(row(whole.ids), expected.tokens);
+      EXPECT_EQ(row(whole.labels), expected.labels);
+      EXPECT_EQ(row(whole.positions), expected.positions);
+      EXPECT_EQ(row(whole.documents), expected.documents);
+      EXPECT_EQ(row(whole.samples), Row(kSeq, static_cast<int32_t>(step * 4 + g)));
+    }
+  }
+}
+
+TEST(Batches, EpochsAreExactAcrossStepBoundaries) {
+  const int64_t samples = 10, global = 4;  // five steps are two epochs; the third step crosses
+  const Batches some = batches(samples, {global, 1, 2, 2});
+  std::map<int64_t, int> seen;
+  for (int64_t step = 0; step < 5; ++step)
+    for (int64_t g = 0; g < global; ++g) {
+      ++seen[*some.sample_of(step, g)];
+      if (step * global + g == 9) {
+        ASSERT_EQ(seen.size(), 10u);
+      }
+    }
+  ASSERT_EQ(seen.size(), 10u);
+  for (const auto& [sample, count] : seen) EXPECT_EQ(count, 2);
+}
+
+TEST(Batches, ResumesInAnotherLayoutWithoutLossOrRepeat) {
+  const int64_t samples = 31;
+  const Batches before = batches(samples, {4, 2, 2, 1});
+  std::vector<int64_t> order;
+  for (int64_t step = 0; step < 3; ++step)
+    for (int64_t g = 0; g < 4; ++g) order.push_back(*before.sample_of(step, g));
+  const Batches after = batches(samples, {6, 1, 1, 6}, {.step = 3, .position = before.position(3)});
+  for (int64_t step = 3; step < 8; ++step)
+    for (int64_t g = 0; g < 6; ++g) order.push_back(*after.sample_of(step, g));
+  const Sampler sampler(3, samples, Order::Shuffled);
+  for (size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], *sampler.sample_at(static_cast<int64_t>(i)));
+  EXPECT_EQ(after.position(8), 42);
+  EXPECT_THROW(after.position(2), base::InternalError);
+}
+
+TEST(Batches, CountsAgreeWithLabels) {
+  const std::vector<LabelMask> masks = {{},
+                                        [](const LabelSite& s) { return s.sequence % 2 == 0; },
+                                        [](const LabelSite& s) { return s.sequence == 5 && s.position == 0; },
+                                        [](const LabelSite&) { return false; }};
+  for (const LabelMask& mask : masks) {
+    const Whole whole = gather(batches(29, {8, 2, 2, 2}, {}, mask), 1);
+    const auto valid = static_cast<int64_t>(whole.labels.size()) -
+                       std::count(whole.labels.begin(), whole.labels.end(), kIgnored);
+    EXPECT_EQ(whole.valid, valid);
+    EXPECT_EQ(whole.counted, valid);
+  }
+}
+
+TEST(Batches, MaskLeavesOneValidToken) {
+  int64_t asked_sample = -1;
+  const LabelMask one = [&](const LabelSite& site) {
+    if (site.sequence == 3) asked_sample = site.sample;
+    return site.sequence == 3 && site.position == 2;
+  };
+  const Batches some = Batches(dataset(29, false), Sampler(3, 29, Order::Shuffled), {4, 1, 2, 2}, {}, one);
+  const Whole whole = gather(some, 0);
+  EXPECT_EQ(whole.valid, 1);
+  EXPECT_EQ(some.count_labels(0, 0), 0);
+  EXPECT_EQ(some.count_labels(0, 1), 1);
+  EXPECT_NE(whole.labels[3 * kSeq + 2], kIgnored);
+  EXPECT_EQ(asked_sample, *some.sample_of(0, 3));
+}
+
+TEST(Batches, EvaluationEndsWithDummies) {
+  const Batches some = batches(10, {4, 2, 1, 2}, {}, {}, Order::Sequential);
+  EXPECT_EQ(some.steps_per_pass(), 3);
+  int64_t valid = 0, expected = 0;
+  for (int64_t step = 0; step < 3; ++step) valid += gather(some, step).valid;
+  for (int64_t i = 0; i < 10; ++i) expected += some.dataset().valid_labels(i);
+  EXPECT_EQ(valid, expected);
+  const Whole last = gather(some, 2);
+  for (size_t at = 2 * kSeq; at < 4 * kSeq; ++at) {
+    EXPECT_EQ(last.ids[at], 0);
+    EXPECT_EQ(last.labels[at], kIgnored);
+    EXPECT_EQ(last.documents[at], 0);
+    EXPECT_EQ(last.positions[at], static_cast<int32_t>(at % kSeq));
+  }
+  EXPECT_EQ(some.count_labels(2, 1), 0);
+}
+
+TEST(Batches, BuffersThatAreNotWantedAreNotNeeded) {
+  const Batches some = batches(29, {4, 2, 1, 2});
+  Row ids(2 * kSeq);
+  EXPECT_EQ(some.fill(0, 0, 1, {.ids = ids}), some.count_labels(0, 1));
+  Row wrong(3);
+  EXPECT_THROW(some.fill(0, 0, 1, {.ids = wrong}), base::InternalError);
+  EXPECT_THROW(some.fill(0, 1, 0, {}), base::InternalError);
+  EXPECT_THROW(some.fill(0, 0, 2, {}), base::InternalError);
+}
+
+TEST(Batches, ArithmeticThatDoesNotFit) {
+  EXPECT_CONTAINS(user_error([] {
+                    batches(29, {8, 3, 1, 2});
+                  }),
+                  "the global batch is 8, but micro 3 x accumulation 1 x data parallel 2 = 6");
+  for (const BatchLayout bad : {BatchLayout{0, 1, 1, 1}, {4, -2, 1, 1}, {4, 2, 0, 2}, {4, 4, 1, -1}})
+    EXPECT_CONTAINS(user_error([&] { batches(29, bad); }), "must be positive");
+}
+
+}  // namespace
+}  // namespace quintet::data

@@ -1,0 +1,145 @@
+#include "data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include "base/philox.h"
+#include "base/temp_folder.h"
+
+namespace quintet::data {
+namespace {
+
+using test::user_error;
+using Row = std::vector<int32_t>;
+
+// Documents of the given lengths whose tokens count 0, 1, 2, ... through the whole stream.
+Corpus counting(const std::vector<int>& lengths) {
+  std::vector<Row> documents;
+  int32_t next = 0;
+  for (const int length : lengths) {
+    Row& ids = documents.emplace_back(length);
+    std::iota(ids.begin(), ids.end(), next);
+    next += length;
+  }
+  return Corpus::from_documents("counting", 1'000'000, documents);
+}
+
+TEST(Dataset, LabelsAreTheNextTokens) {
+  const auto [train, validation] = make_splits(counting({4, 3, 4}), {.seq_len = 5});
+  EXPECT_FALSE(validation.has_value());
+  ASSERT_EQ(train.size(), 2);
+  const Sample sample = train.get(1);
+  EXPECT_EQ(sample.tokens, (Row{5, 6, 7, 8, 9}));
+  EXPECT_EQ(sample.labels, (Row{6, 7, 8, 9, 10}));
+  EXPECT_EQ(sample.positions, (Row{0, 1, 2, 3, 4}));
+  EXPECT_EQ(sample.documents, (Row{0, 0, 0, 0, 0}));
+  EXPECT_EQ(train.valid_labels(1), 5);
+}
+
+TEST(Dataset, SeparateDocuments) {
+  const auto [train, validation] =
+      make_splits(counting({4, 1, 3, 3, 2}), {.seq_len = 6, .separate_documents = true});
+  ASSERT_EQ(train.size(), 2);
+  const Sample first = train.get(0);  // documents 0-3, 4, 5-7
+  EXPECT_EQ(first.tokens, (Row{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(first.labels, (Row{1, 2, 3, -1, -1, 6}));
+  EXPECT_EQ(first.positions, (Row{0, 1, 2, 3, 0, 0}));
+  EXPECT_EQ(first.documents, (Row{0, 0, 0, 0, 1, 2}));
+  const Sample second = train.get(1);  // documents 5-7 from its middle, 8-10, 11-12
+  EXPECT_EQ(second.labels, (Row{7, -1, 9, 10, -1, 12}));
+  EXPECT_EQ(second.positions, (Row{0, 1, 0, 1, 2, 0}));
+  EXPECT_EQ(second.documents, (Row{0, 0, 1, 1, 1, 2}));
+}
+
+TEST(Dataset, LabelAcrossTheEndOfASampleIsIgnoredToo) {
+  const auto [train, validation] = make_splits(counting({3, 4}), {.seq_len = 3, .separate_documents = true});
+  EXPECT_EQ(train.get(0).labels, (Row{1, 2, -1}));
+  EXPECT_EQ(train.get(0).documents, (Row{0, 0, 0}));
+  EXPECT_EQ(train.get(1).labels, (Row{4, 5, 6}));
+  EXPECT_EQ(train.valid_labels(0), 2);
+}
+
+TEST(Dataset, CountsAgreeWithLabels) {
+  std::vector<int> lengths;
+  for (uint64_t i = 0; i < 200; ++i) lengths.push_back(1 + static_cast<int>(base::philox(1, i)[0] % 9));
+  for (const bool separate : {false, true}) {
+    const auto [train, validation] =
+        make_splits(counting(lengths), {.seq_len = 7, .separate_documents = separate});
+    for (int64_t i = 0; i < train.size(); ++i) {
+      const Sample sample = train.get(i);
+      int64_t valid = 0;
+      for (size_t at = 0; at < 7; ++at) {
+        valid += sample.labels[at] != kIgnored;
+        EXPECT_EQ(train.has_label(i, static_cast<int64_t>(at)), sample.labels[at] != kIgnored);
+      }
+      EXPECT_EQ(train.valid_labels(i), valid);
+    }
+  }
+}
+
+TEST(Dataset, RowsThatAreNotWantedAreNotNeeded) {
+  const auto [train, validation] = make_splits(counting({20}), {.seq_len = 4});
+  Row labels(4);
+  train.fill(2, {.labels = labels});
+  EXPECT_EQ(labels, (Row{9, 10, 11, 12}));
+  Row wrong(3);
+  EXPECT_THROW(train.fill(0, {.tokens = wrong}), base::InternalError);
+  EXPECT_THROW(train.get(train.size()), base::InternalError);
+}
+
+TEST(Splits, ShareNoTokenAndLoseLittle) {
+  for (int tokens = 10; tokens < 120; ++tokens)
+    for (const double fraction : {0.01, 0.1, 0.5, 0.99}) {
+      const auto [train, validation] =
+          make_splits(counting({tokens}), {.seq_len = 4, .validation_fraction = fraction});
+      ASSERT_TRUE(validation.has_value());
+      std::set<int32_t> seen, both;
+      for (int64_t i = 0; i < train.size(); ++i) {
+        const Sample sample = train.get(i);
+        seen.insert(sample.tokens.begin(), sample.tokens.end());
+        seen.insert(sample.labels.begin(), sample.labels.end());
+      }
+      for (int64_t i = 0; i < validation->size(); ++i) {
+        const Sample sample = validation->get(i);
+        for (const auto& row : {sample.tokens, sample.labels})
+          for (const int32_t id : row) EXPECT_FALSE(seen.contains(id));
+      }
+      EXPECT_GE(validation->size(), 1);
+      EXPECT_EQ(train.size() + validation->size(), (tokens - 2) / 4);
+    }
+}
+
+TEST(Splits, FractionIsOfSamples) {
+  const auto [train, validation] = make_splits(counting({402}), {.seq_len = 4, .validation_fraction = 0.1});
+  EXPECT_EQ(validation->size(), 10);
+  EXPECT_EQ(train.size(), 90);
+  EXPECT_EQ(validation->get(0).tokens[0], 361);
+}
+
+TEST(Splits, TooLittleDataSaysTheNumbers) {
+  const Corpus corpus = counting({1000});
+  EXPECT_EQ(make_splits(corpus, {.seq_len = 999}).train.size(), 1);
+  const auto message = user_error([&] { make_splits(corpus, {.seq_len = 1000}); });
+  EXPECT_CONTAINS(message, "seq_len 1,000 needs 1,001 tokens");
+  EXPECT_CONTAINS(message, "has 1,000 in all: use seq_len 999 or less");
+  EXPECT_CONTAINS(user_error([] { make_splits(counting({1}), {.seq_len = 1}); }), "more data is needed");
+  const auto split = user_error([&] { make_splits(corpus, {.seq_len = 500, .validation_fraction = 0.1}); });
+  EXPECT_CONTAINS(split, "1,002 tokens at seq_len 500");
+  EXPECT_CONTAINS(split, "use seq_len 499 or less");
+  EXPECT_EQ(make_splits(corpus, {.seq_len = 499, .validation_fraction = 0.1}).validation->size(), 1);
+}
+
+TEST(Splits, BadOptions) {
+  const Corpus corpus = counting({10});
+  EXPECT_CONTAINS(user_error([&] { make_splits(corpus, {.seq_len = 0}); }), "seq_len is 0");
+  EXPECT_CONTAINS(user_error([&] { make_splits(corpus, {.seq_len = -4}); }), "seq_len is -4");
+  for (const double fraction : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()})
+    EXPECT_CONTAINS(user_error([&] { make_splits(corpus, {.seq_len = 2, .validation_fraction = fraction}); }),
+                    "validation fraction is");
+}
+
+}  // namespace
+}  // namespace quintet::data

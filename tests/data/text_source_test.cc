@@ -1,0 +1,110 @@
+#include "data/text_source.h"
+
+#include <gtest/gtest.h>
+
+#include "base/temp_folder.h"
+#include "data/token_file.h"
+
+namespace quintet::data {
+namespace {
+
+using test::TempFolder;
+using test::user_error;
+
+std::vector<std::string> texts(const Corpus& corpus) {
+  std::vector<std::string> texts;
+  for (int64_t d = 0; d < corpus.documents(); ++d) {
+    const auto begin = corpus.offsets()[static_cast<size_t>(d)],
+               end = corpus.offsets()[static_cast<size_t>(d) + 1];
+    std::vector<int32_t> ids(end - begin);
+    corpus.read(static_cast<int64_t>(begin), ids);
+    texts.push_back(ByteTokenizer().decode(ids));
+  }
+  return texts;
+}
+
+class TextSource : public testing::Test {
+ protected:
+  void put(const std::string& name, const std::string& text) {
+    base::make_directories((folder / name).parent_path());
+    base::write_file_atomically(folder / name, text);
+  }
+  Corpus load(const std::string& name) { return load_corpus(folder / name, tokenizer); }
+  TempFolder folder;
+  ByteTokenizer tokenizer;
+};
+
+TEST_F(TextSource, FolderIsReadSortedAndPassesOverTheRest) {
+  put("in/b.txt", "second");
+  put("in/a/z.md", "first");
+  put("in/a/image.png", std::string("PNG\0data", 8));
+  put("in/.git/config", "hidden");
+  put("in/.hidden", "hidden");
+  put("in/build-release/x.txt", "built");
+  put("in/a/build/x.txt", "built");
+  put("in/runs/log.txt", "run");
+  put("in/empty.txt", "");
+  put("in/tokens.bin", "x");
+  put("in/tokens.idx", "x");
+  put("in/c.jsonl", "{\"text\": \"third\"}\n\n{\"text\": \"fourth\", \"id\": 4}\r\n");
+  EXPECT_EQ(texts(load("in")), (std::vector<std::string>{"first", "second", "third", "fourth"}));
+}
+
+TEST_F(TextSource, NamedPathsAreNeverPassedOver) {
+  put("build/runs/.x", "text");
+  EXPECT_EQ(texts(load("build/runs/.x")), std::vector<std::string>{"text"});
+  put("build/y.txt", "inside");
+  EXPECT_EQ(texts(load("build")), std::vector<std::string>{"inside"});
+  put("binary", std::string("a\0b", 3));
+  EXPECT_CONTAINS(user_error([&] { load("binary"); }), "is not text: it holds NUL bytes");
+}
+
+TEST_F(TextSource, SeveralPathsInTheGivenOrder) {
+  put("one", "1");
+  put("two", "2");
+  const std::vector<base::Path> paths = {folder / "two", folder / "one"};
+  EXPECT_EQ(texts(read_text(paths, tokenizer)), (std::vector<std::string>{"2", "1"}));
+}
+
+TEST_F(TextSource, MissingAndEmpty) {
+  EXPECT_CONTAINS(user_error([&] { load("nowhere"); }),
+                  "there is no data at '" + (folder / "nowhere").string() + "'");
+  put("empty", "");
+  EXPECT_CONTAINS(user_error([&] { load("empty"); }), "1 file looked at");
+  put("in/a", "");
+  put("in/b", std::string("\0", 1));
+  EXPECT_CONTAINS(user_error([&] { load("in"); }), "2 files looked at, all empty or binary");
+  base::make_directories(folder / "bare");
+  EXPECT_CONTAINS(user_error([&] { load("bare"); }), "0 files looked at");
+  put("e.jsonl", "{\"text\": \"\"}\n");
+  EXPECT_CONTAINS(user_error([&] { load("e.jsonl"); }), "there is no text in");
+}
+
+TEST_F(TextSource, JsonlFaultsNameTheLine) {
+  EXPECT_EQ(parse_jsonl("{\"text\":\"a\"}", "x"), std::vector<std::string>{"a"});
+  EXPECT_EQ(parse_jsonl("{\"text\":\"\\u00e9\\n\"}\n", "x"), std::vector<std::string>{"\xC3\xA9\n"});
+  EXPECT_CONTAINS(user_error([] { parse_jsonl("{\"text\":\"a\"}\n\n{\"text\"\n", "x.jsonl"); }),
+                  "x.jsonl:3: ");
+  for (const char* line : {"{\"txt\":\"a\"}", "{\"text\": 3}", "[1]", "3"})
+    EXPECT_CONTAINS(user_error([&] { parse_jsonl(line, "x"); }),
+                    "x:1: expected an object with a string under \"text\"");
+}
+
+TEST_F(TextSource, TokenFilesAreFoundByAnyName) {
+  TokenFileWriter writer(folder / "t", 256);
+  writer.add_document(tokenizer.encode("hello"));
+  writer.finish();
+  for (const char* name : {"t", "t.bin", "t.idx"})
+    EXPECT_EQ(texts(load(name)), std::vector<std::string>{"hello"});
+}
+
+TEST_F(TextSource, TokenFileMustFitTheTokenizer) {
+  TokenFileWriter writer(folder / "t", 1000);
+  writer.add_document(std::vector<int32_t>{1, 2});
+  writer.finish();
+  EXPECT_CONTAINS(user_error([&] { load("t.bin"); }),
+                  "vocabulary of 1000, but tokenizer \"bytes\" knows 256");
+}
+
+}  // namespace
+}  // namespace quintet::data

@@ -1,0 +1,230 @@
+#include "data/token_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "base/temp_folder.h"
+
+namespace quintet::data {
+namespace {
+
+using test::TempFolder;
+using test::user_error;
+using Documents = std::vector<std::vector<int32_t>>;
+
+void write(const base::Path& prefix, int64_t vocab, const Documents& documents) {
+  TokenFileWriter writer(prefix, vocab);
+  for (const auto& ids : documents) writer.add_document(ids);
+  writer.finish();
+}
+
+Documents read_all(const Corpus& corpus) {
+  Documents documents;
+  for (int64_t d = 0; d < corpus.documents(); ++d) {
+    const auto begin = corpus.offsets()[static_cast<size_t>(d)],
+               end = corpus.offsets()[static_cast<size_t>(d) + 1];
+    corpus.read(static_cast<int64_t>(begin), documents.emplace_back(end - begin));
+  }
+  return documents;
+}
+
+// Changes the file through a copy of its bytes.
+void edit(const base::Path& path, const std::function<void(std::string&)>& change) {
+  std::string bytes = base::read_file(path);
+  change(bytes);
+  base::write_file_atomically(path, bytes);
+}
+
+// Gives an edited index a good checksum again, as a faulty writer would.
+void seal(std::string& idx) {
+  const auto body = std::as_bytes(std::span(idx)).first(idx.size() - 8);
+  const uint64_t sum = base::checksum_of(body);
+  std::memcpy(idx.data() + idx.size() - 8, &sum, 8);
+}
+
+void put(std::string& idx, size_t at, uint64_t value) { std::memcpy(idx.data() + at, &value, 8); }
+
+class TokenFile : public testing::Test {
+ protected:
+  void SetUp() override { write(prefix, 300, {{1, 2, 299}, {}, {4}, {5, 6}}); }
+  TempFolder folder;
+  const base::Path prefix = folder / "corpus", bin = folder / "corpus.bin", idx = folder / "corpus.idx";
+  void expect_refused(const std::string& part) {
+    EXPECT_CONTAINS(user_error([&] { open_token_file(prefix); }), part);
+    EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), part);
+  }
+};
+
+TEST_F(TokenFile, RoundTripsInEveryWidth) {
+  for (const auto& [vocab, width] : {std::pair<int64_t, TokenWidth>{1, TokenWidth::U8},
+                                     {256, TokenWidth::U8},
+                                     {257, TokenWidth::U16},
+                                     {65536, TokenWidth::U16},
+                                     {65537, TokenWidth::U32},
+                                     {int64_t{1} << 31, TokenWidth::U32}}) {
+    const auto last = static_cast<int32_t>(vocab - 1);
+    const Documents documents = {{0, last}, {last}, {0, 0, last / 2}};
+    write(folder / "w", vocab, documents);
+    for (const char* name : {"w", "w.bin", "w.idx"}) {
+      const Corpus corpus = verify_token_file(folder / name);
+      EXPECT_EQ(corpus.width(), width);
+      EXPECT_EQ(corpus.vocab(), vocab);
+      EXPECT_EQ(corpus.tokens(), 6);
+      EXPECT_EQ(read_all(corpus), documents);
+    }
+  }
+}
+
+TEST_F(TokenFile, LargeFileCrossesBuffers) {
+  Documents documents;
+  for (int32_t d = 0; d < 50; ++d) {
+    auto& ids = documents.emplace_back(30'011 + static_cast<size_t>(d));
+    for (size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<int32_t>((i * 7 + static_cast<size_t>(d)) % 70'000);
+  }
+  write(folder / "large", 70'000, documents);
+  EXPECT_EQ(read_all(verify_token_file(folder / "large")), documents);
+}
+
+TEST_F(TokenFile, EmptyDocumentsAreLeftOut) {
+  const Corpus corpus = open_token_file(prefix);
+  EXPECT_EQ(read_all(corpus), (Documents{{1, 2, 299}, {4}, {5, 6}}));
+  EXPECT_EQ(corpus.document_of(0), 0);
+  EXPECT_EQ(corpus.document_of(2), 0);
+  EXPECT_EQ(corpus.document_of(3), 1);
+  EXPECT_EQ(corpus.document_of(5), 2);
+}
+
+TEST_F(TokenFile, CorpusOutlivesItsOrigin) {
+  auto first = std::make_unique<Corpus>(open_token_file(prefix));
+  const Corpus copy = *first;
+  first.reset();
+  EXPECT_EQ(read_all(copy).size(), 3u);
+}
+
+TEST_F(TokenFile, NamesArePrefixOrEitherFile) {
+  EXPECT_TRUE(is_token_file(prefix));
+  EXPECT_TRUE(is_token_file(bin));
+  EXPECT_FALSE(is_token_file(folder / "other"));
+  EXPECT_FALSE(is_token_file(folder.path()));
+}
+
+TEST_F(TokenFile, Missing) {
+  base::remove_file(idx);
+  expect_refused("'" + idx.string() + "' is missing");
+}
+
+TEST_F(TokenFile, WrongMagic) {
+  edit(idx, [](std::string& s) { s[0] = 'X'; });
+  expect_refused("does not begin with");
+}
+
+TEST_F(TokenFile, WrongVersion) {
+  edit(idx, [](std::string& s) { s[8] = 9; });
+  expect_refused("version 9");
+}
+
+TEST_F(TokenFile, EmptyFiles) {
+  base::write_file_atomically(bin, "");
+  expect_refused("is empty: 0 bytes, but its index says 6 tokens of 2 bytes = 12 bytes");
+  base::write_file_atomically(idx, "");
+  expect_refused("is empty");
+}
+
+TEST_F(TokenFile, EveryTruncationOfTheIndexIsRefused) {
+  const std::string whole = base::read_file(idx);
+  for (size_t size = 0; size < whole.size(); ++size) {
+    base::write_file_atomically(idx, whole.substr(0, size));
+    EXPECT_THROW(open_token_file(prefix), base::UserError) << size;
+  }
+  base::write_file_atomically(idx, whole.substr(0, 20));
+  expect_refused("cut short: 20 bytes");
+  base::write_file_atomically(idx, whole + "x");
+  expect_refused("wrong size");
+}
+
+TEST_F(TokenFile, EveryFlippedByteOfTheIndexIsRefused) {
+  const std::string whole = base::read_file(idx);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string bad = whole;
+    bad[at] ^= 0x10;
+    base::write_file_atomically(idx, bad);
+    EXPECT_THROW(open_token_file(prefix), base::UserError) << at;
+  }
+}
+
+TEST_F(TokenFile, WrongSizeOfTokens) {
+  edit(bin, [](std::string& s) { s.pop_back(); });
+  expect_refused("is cut short: 11 bytes, but its index says 6 tokens of 2 bytes = 12 bytes");
+  edit(bin, [](std::string& s) { s += "abc"; });
+  expect_refused("is too long: 14 bytes");
+}
+
+TEST_F(TokenFile, HeaderOfAFaultyWriter) {
+  const std::string whole = base::read_file(idx);
+  const auto with = [&](size_t at, uint64_t value) {
+    std::string bad = whole;
+    put(bad, at, value);
+    seal(bad);
+    base::write_file_atomically(idx, bad);
+  };
+  with(16, 0);
+  expect_refused("no tokens");
+  with(16, uint64_t{1} << 63);
+  expect_refused("more than any file holds");
+  with(24, 0);
+  expect_refused("vocabulary is 0");
+  with(24, uint64_t{1} << 40);
+  expect_refused("vocabulary is 1099511627776");
+  with(32, ~uint64_t{0});
+  expect_refused("wrong size");
+  with(8, 1 | uint64_t{3} << 32);
+  expect_refused("a token has 3 bytes");
+  with(48, 1);  // first offset
+  expect_refused("bad document offsets");
+  with(56, 4);  // equal to the next
+  expect_refused("bad document offsets");
+  with(72, 5);  // last is not the number of tokens
+  expect_refused("bad document offsets");
+}
+
+TEST_F(TokenFile, TokenBeyondTheVocabulary) {
+  edit(bin, [](std::string& s) { s[7] = 2; });  // token 3 becomes 4 + 512
+  const Corpus corpus = open_token_file(prefix);
+  std::vector<int32_t> three(3), four(4);
+  corpus.read(0, three);  // the good ones can be read
+  EXPECT_CONTAINS(user_error([&] { corpus.read(0, four); }),
+                  "token 516 at place 3 (document 1) is beyond the vocabulary of 300 (ids 0 to 299)");
+  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "token 516");
+}
+
+TEST_F(TokenFile, DamageWithinTheVocabularyIsFoundByVerify) {
+  edit(bin, [](std::string& s) { s[0] ^= 1; });
+  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "checksum does not match");
+}
+
+TEST_F(TokenFile, WriterRefusesBadTokensAndLeavesTheOldPair) {
+  for (const int32_t bad : {-1, 300}) {
+    EXPECT_CONTAINS(
+        user_error([&] {
+          write(prefix, 300, {{1, 2}, {3, bad}});
+        }),
+        "token " + std::to_string(bad) + " at place 1 of a document is beyond the vocabulary of 300");
+  }
+  EXPECT_CONTAINS(user_error([&] { write(prefix, 300, {{}, {}}); }), "no tokens were given");
+  EXPECT_CONTAINS(user_error([&] { write(prefix, 0, {{}}); }), "a vocabulary of 0 ids");
+  EXPECT_EQ(verify_token_file(prefix).tokens(), 6);
+  EXPECT_EQ(base::list_files(folder.path()).size(), 2u);
+}
+
+TEST_F(TokenFile, ModelsVocabularyMustHoldAllIds) {
+  const Corpus corpus = open_token_file(prefix);
+  corpus.require_vocab(300);
+  EXPECT_CONTAINS(user_error([&] { corpus.require_vocab(299); }),
+                  "holds ids up to 299, but the model's vocabulary is 299");
+}
+
+}  // namespace
+}  // namespace quintet::data
