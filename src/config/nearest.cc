@@ -53,12 +53,12 @@ std::string nearest_key(std::string_view key, const std::vector<std::string>& kn
   std::string best;
   int64_t best_distance = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : known) {
-    // A right last part in the wrong section counts as one mistake.
+    // A right last part in the wrong section counts as two mistakes, so that a misspelt section wins over it.
     const std::string_view mine = last_part(key), theirs = last_part(candidate);
     const int64_t reach = std::max<int64_t>(1, static_cast<int64_t>(mine.size()) / 3);
     const int64_t moved = edit_distance(mine, theirs);
     int64_t distance = edit_distance(key, candidate);
-    if (moved <= reach) distance = std::min(distance, moved + 1);
+    if (moved <= reach) distance = std::min(distance, moved + 2);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

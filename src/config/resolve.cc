@@ -112,13 +112,13 @@ struct LimitChecker {
   void operator()(const char*, const T&) {}
 
   static std::string text_of(const Limits& limits, bool integer) {
-    std::string text = integer ? "an integer" : "a number";
+    std::string text = integer ? "an integer" : "a finite number";
     text += fmt::format("{} {}", limits.open_min ? " above" : " of at least", limits.min);
     if (limits.max == kUnbounded) return text;
     return text + fmt::format("{} {}", limits.open_max ? " and below" : " and at most", limits.max);
   }
   static std::string nearest_in(const Limits& limits, double value, bool integer) {
-    if (std::isnan(value) || (value <= limits.min && limits.open_min) ||
+    if (!std::isfinite(value) || (value <= limits.min && limits.open_min) ||
         (value >= limits.max && limits.open_max))
       return {};
     if (integer) return fmt::format("{}", static_cast<int64_t>(std::clamp(value, limits.min, limits.max)));

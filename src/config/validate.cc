@@ -23,7 +23,11 @@ std::string nearest_world(const Recipe& r, int64_t world) {
     if (world < 1 || world % others != 0 || world / others == p.*axis) return;
     Recipe changed = r;
     changed.parallel.*axis = world / others;
-    if (problems_of(changed).empty()) text += fmt::format(", or --set {}={}", key, world / others);
+    changed.batch.accumulation = 0;  // follows the new dp
+    if (!resolve_and_check(changed).empty()) return;
+    text += fmt::format(", or --set {}={}", key, world / others);
+    if (changed.batch.accumulation != r.batch.accumulation)
+      text += fmt::format(" --set batch.accumulation={}", changed.batch.accumulation);
   };
   try_axis("parallel.dp_shard", &Parallel::dp_shard);
   try_axis("parallel.dp_replicate", &Parallel::dp_replicate);

@@ -1,0 +1,65 @@
+#include "config/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "base/error.h"
+
+namespace quintet::config {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<Launch> detect(const Variables& variables) {
+  return detect_launch([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+TEST(Environment, ReadsVariables) {
+  ::setenv("QUINTET_TEST_VARIABLE", "seen", 1);
+  EXPECT_EQ(environment("QUINTET_TEST_VARIABLE"), "seen");
+  ::unsetenv("QUINTET_TEST_VARIABLE");
+  EXPECT_EQ(environment("QUINTET_TEST_VARIABLE"), std::nullopt);
+}
+
+TEST(Environment, NoLauncherIsNoLaunch) { EXPECT_FALSE(detect({})); }
+
+TEST(Environment, OpenMpiGoesBeforeTheSlurmStepItRunsIn) {
+  const auto launch = detect({{"OMPI_COMM_WORLD_RANK", "3"},
+                              {"OMPI_COMM_WORLD_SIZE", "4"},
+                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                              {"SLURM_PROCID", "0"},
+                              {"SLURM_STEP_NUM_TASKS", "1"}});
+  ASSERT_TRUE(launch);
+  EXPECT_EQ(launch->launcher, "mpirun");
+  EXPECT_EQ(launch->rank, 3);
+  EXPECT_EQ(launch->world, 4);
+  EXPECT_EQ(launch->local_rank, 1);
+  EXPECT_EQ(launch->local_world, 2);
+}
+
+TEST(Environment, ASlurmStepIsALaunchAndABatchScriptIsNot) {
+  const auto launch = detect({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LOCALID", "2"}});
+  ASSERT_TRUE(launch);
+  EXPECT_EQ(launch->launcher, "srun");
+  EXPECT_EQ(launch->rank, 5);
+  EXPECT_EQ(launch->world, 8);
+  EXPECT_EQ(launch->local_rank, 2);
+  EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}));
+}
+
+TEST(Environment, NonsenseIsRefused) {
+  EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);
+  EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "-1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);
+  EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);
+  EXPECT_THROW(detect({{"PMIX_RANK", "0"}, {"PMIX_SIZE", "2x"}}), base::UserError);
+}
+
+}  // namespace
+}  // namespace quintet::config

@@ -1,0 +1,39 @@
+#include "config/nearest.h"
+
+#include <gtest/gtest.h>
+
+namespace quintet::config {
+namespace {
+
+TEST(Nearest, EditDistanceCountsChanges) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("", "abc"), 3);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("tp", "pt"), 2);
+}
+
+TEST(Nearest, WordsTooFarAwayAreNotOffered) {
+  EXPECT_EQ(nearest_word("cosin", {"linear", "cosine"}), "cosine");
+  EXPECT_EQ(nearest_word("zebra", {"linear", "cosine"}), "");
+  EXPECT_EQ(nearest_word("zebra", {}), "");
+}
+
+TEST(Nearest, KeysAreFoundInOtherSectionsToo) {
+  EXPECT_EQ(nearest_key("data.steps", {"run.steps", "run.seed"}), "run.steps");
+  EXPECT_EQ(nearest_key("steps", {"run.steps", "run.seed"}), "run.steps");
+  EXPECT_EQ(nearest_key("run.stesp", {"run.steps", "run.seed"}), "run.steps");
+}
+
+TEST(Nearest, DivisorsAndMultiplesLieOnBothSides) {
+  EXPECT_EQ(nearest_divisors(12, 5), "4 or 6");
+  EXPECT_EQ(nearest_divisors(12, 4), "4");
+  EXPECT_EQ(nearest_divisors(12, 50), "12");
+  EXPECT_EQ(nearest_divisors(7, 3), "1 or 7");
+  EXPECT_EQ(nearest_multiples(4, 10), "8 or 12");
+  EXPECT_EQ(nearest_multiples(4, 3), "4");
+  EXPECT_EQ(nearest_multiples(4, 8), "8");
+}
+
+}  // namespace
+}  // namespace quintet::config

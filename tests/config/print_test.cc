@@ -1,0 +1,115 @@
+// Printed recipes read back equal; JSON holds the same keys.
+#include "config/print.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "config/presets.h"
+#include "config/support.h"
+#include "config/validate.h"
+
+namespace quintet::config {
+namespace {
+
+template <class T>
+T pick(std::mt19937_64& rng, std::initializer_list<T> from) {
+  return *(from.begin() + rng() % from.size());
+}
+
+// A legal recipe: sizes are drawn so that most of the rules hold, the rest is drawn until they do.
+Recipe random_recipe(std::mt19937_64& rng) {
+  const auto unit = [&] { return std::uniform_real_distribution<double>(0, 1)(rng); };
+  const auto coin = [&] { return rng() % 2 == 0; };
+  for (;;) {
+    Recipe r;
+    r.name = pick<std::string>(rng, {"a", "run-1", "x_y.z"});
+    r.model = presets()[rng() % presets().size()];
+    if (coin()) r.model.preset.clear();
+    r.model.layers = 1 + static_cast<int64_t>(rng() % 8);
+    r.model.norm_eps = unit() * 1e-4 + 1e-9;
+    r.model.tied = coin();
+    if (r.model.family == Family::Gpt2) {
+      r.model.dropout = unit();
+    } else {
+      r.model.rope_theta = 1 + unit() * 1e7;
+      r.model.sliding_window = pick<int64_t>(rng, {0, 64});
+      if (coin()) r.model.rope_scaling = {RopeScalingKind::Yarn, 1 + unit() * 40, 4096};
+    }
+    r.data.path = pick<std::vector<std::string>>(
+        rng, {{}, {"src"}, {"quote\"back\\slash", "tab\tline\nbell\a", "\x7f", "größe"}});
+    r.data.seq_len = 1 + static_cast<int64_t>(rng() % 512);
+    r.data.validation_fraction = coin() ? 0 : unit();
+    r.data.pack = coin();
+    r.batch.micro = pick<int64_t>(rng, {0, 1, 2, 3});
+    r.batch.accumulation = pick<int64_t>(rng, {0, 1, 5});
+    r.parallel.dp_replicate = pick<int64_t>(rng, {1, 2, 3});
+    r.parallel.dp_shard = pick<int64_t>(rng, {1, 2, 4, 8});
+    r.parallel.zero = static_cast<int64_t>(rng() % 4);
+    r.parallel.tp = pick<int64_t>(rng, {1, 2, 4});
+    r.parallel.sequence_parallel = coin();
+    using Kind = ReshardAfterForward::Kind;
+    r.parallel.reshard_after_forward =
+        pick<ReshardAfterForward>(rng, {{Kind::Yes, 0}, {Kind::No, 0}, {Kind::ToRanks, 2}});
+    r.parallel.prefetch = static_cast<int64_t>(rng() % 3);
+    r.precision = Precision::of(pick(rng, {base::DType::F64, base::DType::F32, base::DType::BF16}));
+    r.optimizer.kind = pick(rng, {OptimizerKind::AdamW, OptimizerKind::Sgd});
+    r.optimizer.lr = unit() + 1e-12;
+    if (r.optimizer.kind == OptimizerKind::AdamW)
+      r.optimizer.betas = {unit(), unit()};
+    else
+      r.optimizer.momentum = unit();
+    r.optimizer.weight_decay = unit();
+    r.optimizer.clip_norm = coin() ? 0 : unit() * 1e20;
+    r.optimizer.freeze = pick<std::vector<std::string>>(rng, {{}, {"embed*", "blocks.?.norm"}});
+    r.optimizer.schedule.kind = pick(rng, {ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine,
+                                           ScheduleKind::InverseSqrt, ScheduleKind::Wsd});
+    r.optimizer.schedule.warmup = static_cast<int64_t>(rng() % 20);
+    if (r.optimizer.schedule.kind != ScheduleKind::Constant) r.optimizer.schedule.min_lr_ratio = unit();
+    r.loss.chunk = static_cast<int64_t>(rng() % 4096);
+    r.eval.every = r.data.validation_fraction > 0 ? static_cast<int64_t>(rng() % 100) : 0;
+    r.run.steps = 1 + static_cast<int64_t>(rng() % 1000);
+    r.run.seed = static_cast<int64_t>(rng() >> 11);
+    r.run.backend = pick(rng, {BackendKind::Auto, BackendKind::Local, BackendKind::Mpi});
+    r.run.threads = static_cast<int64_t>(rng() % 64);
+    if (problems_of(r).empty()) return resolve(r);
+  }
+}
+
+TEST(Print, RandomLegalRecipesReadBackEqual) {
+  std::mt19937_64 rng(20240607);
+  for (int i = 0; i < 500; ++i) {
+    const Recipe r = random_recipe(rng);
+    const std::string text = to_toml(r);
+    SCOPED_TRACE(text);
+    ASSERT_EQ(parse(text), r);
+    ASSERT_EQ(to_toml(parse(text)), text);
+  }
+}
+
+TEST(Print, EveryPresetReadsBackEqual) {
+  for (const Model& preset : presets()) {
+    const Recipe r = parse(kGood, {"model.preset=" + preset.preset, "parallel.tp=1"});
+    EXPECT_EQ(parse(to_toml(r)), r) << preset.preset;
+  }
+}
+
+TEST(Print, JsonHoldsTheSameValues) {
+  const Recipe r = parse(kGood, {"parallel.reshard_after_forward=2", "optimizer.freeze=['a*']"});
+  const nlohmann::json j = nlohmann::json::parse(to_json(r));
+  EXPECT_EQ(j["name"], "good");
+  EXPECT_EQ(j["model"]["preset"], "llama-tiny");
+  EXPECT_EQ(j["model"]["family"], "llama");
+  EXPECT_EQ(j["model"]["rope_scaling"]["kind"], "none");
+  EXPECT_EQ(j["parallel"]["reshard_after_forward"], 2);
+  EXPECT_EQ(j["parallel"]["sequence_parallel"], false);
+  EXPECT_EQ(j["optimizer"]["lr"].get<double>(), r.optimizer.lr);
+  EXPECT_EQ(j["optimizer"]["betas"], (std::vector<double>{0.9, 0.95}));
+  EXPECT_EQ(j["optimizer"]["schedule"]["kind"], "constant");
+  EXPECT_EQ(j["precision"]["compute"], "f32");
+  EXPECT_EQ(j["batch"]["accumulation"], 2);
+}
+
+}  // namespace
+}  // namespace quintet::config

@@ -1,0 +1,220 @@
+// What good recipes become: defaults, presets, overrides, batch arithmetic, worlds.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include "config/presets.h"
+#include "config/support.h"
+#include "config/validate.h"
+
+namespace quintet::config {
+namespace {
+
+TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
+  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
+  EXPECT_EQ(r.name, "tiny");
+  EXPECT_EQ(r.model.layers, 4);
+  EXPECT_EQ(r.model.kv_heads, 2);
+  EXPECT_EQ(r.data.path, (std::vector<std::string>{"src", "docs", "README.md"}));
+  EXPECT_EQ(r.parallel.world(), 4);
+  EXPECT_EQ(r.parallel.dp(), 2);
+  EXPECT_TRUE(r.parallel.sequence_parallel);
+  EXPECT_EQ(r.batch, (Batch{.global = 16, .micro = 4, .accumulation = 2}));
+  EXPECT_EQ(r.precision, Precision::of(base::DType::F32));
+  EXPECT_EQ(r.optimizer.lr, 3e-3);
+  EXPECT_EQ(r.optimizer.schedule.decay, 130);
+  EXPECT_EQ(r.run.dir, "runs/tiny");
+  EXPECT_EQ(r.checkpoint.dir, "runs/tiny/checkpoint");
+}
+
+TEST(Recipe, EveryOneThatIsShippedIsLegal) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(QUINTET_SOURCE_DIR "/recipes")) {
+    if (entry.path().extension() != ".toml") continue;
+    ++count;
+    EXPECT_NO_THROW(load(entry.path().string())) << entry.path();
+  }
+  EXPECT_GE(count, 7);
+}
+
+TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
+  const Recipe r =
+      parse(kGood, {"parallel.tp=1", "optimizer.lr=5e-4", "data.path=[\"a\", \"b\"]", "name=plain-word",
+                    "optimizer.name=sgd", "run.dir=out/a b", "optimizer.schedule.kind=cosine",
+                    "optimizer.freeze=blocks.*.norm", "data.pack=false", "parallel.tp=2"});
+  EXPECT_EQ(r.parallel.tp, 2);  // the later one wins
+  EXPECT_EQ(r.optimizer.lr, 5e-4);
+  EXPECT_EQ(r.data.path, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(r.name, "plain-word");
+  EXPECT_EQ(r.optimizer.kind, OptimizerKind::Sgd);
+  EXPECT_EQ(r.run.dir, "out/a b");
+  EXPECT_EQ(r.optimizer.schedule.kind, ScheduleKind::Cosine);
+  EXPECT_EQ(r.optimizer.freeze, std::vector<std::string>{"blocks.*.norm"});
+  EXPECT_FALSE(r.data.pack);
+}
+
+TEST(Recipe, AnOverrideCannotSmuggleInOtherKeys) {
+  const Recipe r = parse(kGood, {"run.dir=\"a\"\nname = \"b\""});
+  EXPECT_EQ(r.name, "good");
+  EXPECT_EQ(r.run.dir, "\"a\"\nname = \"b\"");
+}
+
+TEST(Recipe, NeutralValuesOfLaterKeysAreAccepted) {
+  const Recipe r =
+      parse(kGood, {"parallel.cp=1", "parallel.pp=1", "parallel.ep=1", "parallel.etp=1", "parallel.chunks=1",
+                    "memory.recompute=none", "memory.offload=none", "parallel.cp_method=auto"});
+  EXPECT_EQ(r, parse(kGood));
+}
+
+TEST(Recipe, PrecisionFollowsCompute) {
+  EXPECT_EQ(parse(kGood, {"precision.compute=f64"}).precision, Precision::of(base::DType::F64));
+  EXPECT_EQ(parse(kGood, {"precision.compute=bf16"}).precision,
+            (Precision{base::DType::BF16, base::DType::F32, base::DType::F32, base::DType::F32}));
+  EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.reduce=bf16"}).precision.reduce,
+            base::DType::BF16);
+}
+
+TEST(Recipe, ReshardAfterForwardTakesThreeForms) {
+  using Kind = ReshardAfterForward::Kind;
+  EXPECT_EQ(parse(kGood).parallel.reshard_after_forward, (ReshardAfterForward{Kind::Yes, 0}));
+  EXPECT_EQ(parse(kGood, {"parallel.reshard_after_forward=false"}).parallel.reshard_after_forward,
+            (ReshardAfterForward{Kind::No, 0}));
+  EXPECT_EQ(parse(kGood, {"parallel.reshard_after_forward=2"}).parallel.reshard_after_forward,
+            (ReshardAfterForward{Kind::ToRanks, 2}));
+}
+
+TEST(Recipe, SchedulesFillInTheirDecay) {
+  const auto decay = [](std::vector<std::string> o) { return parse(kGood, o).optimizer.schedule.decay; };
+  EXPECT_EQ(decay({}), 0);
+  EXPECT_EQ(decay({"optimizer.schedule.kind=linear", "optimizer.schedule.warmup=30"}), 70);
+  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup=30", "run.steps=5"}), 1);
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd"}), 10);
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "optimizer.schedule.decay=25"}), 25);
+  EXPECT_EQ(decay({"optimizer.schedule.kind=inverse_sqrt", "optimizer.schedule.warmup=5"}), 0);
+}
+
+TEST(Recipe, ModelKeysOverrideThePreset) {
+  Model m = parse(kGood, {"model.layers=2"}).model;
+  EXPECT_EQ(m.layers, 2);
+  EXPECT_EQ(m.embed, 128);
+  m = parse(kGood, {"model.embed=64"}).model;
+  EXPECT_EQ(m.head_dim, 16) << "follows embed, as it did in the preset";
+  EXPECT_EQ(m.ffn, 352);
+  m = parse(kGood, {"model.preset=qwen3-tiny", "model.embed=64"}).model;
+  EXPECT_EQ(m.head_dim, 64) << "was a number of its own in the preset";
+  m = parse(kGood, {"model.preset=gpt2-tiny", "model.embed=96", "model.heads=6"}).model;
+  EXPECT_EQ(m.head_dim, 16);
+  EXPECT_EQ(m.kv_heads, 6);
+  EXPECT_EQ(m.ffn, 384);
+  m = parse(kGood, {"model.preset=llama3-8b", "model.rope_scaling.kind=none"}).model;
+  EXPECT_EQ(m.rope_scaling, RopeScaling{});
+  m = parse(kGood, {"model.preset=llama3-8b", "model.rope_scaling.factor=4"}).model;
+  EXPECT_EQ(m.rope_scaling.kind, RopeScalingKind::Llama3);
+  EXPECT_EQ(m.rope_scaling.factor, 4);
+  EXPECT_EQ(m.rope_scaling.original_positions, 8192);
+}
+
+TEST(Recipe, AModelWithoutAPresetGetsTheFamilysDefaults) {
+  const std::string text =
+      "[model]\nlayers = 2\nembed = 64\nffn = 96\nheads = 4\n[data]\nseq_len = 8\n[optimizer]\nlr = "
+      "1e-3\n[run]\nsteps=1\n";
+  const Model m = parse(text).model;
+  EXPECT_EQ(m.family, Family::Llama);
+  EXPECT_EQ(m.kv_heads, 4);
+  EXPECT_EQ(m.head_dim, 16);
+  EXPECT_EQ(m.vocab, 256);
+  EXPECT_EQ(m.rope_theta, 10000);
+  const Model y = parse(text, {"model.rope_scaling={kind='yarn', factor=4, original_positions=2}"}).model;
+  EXPECT_EQ(y.rope_scaling.attention_factor, 0.1 * std::log(4.0) + 1);
+}
+
+TEST(Recipe, PresetsAreLegalAndNamedOnce) {
+  EXPECT_EQ(presets().size(), 30u);
+  for (const Model& preset : presets()) {
+    EXPECT_EQ(find_preset(preset.preset), &preset) << preset.preset;
+    const Recipe r = parse(kGood, {"model.preset=" + preset.preset, "parallel.tp=1"});
+    EXPECT_EQ(r.model, preset) << preset.preset << " leaves nothing open";
+  }
+  EXPECT_EQ(find_preset("nothing"), nullptr);
+}
+
+TEST(Recipe, AFlagshipLayoutIsLegal) {
+  const Recipe r = parse(kGood, {"model.preset=llama3-405b", "parallel.tp=8", "parallel.dp_shard=128",
+                                 "parallel.sequence_parallel=true", "batch={micro=1, accumulation=16}",
+                                 "data.seq_len=8192", "precision.compute=bf16", "data.path=[]"});
+  EXPECT_EQ(r.batch.global, 2048);
+  EXPECT_EQ(r.parallel.world(), 1024);
+}
+
+TEST(Recipe, TpMayExceedKvHeadsAsAMultiple) {
+  EXPECT_EQ(parse(kGood, {"parallel.tp=4"}).parallel.tp, 4);  // 2 KV heads
+}
+
+// Over all small triples: whatever is left out is worked out, the whole is accepted exactly when it comes out
+// even.
+TEST(Recipe, BatchArithmeticHoldsForEveryWayToWriteIt) {
+  for (int64_t dp : {1, 2, 3})
+    for (int64_t micro = 1; micro <= 4; ++micro)
+      for (int64_t accumulation = 1; accumulation <= 4; ++accumulation) {
+        const Batch full{micro * accumulation * dp, micro, accumulation};
+        for (int given = 0; given < 8; ++given) {
+          Recipe r = parse(kGood, {"parallel.dp_shard=1", "parallel.zero=0"});
+          r.parallel.dp_replicate = dp;
+          r.batch = {given & 1 ? full.global : 0, given & 2 ? micro : 0, given & 4 ? accumulation : 0};
+          const Batch b = resolve(r).batch;
+          EXPECT_EQ(b.global, b.micro * b.accumulation * dp);
+          if (given & 1) {
+            EXPECT_EQ(b.global, full.global);
+          }
+          if (given & 2) {
+            EXPECT_EQ(b.micro, micro);
+          }
+          if (given & 4) {
+            EXPECT_EQ(b.accumulation, accumulation);
+          }
+          const int how_many = (given & 1) + (given >> 1 & 1) + (given >> 2 & 1);
+          if (how_many >= 2) {
+            EXPECT_EQ(b, full);
+          }
+        }
+        Recipe r = parse(kGood, {"parallel.dp_shard=1", "parallel.zero=0"});
+        r.parallel.dp_replicate = dp;
+        r.batch = full;
+        r.batch.global += 1;
+        EXPECT_THROW(resolve(r), RecipeError);
+      }
+}
+
+TEST(Recipe, ResolvingTwiceChangesNothing) {
+  const Recipe r = parse(kGood);
+  EXPECT_EQ(resolve(r), r);
+}
+
+TEST(Recipe, AWorldThatDoesNotFitIsExplained) {
+  const Recipe r = parse(kGood);  // dp_shard 4 x tp 2
+  EXPECT_NO_THROW(check_world(r, 8));
+  const auto message = [&](int64_t world) -> std::string {
+    try {
+      check_world(r, world);
+    } catch (const base::UserError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(message(4).find("dp_replicate 1 x dp_shard 4 x tp 2 takes 8 ranks, but 4 were started"),
+            std::string::npos)
+      << message(4);
+  EXPECT_NE(message(4).find(
+                "8 ranks, or --set parallel.dp_shard=2 --set batch.accumulation=4, or --set parallel.tp=1"),
+            std::string::npos)
+      << message(4);
+  // dp_replicate 2 fits the batch of 16 = micro 2 x accumulation 1 x dp 8 once accumulation is free to
+  // follow.
+  EXPECT_NE(message(16).find("--set parallel.dp_replicate=2"), std::string::npos) << message(16);
+  EXPECT_EQ(message(7).find("--set"), std::string::npos) << message(7);
+  EXPECT_NE(message(0).find("but 0 were started"), std::string::npos) << message(0);
+}
+
+}  // namespace
+}  // namespace quintet::config
