@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 
 #include "base/error.h"
 
@@ -17,6 +18,10 @@ class Communicator::Open {
   Open(Communicator& c, Call call) : c_(c), call_(call) {
     QUINTET_CHECK(!c.busy_.exchange(true, std::memory_order_acquire),
                   "rank {}: two threads are inside communicator '{}' at once", c.world_rank(), c.name_);
+    if (c.failed_) {
+      c.busy_.store(false, std::memory_order_release);
+      std::rethrow_exception(c.failed_);
+    }
     call_.sequence = c.next_sequence_++;
     ticket_ = c.recorder_.enter(c.name_id_, call_);
   }
@@ -63,76 +68,87 @@ Communicator::Communicator(Recorder& recorder, std::string name, int rank, std::
       rank_(rank),
       members_(std::move(members)) {}
 
+template <class Body>
+void Communicator::run(const Call& call, Body&& body) {
+  Open open(*this, call);
+  try {
+    body(open.call());
+  } catch (const CommError&) {
+    failed_ = std::current_exception();
+    throw;
+  }
+  open.done();
+}
+
 void Communicator::all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op) {
   check_count(*this, CallKind::AllReduce, count);
   check_reducible(*this, CallKind::AllReduce, dtype);
-  Open open(*this, {.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count});
-  if (size() > 1) do_all_reduce(open.call(), data);
-  open.done();
+  run({.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count}, [&](const Call& call) {
+    if (size() > 1) do_all_reduce(call, data);
+  });
 }
 
 void Communicator::all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
   check_count(*this, CallKind::AllGather, count_per_rank);
-  Open open(*this, {.kind = CallKind::AllGather, .dtype = dtype, .count = count_per_rank});
-  if (size() > 1)
-    do_all_gather(open.call(), send, recv);
-  else
-    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
-  open.done();
+  run({.kind = CallKind::AllGather, .dtype = dtype, .count = count_per_rank}, [&](const Call& call) {
+    if (size() > 1)
+      do_all_gather(call, send, recv);
+    else
+      copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+  });
 }
 
 void Communicator::reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
                                   ReduceOp op) {
   check_count(*this, CallKind::ReduceScatter, count_per_rank);
   check_reducible(*this, CallKind::ReduceScatter, dtype);
-  Open open(*this, {.kind = CallKind::ReduceScatter, .dtype = dtype, .op = op, .count = count_per_rank});
-  if (size() > 1)
-    do_reduce_scatter(open.call(), send, recv);
-  else
-    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
-  open.done();
+  run({.kind = CallKind::ReduceScatter, .dtype = dtype, .op = op, .count = count_per_rank},
+      [&](const Call& call) {
+        if (size() > 1)
+          do_reduce_scatter(call, send, recv);
+        else
+          copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+      });
 }
 
 void Communicator::all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
   check_count(*this, CallKind::AllToAll, count_per_rank);
-  Open open(*this, {.kind = CallKind::AllToAll, .dtype = dtype, .count = count_per_rank});
-  if (size() > 1)
-    do_all_to_all(open.call(), send, recv);
-  else
-    copy_unless_same(recv, send, count_per_rank * size_of(dtype));
-  open.done();
+  run({.kind = CallKind::AllToAll, .dtype = dtype, .count = count_per_rank}, [&](const Call& call) {
+    if (size() > 1)
+      do_all_to_all(call, send, recv);
+    else
+      copy_unless_same(recv, send, count_per_rank * size_of(dtype));
+  });
 }
 
 void Communicator::broadcast(void* data, int64_t count, base::DType dtype, int root) {
   check_count(*this, CallKind::Broadcast, count);
   check_member(*this, CallKind::Broadcast, root);
-  Open open(*this, {.kind = CallKind::Broadcast, .dtype = dtype, .peer = root, .count = count});
-  if (size() > 1) do_broadcast(open.call(), data);
-  open.done();
+  run({.kind = CallKind::Broadcast, .dtype = dtype, .peer = root, .count = count}, [&](const Call& call) {
+    if (size() > 1) do_broadcast(call, data);
+  });
 }
 
 void Communicator::send(const void* data, int64_t count, base::DType dtype, int peer) {
   check_count(*this, CallKind::Send, count);
   check_member(*this, CallKind::Send, peer);
   QUINTET_CHECK(peer != rank_, "send on '{}': member {} sends to itself", name_, peer);
-  Open open(*this, {.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count});
-  do_send(open.call(), data);
-  open.done();
+  run({.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count},
+      [&](const Call& call) { do_send(call, data); });
 }
 
 void Communicator::recv(void* data, int64_t count, base::DType dtype, int peer) {
   check_count(*this, CallKind::Recv, count);
   check_member(*this, CallKind::Recv, peer);
   QUINTET_CHECK(peer != rank_, "recv on '{}': member {} receives from itself", name_, peer);
-  Open open(*this, {.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count});
-  do_recv(open.call(), data);
-  open.done();
+  run({.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count},
+      [&](const Call& call) { do_recv(call, data); });
 }
 
 void Communicator::barrier() {
-  Open open(*this, {.kind = CallKind::Barrier});
-  if (size() > 1) do_barrier(open.call());
-  open.done();
+  run({.kind = CallKind::Barrier}, [&](const Call& call) {
+    if (size() > 1) do_barrier(call);
+  });
 }
 
 }  // namespace quintet::comm

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,6 +78,8 @@ class Communicator {
 
  private:
   class Open;  // one call in progress: recorded, exclusive
+  template <class Body>
+  void run(const Call& call, Body&& body);
 
   Recorder& recorder_;
   const std::string name_;
@@ -84,6 +87,7 @@ class Communicator {
   const int rank_;
   const std::vector<base::RankId> members_;
   uint64_t next_sequence_ = 0;
+  std::exception_ptr failed_;  // what killed the communicator
   std::atomic<bool> busy_ = false;
 };
 

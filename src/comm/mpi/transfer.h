@@ -1,0 +1,76 @@
+// Messages of one call in flight, and the wait for them. MPI is the transport only: what is sent when, and
+// all arithmetic, is ours, so results are bit-equal to the local backend.
+//
+// Every message carries as its tag a digest of the call it belongs to, and is received with any tag: MPI
+// keeps the order of messages between two members of a communicator, so a foreign digest or size is a
+// mismatch of calls, seen without a byte of extra traffic.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+
+namespace quintet::comm::mpi {
+
+// Throws a CommError with MPI's own words when code is an error.
+void check(int code, const char* what);
+
+// What a transfer needs to know of its communicator.
+struct Channel {
+  MPI_Comm comm = MPI_COMM_NULL;
+  std::function<std::chrono::nanoseconds()> timeout;
+  // Called now and then while waiting, so that this rank answers what others ask about it.
+  std::function<void()> while_waiting;
+  // One line a member: what each of them is doing now. Asks over the network; seconds when some do not
+  // answer.
+  std::function<std::string()> ask_members;
+  std::string who;  // "rank 3 on communicator 'tp' [1,3]"
+};
+
+class Transfer {
+ public:
+  // Longer messages travel in pieces: counts stay far below 2^31, and each piece that lands shows the waiting
+  // side that the transfer is under way.
+  static constexpr int64_t kMaxMessage = 4 << 20;
+
+  Transfer(const Channel& channel, const Call& call);
+  // Requests left by an exception are withdrawn as far as MPI can.
+  ~Transfer();
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  // Start to move bytes; zero bytes move nothing.
+  void send(const void* data, int64_t bytes, int peer);
+  void recv(void* data, int64_t bytes, int peer);
+  // An empty message, for a barrier.
+  void signal(int peer);
+  void await_signal(int peer);
+
+  // Until the oldest `count` requests are done; wait_all: all of them. They are then forgotten.
+  size_t started() const { return requests_.size(); }
+  void wait_oldest(size_t count);
+  void wait_all() { wait_oldest(requests_.size()); }
+
+ private:
+  struct Expected {
+    int peer = -1;  // -1: a send
+    int64_t bytes = 0;
+  };
+  void check_arrival(const Expected& expected, const MPI_Status& status);
+  [[noreturn]] void throw_timeout(std::chrono::nanoseconds waited);
+
+  const Channel& channel_;
+  const Call call_;
+  const int tag_;
+  std::vector<MPI_Request> requests_;
+  std::vector<Expected> expected_;
+  std::vector<int> done_;
+  std::vector<MPI_Status> statuses_;
+};
+
+}  // namespace quintet::comm::mpi
