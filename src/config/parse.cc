@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <type_traits>
 
+#include "base/file.h"
 #include "config/later.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -344,11 +344,7 @@ Recipe parse(std::string_view text, const std::vector<std::string>& overrides, c
 }
 
 Recipe load(const std::string& path, const std::vector<std::string>& overrides) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || text.fail()) base::fail_user("{}: cannot be read; expected a recipe file in TOML", path);
-  return parse(text.str(), overrides, path);
+  return parse(base::read_file(path), overrides, path);
 }
 
 }  // namespace quintet::config
