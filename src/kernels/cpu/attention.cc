@@ -1,0 +1,32 @@
+#include "kernels/cpu/attention.h"
+
+#include "kernels/cpu/attention_layout.h"
+#include "kernels/cpu/attention_variants.h"
+#include "kernels/cpu/isa.h"
+
+namespace quintet::kernels::cpu {
+
+QUINTET_SELECT_VARIANT(attention_variants, AttentionVariants)
+
+template <class T>
+int64_t attention_workspace_bytes(const AttentionShape& shape, int workers) {
+  const AttentionLayout<Stat<T>> layout(shape);
+  const int64_t slots = layout.tasks < workers ? layout.tasks : workers;
+  return slots * layout.slot * static_cast<int64_t>(sizeof(Stat<T>));
+}
+
+template <class T>
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, T* o, Stat<T>* lse,
+               void* workspace, ThreadPool& pool) {
+  variants<T>().attention(shape, q, k, v, o, lse, workspace, pool);
+}
+
+#define INSTANTIATE(T)                                                          \
+  template decltype(attention_workspace_bytes<T>) attention_workspace_bytes<T>; \
+  template decltype(attention<T>) attention<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cpu
