@@ -1,4 +1,4 @@
-// parameter_counts.txt holds "<preset> <count>" per line, from the models' publishers.
+// parameter_counts.txt holds "<preset> <count>" per line, written down independently of the graph builders.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -1,0 +1,145 @@
+// The sharding rules, held against the types of one good use of every op. That a divided op computes what the
+// whole op computes is tested in room layout.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "graph/support.h"
+
+namespace quintet::graph {
+namespace {
+
+using testing::op_cases;
+using testing::OpCase;
+
+TEST(Rules, EveryOpWithARuleHasACase) {
+  for (const OpDef* op : all_ops()) {
+    bool found = op->dims == nullptr;
+    for (const OpCase& c : op_cases()) found |= c.op == op;
+    EXPECT_TRUE(found) << op->name << " has a rule, but no case in support.cc";
+  }
+}
+
+// Positions of a rule's dim in the operands of one side.
+void check_side(const std::vector<int>& at, const std::vector<Type>& types, bool outputs) {
+  ASSERT_EQ(at.size(), types.size());
+  for (size_t i = 0; i < at.size(); ++i) {
+    if (at[i] == kAbsent || (outputs && at[i] == kReplicated)) continue;
+    ASSERT_GE(at[i], 0);
+    ASSERT_LT(at[i], types[i].num_dims());
+  }
+}
+
+TEST(Rules, FitTheOperands) {
+  for (const OpCase& c : op_cases()) {
+    const std::vector<Type> out = c.out();
+    std::set<Dim> keys;
+    for (const OpDim& d : c.op->dims(c.in, out, c.attrs)) {
+      SCOPED_TRACE(std::string(c.op->name) + " along " + std::string(to_string(d.key)));
+      EXPECT_TRUE(keys.insert(d.key).second) << "the key stands twice";
+      check_side(d.in, c.in, false);
+      check_side(d.out, out, true);
+
+      // Where the operand's dim is the key itself, all operands agree on its size.
+      std::set<int64_t> sizes;
+      bool divides_something = false;
+      const auto visit = [&](const std::vector<int>& at, const std::vector<Type>& types) {
+        for (size_t i = 0; i < at.size(); ++i) {
+          if (at[i] < 0) continue;
+          divides_something = true;
+          const DimSize dim = types[i].dims[static_cast<size_t>(at[i])];
+          if (dim.name == d.key) sizes.insert(dim.size);
+          // The queries of a KV head come along with it; nothing else is divided under another name.
+          else
+            EXPECT_TRUE(d.key == Dim::KvHeads && dim.name == Dim::Heads) << "divides " << to_string(dim.name);
+        }
+      };
+      visit(d.in, c.in);
+      visit(d.out, out);
+      EXPECT_TRUE(divides_something);
+      EXPECT_EQ(sizes.size(), 1u);
+    }
+  }
+}
+
+// An operand that has the dim must be divided along it: a rule that calls it whole would compute with all of
+// it against a part of the others.
+TEST(Rules, NoOperandWithTheDimIsCalledWhole) {
+  for (const OpCase& c : op_cases()) {
+    const std::vector<Type> out = c.out();
+    for (const OpDim& d : c.op->dims(c.in, out, c.attrs)) {
+      SCOPED_TRACE(std::string(c.op->name) + " along " + std::string(to_string(d.key)));
+      const auto visit = [&](const std::vector<int>& at, const std::vector<Type>& types) {
+        for (size_t i = 0; i < types.size(); ++i)
+          for (int j = 0; j < types[i].num_dims(); ++j)
+            if (types[i].dims[static_cast<size_t>(j)].name == d.key) {
+              EXPECT_EQ(at[i], j) << "operand " << i;
+            }
+      };
+      visit(d.in, c.in);
+      visit(d.out, out);
+    }
+  }
+}
+
+TEST(Rules, TokensDivideEverywhere) {
+  for (const OpCase& c : op_cases()) {
+    int tokens = 0;
+    for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs))
+      if (d.key == Dim::Tokens) {
+        ++tokens;
+        // Only attention looks at other rows, and those of its own sequence only.
+        EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx) << c.op->name;
+      }
+    EXPECT_EQ(tokens, 1) << c.op->name;
+  }
+}
+
+// The dims whose division leaves a partial result, per op: these are the reductions that a layout pays for.
+TEST(Rules, PartialResults) {
+  const auto partial = [](const OpCase& c) {
+    std::set<std::string> found;
+    for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs))
+      for (size_t i = 0; i < d.out.size(); ++i)
+        if (d.out[i] == kAbsent)
+          found.insert(std::string(to_string(d.key)) + (d.reduction == Reduction::Max ? " max " : " sum ") +
+                       std::to_string(i));
+    return found;
+  };
+  using Set = std::set<std::string>;
+  const std::vector<std::pair<const OpDef*, Set>> expected = {
+      {&kEmbedding, {"vocab sum 0"}},
+      {&kEmbeddingDw, {"tokens sum 0"}},
+      {&kLinear, {"embed sum 0"}},
+      {&kLinearDx, {"heads sum 0", "head_dim sum 0"}},
+      {&kLinearDw, {"tokens sum 0"}},
+      {&kBiasAdd, {}},
+      {&kSumRows, {"tokens sum 0"}},
+      {&kRmsNorm, {}},
+      {&kRmsNormDx, {}},
+      {&kRmsNormDw, {"tokens sum 0"}},
+      {&kLayerNorm, {}},
+      {&kLayerNormDx, {}},
+      {&kLayerNormDw, {"tokens sum 0", "tokens sum 1"}},
+      {&kRope, {}},
+      {&kAttention, {}},
+      {&kAttentionDx, {"heads sum 1", "heads sum 2"}},
+      {&kSwiGlu, {}},
+      {&kSwiGluDx, {}},
+      {&kGelu, {}},
+      {&kGeluDx, {}},
+      {&kAdd, {}},
+      {&kDropout, {}},
+      {&kCast, {}},
+      {&kRowMax, {"vocab max 0"}},
+      {&kRowSumExp, {"vocab sum 0"}},
+      {&kLossGrad, {"tokens sum 0"}},  // the loss; along vocab it is the same on all shards
+  };
+  size_t with_rule = 0;
+  for (const OpDef* op : all_ops()) with_rule += op->dims != nullptr;
+  EXPECT_EQ(expected.size(), with_rule);
+  for (const auto& [op, want] : expected) EXPECT_EQ(partial(testing::op_case(*op)), want) << op->name;
+}
+
+}  // namespace
+}  // namespace quintet::graph

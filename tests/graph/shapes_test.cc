@@ -1,0 +1,209 @@
+// What each op infers and what it refuses. A refusal names the op and shows the types.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+
+#include "base/error.h"
+#include "graph/support.h"
+
+namespace quintet::graph {
+namespace {
+
+using testing::f32;
+using testing::i32;
+using testing::op_case;
+using testing::OpCase;
+
+constexpr Dim T = Dim::Tokens, E = Dim::Embed, H = Dim::Heads, K = Dim::KvHeads, D = Dim::HeadDim,
+              F = Dim::Ffn, V = Dim::Vocab;
+
+std::string inferred(const OpDef& op) {
+  std::string text;
+  for (const Type& t : op_case(op).out()) text += (text.empty() ? "" : ", ") + to_string(t);
+  return text;
+}
+
+TEST(Shapes, Inferred) {
+  EXPECT_EQ(inferred(kEmbedding), "f32[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kEmbeddingDw), "f32[vocab=37, embed=16]");
+  EXPECT_EQ(inferred(kLinear), "f32[tokens=8, heads=4, head_dim=6]");
+  EXPECT_EQ(inferred(kLinearDx), "f32[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kLinearDw), "f32[heads=4, head_dim=6, embed=16]");
+  EXPECT_EQ(inferred(kBiasAdd), "f32[tokens=8, heads=4, head_dim=6]");
+  EXPECT_EQ(inferred(kSumRows), "f32[heads=4, head_dim=6]");
+  EXPECT_EQ(inferred(kRmsNorm), "f32[tokens=8, embed=16], f32[tokens=8]");
+  EXPECT_EQ(inferred(kRmsNormDx), "f32[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kRmsNormDw), "f32[embed=16]");
+  EXPECT_EQ(inferred(kLayerNorm), "f32[tokens=8, embed=16], f32[tokens=8], f32[tokens=8]");
+  EXPECT_EQ(inferred(kLayerNormDx), "f32[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kLayerNormDw), "f32[embed=16], f32[embed=16]");
+  EXPECT_EQ(inferred(kRope), "f32[tokens=8, heads=4, head_dim=6]");
+  EXPECT_EQ(inferred(kAttention), "f32[tokens=8, heads=4, head_dim=6], f32[heads=4, tokens=8]");
+  EXPECT_EQ(
+      inferred(kAttentionDx),
+      "f32[tokens=8, heads=4, head_dim=6], f32[tokens=8, kv_heads=2, head_dim=6], f32[tokens=8, kv_heads=2, "
+      "head_dim=6]");
+  EXPECT_EQ(inferred(kSwiGluDx), "f32[tokens=8, ffn=24], f32[tokens=8, ffn=24]");
+  EXPECT_EQ(inferred(kCast), "bf16[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kRowMax), "f32[tokens=8]");
+  EXPECT_EQ(inferred(kRowSumExp), "f32[tokens=8, head_dim=2]");
+  EXPECT_EQ(inferred(kLossGrad), "f64[], f32[tokens=8, vocab=37]");
+}
+
+TEST(Shapes, StatisticsAreWide) {
+  OpCase c = op_case(kRmsNorm);
+  for (Type& t : c.in) t.dtype = DType::BF16;
+  EXPECT_EQ(c.out()[1].dtype, DType::F32);
+  for (Type& t : c.in) t.dtype = DType::F64;
+  EXPECT_EQ(c.out()[1].dtype, DType::F64);
+}
+
+struct Refusal {
+  const OpDef* op;
+  const char* what;
+  std::function<void(OpCase&)> spoil;
+};
+
+// Puts another type in the place of operand i.
+std::function<void(OpCase&)> operand(size_t i, Type type) {
+  return [i, type](OpCase& c) { c.in[i] = type; };
+}
+
+Type resized(Type t, size_t dim, int64_t size) {
+  t.dims[dim].size = size;
+  return t;
+}
+
+Type as(DType dtype, Type t) {
+  t.dtype = dtype;
+  return t;
+}
+
+std::vector<Refusal> refusals() {
+  const Type x = f32({T, E}), q = f32({T, H, D}), k = f32({T, K, D}), row = i32({T}), logits = f32({T, V}),
+             hidden = f32({T, F});
+  return {
+      {&kEmbedding, "a table of one dim", operand(0, f32({V}))},
+      {&kEmbedding, "real ids", operand(1, f32({T}))},
+      {&kEmbedding, "ids of two dims", operand(1, i32({T, E}))},
+      {&kEmbedding, "ids that are no rows", operand(1, i32({V}))},
+      {&kEmbeddingDw, "ids of other rows", operand(0, resized(row, 0, 9))},
+      {&kEmbeddingDw, "dy of three dims", operand(1, q)},
+      {&kEmbeddingDw, "an unknown dim", [](OpCase& c) { c.attrs.set("dim", std::string("words")); }},
+      {&kLinear, "x without rows", operand(0, f32({E}))},
+      {&kLinear, "x not by tokens", operand(0, f32({V, E}))},
+      {&kLinear, "another inner size", operand(0, resized(x, 1, 17))},
+      {&kLinear, "another inner dim", operand(0, Type{DType::F32, {{T, 8}, {F, 16}}})},
+      {&kLinear, "w with nothing to give", operand(1, f32({E}))},
+      {&kLinear, "two dtypes", operand(1, as(DType::BF16, f32({H, D, E})))},
+      {&kLinearDx, "dy of another size", operand(0, resized(q, 1, 3))},
+      {&kLinearDx, "dy with more dims than w", operand(1, f32({H}))},
+      {&kLinearDx, "dy without rows", operand(0, f32({H, D}))},
+      {&kLinearDx, "two dtypes", operand(0, as(DType::F64, q))},
+      {&kLinearDw, "other rows", operand(1, resized(x, 0, 9))},
+      {&kLinearDw, "x of rows only", operand(1, f32({T}))},
+      {&kLinearDw, "two dtypes", operand(0, as(DType::F64, q))},
+      {&kBiasAdd, "a bias of another shape", operand(1, f32({H}))},
+      {&kBiasAdd, "a bias of another dtype", operand(1, as(DType::BF16, f32({H, D})))},
+      {&kBiasAdd, "x without rows", operand(0, f32({H, D}))},
+      {&kSumRows, "no rows", operand(0, f32({H, D}))},
+      {&kSumRows, "a scalar", operand(0, f32({}))},
+      {&kRmsNorm, "a weight of another size", operand(1, resized(f32({E}), 0, 15))},
+      {&kRmsNorm, "a weight of another dim", operand(1, Type{DType::F32, {{F, 16}}})},
+      {&kRmsNorm, "a weight of another dtype", operand(1, as(DType::BF16, f32({E})))},
+      {&kRmsNorm, "x of rows only", operand(0, f32({T}))},
+      {&kRmsNormDx, "dy unlike x", operand(0, resized(x, 0, 9))},
+      {&kRmsNormDx, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kRmsNormDx, "statistics of other rows", operand(3, resized(f32({T}), 0, 9))},
+      {&kRmsNormDw, "dy unlike x", operand(0, hidden)},
+      {&kRmsNormDw, "narrow statistics", operand(2, as(DType::BF16, f32({T})))},
+      {&kLayerNorm, "a weight of another size", operand(1, resized(f32({E}), 0, 15))},
+      {&kLayerNorm, "a bias of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kLayerNormDx, "dy unlike x", operand(0, hidden)},
+      {&kLayerNormDx, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kLayerNormDx, "a mean of other rows", operand(3, resized(f32({T}), 0, 9))},
+      {&kLayerNormDw, "dy unlike x", operand(0, hidden)},
+      {&kLayerNormDw, "statistics of other rows", operand(3, resized(f32({T}), 0, 9))},
+      {&kRope, "x of two dims", operand(0, x)},
+      {&kRope, "an odd head_dim", operand(0, resized(q, 2, 5))},
+      {&kRope, "real positions", operand(1, f32({T}))},
+      {&kRope, "positions of other rows", operand(1, resized(row, 0, 9))},
+      {&kRope, "too few frequencies",
+       [](OpCase& c) {
+         c.attrs.set("inv_freq", std::vector<double>{1, 0.1});
+       }},
+      {&kAttention, "q of two dims", operand(0, x)},
+      {&kAttention, "another head_dim in k", operand(1, resized(k, 2, 4))},
+      {&kAttention, "other KV heads in v", operand(2, resized(k, 1, 4))},
+      {&kAttention, "other rows in k", operand(1, resized(k, 0, 4))},
+      {&kAttention, "other rows in v", operand(2, resized(k, 0, 4))},
+      {&kAttention, "KV heads called heads", operand(1, Type{DType::F32, {{T, 8}, {H, 2}, {D, 6}}})},
+      {&kAttention, "two dtypes", operand(1, as(DType::BF16, k))},
+      {&kAttention, "uneven groups", [=](OpCase& c) { c.in[1] = c.in[2] = resized(k, 1, 3); }},
+      {&kAttention, "half a sequence", [](OpCase& c) { c.attrs.set("seq_len", int64_t{5}); }},
+      {&kAttention, "real documents", operand(3, f32({T}))},
+      {&kAttention, "documents of other rows", operand(3, resized(row, 0, 9))},
+      {&kAttention, "dropout without samples", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
+      {&kAttentionDx, "do unlike o", operand(0, resized(q, 2, 4))},
+      {&kAttentionDx, "o unlike q", operand(4, k)},
+      {&kAttentionDx, "lse turned round", operand(5, f32({T, H}))},
+      {&kAttentionDx, "documents of other rows", operand(6, resized(row, 0, 9))},
+      {&kAttentionDx, "dropout without samples", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
+      {&kSwiGlu, "operands that differ", operand(1, x)},
+      {&kSwiGluDx, "dy unlike gate", operand(0, x)},
+      {&kSwiGluDx, "up unlike gate", operand(2, as(DType::F64, hidden))},
+      {&kGeluDx, "dy unlike x", operand(0, x)},
+      {&kAdd, "operands of two dtypes", operand(1, as(DType::BF16, x))},
+      {&kAdd, "operands of two sizes", operand(0, resized(x, 0, 9))},
+      {&kDropout, "p = 1", [](OpCase& c) { c.attrs.set("p", 1.0); }},
+      {&kDropout, "negative p", [](OpCase& c) { c.attrs.set("p", -0.1); }},
+      {&kDropout, "x of three dims", operand(0, q)},
+      {&kDropout, "samples of other rows", operand(1, resized(row, 0, 9))},
+      {&kDropout, "a key of 32 bits", operand(3, Type{DType::I32, {}})},
+      {&kRowMax, "logits of one dim", operand(0, f32({T}))},
+      {&kRowSumExp, "logits of one dim", operand(0, f32({V}))},
+      {&kRowSumExp, "a maximum of other rows", operand(1, resized(f32({T}), 0, 9))},
+      {&kRowSumExp, "real labels", operand(2, f32({T}))},
+      {&kLossGrad, "logits of three dims", operand(0, q)},
+      {&kLossGrad, "a maximum of other rows", operand(1, resized(f32({T}), 0, 9))},
+      {&kLossGrad, "three sums", operand(2, Type{DType::F32, {{T, 8}, {D, 3}}})},
+      {&kLossGrad, "labels of other rows", operand(3, resized(row, 0, 9))},
+      {&kLossGrad, "a narrow seed", operand(4, Type{DType::F32, {}})},
+  };
+}
+
+TEST(Shapes, Refused) {
+  for (const Refusal& r : refusals()) {
+    SCOPED_TRACE(std::string(r.op->name) + ": " + r.what);
+    OpCase c = op_case(*r.op);
+    EXPECT_NO_THROW(c.out());
+    r.spoil(c);
+    try {
+      c.out();
+      ADD_FAILURE() << "was accepted";
+    } catch (const base::UserError& e) {
+      const std::string name(r.op->name), text = e.what();
+      EXPECT_TRUE(text.starts_with("[" + name.substr(0, name.find("_dx")))) << text;
+    }
+  }
+}
+
+TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
+  std::set<const OpDef*> tested = {&kGelu, &kCast};  // take whatever comes
+  for (const Refusal& r : refusals()) tested.insert(r.op);
+  for (const OpCase& c : testing::op_cases()) EXPECT_TRUE(tested.contains(c.op)) << c.op->name;
+}
+
+TEST(Shapes, OperandCounts) {
+  Graph g;
+  const ValueId x = g.add_value({.name = "x", .type = f32({T, E}), .kind = ValueKind::Input});
+  EXPECT_THROW(g.add_node(kAdd, {x}, {}, Phase::F, 0), base::UserError);
+  EXPECT_THROW(g.add_node(kAdd, {x, x, x}, {}, Phase::F, 0), base::UserError);
+  EXPECT_THROW(g.add_node(kAdd, {x, ValueId()}, {}, Phase::F, 0), base::InternalError);
+  EXPECT_THROW(g.add_node(kAdd, {x, ValueId(7)}, {}, Phase::F, 0), base::InternalError);
+  EXPECT_TRUE(g.nodes().empty());
+}
+
+}  // namespace
+}  // namespace quintet::graph

@@ -1,0 +1,145 @@
+#include "graph/support.h"
+
+#include "base/error.h"
+
+namespace quintet::graph::testing {
+namespace {
+
+int64_t size_of_dim(Dim d) {
+  switch (d) {
+    case Dim::Tokens:
+      return 8;
+    case Dim::Embed:
+      return 16;
+    case Dim::Heads:
+      return 4;
+    case Dim::KvHeads:
+      return 2;
+    case Dim::HeadDim:
+      return 6;
+    case Dim::Ffn:
+      return 24;
+    case Dim::Vocab:
+      return 37;
+    case Dim::Positions:
+      return 10;
+    case Dim::Flat:
+      return 100;
+  }
+  return 0;
+}
+
+Type typed(DType dtype, const std::vector<Dim>& dims) {
+  Type t{dtype, {}};
+  for (const Dim d : dims) t.dims.push_back({d, size_of_dim(d)});
+  return t;
+}
+
+constexpr Dim T = Dim::Tokens, E = Dim::Embed, H = Dim::Heads, K = Dim::KvHeads, D = Dim::HeadDim,
+              F = Dim::Ffn, V = Dim::Vocab;
+
+Attrs attention_attrs(double dropout) {
+  return {{"seq_len", int64_t{4}},
+          {"window", int64_t{0}},
+          {"scale", 0.5},
+          {"dropout", dropout},
+          {"salt", int64_t{0}}};
+}
+
+std::vector<OpCase> make_cases() {
+  const Type x = f32({T, E}), row = i32({T}), stat = f32({T}), hidden = f32({T, F});
+  const Type q = f32({T, H, D}), k = f32({T, K, D}), head_stat = f32({T, H}), lse = f32({H, T});
+  const Type norm = f32({E}), logits = f32({T, V}), sums{DType::F32, {{T, 8}, {D, 2}}};
+  const Attrs none, eps = {{"eps", 1e-5}}, out = {{"out", std::string("f32")}};
+  const Attrs rope = {
+      {"inv_freq", std::vector<double>{1, 0.1, 0.01}}, {"scale", 1.0}, {"inverse", int64_t{0}}};
+  return {
+      {&kEmbedding, {f32({V, E}), row}, none},
+      {&kEmbeddingDw,
+       {row, x},
+       {{"rows", int64_t{37}}, {"dim", std::string("vocab")}, {"out", std::string("f32")}}},
+      {&kLinear, {x, f32({H, D, E})}, none},
+      {&kLinear, {q, f32({E, H, D})}, none},
+      {&kLinearDx, {q, f32({H, D, E})}, none},
+      {&kLinearDw, {q, x}, out},
+      {&kBiasAdd, {q, f32({H, D})}, none},
+      {&kSumRows, {q}, out},
+      {&kRmsNorm, {x, norm}, eps},
+      {&kRmsNorm, {q, f32({D})}, eps},
+      {&kRmsNormDx, {x, x, norm, stat}, none},
+      {&kRmsNormDx, {q, q, f32({D}), head_stat}, none},
+      {&kRmsNormDw, {x, x, stat}, out},
+      {&kLayerNorm, {x, norm, norm}, eps},
+      {&kLayerNormDx, {x, x, norm, stat, stat}, none},
+      {&kLayerNormDw, {x, x, stat, stat}, out},
+      {&kRope, {q, row}, rope},
+      {&kAttention, {q, k, k, row}, attention_attrs(0)},
+      {&kAttention, {q, k, k, row, row, row, i64_scalar()}, attention_attrs(0.1)},
+      {&kAttentionDx, {q, q, k, k, q, lse, row}, attention_attrs(0)},
+      {&kAttentionDx, {q, q, k, k, q, lse, row, row, row, i64_scalar()}, attention_attrs(0.1)},
+      {&kSwiGlu, {hidden, hidden}, none},
+      {&kSwiGluDx, {hidden, hidden, hidden}, none},
+      {&kGelu, {hidden}, none},
+      {&kGeluDx, {hidden, hidden}, none},
+      {&kAdd, {x, x}, none},
+      {&kDropout, {x, row, row, i64_scalar()}, {{"p", 0.1}, {"salt", int64_t{0}}}},
+      {&kCast, {x}, {{"out", std::string("bf16")}}},
+      {&kRowMax, {logits}, none},
+      {&kRowSumExp, {logits, stat, row}, none},
+      {&kLossGrad, {logits, stat, sums, row, f64_scalar()}, none},
+  };
+}
+
+}  // namespace
+
+Type f32(const std::vector<Dim>& dims) { return typed(DType::F32, dims); }
+Type i32(const std::vector<Dim>& dims) { return typed(DType::I32, dims); }
+Type f64_scalar() { return {DType::F64, {}}; }
+Type i64_scalar() { return {DType::I64, {}}; }
+
+const std::vector<OpCase>& op_cases() {
+  static const std::vector<OpCase> cases = make_cases();
+  return cases;
+}
+
+const OpCase& op_case(const OpDef& op) {
+  for (const OpCase& c : op_cases())
+    if (c.op == &op) return c;
+  base::fail_internal("no case of {}", op.name);
+}
+
+BuildOptions train_options() { return {.mode = Mode::Train, .tokens = 8, .seq_len = 4}; }
+
+Graph tiny_llama(const TinyOptions& options) {
+  BuildOptions build = train_options();
+  build.mode = options.mode;
+  Builder b(build);
+  const DimSize vocab{V, 37}, embed{E, 16}, heads{H, 4}, kv_heads{K, 2}, head_dim{D, 6}, ffn{F, 24};
+  const std::vector<double> inv_freq = {1.0, 0.1, 0.01};
+  const ValueId table = b.weight("embed.weight", {vocab, embed}, 0.02);
+  ValueId x = b.embedding(table, b.ids());
+  b.next_block();
+  ValueId y = b.rms_norm(x, b.norm_weight("attn_norm.weight", embed), 1e-5);
+  const ValueId q = b.rope(b.linear(y, b.weight("wq.weight", {heads, head_dim, embed}, 0.02)), inv_freq);
+  const ValueId k = b.rope(b.linear(y, b.weight("wk.weight", {kv_heads, head_dim, embed}, 0.02)), inv_freq);
+  const ValueId v = b.linear(y, b.weight("wv.weight", {kv_heads, head_dim, embed}, 0.02));
+  y = b.linear(b.attention(q, k, v, {.scale = 0.5}), b.weight("wo.weight", {embed, heads, head_dim}, 0.01));
+  x = b.add(x, y);
+  y = b.rms_norm(x, b.norm_weight("ffn_norm.weight", embed), 1e-5);
+  const ValueId gate = b.linear(y, b.weight("gate.weight", {ffn, embed}, 0.02));
+  const ValueId up = b.linear(y, b.weight("up.weight", {ffn, embed}, 0.02));
+  x = b.add(x, b.linear(b.swiglu(gate, up), b.weight("down.weight", {embed, ffn}, 0.01)));
+  b.next_block();
+  x = b.rms_norm(x, b.norm_weight("final_norm.weight", embed), 1e-5);
+  b.head(x, options.tied ? table : b.weight("head.weight", {vocab, embed}, 0.02));
+  b.freeze(options.freeze);
+  return b.finish();
+}
+
+const Param& param(const Graph& graph, std::string_view name) {
+  const Param* p = graph.find_param(graph.find(name));
+  if (p == nullptr) base::fail_internal("no parameter {}", name);
+  return *p;
+}
+
+}  // namespace quintet::graph::testing
