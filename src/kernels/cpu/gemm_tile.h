@@ -35,8 +35,8 @@ constexpr TileShape tile_shape(GemmIsa isa, base::DType type) {
       if (bf16) return TileShape{14, 32, 2, 2, 2, 2, 448, 4096, 512};
       [[fallthrough]];
     case GemmIsa::Avx512:
-      return f64 ? TileShape{14, 16, 1, 1, 1, 8, 224, 2048, 256}
-                 : TileShape{14, 32, 1, 1, 1, 4, 448, 4096, 256};
+      return f64 ? TileShape{14, 16, 1, 1, 1, 8, 168, 1024, 384}
+                 : TileShape{14, 32, 1, 1, 1, 4, 224, 2048, 512};
   }
   return {};
 }
