@@ -1,6 +1,8 @@
 #include "comm/reduce.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <type_traits>
 
@@ -45,11 +47,27 @@ struct MaxOp {
   }
 };
 
+template <class T, class A>
+T rounded_to(A x) {
+  return static_cast<T>(x);
+}
+// Bf16's own conversion, written as a choice of values instead of a branch, which the compiler can vectorise.
+template <>
+Bf16 rounded_to<Bf16, float>(float x) {
+  const uint32_t u = std::bit_cast<uint32_t>(x);
+  const uint32_t nearest = u + 0x7fffu + (u >> 16 & 1u), nan = u | 0x400000u;
+  Bf16 result;
+  result.bits = static_cast<uint16_t>((x != x ? nan : nearest) >> 16);
+  return result;
+}
+
+// Inlined into each of its callers, so that it is compiled for the instructions of that caller.
 template <class T, class Op>
-void reduce_blocks(const void* const* sources, int source_count, void* const* targets, int target_count,
-                   int64_t count) {
+[[gnu::always_inline]] inline void reduce_blocks(const void* const* sources, int source_count,
+                                                 void* const* targets, int target_count, int64_t count) {
   using A = typename AccumulatorOf<T>::type;
   alignas(64) A sum[kBlock];
+  alignas(64) std::array<T, std::is_same_v<A, T> ? 0 : kBlock> rounded;
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
     const T* first = static_cast<const T*>(sources[0]) + begin;
@@ -67,21 +85,49 @@ void reduce_blocks(const void* const* sources, int source_count, void* const* ta
       for (int t = 0; t < target_count; ++t)
         std::memcpy(static_cast<T*>(targets[t]) + begin, sum, static_cast<size_t>(n) * sizeof(T));
     } else {
-      alignas(64) T rounded[kBlock];
-      for (int64_t i = 0; i < n; ++i) rounded[i] = T(sum[i]);
+      for (int64_t i = 0; i < n; ++i) rounded[static_cast<size_t>(i)] = rounded_to<T>(sum[i]);
       for (int t = 0; t < target_count; ++t)
-        std::memcpy(static_cast<T*>(targets[t]) + begin, rounded, static_cast<size_t>(n) * sizeof(T));
+        std::memcpy(static_cast<T*>(targets[t]) + begin, rounded.data(), static_cast<size_t>(n) * sizeof(T));
     }
   }
 }
 
 template <class T>
-void reduce_typed(const void* const* sources, int source_count, void* const* targets, int target_count,
-                  int64_t count, ReduceOp op) {
+void reduce_baseline(const void* const* sources, int source_count, void* const* targets, int target_count,
+                     int64_t count, ReduceOp op) {
   if (op == ReduceOp::Sum)
     reduce_blocks<T, SumOp>(sources, source_count, targets, target_count, count);
   else
     reduce_blocks<T, MaxOp>(sources, source_count, targets, target_count, count);
+}
+
+#if defined(__x86_64__)
+// The same operations in the same order on wider registers: the same bits. The conversions of bf16 gain most.
+template <class T>
+[[gnu::target("avx2")]] void reduce_wide(const void* const* sources, int source_count, void* const* targets,
+                                         int target_count, int64_t count, ReduceOp op) {
+  if (op == ReduceOp::Sum)
+    reduce_blocks<T, SumOp>(sources, source_count, targets, target_count, count);
+  else
+    reduce_blocks<T, MaxOp>(sources, source_count, targets, target_count, count);
+}
+bool is_wide() {
+  static const bool wide = __builtin_cpu_supports("avx2");
+  return wide;
+}
+#else
+template <class T>
+constexpr auto reduce_wide = reduce_baseline<T>;
+constexpr bool is_wide() { return false; }
+#endif
+
+template <class T>
+void reduce_typed(const void* const* sources, int source_count, void* const* targets, int target_count,
+                  int64_t count, ReduceOp op) {
+  if (is_wide())
+    reduce_wide<T>(sources, source_count, targets, target_count, count, op);
+  else
+    reduce_baseline<T>(sources, source_count, targets, target_count, count, op);
 }
 
 }  // namespace

@@ -16,23 +16,19 @@ constexpr uint32_t kFailed = 1, kCompleting = 2, kGenerationShift = 2;
 // memory.
 constexpr uint32_t kStateMask = 3, kOffered = 1, kTaken = 2, kChannelFailed = 4, kTransferShift = 3;
 
-// Up to this many bytes over all members, one thread does the work of all.
-constexpr int64_t kCombineBytes = 64 * 1024;
+// Up to this many bytes for each member, one thread does the work of all.
+constexpr int64_t kCombineBytes = 32 * 1024;
 
-// Bytes that the collective reads over all members.
-int64_t bytes_touched(const Call& call, int64_t n) {
-  const int64_t piece = call.count * size_of(call.dtype);
+// Bytes that the collective reads for each member.
+int64_t bytes_for_each(const Call& call, int64_t n) {
+  const int64_t bytes = call.count * size_of(call.dtype);
   switch (call.kind) {
-    case CallKind::AllReduce:
-      return piece * n;
     case CallKind::AllGather:
     case CallKind::ReduceScatter:
     case CallKind::AllToAll:
-      return piece * n * n;
-    case CallKind::Broadcast:
-      return piece * n;
+      return bytes * n;
     default:
-      return 0;
+      return bytes;
   }
 }
 
@@ -58,7 +54,7 @@ void LocalGroup::collective(int me, const Call& call, const void* send, void* re
   if (before & kFailed) throw_failure();
   const uint32_t generation = before >> kGenerationShift;
   slots_[static_cast<size_t>(me)] = {call, send, recv};
-  const bool combine = bytes_touched(call, size()) <= kCombineBytes;
+  const bool combine = bytes_for_each(call, size()) <= kCombineBytes;
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size())
     complete_gathering(combine);
   else

@@ -1,6 +1,7 @@
 #include "comm/local/wait_word.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 namespace quintet::comm::local {
 namespace {
 
-constexpr int kSpins = 200;  // about 5 us of pause instructions
+constexpr int kSpins = 50;  // about 2 us of pause instructions
+constexpr int kYields =
+    2;  // often the awaited peer is next in line for this very core: cheaper than sleep and wake
 
 void relax() {
 #if defined(__x86_64__)
@@ -31,6 +34,10 @@ void WaitWord::wait_while(uint32_t old, Clock::time_point deadline, bool may_spi
   for (int i = 0; may_spin && i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;
     relax();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (value.load(std::memory_order_acquire) != old) return;
+    sched_yield();
   }
   // The kernel compares the word again after we are counted, and notify_all looks at the count after the
   // change: one of the two sees the other.

@@ -1,6 +1,6 @@
-// A 32-bit word that threads wait on. Waiting spins for a few microseconds, if the caller says that every
-// peer can have a core, then sleeps in the kernel: with more ranks than cores a spinning thread only keeps
-// its peers from running.
+// A 32-bit word that threads wait on. Waiting spins for a microsecond or two, if the caller says that every
+// peer can have a core, offers its core twice, then sleeps in the kernel: with more ranks than cores a
+// spinning thread only keeps its peers from running.
 #pragma once
 
 #include <atomic>
