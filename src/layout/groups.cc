@@ -1,0 +1,84 @@
+#include "layout/groups.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace quintet::layout {
+
+using graph::ValueId;
+
+namespace {
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout) {
+  const Mesh& mesh = layout.mesh;
+  AtomList everything;
+  for (int a = 0; a < mesh.num_atoms(); ++a)
+    if (mesh.atom(a).size > 1) everything.push_back(a);
+  const AtomList other = without(everything, layout.data());
+
+  std::vector<Group> groups;
+  const int shards = mesh.size(layout.shard);
+  for (int block = 0; block < logical.num_blocks; ++block) {
+    for (const bool trainable : {true, false}) {
+      Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"), .block = block, .trainable = trainable,
+                  .segments = {}};
+      for (const graph::Param& p : local.graph.params()) {
+        if (p.block != block || p.trainable != trainable) continue;
+        const ValueId origin = local.origin[p.value.index()];
+        Segment s{.param = p.value,
+                  .name = local.graph.value(p.value).name,
+                  .global = logical.type(origin),
+                  .local = local.graph.type(p.value),
+                  .placement = local.placements[p.value.index()],
+                  .decay = p.decay,
+                  .extra_partial = {},
+                  .replicated = other,
+                  .init = p.init,
+                  .stddev = p.stddev};
+        s.count = s.local.count();
+        for (const AtomList& atoms : s.placement.dims) s.replicated = without(s.replicated, atoms);
+        if (!p.grads.empty()) s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
+        group.segments.push_back(std::move(s));
+      }
+      if (group.segments.empty()) continue;
+      std::stable_sort(group.segments.begin(), group.segments.end(),
+                       [](const Segment& a, const Segment& b) { return a.extra_partial > b.extra_partial; });
+      for (Segment& s : group.segments) {
+        s.offset = round_up(group.used, kSegmentAlign);
+        group.used = s.offset + s.count;
+      }
+      group.count = round_up(group.used, kSegmentAlign * shards);
+      groups.push_back(std::move(group));
+    }
+  }
+  return groups;
+}
+
+GlobalIndex::GlobalIndex(const Segment& s, const Mesh& mesh, RankId rank) {
+  for (size_t d = 0; d < s.local.dims.size(); ++d) {
+    local_sizes_.push_back(s.local.dims[d].size);
+    global_sizes_.push_back(s.global.dims[d].size);
+    begins_.push_back(mesh.index(rank, s.placement.dims[d]) * s.local.dims[d].size);
+  }
+}
+
+int64_t GlobalIndex::operator()(int64_t local) const {
+  int64_t global = 0, stride = 1;
+  for (size_t d = local_sizes_.size(); d-- > 0;) {
+    const int64_t i = begins_[d] + local % local_sizes_[d];
+    local /= local_sizes_[d];
+    if (i >= global_sizes_[d]) return -1;
+    global += i * stride;
+    stride *= global_sizes_[d];
+  }
+  return global;
+}
+
+}  // namespace quintet::layout

@@ -1,0 +1,109 @@
+#include "program/allocate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace quintet::program {
+namespace {
+
+int64_t round_up(int64_t n) { return (n + kBufferAlign - 1) / kBufferAlign * kBufferAlign; }
+
+struct Lifetime {
+  int first = -1, last = -1;  // in the numbering of all bodies' instructions, one body after another
+};
+
+std::vector<Lifetime> lifetimes(const Program& p) {
+  std::vector<Lifetime> out(p.buffers.size());
+  int time = 0;
+  for (const Body& body : p.bodies) {
+    for (const Instr& instr : body.instrs) {
+      const auto touch = [&](BufferId id) {
+        Lifetime& l = out[id.index()];
+        if (l.first < 0) l.first = time;
+        l.last = time;
+      };
+      for (const Operand& o : instr.in) touch(o.buffer);
+      for (const Operand& o : instr.out) touch(o.buffer);
+      if (instr.kind == InstrKind::Free) touch(instr.frees);
+      ++time;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+void allocate(Program& p) {
+  int64_t top = 0;
+  for (Buffer& b : p.buffers) {
+    if (b.scope != Scope::Persistent) continue;
+    b.offset = top;
+    top = round_up(top + b.bytes);
+  }
+  p.persistent_bytes = top;
+  p.arena_bytes = top;
+
+  // Largest first, each at the lowest offset that is free for its whole lifetime.
+  const std::vector<Lifetime> life = lifetimes(p);
+  std::vector<size_t> order;
+  for (size_t i = 0; i < p.buffers.size(); ++i)
+    if (p.buffers[i].scope != Scope::Persistent && life[i].first >= 0 && p.buffers[i].bytes > 0) order.push_back(i);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.buffers[a].bytes > p.buffers[b].bytes; });
+  std::vector<size_t> placed;  // by offset
+  for (const size_t i : order) {
+    Buffer& b = p.buffers[i];
+    int64_t at = p.persistent_bytes;
+    for (const size_t j : placed) {
+      const Buffer& other = p.buffers[j];
+      if (life[j].last < life[i].first || life[i].last < life[j].first) continue;
+      if (other.offset >= at + b.bytes) break;
+      at = std::max(at, round_up(other.offset + other.bytes));
+    }
+    b.offset = at;
+    p.arena_bytes = std::max(p.arena_bytes, at + b.bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
+                                   [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
+                  i);
+  }
+  // The last persistent buffer's padding is not used by anybody when nothing stands above it.
+  if (order.empty())
+    for (const Buffer& b : p.buffers) p.arena_bytes = std::max(p.arena_bytes, b.offset + b.bytes);
+}
+
+Peak peak_of(const Program& p) {
+  const std::vector<Lifetime> life = lifetimes(p);
+  Peak peak{.arena_bytes = p.arena_bytes};
+  std::array<int64_t, kNumMemoryClasses> base{};
+  for (const Buffer& b : p.buffers)
+    if (b.scope == Scope::Persistent) base[static_cast<size_t>(b.memory_class)] += b.bytes;
+
+  std::vector<std::vector<size_t>> begins, ends;
+  size_t total = 0;
+  for (const Body& body : p.bodies) total += body.instrs.size();
+  begins.resize(total);
+  ends.resize(total);
+  for (size_t i = 0; i < p.buffers.size(); ++i) {
+    if (p.buffers[i].scope == Scope::Persistent || life[i].first < 0) continue;
+    begins[static_cast<size_t>(life[i].first)].push_back(i);
+    ends[static_cast<size_t>(life[i].last)].push_back(i);
+  }
+  std::array<int64_t, kNumMemoryClasses> now = base;
+  size_t time = 0;
+  for (size_t b = 0; b < p.bodies.size(); ++b)
+    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i, ++time) {
+      for (const size_t k : begins[time]) now[static_cast<size_t>(p.buffers[k].memory_class)] += p.buffers[k].bytes;
+      const int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
+      if (live > peak.live_bytes) {
+        peak.live_bytes = live;
+        peak.by_class = now;
+        peak.body = static_cast<int>(b);
+        peak.instr = static_cast<int>(i);
+      }
+      for (const size_t k : ends[time]) now[static_cast<size_t>(p.buffers[k].memory_class)] -= p.buffers[k].bytes;
+    }
+  return peak;
+}
+
+}  // namespace quintet::program

@@ -1,0 +1,82 @@
+#include "base/error.h"
+#include "program/lowering.h"
+
+namespace quintet::program {
+
+using graph::DType;
+using layout::AtomList;
+
+void Emitter::begin(BodyKind kind) { program_.bodies.push_back({.kind = kind, .instrs = {}}); }
+
+Instr& Emitter::emit(Instr instr) {
+  if (instr.kind == InstrKind::Compute && options_.workspace_bytes) {
+    instr.workspace_bytes = options_.workspace_bytes(instr);
+    QUINTET_CHECK(instr.workspace_bytes == 0 || instr.stream == kComputeStream,
+                  "[{}] wants scratch outside the compute stream", instr.op->name);
+    Buffer& workspace = program_.buffer(program_.workspace);
+    workspace.bytes = std::max(workspace.bytes, instr.workspace_bytes);
+  }
+  program_.bodies.back().instrs.push_back(std::move(instr));
+  return program_.bodies.back().instrs.back();
+}
+
+BufferId Emitter::add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope) {
+  program_.buffers.push_back({.name = std::move(name), .bytes = bytes, .memory_class = memory_class, .scope = scope});
+  return BufferId(static_cast<int32_t>(program_.buffers.size()) - 1);
+}
+
+CommId Emitter::comm(const AtomList& atoms) {
+  const auto [it, is_new] = comms_.try_emplace(atoms, CommId(static_cast<int32_t>(program_.comms.size())));
+  if (is_new)
+    program_.comms.push_back({.name = mesh().name(atoms),
+                              .atoms = atoms,
+                              .members = mesh().group(rank(), atoms),
+                              .position = mesh().index(rank(), atoms)});
+  return it->second;
+}
+
+StreamId Emitter::stream_of(const AtomList& atoms) {
+  const std::string& axis = mesh().atom(atoms.front()).axis;
+  const std::string name = axis.starts_with("dp") ? "dp" : axis;
+  for (size_t i = 0; i < program_.streams.size(); ++i)
+    if (program_.streams[i].name == name) return StreamId(static_cast<int32_t>(i));
+  program_.streams.push_back({name});
+  return StreamId(static_cast<int32_t>(program_.streams.size()) - 1);
+}
+
+Operand Emitter::scalar(Scalar s) const {
+  return {program_.scalars, scalar_offset(s), {s == Scalar::DropoutKey ? DType::I64 : DType::F64, {}}};
+}
+
+void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Reduction reduction, Instr like) {
+  if (mesh().size(atoms) == 1) return;
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::AllReduce, comm(atoms), data.type.count(), data.type.dtype, reduction};
+  like.stream = stream_of(atoms);
+  like.in = like.out = {data};
+  emit(std::move(like));
+}
+
+void Emitter::all_gather(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::AllGather, comm(atoms), in.type.count(), in.type.dtype, graph::Reduction::Sum};
+  like.stream = stream_of(atoms);
+  like.in = {in};
+  like.out = {out};
+  emit(std::move(like));
+}
+
+void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomList& atoms, graph::Reduction r, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::ReduceScatter, comm(atoms), out.type.count(), in.type.dtype, r};
+  like.stream = stream_of(atoms);
+  like.in = {in};
+  like.out = {out};
+  emit(std::move(like));
+}
+
+Operand flat_view(BufferId buffer, int64_t first, int64_t count, DType dtype) {
+  return {buffer, first * base::size_of(dtype), {dtype, {{graph::Dim::Flat, count}}}};
+}
+
+}  // namespace quintet::program

@@ -1,0 +1,51 @@
+#include "program/lifetimes.h"
+
+#include "base/error.h"
+
+namespace quintet::program {
+
+void insert_frees(Program& program) {
+  struct Touch {
+    int first_body = -1, last_body = -1, last_instr = -1;
+  };
+  std::vector<Touch> touches(program.buffers.size());
+  for (size_t b = 0; b < program.bodies.size(); ++b) {
+    const auto& instrs = program.bodies[b].instrs;
+    for (size_t i = 0; i < instrs.size(); ++i) {
+      const auto touch = [&](const Operand& o) {
+        Touch& t = touches[o.buffer.index()];
+        if (t.first_body < 0) t.first_body = static_cast<int>(b);
+        t.last_body = static_cast<int>(b);
+        t.last_instr = static_cast<int>(i);
+      };
+      for (const Operand& o : instrs[i].in) touch(o);
+      for (const Operand& o : instrs[i].out) touch(o);
+    }
+  }
+  std::vector<std::vector<std::vector<BufferId>>> ends(program.bodies.size());
+  for (size_t b = 0; b < program.bodies.size(); ++b) ends[b].resize(program.bodies[b].instrs.size());
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    Buffer& buffer = program.buffers[i];
+    const Touch& t = touches[i];
+    if (buffer.scope == Scope::Persistent || t.last_body < 0) continue;
+    const auto kind = [&](int body) { return program.bodies[static_cast<size_t>(body)].kind; };
+    buffer.scope = t.first_body == t.last_body ? Scope::Body : Scope::Micro;
+    QUINTET_CHECK(buffer.scope == Scope::Body || (kind(t.first_body) == BodyKind::Forward && kind(t.last_body) == BodyKind::Backward),
+                  "{} lives from {} to {}", buffer.name, to_string(kind(t.first_body)), to_string(kind(t.last_body)));
+    ends[static_cast<size_t>(t.last_body)][static_cast<size_t>(t.last_instr)].push_back(BufferId(static_cast<int32_t>(i)));
+  }
+  for (size_t b = 0; b < program.bodies.size(); ++b) {
+    std::vector<Instr> with_frees;
+    with_frees.reserve(program.bodies[b].instrs.size() * 2);
+    for (size_t i = 0; i < program.bodies[b].instrs.size(); ++i) {
+      const int block = program.bodies[b].instrs[i].block;
+      const graph::Phase phase = program.bodies[b].instrs[i].phase;
+      with_frees.push_back(std::move(program.bodies[b].instrs[i]));
+      for (const BufferId id : ends[b][i])
+        with_frees.push_back({.kind = InstrKind::Free, .frees = id, .phase = phase, .block = block});
+    }
+    program.bodies[b].instrs = std::move(with_frees);
+  }
+}
+
+}  // namespace quintet::program

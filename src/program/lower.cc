@@ -1,0 +1,311 @@
+#include "program/lower.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+#include "program/lowering.h"
+
+namespace quintet::program {
+
+using graph::Dim;
+using graph::Node;
+using graph::NodeId;
+using graph::OpDef;
+using graph::Phase;
+using graph::ValueId;
+using layout::AtomList;
+using layout::LocalGraph;
+
+namespace {
+
+// Turns the nodes of one local graph into instructions.
+class GraphLowering {
+ public:
+  GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local)
+      : e_(emitter), groups_(groups), local_(local), graph_(local.graph), places_(graph_.values().size()) {
+    for (size_t i = 0; i < graph_.params().size(); ++i) {
+      const graph::Param& p = graph_.params()[i];
+      const auto [group, segment] = groups_.find(graph_.value(p.value).name);
+      params_[p.value] = {group, segment};
+      for (size_t c = 0; c < p.grads.size(); ++c) {
+        grads_[p.grads[c]] = {group, segment, static_cast<int>(c)};
+        const int node = graph_.value(p.grads[c]).producer.value;
+        int& last = last_contribution_.try_emplace(group, node).first->second;
+        last = std::max(last, node);
+      }
+    }
+  }
+
+  void lower(BodyKind kind, bool backward) {
+    e_.begin(kind);
+    if (!backward) load_batch();
+    std::vector<int> nodes;
+    std::vector<GroupLowering::Use> uses;
+    std::vector<char> wanted(groups_.groups().size(), 0);
+    for (int i = 0; i < static_cast<int>(graph_.nodes().size()); ++i) {
+      const Node& node = graph_.nodes()[static_cast<size_t>(i)];
+      const bool here = (node.phase != Phase::F) == backward;
+      if (here) nodes.push_back(i);
+      for (const ValueId in : node.inputs) {
+        const auto param = params_.find(in);
+        if (param == params_.end()) continue;
+        if (here)
+          uses.push_back({param->second.first, node.block, i});
+        else if (!backward)
+          wanted[static_cast<size_t>(param->second.first)] = 1;
+      }
+    }
+    groups_.begin_pass(uses, !backward, std::move(wanted));
+    for (size_t k = 0; k < nodes.size();) {
+      const int group = graph_.nodes()[static_cast<size_t>(nodes[k])].row_group;
+      size_t end = k + 1;
+      if (group >= 0)
+        while (end < nodes.size() && graph_.nodes()[static_cast<size_t>(nodes[end])].row_group == group) ++end;
+      for (size_t j = k; j < end; ++j) groups_.before_node(nodes[j]);
+      if (group >= 0)
+        lower_row_group({nodes.begin() + static_cast<ptrdiff_t>(k), nodes.begin() + static_cast<ptrdiff_t>(end)});
+      else
+        lower_node(nodes[k], whole_);
+      for (size_t j = k; j < end; ++j) {
+        groups_.after_node(nodes[j]);
+        for (const auto& [g, last] : last_contribution_)
+          if (last == nodes[j]) groups_.reduce_grads(g);
+      }
+      k = end;
+    }
+  }
+
+ private:
+  struct Rows {  // the rows of a row group's chunk; count < 0: all
+    int64_t first = 0, count = -1;
+  };
+  struct GradPlace {
+    int group;
+    const layout::Segment* segment;
+    int contribution;
+  };
+
+  void load_batch() {
+    Instr load{.kind = InstrKind::LoadBatch, .note = "load batch"};
+    for (const auto& [name, buffer] : e_.program().inputs) {
+      const ValueId v = graph_.find(name);
+      if (v.valid()) load.out.push_back({buffer, 0, graph_.type(v)});
+    }
+    e_.emit(std::move(load));
+  }
+
+  // Where a value is. Values get their buffer when they are first written.
+  Operand place(ValueId id, int block) {
+    if (const auto param = params_.find(id); param != params_.end())
+      return groups_.param(param->second.first, *param->second.second, block);
+    if (const auto grad = grads_.find(id); grad != grads_.end()) return groups_.grad(grad->second.group, *grad->second.segment);
+    Operand& operand = places_[id.index()];
+    if (operand.buffer.valid()) return operand;
+    const graph::Value& v = graph_.value(id);
+    if (id == graph_.loss) return operand = e_.scalar(Scalar::Loss);
+    if (v.kind == graph::ValueKind::Input) {
+      if (v.name == "seed") return operand = e_.scalar(Scalar::Seed);
+      if (v.name == "dropout_key") return operand = e_.scalar(Scalar::DropoutKey);
+      for (const auto& [name, buffer] : e_.program().inputs)
+        if (name == v.name) return operand = {buffer, 0, v.type};
+      base::fail_internal("no buffer for input {}", v.name);
+    }
+    const Node& producer = graph_.nodes()[v.producer.index()];
+    const bool moved = producer.op->dims == nullptr;
+    const BufferId buffer =
+        e_.add_buffer(fmt::format("%{}.{}", id.value, producer.op->name), v.type.bytes(),
+                      moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
+    if (id == graph_.logits) e_.program().result = buffer;
+    return operand = {buffer, 0, v.type};
+  }
+
+  bool has_rows(ValueId id) const {
+    const graph::Type& t = graph_.type(id);
+    return !t.dims.empty() && t.dims[0].name == Dim::Tokens;
+  }
+
+  Operand view(ValueId id, const Rows& rows, int block) {
+    Operand whole = place(id, block);
+    if (rows.count < 0 || !has_rows(id)) return whole;
+    const int64_t row_bytes = whole.type.bytes() / whole.type.size(0);
+    if (!chunk_local_.contains(id)) whole.offset_bytes += rows.first * row_bytes;
+    whole.type.dims[0].size = rows.count;
+    return whole;
+  }
+
+  void lower_node(int index, const Rows& rows) {
+    const Node& node = graph_.nodes()[static_cast<size_t>(index)];
+    Instr instr{.op = node.op, .attrs = node.attrs, .phase = node.phase, .block = node.block};
+    if (node.op->dims == nullptr) return lower_transition(node, rows, std::move(instr));
+    for (const ValueId in : node.inputs) instr.in.push_back(view(in, rows, node.block));
+    for (const ValueId out : node.outputs) {
+      instr.out.push_back(view(out, rows, node.block));
+      if (const auto grad = grads_.find(out); grad != grads_.end())
+        instr.accumulate = groups_.grad_accumulate(grad->second.contribution);
+      if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
+    }
+    // Results without rows are sums over all chunks.
+    if (rows.first > 0) instr.accumulate = Accumulate::Always;
+    for (const layout::Division& d : local_.divisions[static_cast<size_t>(index)]) {
+      const int64_t begin = e_.mesh().index(e_.rank(), d.atoms) * d.local;
+      instr.parts.push_back({d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
+    }
+    e_.emit(std::move(instr));
+  }
+
+  void lower_transition(const Node& node, const Rows& rows, Instr like) {
+    const auto& list = node.attrs.integers("atoms");
+    const AtomList atoms(list.begin(), list.end());
+    const ValueId in = node.inputs[0], out = node.outputs[0];
+    like.op = nullptr;
+    like.attrs = {};
+    like.note = std::string(node.op->name);
+    const bool is_max = node.attrs.find("reduce") && node.attrs.text("reduce") == "max";
+    const auto reduction = is_max ? graph::Reduction::Max : graph::Reduction::Sum;
+    if (const AttrDim dim{node}; dim.present)
+      QUINTET_CHECK(dim.value == 0, "[{}] along an inner dim is not lowered yet", node.op->name);
+    if (node.op == &graph::kAllReduce) {  // the open terms are not used again: in place
+      if (chunk_local_.contains(in)) chunk_local_.insert(out);
+      places_[out.index()] = place(in, node.block);
+      e_.all_reduce(view(in, rows, node.block), atoms, reduction, std::move(like));
+    } else if (node.op == &graph::kAllGather) {
+      e_.all_gather(view(in, rows, node.block), place(out, node.block), atoms, std::move(like));
+    } else if (node.op == &graph::kReduceScatter) {
+      e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction, std::move(like));
+    } else if (node.op == &graph::kSlice) {  // rows are contiguous: a view
+      Operand part = place(in, node.block);
+      part.type = graph_.type(out);
+      part.offset_bytes += e_.mesh().index(e_.rank(), atoms) * part.type.bytes();
+      places_[out.index()] = part;
+    } else if (node.op == &graph::kZeroUnlessFirst) {
+      like.op = node.op;
+      like.attrs = {{"keep", int64_t{e_.mesh().is_first(e_.rank(), atoms)}}};
+      like.in = {view(in, rows, node.block)};
+      like.out = {place(out, node.block)};
+      e_.emit(std::move(like));
+    } else {
+      base::fail_internal("[{}] is not lowered yet", node.op->name);
+    }
+  }
+
+  struct AttrDim {
+    explicit AttrDim(const Node& node) : present(node.attrs.find("dim") != nullptr) {
+      if (present) value = node.attrs.integer("dim");
+    }
+    bool present;
+    int64_t value = 0;
+  };
+
+  // Nodes that run chunk by chunk over token rows: what is made and used up inside exists for one chunk only.
+  void lower_row_group(const std::vector<int>& nodes) {
+    int64_t total = 0;
+    std::map<ValueId, int> outside;
+    const auto inside = [&](NodeId n) { return n.valid() && std::find(nodes.begin(), nodes.end(), n.value) != nodes.end(); };
+    for (const int n : nodes)
+      for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs)
+        if (has_rows(out)) total = graph_.type(out).size(0);
+    const int64_t chunk = graph_.row_chunk > 0 ? std::min(graph_.row_chunk, total) : total;
+    for (const int n : nodes) {
+      for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs) {
+        if (!has_rows(out)) continue;
+        bool local = out != graph_.logits;
+        for (size_t m = 0; m < graph_.nodes().size() && local; ++m)
+          for (const ValueId in : graph_.nodes()[m].inputs)
+            if (in == out && !inside(NodeId(static_cast<int32_t>(m)))) local = false;
+        if (!local || chunk == total) continue;
+        const Node& producer = graph_.nodes()[static_cast<size_t>(n)];
+        if (producer.op != &graph::kAllReduce) {
+          graph::Type type = graph_.type(out);
+          type.dims[0].size = chunk;
+          places_[out.index()] = {e_.add_buffer(fmt::format("%{}.{}.chunk", out.value, producer.op->name), type.bytes(),
+                                                MemoryClass::Activations, Scope::Body),
+                                  0, type};
+        }
+        chunk_local_.insert(out);
+      }
+    }
+    for (int64_t first = 0; first < total; first += chunk)
+      for (const int n : nodes) lower_node(n, {first, std::min(chunk, total - first)});
+  }
+
+  Emitter& e_;
+  GroupLowering& groups_;
+  const LocalGraph& local_;
+  const graph::Graph& graph_;
+  const Rows whole_;
+  std::vector<Operand> places_;
+  std::map<ValueId, std::pair<int, const layout::Segment*>> params_;
+  std::map<ValueId, GradPlace> grads_;
+  std::map<int, int> last_contribution_;  // group -> node
+  std::set<ValueId> chunk_local_;
+};
+
+// Communicators in the order of their atoms, so that all ranks create them in the same order.
+void sort_comms(Program& p) {
+  std::vector<size_t> order(p.comms.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.comms[a].atoms < p.comms[b].atoms; });
+  std::vector<Communicator> sorted;
+  std::vector<CommId> now(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    sorted.push_back(std::move(p.comms[order[i]]));
+    now[order[i]] = CommId(static_cast<int32_t>(i));
+  }
+  p.comms = std::move(sorted);
+  for (Body& body : p.bodies)
+    for (Instr& instr : body.instrs)
+      if (instr.kind == InstrKind::Collective) instr.collective.comm = now[instr.collective.comm.index()];
+}
+
+void add_inputs(Emitter& e, const graph::Graph& graph) {
+  for (const graph::Value& v : graph.values())
+    if (v.kind == graph::ValueKind::Input && v.type.num_dims() == 1)
+      e.program().inputs.emplace_back(v.name, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, Scope::Persistent));
+}
+
+}  // namespace
+
+Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOptions& options) {
+  Program program{.rank = options.rank, .world = layout.mesh.world()};
+  program.streams.push_back({"compute"});
+  Emitter e(program, layout, options);
+  program.scalars = e.add_buffer("scalars", kNumScalars * 8, MemoryClass::Inputs, Scope::Persistent);
+  program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
+  add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
+  GroupLowering groups(e, *graphs.groups, graphs.train != nullptr);
+
+  const auto call = [&](std::vector<Call>& calls, int body, int micro, bool first, bool last) {
+    calls.push_back({body, micro, first, last});
+  };
+  if (graphs.infer) {
+    GraphLowering(e, groups, *graphs.infer).lower(BodyKind::Infer, false);
+    call(program.calls, e.current_body(), 0, true, true);
+  }
+  if (graphs.train) {
+    lower_begin(e);
+    call(program.calls, e.current_body(), -1, true, true);
+    GraphLowering train(e, groups, *graphs.train);
+    train.lower(BodyKind::Forward, false);
+    const int forward = e.current_body();
+    train.lower(BodyKind::Backward, true);
+    for (int m = 0; m < options.accumulation; ++m)
+      for (const int body : {forward, e.current_body()})
+        call(program.calls, body, m, m == 0, m + 1 == options.accumulation);
+    lower_step(e, groups);
+    call(program.calls, e.current_body(), -1, true, true);
+  }
+  if (graphs.evaluate) {
+    GraphLowering(e, groups, *graphs.evaluate).lower(BodyKind::Evaluate, false);
+    call(program.eval_calls, e.current_body(), 0, true, true);
+    lower_evaluate_end(e);
+    call(program.eval_calls, e.current_body(), -1, true, true);
+  }
+  sort_comms(program);
+  return program;
+}
+
+}  // namespace quintet::program

@@ -1,0 +1,42 @@
+// Lowering: local graphs and parameter groups -> the bodies of a rank's step program. Here the storage of parameters
+// (ZeRO), the moments at which they are gathered and their gradients reduced, and the optimizer's step become
+// instructions like any other.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "layout/groups.h"
+#include "layout/partition.h"
+#include "program/program.h"
+
+namespace quintet::program {
+
+struct UpdateRule {
+  const graph::OpDef* op = nullptr;  // graph::kAdamW or graph::kSgd
+  graph::Attrs attrs;
+  int num_moments = 2;
+  double clip_norm = 0;  // 0: no clipping
+};
+
+struct LowerOptions {
+  RankId rank;
+  int accumulation = 1;
+  graph::DType compute, master, moments, reduce, grad;
+  UpdateRule update;
+  // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
+  std::function<int64_t(const Instr&)> workspace_bytes;
+};
+
+// The graphs of a run, all partitioned with the same layout. `groups` were made from `train`.
+struct Graphs {
+  const layout::LocalGraph* train = nullptr;
+  const layout::LocalGraph* evaluate = nullptr;  // may be null
+  const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, logits out
+  const std::vector<layout::Group>* groups = nullptr;
+};
+
+// Buffers have no offsets yet and nothing is freed: see lifetimes.h and allocate.h.
+Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOptions& options);
+
+}  // namespace quintet::program

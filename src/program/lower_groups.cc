@@ -1,0 +1,282 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/lowering.h"
+
+namespace quintet::program {
+
+using graph::DType;
+using layout::AtomList;
+using layout::Group;
+using layout::Segment;
+
+namespace {
+
+int64_t size_bytes(int64_t count, DType dtype) { return count * base::size_of(dtype); }
+
+}  // namespace
+
+GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups, bool training)
+    : emitter_(emitter), groups_(groups), storage_(groups.size()) {
+  const layout::Layout& layout = emitter.layout();
+  const LowerOptions& o = emitter.options();
+  const int zero = layout.zero;
+  shards_ = layout.mesh.size(layout.shard);
+  const int mine = layout.mesh.index(o.rank, layout.shard);
+  const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c) {
+    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c, Scope::Persistent);
+  };
+
+  for (size_t i = 0; i < groups.size(); ++i) {
+    const Group& g = groups[i];
+    for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
+    GroupState st{.group = static_cast<int>(i)};
+    // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+    const int64_t range = g.shard_count(shards_);
+    st.first = g.trainable || zero == 3 ? mine * range : 0;
+    st.count = g.trainable || zero == 3 ? range : g.count;
+    st.param = add(g, "param", zero == 3 ? range : g.count, o.compute, MemoryClass::Parameters);
+    st.master = st.param;
+    st.master_offset_bytes = zero == 3 ? 0 : size_bytes(st.first, o.compute);
+    if (training && g.trainable) {
+      if (o.master != o.compute) {
+        st.master = add(g, "master", st.count, o.master, MemoryClass::Optimizer);
+        st.master_offset_bytes = 0;
+      }
+      if (o.update.num_moments >= 1) st.moment1 = add(g, "moment1", st.count, o.moments, MemoryClass::Optimizer);
+      if (o.update.num_moments >= 2) st.moment2 = add(g, "moment2", st.count, o.moments, MemoryClass::Optimizer);
+      st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients);
+      st.grad_offset_bytes = zero >= 2 ? 0 : size_bytes(st.first, o.grad);
+    }
+    emitter.program().groups.push_back(st);
+  }
+}
+
+std::pair<int, const Segment*> GroupLowering::find(const std::string& param) const {
+  const auto it = by_name_.find(param);
+  QUINTET_CHECK(it != by_name_.end(), "parameter {} is in no group", param);
+  return it->second;
+}
+
+bool GroupLowering::gathered(int group) const {
+  if (shards_ == 1) return false;
+  return emitter_.layout().zero == 3 || groups_[static_cast<size_t>(group)].trainable;
+}
+
+void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward, std::vector<char> wanted_in_backward) {
+  const layout::Layout& layout = emitter_.layout();
+  forward_ = forward;
+  wanted_in_backward_ = std::move(wanted_in_backward);
+  wanted_in_backward_.resize(groups_.size(), 0);
+  runs_.clear();
+  std::vector<char> seen(groups_.size(), 0);
+  for (const Use& use : uses) {
+    if (!gathered(use.group)) continue;
+    if (layout.zero < 3) {  // gathered in place, once a step, in its first forward pass
+      if (!forward || seen[static_cast<size_t>(use.group)]) continue;
+      seen[static_cast<size_t>(use.group)] = 1;
+    }
+    const auto same = std::find_if(runs_.begin(), runs_.end(),
+                                   [&](const Run& r) { return r.group == use.group && r.block == use.block; });
+    if (same != runs_.end()) {
+      same->last = use.node;
+    } else {
+      runs_.push_back({use.group, use.block, use.node, use.node, 0, BufferId()});
+    }
+  }
+  // A gather is issued when the run `prefetch` before it begins.
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const size_t ahead = static_cast<size_t>(layout.prefetch);
+    runs_[i].issue = runs_[i >= ahead ? i - ahead : 0].first;
+  }
+}
+
+void GroupLowering::before_node(int node) {
+  for (Run& run : runs_)
+    if (run.issue == node) gather(run);
+}
+
+void GroupLowering::gather(Run& run) {
+  const layout::Layout& layout = emitter_.layout();
+  const Group& g = groups_[static_cast<size_t>(run.group)];
+  const DType dtype = emitter_.options().compute;
+  GroupState& st = state(run.group);
+  Instr like{.phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
+  if (layout.zero < 3) {
+    like.when = When::FirstCall;
+    const int64_t range = g.shard_count(shards_);
+    const int64_t first = layout.mesh.index(emitter_.rank(), layout.shard) * range;
+    emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype), layout.shard, like);
+    return;
+  }
+  Storage& storage = storage_[static_cast<size_t>(run.group)];
+  if (!forward_ && storage.kept.valid() && !storage.kept_slice) {
+    run.gathered = storage.kept;
+    return;
+  }
+  run.gathered = emitter_.add_buffer(fmt::format("{}.gathered.{}{}", g.name, forward_ ? "f" : "b", run.block),
+                                     size_bytes(g.count, dtype), MemoryClass::Parameters, Scope::Body);
+  const Operand whole = flat_view(run.gathered, 0, g.count, dtype);
+  if (!forward_ && storage.kept_slice) {
+    const int64_t slice = g.count / layout.mesh.size(layout.reshard);
+    emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, layout.reshard, like);
+  } else {
+    emitter_.all_gather(flat_view(st.param, 0, g.shard_count(shards_), dtype), whole, layout.shard, like);
+  }
+  // The last block's parameters are the first that the backward pass needs: gathering them again would gain nothing.
+  const bool is_last = run.block == groups_.back().block;
+  if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last)) storage.kept = run.gathered;
+}
+
+void GroupLowering::after_node(int node) {
+  const layout::Layout& layout = emitter_.layout();
+  if (!forward_ || layout.reshard.empty() || layout.zero < 3) return;
+  for (const Run& run : runs_) {
+    Storage& storage = storage_[static_cast<size_t>(run.group)];
+    if (run.last != node || storage.kept.valid() || !wanted_in_backward_[static_cast<size_t>(run.group)]) continue;
+    const Group& g = groups_[static_cast<size_t>(run.group)];
+    const DType dtype = emitter_.options().compute;
+    const int64_t slice = g.count / layout.mesh.size(layout.reshard);
+    const int64_t first = layout.mesh.index(emitter_.rank(), layout.reshard) * slice;
+    storage.kept = emitter_.add_buffer(g.name + ".kept", size_bytes(slice, dtype), MemoryClass::Parameters, Scope::Body);
+    storage.kept_slice = true;
+    emitter_.emit({.op = &graph::kCopy,
+                   .in = {flat_view(run.gathered, first, slice, dtype)},
+                   .out = {flat_view(storage.kept, 0, slice, dtype)},
+                   .block = run.block,
+                   .note = "keep a slice of " + g.name});
+  }
+}
+
+Operand GroupLowering::param(int group, const Segment& segment, int block) const {
+  const DType dtype = emitter_.options().compute;
+  BufferId buffer = state(group).param;
+  if (emitter_.layout().zero == 3 && shards_ > 1) {
+    const auto run = std::find_if(runs_.begin(), runs_.end(),
+                                  [&](const Run& r) { return r.group == group && r.block == block; });
+    QUINTET_CHECK(run != runs_.end() && run->gathered.valid(), "{} is used before it is gathered", segment.name);
+    buffer = run->gathered;
+  }
+  return {buffer, size_bytes(segment.offset, dtype), segment.local};
+}
+
+Operand GroupLowering::grad(int group, const Segment& segment) {
+  const DType dtype = emitter_.options().grad;
+  const Group& g = groups_[static_cast<size_t>(group)];
+  BufferId buffer = state(group).grad;
+  if (emitter_.layout().zero >= 2) {
+    Storage& storage = storage_[static_cast<size_t>(group)];
+    if (!storage.grad_block.valid())
+      storage.grad_block =
+          emitter_.add_buffer(g.name + ".grad.block", size_bytes(g.count, dtype), MemoryClass::Gradients, Scope::Body);
+    buffer = storage.grad_block;
+  }
+  graph::Type type = segment.local;
+  type.dtype = dtype;
+  return {buffer, size_bytes(segment.offset, dtype), type};
+}
+
+Accumulate GroupLowering::grad_accumulate(int contribution) const {
+  if (contribution > 0) return Accumulate::Always;
+  return emitter_.layout().zero >= 2 ? Accumulate::Never : Accumulate::NotFirstCall;
+}
+
+void GroupLowering::reduce_grads(int group) {
+  const layout::Layout& layout = emitter_.layout();
+  const LowerOptions& o = emitter_.options();
+  const Group& g = groups_[static_cast<size_t>(group)];
+  const GroupState& st = state(group);
+  const bool every_micro = layout.zero >= 2;
+  const BufferId buffer = every_micro ? storage_[static_cast<size_t>(group)].grad_block : st.grad;
+  const int64_t range = g.shard_count(shards_);
+  const int64_t first = layout.mesh.index(o.rank, layout.shard) * range;
+  Instr like{.when = every_micro ? When::Always : When::LastCall, .phase = graph::Phase::W, .block = g.block,
+             .note = "reduce " + g.name};
+
+  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism, KV heads
+  // shared by several ranks) stand in front, those with the same axes side by side: one reduction for each run.
+  for (size_t i = 0; i < g.segments.size();) {
+    const AtomList& atoms = g.segments[i].extra_partial;
+    size_t end = i + 1;
+    while (end < g.segments.size() && g.segments[end].extra_partial == atoms) ++end;
+    if (!atoms.empty()) {
+      const int64_t begin = g.segments[i].offset, stop = g.segments[end - 1].offset + g.segments[end - 1].count;
+      emitter_.all_reduce(flat_view(buffer, begin, stop - begin, o.grad), atoms, graph::Reduction::Sum, like);
+    }
+    i = end;
+  }
+
+  // With another dtype on the wire the message is a rounded copy.
+  const auto on_wire = [&](const Operand& view, const Instr& when, auto&& collective) {
+    if (o.reduce == o.grad) return collective(view);
+    const int64_t count = view.type.count();
+    const BufferId wire = emitter_.add_buffer(g.name + ".wire", size_bytes(count, o.reduce), MemoryClass::Communication, Scope::Body);
+    const Operand copy = flat_view(wire, 0, count, o.reduce);
+    const AtomList& atoms = layout.shard.empty() ? layout.data() : layout.shard;
+    Instr cast = when;
+    cast.op = &graph::kCast;
+    cast.stream = emitter_.stream_of(atoms);
+    cast.attrs = {{"out", std::string(base::to_string(o.reduce))}};
+    cast.in = {view};
+    cast.out = {copy};
+    emitter_.emit(cast);
+    const Operand result = collective(copy);
+    cast.attrs = {{"out", std::string(base::to_string(o.grad))}};
+    cast.in = {result};
+    Operand target = view;
+    if (result.type.count() != count) target = flat_view(view.buffer, first, range, o.grad);
+    cast.out = {target};
+    emitter_.emit(cast);
+    return target;
+  };
+
+  const Operand whole = flat_view(buffer, 0, g.count, o.grad);
+  if (layout.shard.empty()) {
+    if (layout.data().empty()) return;
+    on_wire(whole, like, [&](const Operand& message) {
+      emitter_.all_reduce(message, layout.data(), graph::Reduction::Sum, like);
+      return message;
+    });
+    return;
+  }
+  Operand own = on_wire(whole, like, [&](const Operand& message) {
+    const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
+    emitter_.reduce_scatter(message, part, layout.shard, graph::Reduction::Sum, like);
+    return part;
+  });
+  if (every_micro) {
+    Instr add = like;
+    add.op = &graph::kAccumulate;
+    add.accumulate = Accumulate::NotFirstCall;
+    add.stream = emitter_.stream_of(layout.shard);
+    add.in = {own};
+    own = flat_view(st.grad, 0, range, o.grad);
+    add.out = {own};
+    emitter_.emit(std::move(add));
+  }
+  if (layout.replicate.empty()) return;
+  Instr last = like;
+  last.when = When::LastCall;
+  on_wire(own, last, [&](const Operand& message) {
+    emitter_.all_reduce(message, layout.replicate, graph::Reduction::Sum, last);
+    return message;
+  });
+}
+
+Operand GroupLowering::reduced_grad(int group) {
+  const GroupState& st = state(group);
+  Operand view = flat_view(st.grad, 0, st.count, emitter_.options().grad);
+  view.offset_bytes = st.grad_offset_bytes;
+  return view;
+}
+
+Operand GroupLowering::updated_copy(int group) {
+  const GroupState& st = state(group);
+  const LowerOptions& o = emitter_.options();
+  if (o.master == o.compute) return {};
+  return flat_view(st.param, emitter_.layout().zero == 3 ? 0 : st.first, st.count, o.compute);
+}
+
+}  // namespace quintet::program

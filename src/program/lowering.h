@@ -1,0 +1,101 @@
+// Internal to room program: the state shared by the parts of the lowering.
+#pragma once
+
+#include <map>
+#include <optional>
+
+#include "program/lower.h"
+
+namespace quintet::program {
+
+// Appends instructions to one body and names the things they need.
+class Emitter {
+ public:
+  Emitter(Program& program, const layout::Layout& layout, const LowerOptions& options)
+      : program_(program), layout_(layout), options_(options) {}
+
+  Program& program() { return program_; }
+  const layout::Layout& layout() const { return layout_; }
+  const layout::Mesh& mesh() const { return layout_.mesh; }
+  const LowerOptions& options() const { return options_; }
+  RankId rank() const { return options_.rank; }
+
+  void begin(BodyKind kind);  // opens a body; later instructions go there
+  Instr& emit(Instr instr);   // adds workspace and returns it for small changes
+  int current_body() const { return static_cast<int>(program_.bodies.size()) - 1; }
+
+  BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
+  CommId comm(const layout::AtomList& atoms);
+  StreamId stream_of(const layout::AtomList& atoms);  // one stream per kind of axis
+  Operand scalar(Scalar s) const;
+
+  // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
+  void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like);
+  void all_gather(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms, graph::Reduction r, Instr like);
+
+ private:
+  Program& program_;
+  const layout::Layout& layout_;
+  const LowerOptions& options_;
+  std::map<layout::AtomList, CommId> comms_;
+};
+
+Operand flat_view(BufferId buffer, int64_t first, int64_t count, graph::DType dtype);
+
+// Storage of parameter groups, their gathers and the reduction of their gradients.
+class GroupLowering {
+ public:
+  GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, bool training);
+
+  const std::vector<layout::Group>& groups() const { return groups_; }
+  // Which group and segment hold the parameter of this name.
+  std::pair<int, const layout::Segment*> find(const std::string& param) const;
+
+  // Plans the gathers of one pass over `uses`: (group, block) of every node's parameter operands in node order.
+  struct Use {
+    int group, block, node;
+  };
+  // A forward pass is told which groups the backward pass will want (empty: there is none).
+  void begin_pass(const std::vector<Use>& uses, bool forward, std::vector<char> wanted_in_backward);
+  void before_node(int node);  // issues the gathers that belong before this node
+  void after_node(int node);   // keeps what the backward pass wants
+  Operand param(int group, const layout::Segment& segment, int block) const;
+
+  Operand grad(int group, const layout::Segment& segment);
+  Accumulate grad_accumulate(int contribution) const;
+  void reduce_grads(int group);      // after a group's last contribution
+  Operand reduced_grad(int group);   // this rank's range of it, as the update reads it
+  Operand updated_copy(int group);   // what the update writes besides the master; no buffer when there is none
+
+ private:
+  struct Run {  // consecutive uses of a group in one block: one gather
+    int group, block, first, last, issue;
+    BufferId gathered;
+  };
+  struct Storage {
+    BufferId grad_block;  // zero 2, 3: whole gradient of this micro-batch
+    BufferId kept;        // gathered parameters, or a slice of them, that live from forward to backward
+    bool kept_slice = false;
+  };
+  void gather(Run& run);
+  GroupState& state(int group) { return emitter_.program().groups[static_cast<size_t>(group)]; }
+  const GroupState& state(int group) const { return emitter_.program().groups[static_cast<size_t>(group)]; }
+  bool gathered(int group) const;  // parameters are stored in shards and must be gathered to be used
+
+  Emitter& emitter_;
+  const std::vector<layout::Group>& groups_;
+  std::map<std::string, std::pair<int, const layout::Segment*>> by_name_;
+  std::vector<Storage> storage_;
+  std::vector<Run> runs_;
+  std::vector<char> wanted_in_backward_;
+  int shards_ = 1;
+  bool forward_ = true;
+};
+
+// Begin, Step and EvaluateEnd bodies.
+void lower_begin(Emitter& emitter);
+void lower_step(Emitter& emitter, GroupLowering& groups);
+void lower_evaluate_end(Emitter& emitter);
+
+}  // namespace quintet::program

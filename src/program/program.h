@@ -1,0 +1,165 @@
+// The step program of one rank: what it computes, sends, frees and waits for, over buffers whose offsets are fixed
+// before the first step. It is the one object that is verified, planned, simulated, executed and traced.
+//
+// A program is folded: *bodies* are instruction lists, *calls* say in which order they run and for which micro-batch.
+// The expanded sequence (expand.h) is what runs: instruction by instruction in issue order, each on its stream, with
+// explicit waits for instructions of other streams.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "graph/op.h"
+#include "layout/mesh.h"
+
+namespace quintet::program {
+
+using base::Bytes;
+using base::RankId;
+using BufferId = base::Id<struct BufferTag>;
+using CommId = base::Id<struct CommTag>;
+using StreamId = base::Id<struct StreamTag>;
+inline constexpr StreamId kComputeStream = StreamId(0);
+
+enum class MemoryClass : uint8_t { Parameters, Gradients, Optimizer, Activations, Communication, Workspace, Inputs };
+inline constexpr int kNumMemoryClasses = 7;
+
+// How long the bytes of a buffer stay its own.
+enum class Scope : uint8_t {
+  Persistent,  // for the whole run
+  Micro,       // from the forward body of a micro-batch to the end of its backward body
+  Body,        // inside one call of one body
+};
+
+struct Buffer {
+  std::string name;
+  int64_t bytes = 0;
+  MemoryClass memory_class = MemoryClass::Activations;
+  Scope scope = Scope::Body;
+  int64_t offset = -1;  // in the rank's arena; set by the allocator
+};
+
+struct Operand {
+  BufferId buffer;
+  int64_t offset_bytes = 0;  // of the view within the buffer
+  graph::Type type;          // local shape of the view
+  int64_t bytes() const { return type.bytes(); }
+};
+
+enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+
+// A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll, and of
+// the whole message for AllReduce. AllReduce works in place; AllGather and ReduceScatter may (out lies in in, or in
+// in out, at the rank's own range).
+struct Collective {
+  CollectiveKind kind;
+  CommId comm;
+  int64_t count = 0;
+  graph::DType dtype = graph::DType::F32;
+  graph::Reduction reduction = graph::Reduction::Sum;
+};
+
+enum class InstrKind : uint8_t {
+  Compute,     // op on operands
+  Collective,
+  LoadBatch,   // the host fills the inputs of a micro-batch
+  Free,        // the bytes of `frees` are no longer its own
+};
+
+// In which calls of its body an instruction takes part.
+enum class When : uint8_t { Always, FirstCall, LastCall };
+
+// Whether a result is added to what the output holds.
+enum class Accumulate : uint8_t { Never, NotFirstCall, Always };
+
+// The part of a divided dim that this rank holds: rows [begin, begin + size) of which the first `valid` are real.
+struct Part {
+  graph::Dim dim;
+  int64_t begin = 0, size = 0, valid = 0, global = 0;
+};
+
+struct Instr {
+  InstrKind kind = InstrKind::Compute;
+  const graph::OpDef* op = nullptr;   // Compute
+  graph::Attrs attrs;
+  std::vector<Operand> in, out;
+  std::vector<Part> parts;
+  Collective collective{};            // Collective
+  BufferId frees;                     // Free
+  StreamId stream = kComputeStream;
+  When when = When::Always;
+  Accumulate accumulate = Accumulate::Never;
+  int64_t workspace_bytes = 0;        // scratch of the kernel, in the rank's workspace buffer
+  graph::Phase phase = graph::Phase::F;
+  int block = -1;                     // for reading and tracing
+  std::string note;                   // "gather block3"
+};
+
+enum class BodyKind : uint8_t { Begin, Forward, Backward, Step, Evaluate, EvaluateEnd, Infer };
+
+struct Body {
+  BodyKind kind;
+  std::vector<Instr> instrs;
+};
+
+struct Call {
+  int body = 0;
+  int micro = -1;      // which micro-batch of the step; -1: none
+  bool first = false;  // first and last call of this body in the step
+  bool last = false;
+};
+
+struct Communicator {
+  std::string name;               // by mesh axes
+  layout::AtomList atoms;
+  std::vector<RankId> members;    // in the order of their position
+  int position = 0;               // of this rank
+};
+
+struct Stream {
+  std::string name;
+};
+
+// Scalars shared between host and program, f64 slots of the "scalars" buffer (dropout_key is an i64 in its slot).
+enum class Scalar : uint8_t { Count, Seed, Loss, SumSquares, Norm, ClipScale, Ok, LearningRate, UpdateCount, SkippedInRow, SkippedTotal, DropoutKey };
+inline constexpr int kNumScalars = 12;
+
+// Where the state of a parameter group is kept, for initialising, saving and comparing.
+struct GroupState {
+  int group = 0;                // index into the groups the program was lowered from
+  BufferId param;               // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
+  BufferId master;              // what the optimizer updates; the same buffer as param when the dtypes are equal
+  int64_t master_offset_bytes = 0;
+  BufferId grad;                // after the step's reduction: whole (zero 0), own range in the whole (1), own range (2, 3)
+  int64_t grad_offset_bytes = 0;
+  BufferId moment1, moment2;
+  int64_t first = 0, count = 0;  // this rank's range of the flat group
+};
+
+struct Program {
+  RankId rank;
+  int world = 1;
+  std::vector<Buffer> buffers;
+  std::vector<Communicator> comms;
+  std::vector<Stream> streams;
+  std::vector<Body> bodies;
+  std::vector<Call> calls;       // one optimizer step
+  std::vector<Call> eval_calls;  // one evaluation batch; empty when there is none
+  std::vector<GroupState> groups;
+  BufferId scalars, workspace;
+  std::vector<std::pair<std::string, BufferId>> inputs;  // i32[tokens] buffers that LoadBatch fills
+  BufferId result;               // Infer: the logits
+  int64_t arena_bytes = 0;       // planned peak; set by the allocator
+  int64_t persistent_bytes = 0;
+
+  const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
+  Buffer& buffer(BufferId id) { return buffers[id.index()]; }
+};
+
+inline int64_t scalar_offset(Scalar s) { return static_cast<int64_t>(s) * 8; }
+
+std::string_view to_string(MemoryClass c);
+std::string_view to_string(BodyKind k);
+std::string_view to_string(CollectiveKind k);
+// Planned bytes by class at the moment of the peak.
+}  // namespace quintet::program
