@@ -12,8 +12,10 @@ void GradContext::add(ValueId input, ValueId grad) {
     param->grads.push_back(grad);
     return;
   }
-  ValueId& sum = grads_[input.index()];
-  sum = sum.valid() ? emit(kAdd, {sum, grad}, {}, Phase::B).front() : grad;
+  const ValueId before = grads_[input.index()];
+  // emit() may move the table, so the place is looked up after it.
+  const ValueId sum = before.valid() ? emit(kAdd, {before, grad}, {}, Phase::B).front() : grad;
+  grads_[input.index()] = sum;
 }
 
 std::vector<ValueId> GradContext::emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase) {
