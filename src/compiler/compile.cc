@@ -1,0 +1,110 @@
+#include "compiler/compile.h"
+
+#include "base/clock.h"
+#include "graph/text.h"
+#include "graph/verify.h"
+#include "models/build.h"
+#include "optim/update.h"
+#include "program/allocate.h"
+#include "program/lifetimes.h"
+
+namespace quintet::compiler {
+
+using graph::DType;
+
+namespace {
+
+// Gives every pass its timing and its dump; what a pass made is verified by the step that follows in compile().
+class Passes {
+ public:
+  Passes(const CompileOptions& options, std::vector<PassRecord>& records) : options_(options), records_(records) {}
+
+  template <class Fn>
+  auto operator()(const char* name, Fn&& fn) {
+    const int64_t start = base::now_ns();
+    auto result = fn();
+    records_.push_back({name, base::now_ns() - start});
+    return result;
+  }
+  void dump(const char* name, const graph::Graph& graph) const {
+    if (options_.dump) options_.dump(name, graph::to_text(graph));
+  }
+
+ private:
+  const CompileOptions& options_;
+  std::vector<PassRecord>& records_;
+};
+
+graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
+  const bool infer = mode == graph::Mode::Infer;
+  return {.mode = mode,
+          .compute = r.precision.compute,
+          .param_grad = base::accumulator_of(r.precision.compute),
+          .tokens = infer ? r.data.seq_len : r.batch.micro * r.parallel.dp() * r.data.seq_len,
+          .seq_len = r.data.seq_len,
+          .loss_chunk = r.loss.chunk};
+}
+
+}  // namespace
+
+Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  const ModelFn model = options.model ? options.model : [&](const graph::BuildOptions& build) {
+    return models::build(recipe.model, build, recipe.optimizer.freeze);
+  };
+  const auto build = [&](graph::Mode mode) {
+    graph::Graph g = pass("build", [&] { return model(build_options(recipe, mode)); });
+    graph::verify(g, "build");
+    pass.dump("build", g);
+    return g;
+  };
+  const auto partition = [&](const graph::Graph& logical, const layout::Layout& layout) {
+    layout::LocalGraph local = pass("partition", [&] { return layout::partition(logical, layout); });
+    graph::verify(local.graph, "partition", /*local=*/true);
+    pass.dump("partition", local.graph);
+    return local;
+  };
+
+  // The model as mathematics, then as what this rank holds of it.
+  layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model.kv_heads);
+  graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  layout::LocalGraph local = partition(logical, layout);
+  std::vector<layout::Group> groups = pass("group", [&] { return layout::make_groups(logical, local, layout); });
+  layout::LocalGraph evaluate;
+  if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
+
+  // The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
+  const optim::Update update = optim::make_update(recipe.optimizer);
+  program::Program program = pass("lower", [&] {
+    return program::lower({.train = options.infer ? nullptr : &local,
+                           .evaluate = options.evaluate ? &evaluate : nullptr,
+                           .infer = options.infer ? &local : nullptr,
+                           .groups = &groups},
+                          layout,
+                          {.rank = options.rank,
+                           .accumulation = static_cast<int>(recipe.batch.accumulation),
+                           .compute = recipe.precision.compute,
+                           .master = recipe.precision.master,
+                           .moments = recipe.precision.moments,
+                           .reduce = recipe.precision.reduce,
+                           .grad = base::accumulator_of(recipe.precision.compute),
+                           .update = {update.op, update.attrs, update.num_moments, recipe.optimizer.clip_norm},
+                           .workspace_bytes = options.workspace_bytes});
+  });
+  pass("free", [&] { return program::insert_frees(program), 0; });
+  pass("allocate", [&] { return program::allocate(program), 0; });
+  program::Expanded step = pass("expand", [&] { return program::expand(program, program.calls); });
+  program::Expanded eval = pass("expand", [&] { return program::expand(program, program.eval_calls); });
+
+  return {.layout = std::move(layout),
+          .logical = std::move(logical),
+          .local = std::move(local),
+          .groups = std::move(groups),
+          .program = std::move(program),
+          .step = std::move(step),
+          .evaluate = std::move(eval),
+          .passes = std::move(records)};
+}
+
+}  // namespace quintet::compiler

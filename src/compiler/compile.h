@@ -1,0 +1,49 @@
+// The spine: recipe -> graph -> local graph -> program, in one readable line. Compilation is a pure function of the
+// resolved recipe, the model and the rank; nothing downstream looks at the recipe again to learn what to do.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "graph/builder.h"
+#include "layout/groups.h"
+#include "program/expand.h"
+#include "program/lower.h"
+
+namespace quintet::compiler {
+
+// Builds the model's graph for the given options. The default builds recipe.model (room models).
+using ModelFn = std::function<graph::Graph(const graph::BuildOptions&)>;
+
+struct PassRecord {
+  std::string name;
+  int64_t nanos = 0;
+};
+
+struct CompileOptions {
+  base::RankId rank{0};
+  bool evaluate = false;  // also lower an evaluation pass
+  bool infer = false;     // a forward pass to logits instead of training
+  ModelFn model;          // empty: recipe.model
+  // What the backend's kernels need as scratch (kernels are chosen there, bytes are planned here).
+  std::function<int64_t(const program::Instr&)> workspace_bytes;
+  // Called with the text of the graph or program after each pass; for dumps.
+  std::function<void(const std::string& pass, const std::string& text)> dump;
+};
+
+struct Compiled {
+  layout::Layout layout;
+  graph::Graph logical;
+  layout::LocalGraph local;
+  std::vector<layout::Group> groups;
+  program::Program program;
+  program::Expanded step;      // one optimizer step (or one inference)
+  program::Expanded evaluate;  // one evaluation batch
+  std::vector<PassRecord> passes;
+};
+
+Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
+
+}  // namespace quintet::compiler
