@@ -91,6 +91,7 @@ class LineReader {
 
   ValueId value_id() {
     expect("%");
+    if (sees("-")) fail("a value's number after '%'");
     return ValueId(number<int32_t>("a value's number after '%'"));
   }
 
