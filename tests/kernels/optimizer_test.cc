@@ -1,0 +1,121 @@
+#include "kernels/cpu/optimizer.h"
+
+#include "kernels/support.h"
+
+namespace quintet::kernels::cpu::test {
+namespace {
+
+template <class M, class V, class C>
+struct Types {
+  using Master = M;
+  using Moment = V;
+  using Copy = C;
+};
+template <class T>
+class Optimizer : public testing::Test {};
+using Instances =
+    testing::Types<Types<double, double, double>, Types<double, double, float>, Types<double, double, Bf16>,
+                   Types<float, float, float>, Types<float, float, Bf16>, Types<float, Bf16, float>,
+                   Types<float, Bf16, Bf16>>;
+TYPED_TEST_SUITE(Optimizer, Instances);
+
+constexpr int kSteps = 5;
+
+TYPED_TEST(Optimizer, AdamwMatchesReference) {
+  using M = typename TypeParam::Master;
+  using V = typename TypeParam::Moment;
+  using C = typename TypeParam::Copy;
+  for (int64_t n : {1, 7, 65, 9001}) {
+    const auto start = random_values<M>(n, 81);
+    const double lr = 0.01, clip = 0.5, b1 = 0.9, b2 = 0.95, eps = 1e-8, wd = 0.1;
+    std::vector<double> p(start), m(n), v(n);
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      const auto g = random_values<M>(n, 82 + step);
+      for (int64_t i = 0; i < n; ++i) {
+        p[i] -= lr * wd * p[i];
+        m[i] = b1 * m[i] + (1 - b1) * clip * g[i];
+        v[i] = b2 * v[i] + (1 - b2) * clip * g[i] * clip * g[i];
+        p[i] -= lr / (1 - std::pow(b1, step)) * m[i] / (std::sqrt(v[i] / (1 - std::pow(b2, step))) + eps);
+      }
+    }
+    run_everywhere([&](ThreadPool& pool) {
+      Buffer<M> bp(start);
+      Buffer<V> bm(std::vector<double>(n, 0.0)), bv(std::vector<double>(n, 0.0));
+      Buffer<C> copy(n);
+      int64_t step = 0;
+      const int32_t ok = 1, refuse = 0;
+      AdamWScalars k{&lr, &step, &clip, &ok, b1, b2, eps, wd};
+      for (step = 1; step <= kSteps; ++step) {
+        const Buffer<M> g(random_values<M>(n, 82 + step));
+        adamw<M, V, C>(bp.data(), bm.data(), bv.data(), g.data(), copy.data(), n, k, pool);
+      }
+      // Each step moves p by about lr; moments carry a relative error of their own rounding per step.
+      const double moment = kSteps * (unit<V>() + 4 * unit<M>());
+      expect_near(
+          bp, p,
+          [&](int64_t i) { return kSteps * (16 * unit<M>() * (1 + std::abs(p[i])) + 8 * lr * moment); }, "p");
+      expect_near(
+          bm, m, [&](int64_t) { return moment * 4; }, "m");
+      expect_near(
+          bv, v, [&](int64_t) { return moment * 16; }, "v");
+      for (int64_t i = 0; i < n; ++i) EXPECT_EQ(copy[i], value(element<C>(bp[i])));
+      const auto before = bytes_of(bp, bm, bv, copy);
+      k.ok = &refuse;
+      const Buffer<M> bad(std::vector<double>(n, std::nan("")));
+      adamw<M, V, C>(bp.data(), bm.data(), bv.data(), bad.data(), copy.data(), n, k, pool);
+      EXPECT_TRUE(bytes_of(bp, bm, bv, copy) == before) << "a refused step changed something";
+      k.ok = nullptr;
+      k.clip_scale = nullptr;
+      adamw<M, V, C>(bp.data(), bm.data(), bv.data(), bp.data(), nullptr, n, k, pool);
+      return bytes_of(bp, bm, bv, copy);
+    });
+  }
+}
+
+TYPED_TEST(Optimizer, SgdMatchesReference) {
+  using M = typename TypeParam::Master;
+  using V = typename TypeParam::Moment;
+  using C = typename TypeParam::Copy;
+  const int64_t n = 133;
+  const auto start = random_values<M>(n, 91);
+  for (bool nesterov : {false, true})
+    for (double mu : {0.0, 0.9}) {
+      const double lr = 0.02, clip = 0.5, wd = 0.1;
+      std::vector<double> p(start), u(n);
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        const auto g = random_values<M>(n, 92 + step);
+        for (int64_t i = 0; i < n; ++i) {
+          p[i] -= lr * wd * p[i];
+          u[i] = mu * u[i] + clip * g[i];
+          p[i] -= lr * (nesterov ? clip * g[i] + mu * u[i] : u[i]);
+        }
+      }
+      run_everywhere([&](ThreadPool& pool) {
+        Buffer<M> bp(start);
+        Buffer<V> bu(std::vector<double>(n, 0.0));
+        Buffer<C> copy(n);
+        const int32_t ok = 1, refuse = 0;
+        SgdScalars k{&lr, &clip, &ok, mu, wd, nesterov};
+        for (int64_t step = 1; step <= kSteps; ++step) {
+          const Buffer<M> g(random_values<M>(n, 92 + step));
+          sgd<M, V, C>(bp.data(), mu == 0 ? nullptr : bu.data(), g.data(), copy.data(), n, k, pool);
+        }
+        const double moment = 8 * kSteps * (unit<V>() + 4 * unit<M>());
+        expect_near(
+            bp, p, [&](int64_t i) { return kSteps * (16 * unit<M>() * (1 + std::abs(p[i])) + lr * moment); },
+            "p");
+        if (mu != 0)
+          expect_near(
+              bu, u, [&](int64_t) { return moment; }, "velocity");
+        for (int64_t i = 0; i < n; ++i) EXPECT_EQ(copy[i], value(element<C>(bp[i])));
+        const auto before = bytes_of(bp, bu, copy);
+        k.ok = &refuse;
+        sgd<M, V, C>(bp.data(), bu.data(), bp.data(), copy.data(), n, k, pool);
+        EXPECT_TRUE(bytes_of(bp, bu, copy) == before) << "a refused step changed something";
+        return before;
+      });
+    }
+}
+
+}  // namespace
+}  // namespace quintet::kernels::cpu::test
