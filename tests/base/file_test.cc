@@ -57,7 +57,8 @@ TEST(File, MissingFileNamesPathAndReason) {
   const TempFolder folder;
   for (const auto& message :
        {user_error([&] { read_file(folder / "none"); }), user_error([&] { MappedFile(folder / "none"); }),
-        user_error([&] { size_of_file(folder / "none"); }), user_error([&] { list_files(folder / "none"); })}) {
+        user_error([&] { size_of_file(folder / "none"); }),
+        user_error([&] { list_files(folder / "none"); })}) {
     EXPECT_CONTAINS(message, (folder / "none").string());
     EXPECT_CONTAINS(message, "No such file or directory");
   }

@@ -109,6 +109,20 @@ TEST(Console, LinesOfThreadsDoNotMix) {
     ASSERT_EQ(text.substr(at, 41), std::string(40, text[at]) + "\n");
 }
 
+TEST(Console, LiveLineAndLinesFromSeveralThreads) {
+  Pipe pipe;
+  Console console({pipe.in(), true, 40});
+  std::thread other([&] {
+    for (int i = 0; i < 100; ++i) console.set_live("live");
+  });
+  for (int i = 0; i < 100; ++i) console.print_line("line");
+  other.join();
+  const std::string text = pipe.take();
+  size_t lines = 0;
+  for (size_t at = 0; (at = text.find("line\n", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(lines, 100u);
+}
+
 TEST(Log, LevelsAndRank) {
   Pipe pipe;
   Console console({pipe.in(), {}, {}});
