@@ -34,7 +34,7 @@ test: build  ## all tests
 	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)
 
 fuzz: build  ## random layouts against one rank, for long: FUZZ_LAYOUTS=5000 FUZZ_SEED=1
-	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_fuzz
+	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence
 
 bench: build  ## speed beside PyTorch on this machine (installs PyTorch into build/)
 	@tools/setup.sh --bench

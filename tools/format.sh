@@ -2,15 +2,18 @@
 # Formats every tracked C++ and CUDA file, or with --check says which ones are not formatted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -d '' -t files < <(git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh')
-present=()
-for file in "${files[@]}"; do [ ! -f "$file" ] || present+=("$file"); done
-[ ${#present[@]} -gt 0 ] || exit 0
-if [ "${1:-}" = --check ]; then
-  if ! clang-format --dry-run --Werror "${present[@]}"; then
-    echo "format: run 'make format' (clang-format $(clang-format --version | grep -o '[0-9][0-9.]*' | head -1))" >&2
-    exit 1
-  fi
-else
-  clang-format -i "${present[@]}"
+mapfile -d '' -t tracked < <(git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh')
+files=()
+for file in "${tracked[@]}"; do [ ! -f "$file" ] || files+=("$file"); done  # deleted, but not yet committed
+[ ${#files[@]} -gt 0 ] || exit 0
+if [ "${1:-}" != --check ]; then
+  clang-format -i "${files[@]}"
+  exit 0
 fi
+# One diagnostic per place; what helps is the list of files.
+if ! places=$(clang-format --dry-run --Werror "${files[@]}" 2>&1); then
+  grep -oE '^[^: ]+:[0-9]+:[0-9]+: error' <<<"$places" | cut -d: -f1 | sort -u | sed 's/$/: not formatted/'
+  echo "format: run 'make format' ($(clang-format --version))"
+  exit 1
+fi
+echo "format: ${#files[@]} files"
