@@ -86,6 +86,7 @@ void edge_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b
 void bf16_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, uint16_t* c, int64_t ldc,
                int64_t rows, int64_t cols, bool add) {
   alignas(kLine) float sums[kMaxTile];
+  for (int64_t i = 0; i < rows; ++i) __builtin_prefetch(c + i * ldc, 1);
   kernel.tile(k, a, b, sums, kernel.shape.nr, false);
   kernel.round_to_bf16(sums, kernel.shape.nr, rows, cols, c, ldc, add);
 }

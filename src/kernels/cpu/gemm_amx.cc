@@ -96,7 +96,7 @@ void pack_b(const void* source, int64_t ld, bool k_contiguous, int64_t rows, int
     _mm512_storeu_si512(dst + i, _mm512_setzero_si512());
 }
 
-constexpr TileKernel kBf16 = {kShape, DType::F32, pack_a, pack_b, tile, round_to_bf16_generic, begin, end};
+constexpr TileKernel kBf16 = {kShape, DType::F32, pack_a, pack_b, tile, round_to_bf16_avx512, begin, end};
 
 }  // namespace
 

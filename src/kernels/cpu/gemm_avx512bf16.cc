@@ -42,7 +42,7 @@ constexpr TileKernel kBf16 = {kShape,
                               pack_groups<uint16_t, kShape.mr>,
                               pack_groups<uint16_t, kShape.nr>,
                               tile,
-                              round_to_bf16_generic,
+                              round_to_bf16_avx512,
                               nullptr,
                               nullptr};
 

@@ -28,8 +28,12 @@ void pack_generic(const void* source, int64_t ld, bool k_contiguous, int64_t row
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t p = 0; p < k; ++p) dst[p * R + r] = widen(src[r * ld + p]);
   } else if (rows == R) {
-    for (int64_t p = 0; p < k; ++p)
+    for (int64_t p = 0; p < k; ++p) {
+      // Successive k are far apart: the processor does not foresee these addresses.
+      for (int r = 0; r < R; r += static_cast<int>(64 / sizeof(Src)))
+        __builtin_prefetch(src + (p + 16) * ld + r);
       for (int r = 0; r < R; ++r) dst[p * R + r] = widen(src[p * ld + r]);
+    }
   } else {
     for (int64_t p = 0; p < k; ++p)
       for (int64_t r = 0; r < rows; ++r) dst[p * R + r] = widen(src[p * ld + r]);

@@ -62,6 +62,12 @@ inline __m512i load_across(const uint16_t* src, int64_t ld, int64_t p, int64_t k
   return _mm512_or_si512(first, _mm512_slli_epi32(second, 16));
 }
 
+template <class T>
+inline void prefetch_across(const T* src, int64_t ld, int64_t p) {
+  constexpr int kAhead = 16;
+  for (int i = 0; i < static_cast<int>(4 / sizeof(T)); ++i) __builtin_prefetch(src + (p + i + kAhead) * ld);
+}
+
 // Panels of R rows in groups of 32 bits; R is 32, or at most 16.
 template <class T, int R>
 void pack_groups(const void* source, int64_t ld, bool k_contiguous, int64_t rows, int64_t k, void* panel) {
@@ -105,9 +111,34 @@ void pack_groups(const void* source, int64_t ld, bool k_contiguous, int64_t rows
       }
     } else {
       const auto mask = static_cast<__mmask16>(low_bits(here));
-      for (int64_t g = 0; g < groups; ++g) store(g, load_across(src + first, ld, g * kGroup, k, mask));
+      for (int64_t g = 0; g < groups; ++g) {
+        // Successive k are far apart: the processor does not foresee these addresses.
+        prefetch_across<T>(src + first, ld, g * kGroup);
+        store(g, load_across(src + first, ld, g * kGroup, k, mask));
+      }
     }
   }
+}
+
+// As round_to_bf16_generic.
+[[maybe_unused]] void round_to_bf16_avx512(const float* sums, int64_t ld, int64_t rows, int64_t cols,
+                                           uint16_t* c, int64_t ldc, bool add) {
+  const __m512i half = _mm512_set1_epi32(0x7fff), one = _mm512_set1_epi32(1), quiet = _mm512_set1_epi32(0x40);
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < cols; j += 16) {
+      const auto mask = static_cast<__mmask16>(low_bits(cols - j < 16 ? cols - j : 16));
+      __m512 sum = _mm512_maskz_loadu_ps(mask, sums + i * ld + j);
+      uint16_t* to = c + i * ldc + j;
+      if (add) {
+        const __m512i old = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, to));
+        sum = _mm512_add_ps(_mm512_castsi512_ps(_mm512_slli_epi32(old, 16)), sum);
+      }
+      const __m512i bits = _mm512_castps_si512(sum), upper = _mm512_srli_epi32(bits, 16);
+      const __m512i up = _mm512_add_epi32(_mm512_add_epi32(bits, half), _mm512_and_si512(upper, one));
+      const __mmask16 nan = _mm512_cmp_ps_mask(sum, sum, _CMP_UNORD_Q);
+      const __m512i rounded = _mm512_mask_or_epi32(_mm512_srli_epi32(up, 16), nan, upper, quiet);
+      _mm256_mask_storeu_epi16(to, mask, _mm512_cvtepi32_epi16(rounded));
+    }
 }
 
 }  // namespace
