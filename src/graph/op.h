@@ -41,6 +41,8 @@ struct OpDef {
   void (*gradient)(GradContext& g, const Node& node) = nullptr;
   Cost (*cost)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
   std::vector<OpDim> (*dims)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
+  // Pairs (output, input) whose memory may be the same when the input is not used again.
+  std::vector<std::pair<int, int>> in_place = {};
   bool passes_partial = false;  // linear in all inputs together: partial inputs over the same axes give a partial output
 };
 

@@ -26,7 +26,9 @@ namespace {
 class GraphLowering {
  public:
   GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local)
-      : e_(emitter), groups_(groups), local_(local), graph_(local.graph), places_(graph_.values().size()) {
+      : e_(emitter), groups_(groups), local_(local), graph_(local.graph), places_(graph_.values().size()), last_use_(graph_.values().size(), -1) {
+    for (size_t i = 0; i < graph_.nodes().size(); ++i)
+      for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
     for (size_t i = 0; i < graph_.params().size(); ++i) {
       const graph::Param& p = graph_.params()[i];
       const auto [group, segment] = groups_.find(graph_.value(p.value).name);
@@ -116,11 +118,13 @@ class GraphLowering {
     }
     const Node& producer = graph_.nodes()[v.producer.index()];
     const bool moved = producer.op->dims == nullptr;
+    graph::Type type = v.type;
+    if (chunk_local_.contains(id)) type.dims[0].size = chunk_rows_;
     const BufferId buffer =
-        e_.add_buffer(fmt::format("%{}.{}", id.value, producer.op->name), v.type.bytes(),
+        e_.add_buffer(fmt::format("%{}.{}", id.value, producer.op->name), type.bytes(),
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
     if (id == graph_.logits) e_.program().result = buffer;
-    return operand = {buffer, 0, v.type};
+    return operand = {buffer, 0, type};
   }
 
   bool has_rows(ValueId id) const {
@@ -142,6 +146,7 @@ class GraphLowering {
     Instr instr{.op = node.op, .attrs = node.attrs, .phase = node.phase, .block = node.block};
     if (node.op->dims == nullptr) return lower_transition(node, rows, std::move(instr));
     for (const ValueId in : node.inputs) instr.in.push_back(view(in, rows, node.block));
+    share_memory(node, index);
     for (const ValueId out : node.outputs) {
       instr.out.push_back(view(out, rows, node.block));
       if (const auto grad = grads_.find(out); grad != grads_.end())
@@ -155,6 +160,21 @@ class GraphLowering {
       instr.parts.push_back({d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
     }
     e_.emit(std::move(instr));
+  }
+
+  // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
+  void share_memory(const Node& node, int index) {
+    for (const auto& [o, i] : node.op->in_place) {
+      const ValueId out = node.outputs[static_cast<size_t>(o)], in = node.inputs[static_cast<size_t>(i)];
+      Operand& target = places_[out.index()];
+      if (target.buffer.valid() || grads_.contains(out)) continue;
+      const Operand& source = places_[in.index()];
+      const bool own = graph_.value(in).kind == graph::ValueKind::Result && source.buffer.valid() && in != graph_.loss;
+      if (!own || last_use_[in.index()] != index || viewed_.contains(source.buffer) || grads_.contains(in)) continue;
+      if (graph_.type(in) != graph_.type(out) || chunk_local_.contains(in) != chunk_local_.contains(out)) continue;
+      target = source;
+      last_use_[in.index()] = -1;  // taken
+    }
   }
 
   void lower_transition(const Node& node, const Rows& rows, Instr like) {
@@ -181,6 +201,7 @@ class GraphLowering {
       part.type = graph_.type(out);
       part.offset_bytes += e_.mesh().index(e_.rank(), atoms) * part.type.bytes();
       places_[out.index()] = part;
+      viewed_.insert(part.buffer);
     } else if (node.op == &graph::kZeroUnlessFirst) {
       like.op = node.op;
       like.attrs = {{"keep", int64_t{e_.mesh().is_first(e_.rank(), atoms)}}};
@@ -203,7 +224,6 @@ class GraphLowering {
   // Nodes that run chunk by chunk over token rows: what is made and used up inside exists for one chunk only.
   void lower_row_group(const std::vector<int>& nodes) {
     int64_t total = 0;
-    std::map<ValueId, int> outside;
     const auto inside = [&](NodeId n) { return n.valid() && std::find(nodes.begin(), nodes.end(), n.value) != nodes.end(); };
     for (const int n : nodes)
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs)
@@ -217,17 +237,10 @@ class GraphLowering {
           for (const ValueId in : graph_.nodes()[m].inputs)
             if (in == out && !inside(NodeId(static_cast<int32_t>(m)))) local = false;
         if (!local || chunk == total) continue;
-        const Node& producer = graph_.nodes()[static_cast<size_t>(n)];
-        if (producer.op != &graph::kAllReduce) {
-          graph::Type type = graph_.type(out);
-          type.dims[0].size = chunk;
-          places_[out.index()] = {e_.add_buffer(fmt::format("%{}.{}.chunk", out.value, producer.op->name), type.bytes(),
-                                                MemoryClass::Activations, Scope::Body),
-                                  0, type};
-        }
         chunk_local_.insert(out);
       }
     }
+    chunk_rows_ = chunk;
     for (int64_t first = 0; first < total; first += chunk)
       for (const int n : nodes) lower_node(n, {first, std::min(chunk, total - first)});
   }
@@ -242,6 +255,9 @@ class GraphLowering {
   std::map<ValueId, GradPlace> grads_;
   std::map<int, int> last_contribution_;  // group -> node
   std::set<ValueId> chunk_local_;
+  int64_t chunk_rows_ = 0;
+  std::vector<int> last_use_;    // by value: the last node that reads it
+  std::set<BufferId> viewed_;    // buffers of which another value is a part
 };
 
 // Communicators in the order of their atoms, so that all ranks create them in the same order.

@@ -135,7 +135,7 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 const OpDef kLinear = {"linear", 2, 2, {}, infer, gradient, cost, dims};
 const OpDef kLinearDx = {"linear_dx", 2, 2, {}, infer_dx, nullptr, cost, dims_dx};
 const OpDef kLinearDw = {"linear_dw", 2, 2, kOut, infer_dw, nullptr, cost_dw, dims_dw};
-const OpDef kBiasAdd = {"bias_add", 2, 2, {}, infer_bias, gradient_bias, cost_by_bytes, dims_bias};
+const OpDef kBiasAdd = {"bias_add", 2, 2, {}, infer_bias, gradient_bias, cost_by_bytes, dims_bias, {{0, 0}}};
 const OpDef kSumRows = {"sum_rows", 1, 1, kOut, infer_sum_rows, nullptr, cost_by_bytes, dims_bias};
 
 }  // namespace quintet::graph

@@ -69,6 +69,6 @@ Cost cost_rows(const std::vector<Type>& in, const std::vector<Type>& out, const 
 
 const OpDef kRowMax = {"row_max", 1, 1, {}, infer_max, nullptr, cost_rows, dims_max};
 const OpDef kRowSumExp = {"row_sum_exp", 3, 3, {}, infer_sum_exp, nullptr, cost_rows, dims_sum_exp};
-const OpDef kLossGrad = {"loss_grad", 5, 5, {}, infer_loss_grad, nullptr, cost_rows, dims_loss_grad};
+const OpDef kLossGrad = {"loss_grad", 5, 5, {}, infer_loss_grad, nullptr, cost_rows, dims_loss_grad, {{1, 0}}};
 
 }  // namespace quintet::graph

@@ -77,12 +77,13 @@ void gradient_cast(GradContext& g, const Node& n) {
 }  // namespace
 
 const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_swiglu, gradient_swiglu, cost, dims};
-const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims};
+const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims, {{0, 1}, {1, 2}}};
 const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
-const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims};
-const OpDef kAdd = {"add", 2, 2, {}, infer_add, gradient_add, cost_by_bytes, dims, /*passes_partial=*/true};
+const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims, {{0, 0}}};
+const OpDef kAdd = {"add", 2, 2, {}, infer_add, gradient_add, cost_by_bytes, dims, {{0, 0}, {0, 1}},
+                    /*passes_partial=*/true};
 const OpDef kDropout = {"dropout", 4, 4, {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}}, infer_dropout,
-                        gradient_dropout, cost_by_bytes, dims};
+                        gradient_dropout, cost_by_bytes, dims, {{0, 0}}};
 const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};
 
 }  // namespace quintet::graph

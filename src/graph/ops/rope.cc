@@ -33,6 +33,6 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 const OpDef kRope = {"rope", 2, 2,
                      {{"inv_freq", AttrKind::Reals}, {"scale", AttrKind::Real}, {"inverse", AttrKind::Integer}},
-                     infer, gradient, cost, dims};
+                     infer, gradient, cost, dims, {{0, 0}}};
 
 }  // namespace quintet::graph
