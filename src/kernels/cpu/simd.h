@@ -74,12 +74,23 @@ inline VectorN<uint16_t, n> round_bf16(VectorN<float, n> v) {
   const U rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const U quiet = (u >> 16) | 0x40u;
   const U out = (u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+#if defined(__AVX512F__)
+  if constexpr (n == 16)
+    return bits_as<VectorN<uint16_t, 16>>(_mm512_cvtepi32_epi16(bits_as<__m512i>(out)));
+  else
+    return __builtin_convertvector(out, VectorN<uint16_t, n>);
+#else
   return __builtin_convertvector(out, VectorN<uint16_t, n>);
+#endif
 }
 
 template <int n>
 inline VectorN<float, n> widen_bf16(const Bf16* p) {
-  const auto u = __builtin_convertvector(read<VectorN<uint16_t, n>>(p), VectorN<uint32_t, n>) << 16;
+#if defined(__AVX512F__)
+  if constexpr (n == 16)
+    return bits_as<VectorN<float, 16>>(_mm512_slli_epi32(_mm512_cvtepu16_epi32(read<__m256i>(p)), 16));
+#endif
+  const auto u = __builtin_convertvector((read<VectorN<uint16_t, n>>(p)), VectorN<uint32_t, n>) << 16;
   return bits_as<VectorN<float, n>>(u);
 }
 
@@ -171,29 +182,76 @@ inline Vec<double> sqrt(Vec<double> a) {
 #endif
 }
 
+// a unless b is smaller (larger), so that a NaN in b stays.
+inline Vec<float> at_most(float a, Vec<float> b) {
+#if defined(__AVX512F__)
+  return _mm512_min_ps(splat(a), b);
+#else
+  return b > a ? splat(a) : b;
+#endif
+}
+inline Vec<double> at_most(double a, Vec<double> b) { return b > a ? splat(a) : b; }
+inline Vec<float> at_least(float a, Vec<float> b) {
+#if defined(__AVX512F__)
+  return _mm512_max_ps(splat(a), b);
+#else
+  return b < a ? splat(a) : b;
+#endif
+}
+inline Vec<double> at_least(double a, Vec<double> b) { return b < a ? splat(a) : b; }
+
 // The larger of each pair; NaN if either is.
 template <class S>
 inline Vec<S> max_nan(Vec<S> a, Vec<S> b) {
   return (b > a) | (b != b) ? b : a;
 }
 
-// Lane sums by halves: a fixed tree.
-template <class S>
-inline S sum_lanes(Vec<S> v) {
-  S lane[kLanes<S>];
-  std::memcpy(lane, &v, sizeof(v));
-  for (int half = kLanes<S> / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
-  return lane[0];
+// The lower or upper half of a vector, in registers.
+template <class E, int n>
+inline VectorN<E, n / 2> half_of(VectorN<E, n> v, std::integral_constant<bool, false>) {
+  VectorN<E, n / 2> out;
+  std::memcpy(&out, &v, sizeof(out));
+  return out;
+}
+template <class E, int n>
+inline VectorN<E, n / 2> half_of(VectorN<E, n> v, std::integral_constant<bool, true>) {
+  if constexpr (n == 16)
+    return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  else if constexpr (n == 8)
+    return __builtin_shufflevector(v, v, 4, 5, 6, 7);
+  else
+    return __builtin_shufflevector(v, v, 2, 3);
+}
+
+// Folds the lanes by halves with f: a fixed tree.
+template <class E, int n, class F>
+inline E fold_lanes(VectorN<E, n> v, F f) {
+  if constexpr (n == 2)
+    return f(v[0], v[1]);
+  else
+    return fold_lanes<E, n / 2>(f(half_of<E, n>(v, std::false_type{}), half_of<E, n>(v, std::true_type{})),
+                                f);
 }
 
 template <class S>
-inline S max_lanes(Vec<S> v) {
+inline S sum_lanes(Vec<S> v) {
+  return fold_lanes<S, kLanes<S>>(v, [](auto a, auto b) { return a + b; });
+}
+
+// The largest lane; NaN if any is.
+template <class S>
+inline S max_lanes_nan(Vec<S> v) {
   S lane[kLanes<S>];
   std::memcpy(lane, &v, sizeof(v));
   S best = lane[0];
   for (int i = 1; i < kLanes<S>; ++i) best = (lane[i] > best || lane[i] != lane[i]) ? lane[i] : best;
   return best;
+}
+
+// The largest lane, of which none is NaN, or any.
+template <class S>
+inline S max_lanes(Vec<S> v) {
+  return fold_lanes<S, kLanes<S>>(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 template <class S>

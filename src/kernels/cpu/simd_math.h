@@ -49,8 +49,7 @@ inline constexpr double kInverseFactorial[] = {1.0,
 template <class S>
 inline Vec<S> exp(Vec<S> x) {
   using C = ExpConstants<S>;
-  x = x > C::kHigh ? splat(C::kHigh) : x;
-  x = x < C::kLow ? splat(C::kLow) : x;
+  x = at_least(C::kLow, at_most(C::kHigh, x));
   const Vec<S> magic = splat(C::kMagic);
   const Vec<S> shifted = fma(x, splat(S(0x1.71547652b82fep+0)), magic);
   const Vec<S> k = shifted - magic;

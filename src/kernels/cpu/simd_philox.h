@@ -29,6 +29,20 @@ inline PhiloxWords philox(uint64_t key, PhiloxWords c) {
   return c;
 }
 
+// The words of counter i at to[4 i ...], as base::philox returns them.
+inline void store_words(const PhiloxWords& words, uint32_t* to) {
+  const PhiloxVec low = words.w[0] | (words.w[1] << 32), high = words.w[2] | (words.w[3] << 32);
+  PhiloxVec first_order, second_order;  // low and high taken in turn
+  for (int i = 0; i < kPhiloxLanes; ++i) {
+    first_order[i] = static_cast<uint64_t>(i % 2 * kPhiloxLanes + i / 2);
+    second_order[i] = static_cast<uint64_t>(i % 2 * kPhiloxLanes + (kPhiloxLanes + i) / 2);
+  }
+  const PhiloxVec first = __builtin_shuffle(low, high, first_order);
+  const PhiloxVec second = __builtin_shuffle(low, high, second_order);
+  std::memcpy(to, &first, sizeof(first));
+  std::memcpy(to + 2 * kPhiloxLanes, &second, sizeof(second));
+}
+
 // The least word that is kept: keep with probability 1 - p.
 inline uint64_t keep_threshold(double p) {
   const double scaled = p * 0x1p32;
