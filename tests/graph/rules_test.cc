@@ -95,6 +95,19 @@ TEST(Rules, TokensDivideEverywhere) {
   }
 }
 
+// An output that takes over an input's memory must fill it exactly.
+TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
+  for (const OpCase& c : op_cases()) {
+    const std::vector<Type> out = c.out();
+    for (const auto& [output, input] : c.op->in_place) {
+      SCOPED_TRACE(c.op->name);
+      ASSERT_LT(static_cast<size_t>(output), out.size());
+      ASSERT_LT(static_cast<size_t>(input), c.in.size());
+      EXPECT_EQ(out[static_cast<size_t>(output)], c.in[static_cast<size_t>(input)]);
+    }
+  }
+}
+
 // The dims whose division leaves a partial result, per op: these are the reductions that a layout pays for.
 TEST(Rules, PartialResults) {
   const auto partial = [](const OpCase& c) {
