@@ -79,10 +79,11 @@ std::string verb_text(const Program& p, const Instr& i, bool full) {
 }
 
 std::string header_text(const Program& p, bool full) {
-  std::string t = fmt::format("program rank={} world={} arena={} persistent={} scalars={} workspace={} result={}\n",
-                              p.rank, p.world, p.arena_bytes, p.persistent_bytes, id_text(p.scalars),
-                              id_text(p.workspace), id_text(p.result));
-  for (size_t i = 0; i < p.streams.size(); ++i) t += fmt::format("stream {} {}\n", i, graph::quote(p.streams[i].name));
+  std::string t = fmt::format(
+      "program rank={} world={} arena={} persistent={} scalars={} workspace={} result={}\n", p.rank, p.world,
+      p.arena_bytes, p.persistent_bytes, id_text(p.scalars), id_text(p.workspace), id_text(p.result));
+  for (size_t i = 0; i < p.streams.size(); ++i)
+    t += fmt::format("stream {} {}\n", i, graph::quote(p.streams[i].name));
   for (size_t i = 0; i < p.comms.size(); ++i) {
     const Communicator& c = p.comms[i];
     std::vector<int> members;
@@ -98,14 +99,14 @@ std::string header_text(const Program& p, bool full) {
 
 std::string memory_text(const Program& p) {
   const Peak peak = peak_of(p);
-  std::string t = fmt::format("# memory: arena {} ({}), live at the peak {} ({}), reached in {} instruction {}\n",
-                              p.arena_bytes, base::human_bytes(p.arena_bytes), peak.live_bytes,
-                              base::human_bytes(peak.live_bytes),
-                              p.bodies.empty() ? "nothing" : to_string(p.bodies[static_cast<size_t>(peak.body)].kind),
-                              peak.instr);
+  std::string t = fmt::format(
+      "# memory: arena {} ({}), live at the peak {} ({}), reached in {} instruction {}\n", p.arena_bytes,
+      base::human_bytes(p.arena_bytes), peak.live_bytes, base::human_bytes(peak.live_bytes),
+      p.bodies.empty() ? "nothing" : to_string(p.bodies[static_cast<size_t>(peak.body)].kind), peak.instr);
   for (int c = 0; c < kNumMemoryClasses; ++c)
     t += fmt::format("#   {:<14} {:>16} {:>10}\n", to_string(static_cast<MemoryClass>(c)),
-                     peak.by_class[static_cast<size_t>(c)], base::human_bytes(peak.by_class[static_cast<size_t>(c)]));
+                     peak.by_class[static_cast<size_t>(c)],
+                     base::human_bytes(peak.by_class[static_cast<size_t>(c)]));
   return t;
 }
 
@@ -113,14 +114,15 @@ std::string tables_text(const Program& p, bool full) {
   std::string t;
   for (size_t i = 0; i < p.buffers.size(); ++i) {
     const Buffer& b = p.buffers[i];
-    t += fmt::format("buffer @{} {} {} {} offset={} bytes={}\n", i, graph::quote(b.name), to_string(b.memory_class),
-                     word(text::kScopes, b.scope), b.offset, b.bytes);
+    t += fmt::format("buffer @{} {} {} {} offset={} bytes={}\n", i, graph::quote(b.name),
+                     to_string(b.memory_class), word(text::kScopes, b.scope), b.offset, b.bytes);
   }
-  for (const auto& [name, buffer] : p.inputs) t += fmt::format("input {} {}\n", graph::quote(name), id_text(buffer));
+  for (const auto& [name, buffer] : p.inputs)
+    t += fmt::format("input {} {}\n", graph::quote(name), id_text(buffer));
   if (!full) return t;
   for (const GroupState& g : p.groups)
-    t += fmt::format("group {} param={} master={}+{} grad={}+{} moment1={} moment2={} first={} count={}\n", g.group,
-                     id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.grad),
+    t += fmt::format("group {} param={} master={}+{} grad={}+{} moment1={} moment2={} first={} count={}\n",
+                     g.group, id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.grad),
                      g.grad_offset_bytes, id_text(g.moment1), id_text(g.moment2), g.first, g.count);
   return t;
 }
@@ -138,7 +140,8 @@ std::string folded_calls(const Program& p, const std::vector<Call>& calls) {
     for (size_t length = 1; length <= 4; ++length) {
       size_t times = 1;
       while (i + (times + 1) * length <= calls.size() &&
-             std::equal(calls.begin() + static_cast<ptrdiff_t>(i), calls.begin() + static_cast<ptrdiff_t>(i + length),
+             std::equal(calls.begin() + static_cast<ptrdiff_t>(i),
+                        calls.begin() + static_cast<ptrdiff_t>(i + length),
                         calls.begin() + static_cast<ptrdiff_t>(i + times * length),
                         [](const Call& a, const Call& b) { return a.body == b.body; }))
         ++times;
@@ -172,7 +175,8 @@ std::string issues_text(const Program& p, const Expanded& e) {
     if (issue.call != call) {
       call = issue.call;
       const Call& c = e.calls[static_cast<size_t>(call)];
-      t += fmt::format("call {} {} {}\n", call, to_string(p.bodies[static_cast<size_t>(issue.body)].kind), call_text(c));
+      t += fmt::format("call {} {} {}\n", call, to_string(p.bodies[static_cast<size_t>(issue.body)].kind),
+                       call_text(c));
     }
     std::vector<std::string> waits;
     for (int w = issue.first_wait; w < issue.first_wait + issue.num_waits; ++w) {
@@ -181,7 +185,8 @@ std::string issues_text(const Program& p, const Expanded& e) {
     }
     const Instr& instr = instr_of(p, issue);
     t += fmt::format("  {}.{:<6} {}{}\n", stream_name(p, instr.stream), issue.position,
-                     waits.empty() ? "" : fmt::format("after {}: ", fmt::join(waits, ", ")), to_text(p, instr, false));
+                     waits.empty() ? "" : fmt::format("after {}: ", fmt::join(waits, ", ")),
+                     to_text(p, instr, false));
   }
   return t;
 }
@@ -193,17 +198,19 @@ std::string to_text(const Program& p, const Instr& i, bool full) {
   t += verb_text(p, i, full);
   if (full) t += fmt::format(" stream={}", i.stream);
   if (full || !i.in.empty()) t += fmt::format("{}{}", full ? " in=" : " ", operands_text(p, i.in, full));
-  if (full || !i.out.empty()) t += fmt::format("{}{}", full ? " out=" : " -> ", operands_text(p, i.out, full));
+  if (full || !i.out.empty())
+    t += fmt::format("{}{}", full ? " out=" : " -> ", operands_text(p, i.out, full));
   if (!i.attrs.items().empty()) t += fmt::format("{}{}", full ? " attrs=" : " ", attrs_text(i.attrs, full));
   if (full && !i.parts.empty()) {
     std::vector<std::string> parts;
     for (const Part& part : i.parts)
-      parts.push_back(fmt::format("{}:{}:{}:{}:{}", graph::to_string(part.dim), part.begin, part.size, part.valid,
-                                  part.global));
+      parts.push_back(fmt::format("{}:{}:{}:{}:{}", graph::to_string(part.dim), part.begin, part.size,
+                                  part.valid, part.global));
     t += fmt::format(" parts=[{}]", fmt::join(parts, " "));
   }
   if (i.when != When::Always) t += fmt::format(" when={}", word(text::kWhen, i.when));
-  if (i.accumulate != Accumulate::Never) t += fmt::format(" accumulate={}", word(text::kAccumulate, i.accumulate));
+  if (i.accumulate != Accumulate::Never)
+    t += fmt::format(" accumulate={}", word(text::kAccumulate, i.accumulate));
   if (i.workspace_bytes != 0) t += fmt::format(" workspace={}", i.workspace_bytes);
   if (full) t += fmt::format(" phase={}", graph::to_string(i.phase));
   if (i.block >= 0) t += fmt::format(" block={}", i.block);

@@ -1,0 +1,270 @@
+#include "program/verify.h"
+
+#include <algorithm>
+
+#include "program/allocate.h"
+#include "program/verify_internal.h"
+
+namespace quintet::program {
+namespace verifier {
+namespace {
+
+struct Span {
+  int64_t begin, end;
+  bool empty() const { return begin >= end; }
+  bool meets(const Span& o) const { return std::max(begin, o.begin) < std::min(end, o.end); }
+  friend bool operator==(const Span&, const Span&) = default;
+};
+
+// Checks the instructions of one body one by one.
+class InstrChecker {
+ public:
+  InstrChecker(const Program& p, int body) : p_(p), body_(body) {}
+
+  void check(int index, std::vector<StreamId>& stream_of_comm) {
+    index_ = index;
+    const Instr& instr = p_.bodies[static_cast<size_t>(body_)].instrs[static_cast<size_t>(index)];
+    if (!instr.stream.valid() || instr.stream.index() >= p_.streams.size())
+      fail("stream {} does not exist", instr.stream);
+    for (const auto* list : {&instr.in, &instr.out})
+      for (const Operand& o : *list) check_view(o);
+    check_workspace(instr);
+    switch (instr.kind) {
+      case InstrKind::Compute:
+        check_compute(instr);
+        break;
+      case InstrKind::Collective:
+        check_collective(instr, stream_of_comm);
+        break;
+      case InstrKind::LoadBatch:
+        check_load(instr);
+        break;
+      case InstrKind::Free:
+        check_free(instr);
+        break;
+    }
+  }
+
+ private:
+  template <class... Args>
+  [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {
+    verifier::fail(name_of(p_, body_, index_), text, std::forward<Args>(args)...);
+  }
+  const std::string& name(const Operand& o) const { return p_.buffer(o.buffer).name; }
+  Span span(const Operand& o) const {
+    const int64_t begin = p_.buffer(o.buffer).offset + o.offset_bytes;
+    return {begin, begin + o.bytes()};
+  }
+
+  void check_view(const Operand& o) const {
+    if (!o.buffer.valid() || o.buffer.index() >= p_.buffers.size())
+      fail("buffer {} does not exist", o.buffer);
+    const Buffer& b = p_.buffer(o.buffer);
+    for (const graph::DimSize& d : o.type.dims)
+      if (d.size < 0) fail("{} has a dim of size {}", b.name, d.size);
+    if (o.offset_bytes < 0 || o.offset_bytes + o.bytes() > b.bytes)
+      fail("the view of bytes {} to {} does not lie inside {} of {} bytes", o.offset_bytes,
+           o.offset_bytes + o.bytes(), b.name, b.bytes);
+    if (o.offset_bytes % base::size_of(o.type.dtype) != 0)
+      fail("the view of {} begins at byte {}, inside an element of {}", b.name, o.offset_bytes,
+           base::to_string(o.type.dtype));
+    if (b.bytes > 0 && b.offset < 0) fail("{} is used but has no offset", b.name);
+  }
+
+  void check_workspace(const Instr& instr) const {
+    if (instr.workspace_bytes == 0) return;
+    const int64_t have = p_.workspace.valid() ? p_.buffer(p_.workspace).bytes : 0;
+    if (instr.workspace_bytes < 0 || instr.workspace_bytes > have)
+      fail("wants {} bytes of scratch, the workspace has {}", instr.workspace_bytes, have);
+  }
+
+  void check_load(const Instr& instr) const {
+    if (!instr.in.empty()) fail("loading a batch reads nothing");
+    for (const Operand& o : instr.out) {
+      const bool known = std::any_of(p_.inputs.begin(), p_.inputs.end(),
+                                     [&](const auto& input) { return input.second == o.buffer; });
+      if (!known || o.type.dtype != graph::DType::I32 || o.bytes() != p_.buffer(o.buffer).bytes)
+        fail("{} is not a whole i32 input", name(o));
+    }
+  }
+
+  void check_free(const Instr& instr) const {
+    if (!instr.frees.valid() || instr.frees.index() >= p_.buffers.size()) fail("frees no buffer");
+    if (p_.buffer(instr.frees).scope == Scope::Persistent)
+      fail("{} lives for the whole run", p_.buffer(instr.frees).name);
+    if (!instr.in.empty() || !instr.out.empty()) fail("a free has no operands");
+  }
+
+  void check_compute(const Instr& instr) const {
+    if (!instr.op) fail("has no op");
+    // Results share bytes with nothing, except where an operand is updated in place.
+    for (size_t i = 0; i < instr.out.size(); ++i) {
+      const Span out = span(instr.out[i]);
+      for (size_t j = 0; j < i; ++j)
+        if (out.meets(span(instr.out[j]))) fail("results {} and {} overlap", j, i);
+      for (const Operand& in : instr.in)
+        if (out.meets(span(in)) && !(out == span(in)) && in.buffer != p_.scalars)
+          fail("result {} overlaps a part of an operand in {}", i, name(in));
+    }
+    for (const Part& part : instr.parts)
+      if (part.begin < 0 || part.size < 0 ||
+          part.valid != std::clamp<int64_t>(part.global - part.begin, 0, part.size))
+        fail("part of {}: {} + {} of {}, {} of them valid", graph::to_string(part.dim), part.begin, part.size,
+             part.global, part.valid);
+    if (instr.op->dims)
+      check_types(instr);
+    else
+      check_flat(instr);
+  }
+
+  // An attribute may give the whole size of a dim of which this rank holds a part.
+  static bool fits(const Instr& instr, const graph::Type& have, graph::Type wanted) {
+    if (have.num_dims() == wanted.num_dims())
+      for (size_t d = 0; d < have.dims.size(); ++d)
+        for (const Part& part : instr.parts)
+          if (part.dim == wanted.dims[d].name && part.global == wanted.dims[d].size && part.size == have.dims[d].size)
+            wanted.dims[d].size = part.size;
+    return have == wanted;
+  }
+
+  // Ops of the model: results are what the op infers from the operands.
+  void check_types(const Instr& instr) const {
+    std::vector<graph::Type> in, wanted;
+    for (const Operand& o : instr.in) in.push_back(o.type);
+    const int n = static_cast<int>(in.size());
+    if (n < instr.op->min_inputs || n > instr.op->max_inputs) fail("has {} operands", n);
+    try {
+      wanted = instr.op->infer(in, instr.attrs);
+    } catch (const std::exception& e) {
+      fail("{}", e.what());
+    }
+    if (wanted.size() != instr.out.size())
+      fail("has {} results, the op has {}", instr.out.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (!fits(instr, instr.out[i].type, wanted[i]))
+        fail("result {} is {}, the op gives {}", i, graph::to_string(instr.out[i].type),
+             graph::to_string(wanted[i]));
+  }
+
+  // Ops on flat buffers and scalars: all operands outside the scalars have one size, and ranges lie inside
+  // it.
+  void check_flat(const Instr& instr) const {
+    int64_t count = -1;
+    const bool same_dtype = instr.op == &graph::kCopy || instr.op == &graph::kAccumulate;
+    for (const auto* list : {&instr.in, &instr.out})
+      for (const Operand& o : *list) {
+        if (o.buffer == p_.scalars) continue;
+        if (count >= 0 && o.type.count() != count)
+          fail("{} has {} elements, another operand {}", name(o), o.type.count(), count);
+        count = o.type.count();
+        if (same_dtype && o.type.dtype != instr.in[0].type.dtype) fail("operands have different dtypes");
+      }
+    const graph::AttrValue* value = instr.attrs.find("ranges");
+    const auto* ranges = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
+    if (!ranges) return;
+    const size_t stride = instr.op == &graph::kSumSquares ? 2 : 3;
+    if (ranges->size() % stride != 0) fail("ranges are not whole");
+    int64_t last = 0;
+    for (size_t i = 0; i + stride <= ranges->size(); i += stride) {
+      const int64_t first = (*ranges)[i], end = first + (*ranges)[i + 1];
+      if (first < last || end < first || end > count)
+        fail("range {} to {} of {} elements", first, end, count);
+      last = end;
+    }
+  }
+
+  void check_collective(const Instr& instr, std::vector<StreamId>& stream_of_comm) const {
+    const Collective& c = instr.collective;
+    if (!c.comm.valid() || c.comm.index() >= p_.comms.size()) fail("communicator {} does not exist", c.comm);
+    const Communicator& comm = p_.comms[c.comm.index()];
+    StreamId& stream = stream_of_comm[c.comm.index()];
+    if (!stream.valid()) stream = instr.stream;
+    if (stream != instr.stream)
+      fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
+    if (instr.stream == kComputeStream) fail("a collective on the compute stream");
+    if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
+    const Operand &in = instr.in[0], &out = instr.out[0];
+    for (const Operand* o : {&in, &out})
+      if (o->type.dtype != c.dtype)
+        fail("{} is {}, the message {}", name(*o), base::to_string(o->type.dtype), base::to_string(c.dtype));
+    if (c.count <= 0) fail("a message of {} elements", c.count);
+    const int64_t n = static_cast<int64_t>(comm.members.size());
+    const bool splits = c.kind == CollectiveKind::ReduceScatter || c.kind == CollectiveKind::AllToAll;
+    const bool joins = c.kind == CollectiveKind::AllGather || c.kind == CollectiveKind::AllToAll;
+    const int64_t want_in = splits ? c.count * n : c.count, want_out = joins ? c.count * n : c.count;
+    if (in.type.count() != want_in) fail("reads {} elements, the message has {}", in.type.count(), want_in);
+    if (out.type.count() != want_out)
+      fail("writes {} elements, the message has {}", out.type.count(), want_out);
+
+    const Span a = span(in), b = span(out);
+    const int64_t own = comm.position * c.count * base::size_of(c.dtype);
+    bool legal = !a.meets(b);
+    if (c.kind == CollectiveKind::AllReduce) legal = in.buffer == out.buffer && a == b;
+    if (c.kind == CollectiveKind::AllGather)
+      legal = legal || (in.buffer == out.buffer && a.begin == b.begin + own);
+    if (c.kind == CollectiveKind::ReduceScatter)
+      legal = legal || (in.buffer == out.buffer && b.begin == a.begin + own);
+    if (!legal)
+      fail("operand at bytes {} to {} and result at {} to {} are not in place at position {}", a.begin, a.end,
+           b.begin, b.end, comm.position);
+  }
+
+  const Program& p_;
+  const int body_;
+  int index_ = 0;
+};
+
+}  // namespace
+
+void check_tables(const Program& p) {
+  const std::string where = fmt::format("rank {}", p.rank);
+  if (p.rank.value < 0 || p.rank.value >= p.world) fail(where, "the world has {} ranks", p.world);
+  if (p.streams.empty()) fail(where, "there are no streams");
+  for (const Buffer& b : p.buffers) {
+    if (b.bytes < 0) fail(where, "buffer {} has {} bytes", b.name, b.bytes);
+    if (b.offset < 0) {
+      if (b.scope == Scope::Persistent) fail(where, "buffer {} has no offset", b.name);
+      continue;  // never touched, or empty: instructions are checked on their own
+    }
+    if (b.offset % kBufferAlign != 0)
+      fail(where, "buffer {} at {} is not aligned to {} bytes", b.name, b.offset, kBufferAlign);
+    const int64_t limit =
+        b.scope == Scope::Persistent ? std::min(p.persistent_bytes, p.arena_bytes) : p.arena_bytes;
+    if (b.bytes > 0 && b.offset + b.bytes > limit)
+      fail(where, "buffer {} at {} to {} lies outside the {} bytes of {}", b.name, b.offset,
+           b.offset + b.bytes, limit, b.scope == Scope::Persistent ? "persistent memory" : "the arena");
+  }
+  for (const BufferId id : {p.scalars, p.workspace})
+    if (!id.valid() || id.index() >= p.buffers.size())
+      fail(where, "there is no buffer for scalars or workspace");
+  for (const Communicator& c : p.comms) {
+    const size_t position = static_cast<size_t>(c.position);
+    if (c.position < 0 || position >= c.members.size() || c.members[position] != p.rank)
+      fail(where, "communicator {} does not have the rank at position {}", c.name, c.position);
+    std::vector<RankId> sorted = c.members;
+    std::sort(sorted.begin(), sorted.end());
+    if (sorted.size() < 2 || std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
+        sorted.front().value < 0 || sorted.back().value >= p.world)
+      fail(where, "communicator {} has members that are not two or more different ranks of the world",
+           c.name);
+  }
+}
+
+void check_instructions(const Program& p) {
+  std::vector<StreamId> stream_of_comm(p.comms.size());
+  for (size_t b = 0; b < p.bodies.size(); ++b) {
+    InstrChecker checker(p, static_cast<int>(b));
+    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i) checker.check(static_cast<int>(i), stream_of_comm);
+  }
+}
+
+}  // namespace verifier
+
+void verify(const Program& program, const Expanded& expanded) {
+  verifier::check_tables(program);
+  verifier::check_instructions(program);
+  verifier::check_issues(program, expanded);
+  verifier::check_memory(program, expanded);
+}
+
+}  // namespace quintet::program

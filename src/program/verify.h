@@ -1,0 +1,35 @@
+// The verifier: what must hold of a program before it may run, recomputed from the program itself. It shares
+// nothing with the passes that made the program (lifetimes, allocate, expand), so that a slip in one of them
+// is found here. A failure is ours: InternalError that names the rank, the body, the instruction and what is
+// wrong with it.
+#pragma once
+
+#include "program/expand.h"
+
+namespace quintet::program {
+
+// One rank alone:
+//  - views lie inside their buffers, buffers inside the arena, offsets are aligned;
+//  - the types of an op's operands are those it infers; sizes of a collective agree with its count, dtype and
+//  group,
+//    its operands share bytes only where program.h allows it, and a communicator is used on one stream only;
+//  - the issues are the instructions that take part in the calls, in order, and waits point backwards;
+//  - a buffer is written before it is read: Body scope within its call, Micro scope in the forward call of
+//  its
+//    micro-batch, gradients and inputs within the step, parameters that the step gathers in place after the
+//    gather; it is freed once, at the latest at the end of its scope, and not touched afterwards;
+//  - no two buffers that are live at the same time share bytes (live: from the first touch to the free, in
+//  issue
+//    order);
+//  - no race: of every two accesses to the same bytes of which one writes, one happens before the other.
+void verify(const Program& program, const Expanded& expanded);
+
+// All ranks of a world, in rank order:
+//  - a communicator has the same members on all of them, with each rank at its position;
+//  - the members of a communicator issue the same sequence of (kind, count, dtype, reduction) on it;
+//  - no deadlock: with streams that run in order and nothing buffered, every instruction gets its turn.
+// Does not repeat verify().
+void verify_together(const std::vector<const Program*>& programs,
+                     const std::vector<const Expanded*>& expanded);
+
+}  // namespace quintet::program

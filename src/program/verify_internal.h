@@ -1,0 +1,35 @@
+// Internal to room program: the parts of the verifier.
+#pragma once
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "program/expand.h"
+#include "program/text.h"
+
+namespace quintet::program::verifier {
+
+// "rank 3, forward instruction 17 [tp      all_gather ...]"
+inline std::string name_of(const Program& p, int body, int instr) {
+  const Body& b = p.bodies[static_cast<size_t>(body)];
+  return fmt::format("rank {}, {} instruction {} [{}]", p.rank, to_string(b.kind), instr,
+                     to_text(p, b.instrs[static_cast<size_t>(instr)]));
+}
+inline std::string name_of(const Program& p, const Issue& issue) {
+  return fmt::format("{} (call {})", name_of(p, issue.body, issue.instr), issue.call);
+}
+
+template <class... Args>
+[[noreturn]] void fail(const std::string& where, fmt::format_string<Args...> text, Args&&... args) {
+  throw base::InternalError(
+      fmt::format("program: {}: {}", where, fmt::format(text, std::forward<Args>(args)...)));
+}
+
+// verify.cc: what one instruction or table shows by itself.
+void check_tables(const Program& p);
+void check_instructions(const Program& p);
+// verify_memory.cc: what the sequence of issues shows.
+void check_issues(const Program& p, const Expanded& e);
+void check_memory(const Program& p, const Expanded& e);
+
+}  // namespace quintet::program::verifier

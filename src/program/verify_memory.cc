@@ -1,0 +1,418 @@
+// Lifetimes, first writes and races, in one walk over the issues. The arena is cut at every boundary of every
+// view into pieces, so that a view is a run of pieces and all bytes of a piece share one history.
+#include <algorithm>
+#include <map>
+
+#include "layout/groups.h"
+#include "program/verify_internal.h"
+
+namespace quintet::program::verifier {
+namespace {
+
+struct Access {
+  int first, last;  // pieces
+  BufferId buffer;
+  enum class Kind : uint8_t { Read, Write, Scratch } kind;  // a scratch write holds nothing for anybody
+  bool flat;  // a stretch of a group buffer: padding between parameters need not be written
+  int element_bytes;
+};
+
+struct Piece {
+  BufferId owner;      // the buffer through which these bytes were last written
+  int generation = 0;  // of that buffer
+  int writer_stream = -1, writer_position = -1;
+};
+
+class MemoryWalk {
+ public:
+  MemoryWalk(const Program& p, const Expanded& e) : p_(p), e_(e), streams_(p.streams.size()) {
+    find_cuts();
+    find_accesses();
+    pieces_.resize(cuts_.size());
+    readers_.assign(cuts_.size() * streams_, -1);
+    state_.resize(p.buffers.size());
+    clocks_.resize(streams_);
+    issue_at_.resize(streams_);
+    clock_.resize(streams_);
+    place_persistent();
+    forget_what_the_step_makes();
+  }
+
+  void run() {
+    for (size_t k = 0; k < e_.issues.size(); ++k) {
+      const Issue& issue = e_.issues[k];
+      const Instr& instr = instr_of(p_, issue);
+      const size_t s = instr.stream.index();
+      advance_clock(issue, s);
+      issue_at_[s].push_back(static_cast<int>(k));
+      if (instr.kind == InstrKind::Free)
+        free(issue, instr.frees);
+      else
+        access(issue, instr, s);
+      if (k + 1 == e_.issues.size() || e_.issues[k + 1].call != issue.call) end_call(issue);
+    }
+  }
+
+ private:
+  struct State {
+    bool live = false;
+    int generation = 0;
+    int call = -1, micro = -1;  // where it became live
+    int freed_in = -1;          // call
+  };
+
+  int64_t begin_of(const Operand& o) const { return p_.buffer(o.buffer).offset + o.offset_bytes; }
+  int piece_at(int64_t byte) const {
+    return static_cast<int>(std::lower_bound(cuts_.begin(), cuts_.end(), byte) - cuts_.begin());
+  }
+
+  void find_cuts() {
+    element_bytes_.assign(p_.buffers.size(), 0);
+    for (const Body& body : p_.bodies)
+      for (const Instr& instr : body.instrs) {
+        for (const auto* list : {&instr.in, &instr.out})
+          for (const Operand& o : *list) {
+            element_bytes_[o.buffer.index()] = base::size_of(o.type.dtype);
+            cuts_.push_back(begin_of(o));
+            cuts_.push_back(begin_of(o) + o.bytes());
+          }
+        if (instr.workspace_bytes > 0)
+          cuts_.push_back(p_.buffer(p_.workspace).offset + instr.workspace_bytes);
+      }
+    for (const Buffer& b : p_.buffers)
+      if (b.scope == Scope::Persistent) {
+        cuts_.push_back(b.offset);
+        cuts_.push_back(b.offset + b.bytes);
+      }
+    for (const GroupState& g : p_.groups)
+      for (const int64_t byte : own_range(g)) cuts_.push_back(byte);
+    std::sort(cuts_.begin(), cuts_.end());
+    cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
+  }
+
+  void find_accesses() {
+    for (const Body& body : p_.bodies) {
+      auto& starts = starts_.emplace_back();
+      for (const Instr& instr : body.instrs) {
+        starts.push_back(accesses_.size());
+        const auto add = [&](const Operand& o, Access::Kind kind) {
+          if (o.bytes() == 0) return;
+          const int64_t begin = begin_of(o);
+          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind,
+                               o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat,
+                               static_cast<int>(base::size_of(o.type.dtype))});
+        };
+        for (const Operand& o : instr.in) add(o, Access::Kind::Read);
+        for (const Operand& o : instr.out) add(o, Access::Kind::Write);
+        if (instr.workspace_bytes > 0) {
+          const int64_t begin = p_.buffer(p_.workspace).offset;
+          accesses_.push_back({piece_at(begin), piece_at(begin + instr.workspace_bytes), p_.workspace,
+                               Access::Kind::Scratch, false, 1});
+        }
+      }
+      starts.push_back(accesses_.size());
+    }
+  }
+
+  // Persistent buffers are live from the start and hold what earlier steps, or the host, left there.
+  void place_persistent() {
+    for (size_t i = 0; i < p_.buffers.size(); ++i) {
+      const Buffer& b = p_.buffers[i];
+      if (b.scope != Scope::Persistent || b.bytes == 0) continue;
+      const BufferId id(static_cast<int32_t>(i));
+      state_[i].live = true;
+      occupy(id, fmt::format("rank {}", p_.rank));
+      set_owner(b.offset, b.offset + b.bytes, id);
+    }
+  }
+
+  // Inputs come with each batch and gradients begin anew in each step; of parameters that are gathered in
+  // place only the rank's own range is up to date.
+  void forget_what_the_step_makes() {
+    const auto forget = [&](BufferId id) {
+      const Buffer& b = p_.buffer(id);
+      set_owner(b.offset, b.offset + b.bytes, BufferId());
+    };
+    for (const auto& [name, id] : p_.inputs) forget(id);
+    for (size_t i = 0; i < p_.buffers.size(); ++i)
+      if (p_.buffers[i].scope == Scope::Persistent && p_.buffers[i].memory_class == MemoryClass::Gradients)
+        forget(BufferId(static_cast<int32_t>(i)));
+    for (const GroupState& g : p_.groups)
+      if (const std::vector<int64_t> own = own_range(g); !own.empty()) {
+        forget(g.param);
+        set_owner(own[0], own[1], g.param);
+      }
+  }
+
+  // Bytes of the rank's own range in a parameter buffer that holds more than that; empty when it holds no
+  // more.
+  std::vector<int64_t> own_range(const GroupState& g) const {
+    const int64_t size = g.param.valid() ? element_bytes_[g.param.index()] : 0;
+    if (size == 0) return {};
+    const Buffer& b = p_.buffer(g.param);
+    if (g.count * size == b.bytes) return {};
+    return {b.offset + g.first * size, b.offset + (g.first + g.count) * size};
+  }
+
+  void set_owner(int64_t begin, int64_t end, BufferId id) {
+    for (int k = piece_at(begin), last = piece_at(end); k < last; ++k) {
+      pieces_[static_cast<size_t>(k)].owner = id;
+      pieces_[static_cast<size_t>(k)].generation = 0;
+    }
+  }
+
+  // After this, clock_[t] is the last position of stream t that is complete before the issue starts.
+  void advance_clock(const Issue& issue, size_t s) {
+    std::vector<int>& history = clocks_[s];
+    if (history.empty())
+      std::fill(clock_.begin(), clock_.end(), -1);
+    else
+      std::copy(history.end() - static_cast<ptrdiff_t>(streams_), history.end(), clock_.begin());
+    for (int w = issue.first_wait; w < issue.first_wait + issue.num_waits; ++w) {
+      const Wait& wait = e_.waits[static_cast<size_t>(w)];
+      const int* then = &clocks_[wait.stream.index()][static_cast<size_t>(wait.position) * streams_];
+      for (size_t t = 0; t < streams_; ++t) clock_[t] = std::max(clock_[t], then[t]);
+    }
+    history.insert(history.end(), clock_.begin(), clock_.end());
+    history[history.size() - streams_ + s] = issue.position;
+  }
+
+  void access(const Issue& issue, const Instr& instr, size_t s) {
+    const Call& call = e_.calls[static_cast<size_t>(issue.call)];
+    const bool adds = accumulates(instr, call);
+    const auto& starts = starts_[static_cast<size_t>(issue.body)];
+    const size_t end = starts[static_cast<size_t>(issue.instr) + 1];
+    for (size_t i = starts[static_cast<size_t>(issue.instr)]; i < end; ++i) {
+      const Access& a = accesses_[i];
+      touch(issue, call, a.buffer);
+      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds)) check_written(issue, a);
+      if (a.kind == Access::Kind::Read)
+        read(issue, a, s);
+      else
+        write(issue, a, s);
+    }
+  }
+
+  void read(const Issue& issue, const Access& a, size_t s) {
+    for (int k = a.first; k < a.last; ++k) {
+      const Piece& piece = pieces_[static_cast<size_t>(k)];
+      if (piece.writer_stream >= 0 && piece.writer_position > seen(piece.writer_stream, s, issue))
+        fail_race(issue, a, k, piece.writer_stream, piece.writer_position);
+      readers_[static_cast<size_t>(k) * streams_ + s] = issue.position;
+    }
+  }
+
+  // Only the last write and the reads since then need comparing: what came before was compared with that
+  // write, and happens-before is transitive.
+  void write(const Issue& issue, const Access& a, size_t s) {
+    const int generation = state_[a.buffer.index()].generation;
+    for (int k = a.first; k < a.last; ++k) {
+      Piece& piece = pieces_[static_cast<size_t>(k)];
+      if (piece.writer_stream >= 0 && piece.writer_position > seen(piece.writer_stream, s, issue))
+        fail_race(issue, a, k, piece.writer_stream, piece.writer_position);
+      int* readers = &readers_[static_cast<size_t>(k) * streams_];
+      for (size_t t = 0; t < streams_; ++t) {
+        if (readers[t] > seen(static_cast<int>(t), s, issue))
+          fail_race(issue, a, k, static_cast<int>(t), readers[t]);
+        readers[t] = -1;
+      }
+      piece.writer_stream = static_cast<int>(s);
+      piece.writer_position = issue.position;
+      piece.owner = a.kind == Access::Kind::Scratch ? BufferId() : a.buffer;
+      piece.generation = generation;
+    }
+  }
+
+  // What of stream t has happened before this issue of stream s, its own operands included.
+  int seen(int t, size_t s, const Issue& issue) const {
+    return static_cast<size_t>(t) == s ? issue.position : clock_[static_cast<size_t>(t)];
+  }
+
+  void check_written(const Issue& issue, const Access& a) const {
+    const int generation = state_[a.buffer.index()].generation;
+    const auto written = [&](int k) {
+      const Piece& piece = pieces_[static_cast<size_t>(k)];
+      return piece.owner == a.buffer && piece.generation == generation;
+    };
+    for (int k = a.first; k < a.last; ++k) {
+      if (written(k)) continue;
+      int end = k + 1;
+      while (end < a.last && !written(end)) ++end;
+      if (!is_padding(a, cuts_[static_cast<size_t>(k)], cuts_[static_cast<size_t>(end)]))
+        fail_unwritten(issue, a, k, end);
+      k = end;
+    }
+  }
+
+  // Group buffers have padding after a parameter, up to a multiple of kSegmentAlign elements, and at the end,
+  // up to equal ranges for all shards. Nobody writes it in a gradient, and no result depends on it.
+  bool is_padding(const Access& a, int64_t begin, int64_t end) const {
+    const Buffer& b = p_.buffer(a.buffer);
+    if (!a.flat || b.memory_class != MemoryClass::Gradients) return false;
+    const int64_t unit = layout::kSegmentAlign * a.element_bytes;
+    if (end == b.offset + b.bytes) return end - begin < unit * p_.world;
+    return (end - b.offset) % unit == 0 && end - begin < unit;
+  }
+
+  void touch(const Issue& issue, const Call& call, BufferId id) {
+    const Buffer& b = p_.buffer(id);
+    if (b.scope == Scope::Persistent) return;
+    State& st = state_[id.index()];
+    if (st.live) {
+      if (b.scope == Scope::Micro && st.micro != call.micro)
+        fail(name_of(p_, issue), "{} still holds what belongs to micro-batch {}", b.name, st.micro);
+      return;
+    }
+    if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is used after it was freed", b.name);
+    if (b.scope == Scope::Micro && p_.bodies[static_cast<size_t>(issue.body)].kind != BodyKind::Forward)
+      fail(name_of(p_, issue), "{} lives from forward to backward, but no forward call wrote it", b.name);
+    st.live = true;
+    ++st.generation;
+    st.call = issue.call;
+    st.micro = call.micro;
+    (b.scope == Scope::Micro ? live_micro_ : live_body_) += 1;
+    occupy(id, name_of_lazily(issue));
+  }
+
+  struct LazyName {
+    const Program& p;
+    const Issue& issue;
+    operator std::string() const { return name_of(p, issue); }
+  };
+  LazyName name_of_lazily(const Issue& issue) const { return {p_, issue}; }
+
+  template <class Where>
+  void occupy(BufferId id, const Where& where) {
+    const Buffer& b = p_.buffer(id);
+    if (b.bytes == 0) return;
+    const auto next = occupied_.lower_bound(b.offset);
+    const auto clash = [&](BufferId other) {
+      const Buffer& o = p_.buffer(other);
+      fail(std::string(where), "{} at bytes {} to {} overlaps {} at {} to {}, which is live", b.name,
+           b.offset, b.offset + b.bytes, o.name, o.offset, o.offset + o.bytes);
+    };
+    if (next != occupied_.end() && next->first < b.offset + b.bytes) clash(next->second);
+    if (next != occupied_.begin())
+      if (const BufferId before = std::prev(next)->second;
+          p_.buffer(before).offset + p_.buffer(before).bytes > b.offset)
+        clash(before);
+    occupied_.emplace_hint(next, b.offset, id);
+  }
+
+  void free(const Issue& issue, BufferId id) {
+    State& st = state_[id.index()];
+    const Buffer& b = p_.buffer(id);
+    if (!st.live) {
+      // Legal when the instructions that touch it take no part in this call.
+      if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is freed twice", b.name);
+      st.freed_in = issue.call;
+      return;
+    }
+    st.live = false;
+    st.freed_in = issue.call;
+    (b.scope == Scope::Micro ? live_micro_ : live_body_) -= 1;
+    if (b.bytes > 0) occupied_.erase(b.offset);
+  }
+
+  // Nothing outlives its scope.
+  void end_call(const Issue& last) const {
+    const BodyKind kind = p_.bodies[static_cast<size_t>(last.body)].kind;
+    const bool micro_ends = kind != BodyKind::Forward;
+    if (live_body_ == 0 && (live_micro_ == 0 || !micro_ends)) return;
+    for (size_t i = 0; i < p_.buffers.size(); ++i) {
+      const Buffer& b = p_.buffers[i];
+      if (!state_[i].live || b.scope == Scope::Persistent || (b.scope == Scope::Micro && !micro_ends))
+        continue;
+      fail(fmt::format("rank {}, end of {} (call {})", p_.rank, to_string(kind), last.call),
+           "{} is not freed", b.name);
+    }
+  }
+
+  [[noreturn]] void fail_race(const Issue& issue, const Access& a, int piece, int stream,
+                              int position) const {
+    const int other = issue_at_[static_cast<size_t>(stream)][static_cast<size_t>(position)];
+    fail(name_of(p_, issue), "race on bytes {} to {} of {}: nothing orders it after {}",
+         cuts_[static_cast<size_t>(piece)], cuts_[static_cast<size_t>(piece) + 1], p_.buffer(a.buffer).name,
+         name_of(p_, e_.issues[static_cast<size_t>(other)]));
+  }
+
+  [[noreturn]] void fail_unwritten(const Issue& issue, const Access& a, int first, int end) const {
+    const Buffer& b = p_.buffer(a.buffer);
+    const BufferId owner = pieces_[static_cast<size_t>(first)].owner;
+    const std::string by = owner.valid() && owner != a.buffer
+                               ? fmt::format("; {} was written there", p_.buffer(owner).name)
+                               : std::string();
+    fail(name_of(p_, issue), "{} is read at bytes {} to {} before it is written{}", b.name,
+         cuts_[static_cast<size_t>(first)] - b.offset, cuts_[static_cast<size_t>(end)] - b.offset, by);
+  }
+
+  const Program& p_;
+  const Expanded& e_;
+  const size_t streams_;
+  std::vector<int64_t> cuts_;           // piece k is bytes cuts_[k] to cuts_[k + 1]
+  std::vector<int64_t> element_bytes_;  // by buffer, as its views have it; 0: never used
+  std::vector<Access> accesses_;
+  std::vector<std::vector<size_t>> starts_;  // by body and instruction: into accesses_
+  std::vector<Piece> pieces_;
+  std::vector<int> readers_;                // by piece and stream: last read since the last write
+  std::vector<State> state_;                // by buffer
+  std::map<int64_t, BufferId> occupied_;    // live buffers by offset
+  std::vector<std::vector<int>> clocks_;    // by stream and position: what is complete when that is
+  std::vector<std::vector<int>> issue_at_;  // by stream and position
+  std::vector<int> clock_;                  // of the current issue, at its start
+  int64_t live_micro_ = 0, live_body_ = 0;
+};
+
+}  // namespace
+
+void check_issues(const Program& p, const Expanded& e) {
+  const std::string where = fmt::format("rank {}", p.rank);
+  if (e.num_streams != static_cast<int>(p.streams.size()))
+    fail(where, "{} streams expanded of {}", e.num_streams, p.streams.size());
+  std::vector<char> begun(p.bodies.size(), 0), ended(p.bodies.size(), 0);
+  std::vector<int> length(p.streams.size(), 0);
+  size_t k = 0;
+  for (size_t c = 0; c < e.calls.size(); ++c) {
+    const Call& call = e.calls[c];
+    const std::string here = fmt::format("rank {}, call {}", p.rank, c);
+    if (call.body < 0 || static_cast<size_t>(call.body) >= p.bodies.size())
+      fail(here, "there is no body {}", call.body);
+    const size_t b = static_cast<size_t>(call.body);
+    if (call.first == static_cast<bool>(begun[b]))
+      fail(here, "is marked wrongly as first, or not as first, of its body");
+    if (ended[b]) fail(here, "follows the call marked as last of its body");
+    begun[b] = 1;
+    ended[b] = call.last;
+    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i) {
+      const Instr& instr = p.bodies[b].instrs[i];
+      if (!takes_part(instr, call)) continue;
+      const std::string_view missing = "is not issued in its turn";
+      if (k >= e.issues.size()) fail(name_of(p, call.body, static_cast<int>(i)), "{}", missing);
+      const Issue& issue = e.issues[k++];
+      if (issue.call != static_cast<int>(c) || issue.body != call.body || issue.instr != static_cast<int>(i))
+        fail(name_of(p, call.body, static_cast<int>(i)), "{}", missing);
+      int& position = length[instr.stream.index()];
+      if (issue.position != position)
+        fail(name_of(p, issue), "stands at position {} of its stream, not {}", issue.position, position);
+      if (issue.num_waits < 0 || issue.first_wait < 0 ||
+          static_cast<size_t>(issue.first_wait) + static_cast<size_t>(issue.num_waits) > e.waits.size())
+        fail(name_of(p, issue), "has waits outside the list");
+      for (int w = issue.first_wait; w < issue.first_wait + issue.num_waits; ++w) {
+        const Wait& wait = e.waits[static_cast<size_t>(w)];
+        if (!wait.stream.valid() || wait.stream.index() >= length.size() || wait.position < 0 ||
+            wait.position >= length[wait.stream.index()])
+          fail(name_of(p, issue), "waits for position {} of stream {}, which is not issued before it",
+               wait.position, wait.stream);
+      }
+      ++position;
+    }
+  }
+  for (size_t b = 0; b < p.bodies.size(); ++b)
+    if (begun[b] && !ended[b])
+      fail(where, "no call of body {} is marked as its last", to_string(p.bodies[b].kind));
+  if (k != e.issues.size()) fail(where, "{} issues, the calls have {}", e.issues.size(), k);
+}
+
+void check_memory(const Program& p, const Expanded& e) { MemoryWalk(p, e).run(); }
+
+}  // namespace quintet::program::verifier
