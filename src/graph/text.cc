@@ -20,7 +20,7 @@ std::string reference(ValueId id) { return id.valid() ? fmt::format("%{}", id) :
 
 std::string references(const std::vector<ValueId>& ids) {
   std::string text;
-  for (const ValueId id : ids) text += (text.empty() ? "" : ", ") + reference(id);
+  for (const ValueId id : ids) text.append(text.empty() ? "" : ", ").append(reference(id));
   return text;
 }
 
@@ -356,12 +356,12 @@ std::string to_text(const Graph& graph, const Node& node) {
   std::string line, types;
   for (const ValueId id : node.outputs) {
     const Value& v = graph.value(id);
-    line += (line.empty() ? "" : ", ") + reference(id);
-    if (!v.name.empty()) line += " " + quote(v.name);
-    types += (types.empty() ? "" : ", ") + to_string(v.type);
+    line.append(line.empty() ? "" : ", ").append(reference(id));
+    if (!v.name.empty()) line.append(" ").append(quote(v.name));
+    types.append(types.empty() ? "" : ", ").append(to_string(v.type));
   }
   line += fmt::format("{}= {}({})", line.empty() ? "" : " ", node.op->name, references(node.inputs));
-  if (!node.attrs.items().empty()) line += " " + to_string(node.attrs);
+  if (!node.attrs.items().empty()) line.append(" ").append(to_string(node.attrs));
   line +=
       fmt::format(" :{}{} {} block={}", types.empty() ? "" : " ", types, to_string(node.phase), node.block);
   if (node.row_group >= 0) line += fmt::format(" row_group={}", node.row_group);
