@@ -36,6 +36,7 @@ class Partitioner {
     if (logical_.loss.valid()) out_.graph.loss = current_[logical_.loss.index()];
     if (logical_.logits.valid()) out_.graph.logits = current_[logical_.logits.index()];
     out_.graph.num_blocks = logical_.num_blocks;
+    out_.graph.row_chunk = logical_.row_chunk;
     out_.divisions.resize(out_.graph.nodes().size());
     return std::move(out_);
   }

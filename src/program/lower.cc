@@ -154,7 +154,8 @@ class GraphLowering {
       if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
     }
     // Results without rows are sums over all chunks.
-    if (rows.first > 0) instr.accumulate = Accumulate::Always;
+    const bool sums = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) { return !has_rows(out); });
+    if (rows.first > 0 && sums) instr.accumulate = Accumulate::Always;
     for (const layout::Division& d : local_.divisions[static_cast<size_t>(index)]) {
       const int64_t begin = e_.mesh().index(e_.rank(), d.atoms) * d.local;
       instr.parts.push_back({d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
