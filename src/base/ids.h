@@ -1,7 +1,7 @@
 // Strong integers: a rank is not a value id, and bytes do not add to nanoseconds.
 #pragma once
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <compare>
 #include <cstdint>

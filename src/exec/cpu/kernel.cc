@@ -1,0 +1,30 @@
+#include "exec/cpu/kernel.h"
+
+#include <map>
+
+namespace quintet::exec::cpu {
+
+const program::Part* Bound::part(graph::Dim dim) const {
+  for (const program::Part& p : instr->parts)
+    if (p.dim == dim) return &p;
+  return nullptr;
+}
+
+const Kernel& find_kernel(const graph::OpDef& op) {
+  static const std::map<const graph::OpDef*, const Kernel*> table = [] {
+    std::map<const graph::OpDef*, const Kernel*> t;
+    for (const auto* list : {&matmul_kernels(), &row_kernels(), &update_kernels()})
+      for (const Kernel& k : *list) t[k.op] = &k;
+    return t;
+  }();
+  const auto it = table.find(&op);
+  QUINTET_CHECK(it != table.end(), "[{}] has no CPU kernel", op.name);
+  return *it->second;
+}
+
+int64_t workspace_bytes(const program::Instr& instr, int threads) {
+  const Kernel& k = find_kernel(*instr.op);
+  return k.workspace_bytes ? k.workspace_bytes(instr, threads) : 0;
+}
+
+}  // namespace quintet::exec::cpu

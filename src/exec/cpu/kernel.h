@@ -1,0 +1,54 @@
+// How an instruction meets its kernel on the CPU: pointers resolved once, then a plain function call per execution.
+#pragma once
+
+#include "base/error.h"
+#include "device/thread_pool.h"
+#include "program/program.h"
+
+namespace quintet::exec::cpu {
+
+// An instruction with the addresses of its operands.
+struct Bound {
+  const program::Instr* instr = nullptr;
+  std::vector<std::byte*> in, out;
+  std::byte* workspace = nullptr;
+  device::ThreadPool* pool = nullptr;
+
+  const graph::Type& in_type(size_t i) const { return instr->in[i].type; }
+  const graph::Type& out_type(size_t i) const { return instr->out[i].type; }
+  template <class T>
+  T* input(size_t i) const { return reinterpret_cast<T*>(in[i]); }
+  template <class T>
+  T* output(size_t i) const { return reinterpret_cast<T*>(out[i]); }
+  const program::Part* part(graph::Dim dim) const;  // null when the op does not divide it
+};
+
+struct Kernel {
+  const graph::OpDef* op;
+  void (*run)(const Bound& b, bool accumulate);
+  int64_t (*workspace_bytes)(const program::Instr& instr, int threads);  // null: none
+};
+
+// The kernel of an op; an InternalError when there is none.
+const Kernel& find_kernel(const graph::OpDef& op);
+
+// Scratch an instruction needs with `threads` threads: what the compiler plans for this backend.
+int64_t workspace_bytes(const program::Instr& instr, int threads);
+
+// The tables, one per file of kernels.
+const std::vector<Kernel>& matmul_kernels();     // linear and attention
+const std::vector<Kernel>& row_kernels();        // norms, rope, pointwise, embedding, loss
+const std::vector<Kernel>& update_kernels();     // step ops
+
+// Calls fn with a value of the C++ type of a floating dtype.
+template <class F>
+auto with_type(graph::DType t, F&& fn) {
+  switch (t) {
+    case graph::DType::F64: return fn(double{});
+    case graph::DType::F32: return fn(float{});
+    case graph::DType::BF16: return fn(base::Bf16{});
+    default: base::fail_internal("no CPU kernel for {}", base::to_string(t));
+  }
+}
+
+}  // namespace quintet::exec::cpu

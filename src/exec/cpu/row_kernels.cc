@@ -1,0 +1,220 @@
+// Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
+#include "base/philox.h"
+#include "exec/cpu/kernel.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/dropout.h"
+#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/loss.h"
+#include "kernels/cpu/norm.h"
+#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/rope.h"
+
+namespace quintet::exec::cpu {
+namespace {
+
+using graph::Dim;
+using graph::Type;
+using program::Instr;
+namespace k = kernels::cpu;
+
+int64_t last_size(const Type& t) { return t.dims.back().size; }
+int64_t num_rows(const Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
+// Columns of a value whose first dim is token rows.
+int64_t columns(const Type& t) { return t.size(0) == 0 ? 0 : t.count() / t.size(0); }
+
+void rms_norm(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<k::Stat<T>>(1), num_rows(x), last_size(x),
+                  b.instr->attrs.real("eps"), *b.pool);
+  });
+}
+void rms_norm_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.output<T>(0), num_rows(x),
+                     last_size(x), *b.pool);
+  });
+}
+void rms_norm_dw(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0), accumulate, num_rows(x),
+                     last_size(x), b.workspace, *b.pool);
+  });
+}
+int64_t rms_norm_dw_bytes(const Instr& i, int) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype, [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+}
+
+void layer_norm(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
+                    b.output<k::Stat<T>>(2), num_rows(x), last_size(x), b.instr->attrs.real("eps"), *b.pool);
+  });
+}
+void layer_norm_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.input<k::Stat<T>>(4),
+                       b.output<T>(0), num_rows(x), last_size(x), *b.pool);
+  });
+}
+void layer_norm_dw(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
+                       b.output<k::Grad<T>>(0), b.output<k::Grad<T>>(1), accumulate, num_rows(x), last_size(x), b.workspace,
+                       *b.pool);
+  });
+}
+int64_t layer_norm_dw_bytes(const Instr& i, int) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype, [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+}
+
+void rope(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const graph::Attrs& a = b.instr->attrs;
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"), b.output<T>(0),
+               columns(x), x.size(0), x.size(1), x.size(2), a.integer("inverse") != 0, *b.pool);
+  });
+}
+
+void swiglu(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::swiglu<T>(b.input<T>(0), b.input<T>(1), columns(x), b.output<T>(0), x.size(0), columns(x), *b.pool);
+  });
+}
+void swiglu_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0), b.output<T>(1), x.size(0),
+                          columns(x), *b.pool);
+  });
+}
+void gelu(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) { k::gelu<T>(b.input<T>(0), b.output<T>(0), x.count(), *b.pool); });
+}
+void gelu_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype,
+            [&]<class T>(T) { k::gelu_backward<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool); });
+}
+void add(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) { k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool); });
+}
+void bias_add(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add_bias<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.size(0), columns(x), *b.pool);
+  });
+}
+void sum_rows(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace, *b.pool);
+  });
+}
+int64_t sum_rows_bytes(const Instr& i, int) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype, [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
+}
+void cast(const Bound& b, bool) {
+  with_type(b.in_type(0).dtype, [&]<class X>(X) {
+    with_type(b.out_type(0).dtype,
+              [&]<class Y>(Y) { k::cast<X, Y>(b.input<X>(0), b.output<Y>(0), b.in_type(0).count(), *b.pool); });
+  });
+}
+void dropout(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const auto words = base::philox(static_cast<uint64_t>(*b.input<const int64_t>(3)),
+                                  static_cast<uint64_t>(b.instr->attrs.integer("salt")));
+  const uint64_t key = (uint64_t{words[0]} << 32) | words[1];
+  const program::Part* features = b.part(x.dims[1].name);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::dropout<T>(b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, b.instr->attrs.real("p"), features->begin,
+                  b.output<T>(0), x.size(0), x.size(1), *b.pool);
+  });
+}
+
+void embedding(const Bound& b, bool) {
+  const Type& table = b.in_type(0);
+  const int64_t begin = b.part(table.dims[0].name)->begin;
+  with_type(table.dtype, [&]<class T>(T) {
+    k::embedding<T>(b.input<T>(0), b.input<int32_t>(1), begin, table.size(0), b.output<T>(0), b.in_type(1).size(0),
+                    table.size(1), *b.pool);
+  });
+}
+void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
+  const Type& table = b.out_type(0);
+  const int64_t begin = b.part(table.dims[0].name)->begin;
+  with_type(b.in_type(1).dtype, [&]<class T>(T) {
+    k::embedding_dw<T>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), b.output<k::Grad<T>>(0), accumulate,
+                       b.in_type(1).size(0), table.size(1), *b.pool);
+  });
+}
+
+void row_max(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::row_max<T>(b.input<T>(0), x.size(0), x.size(1), b.part(Dim::Vocab)->valid, b.output<k::Stat<T>>(0), *b.pool);
+  });
+}
+// The pair (sum of exponentials, label's logit) of each row lies as two arrays one after the other.
+void row_sum_exp(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const program::Part* vocab = b.part(Dim::Vocab);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::row_sumexp<T>(b.input<T>(0), x.size(0), x.size(1), vocab->valid, vocab->begin, b.input<int32_t>(2),
+                     b.input<k::Stat<T>>(1), b.output<k::Stat<T>>(0), b.output<k::Stat<T>>(0) + x.size(0), *b.pool);
+  });
+}
+void loss_grad(const Bound& b, bool accumulate) {  // logits, max, sums, labels, seed -> loss, dlogits over logits
+  const Type& x = b.in_type(0);
+  const program::Part* vocab = b.part(Dim::Vocab);
+  QUINTET_CHECK(b.in[0] == b.out[1], "loss_grad works in place");
+  with_type(x.dtype, [&]<class T>(T) {
+    k::cross_entropy_backward<T>(b.output<T>(1), x.size(0), x.size(1), vocab->valid, vocab->begin, b.input<int32_t>(3),
+                                 b.input<k::Stat<T>>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(2) + x.size(0),
+                                 b.input<double>(4), /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
+                                 b.workspace, *b.pool);
+  });
+}
+int64_t loss_grad_bytes(const Instr& i, int) { return k::cross_entropy_workspace_bytes(i.in[0].type.size(0)); }
+
+}  // namespace
+
+const std::vector<Kernel>& row_kernels() {
+  static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm, nullptr},
+                                            {&graph::kRmsNormDx, rms_norm_dx, nullptr},
+                                            {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
+                                            {&graph::kLayerNorm, layer_norm, nullptr},
+                                            {&graph::kLayerNormDx, layer_norm_dx, nullptr},
+                                            {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
+                                            {&graph::kRope, rope, nullptr},
+                                            {&graph::kSwiGlu, swiglu, nullptr},
+                                            {&graph::kSwiGluDx, swiglu_dx, nullptr},
+                                            {&graph::kGelu, gelu, nullptr},
+                                            {&graph::kGeluDx, gelu_dx, nullptr},
+                                            {&graph::kAdd, add, nullptr},
+                                            {&graph::kBiasAdd, bias_add, nullptr},
+                                            {&graph::kSumRows, sum_rows, sum_rows_bytes},
+                                            {&graph::kCast, cast, nullptr},
+                                            {&graph::kDropout, dropout, nullptr},
+                                            {&graph::kEmbedding, embedding, nullptr},
+                                            {&graph::kEmbeddingDw, embedding_dw, nullptr},
+                                            {&graph::kRowMax, row_max, nullptr},
+                                            {&graph::kRowSumExp, row_sum_exp, nullptr},
+                                            {&graph::kLossGrad, loss_grad, loss_grad_bytes}};
+  return table;
+}
+
+}  // namespace quintet::exec::cpu
