@@ -103,6 +103,22 @@ TEST(PointwisePairs, Bf16RoundsAsTheScalarTypeDoes) {
   });
 }
 
+TEST(PointwisePairs, DoubleToBf16RoundsOnce) {
+  // Just beside the midpoints of bf16, closer to them than floats are: rounding through float would tie.
+  std::vector<double> x;
+  for (int k = 0; k < 200; ++k)
+    for (double sign : {-1.0, 1.0})
+      for (double beside : {-0x1p-40, 0.0, 0x1p-40})
+        x.push_back(sign * (1 + (k + 0.5) * 0x1p-7 + beside) * 0x1p-3);
+  x.insert(x.end(), {0.0, -0.0, 1e39, -1e39, 1e-45, 3e38});
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<Bf16> y(static_cast<int64_t>(x.size()));
+    cast<double, Bf16>(x.data(), y.data(), y.size(), pool);
+    for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], value(element<Bf16>(x[i]))) << x[i];
+    return y.bytes();
+  });
+}
+
 template <class T>
 class Dropout : public testing::Test {};
 TYPED_TEST_SUITE(Dropout, AllTypes);

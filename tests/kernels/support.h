@@ -26,10 +26,21 @@ double value(T v) {
 }
 template <class T>
 T element(double v) {
-  if constexpr (std::is_same_v<T, Bf16>)
-    return Bf16(static_cast<float>(v));
-  else
+  if constexpr (!std::is_same_v<T, Bf16>) {
     return static_cast<T>(v);
+  } else {
+    // Through float there may be two roundings: take the nearest of the neighbours, the even one of two.
+    const Bf16 guess(static_cast<float>(v));
+    if (!std::isfinite(v) || !std::isfinite(static_cast<float>(guess))) return guess;
+    Bf16 best = guess;
+    for (int step : {-1, 1}) {
+      Bf16 other;
+      other.bits = static_cast<uint16_t>(guess.bits + step);
+      const double d = std::abs(value(other) - v), least = std::abs(value(best) - v);
+      if (d < least || (d == least && other.bits % 2 == 0)) best = other;
+    }
+    return best;
+  }
 }
 
 // Half an ulp relative to 1: the error of one rounding.

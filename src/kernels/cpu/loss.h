@@ -23,6 +23,7 @@ void row_sumexp(const T* logits, int64_t rows, int64_t columns, int64_t valid, i
 //   loss_sum = (or +=) sum over rows with label >= 0 of log(sumexp) + max - target      (seed not applied)
 //   logits   = dlogits = *seed * (softmax - onehot), 0 for negative labels and padding  (when write_dlogits)
 //   row_loss[r] = the row's loss, 0 for negative labels                                 (when not null)
+// The workspace is used when row_loss is null, else it may be null.
 int64_t cross_entropy_workspace_bytes(int64_t rows);
 template <class T>
 void cross_entropy_backward(T* logits, int64_t rows, int64_t columns, int64_t valid, int64_t vocab_begin,

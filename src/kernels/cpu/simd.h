@@ -73,7 +73,7 @@ inline VectorN<uint16_t, n> round_bf16(VectorN<float, n> v) {
   const U u = bits_as<U>(v);
   const U rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const U quiet = (u >> 16) | 0x40u;
-  const U out = (u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
+  const U out = v != v ? quiet : rounded;
 #if defined(__AVX512F__)
   if constexpr (n == 16)
     return bits_as<VectorN<uint16_t, 16>>(_mm512_cvtepi32_epi16(bits_as<__m512i>(out)));
@@ -82,6 +82,20 @@ inline VectorN<uint16_t, n> round_bf16(VectorN<float, n> v) {
 #else
   return __builtin_convertvector(out, VectorN<uint16_t, n>);
 #endif
+}
+
+// Doubles to floats, rounded to odd: a further rounding to fewer bits then gives what rounding once would
+// have.
+template <int n>
+inline VectorN<float, n> round_to_odd(VectorN<double, n> v) {
+  using I = VectorN<int32_t, n>;
+  const VectorN<float, n> nearest = __builtin_convertvector(v, VectorN<float, n>);
+  const VectorN<double, n> back = __builtin_convertvector(nearest, VectorN<double, n>);
+  const I inexact = __builtin_convertvector(back != v, I);
+  const I outward = __builtin_convertvector(v < 0.0 ? back < v : back > v, I);
+  // Comparisons give -1 for true: one step towards zero where rounding went away from it, then the last bit
+  // set.
+  return bits_as<VectorN<float, n>>((bits_as<I>(nearest) + outward) | (inexact & 1));
 }
 
 template <int n>
@@ -128,7 +142,7 @@ inline void store(T* p, Vec<S> v, Full<S> = {}) {
     if constexpr (std::is_same_v<S, float>)
       h = round_bf16<n>(v);
     else
-      h = round_bf16<n>(__builtin_convertvector(v, VectorN<float, n>));
+      h = round_bf16<n>(round_to_odd<n>(v));
     std::memcpy(static_cast<void*>(p), &h, sizeof(h));
   } else {
     const auto out = __builtin_convertvector(v, VectorN<T, n>);
