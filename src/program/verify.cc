@@ -102,9 +102,14 @@ class InstrChecker {
       const Span out = span(instr.out[i]);
       for (size_t j = 0; j < i; ++j)
         if (out.meets(span(instr.out[j]))) fail("results {} and {} overlap", j, i);
-      for (const Operand& in : instr.in)
-        if (out.meets(span(in)) && !(out == span(in)) && in.buffer != p_.scalars)
-          fail("result {} overlaps a part of an operand in {}", i, name(in));
+      for (size_t j = 0; j < instr.in.size(); ++j) {
+        const Operand& in = instr.in[j];
+        if (!out.meets(span(in)) || in.buffer == p_.scalars) continue;
+        const auto& pairs = instr.op->in_place;
+        const std::pair<int, int> pair(static_cast<int>(i), static_cast<int>(j));
+        if (!(out == span(in)) || std::find(pairs.begin(), pairs.end(), pair) == pairs.end())
+          fail("result {} lies on operand {} in {}, which the op does not allow", i, j, name(in));
+      }
     }
     for (const Part& part : instr.parts)
       if (part.begin < 0 || part.size < 0 ||
@@ -122,7 +127,8 @@ class InstrChecker {
     if (have.num_dims() == wanted.num_dims())
       for (size_t d = 0; d < have.dims.size(); ++d)
         for (const Part& part : instr.parts)
-          if (part.dim == wanted.dims[d].name && part.global == wanted.dims[d].size && part.size == have.dims[d].size)
+          if (part.dim == wanted.dims[d].name && part.global == wanted.dims[d].size &&
+              part.size == have.dims[d].size)
             wanted.dims[d].size = part.size;
     return have == wanted;
   }

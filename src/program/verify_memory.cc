@@ -15,6 +15,7 @@ struct Access {
   enum class Kind : uint8_t { Read, Write, Scratch } kind;  // a scratch write holds nothing for anybody
   bool flat;  // a stretch of a group buffer: padding between parameters need not be written
   int element_bytes;
+  bool rows;  // has token rows, which are never added to
 };
 
 struct Piece {
@@ -100,14 +101,15 @@ class MemoryWalk {
           const int64_t begin = begin_of(o);
           accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind,
                                o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat,
-                               static_cast<int>(base::size_of(o.type.dtype))});
+                               static_cast<int>(base::size_of(o.type.dtype)),
+                               o.type.num_dims() > 0 && o.type.dims[0].name == graph::Dim::Tokens});
         };
         for (const Operand& o : instr.in) add(o, Access::Kind::Read);
         for (const Operand& o : instr.out) add(o, Access::Kind::Write);
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
           accesses_.push_back({piece_at(begin), piece_at(begin + instr.workspace_bytes), p_.workspace,
-                               Access::Kind::Scratch, false, 1});
+                               Access::Kind::Scratch, false, 1, false});
         }
       }
       starts.push_back(accesses_.size());
@@ -185,7 +187,8 @@ class MemoryWalk {
     for (size_t i = starts[static_cast<size_t>(issue.instr)]; i < end; ++i) {
       const Access& a = accesses_[i];
       touch(issue, call, a.buffer);
-      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds)) check_written(issue, a);
+      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds && !a.rows))
+        check_written(issue, a);
       if (a.kind == Access::Kind::Read)
         read(issue, a, s);
       else
