@@ -1,0 +1,117 @@
+#include "checkpoint/safetensors.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+
+namespace quintet::checkpoint {
+namespace {
+
+using base::DType;
+
+constexpr std::pair<DType, const char*> kNames[] = {{DType::F64, "F64"},   {DType::F32, "F32"}, {DType::BF16, "BF16"},
+                                                    {DType::F16, "F16"},   {DType::I64, "I64"}, {DType::I32, "I32"},
+                                                    {DType::U8, "U8"}};
+constexpr int64_t kMaxHeader = int64_t{100} << 20;  // as the format's own limit
+
+const char* format_name(DType t) {
+  for (const auto& [type, name] : kNames)
+    if (type == t) return name;
+  base::fail_internal("no safetensors name for {}", base::to_string(t));
+}
+
+std::optional<DType> parse_name(const std::string& text) {
+  for (const auto& [type, name] : kNames)
+    if (text == name) return type;
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t TensorInfo::count() const {
+  int64_t n = 1;
+  for (const int64_t d : shape) n *= d;
+  return n;
+}
+
+void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<void(size_t, std::span<std::byte>)>& fill) {
+  nlohmann::ordered_json header;
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  int64_t at = 0;
+  for (const TensorInfo& t : tensors) {
+    header[t.name] = {{"dtype", format_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
+    at += t.bytes();
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+
+  base::AtomicFile file(path);
+  const uint64_t length = text.size();
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(std::as_bytes(std::span(text)));
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    bytes.assign(static_cast<size_t>(tensors[i].bytes()), std::byte{0});
+    fill(i, bytes);
+    file.write(bytes);
+  }
+  file.commit();
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
+  const std::span<const std::byte> all = file_.bytes();
+  uint64_t length = 0;
+  if (all.size() < 8) base::fail_user("{} is not a safetensors file: it has {} bytes", path, all.size());
+  std::memcpy(&length, all.data(), 8);
+  if (length > static_cast<uint64_t>(kMaxHeader) || length > all.size() - 8)
+    base::fail_user("{} is not a safetensors file, or was cut off: a header of {} bytes in a file of {}", path, length, all.size());
+  data_begin_ = 8 + static_cast<int64_t>(length);
+  const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_begin_;
+  const auto header = nlohmann::json::parse(reinterpret_cast<const char*>(all.data()) + 8,
+                                            reinterpret_cast<const char*>(all.data()) + data_begin_, nullptr, false);
+  if (!header.is_object()) base::fail_user("{}: the header is not a JSON object", path);
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, value] : entry.items())
+        if (value.is_string()) metadata_[key] = value.get<std::string>();
+      continue;
+    }
+    TensorInfo info{.name = name, .shape = {}};
+    std::vector<int64_t> range;
+    try {
+      const auto dtype = parse_name(entry.at("dtype").get<std::string>());
+      if (!dtype) base::fail_user("{}: tensor {} has the unknown type {}", path, name, entry.at("dtype").dump());
+      info.dtype = *dtype;
+      info.shape = entry.at("shape").get<std::vector<int64_t>>();
+      range = entry.at("data_offsets").get<std::vector<int64_t>>();
+    } catch (const nlohmann::json::exception&) {
+      base::fail_user("{}: tensor {} needs dtype, shape and data_offsets", path, name);
+    }
+    bool fits = range.size() == 2 && range[0] >= 0 && range[0] <= range[1] && range[1] <= data_bytes;
+    int64_t count = 1;
+    for (const int64_t d : info.shape) fits = fits && d >= 0 && !__builtin_mul_overflow(count, d, &count);
+    if (!fits || range[1] - range[0] != info.bytes())
+      base::fail_user("{}: tensor {} does not fit the file: its bytes are said to be {} of {}; was the file cut off?", path, name,
+                      entry.at("data_offsets").dump(), data_bytes);
+    ranges_.emplace_back(range[0], range[1]);
+    tensors_.push_back(std::move(info));
+  }
+}
+
+const TensorInfo* SafetensorsFile::find(const std::string& name) const {
+  for (const TensorInfo& t : tensors_)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
+  const size_t index = static_cast<size_t>(&tensor - tensors_.data());
+  QUINTET_CHECK(index < tensors_.size(), "a tensor of another file");
+  const auto [begin, end] = ranges_[index];
+  return file_.bytes().subspan(static_cast<size_t>(data_begin_ + begin), static_cast<size_t>(end - begin));
+}
+
+}  // namespace quintet::checkpoint

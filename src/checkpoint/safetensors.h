@@ -1,0 +1,51 @@
+// Whole tensors in the safetensors format: eight bytes of header length, a JSON header with names, types, shapes and
+// byte ranges, then the bytes. A plain format that other tools read; nothing in it is executed.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/file.h"
+
+namespace quintet::checkpoint {
+
+struct TensorInfo {
+  std::string name;
+  base::DType dtype = base::DType::F32;
+  std::vector<int64_t> shape;
+  int64_t count() const;
+  int64_t bytes() const { return count() * base::size_of(dtype); }
+};
+
+// Writes tensors one after another, in the order given; `fill` is asked for the bytes of each. The file appears, whole,
+// at the end, or not at all.
+void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<void(size_t index, std::span<std::byte> out)>& fill);
+
+// A file mapped into memory. Every range and size is checked when it is opened; a file that does not hold what its
+// header says is a UserError.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+
+  const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const TensorInfo* find(const std::string& name) const;  // null when absent
+  std::span<const std::byte> bytes(const TensorInfo& tensor) const;
+
+ private:
+  std::string path_;
+  base::MappedFile file_;
+  std::vector<TensorInfo> tensors_;
+  std::vector<std::pair<int64_t, int64_t>> ranges_;
+  std::map<std::string, std::string> metadata_;
+  int64_t data_begin_ = 0;
+};
+
+}  // namespace quintet::checkpoint

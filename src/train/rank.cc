@@ -1,0 +1,227 @@
+#include "train/rank.h"
+
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/philox.h"
+#include "exec/cpu/kernel.h"
+#include "optim/schedule.h"
+#include "program/verify.h"
+
+namespace quintet::train {
+
+using base::DType;
+using layout::AtomList;
+using layout::Segment;
+using program::Scalar;
+
+namespace {
+
+double read_element(const std::byte* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::F64: return reinterpret_cast<const double*>(data)[i];
+    case DType::F32: return reinterpret_cast<const float*>(data)[i];
+    case DType::BF16: return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
+    default: base::fail_internal("no weights of type {}", base::to_string(dtype));
+  }
+}
+
+void write_element(std::byte* data, DType dtype, int64_t i, double v) {
+  switch (dtype) {
+    case DType::F64: reinterpret_cast<double*>(data)[i] = v; break;
+    case DType::F32: reinterpret_cast<float*>(data)[i] = static_cast<float>(v); break;
+    case DType::BF16: reinterpret_cast<base::Bf16*>(data)[i] = base::Bf16(static_cast<float>(v)); break;
+    default: base::fail_internal("no weights of type {}", base::to_string(dtype));
+  }
+}
+
+}  // namespace
+
+Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options) : recipe_(recipe), world_(world) {
+  const int threads = options.threads;
+  compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(
+      recipe, {.rank = world.rank(),
+               .evaluate = options.evaluate,
+               .model = options.model,
+               .workspace_bytes = [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
+               .dump = {}}));
+  QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}", compiled_->program.world,
+                world.size());
+  if (options.verify_program) {
+    program::verify(compiled_->program, compiled_->step);
+    if (options.evaluate) program::verify(compiled_->program, compiled_->evaluate);
+  }
+  executor_ = std::make_unique<exec::Executor>(compiled_->program, world,
+                                               exec::ExecutorOptions{.threads = threads, .poison = options.poison});
+  dp_index_ = compiled_->layout.mesh.index(world.rank(), compiled_->layout.data());
+  create_replica_groups();
+  initialise_weights();
+}
+
+Rank::~Rank() = default;
+
+void Rank::visit(StateKind kind, const std::function<void(const Piece&, const layout::GlobalIndex&)>& fn) const {
+  const compiler::Compiled& c = *compiled_;
+  for (const program::GroupState& st : c.program.groups) {
+    const layout::Group& g = c.groups[static_cast<size_t>(st.group)];
+    program::BufferId buffer;
+    int64_t offset = 0;
+    DType dtype = recipe_.precision.compute;
+    switch (kind) {
+      case StateKind::Weight:
+        buffer = st.master;
+        offset = st.master_offset_bytes;
+        if (st.master != st.param) dtype = recipe_.precision.master;
+        break;
+      case StateKind::Gradient:
+        buffer = st.grad;
+        offset = st.grad_offset_bytes;
+        dtype = base::accumulator_of(recipe_.precision.compute);
+        break;
+      case StateKind::Moment1: buffer = st.moment1; dtype = recipe_.precision.moments; break;
+      case StateKind::Moment2: buffer = st.moment2; dtype = recipe_.precision.moments; break;
+    }
+    if (!buffer.valid()) continue;
+    std::byte* base = executor_->address(buffer) + offset;
+    for (const Segment& s : g.segments) {
+      const int64_t begin = std::max(s.offset, st.first), end = std::min(s.offset + s.count, st.first + st.count);
+      if (begin >= end) continue;
+      fn({&s, g.trainable, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype), dtype},
+         layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
+    }
+  }
+}
+
+void Rank::initialise_weights() {
+  visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex& global) {
+    const Segment& s = *piece.segment;
+    const uint64_t key = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), s.name);
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t g = global(piece.first + i);
+      double v = 0;  // padding
+      if (g >= 0 && s.init == graph::Init::Ones) v = 1;
+      if (g >= 0 && s.init == graph::Init::Normal) v = s.stddev * base::normal(key, static_cast<uint64_t>(g));
+      write_element(piece.data, piece.dtype, i, v);
+    }
+  });
+  weights_changed();
+}
+
+void Rank::weights_changed() {
+  const compiler::Compiled& c = *compiled_;
+  for (const program::GroupState& st : c.program.groups) {
+    if (st.master == st.param) continue;
+    const std::byte* master = executor_->address(st.master) + st.master_offset_bytes;
+    const int64_t first = c.layout.zero == 3 ? 0 : st.first;
+    for (int64_t i = 0; i < st.count; ++i)
+      write_element(executor_->address(st.param), recipe_.precision.compute, first + i,
+                    read_element(master, recipe_.precision.master, i));
+  }
+}
+
+StepResult Rank::step(int64_t step, const data::Batches& batches) {
+  exec::Executor& e = *executor_;
+  e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(step, dp_index_));
+  e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
+  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"), static_cast<uint64_t>(step));
+  e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
+  const size_t rows = static_cast<size_t>(batches.micro_tokens());
+  const exec::LoadBatch load = [&](int micro, const auto& inputs) {
+    data::MicroBatch out;
+    for (const auto& [name, data] : inputs) {
+      const std::span<int32_t> span(data, rows);
+      if (name == "ids") out.ids = span;
+      if (name == "labels") out.labels = span;
+      if (name == "positions") out.positions = span;
+      if (name == "documents") out.documents = span;
+      if (name == "samples") out.samples = span;
+    }
+    batches.fill(step, micro, dp_index_, out);
+  };
+  // The first two steps measure what is really touched.
+  const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;
+  if (round >= 0) e.begin_measuring(round);
+  e.run(compiled_->step, load);
+  if (round >= 0) e.end_measuring(round);
+
+  const double count = e.scalar(Scalar::Count);
+  return {.loss = e.scalar(Scalar::Loss) / std::max(count, 1.0),
+          .grad_norm = e.scalar(Scalar::Norm),
+          .lr = e.scalar(Scalar::LearningRate),
+          .tokens = static_cast<int64_t>(count),
+          .skipped = e.scalar(Scalar::Ok) == 0,
+          .skipped_in_row = static_cast<int64_t>(e.scalar(Scalar::SkippedInRow)),
+          .skipped_total = static_cast<int64_t>(e.scalar(Scalar::SkippedTotal))};
+}
+
+Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int64_t count) {
+  exec::Executor& e = *executor_;
+  Evaluation total;
+  for (int64_t batch = first; batch < first + count; ++batch) {
+    e.scalar(Scalar::Count) = 0;
+    const size_t rows = static_cast<size_t>(batches.micro_tokens());
+    const exec::LoadBatch load = [&](int, const auto& inputs) {
+      data::MicroBatch out;
+      for (const auto& [name, data] : inputs) {
+        const std::span<int32_t> span(data, rows);
+        if (name == "ids") out.ids = span;
+        if (name == "labels") out.labels = span;
+        if (name == "positions") out.positions = span;
+        if (name == "documents") out.documents = span;
+      }
+      e.scalar(Scalar::Count) = static_cast<double>(batches.fill(batch, 0, dp_index_, out));
+    };
+    e.run(compiled_->evaluate, load);
+    total.loss_sum += e.scalar(Scalar::Loss);
+    total.tokens += static_cast<int64_t>(e.scalar(Scalar::Count));
+  }
+  return total;
+}
+
+AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
+  const layout::Layout& layout = compiled_->layout;
+  const bool sharded = trainable || layout.zero == 3;
+  return layout::set_union(s.replicated, sharded ? layout::without(layout.data(), layout.shard) : layout.data());
+}
+
+bool Rank::owns(const Piece& piece) const {
+  return compiled_->layout.mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
+}
+
+void Rank::create_replica_groups() {
+  std::vector<AtomList> sets;
+  for (const layout::Group& g : compiled_->groups)
+    for (const Segment& s : g.segments) {
+      AtomList atoms = replicated_over(s, g.trainable);
+      if (compiled_->layout.mesh.size(atoms) > 1) sets.push_back(std::move(atoms));
+    }
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  for (AtomList& atoms : sets) {
+    auto comm = world_.create(compiled_->layout.mesh.group(world_.rank(), atoms),
+                              "replicas over " + compiled_->layout.mesh.name(atoms));
+    replica_groups_.push_back({std::move(atoms), std::move(comm)});
+  }
+}
+
+void Rank::check_replicas() {
+  for (const ReplicaGroup& group : replica_groups_) {
+    base::Checksum hash;
+    visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
+      if (replicated_over(*piece.segment, piece.trainable) == group.atoms)
+        hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
+    });
+    const int64_t mine = static_cast<int64_t>(hash.value());
+    std::vector<int64_t> all(static_cast<size_t>(group.comm->size()));
+    group.comm->all_gather(&mine, all.data(), 1, DType::I64);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i] != all[0])
+        base::fail_internal(
+            "the weights that ranks {} and {} should share differ (replicated over {}): memory or a link has corrupted them, "
+            "or a step was not applied on both",
+            group.comm->members()[0], group.comm->members()[i], compiled_->layout.mesh.name(group.atoms));
+  }
+}
+
+}  // namespace quintet::train

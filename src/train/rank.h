@@ -1,0 +1,92 @@
+// One rank of a run: its compiled program, its memory, its state. The loop above it (loop.h) and the verifier (room
+// tools) see a training step as one call.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/communicator.h"
+#include "compiler/compile.h"
+#include "data/batch.h"
+#include "exec/executor.h"
+
+namespace quintet::train {
+
+struct RankOptions {
+  compiler::ModelFn model;  // empty: recipe.model
+  int threads = 1;          // of the kernels
+  bool evaluate = false;    // also plan an evaluation pass
+  bool poison = false;      // see exec::ExecutorOptions
+  bool verify_program = true;
+};
+
+struct StepResult {
+  double loss = 0;         // mean over the valid tokens of the global batch
+  double grad_norm = 0;
+  double lr = 0;
+  int64_t tokens = 0;      // valid tokens of the global batch
+  bool skipped = false;    // non-finite loss or gradient somewhere: nothing was updated, on any rank
+  int64_t skipped_in_row = 0, skipped_total = 0;
+};
+
+enum class StateKind : uint8_t { Weight, Gradient, Moment1, Moment2 };
+
+class Rank {
+ public:
+  // Compiles, verifies and plans, allocates the arena, creates communicators, and draws the initial weights.
+  // Collective over the world, whose size must be the recipe's.
+  Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
+  ~Rank();
+
+  StepResult step(int64_t step, const data::Batches& batches);
+  // Sum of losses and number of valid tokens over `count` global batches from `first` on, equal on all ranks.
+  struct Evaluation {
+    double loss_sum = 0;
+    int64_t tokens = 0;
+  };
+  Evaluation evaluate(const data::Batches& batches, int64_t first, int64_t count);
+
+  // Visits this rank's pieces of a state: consecutive elements of a parameter's local part. `global` gives the place
+  // of an element in the whole parameter, or -1 for padding.
+  struct Piece {
+    const layout::Segment* segment;
+    bool trainable;
+    int64_t first, count;  // in the segment's local part
+    std::byte* data;
+    base::DType dtype;
+  };
+  void visit(StateKind kind, const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
+  // True on exactly one of the ranks that hold the same piece.
+  bool owns(const Piece& piece) const;
+  // Writes the compute copies of the weights after the masters were changed from outside (loading).
+  void weights_changed();
+
+  // Compares hashes of replicated weights among the ranks that hold them; throws when they differ.
+  void check_replicas();
+
+  int dp_index() const { return dp_index_; }
+  const compiler::Compiled& compiled() const { return *compiled_; }
+  exec::Executor& executor() { return *executor_; }
+  int64_t planned_peak_bytes() const { return compiled_->program.arena_bytes; }
+  int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
+
+ private:
+  struct ReplicaGroup {
+    layout::AtomList atoms;
+    std::shared_ptr<comm::Communicator> comm;
+  };
+  void initialise_weights();
+  void create_replica_groups();
+  layout::AtomList replicated_over(const layout::Segment& segment, bool trainable) const;
+
+  const config::Recipe recipe_;
+  comm::World& world_;
+  std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
+  std::unique_ptr<exec::Executor> executor_;
+  std::vector<ReplicaGroup> replica_groups_;
+  int dp_index_ = 0;
+  int measured_rounds_ = 0;
+};
+
+}  // namespace quintet::train
