@@ -1,8 +1,14 @@
 # Each cpu/variants/<concern>.inc is compiled once per instruction set, into a namespace named after the set;
 # cpu/isa.cc decides at run time which of them is called.
-set(baseline_flags -O3 -Wno-psabi)
-set(avx2_flags -O3 -Wno-psabi -mavx2 -mfma -mbmi2)
-set(avx512_flags -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512
+# Instrumented code takes very long to compile at -O3 and gains nothing there.
+if(QUINTET_SANITIZE)
+  set(level -O1)
+else()
+  set(level -O3)
+endif()
+set(baseline_flags ${level} -Wno-psabi)
+set(avx2_flags ${level} -Wno-psabi -mavx2 -mfma -mbmi2)
+set(avx512_flags ${level} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512
                  -Wno-maybe-uninitialized)
 file(GLOB concerns CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants
      ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants/*.inc)
