@@ -13,18 +13,22 @@ enum class DType : uint8_t { F64, F32, BF16, F16, I64, I32, U8 };
 constexpr int64_t size_of(DType t) {
   switch (t) {
     case DType::F64:
-    case DType::I64: return 8;
+    case DType::I64:
+      return 8;
     case DType::F32:
-    case DType::I32: return 4;
+    case DType::I32:
+      return 4;
     case DType::BF16:
-    case DType::F16: return 2;
-    case DType::U8: return 1;
+    case DType::F16:
+      return 2;
+    case DType::U8:
+      return 1;
   }
   return 0;
 }
 
-std::string_view to_string(DType t);                       // "f64", "f32", "bf16", "f16", "i64", "i32", "u8"
-std::optional<DType> parse_dtype(std::string_view text);   // empty when the name is unknown
+std::string_view to_string(DType t);                      // "f64", "f32", "bf16", "f16", "i64", "i32", "u8"
+std::optional<DType> parse_dtype(std::string_view text);  // empty when the name is unknown
 
 // bfloat16: the upper half of a float. Conversion rounds to nearest even; NaN stays NaN.
 struct Bf16 {
@@ -42,12 +46,30 @@ struct Bf16 {
 
 template <class T>
 struct DTypeOf;
-template <> struct DTypeOf<double> { static constexpr DType value = DType::F64; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::F32; };
-template <> struct DTypeOf<Bf16> { static constexpr DType value = DType::BF16; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::I64; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::I32; };
-template <> struct DTypeOf<uint8_t> { static constexpr DType value = DType::U8; };
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::F64;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::F32;
+};
+template <>
+struct DTypeOf<Bf16> {
+  static constexpr DType value = DType::BF16;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::I64;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::I32;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = DType::U8;
+};
 
 // The type in which sums over elements of t are formed and statistics are kept: f64 for f64, else f32.
 constexpr DType accumulator_of(DType t) { return t == DType::F64 ? DType::F64 : DType::F32; }

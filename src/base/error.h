@@ -1,5 +1,5 @@
-// Two kinds of failure. UserError: the input is at fault; the message says what was expected, what came and what
-// would work; the tool exits with code 2. InternalError: an invariant of ours is broken; exit code 1.
+// Two kinds of failure. UserError: the input is at fault; the message says what was expected, what came and
+// what would work; the tool exits with code 2. InternalError: an invariant of ours is broken; exit code 1.
 #pragma once
 
 #include <fmt/core.h>
@@ -32,11 +32,11 @@ template <class... Args>
 }
 
 // An invariant that no input can break. Always on: a wrong answer costs more than the comparison.
-#define QUINTET_CHECK(condition, ...)                                                        \
-  do {                                                                                       \
-    if (!(condition)) [[unlikely]]                                                           \
-      ::quintet::base::fail_internal("{}:{}: {} ({})", __FILE_NAME__, __LINE__,              \
-                                     ::fmt::format(__VA_ARGS__), #condition);                \
+#define QUINTET_CHECK(condition, ...)                                                                       \
+  do {                                                                                                      \
+    if (!(condition)) [[unlikely]]                                                                          \
+      ::quintet::base::fail_internal("{}:{}: {} ({})", __FILE_NAME__, __LINE__, ::fmt::format(__VA_ARGS__), \
+                                     #condition);                                                           \
   } while (false)
 
 #ifndef __FILE_NAME__

@@ -14,7 +14,8 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
 
 double normal(uint64_t key, uint64_t index) {
   const auto w = philox(key, index);
-  const double u1 = (static_cast<double>((uint64_t{w[0]} << 20) | (w[1] >> 12)) + 0.5) * 0x1p-52;  // in (0, 1)
+  const double u1 =
+      (static_cast<double>((uint64_t{w[0]} << 20) | (w[1] >> 12)) + 0.5) * 0x1p-52;  // in (0, 1)
   const double u2 = static_cast<double>(w[2]) * 0x1p-32;
   return std::sqrt(-2.0 * std::log(u1)) * std::cos(2.0 * std::numbers::pi * u2);
 }

@@ -1,5 +1,5 @@
-// Counter-based randomness (Philox4x32-10). A number is a pure function of a key (what the thing is) and an index
-// (which element of it), so initial weights and dropout masks are bit-equal in every layout.
+// Counter-based randomness (Philox4x32-10). A number is a pure function of a key (what the thing is) and an
+// index (which element of it), so initial weights and dropout masks are bit-equal in every layout.
 #pragma once
 
 #include <array>
@@ -12,7 +12,8 @@ namespace quintet::base {
 inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64_t counter_high = 0) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   std::array<uint32_t, 4> c = {static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-                               static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)};
+                               static_cast<uint32_t>(counter_high),
+                               static_cast<uint32_t>(counter_high >> 32)};
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c[0], p1 = uint64_t{0xCD9E8D57u} * c[2];
     c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
@@ -26,7 +27,8 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64
 // A 64-bit key from a seed and a name: the identity of a random stream.
 uint64_t stream_key(uint64_t seed, std::string_view name);
 
-// Standard normal number `index` of the stream (own Box-Muller in double, so that no libm choice is layout dependent).
+// Standard normal number `index` of the stream (own Box-Muller in double, so that no libm choice is layout
+// dependent).
 double normal(uint64_t key, uint64_t index);
 
 // Uniform in [0, 1) with 32 bits.

@@ -10,9 +10,9 @@ namespace {
 
 using base::DType;
 
-constexpr std::pair<DType, const char*> kNames[] = {{DType::F64, "F64"},   {DType::F32, "F32"}, {DType::BF16, "BF16"},
-                                                    {DType::F16, "F16"},   {DType::I64, "I64"}, {DType::I32, "I32"},
-                                                    {DType::U8, "U8"}};
+constexpr std::pair<DType, const char*> kNames[] = {
+    {DType::F64, "F64"}, {DType::F32, "F32"}, {DType::BF16, "BF16"}, {DType::F16, "F16"},
+    {DType::I64, "I64"}, {DType::I32, "I32"}, {DType::U8, "U8"}};
 constexpr int64_t kMaxHeader = int64_t{100} << 20;  // as the format's own limit
 
 const char* format_name(DType t) {
@@ -42,7 +42,8 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t at = 0;
   for (const TensorInfo& t : tensors) {
-    header[t.name] = {{"dtype", format_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
+    header[t.name] = {
+        {"dtype", format_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
     at += t.bytes();
   }
   std::string text = header.dump();
@@ -67,11 +68,13 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
   if (all.size() < 8) base::fail_user("{} is not a safetensors file: it has {} bytes", path, all.size());
   std::memcpy(&length, all.data(), 8);
   if (length > static_cast<uint64_t>(kMaxHeader) || length > all.size() - 8)
-    base::fail_user("{} is not a safetensors file, or was cut off: a header of {} bytes in a file of {}", path, length, all.size());
+    base::fail_user("{} is not a safetensors file, or was cut off: a header of {} bytes in a file of {}",
+                    path, length, all.size());
   data_begin_ = 8 + static_cast<int64_t>(length);
   const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_begin_;
-  const auto header = nlohmann::json::parse(reinterpret_cast<const char*>(all.data()) + 8,
-                                            reinterpret_cast<const char*>(all.data()) + data_begin_, nullptr, false);
+  const auto header =
+      nlohmann::json::parse(reinterpret_cast<const char*>(all.data()) + 8,
+                            reinterpret_cast<const char*>(all.data()) + data_begin_, nullptr, false);
   if (!header.is_object()) base::fail_user("{}: the header is not a JSON object", path);
   for (const auto& [name, entry] : header.items()) {
     if (name == "__metadata__") {
@@ -83,7 +86,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     std::vector<int64_t> range;
     try {
       const auto dtype = parse_name(entry.at("dtype").get<std::string>());
-      if (!dtype) base::fail_user("{}: tensor {} has the unknown type {}", path, name, entry.at("dtype").dump());
+      if (!dtype)
+        base::fail_user("{}: tensor {} has the unknown type {}", path, name, entry.at("dtype").dump());
       info.dtype = *dtype;
       info.shape = entry.at("shape").get<std::vector<int64_t>>();
       range = entry.at("data_offsets").get<std::vector<int64_t>>();
@@ -94,8 +98,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     int64_t count = 1;
     for (const int64_t d : info.shape) fits = fits && d >= 0 && !__builtin_mul_overflow(count, d, &count);
     if (!fits || range[1] - range[0] != info.bytes())
-      base::fail_user("{}: tensor {} does not fit the file: its bytes are said to be {} of {}; was the file cut off?", path, name,
-                      entry.at("data_offsets").dump(), data_bytes);
+      base::fail_user(
+          "{}: tensor {} does not fit the file: its bytes are said to be {} of {}; was the file cut off?",
+          path, name, entry.at("data_offsets").dump(), data_bytes);
     ranges_.emplace_back(range[0], range[1]);
     tensors_.push_back(std::move(info));
   }

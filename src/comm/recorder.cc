@@ -5,16 +5,13 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/clock.h"
 #include "comm/communicator.h"
 
 namespace quintet::comm {
 namespace {
 
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+using base::now_ns;
 
 // kind 8 | dtype 8 | op 8 | communicator 20 | peer + 1 20
 uint64_t pack(int communicator, const Call& call) {

@@ -14,10 +14,12 @@ using graph::DType;
 
 namespace {
 
-// Gives every pass its timing and its dump; what a pass made is verified by the step that follows in compile().
+// Gives every pass its timing and its dump; what a pass made is verified by the step that follows in
+// compile().
 class Passes {
  public:
-  Passes(const CompileOptions& options, std::vector<PassRecord>& records) : options_(options), records_(records) {}
+  Passes(const CompileOptions& options, std::vector<PassRecord>& records)
+      : options_(options), records_(records) {}
 
   template <class Fn>
   auto operator()(const char* name, Fn&& fn) {
@@ -70,27 +72,29 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model.kv_heads);
   graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   layout::LocalGraph local = partition(logical, layout);
-  std::vector<layout::Group> groups = pass("group", [&] { return layout::make_groups(logical, local, layout); });
+  std::vector<layout::Group> groups =
+      pass("group", [&] { return layout::make_groups(logical, local, layout); });
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
 
   // The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
   const optim::Update update = optim::make_update(recipe.optimizer);
   program::Program program = pass("lower", [&] {
-    return program::lower({.train = options.infer ? nullptr : &local,
-                           .evaluate = options.evaluate ? &evaluate : nullptr,
-                           .infer = options.infer ? &local : nullptr,
-                           .groups = &groups},
-                          layout,
-                          {.rank = options.rank,
-                           .accumulation = static_cast<int>(recipe.batch.accumulation),
-                           .compute = recipe.precision.compute,
-                           .master = recipe.precision.master,
-                           .moments = recipe.precision.moments,
-                           .reduce = recipe.precision.reduce,
-                           .grad = base::accumulator_of(recipe.precision.compute),
-                           .update = {update.op, update.attrs, update.num_moments, recipe.optimizer.clip_norm},
-                           .workspace_bytes = options.workspace_bytes});
+    return program::lower(
+        {.train = options.infer ? nullptr : &local,
+         .evaluate = options.evaluate ? &evaluate : nullptr,
+         .infer = options.infer ? &local : nullptr,
+         .groups = &groups},
+        layout,
+        {.rank = options.rank,
+         .accumulation = static_cast<int>(recipe.batch.accumulation),
+         .compute = recipe.precision.compute,
+         .master = recipe.precision.master,
+         .moments = recipe.precision.moments,
+         .reduce = recipe.precision.reduce,
+         .grad = base::accumulator_of(recipe.precision.compute),
+         .update = {update.op, update.attrs, update.num_moments, recipe.optimizer.clip_norm},
+         .workspace_bytes = options.workspace_bytes});
   });
   pass("free", [&] { return program::insert_frees(program), 0; });
   pass("allocate", [&] { return program::allocate(program), 0; });

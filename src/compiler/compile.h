@@ -1,5 +1,6 @@
-// The spine: recipe -> graph -> local graph -> program, in one readable line. Compilation is a pure function of the
-// resolved recipe, the model and the rank; nothing downstream looks at the recipe again to learn what to do.
+// The spine: recipe -> graph -> local graph -> program, in one readable line. Compilation is a pure function
+// of the resolved recipe, the model and the rank; nothing downstream looks at the recipe again to learn what
+// to do.
 #pragma once
 
 #include <functional>

@@ -60,7 +60,7 @@ struct Data {
   std::string tokenizer = "bytes";
   int64_t seq_len = 0;
   double validation_fraction = 0;  // share of the tokens held out for eval, from 0 up to but not including 1
-  bool pack = true;  // several documents in a sequence, masked apart; false: one document each, padded
+  bool pack = true;  // documents in a sequence are masked apart; false: they are read as one running text
   bool operator==(const Data&) const = default;
 };
 

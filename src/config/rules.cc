@@ -345,8 +345,10 @@ void f64_is_all_or_nothing(const Recipe& r, const Fail& fail) {
 
 void master_is_not_narrower(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
-  if (p.compute == base::DType::F32 && p.master == base::DType::BF16)
-    fail("precision.master", "bf16 is narrower than precision.compute f32, which is cast from it", "\"f32\"");
+  if (p.master == base::DType::BF16)
+    fail("precision.master",
+         "bf16 master weights lose every update below 1/256 of a weight; the optimizer keeps them in f32",
+         "\"f32\"");
 }
 
 // ---- optimizer

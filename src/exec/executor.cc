@@ -53,29 +53,37 @@ void Executor::bind() {
   for (const program::Body& body : program_.bodies) {
     std::vector<cpu::Bound>& list = bound_.emplace_back();
     for (const Instr& instr : body.instrs) {
-      cpu::Bound b{.instr = &instr, .in = {}, .out = {}, .workspace = address(program_.workspace),
+      cpu::Bound b{.instr = &instr,
+                   .in = {},
+                   .out = {},
+                   .workspace = address(program_.workspace),
                    .pool = instr.stream == kComputeStream ? pool_.get() : comm_pool_.get()};
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
-      if (instr.kind == InstrKind::Compute) cpu::find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
+      if (instr.kind == InstrKind::Compute)
+        cpu::find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
       list.push_back(std::move(b));
     }
   }
-  for (const auto& [name, buffer] : program_.inputs) inputs_.emplace_back(name, reinterpret_cast<int32_t*>(address(buffer)));
+  for (const auto& [name, buffer] : program_.inputs)
+    inputs_.emplace_back(name, reinterpret_cast<int32_t*>(address(buffer)));
 }
 
-std::byte* Executor::address(program::BufferId id) const { return arena_.data() + program_.buffer(id).offset; }
+std::byte* Executor::address(program::BufferId id) const {
+  return arena_.data() + program_.buffer(id).offset;
+}
 
 double& Executor::scalar(program::Scalar s) const {
   return *reinterpret_cast<double*>(address(program_.scalars) + program::scalar_offset(s));
 }
 
 int64_t& Executor::dropout_key() const {
-  return *reinterpret_cast<int64_t*>(address(program_.scalars) + program::scalar_offset(program::Scalar::DropoutKey));
+  return *reinterpret_cast<int64_t*>(address(program_.scalars) +
+                                     program::scalar_offset(program::Scalar::DropoutKey));
 }
 
-// Which issues the calling thread carries: the compute stream, and collectives whose result the next issue of the
-// compute stream waits for.
+// Which issues the calling thread carries: the compute stream, and collectives whose result the next issue of
+// the compute stream waits for.
 const std::vector<char>& Executor::lanes_of(const Expanded& expanded) {
   for (const auto& [key, lanes] : lane_cache_)
     if (key == &expanded) return lanes;
@@ -99,7 +107,8 @@ const std::vector<char>& Executor::lanes_of(const Expanded& expanded) {
 }
 
 void Executor::run(const Expanded& expanded, const LoadBatch& load) {
-  QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()), "an expansion of another program");
+  QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()),
+                "an expansion of another program");
   expanded_ = &expanded;
   load_ = &load;
   inline_ = &lanes_of(expanded);
@@ -146,7 +155,8 @@ void Executor::run_issue(const Issue& issue) {
   const Instr& instr = instr_of(program_, issue);
   // Streams run in order even when their instructions are carried by two threads.
   if (instr.stream != kComputeStream && issue.position > 0) wait_for({instr.stream, issue.position - 1});
-  for (int w = 0; w < issue.num_waits; ++w) wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait + w)]);
+  for (int w = 0; w < issue.num_waits; ++w)
+    wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait + w)]);
   if (failed_.load(std::memory_order_relaxed)) return;
 
   const program::Call& call = expanded_->calls[static_cast<size_t>(issue.call)];
@@ -156,11 +166,13 @@ void Executor::run_issue(const Issue& issue) {
     int64_t bytes = 0;
     for (const program::Operand& o : instr.out) bytes += o.bytes();
     const bool collective = instr.kind == InstrKind::Collective;
-    trace_->add(instr.stream.value,
-                collective ? program::to_string(instr.collective.kind)
-                           : instr.op ? instr.op->name : std::string_view("load_batch"),
-                collective ? "communication" : "compute", start, base::now_ns() - start,
-                {{"bytes", bytes}, {"block", instr.block}, {"micro_batch", call.micro}, {"step", trace_step_}});
+    trace_->add(
+        instr.stream.value,
+        collective ? program::to_string(instr.collective.kind)
+        : instr.op ? instr.op->name
+                   : std::string_view("load_batch"),
+        collective ? "communication" : "compute", start, base::now_ns() - start,
+        {{"bytes", bytes}, {"block", instr.block}, {"micro_batch", call.micro}, {"step", trace_step_}});
   } else {
     run_instr(issue.body, issue.instr, instr, call);
   }
@@ -170,9 +182,15 @@ void Executor::run_issue(const Issue& issue) {
 void Executor::run_instr(int body, int index, const Instr& instr, const program::Call& call) {
   const cpu::Bound& b = bound_[static_cast<size_t>(body)][static_cast<size_t>(index)];
   switch (instr.kind) {
-    case InstrKind::Compute: cpu::find_kernel(*instr.op).run(b, accumulates(instr, call)); break;
-    case InstrKind::Collective: run_collective(b); break;
-    case InstrKind::LoadBatch: (*load_)(call.micro, inputs_); break;
+    case InstrKind::Compute:
+      cpu::find_kernel(*instr.op).run(b, accumulates(instr, call));
+      break;
+    case InstrKind::Collective:
+      run_collective(b);
+      break;
+    case InstrKind::LoadBatch:
+      (*load_)(call.micro, inputs_);
+      break;
     case InstrKind::Free:
       if (options_.poison) {
         const program::Buffer& buffer = program_.buffer(instr.frees);
@@ -186,10 +204,18 @@ void Executor::run_collective(const cpu::Bound& b) {
   const program::Collective& c = b.instr->collective;
   comm::Communicator& comm = *comms_[c.comm.index()];
   switch (c.kind) {
-    case CollectiveKind::AllReduce: comm.all_reduce(b.out[0], c.count, c.dtype, op_of(c.reduction)); break;
-    case CollectiveKind::AllGather: comm.all_gather(b.in[0], b.out[0], c.count, c.dtype); break;
-    case CollectiveKind::ReduceScatter: comm.reduce_scatter(b.in[0], b.out[0], c.count, c.dtype, op_of(c.reduction)); break;
-    case CollectiveKind::AllToAll: comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype); break;
+    case CollectiveKind::AllReduce:
+      comm.all_reduce(b.out[0], c.count, c.dtype, op_of(c.reduction));
+      break;
+    case CollectiveKind::AllGather:
+      comm.all_gather(b.in[0], b.out[0], c.count, c.dtype);
+      break;
+    case CollectiveKind::ReduceScatter:
+      comm.reduce_scatter(b.in[0], b.out[0], c.count, c.dtype, op_of(c.reduction));
+      break;
+    case CollectiveKind::AllToAll:
+      comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype);
+      break;
   }
 }
 
@@ -236,8 +262,9 @@ void Executor::end_measuring(int round) {
   const auto* bytes = reinterpret_cast<const unsigned char*>(arena_.data());
   int64_t top = program_.arena_bytes + kGuardBytes;
   while (top > program_.persistent_bytes && bytes[top - 1] == kPattern[round]) --top;
-  QUINTET_CHECK(top <= program_.arena_bytes, "rank {}: a kernel wrote {} bytes beyond the planned arena of {} bytes",
-                program_.rank, top - program_.arena_bytes, program_.arena_bytes);
+  QUINTET_CHECK(top <= program_.arena_bytes,
+                "rank {}: a kernel wrote {} bytes beyond the planned arena of {} bytes", program_.rank,
+                top - program_.arena_bytes, program_.arena_bytes);
   measured_ = std::max(measured_, top);
 }
 

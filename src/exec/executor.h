@@ -1,6 +1,7 @@
-// Runs expanded programs of one rank on the CPU. The calling thread carries the compute stream; one communication
-// thread per rank carries the others in issue order, so that a collective runs beside computation where the program
-// allows. A collective that the very next computation waits for runs on the calling thread: there is nothing to overlap.
+// Runs expanded programs of one rank on the CPU. The calling thread carries the compute stream; one
+// communication thread per rank carries the others in issue order, so that a collective runs beside
+// computation where the program allows. A collective that the very next computation waits for runs on the
+// calling thread: there is nothing to overlap.
 #pragma once
 
 #include <atomic>
@@ -18,8 +19,9 @@
 namespace quintet::exec {
 
 struct ExecutorOptions {
-  int threads = 1;       // of this rank's kernels
-  // Everything on the calling thread in issue order, freed bytes overwritten with NaN: a use after free shows.
+  int threads = 1;  // of this rank's kernels
+  // Everything on the calling thread in issue order, freed bytes overwritten with NaN: a use after free
+  // shows.
   bool poison = false;
 };
 
@@ -28,7 +30,8 @@ using LoadBatch = std::function<void(int micro, const std::vector<std::pair<std:
 
 class Executor {
  public:
-  // Allocates the arena and creates the communicators (all ranks do so together). The program must outlive it.
+  // Allocates the arena and creates the communicators (all ranks do so together). The program must outlive
+  // it.
   Executor(const program::Program& program, comm::World& world, ExecutorOptions options);
   ~Executor();
   Executor(const Executor&) = delete;
@@ -44,9 +47,10 @@ class Executor {
   // The next run() is recorded; streams of `trace` are those of the program, in order.
   void trace_next(observe::RankTrace* trace, int64_t step);
 
-  // High-water mark by what was really written. Call begin before a run and end after it, twice: each time the bytes
-  // above the persistent ones are first set to a pattern (the second its complement, so that a written byte cannot
-  // hide in both), and the highest changed byte is found. Also checks that nothing was written beyond the plan.
+  // High-water mark by what was really written. Call begin before a run and end after it, twice: each time
+  // the bytes above the persistent ones are first set to a pattern (the second its complement, so that a
+  // written byte cannot hide in both), and the highest changed byte is found. Also checks that nothing was
+  // written beyond the plan.
   void begin_measuring(int round);
   void end_measuring(int round);
   int64_t measured_peak_bytes() const { return measured_; }

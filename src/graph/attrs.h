@@ -1,4 +1,5 @@
-// Named parameters of a node (window, scale, ...). Each op lists the names and kinds it takes; the verifier compares.
+// Named parameters of a node (window, scale, ...). Each op lists the names and kinds it takes; the verifier
+// compares.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,9 @@ class Attrs {
   int64_t integer(std::string_view name) const { return get<int64_t>(name); }
   double real(std::string_view name) const { return get<double>(name); }
   const std::string& text(std::string_view name) const { return get<std::string>(name); }
-  const std::vector<int64_t>& integers(std::string_view name) const { return get<std::vector<int64_t>>(name); }
+  const std::vector<int64_t>& integers(std::string_view name) const {
+    return get<std::vector<int64_t>>(name);
+  }
   const std::vector<double>& reals(std::string_view name) const { return get<std::vector<double>>(name); }
   void set(std::string_view name, AttrValue value);
   const std::vector<std::pair<std::string, AttrValue>>& items() const { return items_; }

@@ -18,7 +18,8 @@ void GradContext::add(ValueId input, ValueId grad) {
   grads_[input.index()] = sum;
 }
 
-std::vector<ValueId> GradContext::emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase) {
+std::vector<ValueId> GradContext::emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
+                                       Phase phase) {
   std::vector<ValueId> out = graph_.add_node(op, std::move(inputs), std::move(attrs), phase, block_).outputs;
   grads_.resize(graph_.values().size());
   needed_.resize(graph_.values().size(), 0);
@@ -54,7 +55,8 @@ void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<V
   for (const Param& p : graph.params())
     if (p.trainable && p.grads.empty())
       base::fail_user(
-          "parameter {} gets no gradient from the loss; use it in the model or freeze it (optimizer.freeze = [\"{}\"])",
+          "parameter {} gets no gradient from the loss; use it in the model or freeze it (optimizer.freeze = "
+          "[\"{}\"])",
           graph.value(p.value).name, graph.value(p.value).name);
 }
 

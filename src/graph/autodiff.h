@@ -1,4 +1,5 @@
-// Reverse-mode differentiation on the logical graph. Collectives never need a gradient: they are inserted afterwards.
+// Reverse-mode differentiation on the logical graph. Collectives never need a gradient: they are inserted
+// afterwards.
 #pragma once
 
 #include "graph/op.h"
@@ -12,8 +13,8 @@ class GradContext {
       : graph_(graph), grads_(grads), param_grad_(param_grad), block_(block) {}
 
   ValueId grad(ValueId output) const { return grads_[output.index()]; }  // invalid: nothing flows back
-  bool needs(ValueId input) const;                     // false for inputs, frozen parameters and what depends on them only
-  void add(ValueId input, ValueId grad);               // sums with what is there
+  bool needs(ValueId input) const;        // false for inputs, frozen parameters and what depends on them only
+  void add(ValueId input, ValueId grad);  // sums with what is there
   // Emits a node of the backward pass; `Phase::W` for gradients of parameters.
   std::vector<ValueId> emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase);
   DType param_grad() const { return param_grad_; }
@@ -28,8 +29,9 @@ class GradContext {
   int block_;
 };
 
-// Appends the backward pass and fills Param::grads. It starts from `seeds`, pairs of a value and its gradient that the
-// graph has already computed (the head does so in the forward phase). `param_grad` is the type of parameter gradients.
+// Appends the backward pass and fills Param::grads. It starts from `seeds`, pairs of a value and its gradient
+// that the graph has already computed (the head does so in the forward phase). `param_grad` is the type of
+// parameter gradients.
 void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<ValueId, ValueId>>& seeds);
 
 }  // namespace quintet::graph

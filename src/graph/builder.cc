@@ -10,16 +10,19 @@ bool glob_match(std::string_view pattern, std::string_view text) {
   if (pattern.empty()) return text.empty();
   if (pattern[0] == '*')
     return glob_match(pattern.substr(1), text) || (!text.empty() && glob_match(pattern, text.substr(1)));
-  return !text.empty() && (pattern[0] == '?' || pattern[0] == text[0]) && glob_match(pattern.substr(1), text.substr(1));
+  return !text.empty() && (pattern[0] == '?' || pattern[0] == text[0]) &&
+         glob_match(pattern.substr(1), text.substr(1));
 }
 
 }  // namespace
 
 Builder::Builder(BuildOptions options) : options_(options) {
   if (options.seq_len <= 0 || options.tokens <= 0 || options.tokens % options.seq_len != 0)
-    base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}", options.tokens, options.seq_len);
+    base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}",
+                    options.tokens, options.seq_len);
   const auto input = [&](const char* name) {
-    return graph_.add_value({.name = name, .type = {DType::I32, {{Dim::Tokens, options.tokens}}}, .kind = ValueKind::Input});
+    return graph_.add_value(
+        {.name = name, .type = {DType::I32, {{Dim::Tokens, options.tokens}}}, .kind = ValueKind::Input});
   };
   ids_ = input("ids");
   labels_ = input("labels");
@@ -29,14 +32,16 @@ Builder::Builder(BuildOptions options) : options_(options) {
 
 ValueId Builder::samples() {
   if (!samples_.valid())
-    samples_ = graph_.add_value(
-        {.name = "samples", .type = {DType::I32, {{Dim::Tokens, options_.tokens}}}, .kind = ValueKind::Input});
+    samples_ = graph_.add_value({.name = "samples",
+                                 .type = {DType::I32, {{Dim::Tokens, options_.tokens}}},
+                                 .kind = ValueKind::Input});
   return samples_;
 }
 
 ValueId Builder::dropout_key() {
   if (!dropout_key_.valid())
-    dropout_key_ = graph_.add_value({.name = "dropout_key", .type = {DType::I64, {}}, .kind = ValueKind::Input});
+    dropout_key_ =
+        graph_.add_value({.name = "dropout_key", .type = {DType::I64, {}}, .kind = ValueKind::Input});
   return dropout_key_;
 }
 
@@ -50,7 +55,8 @@ ValueId Builder::weight(std::string name, std::vector<DimSize> dims, double stdd
 }
 
 ValueId Builder::norm_weight(std::string name, DimSize dim) {
-  return graph_.add_param(std::move(name), {options_.compute, {dim}}, {.init = Init::Ones, .decay = false, .block = block_});
+  return graph_.add_param(std::move(name), {options_.compute, {dim}},
+                          {.init = Init::Ones, .decay = false, .block = block_});
 }
 
 ValueId Builder::bias(std::string name, std::vector<DimSize> dims) {
@@ -74,7 +80,11 @@ ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) 
   const double p = options_.mode == Mode::Train ? o.dropout : 0.0;
   if (p > 0) in.insert(in.end(), {samples(), positions_, dropout_key()});
   return emit(kAttention, std::move(in),
-              {{"seq_len", options_.seq_len}, {"window", o.window}, {"scale", o.scale}, {"dropout", p}, {"salt", salt_++}});
+              {{"seq_len", options_.seq_len},
+               {"window", o.window},
+               {"scale", o.scale},
+               {"dropout", p},
+               {"salt", salt_++}});
 }
 
 ValueId Builder::swiglu(ValueId gate, ValueId up) { return emit(kSwiGlu, {gate, up}); }
@@ -106,7 +116,8 @@ void Builder::freeze(const std::vector<std::string>& patterns) {
       std::string names;
       for (size_t i = 0; i < graph_.params().size() && i < 4; ++i)
         names += (i ? ", " : "") + graph_.value(graph_.params()[i].value).name;
-      base::fail_user("optimizer.freeze: \"{}\" matches no parameter; parameters are named {}, ...", pattern, names);
+      base::fail_user("optimizer.freeze: \"{}\" matches no parameter; parameters are named {}, ...", pattern,
+                      names);
     }
   }
 }
@@ -118,8 +129,9 @@ Graph Builder::finish() {
   return std::move(graph_);
 }
 
-// Logits, loss and, being last, already the gradients of the head: all in the forward phase and in one row group, so
-// that whole logits never exist. Only the gradients that are wanted are computed, hence not before all is known.
+// Logits, loss and, being last, already the gradients of the head: all in the forward phase and in one row
+// group, so that whole logits never exist. Only the gradients that are wanted are computed, hence not before
+// all is known.
 void Builder::emit_loss() {
   const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
   const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {

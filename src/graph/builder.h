@@ -1,5 +1,6 @@
-// How a model is written: a sequence of calls, with no word about parallelism. Dim names carry all that the layout
-// needs. The builder opens every graph with the inputs of a micro-batch and closes it with a loss or with logits.
+// How a model is written: a sequence of calls, with no word about parallelism. Dim names carry all that the
+// layout needs. The builder opens every graph with the inputs of a micro-batch and closes it with a loss or
+// with logits.
 #pragma once
 
 #include <string>
@@ -16,21 +17,23 @@ struct BuildOptions {
   DType param_grad = DType::F32;  // gradients of parameters
   int64_t tokens = 0;             // rows of a micro-batch over the whole mesh: micro x data ranks x seq_len
   int64_t seq_len = 0;
-  int64_t loss_chunk = 0;         // token rows whose logits exist at once on a rank; 0: all
+  int64_t loss_chunk = 0;  // token rows whose logits exist at once on a rank; 0: all
 };
 
 class Builder {
  public:
   explicit Builder(BuildOptions options);
 
-  // Inputs of a micro-batch, i32[tokens]: token ids, labels (-1: not counted), positions, documents, sample numbers.
+  // Inputs of a micro-batch, i32[tokens]: token ids, labels (-1: not counted), positions, documents, sample
+  // numbers.
   ValueId ids() const { return ids_; }
   ValueId labels() const { return labels_; }
   ValueId positions() const { return positions_; }
   ValueId documents() const { return documents_; }
   const BuildOptions& options() const { return options_; }
 
-  // Blocks are the units in which parameters are gathered and gradients reduced. Label 0 is open at the start.
+  // Blocks are the units in which parameters are gathered and gradients reduced. Label 0 is open at the
+  // start.
   void next_block() { ++block_; }
 
   // Parameters of the compute dtype. Norm weights and biases take no weight decay.
@@ -59,7 +62,8 @@ class Builder {
   // Ends the model: x[tokens, embed] against w[vocab, embed]. In mode Infer the graph's result is the logits.
   void head(ValueId x, ValueId w);
 
-  // Freezes parameters whose name matches one of the patterns ('*' and '?'); a pattern that matches none is an error.
+  // Freezes parameters whose name matches one of the patterns ('*' and '?'); a pattern that matches none is
+  // an error.
   void freeze(const std::vector<std::string>& patterns);
 
   // Finishes the graph: in mode Train appends the backward pass. The builder is spent afterwards.

@@ -24,7 +24,8 @@ Node& Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
     base::fail_user("[{}] takes {} to {} operands, got {}", op.name, op.min_inputs, op.max_inputs, n);
   std::vector<Type> in;
   for (const ValueId id : inputs) {
-    QUINTET_CHECK(id.valid() && id.index() < values_.size(), "[{}] operand is not a value of this graph", op.name);
+    QUINTET_CHECK(id.valid() && id.index() < values_.size(), "[{}] operand is not a value of this graph",
+                  op.name);
     in.push_back(type(id));
   }
   std::vector<Type> out = op.infer(in, attrs);
@@ -34,9 +35,15 @@ Node& Graph::add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs,
 Node& Graph::add_node_typed(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block,
                             std::vector<Type> out_types) {
   const NodeId id(static_cast<int32_t>(nodes_.size()));
-  Node node{.op = &op, .attrs = std::move(attrs), .inputs = std::move(inputs), .outputs = {}, .phase = phase, .block = block};
+  Node node{.op = &op,
+            .attrs = std::move(attrs),
+            .inputs = std::move(inputs),
+            .outputs = {},
+            .phase = phase,
+            .block = block};
   for (Type& t : out_types)
-    node.outputs.push_back(add_value({.name = "", .type = std::move(t), .kind = ValueKind::Result, .producer = id}));
+    node.outputs.push_back(
+        add_value({.name = "", .type = std::move(t), .kind = ValueKind::Result, .producer = id}));
   nodes_.push_back(std::move(node));
   return nodes_.back();
 }
@@ -49,15 +56,19 @@ Param* Graph::find_param(ValueId id) {
 
 ValueId Graph::find(std::string_view name) const {
   for (size_t i = 0; i < values_.size(); ++i)
-    if (values_[i].kind != ValueKind::Result && values_[i].name == name) return ValueId(static_cast<int32_t>(i));
+    if (values_[i].kind != ValueKind::Result && values_[i].name == name)
+      return ValueId(static_cast<int32_t>(i));
   return ValueId();
 }
 
 std::string_view to_string(Phase p) {
   switch (p) {
-    case Phase::F: return "F";
-    case Phase::B: return "B";
-    case Phase::W: return "W";
+    case Phase::F:
+      return "F";
+    case Phase::B:
+      return "B";
+    case Phase::W:
+      return "W";
   }
   return "?";
 }

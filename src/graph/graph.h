@@ -1,6 +1,6 @@
-// The logical graph of one micro-batch: values with named dims, nodes in execution order. It says what is computed,
-// with no word about ranks; the partitioner (room layout) turns it into the local graph of a rank, which has the
-// same form plus the ops that change placements.
+// The logical graph of one micro-batch: values with named dims, nodes in execution order. It says what is
+// computed, with no word about ranks; the partitioner (room layout) turns it into the local graph of a rank,
+// which has the same form plus the ops that change placements.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ struct OpDef;  // graph/op.h
 using ValueId = base::Id<struct ValueTag>;
 using NodeId = base::Id<struct NodeTag>;
 
-// F forward, B gradients of activations, W gradients of parameters. A pipeline schedule may move W away from B.
+// F forward, B gradients of activations, W gradients of parameters. A pipeline schedule may move W away from
+// B.
 enum class Phase : uint8_t { F, B, W };
 
 enum class ValueKind : uint8_t { Input, Param, Result };
@@ -36,8 +37,8 @@ struct Node {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Phase phase = Phase::F;
-  int block = 0;        // which parameter group's surroundings: 0 embedding, 1..L blocks, L+1 head
-  int row_group = -1;   // >= 0: nodes of this group run chunk by chunk over token rows (see program/lower.h)
+  int block = 0;       // which parameter group's surroundings: 0 embedding, 1..L blocks, L+1 head
+  int row_group = -1;  // >= 0: nodes of this group run chunk by chunk over token rows (see program/lower.h)
 };
 
 enum class Init : uint8_t { Normal, Ones, Zeros };
@@ -57,7 +58,8 @@ class Graph {
  public:
   ValueId add_value(Value value);
   ValueId add_param(std::string name, Type type, Param info);
-  // Adds a node and its result values; types are the op's own inference. Throws UserError when the operands do not fit.
+  // Adds a node and its result values; types are the op's own inference. Throws UserError when the operands
+  // do not fit.
   Node& add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block);
   // Adds a node whose output types are given (local graphs: sizes follow the placement).
   Node& add_node_typed(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block,
@@ -75,10 +77,10 @@ class Graph {
   const Param* find_param(ValueId id) const { return const_cast<Graph*>(this)->find_param(id); }
   ValueId find(std::string_view name) const;  // an input or parameter by name; invalid when absent
 
-  ValueId loss;         // scalar: sum over valid tokens
-  ValueId logits;       // inference graphs only
+  ValueId loss;           // scalar: sum over valid tokens
+  ValueId logits;         // inference graphs only
   int64_t row_chunk = 0;  // rows of a chunk in row groups; 0: all rows at once
-  int num_blocks = 0;   // labels run 0 .. num_blocks - 1
+  int num_blocks = 0;     // labels run 0 .. num_blocks - 1
 
  private:
   std::vector<Value> values_;

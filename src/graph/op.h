@@ -1,5 +1,6 @@
-// Everything known about an op, in one place: its operands' types, its gradient, its cost and how it may be sharded.
-// Kernels live in room kernels and are bound by name in room exec. The table of all ops is graph/ops/table.cc.
+// Everything known about an op, in one place: its operands' types, its gradient, its cost and how it may be
+// sharded. Kernels live in room kernels and are bound by name in room exec. The table of all ops is
+// graph/ops/table.cc.
 #pragma once
 
 #include <string_view>
@@ -12,8 +13,8 @@ namespace quintet::graph {
 class GradContext;  // graph/autodiff.h
 
 struct Cost {
-  double flops = 0;       // multiply and add count as two
-  double bytes = 0;       // each operand read or written once
+  double flops = 0;  // multiply and add count as two
+  double bytes = 0;  // each operand read or written once
 };
 
 inline constexpr int kAbsent = -1;
@@ -21,15 +22,15 @@ inline constexpr int kReplicated = -2;  // outputs only: equal on all shards, al
 
 enum class Reduction : uint8_t { Sum, Max };
 
-// One direction in which an op's work can be divided, without a word about the mesh: the index of the dim in each
-// operand. An input where it is absent is needed whole; an output where it is absent is then a partial result,
-// to be combined by `reduction`.
+// One direction in which an op's work can be divided, without a word about the mesh: the index of the dim in
+// each operand. An input where it is absent is needed whole; an output where it is absent is then a partial
+// result, to be combined by `reduction`.
 struct OpDim {
-  Dim key;                          // the layout maps this name to mesh axes
-  std::vector<int> in, out;         // per operand: index of the dim, or kAbsent
+  Dim key;                   // the layout maps this name to mesh axes
+  std::vector<int> in, out;  // per operand: index of the dim, or kAbsent
   Reduction reduction = Reduction::Sum;
-  bool any_row = true;              // Tokens only: may be cut between any two rows; false: whole sequences
-  bool padded = false;              // the size need not divide: the last shards hold padding (zero, masked by the op)
+  bool any_row = true;  // Tokens only: may be cut between any two rows; false: whole sequences
+  bool padded = false;  // the size need not divide: the last shards hold padding (zero, masked by the op)
 };
 
 struct OpDef {
@@ -37,13 +38,16 @@ struct OpDef {
   int min_inputs, max_inputs;
   std::vector<AttrSpec> attrs;
   std::vector<Type> (*infer)(const std::vector<Type>& in, const Attrs& attrs);
-  // Emits the nodes that turn output gradients into input gradients; null for ops that only occur in backward.
+  // Emits the nodes that turn output gradients into input gradients; null for ops that only occur in
+  // backward.
   void (*gradient)(GradContext& g, const Node& node) = nullptr;
   Cost (*cost)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
-  std::vector<OpDim> (*dims)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
+  std::vector<OpDim> (*dims)(const std::vector<Type>& in, const std::vector<Type>& out,
+                             const Attrs& attrs) = nullptr;
   // Pairs (output, input) whose memory may be the same when the input is not used again.
   std::vector<std::pair<int, int>> in_place = {};
-  bool passes_partial = false;  // linear in all inputs together: partial inputs over the same axes give a partial output
+  bool passes_partial =
+      false;  // linear in all inputs together: partial inputs over the same axes give a partial output
 };
 
 const std::vector<const OpDef*>& all_ops();
@@ -53,20 +57,21 @@ const OpDef* find_op(std::string_view name);  // null when unknown
 Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out);
 
-// Rule of ops that treat all positions of the first operand alike: every dim but the last `whole` ones is divisible,
-// and other operands follow by dim name.
+// Rule of ops that treat all positions of the first operand alike: every dim but the last `whole` ones is
+// divisible, and other operands follow by dim name.
 std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<Type>& out, int whole);
 
 // The op declarations, by file.
-extern const OpDef kEmbedding, kEmbeddingDw;                              // ops/embedding.cc
-extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;     // ops/linear.cc
-extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw;                      // ops/norm.cc
-extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                // ops/norm.cc
-extern const OpDef kRope;                                                 // ops/rope.cc
-extern const OpDef kAttention, kAttentionDx;                              // ops/attention.cc
+extern const OpDef kEmbedding, kEmbeddingDw;                                   // ops/embedding.cc
+extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;          // ops/linear.cc
+extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw;                           // ops/norm.cc
+extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                     // ops/norm.cc
+extern const OpDef kRope;                                                      // ops/rope.cc
+extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
 extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;  // ops/pointwise.cc
-extern const OpDef kRowMax, kRowSumExp, kLossGrad;             // ops/loss.cc
-extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst;  // ops/placement.cc
-extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy;      // ops/update.cc
+extern const OpDef kRowMax, kRowSumExp, kLossGrad;                             // ops/loss.cc
+extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice,
+    kZeroUnlessFirst;  // ops/placement.cc
+extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy;  // ops/update.cc
 
 }  // namespace quintet::graph

@@ -6,8 +6,8 @@
 
 namespace quintet::graph {
 namespace {
-constexpr std::array<std::string_view, kNumDims> kDimNames = {"tokens", "embed", "heads",     "kv_heads", "head_dim",
-                                                              "ffn",    "vocab", "positions", "flat"};
+constexpr std::array<std::string_view, kNumDims> kDimNames = {
+    "tokens", "embed", "heads", "kv_heads", "head_dim", "ffn", "vocab", "positions", "flat"};
 }  // namespace
 
 std::string_view to_string(Dim d) { return kDimNames[static_cast<size_t>(d)]; }

@@ -1,5 +1,5 @@
-// Types of logical values: an element type and named dims. A dim is named for what it is, never for how it is split;
-// that is all the layout needs to know about a model.
+// Types of logical values: an element type and named dims. A dim is named for what it is, never for how it is
+// split; that is all the layout needs to know about a model.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,9 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
   const int shards = mesh.size(layout.shard);
   for (int block = 0; block < logical.num_blocks; ++block) {
     for (const bool trainable : {true, false}) {
-      Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"), .block = block, .trainable = trainable,
+      Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"),
+                  .block = block,
+                  .trainable = trainable,
                   .segments = {}};
       for (const graph::Param& p : local.graph.params()) {
         if (p.block != block || p.trainable != trainable) continue;
@@ -44,7 +46,8 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
                   .stddev = p.stddev};
         s.count = s.local.count();
         for (const AtomList& atoms : s.placement.dims) s.replicated = without(s.replicated, atoms);
-        if (!p.grads.empty()) s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
+        if (!p.grads.empty())
+          s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
         group.segments.push_back(std::move(s));
       }
       if (group.segments.empty()) continue;

@@ -1,6 +1,6 @@
-// Parameter groups: the parameters of one block as one flat buffer, so that one collective gathers or reduces them
-// all without copies. A group's local elements (after tensor parallelism) lie one parameter after another; ZeRO cuts
-// the flat buffer into equal ranges over the shard atoms, with padding at the end.
+// Parameter groups: the parameters of one block as one flat buffer, so that one collective gathers or reduces
+// them all without copies. A group's local elements (after tensor parallelism) lie one parameter after
+// another; ZeRO cuts the flat buffer into equal ranges over the shard atoms, with padding at the end.
 #pragma once
 
 #include <string>
@@ -11,26 +11,26 @@
 namespace quintet::layout {
 
 struct Segment {
-  graph::ValueId param;        // in the local graph the groups were made from
+  graph::ValueId param;  // in the local graph the groups were made from
   std::string name;
-  graph::Type global, local;   // shapes of the whole parameter and of this rank's part of it
-  Placement placement;         // for computing
-  int64_t offset = 0;          // first element in the group's flat buffer
-  int64_t count = 0;           // local elements, padding of the vocabulary included
+  graph::Type global, local;  // shapes of the whole parameter and of this rank's part of it
+  Placement placement;        // for computing
+  int64_t offset = 0;         // first element in the group's flat buffer
+  int64_t count = 0;          // local elements, padding of the vocabulary included
   bool decay = true;
-  AtomList extra_partial;      // atoms outside the data axes over which the gradient is still a sum of terms
-  AtomList replicated;         // atoms outside the data axes over which the parameter is replicated
+  AtomList extra_partial;  // atoms outside the data axes over which the gradient is still a sum of terms
+  AtomList replicated;     // atoms outside the data axes over which the parameter is replicated
   graph::Init init = graph::Init::Normal;
   double stddev = 0;
 };
 
 struct Group {
-  std::string name;            // "block3", "block3.frozen"
+  std::string name;  // "block3", "block3.frozen"
   int block = 0;
   bool trainable = true;
   std::vector<Segment> segments;  // those with extra_partial first, so that they are one range
-  int64_t count = 0;           // flat elements with padding: a multiple of the number of shards
-  int64_t used = 0;            // flat elements that belong to segments or lie between them
+  int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
+  int64_t used = 0;               // flat elements that belong to segments or lie between them
 
   int64_t shard_count(int shards) const { return count / shards; }
 };

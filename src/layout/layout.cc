@@ -9,7 +9,8 @@ namespace quintet::layout {
 using graph::Dim;
 
 Layout make_layout(const config::Parallel& p, int64_t kv_heads) {
-  // tp is cut where KV heads are fewer than its ranks; dp_shard where a part of it keeps copies for the backward.
+  // tp is cut where KV heads are fewer than its ranks; dp_shard where a part of it keeps copies for the
+  // backward.
   const int tp = static_cast<int>(p.tp);
   const int tp_kv = static_cast<int>(std::gcd(p.tp, kv_heads));
   const bool to_ranks = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;

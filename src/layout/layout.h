@@ -1,5 +1,5 @@
-// A layout: which mesh atoms divide which named dim, and over which atoms parameters, gradients and optimizer state
-// are stored in shards. It is all that the recipe's [parallel] section means.
+// A layout: which mesh atoms divide which named dim, and over which atoms parameters, gradients and optimizer
+// state are stored in shards. It is all that the recipe's [parallel] section means.
 #pragma once
 
 #include <array>
@@ -14,9 +14,9 @@ struct Layout {
   std::array<AtomList, graph::kNumDims> dims;  // by graph::Dim
   // Sequence parallel: token rows are divided by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
-  AtomList replicate;    // dp_replicate
-  AtomList shard;        // dp_shard, where zero >= 1 stores in shards; empty for zero 0
-  AtomList reshard;      // the inner part of `shard` that keeps a copy between forward and backward; empty: none
+  AtomList replicate;  // dp_replicate
+  AtomList shard;      // dp_shard, where zero >= 1 stores in shards; empty for zero 0
+  AtomList reshard;  // the inner part of `shard` that keeps a copy between forward and backward; empty: none
   int zero = 0;
   bool keep_gathered = false;  // zero 3 with reshard_after_forward = false
   int prefetch = 1;
@@ -27,8 +27,8 @@ struct Layout {
 
 Layout make_layout(const config::Parallel& parallel, int64_t kv_heads);
 
-// Where a parameter lies for computing: each of its dims as the layout divides it, the first dim to claim an atom
-// having it. (Storage in ZeRO shards is a matter of groups, see groups.h.)
+// Where a parameter lies for computing: each of its dims as the layout divides it, the first dim to claim an
+// atom having it. (Storage in ZeRO shards is a matter of groups, see groups.h.)
 Placement param_placement(const Layout& layout, const graph::Type& type);
 
 }  // namespace quintet::layout

@@ -71,7 +71,9 @@ std::string Mesh::name(const AtomList& atoms) const {
   return text.empty() ? "none" : text;
 }
 
-bool contains(const AtomList& list, int atom) { return std::find(list.begin(), list.end(), atom) != list.end(); }
+bool contains(const AtomList& list, int atom) {
+  return std::find(list.begin(), list.end(), atom) != list.end();
+}
 
 AtomList without(const AtomList& a, const AtomList& b) {
   AtomList out;

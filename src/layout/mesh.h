@@ -1,6 +1,7 @@
-// The mesh: an ordered list of atoms, outermost first. A named axis (dp_shard, tp, ...) is a product of consecutive
-// atoms; an axis is cut into several atoms where one dim uses only a part of it (fewer KV heads than tp, resharding
-// to k of the data ranks). Ranks count through the atoms with the last one fastest, so inner axes sit on near ranks.
+// The mesh: an ordered list of atoms, outermost first. A named axis (dp_shard, tp, ...) is a product of
+// consecutive atoms; an axis is cut into several atoms where one dim uses only a part of it (fewer KV heads
+// than tp, resharding to k of the data ranks). Ranks count through the atoms with the last one fastest, so
+// inner axes sit on near ranks.
 #pragma once
 
 #include <string>
@@ -26,7 +27,8 @@ class Mesh {
   int num_atoms() const { return static_cast<int>(atoms_.size()); }
   int world() const { return world_; }
   const Atom& atom(int index) const { return atoms_[static_cast<size_t>(index)]; }
-  AtomList axis(std::string_view name) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
+  AtomList axis(
+      std::string_view name) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
 
   int size(const AtomList& atoms) const;
   int coordinate(RankId rank, int atom) const;

@@ -71,8 +71,8 @@ class Partitioner {
     out_.origin[local.index()] = origin;
   }
 
-  // Atoms for each direction of the op: inner dims claim first, token rows take the data atoms and, where nothing
-  // else uses them, those of sequence parallel.
+  // Atoms for each direction of the op: inner dims claim first, token rows take the data atoms and, where
+  // nothing else uses them, those of sequence parallel.
   std::vector<AtomList> assign(const std::vector<OpDim>& rule) const {
     std::vector<AtomList> atoms(rule.size());
     AtomList claimed;
@@ -84,7 +84,8 @@ class Partitioner {
     for (size_t i = 0; i < rule.size(); ++i) {
       if (rule[i].key != Dim::Tokens) continue;
       atoms[i] = layout_.data();
-      if (rule[i].any_row && intersection(layout_.sequence, claimed).empty()) atoms[i] = concat(atoms[i], layout_.sequence);
+      if (rule[i].any_row && intersection(layout_.sequence, claimed).empty())
+        atoms[i] = concat(atoms[i], layout_.sequence);
     }
     return atoms;
   }
@@ -178,20 +179,31 @@ class Partitioner {
     const graph::OpDef* op = nullptr;
     graph::Attrs attrs{{"atoms", as_attr(t.atoms)}};
     switch (t.kind) {
-      case Kind::AllReduce: op = &graph::kAllReduce; attrs.set("reduce", as_attr(t.reduction)); break;
+      case Kind::AllReduce:
+        op = &graph::kAllReduce;
+        attrs.set("reduce", as_attr(t.reduction));
+        break;
       case Kind::ReduceScatter:
         op = &graph::kReduceScatter;
         attrs.set("dim", int64_t{t.dim});
         attrs.set("reduce", as_attr(t.reduction));
         break;
-      case Kind::AllGather: op = &graph::kAllGather; attrs.set("dim", int64_t{t.dim}); break;
+      case Kind::AllGather:
+        op = &graph::kAllGather;
+        attrs.set("dim", int64_t{t.dim});
+        break;
       case Kind::AllToAll:
         op = &graph::kAllToAll;
         attrs.set("split", int64_t{t.split});
         attrs.set("join", int64_t{t.dim});
         break;
-      case Kind::Slice: op = &graph::kSlice; attrs.set("dim", int64_t{t.dim}); break;
-      case Kind::ZeroUnlessFirst: op = &graph::kZeroUnlessFirst; break;
+      case Kind::Slice:
+        op = &graph::kSlice;
+        attrs.set("dim", int64_t{t.dim});
+        break;
+      case Kind::ZeroUnlessFirst:
+        op = &graph::kZeroUnlessFirst;
+        break;
     }
     // Inside a row group only what is computed there can be exchanged chunk by chunk.
     const NodeId producer = out_.graph.value(input).producer;
@@ -205,13 +217,14 @@ class Partitioner {
 
   Node& append(const graph::OpDef& op, std::vector<ValueId> inputs, graph::Attrs attrs, const Node& like,
                std::vector<graph::Type> types) {
-    Node& node = out_.graph.add_node_typed(op, std::move(inputs), std::move(attrs), like.phase, like.block, std::move(types));
+    Node& node = out_.graph.add_node_typed(op, std::move(inputs), std::move(attrs), like.phase, like.block,
+                                           std::move(types));
     node.row_group = like.row_group;
     return node;
   }
 
-  // Contributions to a parameter's gradient must lie as the parameter does and be open over the same atoms, so that
-  // they can be summed in place.
+  // Contributions to a parameter's gradient must lie as the parameter does and be open over the same atoms,
+  // so that they can be summed in place.
   void add_grads(const graph::Param& logical) {
     if (logical.grads.empty()) return;
     const ValueId param = current_[logical.value.index()];
@@ -222,7 +235,8 @@ class Partitioner {
     std::vector<ValueId> grads;
     for (const ValueId g : logical.grads) {
       const ValueId local = current_[g.index()];
-      QUINTET_CHECK(placement(local) == wanted, "gradient of {} lies {}, wanted {}", logical_.value(logical.value).name,
+      QUINTET_CHECK(placement(local) == wanted, "gradient of {} lies {}, wanted {}",
+                    logical_.value(logical.value).name,
                     to_string(placement(local), logical_.type(g), layout_.mesh),
                     to_string(wanted, logical_.type(g), layout_.mesh));
       grads.push_back(local);
@@ -230,7 +244,8 @@ class Partitioner {
     out_.graph.find_param(param)->grads = std::move(grads);
   }
 
-  static int64_t dim_size(const OpDim& d, const std::vector<graph::Type>& in, const std::vector<graph::Type>& out) {
+  static int64_t dim_size(const OpDim& d, const std::vector<graph::Type>& in,
+                          const std::vector<graph::Type>& out) {
     for (size_t i = 0; i < in.size(); ++i)
       if (d.in[i] >= 0) return in[i].size(d.in[i]);
     for (size_t i = 0; i < out.size(); ++i)
@@ -244,8 +259,8 @@ class Partitioner {
       const int parts = layout_.mesh.size(atoms[i]);
       const int64_t size = dim_size(rule[i], in, out);
       if (!rule[i].padded && size % parts != 0)
-        base::fail_user("[{}] {} = {} cannot be divided over {} = {} ranks", node.op->name, graph::to_string(rule[i].key),
-                        size, layout_.mesh.name(atoms[i]), parts);
+        base::fail_user("[{}] {} = {} cannot be divided over {} = {} ranks", node.op->name,
+                        graph::to_string(rule[i].key), size, layout_.mesh.name(atoms[i]), parts);
     }
   }
 
@@ -260,6 +275,8 @@ class Partitioner {
 
 }  // namespace
 
-LocalGraph partition(const graph::Graph& logical, const Layout& layout) { return Partitioner(logical, layout).run(); }
+LocalGraph partition(const graph::Graph& logical, const Layout& layout) {
+  return Partitioner(logical, layout).run();
+}
 
 }  // namespace quintet::layout

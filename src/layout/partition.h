@@ -1,28 +1,32 @@
-// The partitioner: logical graph x layout -> the local graph of a rank. It walks the nodes once, forward and backward
-// alike; each op's rule says along which named dims the work may be divided, the layout says by which atoms, and
-// wherever the placement an operand has is not the one the op needs, the transition between them is inserted.
+// The partitioner: logical graph x layout -> the local graph of a rank. It walks the nodes once, forward and
+// backward alike; each op's rule says along which named dims the work may be divided, the layout says by
+// which atoms, and wherever the placement an operand has is not the one the op needs, the transition between
+// them is inserted.
 //
 // Two rules keep memory and traffic down:
 //  - Partial values stay partial through `add` only, so several partial terms share one reduction.
-//  - A gathered copy serves the uses of one pass: what lives from forward to backward is the value before the gather.
+//  - A gathered copy serves the uses of one pass: what lives from forward to backward is the value before the
+//  gather.
 #pragma once
 
 #include "layout/layout.h"
 
 namespace quintet::layout {
 
-// A dim of the op that is divided, for kernels that must know which part they hold (vocabulary rows, dropout features).
+// A dim of the op that is divided, for kernels that must know which part they hold (vocabulary rows, dropout
+// features).
 struct Division {
   graph::Dim key;
   AtomList atoms;
-  int64_t global = 0, local = 0;  // sizes; the part of group index i begins at i * local and may end in padding
+  int64_t global = 0,
+          local = 0;  // sizes; the part of group index i begins at i * local and may end in padding
 };
 
 struct LocalGraph {
-  graph::Graph graph;                             // local sizes; the structure is the same on all ranks
-  std::vector<Placement> placements;              // by local ValueId
-  std::vector<std::vector<Division>> divisions;   // by local NodeId
-  std::vector<graph::ValueId> origin;             // by local ValueId: the logical value it is (a piece of)
+  graph::Graph graph;                            // local sizes; the structure is the same on all ranks
+  std::vector<Placement> placements;             // by local ValueId
+  std::vector<std::vector<Division>> divisions;  // by local NodeId
+  std::vector<graph::ValueId> origin;            // by local ValueId: the logical value it is (a piece of)
 };
 
 LocalGraph partition(const graph::Graph& logical, const Layout& layout);

@@ -15,20 +15,25 @@ size_t common_prefix(const AtomList& a, const AtomList& b) {
   return n;
 }
 
-AtomList tail(const AtomList& list, size_t from) { return {list.begin() + static_cast<ptrdiff_t>(from), list.end()}; }
+AtomList tail(const AtomList& list, size_t from) {
+  return {list.begin() + static_cast<ptrdiff_t>(from), list.end()};
+}
 
 }  // namespace
 
-Placement replicated(int num_dims) { return {.dims = std::vector<AtomList>(static_cast<size_t>(num_dims)), .partial = {}}; }
+Placement replicated(int num_dims) {
+  return {.dims = std::vector<AtomList>(static_cast<size_t>(num_dims)), .partial = {}};
+}
 
 std::string to_string(const Placement& p, const graph::Type& type, const Mesh& mesh) {
   std::string text;
   for (size_t d = 0; d < p.dims.size(); ++d)
     if (!p.dims[d].empty())
-      text += fmt::format("{}{}/{}", text.empty() ? "" : " ", graph::to_string(type.dims[d].name), mesh.name(p.dims[d]));
+      text += fmt::format("{}{}/{}", text.empty() ? "" : " ", graph::to_string(type.dims[d].name),
+                          mesh.name(p.dims[d]));
   if (!p.partial.empty())
-    text += fmt::format("{}partial {} over {}", text.empty() ? "" : " ", p.reduction == graph::Reduction::Sum ? "sum" : "max",
-                        mesh.name(p.partial));
+    text += fmt::format("{}partial {} over {}", text.empty() ? "" : " ",
+                        p.reduction == graph::Reduction::Sum ? "sum" : "max", mesh.name(p.partial));
   return text.empty() ? "replicated" : text;
 }
 
@@ -61,19 +66,25 @@ std::vector<Transition> redistribute(const Placement& from, const Placement& to)
       if (e != d && to.dims[e] == concat(now.dims[e], excess)) target = static_cast<int>(e);
     if (target >= 0) {
       now.dims[static_cast<size_t>(target)] = to.dims[static_cast<size_t>(target)];
-      push({.kind = Transition::Kind::AllToAll, .atoms = excess, .dim = static_cast<int>(d), .split = target, .after = {}});
+      push({.kind = Transition::Kind::AllToAll,
+            .atoms = excess,
+            .dim = static_cast<int>(d),
+            .split = target,
+            .after = {}});
     } else {
       push({.kind = Transition::Kind::AllGather, .atoms = excess, .dim = static_cast<int>(d), .after = {}});
     }
   }
 
-  // Every dim is now a prefix of its target. Append atoms: scattering where a sum is still open, slicing otherwise.
+  // Every dim is now a prefix of its target. Append atoms: scattering where a sum is still open, slicing
+  // otherwise.
   AtomList open = without(now.partial, to.partial);
   for (size_t d = 0; d < now.dims.size(); ++d) {
     while (now.dims[d].size() < to.dims[d].size()) {
       const bool scatter = contains(open, to.dims[d][now.dims[d].size()]);
       AtomList run;
-      while (now.dims[d].size() < to.dims[d].size() && contains(open, to.dims[d][now.dims[d].size()]) == scatter) {
+      while (now.dims[d].size() < to.dims[d].size() &&
+             contains(open, to.dims[d][now.dims[d].size()]) == scatter) {
         run.push_back(to.dims[d][now.dims[d].size()]);
         now.dims[d].push_back(run.back());
       }

@@ -9,8 +9,8 @@
 
 namespace quintet::layout {
 
-// Per dim the atoms that divide it, major to minor; over the remaining atoms the value is replicated, except over
-// those in `partial`, where each rank holds a term and the value is the sum (or maximum) of the terms.
+// Per dim the atoms that divide it, major to minor; over the remaining atoms the value is replicated, except
+// over those in `partial`, where each rank holds a term and the value is the sum (or maximum) of the terms.
 struct Placement {
   std::vector<AtomList> dims;
   AtomList partial;  // sorted
@@ -22,7 +22,8 @@ struct Placement {
 Placement replicated(int num_dims);
 std::string to_string(const Placement& p, const graph::Type& type, const Mesh& mesh);
 
-// Size of every rank's shard of a dim: equal on all ranks; when it does not divide, the last shards hold padding.
+// Size of every rank's shard of a dim: equal on all ranks; when it does not divide, the last shards hold
+// padding.
 int64_t shard_size(int64_t global, int parts);
 graph::Type local_type(const graph::Type& global, const Placement& p, const Mesh& mesh);
 
@@ -38,9 +39,9 @@ struct Transition {
   friend bool operator==(const Transition&, const Transition&) = default;
 };
 
-// The steps that turn `from` into `to`: gathers strip the minor end of a dim, an atom that moves from one dim to
-// another travels by all-to-all, partial values are reduce-scattered where the target is divided by those atoms and
-// all-reduced otherwise (scatter first: fewer bytes), and what remains is a local slice.
+// The steps that turn `from` into `to`: gathers strip the minor end of a dim, an atom that moves from one dim
+// to another travels by all-to-all, partial values are reduce-scattered where the target is divided by those
+// atoms and all-reduced otherwise (scatter first: fewer bytes), and what remains is a local slice.
 std::vector<Transition> redistribute(const Placement& from, const Placement& to);
 
 }  // namespace quintet::layout

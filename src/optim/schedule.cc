@@ -12,11 +12,16 @@ double learning_rate(const config::Optimizer& o, int64_t step, int64_t steps) {
   if (step < s.warmup) return o.lr * static_cast<double>(step + 1) / static_cast<double>(s.warmup);
   const double floor = s.min_lr_ratio;
   const double decay = static_cast<double>(std::max<int64_t>(s.decay, 1));
-  const auto progress = [&](int64_t begin) { return std::clamp(static_cast<double>(step - begin) / decay, 0.0, 1.0); };
+  const auto progress = [&](int64_t begin) {
+    return std::clamp(static_cast<double>(step - begin) / decay, 0.0, 1.0);
+  };
   double factor = 1;
   switch (s.kind) {
-    case ScheduleKind::Constant: break;
-    case ScheduleKind::Linear: factor = floor + (1 - floor) * (1 - progress(s.warmup)); break;
+    case ScheduleKind::Constant:
+      break;
+    case ScheduleKind::Linear:
+      factor = floor + (1 - floor) * (1 - progress(s.warmup));
+      break;
     case ScheduleKind::Cosine:
       factor = floor + (1 - floor) * 0.5 * (1 + std::cos(std::numbers::pi * progress(s.warmup)));
       break;
@@ -26,7 +31,9 @@ double learning_rate(const config::Optimizer& o, int64_t step, int64_t steps) {
       factor = std::max(floor, std::sqrt(w / std::max(w, static_cast<double>(step + 1))));
       break;
     }
-    case ScheduleKind::Wsd: factor = floor + (1 - floor) * (1 - progress(steps - s.decay)); break;
+    case ScheduleKind::Wsd:
+      factor = floor + (1 - floor) * (1 - progress(steps - s.decay));
+      break;
   }
   return o.lr * factor;
 }

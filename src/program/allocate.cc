@@ -49,8 +49,10 @@ void allocate(Program& p) {
   const std::vector<Lifetime> life = lifetimes(p);
   std::vector<size_t> order;
   for (size_t i = 0; i < p.buffers.size(); ++i)
-    if (p.buffers[i].scope != Scope::Persistent && life[i].first >= 0 && p.buffers[i].bytes > 0) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.buffers[a].bytes > p.buffers[b].bytes; });
+    if (p.buffers[i].scope != Scope::Persistent && life[i].first >= 0 && p.buffers[i].bytes > 0)
+      order.push_back(i);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return p.buffers[a].bytes > p.buffers[b].bytes; });
   std::vector<size_t> placed;  // by offset
   for (const size_t i : order) {
     Buffer& b = p.buffers[i];
@@ -63,9 +65,10 @@ void allocate(Program& p) {
     }
     b.offset = at;
     p.arena_bytes = std::max(p.arena_bytes, at + b.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
-                  i);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), i,
+                         [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
+        i);
   }
   // The last persistent buffer's padding is not used by anybody when nothing stands above it.
   if (order.empty())
@@ -93,7 +96,8 @@ Peak peak_of(const Program& p) {
   size_t time = 0;
   for (size_t b = 0; b < p.bodies.size(); ++b)
     for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i, ++time) {
-      for (const size_t k : begins[time]) now[static_cast<size_t>(p.buffers[k].memory_class)] += p.buffers[k].bytes;
+      for (const size_t k : begins[time])
+        now[static_cast<size_t>(p.buffers[k].memory_class)] += p.buffers[k].bytes;
       const int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
       if (live > peak.live_bytes) {
         peak.live_bytes = live;
@@ -101,7 +105,8 @@ Peak peak_of(const Program& p) {
         peak.body = static_cast<int>(b);
         peak.instr = static_cast<int>(i);
       }
-      for (const size_t k : ends[time]) now[static_cast<size_t>(p.buffers[k].memory_class)] -= p.buffers[k].bytes;
+      for (const size_t k : ends[time])
+        now[static_cast<size_t>(p.buffers[k].memory_class)] -= p.buffers[k].bytes;
     }
   return peak;
 }

@@ -21,7 +21,8 @@ Instr& Emitter::emit(Instr instr) {
 }
 
 BufferId Emitter::add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope) {
-  program_.buffers.push_back({.name = std::move(name), .bytes = bytes, .memory_class = memory_class, .scope = scope});
+  program_.buffers.push_back(
+      {.name = std::move(name), .bytes = bytes, .memory_class = memory_class, .scope = scope});
   return BufferId(static_cast<int32_t>(program_.buffers.size()) - 1);
 }
 
@@ -59,14 +60,16 @@ void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Redu
 
 void Emitter::all_gather(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::AllGather, comm(atoms), in.type.count(), in.type.dtype, graph::Reduction::Sum};
+  like.collective = {CollectiveKind::AllGather, comm(atoms), in.type.count(), in.type.dtype,
+                     graph::Reduction::Sum};
   like.stream = stream_of(atoms);
   like.in = {in};
   like.out = {out};
   emit(std::move(like));
 }
 
-void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomList& atoms, graph::Reduction r, Instr like) {
+void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomList& atoms, graph::Reduction r,
+                             Instr like) {
   like.kind = InstrKind::Collective;
   like.collective = {CollectiveKind::ReduceScatter, comm(atoms), out.type.count(), in.type.dtype, r};
   like.stream = stream_of(atoms);

@@ -7,8 +7,8 @@
 namespace quintet::program {
 namespace {
 
-// The arena cut at every boundary of every operand: an operand is then a run of pieces, and what was last done to a
-// piece is a few integers.
+// The arena cut at every boundary of every operand: an operand is then a run of pieces, and what was last
+// done to a piece is a few integers.
 class Pieces {
  public:
   explicit Pieces(const Program& p) : program_(p) {
@@ -67,7 +67,8 @@ class Expander {
       const int body = out_.calls[c].body;
       const auto& instrs = program_.bodies[static_cast<size_t>(body)].instrs;
       for (size_t i = 0; i < instrs.size(); ++i)
-        if (takes_part(instrs[i], out_.calls[c])) issue(static_cast<int>(c), body, static_cast<int>(i), instrs[i]);
+        if (takes_part(instrs[i], out_.calls[c]))
+          issue(static_cast<int>(c), body, static_cast<int>(i), instrs[i]);
     }
     return std::move(out_);
   }
@@ -86,7 +87,10 @@ class Expander {
 
   void issue(int call, int body, int index, const Instr& instr) {
     const size_t s = instr.stream.index();
-    Issue issue{.call = call, .body = body, .instr = index, .position = length_[s],
+    Issue issue{.call = call,
+                .body = body,
+                .instr = index,
+                .position = length_[s],
                 .first_wait = static_cast<int>(out_.waits.size())};
     const std::vector<Access>& accesses = accesses_[static_cast<size_t>(body)][static_cast<size_t>(index)];
     if (instr.kind != InstrKind::Free) {
@@ -97,9 +101,11 @@ class Expander {
         for (int p = a.first; p < a.last; ++p) {
           const size_t piece = static_cast<size_t>(p);
           if (const int w = writers_[piece * 2]; w >= 0)
-            needed[static_cast<size_t>(w)] = std::max(needed[static_cast<size_t>(w)], writers_[piece * 2 + 1]);
+            needed[static_cast<size_t>(w)] =
+                std::max(needed[static_cast<size_t>(w)], writers_[piece * 2 + 1]);
           if (a.write)
-            for (size_t t = 0; t < streams_; ++t) needed[t] = std::max(needed[t], readers_[piece * streams_ + t]);
+            for (size_t t = 0; t < streams_; ++t)
+              needed[t] = std::max(needed[t], readers_[piece * streams_ + t]);
         }
       // Drop what an earlier wait, or a wait of an instruction waited for, already implies.
       std::vector<int>& known = known_[s];
@@ -107,7 +113,8 @@ class Expander {
         if (t == s || needed[t] <= known[t]) continue;
         bool implied = false;
         for (size_t u = 0; u < streams_ && !implied; ++u)
-          implied = u != s && u != t && needed[u] > known[u] && history_[u][static_cast<size_t>(needed[u])][t] >= needed[t];
+          implied = u != s && u != t && needed[u] > known[u] &&
+                    history_[u][static_cast<size_t>(needed[u])][t] >= needed[t];
         if (!implied) out_.waits.push_back({StreamId(static_cast<int32_t>(t)), needed[t]});
       }
       for (size_t w = static_cast<size_t>(issue.first_wait); w < out_.waits.size(); ++w) {
@@ -146,13 +153,15 @@ class Expander {
   std::vector<int> writers_;                                // by piece: stream and position of the last write
   std::vector<int> readers_;                                // by piece and stream: last read since that write
   std::vector<int> length_;                                 // by stream
-  std::vector<std::vector<int>> known_;                     // by stream: what is complete before its next instruction
-  std::vector<std::vector<std::vector<int>>> history_;      // by stream and position: the same, at its completion
+  std::vector<std::vector<int>> known_;  // by stream: what is complete before its next instruction
+  std::vector<std::vector<std::vector<int>>> history_;  // by stream and position: the same, at its completion
   std::vector<int> scratch_;
 };
 
 }  // namespace
 
-Expanded expand(const Program& program, const std::vector<Call>& calls) { return Expander(program, calls).run(); }
+Expanded expand(const Program& program, const std::vector<Call>& calls) {
+  return Expander(program, calls).run();
+}
 
 }  // namespace quintet::program

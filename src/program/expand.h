@@ -1,6 +1,6 @@
-// The expanded program: the instructions of a list of calls in issue order, each with its place in its stream and the
-// instructions of other streams that must be complete before it starts. Streams run in order, so a wait for one
-// instruction is a wait for all before it in that stream.
+// The expanded program: the instructions of a list of calls in issue order, each with its place in its stream
+// and the instructions of other streams that must be complete before it starts. Streams run in order, so a
+// wait for one instruction is a wait for all before it in that stream.
 #pragma once
 
 #include "program/program.h"
@@ -16,7 +16,7 @@ struct Wait {
 struct Issue {
   int call = 0;  // index into the calls
   int body = 0, instr = 0;
-  int position = 0;             // in its stream
+  int position = 0;  // in its stream
   int first_wait = 0, num_waits = 0;
 };
 
@@ -33,14 +33,16 @@ inline const Instr& instr_of(const Program& p, const Issue& issue) {
 
 // Whether an instruction takes part in a call, and whether it then adds to its output.
 inline bool takes_part(const Instr& instr, const Call& call) {
-  return instr.when == When::Always || (instr.when == When::FirstCall && call.first) || (instr.when == When::LastCall && call.last);
+  return instr.when == When::Always || (instr.when == When::FirstCall && call.first) ||
+         (instr.when == When::LastCall && call.last);
 }
 inline bool accumulates(const Instr& instr, const Call& call) {
-  return instr.accumulate == Accumulate::Always || (instr.accumulate == Accumulate::NotFirstCall && !call.first);
+  return instr.accumulate == Accumulate::Always ||
+         (instr.accumulate == Accumulate::NotFirstCall && !call.first);
 }
 
-// Expands the calls and inserts the fewest waits that order every two accesses to the same bytes of which one writes.
-// Between two runs of the result all streams are drained.
+// Expands the calls and inserts the fewest waits that order every two accesses to the same bytes of which one
+// writes. Between two runs of the result all streams are drained.
 Expanded expand(const Program& program, const std::vector<Call>& calls);
 
 }  // namespace quintet::program

@@ -30,9 +30,12 @@ void insert_frees(Program& program) {
     if (buffer.scope == Scope::Persistent || t.last_body < 0) continue;
     const auto kind = [&](int body) { return program.bodies[static_cast<size_t>(body)].kind; };
     buffer.scope = t.first_body == t.last_body ? Scope::Body : Scope::Micro;
-    QUINTET_CHECK(buffer.scope == Scope::Body || (kind(t.first_body) == BodyKind::Forward && kind(t.last_body) == BodyKind::Backward),
-                  "{} lives from {} to {}", buffer.name, to_string(kind(t.first_body)), to_string(kind(t.last_body)));
-    ends[static_cast<size_t>(t.last_body)][static_cast<size_t>(t.last_instr)].push_back(BufferId(static_cast<int32_t>(i)));
+    QUINTET_CHECK(buffer.scope == Scope::Body ||
+                      (kind(t.first_body) == BodyKind::Forward && kind(t.last_body) == BodyKind::Backward),
+                  "{} lives from {} to {}", buffer.name, to_string(kind(t.first_body)),
+                  to_string(kind(t.last_body)));
+    ends[static_cast<size_t>(t.last_body)][static_cast<size_t>(t.last_instr)].push_back(
+        BufferId(static_cast<int32_t>(i)));
   }
   for (size_t b = 0; b < program.bodies.size(); ++b) {
     std::vector<Instr> with_frees;

@@ -26,7 +26,12 @@ namespace {
 class GraphLowering {
  public:
   GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local)
-      : e_(emitter), groups_(groups), local_(local), graph_(local.graph), places_(graph_.values().size()), last_use_(graph_.values().size(), -1) {
+      : e_(emitter),
+        groups_(groups),
+        local_(local),
+        graph_(local.graph),
+        places_(graph_.values().size()),
+        last_use_(graph_.values().size(), -1) {
     for (size_t i = 0; i < graph_.nodes().size(); ++i)
       for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
     for (size_t i = 0; i < graph_.params().size(); ++i) {
@@ -66,10 +71,12 @@ class GraphLowering {
       const int group = graph_.nodes()[static_cast<size_t>(nodes[k])].row_group;
       size_t end = k + 1;
       if (group >= 0)
-        while (end < nodes.size() && graph_.nodes()[static_cast<size_t>(nodes[end])].row_group == group) ++end;
+        while (end < nodes.size() && graph_.nodes()[static_cast<size_t>(nodes[end])].row_group == group)
+          ++end;
       for (size_t j = k; j < end; ++j) groups_.before_node(nodes[j]);
       if (group >= 0)
-        lower_row_group({nodes.begin() + static_cast<ptrdiff_t>(k), nodes.begin() + static_cast<ptrdiff_t>(end)});
+        lower_row_group(
+            {nodes.begin() + static_cast<ptrdiff_t>(k), nodes.begin() + static_cast<ptrdiff_t>(end)});
       else
         lower_node(nodes[k], whole_);
       for (size_t j = k; j < end; ++j) {
@@ -104,7 +111,8 @@ class GraphLowering {
   Operand place(ValueId id, int block) {
     if (const auto param = params_.find(id); param != params_.end())
       return groups_.param(param->second.first, *param->second.second, block);
-    if (const auto grad = grads_.find(id); grad != grads_.end()) return groups_.grad(grad->second.group, *grad->second.segment);
+    if (const auto grad = grads_.find(id); grad != grads_.end())
+      return groups_.grad(grad->second.group, *grad->second.segment);
     Operand& operand = places_[id.index()];
     if (operand.buffer.valid()) return operand;
     const graph::Value& v = graph_.value(id);
@@ -154,11 +162,13 @@ class GraphLowering {
       if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
     }
     // Results without rows are sums over all chunks.
-    const bool sums = std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) { return !has_rows(out); });
+    const bool sums =
+        std::any_of(node.outputs.begin(), node.outputs.end(), [&](ValueId out) { return !has_rows(out); });
     if (rows.first > 0 && sums) instr.accumulate = Accumulate::Always;
     for (const layout::Division& d : local_.divisions[static_cast<size_t>(index)]) {
       const int64_t begin = e_.mesh().index(e_.rank(), d.atoms) * d.local;
-      instr.parts.push_back({d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
+      instr.parts.push_back(
+          {d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
     }
     e_.emit(std::move(instr));
   }
@@ -170,9 +180,12 @@ class GraphLowering {
       Operand& target = places_[out.index()];
       if (target.buffer.valid() || grads_.contains(out)) continue;
       const Operand& source = places_[in.index()];
-      const bool own = graph_.value(in).kind == graph::ValueKind::Result && source.buffer.valid() && in != graph_.loss;
-      if (!own || last_use_[in.index()] != index || viewed_.contains(source.buffer) || grads_.contains(in)) continue;
-      if (graph_.type(in) != graph_.type(out) || chunk_local_.contains(in) != chunk_local_.contains(out)) continue;
+      const bool own =
+          graph_.value(in).kind == graph::ValueKind::Result && source.buffer.valid() && in != graph_.loss;
+      if (!own || last_use_[in.index()] != index || viewed_.contains(source.buffer) || grads_.contains(in))
+        continue;
+      if (graph_.type(in) != graph_.type(out) || chunk_local_.contains(in) != chunk_local_.contains(out))
+        continue;
       target = source;
       last_use_[in.index()] = -1;  // taken
     }
@@ -196,7 +209,8 @@ class GraphLowering {
     } else if (node.op == &graph::kAllGather) {
       e_.all_gather(view(in, rows, node.block), place(out, node.block), atoms, std::move(like));
     } else if (node.op == &graph::kReduceScatter) {
-      e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction, std::move(like));
+      e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction,
+                        std::move(like));
     } else if (node.op == &graph::kSlice) {  // rows are contiguous: a view
       Operand part = place(in, node.block);
       part.type = graph_.type(out);
@@ -225,7 +239,9 @@ class GraphLowering {
   // Nodes that run chunk by chunk over token rows: what is made and used up inside exists for one chunk only.
   void lower_row_group(const std::vector<int>& nodes) {
     int64_t total = 0;
-    const auto inside = [&](NodeId n) { return n.valid() && std::find(nodes.begin(), nodes.end(), n.value) != nodes.end(); };
+    const auto inside = [&](NodeId n) {
+      return n.valid() && std::find(nodes.begin(), nodes.end(), n.value) != nodes.end();
+    };
     for (const int n : nodes)
       for (const ValueId out : graph_.nodes()[static_cast<size_t>(n)].outputs)
         if (has_rows(out)) total = graph_.type(out).size(0);
@@ -257,15 +273,16 @@ class GraphLowering {
   std::map<int, int> last_contribution_;  // group -> node
   std::set<ValueId> chunk_local_;
   int64_t chunk_rows_ = 0;
-  std::vector<int> last_use_;    // by value: the last node that reads it
-  std::set<BufferId> viewed_;    // buffers of which another value is a part
+  std::vector<int> last_use_;  // by value: the last node that reads it
+  std::set<BufferId> viewed_;  // buffers of which another value is a part
 };
 
 // Communicators in the order of their atoms, so that all ranks create them in the same order.
 void sort_comms(Program& p) {
   std::vector<size_t> order(p.comms.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return p.comms[a].atoms < p.comms[b].atoms; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return p.comms[a].atoms < p.comms[b].atoms; });
   std::vector<Communicator> sorted;
   std::vector<CommId> now(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
@@ -281,7 +298,8 @@ void sort_comms(Program& p) {
 void add_inputs(Emitter& e, const graph::Graph& graph) {
   for (const graph::Value& v : graph.values())
     if (v.kind == graph::ValueKind::Input && v.type.num_dims() == 1)
-      e.program().inputs.emplace_back(v.name, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, Scope::Persistent));
+      e.program().inputs.emplace_back(
+          v.name, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, Scope::Persistent));
 }
 
 }  // namespace

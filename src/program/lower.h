@@ -1,6 +1,6 @@
-// Lowering: local graphs and parameter groups -> the bodies of a rank's step program. Here the storage of parameters
-// (ZeRO), the moments at which they are gathered and their gradients reduced, and the optimizer's step become
-// instructions like any other.
+// Lowering: local graphs and parameter groups -> the bodies of a rank's step program. Here the storage of
+// parameters (ZeRO), the moments at which they are gathered and their gradients reduced, and the optimizer's
+// step become instructions like any other.
 #pragma once
 
 #include <functional>

@@ -26,7 +26,8 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   shards_ = layout.mesh.size(layout.shard);
   const int mine = layout.mesh.index(o.rank, layout.shard);
   const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c) {
-    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c, Scope::Persistent);
+    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c,
+                              Scope::Persistent);
   };
 
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -45,8 +46,10 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
         st.master = add(g, "master", st.count, o.master, MemoryClass::Optimizer);
         st.master_offset_bytes = 0;
       }
-      if (o.update.num_moments >= 1) st.moment1 = add(g, "moment1", st.count, o.moments, MemoryClass::Optimizer);
-      if (o.update.num_moments >= 2) st.moment2 = add(g, "moment2", st.count, o.moments, MemoryClass::Optimizer);
+      if (o.update.num_moments >= 1)
+        st.moment1 = add(g, "moment1", st.count, o.moments, MemoryClass::Optimizer);
+      if (o.update.num_moments >= 2)
+        st.moment2 = add(g, "moment2", st.count, o.moments, MemoryClass::Optimizer);
       st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients);
       st.grad_offset_bytes = zero >= 2 ? 0 : size_bytes(st.first, o.grad);
     }
@@ -65,7 +68,8 @@ bool GroupLowering::gathered(int group) const {
   return emitter_.layout().zero == 3 || groups_[static_cast<size_t>(group)].trainable;
 }
 
-void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward, std::vector<char> wanted_in_backward) {
+void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward,
+                               std::vector<char> wanted_in_backward) {
   const layout::Layout& layout = emitter_.layout();
   forward_ = forward;
   wanted_in_backward_ = std::move(wanted_in_backward);
@@ -78,8 +82,9 @@ void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward, std::
       if (!forward || seen[static_cast<size_t>(use.group)]) continue;
       seen[static_cast<size_t>(use.group)] = 1;
     }
-    const auto same = std::find_if(runs_.begin(), runs_.end(),
-                                   [&](const Run& r) { return r.group == use.group && r.block == use.block; });
+    const auto same = std::find_if(runs_.begin(), runs_.end(), [&](const Run& r) {
+      return r.group == use.group && r.block == use.block;
+    });
     if (same != runs_.end()) {
       same->last = use.node;
     } else {
@@ -103,12 +108,14 @@ void GroupLowering::gather(Run& run) {
   const Group& g = groups_[static_cast<size_t>(run.group)];
   const DType dtype = emitter_.options().compute;
   GroupState& st = state(run.group);
-  Instr like{.phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
+  Instr like{
+      .phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
   if (layout.zero < 3) {
     like.when = When::FirstCall;
     const int64_t range = g.shard_count(shards_);
     const int64_t first = layout.mesh.index(emitter_.rank(), layout.shard) * range;
-    emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype), layout.shard, like);
+    emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype),
+                        layout.shard, like);
     return;
   }
   Storage& storage = storage_[static_cast<size_t>(run.group)];
@@ -125,9 +132,11 @@ void GroupLowering::gather(Run& run) {
   } else {
     emitter_.all_gather(flat_view(st.param, 0, g.shard_count(shards_), dtype), whole, layout.shard, like);
   }
-  // The last block's parameters are the first that the backward pass needs: gathering them again would gain nothing.
+  // The last block's parameters are the first that the backward pass needs: gathering them again would gain
+  // nothing.
   const bool is_last = run.block == groups_.back().block;
-  if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last)) storage.kept = run.gathered;
+  if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last))
+    storage.kept = run.gathered;
 }
 
 void GroupLowering::after_node(int node) {
@@ -135,12 +144,14 @@ void GroupLowering::after_node(int node) {
   if (!forward_ || layout.reshard.empty() || layout.zero < 3) return;
   for (const Run& run : runs_) {
     Storage& storage = storage_[static_cast<size_t>(run.group)];
-    if (run.last != node || storage.kept.valid() || !wanted_in_backward_[static_cast<size_t>(run.group)]) continue;
+    if (run.last != node || storage.kept.valid() || !wanted_in_backward_[static_cast<size_t>(run.group)])
+      continue;
     const Group& g = groups_[static_cast<size_t>(run.group)];
     const DType dtype = emitter_.options().compute;
     const int64_t slice = g.count / layout.mesh.size(layout.reshard);
     const int64_t first = layout.mesh.index(emitter_.rank(), layout.reshard) * slice;
-    storage.kept = emitter_.add_buffer(g.name + ".kept", size_bytes(slice, dtype), MemoryClass::Parameters, Scope::Body);
+    storage.kept =
+        emitter_.add_buffer(g.name + ".kept", size_bytes(slice, dtype), MemoryClass::Parameters, Scope::Body);
     storage.kept_slice = true;
     emitter_.emit({.op = &graph::kCopy,
                    .in = {flat_view(run.gathered, first, slice, dtype)},
@@ -156,7 +167,8 @@ Operand GroupLowering::param(int group, const Segment& segment, int block) const
   if (emitter_.layout().zero == 3 && shards_ > 1) {
     const auto run = std::find_if(runs_.begin(), runs_.end(),
                                   [&](const Run& r) { return r.group == group && r.block == block; });
-    QUINTET_CHECK(run != runs_.end() && run->gathered.valid(), "{} is used before it is gathered", segment.name);
+    QUINTET_CHECK(run != runs_.end() && run->gathered.valid(), "{} is used before it is gathered",
+                  segment.name);
     buffer = run->gathered;
   }
   return {buffer, size_bytes(segment.offset, dtype), segment.local};
@@ -169,8 +181,8 @@ Operand GroupLowering::grad(int group, const Segment& segment) {
   if (emitter_.layout().zero >= 2) {
     Storage& storage = storage_[static_cast<size_t>(group)];
     if (!storage.grad_block.valid())
-      storage.grad_block =
-          emitter_.add_buffer(g.name + ".grad.block", size_bytes(g.count, dtype), MemoryClass::Gradients, Scope::Body);
+      storage.grad_block = emitter_.add_buffer(g.name + ".grad.block", size_bytes(g.count, dtype),
+                                               MemoryClass::Gradients, Scope::Body);
     buffer = storage.grad_block;
   }
   graph::Type type = segment.local;
@@ -192,17 +204,21 @@ void GroupLowering::reduce_grads(int group) {
   const BufferId buffer = every_micro ? storage_[static_cast<size_t>(group)].grad_block : st.grad;
   const int64_t range = g.shard_count(shards_);
   const int64_t first = layout.mesh.index(o.rank, layout.shard) * range;
-  Instr like{.when = every_micro ? When::Always : When::LastCall, .phase = graph::Phase::W, .block = g.block,
+  Instr like{.when = every_micro ? When::Always : When::LastCall,
+             .phase = graph::Phase::W,
+             .block = g.block,
              .note = "reduce " + g.name};
 
-  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism, KV heads
-  // shared by several ranks) stand in front, those with the same axes side by side: one reduction for each run.
+  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism, KV
+  // heads shared by several ranks) stand in front, those with the same axes side by side: one reduction for
+  // each run.
   for (size_t i = 0; i < g.segments.size();) {
     const AtomList& atoms = g.segments[i].extra_partial;
     size_t end = i + 1;
     while (end < g.segments.size() && g.segments[end].extra_partial == atoms) ++end;
     if (!atoms.empty()) {
-      const int64_t begin = g.segments[i].offset, stop = g.segments[end - 1].offset + g.segments[end - 1].count;
+      const int64_t begin = g.segments[i].offset,
+                    stop = g.segments[end - 1].offset + g.segments[end - 1].count;
       emitter_.all_reduce(flat_view(buffer, begin, stop - begin, o.grad), atoms, graph::Reduction::Sum, like);
     }
     i = end;
@@ -212,7 +228,8 @@ void GroupLowering::reduce_grads(int group) {
   const auto on_wire = [&](const Operand& view, const Instr& when, auto&& collective) {
     if (o.reduce == o.grad) return collective(view);
     const int64_t count = view.type.count();
-    const BufferId wire = emitter_.add_buffer(g.name + ".wire", size_bytes(count, o.reduce), MemoryClass::Communication, Scope::Body);
+    const BufferId wire = emitter_.add_buffer(g.name + ".wire", size_bytes(count, o.reduce),
+                                              MemoryClass::Communication, Scope::Body);
     const Operand copy = flat_view(wire, 0, count, o.reduce);
     const AtomList& atoms = layout.shard.empty() ? layout.data() : layout.shard;
     Instr cast = when;

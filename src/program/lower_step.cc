@@ -1,6 +1,6 @@
-#include "program/lowering.h"
-
 #include <algorithm>
+
+#include "program/lowering.h"
 
 namespace quintet::program {
 
@@ -9,14 +9,15 @@ using layout::AtomList;
 
 namespace {
 
-// The parts of a group's segments that lie in this rank's range, relative to its start: (first, count) pairs, or
-// (first, count, decay) triples for the update.
+// The parts of a group's segments that lie in this rank's range, relative to its start: (first, count) pairs,
+// or (first, count, decay) triples for the update.
 std::vector<int64_t> ranges_of(const layout::Group& g, const GroupState& st, bool with_decay,
                                const std::function<bool(const layout::Segment&)>& take) {
   std::vector<int64_t> out;
   for (const layout::Segment& s : g.segments) {
     if (!take(s)) continue;
-    const int64_t begin = std::max(s.offset, st.first), end = std::min(s.offset + s.count, st.first + st.count);
+    const int64_t begin = std::max(s.offset, st.first),
+                  end = std::min(s.offset + s.count, st.first + st.count);
     if (begin >= end) continue;
     out.push_back(begin - st.first);
     out.push_back(end - begin);
@@ -45,8 +46,8 @@ void lower_step(Emitter& e, GroupLowering& groups) {
   e.begin(BodyKind::Step);
   e.all_reduce(e.scalar(Scalar::Loss), layout.data(), graph::Reduction::Sum, {.note = "sum losses"});
 
-  // The norm counts every element once: a rank adds the squares of what it holds, and of what it holds together with
-  // others (replicated over an axis) only the first of them does.
+  // The norm counts every element once: a rank adds the squares of what it holds, and of what it holds
+  // together with others (replicated over an axis) only the first of them does.
   AtomList summed = layout.shard;
   for (int a = 0; a < layout.mesh.num_atoms(); ++a)
     if (layout.mesh.atom(a).size > 1 && !layout::contains(layout.data(), a))
@@ -58,7 +59,9 @@ void lower_step(Emitter& e, GroupLowering& groups) {
     const GroupState& st = e.program().groups[i];
     e.emit({.op = &graph::kSumSquares,
             .attrs = {{"ranges", ranges_of(g, st, false,
-                                           [&](const layout::Segment& s) { return layout.mesh.is_first(o.rank, s.replicated); })}},
+                                           [&](const layout::Segment& s) {
+                                             return layout.mesh.is_first(o.rank, s.replicated);
+                                           })}},
             .in = {groups.reduced_grad(static_cast<int>(i))},
             .out = {e.scalar(Scalar::SumSquares)},
             .accumulate = first ? Accumulate::Never : Accumulate::Always,
@@ -67,7 +70,10 @@ void lower_step(Emitter& e, GroupLowering& groups) {
   }
   e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"});
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
-  e.emit({.op = &graph::kClipScale, .attrs = {{"max_norm", o.update.clip_norm}}, .in = {scalars}, .out = {scalars}});
+  e.emit({.op = &graph::kClipScale,
+          .attrs = {{"max_norm", o.update.clip_norm}},
+          .in = {scalars},
+          .out = {scalars}});
 
   for (size_t i = 0; i < groups.groups().size(); ++i) {
     const layout::Group& g = groups.groups()[i];
@@ -81,7 +87,8 @@ void lower_step(Emitter& e, GroupLowering& groups) {
     update.out = {master};
     if (st.moment1.valid()) update.out.push_back(flat_view(st.moment1, 0, st.count, o.moments));
     if (st.moment2.valid()) update.out.push_back(flat_view(st.moment2, 0, st.count, o.moments));
-    if (const Operand copy = groups.updated_copy(static_cast<int>(i)); copy.buffer.valid()) update.out.push_back(copy);
+    if (const Operand copy = groups.updated_copy(static_cast<int>(i)); copy.buffer.valid())
+      update.out.push_back(copy);
     e.emit(std::move(update));
   }
 }

@@ -32,7 +32,8 @@ class Emitter {
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like);
   void all_gather(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
-  void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms, graph::Reduction r, Instr like);
+  void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms,
+                      graph::Reduction r, Instr like);
 
  private:
   Program& program_;
@@ -52,7 +53,8 @@ class GroupLowering {
   // Which group and segment hold the parameter of this name.
   std::pair<int, const layout::Segment*> find(const std::string& param) const;
 
-  // Plans the gathers of one pass over `uses`: (group, block) of every node's parameter operands in node order.
+  // Plans the gathers of one pass over `uses`: (group, block) of every node's parameter operands in node
+  // order.
   struct Use {
     int group, block, node;
   };
@@ -64,9 +66,9 @@ class GroupLowering {
 
   Operand grad(int group, const layout::Segment& segment);
   Accumulate grad_accumulate(int contribution) const;
-  void reduce_grads(int group);      // after a group's last contribution
-  Operand reduced_grad(int group);   // this rank's range of it, as the update reads it
-  Operand updated_copy(int group);   // what the update writes besides the master; no buffer when there is none
+  void reduce_grads(int group);     // after a group's last contribution
+  Operand reduced_grad(int group);  // this rank's range of it, as the update reads it
+  Operand updated_copy(int group);  // what the update writes besides the master; no buffer when there is none
 
  private:
   struct Run {  // consecutive uses of a group in one block: one gather

@@ -4,36 +4,54 @@ namespace quintet::program {
 
 std::string_view to_string(MemoryClass c) {
   switch (c) {
-    case MemoryClass::Parameters: return "parameters";
-    case MemoryClass::Gradients: return "gradients";
-    case MemoryClass::Optimizer: return "optimizer";
-    case MemoryClass::Activations: return "activations";
-    case MemoryClass::Communication: return "communication";
-    case MemoryClass::Workspace: return "workspace";
-    case MemoryClass::Inputs: return "inputs";
+    case MemoryClass::Parameters:
+      return "parameters";
+    case MemoryClass::Gradients:
+      return "gradients";
+    case MemoryClass::Optimizer:
+      return "optimizer";
+    case MemoryClass::Activations:
+      return "activations";
+    case MemoryClass::Communication:
+      return "communication";
+    case MemoryClass::Workspace:
+      return "workspace";
+    case MemoryClass::Inputs:
+      return "inputs";
   }
   return "?";
 }
 
 std::string_view to_string(BodyKind k) {
   switch (k) {
-    case BodyKind::Begin: return "begin";
-    case BodyKind::Forward: return "forward";
-    case BodyKind::Backward: return "backward";
-    case BodyKind::Step: return "step";
-    case BodyKind::Evaluate: return "evaluate";
-    case BodyKind::EvaluateEnd: return "evaluate_end";
-    case BodyKind::Infer: return "infer";
+    case BodyKind::Begin:
+      return "begin";
+    case BodyKind::Forward:
+      return "forward";
+    case BodyKind::Backward:
+      return "backward";
+    case BodyKind::Step:
+      return "step";
+    case BodyKind::Evaluate:
+      return "evaluate";
+    case BodyKind::EvaluateEnd:
+      return "evaluate_end";
+    case BodyKind::Infer:
+      return "infer";
   }
   return "?";
 }
 
 std::string_view to_string(CollectiveKind k) {
   switch (k) {
-    case CollectiveKind::AllReduce: return "all_reduce";
-    case CollectiveKind::AllGather: return "all_gather";
-    case CollectiveKind::ReduceScatter: return "reduce_scatter";
-    case CollectiveKind::AllToAll: return "all_to_all";
+    case CollectiveKind::AllReduce:
+      return "all_reduce";
+    case CollectiveKind::AllGather:
+      return "all_gather";
+    case CollectiveKind::ReduceScatter:
+      return "reduce_scatter";
+    case CollectiveKind::AllToAll:
+      return "all_to_all";
   }
   return "?";
 }

@@ -1,9 +1,10 @@
-// The step program of one rank: what it computes, sends, frees and waits for, over buffers whose offsets are fixed
-// before the first step. It is the one object that is verified, planned, simulated, executed and traced.
+// The step program of one rank: what it computes, sends, frees and waits for, over buffers whose offsets are
+// fixed before the first step. It is the one object that is verified, planned, simulated, executed and
+// traced.
 //
-// A program is folded: *bodies* are instruction lists, *calls* say in which order they run and for which micro-batch.
-// The expanded sequence (expand.h) is what runs: instruction by instruction in issue order, each on its stream, with
-// explicit waits for instructions of other streams.
+// A program is folded: *bodies* are instruction lists, *calls* say in which order they run and for which
+// micro-batch. The expanded sequence (expand.h) is what runs: instruction by instruction in issue order, each
+// on its stream, with explicit waits for instructions of other streams.
 #pragma once
 
 #include <string>
@@ -21,7 +22,15 @@ using CommId = base::Id<struct CommTag>;
 using StreamId = base::Id<struct StreamTag>;
 inline constexpr StreamId kComputeStream = StreamId(0);
 
-enum class MemoryClass : uint8_t { Parameters, Gradients, Optimizer, Activations, Communication, Workspace, Inputs };
+enum class MemoryClass : uint8_t {
+  Parameters,
+  Gradients,
+  Optimizer,
+  Activations,
+  Communication,
+  Workspace,
+  Inputs
+};
 inline constexpr int kNumMemoryClasses = 7;
 
 // How long the bytes of a buffer stay its own.
@@ -48,9 +57,9 @@ struct Operand {
 
 enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
 
-// A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll, and of
-// the whole message for AllReduce. AllReduce works in place; AllGather and ReduceScatter may (out lies in in, or in
-// in out, at the rank's own range).
+// A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,
+// and of the whole message for AllReduce. AllReduce works in place; AllGather and ReduceScatter may (out lies
+// in in, or in in out, at the rank's own range).
 struct Collective {
   CollectiveKind kind;
   CommId comm;
@@ -60,20 +69,21 @@ struct Collective {
 };
 
 enum class InstrKind : uint8_t {
-  Compute,     // op on operands
+  Compute,  // op on operands
   Collective,
-  LoadBatch,   // the host fills the inputs of a micro-batch
-  Free,        // the bytes of `frees` are no longer its own
+  LoadBatch,  // the host fills the inputs of a micro-batch
+  Free,       // the bytes of `frees` are no longer its own
 };
 
 // In which calls of its body an instruction takes part.
 enum class When : uint8_t { Always, FirstCall, LastCall };
 
-// Whether a result is added to what the output holds. It concerns sums: results without token rows. Rows that an
-// instruction writes beside such a sum are always written anew.
+// Whether a result is added to what the output holds. It concerns sums: results without token rows. Rows that
+// an instruction writes beside such a sum are always written anew.
 enum class Accumulate : uint8_t { Never, NotFirstCall, Always };
 
-// The part of a divided dim that this rank holds: rows [begin, begin + size) of which the first `valid` are real.
+// The part of a divided dim that this rank holds: rows [begin, begin + size) of which the first `valid` are
+// real.
 struct Part {
   graph::Dim dim;
   int64_t begin = 0, size = 0, valid = 0, global = 0;
@@ -81,19 +91,19 @@ struct Part {
 
 struct Instr {
   InstrKind kind = InstrKind::Compute;
-  const graph::OpDef* op = nullptr;   // Compute
+  const graph::OpDef* op = nullptr;  // Compute
   graph::Attrs attrs;
   std::vector<Operand> in, out;
   std::vector<Part> parts;
-  Collective collective{};            // Collective
-  BufferId frees;                     // Free
+  Collective collective{};  // Collective
+  BufferId frees;           // Free
   StreamId stream = kComputeStream;
   When when = When::Always;
   Accumulate accumulate = Accumulate::Never;
-  int64_t workspace_bytes = 0;        // scratch of the kernel, in the rank's workspace buffer
+  int64_t workspace_bytes = 0;  // scratch of the kernel, in the rank's workspace buffer
   graph::Phase phase = graph::Phase::F;
-  int block = -1;                     // for reading and tracing
-  std::string note;                   // "gather block3"
+  int block = -1;    // for reading and tracing
+  std::string note;  // "gather block3"
 };
 
 enum class BodyKind : uint8_t { Begin, Forward, Backward, Step, Evaluate, EvaluateEnd, Infer };
@@ -111,27 +121,41 @@ struct Call {
 };
 
 struct Communicator {
-  std::string name;               // by mesh axes
+  std::string name;  // by mesh axes
   layout::AtomList atoms;
-  std::vector<RankId> members;    // in the order of their position
-  int position = 0;               // of this rank
+  std::vector<RankId> members;  // in the order of their position
+  int position = 0;             // of this rank
 };
 
 struct Stream {
   std::string name;
 };
 
-// Scalars shared between host and program, f64 slots of the "scalars" buffer (dropout_key is an i64 in its slot).
-enum class Scalar : uint8_t { Count, Seed, Loss, SumSquares, Norm, ClipScale, Ok, LearningRate, UpdateCount, SkippedInRow, SkippedTotal, DropoutKey };
+// Scalars shared between host and program, f64 slots of the "scalars" buffer (dropout_key is an i64 in its
+// slot).
+enum class Scalar : uint8_t {
+  Count,
+  Seed,
+  Loss,
+  SumSquares,
+  Norm,
+  ClipScale,
+  Ok,
+  LearningRate,
+  UpdateCount,
+  SkippedInRow,
+  SkippedTotal,
+  DropoutKey
+};
 inline constexpr int kNumScalars = 12;
 
 // Where the state of a parameter group is kept, for initialising, saving and comparing.
 struct GroupState {
-  int group = 0;                // index into the groups the program was lowered from
-  BufferId param;               // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
-  BufferId master;              // what the optimizer updates; the same buffer as param when the dtypes are equal
+  int group = 0;    // index into the groups the program was lowered from
+  BufferId param;   // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
+  BufferId master;  // what the optimizer updates; the same buffer as param when the dtypes are equal
   int64_t master_offset_bytes = 0;
-  BufferId grad;                // after the step's reduction: whole (zero 0), own range in the whole (1), own range (2, 3)
+  BufferId grad;  // after the step's reduction: whole (zero 0), own range in the whole (1), own range (2, 3)
   int64_t grad_offset_bytes = 0;
   BufferId moment1, moment2;
   int64_t first = 0, count = 0;  // this rank's range of the flat group
@@ -149,8 +173,8 @@ struct Program {
   std::vector<GroupState> groups;
   BufferId scalars, workspace;
   std::vector<std::pair<std::string, BufferId>> inputs;  // i32[tokens] buffers that LoadBatch fills
-  BufferId result;               // Infer: the logits
-  int64_t arena_bytes = 0;       // planned peak; set by the allocator
+  BufferId result;                                       // Infer: the logits
+  int64_t arena_bytes = 0;                               // planned peak; set by the allocator
   int64_t persistent_bytes = 0;
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }

@@ -8,6 +8,7 @@
 #include "exec/cpu/kernel.h"
 #include "optim/schedule.h"
 #include "program/verify.h"
+#include "train/element.h"
 
 namespace quintet::train {
 
@@ -16,44 +17,25 @@ using layout::AtomList;
 using layout::Segment;
 using program::Scalar;
 
-namespace {
-
-double read_element(const std::byte* data, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::F64: return reinterpret_cast<const double*>(data)[i];
-    case DType::F32: return reinterpret_cast<const float*>(data)[i];
-    case DType::BF16: return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
-    default: base::fail_internal("no weights of type {}", base::to_string(dtype));
-  }
-}
-
-void write_element(std::byte* data, DType dtype, int64_t i, double v) {
-  switch (dtype) {
-    case DType::F64: reinterpret_cast<double*>(data)[i] = v; break;
-    case DType::F32: reinterpret_cast<float*>(data)[i] = static_cast<float>(v); break;
-    case DType::BF16: reinterpret_cast<base::Bf16*>(data)[i] = base::Bf16(static_cast<float>(v)); break;
-    default: base::fail_internal("no weights of type {}", base::to_string(dtype));
-  }
-}
-
-}  // namespace
-
-Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options) : recipe_(recipe), world_(world) {
+Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
+    : recipe_(recipe), world_(world) {
   const int threads = options.threads;
   compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(
       recipe, {.rank = world.rank(),
                .evaluate = options.evaluate,
+               .infer = options.infer,
                .model = options.model,
-               .workspace_bytes = [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
+               .workspace_bytes =
+                   [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
                .dump = {}}));
-  QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}", compiled_->program.world,
-                world.size());
+  QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}",
+                compiled_->program.world, world.size());
   if (options.verify_program) {
     program::verify(compiled_->program, compiled_->step);
     if (options.evaluate) program::verify(compiled_->program, compiled_->evaluate);
   }
-  executor_ = std::make_unique<exec::Executor>(compiled_->program, world,
-                                               exec::ExecutorOptions{.threads = threads, .poison = options.poison});
+  executor_ = std::make_unique<exec::Executor>(
+      compiled_->program, world, exec::ExecutorOptions{.threads = threads, .poison = options.poison});
   dp_index_ = compiled_->layout.mesh.index(world.rank(), compiled_->layout.data());
   create_replica_groups();
   initialise_weights();
@@ -61,7 +43,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
 
 Rank::~Rank() = default;
 
-void Rank::visit(StateKind kind, const std::function<void(const Piece&, const layout::GlobalIndex&)>& fn) const {
+void Rank::visit(StateKind kind,
+                 const std::function<void(const Piece&, const layout::GlobalIndex&)>& fn) const {
   const compiler::Compiled& c = *compiled_;
   for (const program::GroupState& st : c.program.groups) {
     const layout::Group& g = c.groups[static_cast<size_t>(st.group)];
@@ -72,25 +55,37 @@ void Rank::visit(StateKind kind, const std::function<void(const Piece&, const la
       case StateKind::Weight:
         buffer = st.master;
         offset = st.master_offset_bytes;
-        if (st.master != st.param) dtype = recipe_.precision.master;
+        dtype = weight_dtype(st);
         break;
       case StateKind::Gradient:
         buffer = st.grad;
         offset = st.grad_offset_bytes;
         dtype = base::accumulator_of(recipe_.precision.compute);
         break;
-      case StateKind::Moment1: buffer = st.moment1; dtype = recipe_.precision.moments; break;
-      case StateKind::Moment2: buffer = st.moment2; dtype = recipe_.precision.moments; break;
+      case StateKind::Moment1:
+        buffer = st.moment1;
+        dtype = recipe_.precision.moments;
+        break;
+      case StateKind::Moment2:
+        buffer = st.moment2;
+        dtype = recipe_.precision.moments;
+        break;
     }
     if (!buffer.valid()) continue;
     std::byte* base = executor_->address(buffer) + offset;
     for (const Segment& s : g.segments) {
-      const int64_t begin = std::max(s.offset, st.first), end = std::min(s.offset + s.count, st.first + st.count);
+      const int64_t begin = std::max(s.offset, st.first),
+                    end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      fn({&s, g.trainable, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype), dtype},
+      fn({&s, g.trainable, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype),
+          dtype},
          layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
+}
+
+base::DType Rank::weight_dtype(const program::GroupState& state) const {
+  return state.master != state.param ? recipe_.precision.master : recipe_.precision.compute;
 }
 
 void Rank::initialise_weights() {
@@ -124,7 +119,8 @@ StepResult Rank::step(int64_t step, const data::Batches& batches) {
   exec::Executor& e = *executor_;
   e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(step, dp_index_));
   e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
-  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"), static_cast<uint64_t>(step));
+  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
+                                static_cast<uint64_t>(step));
   e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
   const size_t rows = static_cast<size_t>(batches.micro_tokens());
   const exec::LoadBatch load = [&](int micro, const auto& inputs) {
@@ -182,7 +178,8 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
 AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
   const layout::Layout& layout = compiled_->layout;
   const bool sharded = trainable || layout.zero == 3;
-  return layout::set_union(s.replicated, sharded ? layout::without(layout.data(), layout.shard) : layout.data());
+  return layout::set_union(s.replicated,
+                           sharded ? layout::without(layout.data(), layout.shard) : layout.data());
 }
 
 bool Rank::owns(const Piece& piece) const {
@@ -218,7 +215,8 @@ void Rank::check_replicas() {
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i] != all[0])
         base::fail_internal(
-            "the weights that ranks {} and {} should share differ (replicated over {}): memory or a link has corrupted them, "
+            "the weights that ranks {} and {} should share differ (replicated over {}): memory or a link has "
+            "corrupted them, "
             "or a step was not applied on both",
             group.comm->members()[0], group.comm->members()[i], compiled_->layout.mesh.name(group.atoms));
   }

@@ -1,5 +1,5 @@
-// One rank of a run: its compiled program, its memory, its state. The loop above it (loop.h) and the verifier (room
-// tools) see a training step as one call.
+// One rank of a run: its compiled program, its memory, its state. The loop above it (loop.h) and the verifier
+// (room tools) see a training step as one call.
 #pragma once
 
 #include <functional>
@@ -17,16 +17,17 @@ struct RankOptions {
   compiler::ModelFn model;  // empty: recipe.model
   int threads = 1;          // of the kernels
   bool evaluate = false;    // also plan an evaluation pass
+  bool infer = false;       // a forward pass to logits instead of training
   bool poison = false;      // see exec::ExecutorOptions
   bool verify_program = true;
 };
 
 struct StepResult {
-  double loss = 0;         // mean over the valid tokens of the global batch
+  double loss = 0;  // mean over the valid tokens of the global batch
   double grad_norm = 0;
   double lr = 0;
-  int64_t tokens = 0;      // valid tokens of the global batch
-  bool skipped = false;    // non-finite loss or gradient somewhere: nothing was updated, on any rank
+  int64_t tokens = 0;    // valid tokens of the global batch
+  bool skipped = false;  // non-finite loss or gradient somewhere: nothing was updated, on any rank
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
 
@@ -47,8 +48,8 @@ class Rank {
   };
   Evaluation evaluate(const data::Batches& batches, int64_t first, int64_t count);
 
-  // Visits this rank's pieces of a state: consecutive elements of a parameter's local part. `global` gives the place
-  // of an element in the whole parameter, or -1 for padding.
+  // Visits this rank's pieces of a state: consecutive elements of a parameter's local part. `global` gives
+  // the place of an element in the whole parameter, or -1 for padding.
   struct Piece {
     const layout::Segment* segment;
     bool trainable;
@@ -56,7 +57,10 @@ class Rank {
     std::byte* data;
     base::DType dtype;
   };
-  void visit(StateKind kind, const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
+  void visit(StateKind kind,
+             const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
+  // The type that a group's weights have in StateKind::Weight.
+  base::DType weight_dtype(const program::GroupState& state) const;
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const;
   // Writes the compute copies of the weights after the masters were changed from outside (loading).

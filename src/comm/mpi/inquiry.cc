@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "base/clock.h"
 #include "comm/mpi/transfer.h"
 
 namespace quintet::comm::mpi {
@@ -69,8 +70,8 @@ std::string Inquiry::ask(const std::vector<base::RankId>& ranks) {
     MPI_Request_free(&request);
     ++missing;
   }
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (missing > 0 && std::chrono::steady_clock::now() < deadline) {
+  const int64_t deadline = base::now_ns() + std::chrono::nanoseconds(kPatience).count();
+  while (missing > 0 && base::now_ns() < deadline) {
     serve_locked();  // those we ask may be asking us
     int source = 0;
     std::string text;

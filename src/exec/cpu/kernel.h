@@ -1,4 +1,5 @@
-// How an instruction meets its kernel on the CPU: pointers resolved once, then a plain function call per execution.
+// How an instruction meets its kernel on the CPU: pointers resolved once, then a plain function call per
+// execution.
 #pragma once
 
 #include "base/error.h"
@@ -17,9 +18,13 @@ struct Bound {
   const graph::Type& in_type(size_t i) const { return instr->in[i].type; }
   const graph::Type& out_type(size_t i) const { return instr->out[i].type; }
   template <class T>
-  T* input(size_t i) const { return reinterpret_cast<T*>(in[i]); }
+  T* input(size_t i) const {
+    return reinterpret_cast<T*>(in[i]);
+  }
   template <class T>
-  T* output(size_t i) const { return reinterpret_cast<T*>(out[i]); }
+  T* output(size_t i) const {
+    return reinterpret_cast<T*>(out[i]);
+  }
   const program::Part* part(graph::Dim dim) const;  // null when the op does not divide it
 };
 
@@ -36,18 +41,22 @@ const Kernel& find_kernel(const graph::OpDef& op);
 int64_t workspace_bytes(const program::Instr& instr, int threads);
 
 // The tables, one per file of kernels.
-const std::vector<Kernel>& matmul_kernels();     // linear and attention
-const std::vector<Kernel>& row_kernels();        // norms, rope, pointwise, embedding, loss
-const std::vector<Kernel>& update_kernels();     // step ops
+const std::vector<Kernel>& matmul_kernels();  // linear and attention
+const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embedding, loss
+const std::vector<Kernel>& update_kernels();  // step ops
 
 // Calls fn with a value of the C++ type of a floating dtype.
 template <class F>
 auto with_type(graph::DType t, F&& fn) {
   switch (t) {
-    case graph::DType::F64: return fn(double{});
-    case graph::DType::F32: return fn(float{});
-    case graph::DType::BF16: return fn(base::Bf16{});
-    default: base::fail_internal("no CPU kernel for {}", base::to_string(t));
+    case graph::DType::F64:
+      return fn(double{});
+    case graph::DType::F32:
+      return fn(float{});
+    case graph::DType::BF16:
+      return fn(base::Bf16{});
+    default:
+      base::fail_internal("no CPU kernel for {}", base::to_string(t));
   }
 }
 

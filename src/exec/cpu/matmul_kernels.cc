@@ -28,7 +28,8 @@ Shape dx_shape(const Instr& i) {  // dy, w -> dx
 }
 Shape dw_shape(const Instr& i) {  // dy, x -> dw
   const int64_t rows = i.in[0].type.size(0);
-  return {rows, i.in[0].type.count() / std::max<int64_t>(rows, 1), i.in[1].type.count() / std::max<int64_t>(rows, 1)};
+  return {rows, i.in[0].type.count() / std::max<int64_t>(rows, 1),
+          i.in[1].type.count() / std::max<int64_t>(rows, 1)};
 }
 
 void run_gemm(const Bound& b, kernels::GemmArgs args) {
@@ -65,7 +66,13 @@ int64_t linear_dx_bytes(const Instr& i, int threads) {
 
 void linear_dw(const Bound& b, bool accumulate) {
   const Shape s = dw_shape(*b.instr);
-  run_gemm(b, {.trans_a = true, .m = s.out, .n = s.in, .k = s.rows, .lda = s.out, .ldb = s.in, .ldc = s.in,
+  run_gemm(b, {.trans_a = true,
+               .m = s.out,
+               .n = s.in,
+               .k = s.rows,
+               .lda = s.out,
+               .ldb = s.in,
+               .ldc = s.in,
                .accumulate = accumulate});
 }
 int64_t linear_dw_bytes(const Instr& i, int threads) {
@@ -110,13 +117,14 @@ void attention(const Bound& b, bool) {
   k::AttentionShape s = attention_shape(*b.instr, 0);
   bind_masks(b, 3, s);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::attention<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1), b.workspace,
-                    *b.pool);
+    k::attention<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
+                    b.workspace, *b.pool);
   });
 }
 int64_t attention_bytes(const Instr& i, int threads) {
   const k::AttentionShape s = attention_shape(i, 0);
-  return with_type(i.in[0].type.dtype, [&]<class T>(T) { return k::attention_workspace_bytes<T>(s, threads); });
+  return with_type(i.in[0].type.dtype,
+                   [&]<class T>(T) { return k::attention_workspace_bytes<T>(s, threads); });
 }
 
 void attention_dx(const Bound& b, bool) {
@@ -124,12 +132,14 @@ void attention_dx(const Bound& b, bool) {
   bind_masks(b, 6, s);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     k::attention_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                             b.input<k::Stat<T>>(5), b.output<T>(0), b.output<T>(1), b.output<T>(2), b.workspace, *b.pool);
+                             b.input<k::Stat<T>>(5), b.output<T>(0), b.output<T>(1), b.output<T>(2),
+                             b.workspace, *b.pool);
   });
 }
 int64_t attention_dx_bytes(const Instr& i, int threads) {
   const k::AttentionShape s = attention_shape(i, 1);
-  return with_type(i.in[0].type.dtype, [&]<class T>(T) { return k::attention_backward_workspace_bytes<T>(s, threads); });
+  return with_type(i.in[0].type.dtype,
+                   [&]<class T>(T) { return k::attention_backward_workspace_bytes<T>(s, threads); });
 }
 
 }  // namespace

@@ -26,27 +26,28 @@ int64_t columns(const Type& t) { return t.size(0) == 0 ? 0 : t.count() / t.size(
 void rms_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<k::Stat<T>>(1), num_rows(x), last_size(x),
-                  b.instr->attrs.real("eps"), *b.pool);
+    k::rmsnorm<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<k::Stat<T>>(1), num_rows(x),
+                  last_size(x), b.instr->attrs.real("eps"), *b.pool);
   });
 }
 void rms_norm_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.output<T>(0), num_rows(x),
-                     last_size(x), *b.pool);
+    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.output<T>(0),
+                     num_rows(x), last_size(x), *b.pool);
   });
 }
 void rms_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0), accumulate, num_rows(x),
-                     last_size(x), b.workspace, *b.pool);
+    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0),
+                     accumulate, num_rows(x), last_size(x), b.workspace, *b.pool);
   });
 }
 int64_t rms_norm_dw_bytes(const Instr& i, int) {
   const Type& x = i.in[0].type;
-  return with_type(x.dtype, [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
 }
 
 void layer_norm(const Bound& b, bool) {
@@ -59,29 +60,31 @@ void layer_norm(const Bound& b, bool) {
 void layer_norm_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.input<k::Stat<T>>(4),
-                       b.output<T>(0), num_rows(x), last_size(x), *b.pool);
+    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
+                       b.input<k::Stat<T>>(4), b.output<T>(0), num_rows(x), last_size(x), *b.pool);
   });
 }
 void layer_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
-                       b.output<k::Grad<T>>(0), b.output<k::Grad<T>>(1), accumulate, num_rows(x), last_size(x), b.workspace,
-                       *b.pool);
+                       b.output<k::Grad<T>>(0), b.output<k::Grad<T>>(1), accumulate, num_rows(x),
+                       last_size(x), b.workspace, *b.pool);
   });
 }
 int64_t layer_norm_dw_bytes(const Instr& i, int) {
   const Type& x = i.in[0].type;
-  return with_type(x.dtype, [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
 }
 
 void rope(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   const graph::Attrs& a = b.instr->attrs;
   with_type(x.dtype, [&]<class T>(T) {
-    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"), b.output<T>(0),
-               columns(x), x.size(0), x.size(1), x.size(2), a.integer("inverse") != 0, *b.pool);
+    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"),
+               b.output<T>(0), columns(x), x.size(0), x.size(1), x.size(2), a.integer("inverse") != 0,
+               *b.pool);
   });
 }
 
@@ -94,8 +97,8 @@ void swiglu(const Bound& b, bool) {
 void swiglu_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0), b.output<T>(1), x.size(0),
-                          columns(x), *b.pool);
+    k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0),
+                          b.output<T>(1), x.size(0), columns(x), *b.pool);
   });
 }
 void gelu(const Bound& b, bool) {
@@ -104,12 +107,14 @@ void gelu(const Bound& b, bool) {
 }
 void gelu_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
-  with_type(x.dtype,
-            [&]<class T>(T) { k::gelu_backward<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool); });
+  with_type(x.dtype, [&]<class T>(T) {
+    k::gelu_backward<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool);
+  });
 }
 void add(const Bound& b, bool) {
   const Type& x = b.in_type(0);
-  with_type(x.dtype, [&]<class T>(T) { k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool); });
+  with_type(x.dtype,
+            [&]<class T>(T) { k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool); });
 }
 void bias_add(const Bound& b, bool) {
   const Type& x = b.in_type(0);
@@ -120,17 +125,20 @@ void bias_add(const Bound& b, bool) {
 void sum_rows(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace, *b.pool);
+    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace,
+                     *b.pool);
   });
 }
 int64_t sum_rows_bytes(const Instr& i, int) {
   const Type& x = i.in[0].type;
-  return with_type(x.dtype, [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
 }
 void cast(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class X>(X) {
-    with_type(b.out_type(0).dtype,
-              [&]<class Y>(Y) { k::cast<X, Y>(b.input<X>(0), b.output<Y>(0), b.in_type(0).count(), *b.pool); });
+    with_type(b.out_type(0).dtype, [&]<class Y>(Y) {
+      k::cast<X, Y>(b.input<X>(0), b.output<Y>(0), b.in_type(0).count(), *b.pool);
+    });
   });
 }
 void dropout(const Bound& b, bool) {
@@ -140,8 +148,8 @@ void dropout(const Bound& b, bool) {
   const uint64_t key = (uint64_t{words[0]} << 32) | words[1];
   const program::Part* features = b.part(x.dims[1].name);
   with_type(x.dtype, [&]<class T>(T) {
-    k::dropout<T>(b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, b.instr->attrs.real("p"), features->begin,
-                  b.output<T>(0), x.size(0), x.size(1), *b.pool);
+    k::dropout<T>(b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, b.instr->attrs.real("p"),
+                  features->begin, b.output<T>(0), x.size(0), x.size(1), *b.pool);
   });
 }
 
@@ -149,23 +157,24 @@ void embedding(const Bound& b, bool) {
   const Type& table = b.in_type(0);
   const int64_t begin = b.part(table.dims[0].name)->begin;
   with_type(table.dtype, [&]<class T>(T) {
-    k::embedding<T>(b.input<T>(0), b.input<int32_t>(1), begin, table.size(0), b.output<T>(0), b.in_type(1).size(0),
-                    table.size(1), *b.pool);
+    k::embedding<T>(b.input<T>(0), b.input<int32_t>(1), begin, table.size(0), b.output<T>(0),
+                    b.in_type(1).size(0), table.size(1), *b.pool);
   });
 }
 void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
   const Type& table = b.out_type(0);
   const int64_t begin = b.part(table.dims[0].name)->begin;
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::embedding_dw<T>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), b.output<k::Grad<T>>(0), accumulate,
-                       b.in_type(1).size(0), table.size(1), *b.pool);
+    k::embedding_dw<T>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), b.output<k::Grad<T>>(0),
+                       accumulate, b.in_type(1).size(0), table.size(1), *b.pool);
   });
 }
 
 void row_max(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::row_max<T>(b.input<T>(0), x.size(0), x.size(1), b.part(Dim::Vocab)->valid, b.output<k::Stat<T>>(0), *b.pool);
+    k::row_max<T>(b.input<T>(0), x.size(0), x.size(1), b.part(Dim::Vocab)->valid, b.output<k::Stat<T>>(0),
+                  *b.pool);
   });
 }
 // The pair (sum of exponentials, label's logit) of each row lies as two arrays one after the other.
@@ -174,21 +183,26 @@ void row_sum_exp(const Bound& b, bool) {
   const program::Part* vocab = b.part(Dim::Vocab);
   with_type(x.dtype, [&]<class T>(T) {
     k::row_sumexp<T>(b.input<T>(0), x.size(0), x.size(1), vocab->valid, vocab->begin, b.input<int32_t>(2),
-                     b.input<k::Stat<T>>(1), b.output<k::Stat<T>>(0), b.output<k::Stat<T>>(0) + x.size(0), *b.pool);
+                     b.input<k::Stat<T>>(1), b.output<k::Stat<T>>(0), b.output<k::Stat<T>>(0) + x.size(0),
+                     *b.pool);
   });
 }
-void loss_grad(const Bound& b, bool accumulate) {  // logits, max, sums, labels, seed -> loss, dlogits over logits
+void loss_grad(const Bound& b,
+               bool accumulate) {  // logits, max, sums, labels, seed -> loss, dlogits over logits
   const Type& x = b.in_type(0);
   const program::Part* vocab = b.part(Dim::Vocab);
   QUINTET_CHECK(b.in[0] == b.out[1], "loss_grad works in place");
   with_type(x.dtype, [&]<class T>(T) {
-    k::cross_entropy_backward<T>(b.output<T>(1), x.size(0), x.size(1), vocab->valid, vocab->begin, b.input<int32_t>(3),
-                                 b.input<k::Stat<T>>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(2) + x.size(0),
-                                 b.input<double>(4), /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
+    k::cross_entropy_backward<T>(b.output<T>(1), x.size(0), x.size(1), vocab->valid, vocab->begin,
+                                 b.input<int32_t>(3), b.input<k::Stat<T>>(1), b.input<k::Stat<T>>(2),
+                                 b.input<k::Stat<T>>(2) + x.size(0), b.input<double>(4),
+                                 /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
                                  b.workspace, *b.pool);
   });
 }
-int64_t loss_grad_bytes(const Instr& i, int) { return k::cross_entropy_workspace_bytes(i.in[0].type.size(0)); }
+int64_t loss_grad_bytes(const Instr& i, int) {
+  return k::cross_entropy_workspace_bytes(i.in[0].type.size(0));
+}
 
 }  // namespace
 

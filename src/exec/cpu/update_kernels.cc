@@ -26,7 +26,8 @@ void accumulate(const Bound& b, bool accumulate) {
     std::memcpy(b.out[0], b.in[0], static_cast<size_t>(x.bytes()));
     return;
   }
-  with_type(x.dtype, [&]<class T>(T) { k::accumulate<T, T>(b.input<T>(0), b.output<T>(0), 1.0, x.count(), *b.pool); });
+  with_type(x.dtype,
+            [&]<class T>(T) { k::accumulate<T, T>(b.input<T>(0), b.output<T>(0), 1.0, x.count(), *b.pool); });
 }
 
 void copy(const Bound& b, bool) { std::memcpy(b.out[0], b.in[0], static_cast<size_t>(b.in_type(0).bytes())); }
@@ -75,10 +76,12 @@ void with_state_types(DType master, DType moment, DType copy, F&& fn) {
     if (copy == DType::BF16) return fn(double{}, double{}, base::Bf16{});
     return fn(double{}, double{}, double{});
   }
-  if (master != DType::F32) base::fail_internal("no update kernel for {} master weights", base::to_string(master));
+  if (master != DType::F32)
+    base::fail_internal("no update kernel for {} master weights", base::to_string(master));
   const bool low = copy == DType::BF16;
   if (moment == DType::F32) return low ? fn(float{}, float{}, base::Bf16{}) : fn(float{}, float{}, float{});
-  if (moment == DType::BF16) return low ? fn(float{}, base::Bf16{}, base::Bf16{}) : fn(float{}, base::Bf16{}, float{});
+  if (moment == DType::BF16)
+    return low ? fn(float{}, base::Bf16{}, base::Bf16{}) : fn(float{}, base::Bf16{}, float{});
   base::fail_internal("no update kernel for {} moments", base::to_string(moment));
 }
 
@@ -107,26 +110,27 @@ void update(const Bound& b, size_t num_moments, auto&& apply) {
 
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
-  update(b, 2, [&]<class M, class V, class C>(M* p, V* m, V* v, const M* grad, C* low, int64_t n, double decay, const double* s,
-                                              const int64_t* step, const int32_t* ok) {
-    k::adamw<M, V, C>(p, m, v, grad, low, n,
-                      {.lr = &s[static_cast<size_t>(Scalar::LearningRate)],
-                       .step = step,
-                       .clip_scale = &s[static_cast<size_t>(Scalar::ClipScale)],
-                       .ok = ok,
-                       .beta1 = a.real("beta1"),
-                       .beta2 = a.real("beta2"),
-                       .eps = a.real("eps"),
-                       .weight_decay = decay},
-                      *b.pool);
-  });
+  update(b, 2,
+         [&]<class M, class V, class C>(M* p, V* m, V* v, const M* grad, C* low, int64_t n, double decay,
+                                        const double* s, const int64_t* step, const int32_t* ok) {
+           k::adamw<M, V, C>(p, m, v, grad, low, n,
+                             {.lr = &s[static_cast<size_t>(Scalar::LearningRate)],
+                              .step = step,
+                              .clip_scale = &s[static_cast<size_t>(Scalar::ClipScale)],
+                              .ok = ok,
+                              .beta1 = a.real("beta1"),
+                              .beta2 = a.real("beta2"),
+                              .eps = a.real("eps"),
+                              .weight_decay = decay},
+                             *b.pool);
+         });
 }
 
 void sgd(const Bound& b, bool) {
   const double momentum = b.instr->attrs.real("momentum");
   update(b, momentum > 0 ? 1 : 0,
-         [&]<class M, class V, class C>(M* p, V* m, V*, const M* grad, C* low, int64_t n, double decay, const double* s,
-                                        const int64_t*, const int32_t* ok) {
+         [&]<class M, class V, class C>(M* p, V* m, V*, const M* grad, C* low, int64_t n, double decay,
+                                        const double* s, const int64_t*, const int32_t* ok) {
            k::sgd<M, V, C>(p, m, grad, low, n,
                            {.lr = &s[static_cast<size_t>(Scalar::LearningRate)],
                             .clip_scale = &s[static_cast<size_t>(Scalar::ClipScale)],

@@ -1,5 +1,5 @@
-// embedding: table[vocab, embed], ids[tokens] -> y[tokens, embed]. With the rows of the table divided, each shard
-// gives zero for ids it does not hold, and the sum over shards is the answer.
+// embedding: table[vocab, embed], ids[tokens] -> y[tokens, embed]. With the rows of the table divided, each
+// shard gives zero for ids it does not hold, and the sum over shards is the answer.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -17,7 +17,9 @@ void gradient(GradContext& g, const Node& n) {
   if (!g.needs(table)) return;
   const DimSize rows = g.graph().type(table).dims[0];
   g.add(table, g.emit(kEmbeddingDw, {ids, dy},
-                      {{"rows", rows.size}, {"dim", std::string(to_string(rows.name))}, {"out", text_of(g.param_grad())}},
+                      {{"rows", rows.size},
+                       {"dim", std::string(to_string(rows.name))},
+                       {"out", text_of(g.param_grad())}},
                       Phase::W)[0]);
 }
 
@@ -29,7 +31,8 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
   OP_REQUIRE("embedding_dw", is_row_index(in[0], in[1]) && in[1].num_dims() == 2,
-             "expects ids i32[tokens] and dy[tokens, embed], got {} and {}", to_string(in[0]), to_string(in[1]));
+             "expects ids i32[tokens] and dy[tokens, embed], got {} and {}", to_string(in[0]),
+             to_string(in[1]));
   const auto rows = parse_dim(attrs.text("dim"));
   OP_REQUIRE("embedding_dw", rows.has_value(), "expects the name of a dim, got \"{}\"", attrs.text("dim"));
   return {{dtype_attr(attrs, "out"), {{*rows, attrs.integer("rows")}, in[1].dims[1]}}};
@@ -48,8 +51,13 @@ Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs
 }  // namespace
 
 const OpDef kEmbedding = {"embedding", 2, 2, {}, infer, gradient, cost, dims};
-const OpDef kEmbeddingDw = {"embedding_dw", 2, 2,
+const OpDef kEmbeddingDw = {"embedding_dw",
+                            2,
+                            2,
                             {{"rows", AttrKind::Integer}, {"dim", AttrKind::Text}, {"out", AttrKind::Text}},
-                            infer_dw, nullptr, cost_by_bytes, dims_dw};
+                            infer_dw,
+                            nullptr,
+                            cost_by_bytes,
+                            dims_dw};
 
 }  // namespace quintet::graph

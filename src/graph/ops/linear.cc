@@ -1,6 +1,6 @@
-// linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or produced at
-// once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be added after the sum
-// over shards of the contracted dims.
+// linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or
+// produced at once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be
+// added after the sum over shards of the contracted dims.
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -16,8 +16,8 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
              "expects w[out..., in...] of x's dtype, got x {} and w {}", to_string(x), to_string(w));
   const size_t produced = w.dims.size() - contracted;
   for (size_t i = 0; i < contracted; ++i)
-    OP_REQUIRE("linear", w.dims[produced + i] == x.dims[1 + i], "the inner dims differ: x {} and w {}", to_string(x),
-               to_string(w));
+    OP_REQUIRE("linear", w.dims[produced + i] == x.dims[1 + i], "the inner dims differ: x {} and w {}",
+               to_string(x), to_string(w));
   Type y{x.dtype, {x.dims[0]}};
   y.dims.insert(y.dims.end(), w.dims.begin(), w.dims.begin() + static_cast<ptrdiff_t>(produced));
   return {y};
@@ -38,7 +38,8 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
   std::vector<OpDim> rule;
   const int produced = out[0].num_dims() - 1, contracted = in[0].num_dims() - 1;
   for (int o = 0; o < produced; ++o)
-    rule.push_back({.key = in[1].dims[static_cast<size_t>(o)].name, .in = {kAbsent, o}, .out = {1 + o}, .padded = true});
+    rule.push_back(
+        {.key = in[1].dims[static_cast<size_t>(o)].name, .in = {kAbsent, o}, .out = {1 + o}, .padded = true});
   for (int i = 0; i < contracted; ++i)
     rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + i)].name,
                     .in = {1 + i, produced + i},
@@ -54,7 +55,8 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   OP_REQUIRE("linear_dx",
              has_tokens(dy) && dy.num_dims() >= 2 && dy.num_dims() <= w.num_dims() && dy.dtype == w.dtype &&
                  std::equal(dy.dims.begin() + 1, dy.dims.end(), w.dims.begin()),
-             "expects dy[tokens, out...] and w[out..., in...] of the same dtype, got {} and {}", to_string(dy), to_string(w));
+             "expects dy[tokens, out...] and w[out..., in...] of the same dtype, got {} and {}",
+             to_string(dy), to_string(w));
   Type dx{in[0].dtype, {in[0].dims[0]}};
   dx.dims.insert(dx.dims.end(), in[1].dims.begin() + in[0].num_dims() - 1, in[1].dims.end());
   return {dx};
@@ -64,10 +66,13 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
   std::vector<OpDim> rule;
   const int produced = in[0].num_dims() - 1, contracted = out[0].num_dims() - 1;
   for (int i = 0; i < contracted; ++i)
-    rule.push_back({.key = out[0].dims[static_cast<size_t>(1 + i)].name, .in = {kAbsent, produced + i}, .out = {1 + i},
+    rule.push_back({.key = out[0].dims[static_cast<size_t>(1 + i)].name,
+                    .in = {kAbsent, produced + i},
+                    .out = {1 + i},
                     .padded = true});
   for (int o = 0; o < produced; ++o)
-    rule.push_back({.key = in[1].dims[static_cast<size_t>(o)].name, .in = {1 + o, o}, .out = {kAbsent}, .padded = true});
+    rule.push_back(
+        {.key = in[1].dims[static_cast<size_t>(o)].name, .in = {1 + o, o}, .out = {kAbsent}, .padded = true});
   rule.push_back(tokens_dim(in, out));
   return rule;
 }
@@ -76,9 +81,10 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &dy = in[0], &x = in[1];
   OP_REQUIRE("linear_dw",
-             has_tokens(dy) && has_tokens(x) && dy.dims[0] == x.dims[0] && dy.num_dims() >= 2 && x.num_dims() >= 2 &&
-                 dy.dtype == x.dtype,
-             "expects dy[tokens, out...] and x[tokens, in...] of the same dtype, got {} and {}", to_string(dy), to_string(x));
+             has_tokens(dy) && has_tokens(x) && dy.dims[0] == x.dims[0] && dy.num_dims() >= 2 &&
+                 x.num_dims() >= 2 && dy.dtype == x.dtype,
+             "expects dy[tokens, out...] and x[tokens, in...] of the same dtype, got {} and {}",
+             to_string(dy), to_string(x));
   Type dw{dtype_attr(attrs, "out"), {}};
   dw.dims.insert(dw.dims.end(), in[0].dims.begin() + 1, in[0].dims.end());
   dw.dims.insert(dw.dims.end(), in[1].dims.begin() + 1, in[1].dims.end());
@@ -89,9 +95,14 @@ std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&
   std::vector<OpDim> rule;
   const int produced = in[0].num_dims() - 1, contracted = in[1].num_dims() - 1;
   for (int o = 0; o < produced; ++o)
-    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + o)].name, .in = {1 + o, kAbsent}, .out = {o}, .padded = true});
+    rule.push_back({.key = in[0].dims[static_cast<size_t>(1 + o)].name,
+                    .in = {1 + o, kAbsent},
+                    .out = {o},
+                    .padded = true});
   for (int i = 0; i < contracted; ++i)
-    rule.push_back({.key = in[1].dims[static_cast<size_t>(1 + i)].name, .in = {kAbsent, 1 + i}, .out = {produced + i},
+    rule.push_back({.key = in[1].dims[static_cast<size_t>(1 + i)].name,
+                    .in = {kAbsent, 1 + i},
+                    .out = {produced + i},
                     .padded = true});
   rule.push_back(tokens_dim(in, out));
   return rule;
@@ -105,9 +116,10 @@ Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const At
 // bias_add: x[tokens, d...], b[d...] -> y like x
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &x = in[0], &b = in[1];
-  OP_REQUIRE("bias_add",
-             has_tokens(x) && b.dtype == x.dtype && std::vector<DimSize>(x.dims.begin() + 1, x.dims.end()) == b.dims,
-             "expects x[tokens, d...] and b[d...], got {} and {}", to_string(x), to_string(b));
+  OP_REQUIRE(
+      "bias_add",
+      has_tokens(x) && b.dtype == x.dtype && std::vector<DimSize>(x.dims.begin() + 1, x.dims.end()) == b.dims,
+      "expects x[tokens, d...] and b[d...], got {} and {}", to_string(x), to_string(b));
   return {x};
 }
 

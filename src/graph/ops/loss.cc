@@ -1,5 +1,6 @@
-// The cross-entropy over a vocabulary that may be divided, in three ops: row_max, row_sum_exp, loss_grad. With the
-// vocabulary over several ranks their rules ask for one maximum and one sum per row, never for the logits.
+// The cross-entropy over a vocabulary that may be divided, in three ops: row_max, row_sum_exp, loss_grad.
+// With the vocabulary over several ranks their rules ask for one maximum and one sum per row, never for the
+// logits.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -14,13 +15,14 @@ Type sums_per_row(const Type& logits) {
 }
 
 void require_logits(std::string_view op, const Type& logits) {
-  OP_REQUIRE(op, has_tokens(logits) && logits.num_dims() == 2, "expects logits[tokens, vocab], got {}", to_string(logits));
+  OP_REQUIRE(op, has_tokens(logits) && logits.num_dims() == 2, "expects logits[tokens, vocab], got {}",
+             to_string(logits));
 }
 
 void require_max_and_labels(std::string_view op, const Type& logits, const Type& max, const Type& labels) {
   OP_REQUIRE(op, max == per_row(logits) && is_row_index(labels, logits),
-             "expects the maximum {} and labels i32[tokens={}], got {} and {}", to_string(per_row(logits)), logits.size(0),
-             to_string(max), to_string(labels));
+             "expects the maximum {} and labels i32[tokens={}], got {} and {}", to_string(per_row(logits)),
+             logits.size(0), to_string(max), to_string(labels));
 }
 
 std::vector<Type> infer_max(const std::vector<Type>& in, const Attrs&) {
@@ -29,11 +31,12 @@ std::vector<Type> infer_max(const std::vector<Type>& in, const Attrs&) {
 }
 
 std::vector<OpDim> dims_max(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return {{.key = Dim::Vocab, .in = {1}, .out = {kAbsent}, .reduction = Reduction::Max, .padded = true}, tokens_dim(in, out)};
+  return {{.key = Dim::Vocab, .in = {1}, .out = {kAbsent}, .reduction = Reduction::Max, .padded = true},
+          tokens_dim(in, out)};
 }
 
-// row_sum_exp: logits, max, labels -> sums[tokens, 2]: sum of exp(logit - max), and the label's logit. Both are sums
-// over shards, so they travel in one message.
+// row_sum_exp: logits, max, labels -> sums[tokens, 2]: sum of exp(logit - max), and the label's logit. Both
+// are sums over shards, so they travel in one message.
 std::vector<Type> infer_sum_exp(const std::vector<Type>& in, const Attrs&) {
   require_logits("row_sum_exp", in[0]);
   require_max_and_labels("row_sum_exp", in[0], in[1], in[2]);
@@ -41,23 +44,28 @@ std::vector<Type> infer_sum_exp(const std::vector<Type>& in, const Attrs&) {
 }
 
 std::vector<OpDim> dims_sum_exp(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return {{.key = Dim::Vocab, .in = {1, kAbsent, kAbsent}, .out = {kAbsent}, .padded = true}, tokens_dim(in, out)};
+  return {{.key = Dim::Vocab, .in = {1, kAbsent, kAbsent}, .out = {kAbsent}, .padded = true},
+          tokens_dim(in, out)};
 }
 
-// loss_grad: logits, max, sums, labels, seed -> loss, dlogits. The loss is the sum over rows with label >= 0; dlogits is
-// its gradient times the scalar `seed` (one over the number of valid tokens of the whole global batch). The loss is the same on all shards of the vocabulary
-// (it needs no logits), so it is not a partial sum over them.
+// loss_grad: logits, max, sums, labels, seed -> loss, dlogits. The loss is the sum over rows with label >= 0;
+// dlogits is its gradient times the scalar `seed` (one over the number of valid tokens of the whole global
+// batch). The loss is the same on all shards of the vocabulary (it needs no logits), so it is not a partial
+// sum over them.
 std::vector<Type> infer_loss_grad(const std::vector<Type>& in, const Attrs&) {
   require_logits("loss_grad", in[0]);
   require_max_and_labels("loss_grad", in[0], in[1], in[3]);
   OP_REQUIRE("loss_grad", in[2] == sums_per_row(in[0]) && is_scalar(in[4], DType::F64),
-             "expects sums {} and the seed f64[], got {} and {}", to_string(sums_per_row(in[0])), to_string(in[2]),
-             to_string(in[4]));
+             "expects sums {} and the seed f64[], got {} and {}", to_string(sums_per_row(in[0])),
+             to_string(in[2]), to_string(in[4]));
   return {{DType::F64, {}}, in[0]};
 }
 
 std::vector<OpDim> dims_loss_grad(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return {{.key = Dim::Vocab, .in = {1, kAbsent, kAbsent, kAbsent, kAbsent}, .out = {kReplicated, 1}, .padded = true},
+  return {{.key = Dim::Vocab,
+           .in = {1, kAbsent, kAbsent, kAbsent, kAbsent},
+           .out = {kReplicated, 1},
+           .padded = true},
           tokens_dim(in, out)};
 }
 
@@ -69,6 +77,7 @@ Cost cost_rows(const std::vector<Type>& in, const std::vector<Type>& out, const 
 
 const OpDef kRowMax = {"row_max", 1, 1, {}, infer_max, nullptr, cost_rows, dims_max};
 const OpDef kRowSumExp = {"row_sum_exp", 3, 3, {}, infer_sum_exp, nullptr, cost_rows, dims_sum_exp};
-const OpDef kLossGrad = {"loss_grad", 5, 5, {}, infer_loss_grad, nullptr, cost_rows, dims_loss_grad, {{1, 0}}};
+const OpDef kLossGrad = {"loss_grad",    5,       5, {}, infer_loss_grad, nullptr, cost_rows,
+                         dims_loss_grad, {{1, 0}}};
 
 }  // namespace quintet::graph

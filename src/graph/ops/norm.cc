@@ -1,17 +1,19 @@
-// rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x heads for
-// the norms of queries and keys). Statistics are kept in the accumulator type for the backward pass.
+// rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
+// heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
+// pass.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
 namespace {
 
-Type stats_of(const Type& x) {
-  return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - 1}};
-}
+Type stats_of(const Type& x) { return {base::accumulator_of(x.dtype), {x.dims.begin(), x.dims.end() - 1}}; }
 
 void require_weight(std::string_view op, const Type& x, const Type& w) {
-  OP_REQUIRE(op, has_tokens(x) && x.num_dims() >= 2 && w.num_dims() == 1 && w.dims[0] == x.dims.back() && w.dtype == x.dtype,
-             "expects x[tokens, ..., d] and a weight [d] of the same dtype, got {} and {}", to_string(x), to_string(w));
+  OP_REQUIRE(op,
+             has_tokens(x) && x.num_dims() >= 2 && w.num_dims() == 1 && w.dims[0] == x.dims.back() &&
+                 w.dtype == x.dtype,
+             "expects x[tokens, ..., d] and a weight [d] of the same dtype, got {} and {}", to_string(x),
+             to_string(w));
 }
 
 std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -27,16 +29,18 @@ std::vector<Type> infer_rms(const std::vector<Type>& in, const Attrs&) {
 void gradient_rms(GradContext& g, const Node& n) {
   const ValueId x = n.inputs[0], w = n.inputs[1], dy = g.grad(n.outputs[0]), rstd = n.outputs[1];
   if (g.needs(x)) g.add(x, g.emit(kRmsNormDx, {dy, x, w, rstd}, {}, Phase::B)[0]);
-  if (g.needs(w)) g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+  if (g.needs(w))
+    g.add(w, g.emit(kRmsNormDw, {dy, x, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
 }
 
 // Operands of the backward ops: dy, x, then from `first_stats` on the statistics.
 void require_backward(std::string_view op, const std::vector<Type>& in, size_t first_stats) {
   const Type &dy = in[0], &x = in[1];
-  OP_REQUIRE(op, dy == x && has_tokens(x) && x.num_dims() >= 2, "expects dy and x[tokens, ..., d] alike, got {} and {}",
-             to_string(dy), to_string(x));
+  OP_REQUIRE(op, dy == x && has_tokens(x) && x.num_dims() >= 2,
+             "expects dy and x[tokens, ..., d] alike, got {} and {}", to_string(dy), to_string(x));
   for (size_t i = first_stats; i < in.size(); ++i)
-    OP_REQUIRE(op, in[i] == stats_of(x), "expects statistics {}, got {}", to_string(stats_of(x)), to_string(in[i]));
+    OP_REQUIRE(op, in[i] == stats_of(x), "expects statistics {}, got {}", to_string(stats_of(x)),
+               to_string(in[i]));
 }
 
 std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {

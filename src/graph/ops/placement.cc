@@ -1,5 +1,5 @@
-// Ops that change how a value lies over the mesh. They occur only in local graphs, where the partitioner puts them;
-// `atoms` are indices of mesh atoms, major to minor.
+// Ops that change how a value lies over the mesh. They occur only in local graphs, where the partitioner puts
+// them; `atoms` are indices of mesh atoms, major to minor.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -9,8 +9,10 @@ std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0
 
 const std::vector<AttrSpec> kReduce = {{"atoms", AttrKind::Integers}, {"reduce", AttrKind::Text}};
 const std::vector<AttrSpec> kAlong = {{"atoms", AttrKind::Integers}, {"dim", AttrKind::Integer}};
-const std::vector<AttrSpec> kScatter = {{"atoms", AttrKind::Integers}, {"dim", AttrKind::Integer}, {"reduce", AttrKind::Text}};
-const std::vector<AttrSpec> kExchange = {{"atoms", AttrKind::Integers}, {"split", AttrKind::Integer}, {"join", AttrKind::Integer}};
+const std::vector<AttrSpec> kScatter = {
+    {"atoms", AttrKind::Integers}, {"dim", AttrKind::Integer}, {"reduce", AttrKind::Text}};
+const std::vector<AttrSpec> kExchange = {
+    {"atoms", AttrKind::Integers}, {"split", AttrKind::Integer}, {"join", AttrKind::Integer}};
 
 }  // namespace
 
@@ -19,6 +21,7 @@ const OpDef kAllGather = {"all_gather", 1, 1, kAlong, same, nullptr, cost_by_byt
 const OpDef kReduceScatter = {"reduce_scatter", 1, 1, kScatter, same, nullptr, cost_by_bytes};
 const OpDef kAllToAll = {"all_to_all", 1, 1, kExchange, same, nullptr, cost_by_bytes};
 const OpDef kSlice = {"slice", 1, 1, kAlong, same, nullptr, cost_by_bytes};
-const OpDef kZeroUnlessFirst = {"zero_unless_first", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
+const OpDef kZeroUnlessFirst = {"zero_unless_first", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr,
+                                cost_by_bytes};
 
 }  // namespace quintet::graph

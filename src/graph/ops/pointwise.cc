@@ -11,10 +11,13 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 std::vector<Type> same_as_first(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 
 void require_alike(std::string_view op, const std::vector<Type>& in) {
-  for (const Type& t : in) OP_REQUIRE(op, t == in[0], "operands differ: {} and {}", to_string(in[0]), to_string(t));
+  for (const Type& t : in)
+    OP_REQUIRE(op, t == in[0], "operands differ: {} and {}", to_string(in[0]), to_string(t));
 }
 
-std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) { return require_alike("add", in), same_as_first(in, {}); }
+std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
+  return require_alike("add", in), same_as_first(in, {});
+}
 std::vector<Type> infer_swiglu(const std::vector<Type>& in, const Attrs&) {
   return require_alike("swiglu", in), same_as_first(in, {});
 }
@@ -49,8 +52,8 @@ void gradient_add(GradContext& g, const Node& n) {
   g.add(n.inputs[1], dy);
 }
 
-// dropout: x, samples, positions, dropout_key -> y. The mask is a function of what an element is (sample, position,
-// feature), so the same op on dy is its gradient and every layout draws the same mask.
+// dropout: x, samples, positions, dropout_key -> y. The mask is a function of what an element is (sample,
+// position, feature), so the same op on dy is its gradient and every layout draws the same mask.
 void gradient_dropout(GradContext& g, const Node& n) {
   std::vector<ValueId> in = n.inputs;
   in[0] = g.grad(n.outputs[0]);
@@ -59,8 +62,10 @@ void gradient_dropout(GradContext& g, const Node& n) {
 std::vector<Type> infer_dropout(const std::vector<Type>& in, const Attrs& attrs) {
   const double p = attrs.real("p");
   OP_REQUIRE("dropout", p >= 0 && p < 1, "expects 0 <= p < 1, got {}", p);
-  OP_REQUIRE("dropout", has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}", to_string(in[0]));
-  OP_REQUIRE("dropout", is_row_index(in[1], in[0]) && is_row_index(in[2], in[0]) && is_scalar(in[3], DType::I64),
+  OP_REQUIRE("dropout", has_tokens(in[0]) && in[0].num_dims() == 2, "expects x[tokens, d], got {}",
+             to_string(in[0]));
+  OP_REQUIRE("dropout",
+             is_row_index(in[1], in[0]) && is_row_index(in[2], in[0]) && is_scalar(in[3], DType::I64),
              "expects samples and positions i32[tokens={}] and the key i64[], got {}, {}, {}", in[0].size(0),
              to_string(in[1]), to_string(in[2]), to_string(in[3]));
   return {in[0]};
@@ -80,10 +85,25 @@ const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_swiglu, gradient_swiglu, cost, 
 const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims, {{0, 1}, {1, 2}}};
 const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
 const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims, {{0, 0}}};
-const OpDef kAdd = {"add", 2, 2, {}, infer_add, gradient_add, cost_by_bytes, dims, {{0, 0}, {0, 1}},
+const OpDef kAdd = {"add",
+                    2,
+                    2,
+                    {},
+                    infer_add,
+                    gradient_add,
+                    cost_by_bytes,
+                    dims,
+                    {{0, 0}, {0, 1}},
                     /*passes_partial=*/true};
-const OpDef kDropout = {"dropout", 4, 4, {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}}, infer_dropout,
-                        gradient_dropout, cost_by_bytes, dims, {{0, 0}}};
+const OpDef kDropout = {"dropout",
+                        4,
+                        4,
+                        {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}},
+                        infer_dropout,
+                        gradient_dropout,
+                        cost_by_bytes,
+                        dims,
+                        {{0, 0}}};
 const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};
 
 }  // namespace quintet::graph

@@ -1,5 +1,6 @@
-// rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + head_dim/2) by
-// position * inv_freq[i], times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is its gradient.
+// rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + head_dim/2)
+// by position * inv_freq[i], times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
+// its gradient.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -9,7 +10,8 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
   const Type& x = in[0];
   OP_REQUIRE("rope", has_tokens(x) && x.num_dims() == 3 && x.size(2) % 2 == 0,
              "expects x[tokens, heads, head_dim] with an even head_dim, got {}", to_string(x));
-  OP_REQUIRE("rope", is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0), to_string(in[1]));
+  OP_REQUIRE("rope", is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0),
+             to_string(in[1]));
   OP_REQUIRE("rope", static_cast<int64_t>(attrs.reals("inv_freq").size()) * 2 == x.size(2),
              "expects head_dim/2 = {} frequencies, got {}", x.size(2) / 2, attrs.reals("inv_freq").size());
   return {x};
@@ -31,8 +33,11 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 }  // namespace
 
-const OpDef kRope = {"rope", 2, 2,
-                     {{"inv_freq", AttrKind::Reals}, {"scale", AttrKind::Real}, {"inverse", AttrKind::Integer}},
-                     infer, gradient, cost, dims, {{0, 0}}};
+const OpDef kRope = {
+    "rope",  2,
+    2,       {{"inv_freq", AttrKind::Reals}, {"scale", AttrKind::Real}, {"inverse", AttrKind::Integer}},
+    infer,   gradient,
+    cost,    dims,
+    {{0, 0}}};
 
 }  // namespace quintet::graph

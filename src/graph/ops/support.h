@@ -8,8 +8,8 @@
 namespace quintet::graph {
 
 // Refuses operands with a message that names the op and shows both sides.
-#define OP_REQUIRE(op, condition, ...) \
-  do {                                 \
+#define OP_REQUIRE(op, condition, ...)                                                       \
+  do {                                                                                       \
     if (!(condition)) ::quintet::base::fail_user("[{}] {}", op, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 

@@ -5,12 +5,14 @@ namespace quintet::graph {
 
 const std::vector<const OpDef*>& all_ops() {
   static const std::vector<const OpDef*> table = {
-      &kEmbedding,  &kEmbeddingDw, &kLinear,       &kLinearDx,  &kLinearDw,      &kBiasAdd,  &kSumRows,
-      &kRmsNorm,    &kRmsNormDx,   &kRmsNormDw,    &kLayerNorm, &kLayerNormDx,   &kLayerNormDw, &kRope,
-      &kAttention,  &kAttentionDx, &kSwiGlu,       &kSwiGluDx,  &kGelu,          &kGeluDx,   &kAdd,
-      &kDropout,    &kCast,        &kRowMax,    &kRowSumExp,     &kLossGrad, &kAllReduce,
-      &kAllGather,  &kReduceScatter, &kAllToAll,   &kSlice,     &kZeroUnlessFirst, &kCountToSeed, &kAccumulate,
-      &kSumSquares, &kClipScale,   &kAdamW,        &kSgd,       &kCopy};
+      &kEmbedding,   &kEmbeddingDw,     &kLinear,      &kLinearDx,      &kLinearDw,
+      &kBiasAdd,     &kSumRows,         &kRmsNorm,     &kRmsNormDx,     &kRmsNormDw,
+      &kLayerNorm,   &kLayerNormDx,     &kLayerNormDw, &kRope,          &kAttention,
+      &kAttentionDx, &kSwiGlu,          &kSwiGluDx,    &kGelu,          &kGeluDx,
+      &kAdd,         &kDropout,         &kCast,        &kRowMax,        &kRowSumExp,
+      &kLossGrad,    &kAllReduce,       &kAllGather,   &kReduceScatter, &kAllToAll,
+      &kSlice,       &kZeroUnlessFirst, &kCountToSeed, &kAccumulate,    &kSumSquares,
+      &kClipScale,   &kAdamW,           &kSgd,         &kCopy};
   return table;
 }
 

@@ -18,14 +18,23 @@ const OpDef kCountToSeed = {"count_to_seed", 1, 1, {}, scalar, nullptr, cost_by_
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
 // ranges of a gradient -> sum of squares; ranges are pairs (first, count) that this rank counts
-const OpDef kSumSquares = {"sum_squares", 1, 1, {{"ranges", AttrKind::Integers}}, scalar, nullptr, cost_by_bytes};
+const OpDef kSumSquares = {"sum_squares", 1, 1, {{"ranges", AttrKind::Integers}}, scalar, nullptr,
+                           cost_by_bytes};
 // sum of squares, loss -> norm, clip scale, ok flag, counters
 const OpDef kClipScale = {"clip_scale", 2, 2, {{"max_norm", AttrKind::Real}}, scalar, nullptr, cost_by_bytes};
-const OpDef kAdamW = {"adamw", 1, 8,
-                      {{"beta1", AttrKind::Real}, {"beta2", AttrKind::Real}, {"eps", AttrKind::Real},
+const OpDef kAdamW = {"adamw",
+                      1,
+                      8,
+                      {{"beta1", AttrKind::Real},
+                       {"beta2", AttrKind::Real},
+                       {"eps", AttrKind::Real},
                        {"weight_decay", AttrKind::Real}},
-                      same, nullptr, cost_update};
-const OpDef kSgd = {"sgd", 1, 8, {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}}, same, nullptr, cost_update};
+                      same,
+                      nullptr,
+                      cost_update};
+const OpDef kSgd = {
+    "sgd", 1,       8,          {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
+    same,  nullptr, cost_update};
 const OpDef kCopy = {"copy", 1, 1, {}, same, nullptr, cost_by_bytes};
 
 }  // namespace quintet::graph
