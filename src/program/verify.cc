@@ -116,6 +116,14 @@ class InstrChecker {
           part.valid != std::clamp<int64_t>(part.global - part.begin, 0, part.size))
         fail("part of {}: {} + {} of {}, {} of them valid", graph::to_string(part.dim), part.begin, part.size,
              part.global, part.valid);
+    // Operand types tie all sizes together but that of a vocabulary that only one operand has.
+    for (const Part& part : instr.parts)
+      for (const auto* list : {&instr.in, &instr.out})
+        for (const Operand& o : *list)
+          for (const graph::DimSize& d : o.type.dims)
+            if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size)
+              fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
+                   part.size);
     if (instr.op->dims)
       check_types(instr);
     else

@@ -14,8 +14,8 @@ namespace quintet::program {
 //  group,
 //    its operands share bytes only where program.h allows it, and a communicator is used on one stream only;
 //  - the issues are the instructions that take part in the calls, in order, and waits point backwards;
-//  - a buffer is written before it is read: Body scope within its call, Micro scope in the forward call of
-//  its
+//  - a buffer is written before it is read, with the same dtype: Body scope within its call, Micro scope in
+//  the forward call of its
 //    micro-batch, gradients and inputs within the step, parameters that the step gathers in place after the
 //    gather; it is freed once, at the latest at the end of its scope, and not touched afterwards;
 //  - no two buffers that are live at the same time share bytes (live: from the first touch to the free, in
@@ -26,7 +26,8 @@ void verify(const Program& program, const Expanded& expanded);
 
 // All ranks of a world, in rank order:
 //  - a communicator has the same members on all of them, with each rank at its position;
-//  - the members of a communicator issue the same sequence of (kind, count, dtype, reduction) on it;
+//  - the members of a communicator issue the same sequence on it: kind, count, dtype and reduction, and the
+//    block, phase and note that say what it is for;
 //  - no deadlock: with streams that run in order and nothing buffered, every instruction gets its turn.
 // Does not repeat verify().
 void verify_together(const std::vector<const Program*>& programs,

@@ -2,6 +2,7 @@
 // view into pieces, so that a view is a run of pieces and all bytes of a piece share one history.
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "layout/groups.h"
 #include "program/verify_internal.h"
@@ -14,13 +15,14 @@ struct Access {
   BufferId buffer;
   enum class Kind : uint8_t { Read, Write, Scratch } kind;  // a scratch write holds nothing for anybody
   bool flat;  // a stretch of a group buffer: padding between parameters need not be written
-  int element_bytes;
+  graph::DType dtype;
   bool rows;  // has token rows, which are never added to
 };
 
 struct Piece {
-  BufferId owner;      // the buffer through which these bytes were last written
-  int generation = 0;  // of that buffer
+  BufferId owner;                     // the buffer through which these bytes were last written
+  std::optional<graph::DType> dtype;  // as it was written; none: before this program
+  int generation = 0;                 // of that buffer
   int writer_stream = -1, writer_position = -1;
 };
 
@@ -67,6 +69,10 @@ class MemoryWalk {
     return static_cast<int>(std::lower_bound(cuts_.begin(), cuts_.end(), byte) - cuts_.begin());
   }
 
+  static bool is_flat(const Operand& o) {
+    return o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat;
+  }
+
   void find_cuts() {
     element_bytes_.assign(p_.buffers.size(), 0);
     for (const Body& body : p_.bodies)
@@ -77,6 +83,10 @@ class MemoryWalk {
             cuts_.push_back(begin_of(o));
             cuts_.push_back(begin_of(o) + o.bytes());
           }
+        if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::ReduceScatter &&
+            is_flat(instr.in[0]))
+          shards_ =
+              std::max(shards_, static_cast<int>(p_.comms[instr.collective.comm.index()].members.size()));
         if (instr.workspace_bytes > 0)
           cuts_.push_back(p_.buffer(p_.workspace).offset + instr.workspace_bytes);
       }
@@ -99,9 +109,8 @@ class MemoryWalk {
         const auto add = [&](const Operand& o, Access::Kind kind) {
           if (o.bytes() == 0) return;
           const int64_t begin = begin_of(o);
-          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind,
-                               o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat,
-                               static_cast<int>(base::size_of(o.type.dtype)),
+          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o),
+                               o.type.dtype,
                                o.type.num_dims() > 0 && o.type.dims[0].name == graph::Dim::Tokens});
         };
         for (const Operand& o : instr.in) add(o, Access::Kind::Read);
@@ -109,7 +118,7 @@ class MemoryWalk {
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
           accesses_.push_back({piece_at(begin), piece_at(begin + instr.workspace_bytes), p_.workspace,
-                               Access::Kind::Scratch, false, 1, false});
+                               Access::Kind::Scratch, false, graph::DType::U8, false});
         }
       }
       starts.push_back(accesses_.size());
@@ -223,6 +232,7 @@ class MemoryWalk {
       piece.writer_position = issue.position;
       piece.owner = a.kind == Access::Kind::Scratch ? BufferId() : a.buffer;
       piece.generation = generation;
+      piece.dtype = a.dtype;
     }
   }
 
@@ -238,7 +248,13 @@ class MemoryWalk {
       return piece.owner == a.buffer && piece.generation == generation;
     };
     for (int k = a.first; k < a.last; ++k) {
-      if (written(k)) continue;
+      if (written(k)) {
+        const std::optional<graph::DType> dtype = pieces_[static_cast<size_t>(k)].dtype;
+        if (dtype && *dtype != a.dtype)
+          fail(name_of(p_, issue), "{} is read as {}, but was written as {}", p_.buffer(a.buffer).name,
+               base::to_string(a.dtype), base::to_string(*dtype));
+        continue;
+      }
       int end = k + 1;
       while (end < a.last && !written(end)) ++end;
       if (!is_padding(a, cuts_[static_cast<size_t>(k)], cuts_[static_cast<size_t>(end)]))
@@ -252,8 +268,8 @@ class MemoryWalk {
   bool is_padding(const Access& a, int64_t begin, int64_t end) const {
     const Buffer& b = p_.buffer(a.buffer);
     if (!a.flat || b.memory_class != MemoryClass::Gradients) return false;
-    const int64_t unit = layout::kSegmentAlign * a.element_bytes;
-    if (end == b.offset + b.bytes) return end - begin < unit * p_.world;
+    const int64_t unit = layout::kSegmentAlign * base::size_of(a.dtype);
+    if (end == b.offset + b.bytes) return begin > b.offset && end - begin < unit * shards_;
     return (end - b.offset) % unit == 0 && end - begin < unit;
   }
 
@@ -363,6 +379,7 @@ class MemoryWalk {
   std::vector<std::vector<int>> clocks_;    // by stream and position: what is complete when that is
   std::vector<std::vector<int>> issue_at_;  // by stream and position
   std::vector<int> clock_;                  // of the current issue, at its start
+  int shards_ = 1;                          // into which group buffers are cut
   int64_t live_micro_ = 0, live_body_ = 0;
 };
 

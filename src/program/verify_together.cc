@@ -19,7 +19,7 @@ struct Group {
 // What one rank does at a meeting, as far as the others must do the same.
 struct Entry {
   int issue;
-  Collective collective;
+  const Instr* instr;
 };
 
 class Together {
@@ -79,7 +79,7 @@ class Together {
         const Instr& instr = instr_of(*p_[r], e_[r]->issues[k]);
         if (instr.kind != InstrKind::Collective) continue;
         const int g = group_of_[r][instr.collective.comm.index()];
-        by_group[static_cast<size_t>(g)][r].push_back({static_cast<int>(k), instr.collective});
+        by_group[static_cast<size_t>(g)][r].push_back({static_cast<int>(k), &instr});
       }
     for (size_t g = 0; g < groups_.size(); ++g) {
       const size_t first = groups_[g].members.front().index();
@@ -87,7 +87,7 @@ class Together {
       for (const RankId m : groups_[g].members) {
         const std::vector<Entry>& own = by_group[g][m.index()];
         for (size_t i = 0; i < std::min(own.size(), model.size()); ++i)
-          if (!agree(own[i].collective, model[i].collective))
+          if (!agree(*own[i].instr, *model[i].instr))
             fail(name_of(*p_[m.index()], issue(m.index(), own[i].issue)),
                  "is number {} on communicator {}, where the others have {}", i, groups_[g].name,
                  name_of(*p_[first], issue(first, model[i].issue)));
@@ -102,9 +102,13 @@ class Together {
     }
   }
 
-  // The communicator is the meeting place; its number may differ from rank to rank.
-  static bool agree(const Collective& a, const Collective& b) {
-    return a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction;
+  // The communicator is the meeting place; its number may differ from rank to rank. Label and block tell
+  // messages of one size apart, so that a rank that sends its parts of two parameters in the wrong order is
+  // found.
+  static bool agree(const Instr& x, const Instr& y) {
+    const Collective &a = x.collective, &b = y.collective;
+    return a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction &&
+           x.phase == y.phase && x.block == y.block && x.note == y.note;
   }
 
   // Runs all streams of all ranks as far as they get. A plain instruction is done when it is at the head of

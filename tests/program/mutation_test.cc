@@ -1,0 +1,326 @@
+// Planted faults. One rank's program is changed at a random place; the verifier must complain if and only if
+// the change is a fault. What is a fault:
+//  - kinds marked Always: any such change breaks a rule that other ranks, the op or the allocator rely on;
+//  - kinds marked Oracle: decided by oracle.h, which is brute force and shares no code with the verifier. A
+//  change
+//    that it calls none (two independent instructions swapped, an update of persistent state left out, ...)
+//    may change results, but breaks no rule of memory, order or communication, and must pass.
+// Changes to instructions are followed by a fresh expand(), so that the waits fit the changed program and the
+// fault has to be found in the program itself.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+#include "base/error.h"
+#include "program/oracle.h"
+#include "program/support.h"
+#include "program/text.h"
+#include "program/verify.h"
+
+namespace quintet::program {
+namespace {
+
+using namespace testing;
+using Rng = std::mt19937_64;
+
+size_t below(Rng& rng, size_t n) { return static_cast<size_t>(rng() % n); }
+
+struct Subject {
+  Program program;
+  Expanded expanded;
+  std::string changed;  // the instruction, for messages
+};
+
+enum class Fault { Always, Oracle };
+
+struct Kind {
+  const char* name;
+  Fault fault;
+  bool expand;                                // again, after the change
+  std::function<bool(Subject&, Rng&)> apply;  // false: there is no place for it
+};
+
+struct Place {
+  size_t body, instr;
+};
+
+std::vector<Place> places(const Program& p, const std::function<bool(const Instr&)>& wanted) {
+  std::vector<Place> list;
+  for (size_t b = 0; b < p.bodies.size(); ++b)
+    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i)
+      if (wanted(p.bodies[b].instrs[i])) list.push_back({b, i});
+  return list;
+}
+
+// A random instruction of the wanted sort, or null.
+Instr* pick(Program& p, Rng& rng, const std::function<bool(const Instr&)>& wanted, Place* at = nullptr) {
+  const std::vector<Place> list = places(p, wanted);
+  if (list.empty()) return nullptr;
+  const Place place = list[below(rng, list.size())];
+  if (at) *at = place;
+  return &p.bodies[place.body].instrs[place.instr];
+}
+
+bool is_collective(const Instr& i) { return i.kind == InstrKind::Collective; }
+bool is_free(const Instr& i) { return i.kind == InstrKind::Free; }
+bool is_compute(const Instr& i) { return i.kind == InstrKind::Compute; }
+
+bool drop(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
+  Place at{};
+  if (!pick(s.program, rng, wanted, &at)) return false;
+  auto& instrs = s.program.bodies[at.body].instrs;
+  instrs.erase(instrs.begin() + static_cast<ptrdiff_t>(at.instr));
+  return true;
+}
+
+bool swap_near(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
+  Place at{};
+  if (!pick(s.program, rng, wanted, &at)) return false;
+  auto& instrs = s.program.bodies[at.body].instrs;
+  std::vector<size_t> others;
+  for (size_t j = at.instr + 1; j < instrs.size() && others.size() < 6; ++j)
+    if (wanted(instrs[j])) others.push_back(j);
+  if (others.empty()) return false;
+  std::swap(instrs[at.instr], instrs[others[below(rng, others.size())]]);
+  return true;
+}
+
+bool move_free_earlier(Subject& s, Rng& rng) {
+  Place at{};
+  if (!pick(s.program, rng, is_free, &at) || at.instr == 0) return false;
+  auto& instrs = s.program.bodies[at.body].instrs;
+  const size_t to = at.instr - 1 - below(rng, std::min<size_t>(at.instr, 8));
+  std::rotate(instrs.begin() + static_cast<ptrdiff_t>(to), instrs.begin() + static_cast<ptrdiff_t>(at.instr),
+              instrs.begin() + static_cast<ptrdiff_t>(at.instr) + 1);
+  return true;
+}
+
+// The dims of an operand that has some, a little larger or smaller.
+bool resize_operand(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
+  Instr* instr = pick(s.program, rng, wanted);
+  if (!instr) return false;
+  std::vector<Operand*> list;
+  for (auto* operands : {&instr->in, &instr->out})
+    for (Operand& o : *operands)
+      if (!o.type.dims.empty() && o.buffer != s.program.scalars) list.push_back(&o);
+  if (list.empty()) return false;
+  graph::DimSize& dim = list[below(rng, list.size())]->type.dims.back();
+  dim.size += rng() % 2 ? 1 : -1;
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+graph::DType other_dtype(graph::DType t) {
+  return t == graph::DType::F32   ? graph::DType::BF16
+         : t == graph::DType::I32 ? graph::DType::U8
+                                  : graph::DType::F32;
+}
+
+bool change_operand_dtype(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
+  Instr* instr = pick(s.program, rng, wanted);
+  if (!instr) return false;
+  auto& list = instr->out.empty() || (rng() % 2 && !instr->in.empty()) ? instr->in : instr->out;
+  Operand& o = list[below(rng, list.size())];
+  if (o.type.dims.empty() || o.buffer == s.program.scalars) return false;
+  o.type.dtype = other_dtype(o.type.dtype);
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+bool drop_wait(Subject& s, Rng& rng) {
+  Expanded& e = s.expanded;
+  if (e.waits.empty()) return false;
+  const int gone = static_cast<int>(below(rng, e.waits.size()));
+  e.waits.erase(e.waits.begin() + gone);
+  for (Issue& issue : e.issues) {
+    if (issue.first_wait > gone)
+      --issue.first_wait;
+    else if (issue.first_wait + issue.num_waits > gone)
+      --issue.num_waits;
+  }
+  return true;
+}
+
+bool overlap_buffers(Subject& s, Rng& rng) {
+  std::vector<Buffer*> movable;
+  for (Buffer& b : s.program.buffers)
+    if (b.offset >= 0 && b.bytes > 0) movable.push_back(&b);
+  Buffer& a = *movable[below(rng, movable.size())];
+  Buffer& b = *movable[below(rng, movable.size())];
+  if (a.scope == Scope::Persistent || a.offset == b.offset || b.offset + a.bytes > s.program.arena_bytes)
+    return false;
+  a.offset = b.offset;
+  return true;
+}
+
+// Collectives of a communicator that has others too, to another stream.
+bool change_collective_stream(Subject& s, Rng& rng) {
+  Program& p = s.program;
+  Instr* instr = pick(p, rng, is_collective);
+  if (!instr) return false;
+  const CommId comm = instr->collective.comm;
+  const auto same = places(p, [&](const Instr& i) { return is_collective(i) && i.collective.comm == comm; });
+  const StreamId to(static_cast<int32_t>(below(rng, p.streams.size())));
+  if (to == instr->stream || (same.size() < 2 && to != kComputeStream)) return false;
+  instr->stream = to;
+  return true;
+}
+
+bool change_compute_stream(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_compute);
+  const StreamId to(static_cast<int32_t>(below(rng, s.program.streams.size())));
+  if (!instr || instr->stream == to) return false;
+  instr->stream = to;
+  return true;
+}
+
+const std::vector<Kind>& kinds() {
+  const auto any = [](const Instr&) { return true; };
+  const auto reduces = [](const Instr& i) {
+    return is_collective(i) && (i.collective.kind == CollectiveKind::AllReduce ||
+                                i.collective.kind == CollectiveKind::ReduceScatter);
+  };
+  const auto model_op = [](const Instr& i) { return is_compute(i) && i.op->dims; };
+  const auto flat_op = [](const Instr& i) {
+    return is_compute(i) && !i.op->dims && i.in.size() + i.out.size() > 1 && i.op != &graph::kSumSquares;
+  };
+  static const std::vector<Kind> list = {
+      {"drop a collective", Fault::Always, true,
+       [](Subject& s, Rng& r) { return drop(s, r, is_collective); }},
+      {"drop a free", Fault::Always, true, [](Subject& s, Rng& r) { return drop(s, r, is_free); }},
+      {"drop a compute", Fault::Oracle, true, [](Subject& s, Rng& r) { return drop(s, r, is_compute); }},
+      {"drop the batch", Fault::Always, true,
+       [](Subject& s, Rng& r) {
+         return drop(s, r, [](const Instr& i) { return i.kind == InstrKind::LoadBatch; });
+       }},
+      {"swap two near", Fault::Oracle, true, [any](Subject& s, Rng& r) { return swap_near(s, r, any); }},
+      {"swap two collectives", Fault::Oracle, true,
+       [](Subject& s, Rng& r) { return swap_near(s, r, is_collective); }},
+      {"move a free earlier", Fault::Oracle, true, move_free_earlier},
+      {"overlap two buffers", Fault::Oracle, true, overlap_buffers},
+      {"drop a wait", Fault::Always, false, drop_wait},
+      {"resize a collective's operand", Fault::Always, true,
+       [](Subject& s, Rng& r) { return resize_operand(s, r, is_collective); }},
+      {"resize a model op's operand", Fault::Always, true,
+       [model_op](Subject& s, Rng& r) { return resize_operand(s, r, model_op); }},
+      {"resize a flat op's operand", Fault::Always, true,
+       [flat_op](Subject& s, Rng& r) {
+         return resize_operand(
+             s, r, [&](const Instr& i) { return flat_op(i) && i.op->name != "zero_unless_first"; });
+       }},
+      {"change a count", Fault::Always, true,
+       [](Subject& s, Rng& r) {
+         Instr* i = pick(s.program, r, is_collective);
+         return i && (i->collective.count += r() % 2 ? 1 : -1, true);
+       }},
+      {"change a message's dtype", Fault::Always, true,
+       [](Subject& s, Rng& r) {
+         Instr* i = pick(s.program, r, is_collective);
+         return i && (i->collective.dtype = other_dtype(i->collective.dtype), true);
+       }},
+      {"change a collective operand's dtype", Fault::Always, true,
+       [](Subject& s, Rng& r) { return change_operand_dtype(s, r, is_collective); }},
+      {"change a model op operand's dtype", Fault::Always, true,
+       [model_op](Subject& s, Rng& r) { return change_operand_dtype(s, r, model_op); }},
+      {"change a reduction", Fault::Always, true,
+       [reduces](Subject& s, Rng& r) {
+         Instr* i = pick(s.program, r, reduces);
+         if (!i) return false;
+         auto& reduction = i->collective.reduction;
+         reduction = reduction == graph::Reduction::Sum ? graph::Reduction::Max : graph::Reduction::Sum;
+         return true;
+       }},
+      {"change a communicator", Fault::Always, true,
+       [](Subject& s, Rng& r) {
+         Instr* i = pick(s.program, r, is_collective);
+         const CommId to(static_cast<int32_t>(below(r, s.program.comms.size() + 1)));
+         return i && i->collective.comm != to && (i->collective.comm = to, true);
+       }},
+      {"change a collective's stream", Fault::Always, true, change_collective_stream},
+      {"change a compute's stream", Fault::Oracle, true, change_compute_stream},
+  };
+  return list;
+}
+
+struct Prepared {
+  std::string name;
+  World world;
+  std::vector<Padding> padding;
+};
+
+std::vector<Prepared> prepare() {
+  std::vector<Prepared> out;
+  for (const testing::Layout& layout : layouts()) {
+    const config::Recipe recipe = small_recipe(layout.overrides);
+    Prepared p{layout.name, {}, {}};
+    for (int r = 0; r < recipe.parallel.world(); ++r) {
+      compiler::Compiled c = compiler::compile(recipe, {.rank = base::RankId(r)});
+      p.padding.push_back(padding_of(c));
+      p.world.programs.push_back(std::move(c.program));
+      p.world.expanded.push_back(std::move(c.step));
+    }
+    out.push_back(std::move(p));
+  }
+  return out;
+}
+
+std::string complaint(const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const base::InternalError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Oracle, CallsCompiledProgramsFaultless) {
+  for (const Prepared& p : prepare()) {
+    SCOPED_TRACE(p.name);
+    for (size_t r = 0; r < p.world.programs.size(); ++r) {
+      EXPECT_EQ(memory_fault(p.world.programs[r], p.world.expanded[r], p.padding[r]), "");
+      EXPECT_EQ(race_fault(p.world.programs[r], p.world.expanded[r]), "");
+    }
+    EXPECT_EQ(world_fault(p.world.program_list(), p.world.expanded_list()), "");
+  }
+}
+
+TEST(Mutation, EveryFaultIsCaughtAndNothingElse) {
+  constexpr int kTriesPerLayout = 24;
+  const std::vector<Prepared> subjects = prepare();
+  for (const Kind& kind : kinds()) {
+    Rng rng(20240607);
+    int tried = 0, faults = 0, caught = 0;
+    for (const Prepared& p : subjects)
+      for (int t = 0; t < kTriesPerLayout; ++t) {
+        const size_t r = below(rng, p.world.programs.size());
+        Subject s{p.world.programs[r], p.world.expanded[r], {}};
+        if (!kind.apply(s, rng)) continue;
+        ++tried;
+        auto programs = p.world.program_list();
+        auto expanded = p.world.expanded_list();
+        programs[r] = &s.program;
+        expanded[r] = &s.expanded;
+        // Views outside the arena cannot be expanded; the first checks of verify() need no expansion.
+        std::string found;
+        if (kind.expand) found = complaint([&] { s.expanded = expand(s.program, s.program.calls); });
+        if (found.empty()) found = complaint([&] { verify(s.program, s.expanded); });
+        if (found.empty()) found = complaint([&] { verify_together(programs, expanded); });
+        std::string fault =
+            kind.fault == Fault::Always ? "always" : memory_fault(s.program, s.expanded, p.padding[r]);
+        if (fault.empty()) fault = race_fault(s.program, s.expanded);
+        if (fault.empty()) fault = world_fault(programs, expanded);
+        faults += !fault.empty();
+        caught += !found.empty();
+        EXPECT_EQ(found.empty(), fault.empty())
+            << kind.name << " in " << p.name << " rank " << r << " try " << t << " " << s.changed
+            << "\n  verifier: " << found << "\n  oracle: " << fault;
+      }
+    printf("%-36s %4d tried %4d faults %4d caught\n", kind.name, tried, faults, caught);
+    EXPECT_GT(tried, 0) << kind.name;
+    if (std::string(kind.name) != "change a compute's stream") EXPECT_GT(caught, 0) << kind.name;
+  }
+}
+
+}  // namespace
+}  // namespace quintet::program

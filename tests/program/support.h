@@ -1,0 +1,103 @@
+// Shared by the tests of rooms program and compiler: small recipes and all ranks of their worlds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/compile.h"
+#include "config/parse.h"
+#include "program/expand.h"
+
+namespace quintet::program::testing {
+
+// A small Llama in which sizes differ from dim to dim and the vocabulary does not divide.
+inline const std::string kSmall = R"(
+name = "small"
+[model]
+family = "llama"
+layers = 2
+embed = 16
+ffn = 24
+heads = 4
+kv_heads = 4
+head_dim = 6
+vocab = 259
+[data]
+seq_len = 8
+[batch]
+micro = 1
+accumulation = 1
+[loss]
+chunk = 0
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1
+)";
+
+using Overrides = std::vector<std::string>;
+
+inline config::Recipe small_recipe(const Overrides& overrides) { return config::parse(kSmall, overrides); }
+
+inline compiler::Compiled compile_small(const Overrides& overrides, int rank = 0) {
+  return compiler::compile(small_recipe(overrides), {.rank = base::RankId(rank)});
+}
+
+// The programs of all ranks, with what they expand to.
+struct World {
+  std::vector<Program> programs;
+  std::vector<Expanded> expanded;
+
+  std::vector<const Program*> program_list() const {
+    std::vector<const Program*> list;
+    for (const Program& p : programs) list.push_back(&p);
+    return list;
+  }
+  std::vector<const Expanded*> expanded_list() const {
+    std::vector<const Expanded*> list;
+    for (const Expanded& e : expanded) list.push_back(&e);
+    return list;
+  }
+};
+
+inline World compile_world(const Overrides& overrides) {
+  const config::Recipe recipe = small_recipe(overrides);
+  World world;
+  for (int r = 0; r < recipe.parallel.world(); ++r) {
+    compiler::Compiled c = compiler::compile(recipe, {.rank = base::RankId(r)});
+    world.programs.push_back(std::move(c.program));
+    world.expanded.push_back(std::move(c.step));
+  }
+  return world;
+}
+
+struct Layout {
+  std::string name;
+  Overrides overrides;
+};
+
+// One of each kind of layout.
+inline const std::vector<Layout>& layouts() {
+  static const std::vector<Layout> list = {
+      {"single", {}},
+      {"ddp", {"parallel.dp_replicate=2", "batch.accumulation=2"}},
+      {"zero1", {"parallel.dp_shard=2", "parallel.zero=1", "batch.accumulation=2"}},
+      {"zero2", {"parallel.dp_shard=2", "parallel.zero=2", "batch.accumulation=2"}},
+      {"zero3", {"parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=3"}},
+      {"zero3_bf16",
+       {"parallel.dp_shard=2", "parallel.zero=3", "precision.compute=bf16", "precision.reduce=bf16"}},
+      {"zero3_kept", {"parallel.dp_shard=2", "parallel.zero=3", "parallel.reshard_after_forward=false"}},
+      {"tp", {"parallel.tp=2"}},
+      {"tp_sp", {"parallel.tp=2", "parallel.sequence_parallel=true"}},
+      {"tp_sp_chunked", {"parallel.tp=2", "parallel.sequence_parallel=true", "loss.chunk=3"}},
+      {"hsdp", {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=2"}},
+      {"hsdp_zero1", {"parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=1"}},
+      {"accumulation", {"parallel.dp_shard=2", "parallel.zero=3", "parallel.tp=2", "batch.accumulation=4"}},
+      {"reshard", {"parallel.dp_shard=4", "parallel.zero=3", "parallel.reshard_after_forward=2"}},
+      {"gqa", {"model.kv_heads=2", "parallel.tp=4", "parallel.sequence_parallel=true"}},
+      {"tied", {"model.tied=true", "parallel.dp_shard=2", "parallel.zero=3", "parallel.tp=2"}},
+  };
+  return list;
+}
+
+}  // namespace quintet::program::testing
