@@ -116,12 +116,6 @@ void Rank::weights_changed() {
 }
 
 StepResult Rank::step(int64_t step, const data::Batches& batches) {
-  exec::Executor& e = *executor_;
-  e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(step, dp_index_));
-  e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
-  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
-                                static_cast<uint64_t>(step));
-  e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
   const size_t rows = static_cast<size_t>(batches.micro_tokens());
   const exec::LoadBatch load = [&](int micro, const auto& inputs) {
     data::MicroBatch out;
@@ -135,6 +129,15 @@ StepResult Rank::step(int64_t step, const data::Batches& batches) {
     }
     batches.fill(step, micro, dp_index_, out);
   };
+  return step_with(step, load, batches.count_labels(step, dp_index_));
+}
+
+StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens) {
+  exec::Executor& e = *executor_;
+  e.scalar(Scalar::Count) = static_cast<double>(valid_tokens);
+  e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
+  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"), static_cast<uint64_t>(step));
+  e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
   // The first two steps measure what is really touched.
   const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;
   if (round >= 0) e.begin_measuring(round);
