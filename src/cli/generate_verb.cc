@@ -1,0 +1,59 @@
+#include <fmt/format.h>
+
+#include "cli/verbs.h"
+#include "config/recipe.h"
+#include "observe/metrics.h"
+#include "tools/generate.h"
+#include "train/loop.h"
+
+namespace quintet::cli {
+namespace {
+
+struct GenerateVerbOptions {
+  std::string folder;
+  tools::GenerateOptions generate;
+  bool json = false;
+};
+
+int generate_action(const GenerateVerbOptions& o) {
+  tools::GenerateOptions options = o.generate;
+  options.threads = train::kernel_threads({}, 1);
+  bool begun = false;
+  if (!o.json)
+    options.on_text = [&](std::string_view piece) {
+      if (!begun) print(options.prompt);
+      begun = true;
+      print(piece);
+    };
+  const std::string text = tools::generate(o.folder, options);
+  if (o.json)
+    print(fmt::format("{{\"prompt\": {}, \"text\": {}}}\n", observe::json_string(options.prompt),
+                      observe::json_string(text)));
+  else
+    print("\n");
+  return kExitGood;
+}
+
+}  // namespace
+
+Verb add_generate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("generate", "text from the weights of a finished run");
+  auto o = std::make_shared<GenerateVerbOptions>();
+  command->add_option("RUN_FOLDER", o->folder, "the run folder of a finished run")->required();
+  command->add_option("--prompt", o->generate.prompt, "the text to continue")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  command->add_option("--tokens", o->generate.tokens, "how many tokens to add")
+      ->type_name("N")
+      ->capture_default_str();
+  command->add_option("--temperature", o->generate.temperature, "0: always the likeliest token")
+      ->type_name("T")
+      ->capture_default_str();
+  command->add_option("--seed", o->generate.seed, "the same seed gives the same text")
+      ->type_name("S")
+      ->capture_default_str();
+  command->add_flag("--json", o->json, "prompt and text as JSON");
+  return {command, [o] { return generate_action(*o); }};
+}
+
+}  // namespace quintet::cli

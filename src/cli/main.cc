@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/verbs.h"
+
+namespace quintet::cli {
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    throw std::runtime_error("cannot write to standard output");
+}
+
+namespace {
+
+void complain(std::string_view message) { fmt::print(stderr, "quintet: {}\n", message); }
+
+// CLI11 knows a word that is no verb only as an unexpected argument.
+bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return false;
+  std::vector<std::string> names;
+  for (const Verb& v : verbs) names.push_back(v.command->get_name());
+  const std::string word = argv[1];
+  if (std::find(names.begin(), names.end(), word) != names.end()) return false;
+  const auto nearest = base::nearest_word(word, names);
+  complain(fmt::format("there is no verb '{}'{}; the verbs are {}. 'quintet --help' says more", word,
+                       nearest ? fmt::format(", perhaps '{}'", *nearest) : "", fmt::join(names, ", ")));
+  return true;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Quintet trains language models across ranks; the layout never changes the mathematics.",
+               "quintet");
+  app.set_version_flag("--version", "quintet " QUINTET_VERSION);
+  app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::simple);
+  app.footer(
+      "'quintet VERB --help' explains a verb. Exit codes: 0 good, 2 the input is at fault, 1 anything else.");
+  const std::vector<Verb> verbs = {add_train(app), add_check(app), add_verify(app), add_program(app),
+                                   add_generate(app)};
+  if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? kExitGood : kExitUser;
+  }
+  for (const Verb& verb : verbs)
+    if (verb.command->parsed()) return verb.action();
+  return kExitUser;
+}
+
+}  // namespace
+}  // namespace quintet::cli
+
+int main(int argc, char** argv) {
+  // A reader that goes away is an error of writing, not a reason to die without a word.
+  ::signal(SIGPIPE, SIG_IGN);
+  try {
+    return quintet::cli::run(argc, argv);
+  } catch (const quintet::base::UserError& e) {
+    quintet::cli::complain(e.what());
+    return quintet::cli::kExitUser;
+  } catch (const std::exception& e) {
+    quintet::cli::complain(e.what());
+    return quintet::cli::kExitFailure;
+  }
+}

@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "cli/verbs.h"
+#include "compiler/compile.h"
+#include "config/print.h"
+#include "config/problem.h"
+#include "exec/cpu/kernel.h"
+#include "models/build.h"
+#include "observe/metrics.h"
+#include "program/text.h"
+#include "program/verify.h"
+#include "tools/verify.h"
+#include "train/loop.h"
+
+namespace quintet::cli {
+namespace {
+
+compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
+  const int threads = train::kernel_threads(recipe, recipe.parallel.world());
+  compiler::CompileOptions options;
+  options.rank = base::RankId(static_cast<int32_t>(rank));
+  options.evaluate = recipe.eval.every > 0;
+  options.workspace_bytes = [threads](const program::Instr& i) {
+    return exec::cpu::workspace_bytes(i, threads);
+  };
+  return compiler::compile(recipe, options);
+}
+
+int check_action(const RecipeOptions& o, bool json) {
+  try {
+    const config::Recipe recipe = o.load();
+    const compiler::Compiled compiled = compile_rank(recipe, 0);
+    const int64_t parameters = models::parameter_count(compiled.logical);
+    if (json)
+      print(fmt::format(
+          "{{\"good\": true, \"world\": {}, \"parameters\": {}, \"planned_peak_bytes\": {},\n\"recipe\": "
+          "{}}}\n",
+          recipe.parallel.world(), parameters, compiled.program.arena_bytes, config::to_json(recipe)));
+    else
+      print(fmt::format("# good: {} rank{}, {} parameters, {} planned on rank 0\n{}", recipe.parallel.world(),
+                        recipe.parallel.world() == 1 ? "" : "s", base::thousands(parameters),
+                        base::human_bytes(compiled.program.arena_bytes), config::to_toml(recipe)));
+    return kExitGood;
+  } catch (const config::RecipeError& e) {
+    if (!json) throw;
+    std::string list;
+    for (const config::Problem& p : e.problems())
+      list += fmt::format("{}\n  {{\"key\": {}, \"line\": {}, \"name\": {}, \"rule\": {}, \"nearest\": {}}}",
+                          list.empty() ? "" : ",", observe::json_string(p.key), p.line,
+                          observe::json_string(p.name), observe::json_string(p.rule),
+                          observe::json_string(p.nearest));
+    print(fmt::format("{{\"good\": false, \"problems\": [{}\n]}}\n", list));
+    return kExitUser;
+  } catch (const base::UserError& e) {
+    if (!json) throw;
+    print(fmt::format("{{\"good\": false, \"problems\": [\n  {{\"rule\": {}}}\n]}}\n",
+                      observe::json_string(e.what())));
+    return kExitUser;
+  }
+}
+
+struct ProgramOptions {
+  RecipeOptions recipe;
+  int64_t rank = 0;
+  bool expanded = false, full = false, evaluate = false;
+};
+
+int program_action(const ProgramOptions& o) {
+  const config::Recipe recipe = o.recipe.load();
+  if (o.rank < 0 || o.rank >= recipe.parallel.world())
+    base::fail_user("--rank {}: the recipe has {} rank{}, 0 to {}", o.rank, recipe.parallel.world(),
+                    recipe.parallel.world() == 1 ? "" : "s", recipe.parallel.world() - 1);
+  if (o.evaluate && recipe.eval.every == 0)
+    base::fail_user("--evaluate: the recipe has no evaluation (eval.every is 0)");
+  const compiler::Compiled c = compile_rank(recipe, o.rank);
+  const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
+  program::verify(c.program, expanded);
+  using Form = program::TextOptions::Form;
+  print(program::to_text(c.program, expanded,
+                         {.form = o.expanded ? Form::Expanded : Form::Folded, .full = o.full}));
+  return kExitGood;
+}
+
+struct VerifyVerbOptions {
+  RecipeOptions recipe;
+  bool json = false, synthetic = false;
+};
+
+int verify_action(const VerifyVerbOptions& o) {
+  const config::Recipe recipe = o.recipe.load(false);
+  tools::VerifyOptions options;
+  if (o.recipe.steps > 0) options.steps = o.recipe.steps;
+  options.synthetic = o.synthetic;
+  const tools::VerifyResult result = tools::verify(recipe, options);
+  print(o.json ? tools::to_json(result) : tools::to_table(result));
+  return result.pass() ? kExitGood : kExitFailure;
+}
+
+}  // namespace
+
+Verb add_check(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("check", "print the resolved recipe, or everything that is wrong with it");
+  auto o = std::make_shared<RecipeOptions>();
+  auto json = std::make_shared<bool>(false);
+  o->add_to(*command, true, "how many steps (run.steps)");
+  command->add_flag("--json", *json, "recipe or problems as JSON");
+  command->footer("Builds the model and plans rank 0's memory, but does not look at the data.");
+  return {command, [o, json] { return check_action(*o, *json); }};
+}
+
+Verb add_program(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("program", "print what a rank does in a step");
+  auto o = std::make_shared<ProgramOptions>();
+  o->recipe.add_to(*command, true, "how many steps (run.steps)");
+  command->add_option("--rank", o->rank, "which rank")->type_name("R")->capture_default_str();
+  auto* expanded =
+      command->add_flag("--expanded", o->expanded, "every instruction as issued, with its waits");
+  command->add_flag("--full", o->full, "nothing cut short: the form that reads back")->excludes(expanded);
+  command->add_flag("--evaluate", o->evaluate, "an evaluation batch instead of a step");
+  return {command, [o] { return program_action(*o); }};
+}
+
+Verb add_verify(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "verify", "compare the recipe's layout with a single rank: loss, every gradient, weights");
+  auto o = std::make_shared<VerifyVerbOptions>();
+  o->recipe.add_to(*command, true, "how many steps to compare");
+  command->add_flag("--synthetic", o->synthetic, "random tokens, even where the recipe names data");
+  command->add_flag("--json", o->json, "the comparison as JSON");
+  command->footer(
+      "Exit code 1 when a number departs by more than rounding explains; the first tensor is named.");
+  return {command, [o] { return verify_action(*o); }};
+}
+
+}  // namespace quintet::cli

@@ -1,0 +1,116 @@
+#include "tools/generate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "comm/local.h"
+#include "config/parse.h"
+#include "data/tokenizer.h"
+#include "train/element.h"
+#include "train/rank.h"
+#include "train/run_folder.h"
+#include "train/save.h"
+
+namespace quintet::tools {
+namespace {
+
+// The run's model on one rank, for inference.
+config::Recipe single_rank(config::Recipe recipe) {
+  recipe.parallel = {};
+  recipe.batch = {.global = 1, .micro = 1, .accumulation = 1};
+  recipe.precision = config::Precision::of(recipe.precision.compute);
+  recipe.optimizer.freeze.clear();
+  return recipe;
+}
+
+// The logits of the model after the last of `ids`, at most seq_len of them.
+class Window {
+ public:
+  Window(const config::Recipe& recipe, comm::World& world, int threads, const base::Path& weights)
+      : recipe_(recipe), rank_(recipe, world, {.threads = threads, .infer = true}) {
+    train::load_weights(rank_, weights.string());
+  }
+
+  std::vector<double> logits(std::span<const int32_t> ids) {
+    const int64_t length = static_cast<int64_t>(ids.size()), rows = recipe_.data.seq_len;
+    QUINTET_CHECK(length > 0 && length <= rows, "{} tokens in a window of {}", length, rows);
+    rank_.executor().run(rank_.compiled().step, [&](int, const auto& inputs) {
+      for (const auto& [name, data] : inputs)
+        for (int64_t i = 0; i < rows; ++i) {
+          // Rows after the text are never looked at: attention is causal.
+          if (name == "ids") data[i] = i < length ? ids[static_cast<size_t>(i)] : 0;
+          if (name == "labels") data[i] = -1;
+          if (name == "positions") data[i] = static_cast<int32_t>(i);
+          if (name == "documents" || name == "samples") data[i] = 0;
+        }
+    });
+    const std::byte* result = rank_.executor().address(rank_.compiled().program.result);
+    std::vector<double> out(static_cast<size_t>(recipe_.model.vocab));
+    for (size_t v = 0; v < out.size(); ++v)
+      out[v] = train::read_element(result, recipe_.precision.compute,
+                                   (length - 1) * recipe_.model.vocab + static_cast<int64_t>(v));
+    return out;
+  }
+
+ private:
+  const config::Recipe recipe_;
+  train::Rank rank_;
+};
+
+// A token drawn from softmax(logits / temperature) by a uniform number in [0, 1).
+int32_t draw(const std::vector<double>& logits, double temperature, double uniform) {
+  const auto likeliest = std::max_element(logits.begin(), logits.end());
+  if (!std::isfinite(*likeliest))
+    base::fail_user("the model's output is not finite: the saved weights are damaged, or the run diverged");
+  if (temperature == 0) return static_cast<int32_t>(likeliest - logits.begin());
+  std::vector<double> weight(logits.size());
+  double sum = 0;
+  for (size_t i = 0; i < logits.size(); ++i)
+    sum += weight[i] = std::exp((logits[i] - *likeliest) / temperature);
+  double left = uniform * sum;
+  for (size_t i = 0; i < weight.size(); ++i)
+    if ((left -= weight[i]) < 0) return static_cast<int32_t>(i);
+  return static_cast<int32_t>(likeliest - logits.begin());
+}
+
+}  // namespace
+
+double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens) {
+  return 2.0 * static_cast<double>(parameters) * static_cast<double>(recipe.data.seq_len) *
+         static_cast<double>(tokens);
+}
+
+std::string generate(const base::Path& run_folder, const GenerateOptions& options) {
+  const train::RunFolder folder(run_folder);
+  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.weights()))
+    base::fail_user("'{}' is not the folder of a finished run: it needs recipe.toml and model.safetensors",
+                    run_folder.string());
+  if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
+  if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
+    base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
+  const config::Recipe recipe = single_rank(config::load(folder.recipe_file().string()));
+  const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
+  std::vector<int32_t> ids = tokenizer->encode(options.prompt);
+  if (ids.empty()) base::fail_user("--prompt is empty: the model needs at least one token to go on from");
+  const size_t prompt = ids.size();
+
+  comm::run_local_world(1, [&](comm::World& world) {
+    Window window(recipe, world, options.threads, folder.weights());
+    const uint64_t key = base::stream_key(options.seed, "generate");
+    const size_t longest = static_cast<size_t>(recipe.data.seq_len);
+    for (int64_t i = 0; i < options.tokens; ++i) {
+      const std::span<const int32_t> all(ids);
+      std::vector<double> logits = window.logits(all.size() > longest ? all.last(longest) : all);
+      // A model may have more rows than the tokenizer has ids.
+      logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer->vocab_size())));
+      ids.push_back(draw(logits, options.temperature, base::uniform(key, static_cast<uint64_t>(i))));
+      if (options.on_text) options.on_text(tokenizer->decode(std::span(ids).last(1)));
+    }
+  });
+  return tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
+}
+
+}  // namespace quintet::tools

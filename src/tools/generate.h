@@ -1,0 +1,32 @@
+// Text from the weights of a finished run: the whole window through the model for each token, no cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "config/recipe.h"
+
+namespace quintet::tools {
+
+struct GenerateOptions {
+  std::string prompt = "The ";  // at least one token
+  int64_t tokens = 80;
+  double temperature = 0.8;  // 0: always the likeliest token
+  uint64_t seed = 0;         // the same seed gives the same text
+  int threads = 1;
+  // Gets the text piece by piece as it comes; a piece may end within a character.
+  std::function<void(std::string_view)> on_text;
+};
+
+// Loads recipe.toml and model.safetensors of a run folder and continues the prompt on one rank, whatever
+// layout the run had. Returns the new text without the prompt. When the window (data.seq_len) is full, it
+// slides.
+std::string generate(const base::Path& run_folder, const GenerateOptions& options);
+
+// Multiplications and additions that generating `tokens` tokens takes, about.
+double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens);
+
+}  // namespace quintet::tools

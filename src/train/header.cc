@@ -1,0 +1,237 @@
+#include "train/header.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/names.h"
+#include "program/allocate.h"
+#include "program/ledger.h"
+
+namespace quintet::train {
+
+using base::thousands;
+using config::name_of;
+using config::Recipe;
+
+namespace {
+
+std::string counted(int64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : "s");
+}
+
+class Header {
+ public:
+  Header(const Recipe& recipe, const RunData& data, const Rank& rank, const HeaderFacts& facts)
+      : r_(recipe),
+        data_(data),
+        compiled_(rank.compiled()),
+        program_(compiled_.program),
+        ledger_(program::make_ledger(program_, compiled_.step)),
+        facts_(facts) {}
+
+  std::vector<std::string> lines() {
+    model();
+    corpus();
+    batch();
+    ranks();
+    data_parallel();
+    tensor_parallel();
+    precision();
+    optimizer();
+    guards();
+    memory();
+    program_line();
+    return std::move(lines_);
+  }
+
+ private:
+  template <class... Args>
+  void line(std::string_view label, fmt::format_string<Args...> text, Args&&... args) {
+    lines_.push_back(fmt::format("{:<13}{}", label, fmt::format(text, std::forward<Args>(args)...)));
+  }
+
+  void model() {
+    int64_t all = 0, frozen = 0, frozen_tensors = 0, tensors = 0;
+    for (const layout::Group& g : compiled_.groups)
+      for (const layout::Segment& s : g.segments) {
+        all += s.global.count();
+        ++tensors;
+        if (g.trainable) continue;
+        frozen += s.global.count();
+        ++frozen_tensors;
+      }
+    line("model", "{}, {} parameters in {} tensors",
+         r_.model.preset.empty() ? std::string(name_of(r_.model.family)) : r_.model.preset, thousands(all),
+         tensors);
+    if (frozen_tensors > 0)
+      line("freeze", "{} of {} ({}): no gradient, no optimizer state, no reduction", thousands(frozen),
+           counted(all, "parameter"), counted(frozen_tensors, "tensor"));
+  }
+
+  void corpus() {
+    const data::Dataset& train = data_.train.dataset();
+    std::string text = fmt::format("{} in {}: {} of {} tokens", counted(train.corpus().tokens(), "token"),
+                                   counted(train.corpus().documents(), "document"),
+                                   counted(train.size(), "sequence"), r_.data.seq_len);
+    if (data_.validation)
+      text += fmt::format(" to train on, {} held back", thousands(data_.validation->dataset().size()));
+    line("data", "{}", text);
+    if (r_.eval.every > 0)
+      line("eval", "every {} on {}", counted(r_.eval.every, "step"),
+           counted(std::min(data_.evaluation_batches(r_) * r_.batch.micro * r_.parallel.dp(),
+                            data_.validation->dataset().size()),
+                   "sequence"));
+  }
+
+  void batch() {
+    line("batch", "{} = {} micro x {} accumulation x {} data ranks; {} a step, {}",
+         counted(r_.batch.global, "sequence"), r_.batch.micro, r_.batch.accumulation, r_.parallel.dp(),
+         counted(r_.batch.global * r_.data.seq_len, "token"), counted(r_.run.steps, "step"));
+  }
+
+  void ranks() {
+    const config::Parallel& p = r_.parallel;
+    std::string factors;
+    const auto factor = [&](const char* axis, int64_t n) {
+      if (n > 1) factors += fmt::format("{}{} {}", factors.empty() ? " = " : " x ", axis, n);
+    };
+    factor("dp_replicate", p.dp_replicate);
+    factor("dp_shard", p.dp_shard);
+    factor("tp", p.tp);
+    line("ranks", "{}{}, {}, {} each", p.world(), factors, facts_.backend,
+         counted(facts_.threads, "kernel thread"));
+  }
+
+  // Collectives of one step whose group spans exactly ranks of the given axes (any of them).
+  int64_t count(program::CollectiveKind kind, const layout::AtomList& atoms) const {
+    int64_t n = 0;
+    for (const program::LedgerRow& row : ledger_.rows)
+      if (row.kind == kind && program_.comms[row.comm.index()].atoms == atoms) n += row.collectives;
+    return n;
+  }
+
+  std::string counts(const layout::AtomList& atoms) const {
+    std::vector<std::string> parts;
+    for (const auto& [kind, word] : {std::pair{program::CollectiveKind::AllGather, "all-gather"},
+                                     {program::CollectiveKind::ReduceScatter, "reduce-scatter"},
+                                     {program::CollectiveKind::AllReduce, "all-reduce"},
+                                     {program::CollectiveKind::AllToAll, "all-to-all"}})
+      if (const int64_t n = count(kind, atoms); n > 0) parts.push_back(counted(n, word));
+    return parts.empty() ? "no collectives" : fmt::format("{}", fmt::join(parts, ", "));
+  }
+
+  void data_parallel() {
+    const config::Parallel& p = r_.parallel;
+    const layout::Layout& layout = compiled_.layout;
+    if (p.dp_replicate > 1)
+      line("dp_replicate", "{} copies of the state: {} per step", p.dp_replicate,
+           counts(p.dp_shard > 1 && p.zero > 0 ? layout.replicate : layout.data()));
+    if (p.dp_shard <= 1) return;
+    static constexpr const char* kWhat[] = {"nothing", "optimizer state", "optimizer state and gradients",
+                                            "parameters, gradients and optimizer state"};
+    if (p.zero == 0) {
+      if (p.dp_replicate == 1)
+        line("dp_shard", "zero 0: the state is whole on each of {} data ranks: {} per step", p.dp_shard,
+             counts(layout.data()));
+      return;
+    }
+    std::string text = fmt::format("zero {}: {} in {} shards: {} per step", p.zero,
+                                   kWhat[static_cast<size_t>(p.zero)], p.dp_shard, counts(layout.shard));
+    if (p.zero == 3) {
+      using Kind = config::ReshardAfterForward::Kind;
+      if (p.reshard_after_forward.kind == Kind::No)
+        text += "; gathered parameters kept for the backward pass";
+      if (p.reshard_after_forward.kind == Kind::ToRanks)
+        text += fmt::format("; kept in {} shards for the backward pass: {}", p.reshard_after_forward.ranks,
+                            counts(layout.reshard));
+      text += p.prefetch > 0 ? fmt::format("; prefetched {} ahead", counted(p.prefetch, "block"))
+                             : "; no prefetch";
+    }
+    line("dp_shard", "{}", text);
+  }
+
+  void tensor_parallel() {
+    const config::Parallel& p = r_.parallel;
+    if (p.tp <= 1) return;
+    // Block 1 stands for all of the model's blocks.
+    int64_t forward = 0, backward = 0;
+    for (const program::Body& body : program_.bodies) {
+      if (body.kind != program::BodyKind::Forward && body.kind != program::BodyKind::Backward) continue;
+      for (const program::Instr& i : body.instrs) {
+        if (i.kind != program::InstrKind::Collective || i.block != 1 || i.when != program::When::Always)
+          continue;
+        const layout::AtomList& atoms = program_.comms[i.collective.comm.index()].atoms;
+        if (layout::intersection(atoms, compiled_.layout.mesh.axis("tp")).empty()) continue;
+        ++(body.kind == program::BodyKind::Forward ? forward : backward);
+      }
+    }
+    line("tp", "tp {}{}: {} per block per micro-batch ({} forward, {} backward)", p.tp,
+         p.sequence_parallel ? " with sequence parallel" : "", counted(forward + backward, "collective"),
+         forward, backward);
+  }
+
+  void precision() {
+    const config::Precision& p = r_.precision;
+    line("precision", "compute {}, master weights {}, moments {}, reduction {}", name_of(p.compute),
+         name_of(p.master), name_of(p.moments), name_of(p.reduce));
+  }
+
+  void optimizer() {
+    const config::Optimizer& o = r_.optimizer;
+    std::string text = fmt::format("{}, lr {:g} {}", name_of(o.kind), o.lr, name_of(o.schedule.kind));
+    if (o.schedule.min_lr_ratio > 0) text += fmt::format(" to {:g}", o.lr * o.schedule.min_lr_ratio);
+    if (o.schedule.warmup > 0)
+      text += fmt::format(" after {} of warm-up", counted(o.schedule.warmup, "step"));
+    if (o.weight_decay > 0) text += fmt::format(", weight decay {:g}", o.weight_decay);
+    if (o.momentum > 0) text += fmt::format(", momentum {:g}", o.momentum);
+    text += o.clip_norm > 0 ? fmt::format(", gradient norm clipped at {:g}", o.clip_norm) : ", no clipping";
+    line("optimizer", "{}", text);
+  }
+
+  void guards() {
+    std::string text = fmt::format(
+        "stop after {} in a row", counted(std::max<int64_t>(1, r_.run.max_skipped_steps), "non-finite step"));
+    if (r_.run.check_replicas_every > 0)
+      text += fmt::format("; replicas compared every {}", counted(r_.run.check_replicas_every, "step"));
+    line("guards", "{}", text);
+  }
+
+  void memory() {
+    const program::Peak peak = program::peak_of(program_);
+    std::vector<std::string> parts;
+    for (int c = 0; c < program::kNumMemoryClasses; ++c)
+      if (const int64_t bytes = peak.by_class[static_cast<size_t>(c)]; bytes > 0)
+        parts.push_back(
+            fmt::format("{} {}", to_string(static_cast<program::MemoryClass>(c)), base::human_bytes(bytes)));
+    line("memory", "{} planned on rank 0: {}", base::human_bytes(program_.arena_bytes),
+         fmt::join(parts, ", "));
+  }
+
+  void program_line() {
+    line("program", "{} a step on {}, {}FLOP and {} sent per rank; compiled and verified in {}",
+         counted(static_cast<int64_t>(compiled_.step.issues.size()), "instruction"),
+         counted(static_cast<int64_t>(program_.streams.size()), "stream"), base::human_count(ledger_.flops),
+         base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
+         base::human_duration(facts_.compile_ns));
+  }
+
+  const Recipe& r_;
+  const RunData& data_;
+  const compiler::Compiled& compiled_;
+  const program::Program& program_;
+  const program::Ledger ledger_;
+  const HeaderFacts& facts_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace
+
+std::vector<std::string> header_lines(const Recipe& recipe, const RunData& data, const Rank& rank,
+                                      const HeaderFacts& facts) {
+  return Header(recipe, data, rank, facts).lines();
+}
+
+}  // namespace quintet::train

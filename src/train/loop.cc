@@ -1,0 +1,302 @@
+#include "train/loop.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <thread>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "comm/local.h"
+#include "comm/mpi.h"
+#include "config/environment.h"
+#include "config/validate.h"
+#include "observe/metrics.h"
+#include "observe/progress.h"
+#include "program/text.h"
+#include "program/verify.h"
+#include "train/gather.h"
+#include "train/header.h"
+#include "train/loop_data.h"
+#include "train/rank.h"
+#include "train/save.h"
+
+namespace quintet::train {
+
+using base::DType;
+using config::Recipe;
+
+namespace {
+
+constexpr double kNanosPerSecond = 1e9;
+constexpr int64_t kMeasuringSteps = 2;         // see Rank::step
+constexpr int64_t kMetricsBytesPerStep = 256;  // about twice what a record takes
+constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
+
+// What is known before any rank exists.
+struct Prepared {
+  Recipe recipe;
+  RunData data;
+};
+
+RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
+  return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe);
+}
+
+// Every rank has what it needs, or says why not. The lowest that has not throws, which ends the job; the
+// others wait for that end, so that one message appears and not one per rank.
+void agree(comm::World& world, const std::exception_ptr& failure) {
+  int64_t lowest = failure ? world.size() - world.rank().value : 0;
+  world.world().all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
+  if (lowest == 0) return;
+  if (world.size() - world.rank().value == lowest) std::rethrow_exception(failure);
+  world.world().barrier();
+}
+
+// No two ranks may wait for each other, whatever each alone looks like.
+void verify_programs_together(const Rank& rank, comm::World& world) {
+  const compiler::Compiled& c = rank.compiled();
+  const auto texts = gather_texts(world, program::to_text(c.program, c.step, {.full = true}));
+  std::vector<program::Program> programs;
+  std::vector<program::Expanded> expanded;
+  for (const std::string& text : texts) programs.push_back(program::parse_text(text));
+  for (const program::Program& p : programs) expanded.push_back(program::expand(p, p.calls));
+  std::vector<const program::Program*> program_list;
+  std::vector<const program::Expanded*> expanded_list;
+  for (const program::Program& p : programs) program_list.push_back(&p);
+  for (const program::Expanded& e : expanded) expanded_list.push_back(&e);
+  if (!programs.empty()) program::verify_together(program_list, expanded_list);
+}
+
+// One rank's way through the run.
+class RankLoop {
+ public:
+  RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts)
+      : recipe_(prepared.recipe),
+        data_(prepared.data),
+        options_(options),
+        world_(world),
+        facts_(facts),
+        folder_(recipe_.run.dir),
+        first_(world.rank().value == 0) {}
+
+  RunResult run() {
+    start();
+    while (step_ < recipe_.run.steps && result_.summary.end == RunEnd::Finished) one_step();
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  bool talks() const { return first_ && options_.console != nullptr; }
+  void say(const std::string& line) const {
+    if (talks()) options_.console->print_line(line);
+  }
+
+  void start() {
+    const int64_t begin = base::now_ns();
+    rank_.emplace(recipe_, world_,
+                  RankOptions{.model = options_.model,
+                              .threads = facts_.threads,
+                              .evaluate = recipe_.eval.every > 0,
+                              .poison = options_.poison});
+    verify_programs_together(*rank_, world_);
+    if (options_.trace)
+      trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
+    if (first_) {
+      folder_.create(recipe_,
+                     saved_bytes(*rank_) + recipe_.run.steps * kMetricsBytesPerStep + kSmallFilesBytes);
+      metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
+      HeaderFacts facts = facts_;
+      facts.compile_ns = base::now_ns() - begin;
+      for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
+      say("");
+    }
+    world_.world().barrier();  // no rank trains before rank 0 can write
+    if (talks())
+      progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
+                                                                      .every = recipe_.run.log_every});
+    result_.recipe = recipe_;
+    result_.is_first = first_;
+    result_.summary.name = recipe_.name;
+  }
+
+  void one_step() {
+    const int64_t number = step_ + 1;  // as people count
+    if (trace_ && options_.trace->contains(number)) rank_->executor().trace_next(&*trace_, number);
+    const int64_t begin = base::now_ns();
+    const StepResult step = rank_->step(step_, data_.train);
+    const double seconds = static_cast<double>(base::now_ns() - begin) / kNanosPerSecond;
+    ++step_;
+    account(step, seconds);
+
+    observe::Record record;
+    const double rate = static_cast<double>(step.tokens) / seconds;
+    record.set("step", number).set("loss", step.loss).set("grad_norm", step.grad_norm).set("lr", step.lr);
+    record.set("tokens", step.tokens).set("tokens_per_s", rate);
+    if (step.skipped) record.set("skipped", true);
+    if (recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps))
+      evaluate(record);
+    if (first_) metrics_->append(record);
+    if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr});
+    if (step.skipped)
+      say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped", number));
+
+    if (recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0)
+      rank_->check_replicas();
+    if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps))
+      stop_for_skipped(step);
+    else
+      stop_if_interrupted();
+  }
+
+  void account(const StepResult& step, double seconds) {
+    Summary& s = result_.summary;
+    s.steps = step_;
+    if (step_ == 1) s.first_loss = step.loss;
+    s.last_loss = step.loss;
+    s.tokens += step.tokens;
+    s.seconds += seconds;
+    s.skipped_steps = step.skipped_total;
+    if (step_ > kMeasuringSteps || recipe_.run.steps <= kMeasuringSteps) {
+      timed_tokens_ += step.tokens;
+      timed_seconds_ += seconds;
+      s.tokens_per_s = static_cast<double>(timed_tokens_) / timed_seconds_;
+    }
+  }
+
+  void evaluate(observe::Record& record) {
+    const Rank::Evaluation e = rank_->evaluate(*data_.validation, 0, data_.evaluation_batches(recipe_));
+    const double loss = e.loss_sum / std::max(1.0, static_cast<double>(e.tokens));
+    result_.summary.evaluations.push_back({step_, loss, e.tokens});
+    record.set("eval_loss", loss).set("eval_tokens", e.tokens);
+    say(fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss, base::thousands(e.tokens)));
+  }
+
+  void stop_for_skipped(const StepResult& step) {
+    result_.summary.end = RunEnd::NonFinite;
+    result_.message = fmt::format(
+        "stopped at step {}: the loss or a gradient was not finite in {} step{} in a row "
+        "(run.max_skipped_steps = {}); "
+        "the weights are those of the last good step. A lower optimizer.lr or a longer warm-up is the usual "
+        "cure",
+        step_, step.skipped_in_row, step.skipped_in_row == 1 ? "" : "s", recipe_.run.max_skipped_steps);
+  }
+
+  void stop_if_interrupted() {
+    int32_t signal = options_.interrupted ? options_.interrupted() : 0;
+    world_.world().all_reduce(&signal, 1, DType::I32, comm::ReduceOp::Max);
+    if (signal == 0 || step_ == recipe_.run.steps) return;
+    result_.summary.end = RunEnd::Interrupted;
+    result_.signal = signal;
+  }
+
+  void finish() {
+    progress_.reset();
+    if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
+    if (trace_) write_gathered_trace(*trace_, world_, folder_.trace());
+    save_weights(*rank_, world_, folder_.weights().string(),
+                 {{"format", "pt"}, {"quintet.name", recipe_.name}, {"quintet.step", std::to_string(step_)}});
+    const int64_t mine[2] = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
+    std::vector<int64_t> all(static_cast<size_t>(2 * world_.size()));
+    world_.world().all_gather(mine, all.data(), 2, DType::I64);
+    for (size_t r = 0; r < all.size(); r += 2) result_.summary.ranks.push_back({all[r], all[r + 1]});
+    if (first_) base::write_file_atomically(folder_.summary(), to_json(result_.summary));
+    world_.world().barrier();
+  }
+
+  const Recipe& recipe_;
+  const RunData& data_;
+  const RunOptions& options_;
+  comm::World& world_;
+  const HeaderFacts facts_;
+  const RunFolder folder_;
+  const bool first_;
+
+  std::optional<Rank> rank_;
+  std::optional<observe::RankTrace> trace_;
+  std::optional<observe::MetricsFile> metrics_;
+  std::optional<observe::Progress> progress_;
+  int64_t step_ = 0;  // steps done
+  int64_t timed_tokens_ = 0;
+  double timed_seconds_ = 0;
+  RunResult result_;
+};
+
+RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
+  RunFolder(recipe.run.dir).require_free(options.overwrite);
+  const Prepared prepared{recipe, load_run_data(recipe, options)};
+  const int64_t world_size = recipe.parallel.world();
+  const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
+                          .threads = kernel_threads(recipe, world_size)};
+  RunResult result;
+  comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
+    try {
+      RunResult mine = RankLoop(prepared, options, world, facts).run();
+      if (world.rank().value == 0) result = std::move(mine);
+    } catch (const base::UserError&) {
+      throw;
+    } catch (const comm::CommError&) {
+      throw;  // names its rank, or follows from another rank's failure
+    } catch (const std::exception& e) {
+      throw std::runtime_error(fmt::format("rank {} of {}: {}", world.rank(), world.size(), e.what()));
+    }
+  });
+  return result;
+}
+
+RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here) {
+  RunResult result;
+  comm::run_mpi_world([&](comm::World& world) {
+    std::optional<Prepared> prepared;
+    std::exception_ptr failure;
+    try {
+      const Recipe recipe = load();
+      config::check_world(recipe, world.size());
+      if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
+      prepared.emplace(Prepared{recipe, load_run_data(recipe, options)});
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    agree(world, failure);
+    const HeaderFacts facts{.backend = "MPI processes",
+                            .threads = kernel_threads(prepared->recipe, ranks_here)};
+    result = RankLoop(*prepared, options, world, facts).run();
+  });
+  return result;
+}
+
+}  // namespace
+
+int kernel_threads(const Recipe& recipe, int64_t ranks_here) {
+  if (recipe.run.threads > 0) return static_cast<int>(recipe.run.threads);
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int64_t cores =
+      ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : std::thread::hardware_concurrency();
+  return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks_here)));
+}
+
+RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
+  const std::optional<config::Launch> launch = config::detect_launch();
+  if (launch && launch->world > 1) {
+    const auto checked = [&] {
+      Recipe recipe = load();
+      if (recipe.run.backend == config::BackendKind::Local)
+        base::fail_user(
+            "run.backend is \"local\", but {} started {} processes, each of which would be a whole run: use "
+            "\"auto\" or \"mpi\", or start one process",
+            launch->launcher, launch->world);
+      return recipe;
+    };
+    return run_under_mpi(checked, options, launch->local_world);
+  }
+  const Recipe recipe = load();
+  const bool mpi = recipe.run.backend == config::BackendKind::Mpi ||
+                   (recipe.run.backend == config::BackendKind::Auto && launch.has_value());
+  if (!mpi) return run_as_threads(recipe, options);
+  return run_under_mpi([&] { return recipe; }, options, 1);
+}
+
+}  // namespace quintet::train

@@ -1,0 +1,55 @@
+#include "train/loop_data.h"
+
+#include "base/error.h"
+#include "data/text_source.h"
+#include "data/token_file.h"
+
+namespace quintet::train {
+namespace {
+
+data::Corpus read_corpus(const config::Recipe& recipe) {
+  const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
+  const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
+  if (paths.empty())
+    base::fail_user("data.path is not given: training needs text files, folders of them, or a token file");
+  if (paths.size() == 1) return data::load_corpus(paths[0], *tokenizer);
+  for (const base::Path& path : paths)
+    if (data::is_token_file(path))
+      base::fail_user(
+          "data.path names {} paths and one of them, '{}', is a token file: give a token file alone",
+          paths.size(), path.string());
+  return data::read_text(paths, *tokenizer);
+}
+
+}  // namespace
+
+int64_t RunData::evaluation_batches(const config::Recipe& recipe) const {
+  return validation ? std::min(recipe.eval.batches, validation->steps_per_pass()) : 0;
+}
+
+RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
+  corpus.require_vocab(recipe.model.vocab);
+  data::Splits splits = data::make_splits(corpus, {.seq_len = recipe.data.seq_len,
+                                                   .separate_documents = recipe.data.pack,
+                                                   .validation_fraction = recipe.data.validation_fraction});
+  const uint64_t seed = static_cast<uint64_t>(recipe.run.seed);
+  const int64_t dp = recipe.parallel.dp(), micro = recipe.batch.micro;
+  const data::Sampler shuffled(seed, splits.train.size(), data::Order::Shuffled);
+  RunData out{.train = data::Batches(std::move(splits.train), shuffled,
+                                     {.global = recipe.batch.global,
+                                      .micro = micro,
+                                      .accumulation = recipe.batch.accumulation,
+                                      .dp = dp}),
+              .validation = {}};
+  if (splits.validation) {
+    const data::Sampler stored(seed, splits.validation->size(), data::Order::Sequential);
+    out.validation.emplace(
+        std::move(*splits.validation), stored,
+        data::BatchLayout{.global = micro * dp, .micro = micro, .accumulation = 1, .dp = dp});
+  }
+  return out;
+}
+
+RunData load_data(const config::Recipe& recipe) { return make_data(recipe, read_corpus(recipe)); }
+
+}  // namespace quintet::train

@@ -1,0 +1,101 @@
+#include "train/run_folder.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/print.h"
+#include "observe/metrics.h"
+
+namespace quintet::train {
+
+using observe::json_number;
+
+void RunFolder::require_free(bool overwrite) const {
+  if (overwrite || !base::file_exists(metrics())) return;
+  base::fail_user(
+      "'{}' holds a run already (metrics.jsonl is there): choose another folder with --run-dir, or replace "
+      "that run with "
+      "--overwrite",
+      path_.string());
+}
+
+void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
+  if (const int64_t free = base::free_bytes(path_); free < bytes)
+    base::fail_user(
+        "the run needs {} in '{}' for its weights and metrics, but {} are free there: make room or choose "
+        "another folder with --run-dir",
+        base::human_bytes(bytes), path_.string(), base::human_bytes(free));
+  base::require_writable_directory(path_);
+  for (const base::Path& file : {metrics(), summary(), weights(), trace()}) base::remove_file(file);
+  base::write_file_atomically(recipe_file(), config::to_toml(recipe));
+}
+
+std::string_view to_string(RunEnd end) {
+  switch (end) {
+    case RunEnd::Finished:
+      return "finished";
+    case RunEnd::Interrupted:
+      return "interrupted";
+    case RunEnd::NonFinite:
+      return "non-finite";
+  }
+  return "";
+}
+
+std::string to_json(const Summary& s) {
+  std::string text = "{\n";
+  const auto line = [&](std::string_view key, const std::string& value) {
+    text += fmt::format("  \"{}\": {},\n", key, value);
+  };
+  line("name", observe::json_string(s.name));
+  line("ended", observe::json_string(to_string(s.end)));
+  line("steps", std::to_string(s.steps));
+  line("skipped_steps", std::to_string(s.skipped_steps));
+  line("first_loss", json_number(s.first_loss));
+  line("last_loss", json_number(s.last_loss));
+  line("tokens", std::to_string(s.tokens));
+  line("seconds", json_number(s.seconds));
+  line("tokens_per_s", json_number(s.tokens_per_s));
+  std::string list;
+  for (const Summary::Evaluation& e : s.evaluations)
+    list += fmt::format("{}\n    {{\"step\": {}, \"loss\": {}, \"tokens\": {}}}", list.empty() ? "" : ",",
+                        e.step, json_number(e.loss), e.tokens);
+  line("evaluations", list.empty() ? "[]" : "[" + list + "\n  ]");
+  list.clear();
+  for (size_t r = 0; r < s.ranks.size(); ++r)
+    list += fmt::format("{}\n    {{\"rank\": {}, \"planned_peak_bytes\": {}, \"measured_peak_bytes\": {}}}",
+                        r == 0 ? "" : ",", r, s.ranks[r].planned_peak_bytes, s.ranks[r].measured_peak_bytes);
+  text += "  \"ranks\": [" + list + "\n  ]\n}\n";
+  return text;
+}
+
+std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder) {
+  std::vector<std::string> lines;
+  const auto line = [&](std::string_view label, const std::string& text) {
+    lines.push_back(fmt::format("{:<13}{}", label, text));
+  };
+  line("loss",
+       fmt::format("{:.4f} -> {:.4f} in {} steps{}", s.first_loss, s.last_loss, base::thousands(s.steps),
+                   s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
+  if (!s.evaluations.empty()) line("validation", fmt::format("{:.4f}", s.evaluations.back().loss));
+  line("speed", fmt::format("{} tokens/s, {} in all", base::thousands(static_cast<int64_t>(s.tokens_per_s)),
+                            base::human_duration(static_cast<int64_t>(s.seconds * 1e9))));
+  for (size_t begin = 0; begin < s.ranks.size();) {
+    size_t end = begin + 1;
+    const Summary::RankMemory& m = s.ranks[begin];
+    while (end < s.ranks.size() && s.ranks[end].planned_peak_bytes == m.planned_peak_bytes &&
+           s.ranks[end].measured_peak_bytes == m.measured_peak_bytes)
+      ++end;
+    line(begin == 0 ? "peak memory" : "",
+         fmt::format(
+             "{}: {} bytes planned, {} measured",
+             end - begin == 1 ? fmt::format("rank {}", begin) : fmt::format("ranks {}-{}", begin, end - 1),
+             base::thousands(m.planned_peak_bytes), base::thousands(m.measured_peak_bytes)));
+    begin = end;
+  }
+  line("run folder", folder.path().string());
+  return lines;
+}
+
+}  // namespace quintet::train

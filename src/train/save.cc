@@ -1,0 +1,128 @@
+#include "train/save.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "train/element.h"
+
+namespace quintet::train {
+
+using base::DType;
+using checkpoint::TensorInfo;
+
+namespace {
+
+// One parameter on its way to the file. The ranks' elements are disjoint and everything else is zero, so a
+// sum of 64-bit words puts them together bit by bit; the last word counts elements, to see that none is
+// missing.
+class Gathered {
+ public:
+  explicit Gathered(const TensorInfo& info)
+      : info_(info), words_(static_cast<size_t>((info.bytes() + 7) / 8 + 1), int64_t{0}) {}
+
+  void add(const Rank::Piece& piece, const layout::GlobalIndex& global) {
+    QUINTET_CHECK(piece.dtype == info_.dtype, "{} is kept as {} and saved as {}", info_.name,
+                  to_string(piece.dtype), to_string(info_.dtype));
+    const size_t size = static_cast<size_t>(base::size_of(info_.dtype));
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t at = global(piece.first + i);
+      if (at < 0) continue;  // padding
+      std::memcpy(bytes() + static_cast<size_t>(at) * size, piece.data + static_cast<size_t>(i) * size, size);
+      ++words_.back();
+    }
+  }
+
+  void sum(comm::Communicator& comm) {
+    comm.all_reduce(words_.data(), static_cast<int64_t>(words_.size()), DType::I64, comm::ReduceOp::Sum);
+    QUINTET_CHECK(words_.back() == info_.count(), "{} elements of {} came together, of {}", words_.back(),
+                  info_.name, info_.count());
+  }
+
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(words_.data()); }
+
+ private:
+  const TensorInfo& info_;
+  std::vector<int64_t> words_;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t d : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
+  return text + "]";
+}
+
+}  // namespace
+
+std::vector<TensorInfo> saved_tensors(const Rank& rank) {
+  std::vector<TensorInfo> tensors;
+  const compiler::Compiled& c = rank.compiled();
+  for (const program::GroupState& st : c.program.groups) {
+    const layout::Group& group = c.groups[static_cast<size_t>(st.group)];
+    const DType dtype = rank.weight_dtype(st);
+    for (const layout::Segment& s : group.segments) {
+      TensorInfo info{.name = s.name, .dtype = dtype, .shape = {}};
+      for (const graph::DimSize& d : s.global.dims) info.shape.push_back(d.size);
+      tensors.push_back(std::move(info));
+    }
+  }
+  return tensors;
+}
+
+int64_t saved_bytes(const Rank& rank) {
+  int64_t bytes = 0;
+  for (const TensorInfo& t : saved_tensors(rank)) bytes += t.bytes();
+  return bytes;
+}
+
+void save_weights(const Rank& rank, comm::World& world, const std::string& path,
+                  const std::map<std::string, std::string>& metadata) {
+  const std::vector<TensorInfo> tensors = saved_tensors(rank);
+  // This rank's pieces of each parameter that no other rank contributes.
+  std::map<std::string_view, std::vector<std::pair<Rank::Piece, layout::GlobalIndex>>> pieces;
+  rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+    if (rank.owns(piece)) pieces[piece.segment->name].emplace_back(piece, global);
+  });
+  const auto gather = [&](const TensorInfo& info) {
+    Gathered whole(info);
+    for (const auto& [piece, global] : pieces[info.name]) whole.add(piece, global);
+    whole.sum(world.world());
+    return whole;
+  };
+  if (world.rank().value == 0)
+    checkpoint::write_safetensors(path, tensors, metadata, [&](size_t i, std::span<std::byte> out) {
+      Gathered whole = gather(tensors[i]);
+      std::memcpy(out.data(), whole.bytes(), out.size());
+    });
+  else
+    for (const TensorInfo& info : tensors) gather(info);
+  world.world().barrier();  // nobody goes on before the file is there
+}
+
+void load_weights(Rank& rank, const std::string& path) {
+  const checkpoint::SafetensorsFile file(path);
+  const std::vector<TensorInfo> wanted = saved_tensors(rank);
+  for (const TensorInfo& w : wanted) {
+    const TensorInfo* found = file.find(w.name);
+    if (found == nullptr) base::fail_user("{} has no tensor {}, which the model needs", path, w.name);
+    if (found->shape != w.shape)
+      base::fail_user("{}: tensor {} has shape {}, the model's is {}", path, w.name, shape_text(found->shape),
+                      shape_text(w.shape));
+    if (found->dtype != DType::F64 && found->dtype != DType::F32 && found->dtype != DType::BF16)
+      base::fail_user("{}: tensor {} is {}; weights are f64, f32 or bf16", path, w.name,
+                      to_string(found->dtype));
+  }
+  if (file.tensors().size() != wanted.size())
+    base::fail_user("{} holds {} tensors, the model has {}: it is another model's", path,
+                    file.tensors().size(), wanted.size());
+  rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+    const TensorInfo& info = *file.find(piece.segment->name);
+    const std::byte* data = file.bytes(info).data();
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t at = global(piece.first + i);
+      if (at >= 0) write_element(piece.data, piece.dtype, i, read_element(data, info.dtype, at));
+    }
+  });
+  rank.weights_changed();
+}
+
+}  // namespace quintet::train
