@@ -1,0 +1,144 @@
+#include "compiler/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "config/parse.h"
+#include "config/presets.h"
+#include "program/ledger.h"
+#include "program/text.h"
+#include "program/verify.h"
+
+namespace quintet::compiler {
+namespace {
+
+std::string recipe_text(std::string_view preset) {
+  return fmt::format(
+      "name = \"test\"\n[model]\npreset = \"{}\"\n[data]\nseq_len = 16\n[batch]\nmicro = 1\naccumulation = "
+      "2\n"
+      "[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n",
+      preset);
+}
+
+void verify_world(const config::Recipe& recipe) {
+  std::vector<Compiled> ranks;
+  std::vector<const program::Program*> programs;
+  std::vector<const program::Expanded*> expanded;
+  for (int r = 0; r < recipe.parallel.world(); ++r)
+    ranks.push_back(compile(recipe, {.rank = base::RankId(r)}));
+  for (const Compiled& c : ranks) {
+    program::verify(c.program, c.step);
+    programs.push_back(&c.program);
+    expanded.push_back(&c.step);
+  }
+  program::verify_together(programs, expanded);
+}
+
+TEST(Compile, EveryPresetAtSmallDepth) {
+  for (const config::Model& preset : config::presets()) {
+    SCOPED_TRACE(preset.preset);
+    const std::string text = recipe_text(preset.preset);
+    const std::vector<std::string> shallow = {"model.layers=2"};
+    EXPECT_NO_THROW(verify_world(config::parse(text, shallow)));
+    const int64_t kv = preset.kv_heads > 0 ? preset.kv_heads : preset.heads;
+    std::vector<std::string> divided = shallow;
+    divided.insert(divided.end(), {"parallel.dp_shard=2", "parallel.zero=3", "precision.compute=bf16"});
+    if (kv % 2 == 0 && preset.heads % 2 == 0)
+      divided.insert(divided.end(), {"parallel.tp=2", "parallel.sequence_parallel=true"});
+    EXPECT_NO_THROW(verify_world(config::parse(text, divided)));
+  }
+}
+
+TEST(Compile, IsAPureFunctionOfRecipeAndRank) {
+  const config::Recipe recipe = config::parse(
+      recipe_text("llama-tiny"),
+      {"parallel.dp_shard=2", "parallel.zero=3", "parallel.tp=2", "parallel.sequence_parallel=true"});
+  for (int r = 0; r < 4; ++r) {
+    const Compiled a = compile(recipe, {.rank = base::RankId(r)}),
+                   b = compile(recipe, {.rank = base::RankId(r)});
+    const program::TextOptions full{.full = true};
+    EXPECT_EQ(program::to_text(a.program, a.step, full), program::to_text(b.program, b.step, full));
+    EXPECT_EQ(a.step.waits, b.step.waits);
+  }
+}
+
+TEST(Compile, RecordsAndDumpsItsPasses) {
+  std::vector<std::string> dumped;
+  CompileOptions options;
+  options.dump = [&](const std::string& pass, const std::string& text) {
+    EXPECT_FALSE(text.empty());
+    dumped.push_back(pass);
+  };
+  const Compiled c = compile(config::parse(recipe_text("llama-tiny")), options);
+  EXPECT_EQ(dumped.front(), "build");
+  std::vector<std::string> names;
+  for (const PassRecord& p : c.passes) names.push_back(p.name);
+  for (const char* pass : {"build", "partition", "group", "lower", "free", "allocate", "expand"})
+    EXPECT_NE(std::find(names.begin(), names.end(), pass), names.end()) << pass;
+}
+
+TEST(Compile, EvaluationUsesTheTrainingBuffers) {
+  const Compiled c =
+      compile(config::parse(recipe_text("llama-tiny"), {"parallel.dp_shard=2", "parallel.zero=1"}),
+              {.evaluate = true});
+  EXPECT_FALSE(c.evaluate.issues.empty());
+  EXPECT_NO_THROW(program::verify(c.program, c.step));
+  EXPECT_NO_THROW(program::verify(c.program, c.evaluate));
+  // No gradient is touched while evaluating.
+  for (const program::Issue& issue : c.evaluate.issues)
+    for (const program::Operand& o : program::instr_of(c.program, issue).out)
+      EXPECT_NE(c.program.buffer(o.buffer).memory_class, program::MemoryClass::Gradients);
+}
+
+TEST(Compile, ScratchOfKernelsIsPlanned) {
+  int64_t asked = 0;
+  CompileOptions options;
+  options.workspace_bytes = [&](const program::Instr& i) -> int64_t {
+    if (i.op != &graph::kAttention) return 0;
+    return asked = 4096;
+  };
+  const Compiled c = compile(config::parse(recipe_text("llama-tiny")), options);
+  EXPECT_EQ(asked, 4096);
+  EXPECT_EQ(c.program.buffer(c.program.workspace).bytes, 4096);
+  EXPECT_NO_THROW(program::verify(c.program, c.step));
+}
+
+TEST(Compile, FrozenParametersHaveNoState) {
+  const Compiled c = compile(
+      config::parse(recipe_text("llama-tiny"),
+                    {"parallel.dp_shard=2", "parallel.zero=3", "optimizer.freeze=[\"embed.*\", \"*wq*\"]"}),
+      {});
+  EXPECT_NO_THROW(program::verify(c.program, c.step));
+  for (const program::GroupState& g : c.program.groups) {
+    const bool trainable = c.groups[static_cast<size_t>(g.group)].trainable;
+    EXPECT_EQ(g.grad.valid(), trainable);
+    EXPECT_EQ(g.moment1.valid(), trainable);
+  }
+}
+
+// Llama 3 405B as trained on 1024 devices: what one rank must do to start. The time is printed, not judged.
+TEST(Compile, Llama405B) {
+  const config::Recipe recipe = config::parse(
+      "name = \"405b\"\n[model]\npreset = \"llama3-405b\"\n[data]\nseq_len = 8192\n[batch]\nmicro = "
+      "1\naccumulation = 16\n"
+      "[parallel]\ndp_shard = 128\nzero = 3\ntp = 8\nsequence_parallel = true\n[precision]\ncompute = "
+      "\"bf16\"\n"
+      "[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n");
+  const int64_t start = base::now_ns();
+  const Compiled c = compile(recipe, {.rank = base::RankId(517)});
+  const int64_t compiled = base::now_ns();
+  program::verify(c.program, c.step);
+  const int64_t verified = base::now_ns();
+  printf("405B: compile %.0f ms, verify %.0f ms, %zu instructions issued\n",
+         static_cast<double>(compiled - start) / 1e6, static_cast<double>(verified - compiled) / 1e6,
+         c.step.issues.size());
+  EXPECT_GT(c.step.issues.size(), 100000u);
+  // 6 x 405e9 x tokens, and attention on top, divided over tp.
+  const double tokens = 16.0 * 8192;
+  const double flops = program::make_ledger(c.program, c.step).flops;
+  EXPECT_GT(flops, 6 * 403e9 * tokens / 8);
+  EXPECT_LT(flops, 1.2 * 6 * 406e9 * tokens / 8);
+}
+
+}  // namespace
+}  // namespace quintet::compiler
