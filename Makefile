@@ -28,7 +28,7 @@ build: configure  ## release build; leaves the tool at build/quintet
 	@cmake --build $(BUILD)
 
 demo: build  ## train a small Llama on this repository's own text, four ranks in one process
-	@$(BUILD)/quintet train recipes/tiny.toml --run-dir runs/tiny
+	@$(BUILD)/quintet train recipes/tiny.toml --run-dir runs/tiny --overwrite
 
 test: build  ## all tests
 	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)

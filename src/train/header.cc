@@ -156,12 +156,13 @@ class Header {
   void tensor_parallel() {
     const config::Parallel& p = r_.parallel;
     if (p.tp <= 1) return;
-    // Block 1 stands for all of the model's blocks.
+    // One block stands for all. Not the first, which also completes the sum that the embedding leaves open.
+    const int block = compiled_.groups.back().block > 2 ? 2 : 1;
     int64_t forward = 0, backward = 0;
     for (const program::Body& body : program_.bodies) {
       if (body.kind != program::BodyKind::Forward && body.kind != program::BodyKind::Backward) continue;
       for (const program::Instr& i : body.instrs) {
-        if (i.kind != program::InstrKind::Collective || i.block != 1 || i.when != program::When::Always)
+        if (i.kind != program::InstrKind::Collective || i.block != block || i.when != program::When::Always)
           continue;
         const layout::AtomList& atoms = program_.comms[i.collective.comm.index()].atoms;
         if (layout::intersection(atoms, compiled_.layout.mesh.axis("tp")).empty()) continue;
@@ -211,9 +212,9 @@ class Header {
   }
 
   void program_line() {
-    line("program", "{} a step on {}, {}FLOP and {} sent per rank; compiled and verified in {}",
+    line("program", "{} a step on {}, {:.3g} GFLOP and {} sent per rank; compiled and verified in {}",
          counted(static_cast<int64_t>(compiled_.step.issues.size()), "instruction"),
-         counted(static_cast<int64_t>(program_.streams.size()), "stream"), base::human_count(ledger_.flops),
+         counted(static_cast<int64_t>(program_.streams.size()), "stream"), ledger_.flops / 1e9,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
          base::human_duration(facts_.compile_ns));
   }

@@ -136,10 +136,10 @@ class RankLoop {
     record.set("step", number).set("loss", step.loss).set("grad_norm", step.grad_norm).set("lr", step.lr);
     record.set("tokens", step.tokens).set("tokens_per_s", rate);
     if (step.skipped) record.set("skipped", true);
+    if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr});
     if (recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps))
       evaluate(record);
     if (first_) metrics_->append(record);
-    if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr});
     if (step.skipped)
       say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped", number));
 
