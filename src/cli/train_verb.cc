@@ -1,7 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/signals.h"
 #include "cli/verbs.h"
+#include "config/environment.h"
 #include "observe/console.h"
 #include "tools/generate.h"
 #include "train/loop.h"
@@ -39,8 +41,11 @@ void show_sample(const train::RunResult& result, int64_t tokens, observe::Consol
 }
 
 int train_action(const TrainOptions& o) {
-  observe::Console& console =
-      o.json ? observe::Console::standard_error() : observe::Console::standard_output();
+  // mpirun gives its ranks a terminal of its own whatever its own output is: plain lines suit both.
+  observe::Console::Options where{
+      .descriptor = o.json ? STDERR_FILENO : STDOUT_FILENO, .terminal = {}, .width = {}};
+  if (config::detect_launch()) where.terminal = false;
+  observe::Console console(where);
   train::RunOptions options;
   options.overwrite = o.overwrite;
   options.console = &console;

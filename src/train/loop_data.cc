@@ -24,7 +24,8 @@ data::Corpus read_corpus(const config::Recipe& recipe) {
 }  // namespace
 
 int64_t RunData::evaluation_batches(const config::Recipe& recipe) const {
-  return validation ? std::min(recipe.eval.batches, validation->steps_per_pass()) : 0;
+  return validation ? std::min(recipe.eval.batches * recipe.batch.accumulation, validation->steps_per_pass())
+                    : 0;
 }
 
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {

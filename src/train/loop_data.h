@@ -11,9 +11,11 @@ namespace quintet::train {
 
 struct RunData {
   data::Batches train;
-  std::optional<data::Batches> validation;  // one micro-batch a time; present when the recipe holds data back
+  std::optional<data::Batches>
+      validation;  // one micro-batch per data rank at a time; present when the recipe holds data back
 
-  // Batches that one evaluation reads.
+  // Batches of `validation` that one evaluation reads: eval.batches batches of batch.global sequences, or all
+  // there are. The sequences are the same in every layout.
   int64_t evaluation_batches(const config::Recipe& recipe) const;
 };
 

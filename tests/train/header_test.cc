@@ -1,0 +1,56 @@
+#include "train/header.h"
+
+#include "comm/local.h"
+#include "train/support.h"
+
+namespace quintet {
+namespace {
+
+using test::SmallRun;
+
+std::string header(const SmallRun& small, const std::vector<std::string>& sets) {
+  const config::Recipe recipe = small.recipe(sets);
+  const train::RunData data = train::load_data(recipe);
+  std::string text;
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    const train::Rank rank(recipe, world, {.evaluate = recipe.eval.every > 0});
+    if (world.rank().value != 0) return;
+    for (const std::string& line :
+         train::header_lines(recipe, data, rank, {.backend = "threads", .threads = 1}))
+      text += line + "\n";
+  });
+  return text;
+}
+
+TEST(Header, CountsCollectivesOfATensorParallelBlock) {
+  const SmallRun small;
+  // Column then row split, twice a block: one all-reduce each in the forward and in the backward pass.
+  EXPECT_CONTAINS(header(small, {"parallel.sequence_parallel=false"}),
+                  "tp 2: 4 collectives per block per micro-batch (2 forward, 2 backward)");
+  EXPECT_CONTAINS(header(small, {}), "tp 2 with sequence parallel:");
+  EXPECT_CONTAINS(header(small, {}), "(4 forward,");
+  EXPECT_EQ(header(small, {"parallel.tp=1", "parallel.sequence_parallel=false"}).find("\ntp "),
+            std::string::npos);
+}
+
+TEST(Header, ShowsWhatEachOptionDoes) {
+  const SmallRun small;
+  const std::string text =
+      header(small, {"optimizer.freeze=[\"embed.*\"]", "eval.every=2", "optimizer.schedule.warmup=3"});
+  for (const char* part :
+       {"batch        8 sequences = 2 micro x 2 accumulation x 2 data ranks; 256 tokens a step, 6 steps",
+        "ranks        4 = dp_shard 2 x tp 2, threads, 1 kernel thread each",
+        "zero 3: parameters, gradients and optimizer state in 2 shards", "prefetched 1 block ahead",
+        "freeze       8,192 of ", "(1 tensor): no gradient", "eval         every 2 steps on ",
+        "after 3 steps of warm-up", "gradient norm clipped at 1", "memory       ", "activations ",
+        "optimizer "})
+    EXPECT_CONTAINS(text, part);
+  EXPECT_CONTAINS(header(small, {"parallel.zero=1"}), "zero 1: optimizer state in 2 shards");
+  EXPECT_CONTAINS(header(small, {"parallel.dp_replicate=2", "parallel.dp_shard=1", "parallel.zero=0"}),
+                  "dp_replicate 2 copies of the state: ");
+  EXPECT_CONTAINS(header(small, {"parallel.reshard_after_forward=false"}), "kept for the backward pass");
+  EXPECT_CONTAINS(header(small, {"optimizer.clip_norm=0"}), "no clipping");
+}
+
+}  // namespace
+}  // namespace quintet

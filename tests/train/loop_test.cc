@@ -1,0 +1,250 @@
+#include "train/loop.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "observe/trace.h"
+#include "train/support.h"
+
+namespace quintet {
+namespace {
+
+using test::kOneRank;
+using test::read_json;
+using test::read_metrics;
+using test::SmallRun;
+using test::user_error;
+
+std::vector<std::string> with(std::vector<std::string> a, const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(Loop, ATinyRunLearnsAndLeavesItsFolder) {
+  const SmallRun small;
+  const train::RunResult result = small.train({"run.steps=30", "eval.every=10"});
+  EXPECT_EQ(result.summary.end, train::RunEnd::Finished);
+  EXPECT_LT(result.summary.last_loss, 0.7 * result.summary.first_loss);
+
+  const auto metrics = read_metrics(small.run_folder().metrics());
+  ASSERT_EQ(metrics.size(), 30u);
+  int64_t tokens = 0;
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    const auto& m = metrics[i];
+    EXPECT_EQ(m.at("step"), i + 1);
+    for (const char* key : {"loss", "grad_norm", "lr", "tokens_per_s"})
+      EXPECT_TRUE(m.at(key).is_number()) << key;
+    EXPECT_FALSE(m.contains("skipped"));
+    EXPECT_EQ(m.contains("eval_loss"), (i + 1) % 10 == 0) << "step " << i + 1;
+    tokens += m.at("tokens").get<int64_t>();
+  }
+  EXPECT_EQ(metrics.front().at("loss"), result.summary.first_loss) << "floats read back bit-equal";
+  EXPECT_EQ(metrics.back().at("loss"), result.summary.last_loss);
+
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_EQ(summary.at("ended"), "finished");
+  EXPECT_EQ(summary.at("steps"), 30);
+  EXPECT_EQ(summary.at("first_loss"), result.summary.first_loss);
+  EXPECT_EQ(summary.at("last_loss"), result.summary.last_loss);
+  EXPECT_EQ(summary.at("tokens"), tokens);
+  EXPECT_GT(summary.at("tokens_per_s").get<double>(), 0);
+  ASSERT_EQ(summary.at("evaluations").size(), 3u);
+  EXPECT_EQ(summary.at("evaluations")[2].at("loss"), metrics.back().at("eval_loss"));
+  ASSERT_EQ(summary.at("ranks").size(), 4u);
+  for (const auto& rank : summary.at("ranks")) {
+    EXPECT_GT(rank.at("planned_peak_bytes").get<int64_t>(), 0);
+    EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("measured_peak_bytes"));
+  }
+  // The folder's recipe is the resolved one: reading it again changes nothing.
+  EXPECT_EQ(config::load(small.run_folder().recipe_file().string()),
+            small.recipe({"run.steps=30", "eval.every=10"}));
+  EXPECT_FALSE(base::file_exists(small.run_folder().trace()));
+}
+
+// Everything but the times.
+std::string without_times(const base::Path& path) {
+  std::string text;
+  for (nlohmann::json m : read_metrics(path)) {
+    m.erase("tokens_per_s");
+    text += m.dump() + "\n";
+  }
+  return text;
+}
+
+TEST(Loop, TheSameSeedGivesTheSameBits) {
+  const SmallRun a, b;
+  a.train({"eval.every=3"});
+  b.train({"eval.every=3"});
+  EXPECT_EQ(without_times(a.run_folder().metrics()), without_times(b.run_folder().metrics()));
+  EXPECT_EQ(base::read_file(a.run_folder().weights()), base::read_file(b.run_folder().weights()));
+  const SmallRun c;
+  c.train({"eval.every=3", "run.seed=7"});
+  EXPECT_NE(without_times(a.run_folder().metrics()), without_times(c.run_folder().metrics()));
+}
+
+TEST(Loop, TheNumberOfKernelThreadsDoesNotChangeABit) {
+  const SmallRun a, b;
+  a.train(kOneRank);
+  b.train(with(kOneRank, {"run.threads=3"}));
+  EXPECT_EQ(without_times(a.run_folder().metrics()), without_times(b.run_folder().metrics()));
+}
+
+TEST(Loop, TheLayoutDoesNotChangeTheLosses) {
+  const SmallRun a, b;
+  a.train({"precision.compute=f64", "eval.every=2"});
+  b.train(with(kOneRank, {"precision.compute=f64", "eval.every=2"}));
+  const auto x = read_metrics(a.run_folder().metrics()), y = read_metrics(b.run_folder().metrics());
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(x[i].at("tokens"), y[i].at("tokens"));
+    for (const char* key : {"loss", "grad_norm", "eval_loss"})
+      if (x[i].contains(key)) {
+        EXPECT_NEAR(x[i].at(key).get<double>(), y[i].at(key).get<double>(), 1e-10) << key << " " << i;
+      }
+  }
+}
+
+TEST(Loop, SgdLearns) {
+  const SmallRun small;
+  const auto result = small.train({"optimizer.name=sgd", "optimizer.lr=0.5", "optimizer.momentum=0.9",
+                                   "optimizer.weight_decay=0", "run.steps=15"});
+  EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
+}
+
+TEST(Loop, AdamWIdleKeysAreNotNeededForBf16) {
+  const SmallRun small;
+  const auto result = small.train({"precision.compute=bf16", "run.steps=15"});
+  EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
+  for (const auto& rank : result.summary.ranks) EXPECT_EQ(rank.planned_peak_bytes, rank.measured_peak_bytes);
+}
+
+TEST(Loop, TraceCoversTheStepsOnEveryStreamOfEveryRank) {
+  const SmallRun small;
+  train::RunOptions options;
+  options.trace = train::parse_trace_range("steps=2-3");
+  small.train({}, options);
+  std::set<int64_t> steps;
+  std::set<std::pair<int, std::string>> streams, categories;
+  for (const observe::TraceRecord& r : observe::read_trace(small.run_folder().trace())) {
+    steps.insert(r.args.at("step"));
+    streams.insert({r.rank, r.stream});
+    categories.insert({r.rank, r.category});
+    EXPECT_GE(r.start_ns, 0);
+  }
+  EXPECT_EQ(steps, (std::set<int64_t>{2, 3}));
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_TRUE(streams.contains({rank, "compute"})) << rank;
+    EXPECT_TRUE(categories.contains({rank, "compute"})) << rank;
+    EXPECT_TRUE(categories.contains({rank, "communication"})) << rank;
+  }
+  EXPECT_EQ(streams.size(), 4u * 3u) << "compute, tp and dp on each rank";
+}
+
+TEST(Loop, TraceRangesAreReadOrRefused) {
+  EXPECT_EQ(train::parse_trace_range("steps=5-6").last, 6);
+  EXPECT_EQ(train::parse_trace_range("steps=4").first, 4);
+  EXPECT_EQ(train::parse_trace_range("steps=4").last, 4);
+  for (const char* bad : {"", "5-6", "steps=", "steps=0-2", "steps=6-5", "steps=1-", "steps=a", "steps=1-2x"})
+    EXPECT_CONTAINS(user_error([&] { train::parse_trace_range(bad); }), "steps=5-6");
+}
+
+TEST(Loop, StopsAfterTooManyNonFiniteSteps) {
+  const SmallRun small;
+  // The first update throws the weights beyond what f32 holds; every later step is skipped.
+  const auto result = small.train({"optimizer.lr=1e38", "optimizer.clip_norm=0", "optimizer.weight_decay=0",
+                                   "run.max_skipped_steps=3", "run.steps=50"});
+  EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
+  EXPECT_EQ(result.summary.skipped_steps, 3);
+  EXPECT_LT(result.summary.steps, 50);
+  EXPECT_CONTAINS(result.message, "3 steps in a row");
+  EXPECT_CONTAINS(result.message, "run.max_skipped_steps = 3");
+  const auto metrics = read_metrics(small.run_folder().metrics());
+  EXPECT_EQ(metrics.back().at("skipped"), true);
+  EXPECT_FALSE(metrics.front().contains("skipped"));
+  EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "non-finite");
+}
+
+TEST(Loop, AnInterruptionOnOneRankEndsAllCleanly) {
+  const SmallRun small;
+  train::RunOptions options;
+  std::atomic<int> asked{0};
+  options.interrupted = [&] {
+    return asked.fetch_add(1) == 9 ? SIGTERM : 0;
+  };  // one rank, at the third boundary
+  const auto result = small.train({"run.steps=50"}, options);
+  EXPECT_EQ(result.summary.end, train::RunEnd::Interrupted);
+  EXPECT_EQ(result.signal, SIGTERM);
+  EXPECT_EQ(result.summary.steps, 3);
+  EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 3u);
+  EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "interrupted");
+  EXPECT_TRUE(base::file_exists(small.run_folder().weights()));
+}
+
+TEST(Loop, AFailingRankIsNamed) {
+  const SmallRun small;
+  train::RunOptions options;
+  std::atomic<int> asked{0};
+  options.interrupted = [&]() -> int {
+    if (asked.fetch_add(1) == 5) throw std::runtime_error("the disk is on fire");
+    return 0;
+  };
+  try {
+    small.train({}, options);
+    FAIL() << "nothing was thrown";
+  } catch (const std::runtime_error& e) {
+    EXPECT_CONTAINS(e.what(), " of 4: the disk is on fire");
+    EXPECT_EQ(std::string(e.what()).substr(0, 5), "rank ");
+  }
+  EXPECT_FALSE(base::file_exists(small.run_folder().summary()));
+}
+
+TEST(Loop, ARunFolderIsNotOverwrittenUnasked) {
+  const SmallRun small;
+  small.train();
+  const std::string metrics = base::read_file(small.run_folder().metrics());
+  const std::string message = user_error([&] { small.train({"run.steps=2"}); });
+  EXPECT_CONTAINS(message, "--overwrite");
+  EXPECT_CONTAINS(message, "--run-dir");
+  EXPECT_EQ(base::read_file(small.run_folder().metrics()), metrics);
+  train::RunOptions options;
+  options.overwrite = true;
+  small.train({"run.steps=2"}, options);
+  EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 2u);
+}
+
+TEST(Loop, TooLittleRoomIsSaidBeforeTheFirstStep) {
+  const SmallRun small;
+  const std::string message =
+      user_error([&] { small.run_folder().create(small.recipe(), int64_t{1} << 60); });
+  EXPECT_CONTAINS(message, "1.0 EiB");
+  EXPECT_CONTAINS(message, "free");
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
+TEST(Loop, ACustomModelAndCorpusTrain) {
+  const SmallRun small;
+  train::RunOptions options;
+  options.corpus = data::Corpus::from_documents(
+      "numbers", 256, {std::vector<int32_t>(5000, 3), std::vector<int32_t>(5000, 4)});
+  options.model = [](const graph::BuildOptions& build) {
+    const graph::DimSize vocab = {graph::Dim::Vocab, 256}, embed = {graph::Dim::Embed, 32},
+                         ffn = {graph::Dim::Ffn, 64};
+    graph::Builder b(build);
+    graph::ValueId x = b.embedding(b.weight("embed.weight", {vocab, embed}, 0.02), b.ids());
+    b.next_block();
+    graph::ValueId y =
+        b.gelu(b.linear(x, b.weight("up.weight", {ffn, embed}, 0.02), b.bias("up.bias", {ffn})));
+    x = b.add(x, b.linear(y, b.weight("down.weight", {embed, ffn}, 0.02)));
+    b.next_block();
+    b.head(x, b.weight("head.weight", {vocab, embed}, 0.02));
+    return b.finish();
+  };
+  const auto result = small.train({"data.path=[]", "run.steps=12"}, options);
+  EXPECT_LT(result.summary.last_loss, 0.5 * result.summary.first_loss);
+  for (const auto& rank : result.summary.ranks) EXPECT_EQ(rank.planned_peak_bytes, rank.measured_peak_bytes);
+}
+
+}  // namespace
+}  // namespace quintet

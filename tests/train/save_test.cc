@@ -1,0 +1,134 @@
+#include "train/save.h"
+
+#include <cstring>
+
+#include "comm/local.h"
+#include "models/build.h"
+#include "train/loop_data.h"
+#include "train/support.h"
+
+namespace quintet {
+namespace {
+
+using checkpoint::SafetensorsFile;
+using test::SmallRun;
+using test::user_error;
+
+std::map<std::string, std::string> tensors_of(const base::Path& path) {
+  const SafetensorsFile file(path.string());
+  std::map<std::string, std::string> out;
+  for (const auto& t : file.tensors()) {
+    const auto bytes = file.bytes(t);
+    out[t.name] = std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return out;
+}
+
+// The weights before the first step, saved from a layout.
+std::map<std::string, std::string> initial(const SmallRun& small, const std::vector<std::string>& sets) {
+  const config::Recipe recipe = small.recipe(sets);
+  const std::string path = (small / "initial.safetensors").string();
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    const train::Rank rank(recipe, world, {});
+    train::save_weights(rank, world, path, {});
+  });
+  return tensors_of(path);
+}
+
+TEST(Save, EveryLayoutSavesTheSameBytes) {
+  const SmallRun small;
+  const auto one = initial(small, test::kOneRank);
+  EXPECT_EQ(one.size(), 2u * 9u + 3u) << "nine tensors a block; embedding, final norm, head";
+  EXPECT_EQ(one.at("embed.weight").size(), 256u * 32u * 4u);
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{},
+        {"parallel.zero=1"},
+        {"parallel.zero=2"},
+        {"parallel.zero=0"},
+        {"parallel.tp=4", "parallel.dp_shard=1", "parallel.zero=0"},
+        {"parallel.dp_replicate=2", "parallel.tp=1", "parallel.sequence_parallel=false"}})
+    EXPECT_EQ(initial(small, sets), one);
+}
+
+TEST(Save, WhatOneLayoutSavedAnotherLoads) {
+  const SmallRun small;
+  small.train();
+  const std::string from = small.run_folder().weights().string(), to = (small / "again.safetensors").string();
+  const config::Recipe recipe = small.recipe({"parallel.tp=4", "parallel.zero=2", "run.seed=9"});
+  comm::run_local_world(8, [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    train::load_weights(rank, from);
+    train::save_weights(rank, world, to, {});
+  });
+  EXPECT_EQ(tensors_of(from), tensors_of(to));
+  EXPECT_NE(tensors_of(from), initial(small, {}));
+}
+
+TEST(Save, LoadedMastersReachTheComputeCopies) {
+  const SmallRun small;
+  small.train({"precision.compute=bf16"});
+  const std::string from = small.run_folder().weights().string();
+  const auto next_loss = [&](const std::vector<std::string>& sets) {
+    const config::Recipe recipe = small.recipe(sets);
+    const train::RunData data = train::load_data(recipe);
+    double loss = 0;
+    comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+      train::Rank rank(recipe, world, {});
+      train::load_weights(rank, from);
+      const double mine = rank.step(6, data.train).loss;
+      if (world.rank().value == 0) loss = mine;
+    });
+    return loss;
+  };
+  auto sets = test::kOneRank;
+  sets.push_back("precision.compute=bf16");
+  const double four = next_loss({"precision.compute=bf16"}), one = next_loss(sets);
+  EXPECT_LT(four, 5.0) << "trained weights, not the initial ones";
+  EXPECT_NEAR(four, one, 0.02);
+}
+
+TEST(Save, FrozenWeightsStayAsTheyWere) {
+  const SmallRun small;
+  const std::vector<std::string> freeze = {"optimizer.freeze=[\"embed.*\", \"blocks.0.*\"]"};
+  const auto before = initial(small, freeze);
+  small.train(freeze);
+  const auto after = tensors_of(small.run_folder().weights());
+  ASSERT_EQ(before.size(), after.size());
+  for (const auto& [name, bytes] : before) {
+    const bool frozen = name.starts_with("embed.") || name.starts_with("blocks.0.");
+    EXPECT_EQ(bytes == after.at(name), frozen) << name;
+  }
+}
+
+TEST(Save, AnotherModelsFileIsRefused) {
+  const SmallRun small;
+  small.train();
+  const std::string from = small.run_folder().weights().string();
+  const auto load = [&](const std::vector<std::string>& sets) {
+    const config::Recipe recipe = small.recipe(sets);
+    return user_error([&] {
+      comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+        train::Rank rank(recipe, world, {});
+        train::load_weights(rank, from);
+      });
+    });
+  };
+  EXPECT_CONTAINS(load({"model.ffn=128"}), "[64, 32], the model's is [128, 32]");
+  EXPECT_CONTAINS(load({"model.layers=3"}), "has no tensor blocks.2.");
+  EXPECT_CONTAINS(load({"model.layers=1"}), "another model's");
+}
+
+TEST(Save, AFolderThatCannotBeWrittenEndsAllRanks) {
+  const SmallRun small;
+  const config::Recipe recipe = small.recipe();
+  EXPECT_CONTAINS(user_error([&] {
+                    comm::run_local_world(4, [&](comm::World& world) {
+                      const train::Rank rank(recipe, world, {});
+                      train::save_weights(rank, world, "/proc/no/model.safetensors", {});
+                    });
+                  }),
+                  "/proc/no/model.safetensors");
+}
+
+}  // namespace
+}  // namespace quintet
