@@ -97,6 +97,11 @@ class InstrChecker {
 
   void check_compute(const Instr& instr) const {
     if (!instr.op) fail("has no op");
+    const auto has_rows = [](const Operand& o) {
+      return o.type.num_dims() > 0 && o.type.dims[0].name == graph::Dim::Tokens;
+    };
+    if (instr.accumulate != Accumulate::Never && std::all_of(instr.out.begin(), instr.out.end(), has_rows))
+      fail("is to add to its result, but has no sum among its results");
     // Results share bytes with nothing, except where an operand is updated in place.
     for (size_t i = 0; i < instr.out.size(); ++i) {
       const Span out = span(instr.out[i]);
