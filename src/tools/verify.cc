@@ -1,0 +1,288 @@
+#include "tools/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace quintet::tools {
+
+using base::DType;
+using Kind = Check::Kind;
+
+namespace {
+
+double unit_roundoff(DType t) {
+  switch (t) {
+    case DType::F64:
+      return 0x1p-53;
+    case DType::F32:
+      return 0x1p-24;
+    case DType::BF16:
+      return 0x1p-9;
+    default:
+      base::fail_internal("no arithmetic in {}", base::to_string(t));
+  }
+}
+
+double norm(const std::vector<double>& a) {
+  double sum = 0;
+  for (const double x : a) sum += x * x;
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
+double norm(const std::vector<Tensor>& list) {
+  double sum = 0;
+  for (const Tensor& t : list) sum += std::pow(norm(t.values), 2);
+  return std::sqrt(sum);
+}
+
+double distance(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::pow(distance(a[i].values, b[i].values), 2);
+  return std::sqrt(sum);
+}
+
+int64_t elements(const std::vector<Tensor>& list) {
+  int64_t n = 0;
+  for (const Tensor& t : list) n += static_cast<int64_t>(t.values.size());
+  return n;
+}
+
+const Tensor* find(const std::vector<Tensor>& list, const std::string& name) {
+  for (const Tensor& t : list)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+std::vector<double> square_roots(const std::vector<double>& v) {
+  std::vector<double> s(v.size());
+  for (size_t i = 0; i < v.size(); ++i) s[i] = std::sqrt(v[i]);
+  return s;
+}
+
+// Everything that the comparison of one recipe needs to know besides the two runs.
+class Comparison {
+ public:
+  Comparison(const config::Recipe& recipe, const LayoutRun& a, const LayoutRun& b)
+      : recipe_(recipe), a_(a), b_(b), chain_(static_cast<double>(b.longest_path)) {
+    const config::Precision& p = recipe.precision;
+    const double store = std::max(unit_roundoff(p.compute), unit_roundoff(p.reduce));
+    const double accumulate = unit_roundoff(base::accumulator_of(p.compute));
+    const config::Model& m = recipe.model;
+    const int64_t longest_sum =
+        std::max({recipe.batch.global * recipe.data.seq_len, m.vocab, m.ffn, m.embed, m.heads * m.head_dim});
+    one_op_ = std::sqrt(store * store + static_cast<double>(longest_sum) * accumulate * accumulate);
+    tolerance_ = kConfidence * std::sqrt(chain_) * one_op_;
+  }
+
+  VerifyResult run() {
+    result_.tolerance = tolerance_;
+    result_.steps = static_cast<int64_t>(b_.steps.size());
+    result_.world = recipe_.parallel.world();
+    result_.layout = describe(recipe_.parallel);
+    result_.dtype = std::string(base::to_string(recipe_.precision.compute));
+    same_tensors(a_.initial, b_.initial);
+    QUINTET_CHECK(a_.steps.size() == b_.steps.size(), "runs of {} and {} steps", a_.steps.size(),
+                  b_.steps.size());
+
+    for (size_t i = 0; i < b_.initial.size(); ++i) initial(a_.initial[i], b_.initial[i]);
+    for (size_t t = 0; t < b_.steps.size(); ++t) step(t);
+    moments();
+    weights();
+    peaks();
+    return std::move(result_);
+  }
+
+ private:
+  // `difference` and `allowed` are absolute; both are shown relative to `scale`.
+  void add(Kind kind, const std::string& name, int64_t step, double layout, double one_rank,
+           double difference, double allowed, double scale) {
+    if (scale == 0) scale = 1;
+    result_.checks.push_back({.kind = kind,
+                              .name = name,
+                              .step = step,
+                              .layout = layout,
+                              .one_rank = one_rank,
+                              .error = difference / scale,
+                              .tolerance = allowed / scale,
+                              .pass = difference <= allowed});  // false for NaN
+  }
+
+  void same_tensors(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
+    QUINTET_CHECK(a.size() == b.size(), "{} tensors in the layout and {} on one rank", a.size(), b.size());
+    for (size_t i = 0; i < a.size(); ++i)
+      QUINTET_CHECK(a[i].name == b[i].name && a[i].values.size() == b[i].values.size(), "{} against {}",
+                    a[i].name, b[i].name);
+  }
+
+  void initial(const Tensor& a, const Tensor& b) {
+    double differ = 0;
+    for (size_t i = 0; i < a.values.size(); ++i) differ += !(a.values[i] == b.values[i]);
+    add(Kind::InitialWeight, a.name, 0, norm(a.values), norm(b.values), differ, 0, 1);
+  }
+
+  void step(size_t t) {
+    const StepState &a = a_.steps[t], &b = b_.steps[t];
+    const int64_t number = static_cast<int64_t>(t) + 1;
+    // What the weights that this step began with differ by.
+    const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
+    const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
+    const double apart = distance(before_a, before_b);
+    const double relative = tolerance_ + chain_ * apart / std::max(norm(before_b), 1e-300);
+
+    add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
+        std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
+    add(Kind::Loss, "", number, a.result.loss, b.result.loss, std::abs(a.result.loss - b.result.loss),
+        tolerance_ * std::abs(b.result.loss) + b.result.grad_norm * apart, std::abs(b.result.loss));
+
+    same_tensors(a.gradients, b.gradients);
+    const double whole = norm(b.gradients),
+                 share = whole / std::sqrt(chain_ * static_cast<double>(elements(b.gradients)));
+    allowed_.emplace_back();
+    for (size_t i = 0; i < b.gradients.size(); ++i) {
+      const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
+      const double scale = std::max(norm(y), share * std::sqrt(static_cast<double>(y.size())));
+      allowed_.back().push_back(relative * scale);
+      add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), relative * scale,
+          scale);
+    }
+    add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
+        std::abs(a.result.grad_norm - b.result.grad_norm), relative * b.result.grad_norm, b.result.grad_norm);
+    // The norm that the step reports is the norm of what it reduced.
+    add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
+        std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
+  }
+
+  // Means of gradients, scaled by the clip (at most 1): apart by no more than the gradients may be, plus the
+  // rounding of k updates and of their own type.
+  void moments() {
+    const double steps = static_cast<double>(b_.steps.size());
+    const double round =
+        kConfidence * steps * 2 *
+        std::max(unit_roundoff(recipe_.precision.master), unit_roundoff(recipe_.precision.moments));
+    const double gain =
+        recipe_.optimizer.kind == config::OptimizerKind::Sgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
+    same_tensors(a_.moment1, b_.moment1);
+    same_tensors(a_.moment2, b_.moment2);
+    for (size_t i = 0; i < b_.moment1.size(); ++i) {
+      double allowed = 0;
+      // The clip's own difference acts on the whole gradient.
+      for (size_t t = 0; t < allowed_.size(); ++t)
+        allowed = std::max(allowed, allowed_[t][i] + clip_error(t) * norm(b_.steps[t].gradients[i].values));
+      const auto compare = [&](const char* what, const std::vector<double>& x, const std::vector<double>& y) {
+        add(Kind::Moment, b_.moment1[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
+            gain * allowed + round * norm(y), norm(y));
+      };
+      compare(" m", a_.moment1[i].values, b_.moment1[i].values);
+      if (!b_.moment2.empty())
+        compare(" sqrt(v)", square_roots(a_.moment2[i].values), square_roots(b_.moment2[i].values));
+    }
+  }
+
+  // clip = limit / norm: its relative error is that of the norm.
+  double clip_error(size_t t) const {
+    const double limit = recipe_.optimizer.clip_norm, a = a_.steps[t].result.grad_norm,
+                 b = b_.steps[t].result.grad_norm;
+    return limit > 0 && std::max(a, b) > limit ? std::abs(a - b) / b + tolerance_ : 0;
+  }
+
+  void weights() {
+    if (b_.steps.empty()) return;
+    const double steps = static_cast<double>(b_.steps.size());
+    const auto &final_a = a_.steps.back().weights, &final_b = b_.steps.back().weights;
+    same_tensors(final_a, final_b);
+    const config::Optimizer& o = recipe_.optimizer;
+    for (size_t i = 0; i < final_b.size(); ++i) {
+      const std::string& name = final_b[i].name;
+      const auto &x = final_a[i].values, &y = final_b[i].values;
+      const Tensor *moves_a = find(a_.moves, name), *moves_b = find(b_.moves, name);
+      const size_t trainable = index_of(b_.steps[0].gradients, name);
+      double allowed = 0, unexplained = 0, unexplained_allowed = 0;
+      if (trainable != kNone) {  // a frozen weight must not have moved at all
+        double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * norm(y);
+        if (moves_b) {
+          round += kConfidence * 4 * steps *
+                   (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master)) *
+                   norm(moves_b->values);
+          std::vector<double> rest_a(x.size()), rest_b(y.size());
+          for (size_t k = 0; k < x.size(); ++k) {
+            rest_a[k] = x[k] - moves_a->values[k];
+            rest_b[k] = y[k] - moves_b->values[k];
+          }
+          unexplained = distance(rest_a, rest_b);
+          unexplained_allowed = round;
+          allowed = round + distance(moves_a->values, moves_b->values);
+        } else {
+          allowed = round;
+          for (size_t t = 0; t < b_.steps.size(); ++t)
+            allowed +=
+                b_.steps[t].result.lr / (1 - o.momentum) *
+                (allowed_[t][trainable] + clip_error(t) * norm(b_.steps[t].gradients[trainable].values));
+        }
+      }
+      add(Kind::Weight, name, result_.steps, norm(x), norm(y), distance(x, y), allowed, norm(y));
+      Check& check = result_.checks.back();
+      check.pass = check.pass && unexplained <= unexplained_allowed;
+    }
+  }
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  static size_t index_of(const std::vector<Tensor>& list, const std::string& name) {
+    const Tensor* t = find(list, name);
+    return t ? static_cast<size_t>(t - list.data()) : kNone;
+  }
+
+  void peaks() {
+    if (b_.steps.size() < 2) return;  // the measurement takes two steps
+    for (size_t r = 0; r < a_.peaks.size(); ++r) {
+      const double planned = static_cast<double>(a_.peaks[r].planned),
+                   measured = static_cast<double>(a_.peaks[r].measured);
+      add(Kind::Peak, fmt::format("rank {}", r), 0, measured, planned, std::abs(measured - planned), 0, 1);
+    }
+  }
+
+  const config::Recipe& recipe_;
+  const LayoutRun &a_, &b_;
+  const double chain_;
+  double one_op_ = 0, tolerance_ = 0;
+  std::vector<std::vector<double>> allowed_;  // by step and gradient: the difference that was allowed
+  VerifyResult result_;
+};
+
+}  // namespace
+
+const Check* VerifyResult::first_departure() const {
+  for (const Check& c : checks)
+    if (!c.pass) return &c;
+  return nullptr;
+}
+
+VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, const LayoutRun& one_rank) {
+  return Comparison(recipe, layout, one_rank).run();
+}
+
+VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) {
+  if (options.steps < 1) base::fail_user("verify: --steps must be at least 1, is {}", options.steps);
+  const bool synthetic = options.synthetic || recipe.data.path.empty();
+  const data::Dataset dataset = training_data(recipe, synthetic);
+  const auto run = [&](const config::Recipe& r, bool poison) {
+    return run_layout(r, training_batches(r, dataset, options.mask),
+                      {.steps = options.steps, .poison = poison, .threads = options.threads});
+  };
+  const LayoutRun layout = run(recipe, options.poison);
+  const LayoutRun one = run(on_one_rank(recipe), false);
+  VerifyResult result = compare(recipe, layout, one);
+  result.synthetic = synthetic;
+  return result;
+}
+
+}  // namespace quintet::tools

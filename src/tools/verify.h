@@ -1,0 +1,92 @@
+// Proof that a recipe's layout computes what one rank computes: the same seed and the same data in both, and
+// every number that training is made of compared. What `quintet verify` does.
+//
+// Where the tolerances come from. u is the unit roundoff of a type, n the longest sum (terms that one element
+// of a result adds up: token rows of the global batch, vocabulary, ...), d the longest chain of ops from
+// input to gradient.
+//
+//  1. One op. Two orders of adding n terms differ by about sqrt(n) u_a relative to the result, u_a that of
+//  the
+//     accumulator: rounding errors are as good as independent, and a sum whose terms cancel at random shrinks
+//     by the same sqrt(n) by which they grow. Storing the result adds u_c, that of the compute (or wire)
+//     type. Together
+//         e = sqrt(u_c^2 + n u_a^2).
+//  2. A chain of d ops adds d such errors in quadrature: sqrt(d) e. With kConfidence = 8 standard deviations
+//         tolerance = 8 sqrt(d) e
+//     is passed by chance with a probability of about exp(-32) per tensor. (f64, d = 150, n = 4096: about
+//     7e-13.)
+//  3. A tensor's error is ||a - b|| / max(||b||, floor). Some gradients are zero in exact arithmetic: a bias
+//  of keys
+//     shifts all scores of a query alike, which the softmax ignores. What is computed is the rounding noise
+//     of the last op, relative to the terms that cancel and not to the result. The floor allows for that much
+//     and no more: the noise 8 e of one op on elements of the size that the whole gradient has on average,
+//         floor = ||G|| sqrt(elements of the tensor / elements of G) / sqrt(d).
+//  4. After the first update the weights of both runs differ by some rho = ||w_a - w_b|| / ||w_b||, within
+//  what was
+//     accepted before. Every op on a path has at most one weight in it, so gradients may then differ by d rho
+//     more. The loss may differ by ||gradient|| ||w_a - w_b||, its first-order change.
+//  5. Weights under AdamW. An update is lr m / (sqrt(v) + eps), of size lr whatever the size of the gradient:
+//  where a
+//     gradient is rounding noise, the weights move by up to lr either way, differently in every layout, and
+//     no bound on the weights alone can tell that from an error. So the moments are compared (m is a weighted
+//     mean of gradients and sqrt(v) a weighted quadratic mean, so both may differ by what the gradients may,
+//     and no more), and then the weights *less the moves that each run's own moments explain*, which must
+//     agree to the rounding of k updates. A wrong learning rate, decay, bias correction or a missed update is
+//     left over in that difference. The bound shown for a weight is the sum of the two: rounding and
+//     explained moves.
+//  6. Weights under SGD are linear in the gradients: the sum of lr times what each gradient may differ by.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/layouts.h"
+
+namespace quintet::tools {
+
+inline constexpr double kConfidence = 8;
+
+struct Check {
+  enum class Kind : uint8_t { InitialWeight, Loss, Gradient, GradientNorm, Moment, Weight, Tokens, Peak };
+  Kind kind;
+  std::string name;   // of the tensor; empty for scalars
+  int64_t step = 0;   // 1 is the first; 0: before it
+  double layout = 0;  // the number, or the norm of the tensor, in the layout
+  double one_rank = 0;
+  double error = 0;  // relative; for initial weights the number of elements that are not bit-equal
+  double tolerance = 0;
+  bool pass = true;
+};
+
+struct VerifyOptions {
+  int64_t steps = 3;
+  bool synthetic = false;  // even where the recipe names data
+  bool poison = false;     // freed memory is overwritten in the layout's run
+  int threads = 1;         // of each rank's kernels
+  data::LabelMask mask;    // labels that count; empty: all
+};
+
+struct VerifyResult {
+  std::vector<Check> checks;  // by step; tensors in model order
+  std::string layout;         // "dp_shard 2, zero 3, tp 2"
+  std::string dtype;
+  int64_t world = 1, steps = 0;
+  bool synthetic = false;
+  double tolerance = 0;  // of one gradient (2. above)
+
+  bool pass() const { return first_departure() == nullptr; }
+  const Check* first_departure() const;  // null: none
+};
+
+// `recipe` is resolved. Worlds are threads of this process. UserError for data that cannot be read.
+VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options);
+
+// The comparison alone.
+VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, const LayoutRun& one_rank);
+
+std::string to_string(Check::Kind kind);
+std::string to_table(const VerifyResult& result);
+std::string to_json(const VerifyResult& result);
+std::string describe(const config::Parallel& parallel);
+
+}  // namespace quintet::tools

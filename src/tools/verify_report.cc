@@ -1,0 +1,117 @@
+// Results of a verification as text and as JSON.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tools/verify.h"
+
+namespace quintet::tools {
+
+namespace {
+
+// Checks of the same kind and step: one line of the table, with its worst member.
+struct Row {
+  const Check* worst = nullptr;
+  int64_t count = 0, failed = 0;
+};
+
+double ratio(const Check& c) {
+  if (!c.pass) return 1e300 * (c.error == c.error ? 1 : 2);
+  return c.tolerance > 0 ? c.error / c.tolerance : 0;
+}
+
+std::string title(const Check& c) {
+  if (c.kind == Check::Kind::InitialWeight || c.kind == Check::Kind::Peak) return to_string(c.kind);
+  return fmt::format("{}, step {}", to_string(c.kind), c.step);
+}
+
+std::string explain(const Check& c) {
+  const std::string what = c.name.empty() ? title(c) : fmt::format("{} {}", title(c), c.name);
+  if (c.kind == Check::Kind::InitialWeight)
+    return fmt::format("{}: {} elements are not bit-equal", what, c.error);
+  return fmt::format("{}: {} in the layout, {} on one rank; error {:.3g}, tolerance {:.3g}", what, c.layout,
+                     c.one_rank, c.error, c.tolerance);
+}
+
+}  // namespace
+
+std::string to_string(Check::Kind kind) {
+  switch (kind) {
+    case Check::Kind::InitialWeight:
+      return "initial weights";
+    case Check::Kind::Loss:
+      return "loss";
+    case Check::Kind::Gradient:
+      return "gradients";
+    case Check::Kind::GradientNorm:
+      return "gradient norm";
+    case Check::Kind::Moment:
+      return "optimizer moments";
+    case Check::Kind::Weight:
+      return "weights";
+    case Check::Kind::Tokens:
+      return "valid tokens";
+    case Check::Kind::Peak:
+      return "peak memory as planned";
+  }
+  return {};
+}
+
+std::string describe(const config::Parallel& p) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (p.dp_replicate > 1) add(fmt::format("dp_replicate {}", p.dp_replicate));
+  if (p.dp_shard > 1) add(fmt::format("dp_shard {}, zero {}", p.dp_shard, p.zero));
+  if (p.tp > 1) add(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallel" : ""));
+  return text.empty() ? "one rank" : text;
+}
+
+std::string to_table(const VerifyResult& r) {
+  std::vector<std::pair<std::string, Row>> rows;
+  for (const Check& c : r.checks) {
+    const std::string name = title(c);
+    auto it = std::find_if(rows.begin(), rows.end(), [&](const auto& row) { return row.first == name; });
+    if (it == rows.end()) it = rows.insert(rows.end(), {name, {}});
+    Row& row = it->second;
+    if (row.worst == nullptr || ratio(c) > ratio(*row.worst)) row.worst = &c;
+    ++row.count;
+    row.failed += !c.pass;
+  }
+  std::string text = fmt::format("{} against one rank: {} ranks, {}, {} steps, {}\n\n", r.layout, r.world,
+                                 r.dtype, r.steps, r.synthetic ? "synthetic tokens" : "the recipe's data");
+  text += fmt::format("{:<28} {:>7} {:>7}  {:>10} {:>10}  {}\n", "compared", "values", "failed", "error",
+                      "tolerance", "worst");
+  for (const auto& [name, row] : rows)
+    text += fmt::format("{:<28} {:>7} {:>7}  {:>10.3g} {:>10.3g}  {}\n", name, row.count, row.failed,
+                        row.worst->error, row.worst->tolerance, row.worst->name);
+  const Check* first = r.first_departure();
+  text += first ? fmt::format("\nFAIL. First departure: {}\n", explain(*first))
+                : fmt::format("\nPASS. The layout computes what one rank computes.\n");
+  return text;
+}
+
+std::string to_json(const VerifyResult& r) {
+  using Json = nlohmann::ordered_json;
+  const auto json = [](const Check& c) {
+    Json j = {{"what", to_string(c.kind)},
+              {"step", c.step},
+              {"layout", c.layout},
+              {"one_rank", c.one_rank},
+              {"error", c.error},
+              {"tolerance", c.tolerance},
+              {"pass", c.pass}};
+    if (!c.name.empty()) j["name"] = c.name;
+    return j;
+  };
+  Json j = {{"pass", r.pass()},        {"layout", r.layout}, {"world", r.world},
+            {"dtype", r.dtype},        {"steps", r.steps},   {"data", r.synthetic ? "synthetic" : "recipe"},
+            {"tolerance", r.tolerance}};
+  j["first_departure"] = r.first_departure() ? json(*r.first_departure()) : Json();
+  j["checks"] = Json::array();
+  for (const Check& c : r.checks) j["checks"].push_back(json(c));
+  return j.dump(2);
+}
+
+}  // namespace quintet::tools

@@ -1,0 +1,75 @@
+// The central invariant: the layout never changes the mathematics. Random layouts of tiny models in f64,
+// every number of every step against one rank, and on every rank the planned peak against the measured one.
+//
+// QUINTET_FUZZ_LAYOUTS and QUINTET_FUZZ_SEED (make fuzz) give a longer or another run.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "equivalence/random_layout.h"
+
+namespace quintet::tests {
+namespace {
+
+int64_t setting(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text && *text ? std::atoll(text) : otherwise;
+}
+
+TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
+  const int64_t layouts = setting("QUINTET_FUZZ_LAYOUTS", 160);
+  std::mt19937_64 random(static_cast<uint64_t>(setting("QUINTET_FUZZ_SEED", 1)));
+  int64_t failures = 0;
+  for (int64_t i = 0; i < layouts && failures < 3; ++i) {
+    const Case c = random_case(random);
+    const auto failure = failure_of(c);
+    if (!failure) continue;
+    ++failures;
+    const Case small = shrink(c);
+    const auto reason = failure_of(small);
+    ADD_FAILURE() << "layout " << i << " departs from one rank. The smallest that does:\n\n"
+                  << to_text(small) << "\n"
+                  << reason.value_or(*failure);
+  }
+}
+
+// The generator reaches what it is meant to reach; a feature that never comes up would pass every time.
+TEST(Fuzz, GeneratorCoversTheAxes) {
+  std::mt19937_64 random(1);
+  std::map<std::string, int> seen;
+  for (int i = 0; i < 160; ++i) {
+    const Case c = random_case(random);
+    const config::Parallel& p = c.recipe.parallel;
+    const config::Model& m = c.recipe.model;
+    seen["zero " + std::to_string(p.zero)] += p.dp_shard > 1;
+    seen["hsdp"] += p.dp_replicate > 1 && p.zero == 3;
+    seen["reshard to ranks"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
+    seen["kept gathered"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
+    seen["sequence parallel"] += p.sequence_parallel;
+    seen["fewer KV heads than tp"] += m.kv_heads < p.tp;
+    seen["ragged vocabulary"] += m.vocab % p.tp != 0;
+    seen["tied under tp"] += m.tied && p.tp > 1;
+    seen["dropout under tp"] += m.dropout > 0 && p.tp > 1;
+    seen["dropout under sequence parallel"] += m.dropout > 0 && p.sequence_parallel;
+    seen["accumulation with zero 2"] += c.recipe.batch.accumulation > 1 && p.zero == 2;
+    seen["accumulation with zero 3"] += c.recipe.batch.accumulation > 1 && p.zero == 3;
+    seen["chunked loss under tp"] += c.recipe.loss.chunk > 0 && p.tp > 1;
+    seen["frozen with zero 3"] += !c.recipe.optimizer.freeze.empty() && p.zero == 3;
+    seen["sgd"] += c.recipe.optimizer.kind == config::OptimizerKind::Sgd;
+    seen["qk norm under tp"] += m.qk_norm && p.tp > 1;
+    seen["qkv bias under tp"] += m.qkv_bias && p.tp > 1;
+    seen["one token"] += c.mask == MaskKind::OneToken && p.dp() > 1;
+    seen["16 ranks"] += p.world() == 16;
+    seen["packed"] += c.recipe.data.pack;
+    seen["poison"] += c.poison;
+    seen["prefetch 0"] += p.prefetch == 0;
+    seen["prefetch 2 or more"] += p.prefetch > 1;
+    seen["odd sequence"] += c.recipe.data.seq_len % 2 != 0;
+    seen["one head"] += m.heads == 1;
+  }
+  for (const auto& [feature, count] : seen) EXPECT_GE(count, 2) << feature;
+}
+
+}  // namespace
+}  // namespace quintet::tests
