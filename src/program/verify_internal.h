@@ -28,8 +28,9 @@ template <class... Args>
 // verify.cc: what one instruction or table shows by itself.
 void check_tables(const Program& p);
 void check_instructions(const Program& p);
-// verify_memory.cc: what the sequence of issues shows.
+// verify_issues.cc: issues against calls.
 void check_issues(const Program& p, const Expanded& e);
+// verify_memory.cc: what the sequence of issues does to memory.
 void check_memory(const Program& p, const Expanded& e);
 
 }  // namespace quintet::program::verifier
