@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "schedule/generators.h"
+
+namespace quintet::schedule {
+namespace {
+
+struct Named {
+  int chunks;  // 0: any number
+  Schedule (*make)(int p, int chunks, int m);
+};
+
+const std::array<std::string, 9> kNames = {"gpipe", "1f1b",   "interleaved", "zb-h1",    "zb-h2",
+                                           "zb-v",  "v-half", "v-min",       "dualpipev"};
+const std::array<Named, 9> kNamed = {{
+    {1, [](int p, int, int m) { return gpipe(p, m); }},
+    {1, [](int p, int, int m) { return one_f_one_b(p, m); }},
+    {0, [](int p, int chunks, int m) { return interleaved(p, chunks, m); }},
+    {1, [](int p, int, int m) { return zb_h1(p, m); }},
+    {1, [](int p, int, int m) { return zb_h2(p, m); }},
+    {2, [](int p, int, int m) { return zb_v(p, m); }},
+    {2, [](int p, int, int m) { return v_half(p, m); }},
+    {2, [](int p, int, int m) { return v_min(p, m); }},
+    {2, [](int p, int, int m) { return dualpipev(p, m); }},
+}};
+
+}  // namespace
+
+std::span<const std::string> schedule_names() { return kNames; }
+
+Schedule make_schedule(std::string_view name, int p, int chunks, int m) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] != name) continue;
+    const Named& named = kNamed[i];
+    if (named.chunks != 0 && chunks != 0 && chunks != named.chunks)
+      base::fail_user("schedule {} has {} chunk{} per stage; got {}", name, named.chunks,
+                      named.chunks == 1 ? "" : "s", chunks);
+    return named.make(p, chunks != 0 ? chunks : 2, m);
+  }
+  const std::optional<std::string> near = base::nearest_word(name, kNames);
+  base::fail_user("no schedule is called '{}'{}; there are: {}", name,
+                  near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(kNames, ", "));
+}
+
+}  // namespace quintet::schedule
