@@ -71,7 +71,7 @@ std::vector<OpCase> make_cases() {
       {&kRmsNormDw, {x, x, stat}, out},
       {&kLayerNorm, {x, norm, norm}, eps},
       {&kLayerNormDx, {x, x, norm, stat, stat}, none},
-      {&kLayerNormDw, {x, x, stat, stat}, out},
+      {&kLayerNormDw, {x, x, stat, stat}, {{"out", std::string("f32")}, {"bias", int64_t{1}}}},
       {&kRope, {q, row}, rope},
       {&kAttention, {q, k, k, row}, attention_attrs(0)},
       {&kAttention, {q, k, k, row, row, row, i64_scalar()}, attention_attrs(0.1)},

@@ -65,10 +65,14 @@ void gradient_layer(GradContext& g, const Node& n) {
   const ValueId x = n.inputs[0], w = n.inputs[1], b = n.inputs[2], dy = g.grad(n.outputs[0]);
   const ValueId mean = n.outputs[1], rstd = n.outputs[2];
   if (g.needs(x)) g.add(x, g.emit(kLayerNormDx, {dy, x, w, mean, rstd}, {}, Phase::B)[0]);
-  if (g.needs(w) || g.needs(b)) {
-    const auto out = g.emit(kLayerNormDw, {dy, x, mean, rstd}, {{"out", text_of(g.param_grad())}}, Phase::W);
+  const std::string out_type = text_of(g.param_grad());
+  if (g.needs(w)) {  // the bias comes along for free
+    const int64_t bias = g.needs(b);
+    const auto out = g.emit(kLayerNormDw, {dy, x, mean, rstd}, {{"out", out_type}, {"bias", bias}}, Phase::W);
     g.add(w, out[0]);
-    g.add(b, out[1]);
+    if (bias) g.add(b, out[1]);
+  } else if (g.needs(b)) {
+    g.add(b, g.emit(kSumRows, {dy}, {{"out", out_type}}, Phase::W)[0]);
   }
 }
 
@@ -81,6 +85,7 @@ std::vector<Type> infer_layer_dx(const std::vector<Type>& in, const Attrs&) {
 std::vector<Type> infer_layer_dw(const std::vector<Type>& in, const Attrs& attrs) {
   require_backward("layer_norm_dw", in, 2);
   const Type d{dtype_attr(attrs, "out"), {in[0].dims.back()}};
+  if (attrs.integer("bias") == 0) return {d};
   return {d, d};
 }
 
@@ -98,6 +103,6 @@ const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_rms_dx, nullptr, cost, 
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
 const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}}};
-const OpDef kLayerNormDw = {"layer_norm_dw", 4, 4, kOut, infer_layer_dw, nullptr, cost, dims};
+const OpDef kLayerNormDw = {"layer_norm_dw", 4, 4, {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}}, infer_layer_dw, nullptr, cost, dims};
 
 }  // namespace quintet::graph
