@@ -80,6 +80,7 @@ class Comparison {
     const config::Model& m = recipe.model;
     const int64_t longest_sum =
         std::max({recipe.batch.global * recipe.data.seq_len, m.vocab, m.ffn, m.embed, m.heads * m.head_dim});
+    width_ = static_cast<double>(std::max({m.ffn, m.embed, m.heads * m.head_dim}));
     one_op_ = std::sqrt(store * store + static_cast<double>(longest_sum) * accumulate * accumulate);
     tolerance_ = kConfidence * std::sqrt(chain_) * one_op_;
   }
@@ -137,7 +138,7 @@ class Comparison {
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
-    const double relative = tolerance_ + chain_ * apart / std::max(norm(before_b), 1e-300);
+    const double relative = tolerance_ + chain_ * std::sqrt(width_) * apart / std::max(norm(before_b), 1e-300);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -208,11 +209,11 @@ class Comparison {
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
       if (trainable != kNone) {  // a frozen weight must not have moved at all
-        double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * norm(y);
+        double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * std::max(norm(x), norm(y));
         if (moves_b) {
           round += kConfidence * 4 * steps *
                    (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master)) *
-                   norm(moves_b->values);
+                   std::max(norm(moves_a->values), norm(moves_b->values));
           std::vector<double> rest_a(x.size()), rest_b(y.size());
           for (size_t k = 0; k < x.size(); ++k) {
             rest_a[k] = x[k] - moves_a->values[k];
@@ -253,7 +254,7 @@ class Comparison {
   const config::Recipe& recipe_;
   const LayoutRun &a_, &b_;
   const double chain_;
-  double one_op_ = 0, tolerance_ = 0;
+  double one_op_ = 0, tolerance_ = 0, width_ = 1;
   std::vector<std::vector<double>> allowed_;  // by step and gradient: the difference that was allowed
   VerifyResult result_;
 };
