@@ -9,6 +9,8 @@
 #include "exec/cpu/kernel.h"
 #include "models/build.h"
 #include "observe/metrics.h"
+#include "program/allocate.h"
+#include "program/ledger.h"
 #include "program/text.h"
 #include "program/verify.h"
 #include "tools/verify.h"
@@ -64,8 +66,30 @@ int check_action(const RecipeOptions& o, bool json) {
 struct ProgramOptions {
   RecipeOptions recipe;
   int64_t rank = 0;
-  bool expanded = false, full = false, evaluate = false;
+  bool expanded = false, full = false, evaluate = false, json = false;
 };
+
+// The program in numbers: memory by class at its peak, work, and what is sent over each communicator.
+std::string program_json(const program::Program& p, const program::Expanded& expanded) {
+  const program::Ledger ledger = program::make_ledger(p, expanded);
+  const program::Peak peak = program::peak_of(p);
+  std::string memory, collectives;
+  for (int c = 0; c < program::kNumMemoryClasses; ++c)
+    memory += fmt::format("{}\"{}\": {}", c == 0 ? "" : ", ", to_string(static_cast<program::MemoryClass>(c)),
+                          peak.by_class[static_cast<size_t>(c)]);
+  for (const program::LedgerRow& row : ledger.rows)
+    collectives += fmt::format(
+        "{}\n    {{\"comm\": {}, \"members\": {}, \"kind\": \"{}\", \"count\": {}, \"sent_bytes\": {}}}",
+        collectives.empty() ? "" : ",", observe::json_string(p.comms[row.comm.index()].name),
+        p.comms[row.comm.index()].members.size(), to_string(row.kind), row.collectives,
+        observe::json_number(row.sent_bytes));
+  return fmt::format(
+      "{{\n  \"rank\": {}, \"world\": {}, \"instructions\": {}, \"flops\": {},\n  \"planned_peak_bytes\": "
+      "{},\n"
+      "  \"memory\": {{{}}},\n  \"collectives\": [{}\n  ]\n}}\n",
+      p.rank, p.world, expanded.issues.size(), observe::json_number(ledger.flops), p.arena_bytes, memory,
+      collectives);
+}
 
 int program_action(const ProgramOptions& o) {
   const config::Recipe recipe = o.recipe.load();
@@ -77,6 +101,10 @@ int program_action(const ProgramOptions& o) {
   const compiler::Compiled c = compile_rank(recipe, o.rank);
   const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
   program::verify(c.program, expanded);
+  if (o.json) {
+    print(program_json(c.program, expanded));
+    return kExitGood;
+  }
   using Form = program::TextOptions::Form;
   print(program::to_text(c.program, expanded,
                          {.form = o.expanded ? Form::Expanded : Form::Folded, .full = o.full}));
@@ -119,6 +147,7 @@ Verb add_program(CLI::App& app) {
   auto* expanded =
       command->add_flag("--expanded", o->expanded, "every instruction as issued, with its waits");
   command->add_flag("--full", o->full, "nothing cut short: the form that reads back")->excludes(expanded);
+  command->add_flag("--json", o->json, "instructions, memory, FLOPs and collectives in numbers, as JSON");
   command->add_flag("--evaluate", o->evaluate, "an evaluation batch instead of a step");
   return {command, [o] { return program_action(*o); }};
 }

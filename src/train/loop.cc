@@ -44,6 +44,13 @@ RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
   return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe);
 }
 
+// Refuses what can be known to be wrong without reading data.
+void check_options(const Recipe& recipe, const RunOptions& options) {
+  if (options.trace && options.trace->last > recipe.run.steps)
+    base::fail_user("--trace steps={}-{}: the run has {} steps", options.trace->first, options.trace->last,
+                    recipe.run.steps);
+}
+
 // Every rank has what it needs, or says why not. The lowest that has not throws, which ends the job; the
 // others wait for that end, so that one message appears and not one per rank.
 void agree(comm::World& world, const std::exception_ptr& failure) {
@@ -225,6 +232,7 @@ class RankLoop {
 };
 
 RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
+  check_options(recipe, options);
   RunFolder(recipe.run.dir).require_free(options.overwrite);
   const Prepared prepared{recipe, load_run_data(recipe, options)};
   const int64_t world_size = recipe.parallel.world();
@@ -254,6 +262,7 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
     try {
       const Recipe recipe = load();
       config::check_world(recipe, world.size());
+      check_options(recipe, options);
       if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
       prepared.emplace(Prepared{recipe, load_run_data(recipe, options)});
     } catch (...) {

@@ -7,6 +7,10 @@
 namespace quintet::train {
 namespace {
 
+// Corpora up to this size are read through before the first step, which takes a second or so. In larger ones
+// a damaged token is found when a batch meets it.
+constexpr int64_t kCheckedTokens = int64_t{1} << 28;
+
 data::Corpus read_corpus(const config::Recipe& recipe) {
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
@@ -30,6 +34,8 @@ int64_t RunData::evaluation_batches(const config::Recipe& recipe) const {
 
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   corpus.require_vocab(recipe.model.vocab);
+  const int64_t ids_of_width = int64_t{1} << (8 * static_cast<int>(corpus.width()));
+  if (corpus.vocab() < ids_of_width && corpus.tokens() <= kCheckedTokens) corpus.check_tokens();
   data::Splits splits = data::make_splits(corpus, {.seq_len = recipe.data.seq_len,
                                                    .separate_documents = recipe.data.pack,
                                                    .validation_fraction = recipe.data.validation_fraction});

@@ -1,0 +1,120 @@
+// What a user can get wrong: exit code 2, a message that says what, and nothing left behind.
+#include "cli/support.h"
+#include "data/token_file.h"
+
+namespace quintet {
+namespace {
+
+using test::Outcome;
+using test::quintet;
+using test::quoted;
+using test::SmallRun;
+
+struct BadCase {
+  std::string options;             // after the recipe; %F stands for the test's folder
+  std::vector<std::string> parts;  // of the message
+};
+
+TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
+  const SmallRun small;
+  base::write_file_atomically(small / "empty.txt", "");
+  base::write_file_atomically(small / "short.txt", "too short");
+  base::write_file_atomically(small / "binary.txt", std::string("a\0b", 3));
+  base::make_directories(small / "nothing");
+  const auto write_tokens = [&](const char* name, int64_t vocab) {
+    data::TokenFileWriter writer(small / name, vocab);
+    writer.add_document(std::vector<int32_t>(5000, 1));
+    writer.finish();
+  };
+  write_tokens("wide", 1000);
+  write_tokens("cut", 256);
+  std::filesystem::resize_file(small / "cut.bin", 100);
+  write_tokens("damaged", 200);  // one byte a token: it may say 255
+  {
+    std::string tokens = base::read_file(small / "damaged.bin");
+    std::fill(tokens.begin(), tokens.end(), '\xff');
+    base::write_file_atomically(small / "damaged.bin", tokens);
+  }
+
+  const BadCase cases[] = {
+      {"--set data.path=%F/missing.txt", {"there is no data at", "missing.txt"}},
+      {"--set data.path=[]", {"data.path is not given"}},
+      {"--set data.path=%F/empty.txt", {"empty"}},
+      {"--set data.path=%F/nothing", {"there is no text in"}},
+      {"--set data.path=%F/binary.txt", {"not text"}},
+      {"--set data.path=%F/short.txt", {"9"}},
+      {"--set data.seq_len=100000", {"100,000", "20,000"}},
+      {"--set data.path=%F/wide", {"1000", "256"}},
+      {"--set data.path=%F/cut", {"cut"}},
+      {"--set data.path=%F/damaged", {"255", "200"}},
+      {"--set 'data.path=[\"%F/data.txt\", \"%F/wide\"]'", {"token file alone"}},
+      {"--set model.layers=0", {"model.layers"}},
+      {"--set model.embed=-4", {"model.embed", "-4"}},
+      {"--set model.preset=llama-tyni", {"llama-tyni", "llama-tiny"}},
+      {"--set parallel.tp=3", {"parallel.tp", "3 does not divide"}},
+      {"--set parallel.tq=2", {"parallel.tq", "parallel.tp"}},
+      {"--set batch.global=7", {"batch.global", "7"}},
+      {"--set 'optimizer.freeze=[\"nosuch.*\"]'", {"nosuch.*"}},
+      {"--set run.backend=mpi", {"takes 4 ranks, but 1"}},
+      {"--run-dir %F/data.txt/run", {"data.txt/run"}},
+      {"--run-dir /proc/quintet-run", {"/proc/quintet-run"}},
+      {"--trace steps=9", {"steps=9-9", "6 steps"}},
+      {"--trace 5-6", {"steps=5-6"}},
+      {"--steps 0", {"--steps"}},
+      {"--steps many", {"--steps"}},
+      {"--dtype f16", {"--dtype"}},
+      {"--set", {"--set"}},
+      {"--set nonsense", {"nonsense"}},
+      {"--no-such-option", {"--no-such-option"}},
+  };
+  const auto files = base::list_files(small / ".");
+  for (const BadCase& c : cases) {
+    std::string options = c.options;
+    for (size_t at; (at = options.find("%F")) != std::string::npos;)
+      options.replace(at, 2, (small / "").string());
+    const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " " + options);
+    SCOPED_TRACE(options + "\n" + o.err);
+    EXPECT_EQ(o.code, 2);
+    for (const std::string& part : c.parts) EXPECT_CONTAINS(o.err, part);
+    EXPECT_EQ(o.out, "");
+    EXPECT_FALSE(base::directory_exists(small.run_dir()));
+    EXPECT_EQ(base::list_files(small / "."), files);
+  }
+}
+
+TEST(BadInput, MissingAndBrokenRecipes) {
+  const SmallRun small;
+  base::write_file_atomically(small / "broken.toml", "name = [");
+  for (const char* verb : {"train", "check", "verify", "program"}) {
+    const Outcome missing = quintet(std::string(verb) + " /no/such/recipe.toml");
+    EXPECT_EQ(missing.code, 2) << verb;
+    EXPECT_CONTAINS(missing.err, "/no/such/recipe.toml");
+    const Outcome broken = quintet(std::string(verb) + " " + quoted((small / "broken.toml").string()));
+    EXPECT_EQ(broken.code, 2) << verb;
+    EXPECT_CONTAINS(broken.err, "broken.toml");
+  }
+}
+
+TEST(BadInput, GenerateNeedsAFinishedRun) {
+  const SmallRun small;
+  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "not the folder of a finished run");
+  EXPECT_EQ(quintet("generate /no/such/folder").code, 2);
+  small.train();
+  const std::string folder = "generate " + quoted(small.run_dir().string());
+  EXPECT_EQ(quintet(folder + " --tokens 1").code, 0);
+  for (const auto& [options, part] : {std::pair{" --tokens 0", "--tokens"},
+                                      {" --temperature -1", "--temperature"},
+                                      {" --prompt ''", "--prompt"},
+                                      {" --seed x", "--seed"}}) {
+    const Outcome o = quintet(folder + options);
+    EXPECT_EQ(o.code, 2) << options;
+    EXPECT_CONTAINS(o.err, part);
+  }
+  std::filesystem::resize_file(small.run_folder().weights(), 1000);
+  const Outcome cut = quintet(folder + " --tokens 1");
+  EXPECT_EQ(cut.code, 2);
+  EXPECT_CONTAINS(cut.err, "model.safetensors");
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,76 @@
+// Runs the tool as a user does: through the shell, with its output and exit code.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "train/support.h"
+
+namespace quintet::test {
+
+inline const std::string kTool = QUINTET_BINARY_DIR "/quintet";
+// Open MPI as root, on fewer cores than ranks.
+inline const std::string kMpirun =
+    "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
+    "OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe ";
+
+inline bool have_mpirun() { return ::system("command -v mpirun >/dev/null 2>&1") == 0; }
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+};
+
+inline Outcome shell(const std::string& command) {
+  const TempFolder folder;
+  const std::string out = (folder / "out").string(), err = (folder / "err").string();
+  const int status = ::system(("( " + command + " ) >" + out + " 2>" + err + " </dev/null").c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), base::read_file(out),
+          base::read_file(err)};
+}
+
+inline std::string quoted(const std::string& text) { return "'" + text + "'"; }
+
+inline Outcome quintet(const std::string& arguments) { return shell(kTool + " " + arguments); }
+
+// The tool in a process of its own that can be sent signals.
+class Background {
+ public:
+  explicit Background(const std::vector<std::string>& arguments) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    const int null = ::open("/dev/null", O_RDWR);
+    for (const int fd : {0, 1, 2}) ::dup2(null, fd);
+    std::vector<char*> argv = {const_cast<char*>(kTool.c_str())};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    ::execv(kTool.c_str(), argv.data());
+    ::_exit(127);
+  }
+  ~Background() {
+    if (waited_) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  void send(int signal) const { ::kill(pid_, signal); }
+  // True when the process has ended already.
+  bool ended() {
+    if (!waited_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) waited_ = true;
+    return waited_;
+  }
+  int wait() {
+    if (!waited_) ::waitpid(pid_, &status_, 0);
+    waited_ = true;
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  }
+
+ private:
+  pid_t pid_;
+  int status_ = 0;
+  bool waited_ = false;
+};
+
+}  // namespace quintet::test

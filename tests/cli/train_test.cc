@@ -1,0 +1,165 @@
+#include "cli/support.h"
+
+namespace quintet {
+namespace {
+
+using test::Background;
+using test::kMpirun;
+using test::kTool;
+using test::Outcome;
+using test::quintet;
+using test::quoted;
+using test::read_json;
+using test::read_metrics;
+using test::shell;
+using test::SmallRun;
+
+std::string train(const SmallRun& small, const std::string& more = {}) {
+  return "train " + quoted(small.recipe_file().string()) + " " + more;
+}
+
+TEST(Train, RunsFromRecipeToText) {
+  const SmallRun small;
+  const Outcome o = quintet(train(small, "--steps 12 --sample 10 --set eval.every=6"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.err, "");
+  for (const char* part : {"model        ", "batch        8 sequences", "step  1/12  loss ",
+                           "step 12/12  loss ", "eval at step 6: loss ", "loss         ", " in 12 steps",
+                           "peak memory  ranks 0-3: ", "run folder   ", "sample       The "})
+    EXPECT_CONTAINS(o.out, part);
+  EXPECT_EQ(o.out.find('\r'), std::string::npos) << "in a pipe there are plain lines only";
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_LT(summary.at("last_loss"), summary.at("first_loss"));
+}
+
+TEST(Train, JsonSummaryAloneOnStandardOutput) {
+  const SmallRun small;
+  const Outcome o = quintet(train(small, "--json --steps 3 --sample 0"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(nlohmann::json::parse(o.out), read_json(small.run_folder().summary()));
+  EXPECT_CONTAINS(o.err, "step 3/3");
+}
+
+TEST(Train, OptionsReachTheRecipe) {
+  const SmallRun small;
+  const std::string dir = (small / "else where").string();
+  const Outcome o = quintet(train(small, "--dtype bf16 --steps 2 --run-dir " + quoted(dir) +
+                                             " --set run.seed=5 --set batch.micro=4 --sample 0"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const config::Recipe r = config::load(dir + "/recipe.toml");
+  EXPECT_EQ(r.precision, config::Precision::of(base::DType::BF16));
+  EXPECT_EQ(r.run.steps, 2);
+  EXPECT_EQ(r.run.dir, dir);
+  EXPECT_EQ(r.run.seed, 5);
+  EXPECT_EQ(r.batch.micro, 4);
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
+TEST(Train, GenerateContinuesAPromptRepeatably) {
+  const SmallRun small;
+  ASSERT_EQ(quintet(train(small, "--steps 150 --sample 0 --set run.log_every=50")).code, 0);
+  const std::string folder = quoted(small.run_dir().string());
+  const Outcome greedy =
+      quintet("generate " + folder + " --prompt 'the rank sends ' --tokens 18 --temperature 0");
+  ASSERT_EQ(greedy.code, 0) << greedy.err;
+  EXPECT_EQ(greedy.out, "the rank sends its shard to all o\n") << "the text has few words in a fixed order";
+  // Longer than the window.
+  const std::string sampled = "generate " + folder + " --tokens 50 --temperature 1.5 --seed ";
+  EXPECT_EQ(quintet(sampled + "3").out, quintet(sampled + "3").out);
+  EXPECT_NE(quintet(sampled + "3").out, quintet(sampled + "4").out);
+  EXPECT_EQ(quintet(sampled + "3").out.size(), 4u + 50u + 1u);
+  const auto json =
+      nlohmann::json::parse(quintet("generate " + folder + " --prompt the --tokens 2 --json").out);
+  EXPECT_EQ(json.at("prompt"), "the");
+}
+
+TEST(Train, CtrlCFinishesTheStepAndSaves) {
+  const SmallRun small;
+  Background run({"train", small.recipe_file().string(), "--steps", "1000000"});
+  const base::Path metrics = small.run_folder().metrics();
+  // Whole lines only: the first of them says that steps are being done.
+  while (!run.ended() &&
+         (!base::file_exists(metrics) || base::read_file(metrics).find('\n') == std::string::npos))
+    ::usleep(2000);
+  run.send(SIGINT);
+  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_EQ(summary.at("ended"), "interrupted");
+  EXPECT_EQ(summary.at("steps"), read_metrics(metrics).size());
+  EXPECT_EQ(quintet("generate " + quoted(small.run_dir().string()) + " --tokens 1").code, 0);
+}
+
+TEST(Train, NonFiniteStepsEndWithExitCodeOne) {
+  const SmallRun small;
+  const Outcome o = quintet(train(small,
+                                  "--steps 50 --set optimizer.lr=1e38 --set optimizer.clip_norm=0 --set "
+                                  "optimizer.weight_decay=0 --set run.max_skipped_steps=2"));
+  EXPECT_EQ(o.code, 1);
+  EXPECT_CONTAINS(o.err, "2 steps in a row");
+  EXPECT_CONTAINS(o.err, "optimizer.lr");
+  EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "non-finite");
+}
+
+// ---- MPI
+
+TEST(TrainUnderMpi, GivesTheBitsOfThreads) {
+  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const SmallRun small, threads;
+  const Outcome o = shell(kMpirun + "-np 4 " + kTool + " " + train(small, "--trace steps=2 --sample 0"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_CONTAINS(o.out, "MPI processes");
+  threads.train();
+  auto x = read_metrics(small.run_folder().metrics()), y = read_metrics(threads.run_folder().metrics());
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i].erase("tokens_per_s"), y[i].erase("tokens_per_s");
+    EXPECT_EQ(x[i], y[i]);  // every reduction is formed in member order on both backends
+  }
+  for (const auto& rank : read_json(small.run_folder().summary()).at("ranks"))
+    EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("measured_peak_bytes"));
+  std::set<int> ranks;
+  for (const observe::TraceRecord& r : observe::read_trace(small.run_folder().trace())) ranks.insert(r.rank);
+  EXPECT_EQ(ranks, (std::set<int>{0, 1, 2, 3}));
+}
+
+TEST(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
+  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const SmallRun small;
+  const Outcome o = shell(kMpirun + "-np 3 " + kTool + " " + train(small));
+  EXPECT_EQ(o.code, 2);
+  const std::string part = "takes 4 ranks, but 3 were started";
+  EXPECT_CONTAINS(o.err, part);
+  EXPECT_EQ(o.err.find(part, o.err.find(part) + 1), std::string::npos) << "said once, not by every rank:\n"
+                                                                       << o.err;
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
+TEST(TrainUnderMpi, TheRankThatFailsNamesItself) {
+  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const SmallRun small;
+  const std::string tool =
+      kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
+  const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + tool + " --set data.path=/no/such/data");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_CONTAINS(o.err, "rank 1 of 2 ends the job: there is no data at '/no/such/data'");
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
+TEST(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
+  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const SmallRun small;
+  // Rank 1 signals itself as soon as a step is done.
+  const std::string metrics = small.run_folder().metrics().string();
+  const std::string tool =
+      kTool + " " +
+      train(small, "--steps 1000000 --set parallel.tp=1 --set parallel.sequence_parallel=false");
+  const std::string watched = "sh -c \"" + tool + " & p=\\$!; while ! [ -s " + metrics +
+                              " ]; do sleep 0.01; done; kill -TERM \\$p; wait \\$p\"";
+  const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + watched);
+  EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
+  EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "interrupted");
+  EXPECT_TRUE(base::file_exists(small.run_folder().weights()));
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,46 @@
+#include "train/rank.h"
+
+#include "comm/local.h"
+#include "train/element.h"
+#include "train/support.h"
+
+namespace quintet {
+namespace {
+
+using test::SmallRun;
+
+// What check_replicas says after rank `sick` changed one element of a parameter.
+std::string replicas_after_damage(const config::Recipe& recipe, int sick, const std::string& parameter) {
+  try {
+    comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+      train::Rank rank(recipe, world, {});
+      rank.check_replicas();
+      if (world.rank().value == sick)
+        rank.visit(train::StateKind::Weight,
+                   [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
+                     if (piece.segment->name != parameter) return;
+                     const double value = train::read_element(piece.data, piece.dtype, 0);
+                     train::write_element(piece.data, piece.dtype, 0, value + 1e-3);
+                   });
+      rank.check_replicas();
+    });
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Replicas, ADamagedCopyIsFoundAndItsRanksNamed) {
+  const SmallRun small;
+  const config::Recipe copies =
+      small.recipe({"parallel.dp_replicate=2", "parallel.dp_shard=1", "parallel.zero=0", "parallel.tp=2"});
+  EXPECT_CONTAINS(replicas_after_damage(copies, 3, "embed.weight"), "ranks 1 and 3");
+  EXPECT_CONTAINS(replicas_after_damage(copies, 3, "embed.weight"), "dp_replicate");
+  // Norm weights are whole on every tensor-parallel rank.
+  EXPECT_CONTAINS(replicas_after_damage(small.recipe(), 1, "final_norm.weight"), "ranks 0 and 1");
+  // Shards have no copies.
+  EXPECT_EQ(replicas_after_damage(small.recipe(), 1, "embed.weight"), "");
+}
+
+}  // namespace
+}  // namespace quintet
