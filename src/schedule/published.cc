@@ -102,7 +102,7 @@ void simulate_row(PublishedBubble& out, const Row& row) {
   } else if (out.schedule == "ZB-H2") {
     by_rank(out, zb_h2(p, m), row, "by rank");
   } else if (out.schedule == "ZB-1p") {
-    by_makespan(out, zb_h1(p, m), row, "as ZB-H1, whose rate the source gives too; makespan");
+    by_rank(out, refilled(zb_h1(p, m), p), row, "ZB-H1 with W placed by cost in p activations; by rank");
   } else if (out.schedule == "ZB-2p") {
     by_rank(out, refilled(zb_h2(p, m), 2 * p), row, "ZB-H2 with W placed by cost in 2p activations; by rank");
   } else if (out.schedule == "ZB-V") {

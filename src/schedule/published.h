@@ -23,7 +23,7 @@ struct PublishedBubble {
 // has one chunk per layer of a stage) and freed_at_b (refill.h).
 //
 // The rate is taken as the source takes it: by makespan for 1F1B, 1F1B-I, ZB-H1; by rank
-// (Timeline::span_bubble) for the schedules that count on steps meshing.
+// (Timeline::span_bubble) for the others, which count on steps meshing.
 std::vector<PublishedBubble> compare_published(std::string_view csv);
 
 // One line per row: what, published, simulated, difference, note.

@@ -1,6 +1,7 @@
 #include "schedule/refill.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <limits>
 #include <optional>
@@ -12,6 +13,26 @@ namespace quintet::schedule {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Whether every rank keeps to the memory in the order given.
+bool fits(const Schedule& s, const Memory& memory) {
+  for (const std::vector<Action>& actions : s.ranks) {
+    double held = 0;
+    for (const Action& action : actions) {
+      if (action.kind == Kind::F && ++held > memory.most + 1e-9) return false;
+      if (action.kind == Kind::B) held -= memory.freed_at_b;
+      if (action.kind == Kind::W) held -= 1 - memory.freed_at_b;
+    }
+  }
+  return true;
+}
+
+// By the span of one rank; by the makespan where the spans are equal up to rounding.
+bool shorter(const Timeline& a, const Timeline& b) {
+  if (std::abs(a.longest_span - b.longest_span) > 1e-9 * b.longest_span)
+    return a.longest_span < b.longest_span;
+  return a.makespan < b.makespan * (1 - 1e-9);
+}
 
 // How much of a W may delay what comes after it.
 constexpr double kDelays[] = {0, 0.25, 0.5, 0.8, 1};
@@ -129,14 +150,15 @@ class Refill {
 
 Schedule refill_weights(const Schedule& schedule, const Costs& costs, const Memory& memory) {
   std::optional<Schedule> best;
-  double best_bubble = 0;
-  for (const double delay : kDelays) {
-    Schedule candidate = Refill(schedule, costs, memory, delay).run();
-    const double bubble = simulate(candidate, costs).span_bubble();
-    if (best && bubble >= best_bubble) continue;
+  Timeline best_line;
+  const auto consider = [&](Schedule candidate) {
+    Timeline line = simulate(candidate, costs);
+    if (best && !shorter(line, best_line)) return;
     best = std::move(candidate);
-    best_bubble = bubble;
-  }
+    best_line = std::move(line);
+  };
+  if (fits(schedule, memory)) consider(schedule);
+  for (const double delay : kDelays) consider(Refill(schedule, costs, memory, delay).run());
   return *best;
 }
 

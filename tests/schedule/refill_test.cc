@@ -44,6 +44,17 @@ TEST(Refill, CheapWFillTheGaps) {
   EXPECT_LT(simulate(r, costs).span_bubble_rate(), 0.01);
 }
 
+TEST(Refill, IsNeverWorseThanWhatFitted) {
+  for (const int p : {2, 4, 8})
+    for (const double w : {0.2, 0.7, 1.0, 1.3})
+      for (const Schedule& s : {zb_h1(p, 3 * p), zb_h2(p, 3 * p), zb_v(p, 3 * p)}) {
+        const Costs costs = Costs::uniform(s, 1, 1.05, w, 0.03);
+        const Schedule r = refill_weights(s, costs, {double(s.max_in_flight[0]), 0});
+        EXPECT_LE(simulate(r, costs).longest_span, simulate(s, costs).longest_span * (1 + 1e-9))
+            << s.name << p << w;
+      }
+}
+
 TEST(Refill, RefusesWhatItCannotDo) {
   const Schedule whole = one_f_one_b(2, 4), split = zb_h2(4, 8);
   EXPECT_THROW(refill_weights(whole, Costs::uniform(whole, 1, 1, 1), {8, 0}), base::UserError);
