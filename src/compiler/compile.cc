@@ -5,6 +5,7 @@
 #include "graph/verify.h"
 #include "models/build.h"
 #include "optim/update.h"
+#include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
 
@@ -71,6 +72,11 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   // The model as mathematics, then as what this rank holds of it.
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model.kv_heads);
   graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  if (!options.infer) {
+    logical = pass("recompute", [&] { return passes::recompute(logical, recipe.memory); });
+    graph::verify(logical, "recompute");
+    pass.dump("recompute", logical);
+  }
   layout::LocalGraph local = partition(logical, layout);
   std::vector<layout::Group> groups =
       pass("group", [&] { return layout::make_groups(logical, local, layout); });

@@ -5,7 +5,7 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<LaterKey, 11> kLaterKeys = {{
+constexpr std::array<LaterKey, 10> kLaterKeys = {{
     {"model.hf", ""},
     {"parallel.cp", "1"},
     {"parallel.cp_method", "\"auto\""},
@@ -14,7 +14,6 @@ constexpr std::array<LaterKey, 11> kLaterKeys = {{
     {"parallel.chunks", "1"},
     {"parallel.ep", "1"},
     {"parallel.etp", "1"},
-    {"memory.recompute", "\"none\""},
     {"memory.offload", "\"none\""},
     {"checkpoint.every", ""},
 }};

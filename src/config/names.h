@@ -26,6 +26,13 @@ struct Names<RopeScalingKind> {
        {RopeScalingKind::Yarn, "yarn"}}};
 };
 template <>
+struct Names<RecomputeKind> {
+  static constexpr std::array<std::pair<RecomputeKind, std::string_view>, 3> kTable = {
+      {{RecomputeKind::None, "none"},
+       {RecomputeKind::Selective, "selective"},
+       {RecomputeKind::Full, "full"}}};
+};
+template <>
 struct Names<OptimizerKind> {
   static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 2> kTable = {
       {{OptimizerKind::AdamW, "adamw"}, {OptimizerKind::Sgd, "sgd"}}};

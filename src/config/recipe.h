@@ -113,6 +113,22 @@ struct Precision {
   bool operator==(const Precision&) const = default;
 };
 
+// What of the forward pass is computed again in the backward pass instead of being kept.
+enum class RecomputeKind : uint8_t {
+  None,
+  Selective,  // results of some classes of ops
+  Full,       // all but the input of every recompute_every-th block
+};
+
+struct Memory {
+  RecomputeKind recompute = RecomputeKind::None;
+  // selective: classes of ops (see recompute_classes() in validate.h); empty = norm, activation, rope, bias,
+  // dropout and residual, which are cheap to compute and large to keep.
+  std::vector<std::string> recompute_ops;
+  int64_t recompute_every = 1;  // full
+  bool operator==(const Memory&) const = default;
+};
+
 enum class OptimizerKind : uint8_t { AdamW, Sgd };
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
@@ -180,6 +196,7 @@ struct Recipe {
   Batch batch;
   Parallel parallel;
   Precision precision;
+  Memory memory;
   Optimizer optimizer;
   Loss loss;
   Checkpoint checkpoint;

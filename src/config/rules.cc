@@ -1,5 +1,8 @@
 // Every rule that spans keys of a recipe, in one list.
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <string>
 #include <vector>
@@ -354,6 +357,31 @@ void master_is_not_narrower(const Recipe& r, const Fail& fail) {
 // ---- optimizer
 // -------------------------------------------------------------------------------------------------
 
+void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
+  const Memory& m = r.memory;
+  if (m.recompute != RecomputeKind::Selective && !m.recompute_ops.empty())
+    fail("memory.recompute_ops",
+         fmt::format("has no effect with memory.recompute = \"{}\"", name_of(m.recompute)), "[]");
+  if (m.recompute != RecomputeKind::Full && m.recompute_every != 1)
+    fail("memory.recompute_every",
+         fmt::format("{} has no effect with memory.recompute = \"{}\"", m.recompute_every,
+                     name_of(m.recompute)),
+         "1");
+  if (m.recompute == RecomputeKind::Full && m.recompute_every > r.model.layers)
+    fail("memory.recompute_every",
+         fmt::format("{} is more than the model's {} blocks", m.recompute_every, r.model.layers),
+         std::to_string(r.model.layers));
+}
+
+void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
+  const auto known = recompute_classes();
+  for (const std::string& word : r.memory.recompute_ops)
+    if (std::find(known.begin(), known.end(), word) == known.end())
+      fail("memory.recompute_ops",
+           fmt::format("holds \"{}\", which is no class of ops: {}", word, fmt::join(known, ", ")),
+           fmt::format("[\"{}\"]", known.front()));
+}
+
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
@@ -458,6 +486,11 @@ const std::vector<Rule>& rules() {
        f64_is_all_or_nothing},
       {"master is not narrower", {"precision.compute", "precision.master"}, master_is_not_narrower},
 
+      {"recompute keys fit kind",
+       {"memory.recompute", "memory.recompute_ops", "memory.recompute_every", "model.layers"},
+       recompute_keys_fit_kind},
+      {"recompute ops are known", {"memory.recompute_ops"}, recompute_ops_are_known},
+
       {"optimizer keys fit name", {"optimizer.name"}, optimizer_keys_fit_name},
       {"schedule keys fit kind", {"optimizer.schedule.kind"}, schedule_keys_fit_kind},
       {"inverse_sqrt needs warmup",
@@ -487,6 +520,12 @@ std::vector<std::string> rule_names() {
   std::vector<std::string> names;
   for (const Rule& rule : rules()) names.emplace_back(rule.name);
   return names;
+}
+
+std::span<const std::string_view> recompute_classes() {
+  static constexpr std::array<std::string_view, 8> kClasses = {
+      "norm", "activation", "rope", "bias", "dropout", "residual", "linear", "attention"};
+  return kClasses;
 }
 
 }  // namespace quintet::config

@@ -94,6 +94,10 @@ void for_each_key(R& r, V&& v) {
   v("precision.moments", r.precision.moments);
   v("precision.reduce", r.precision.reduce);
 
+  v("memory.recompute", r.memory.recompute);
+  v("memory.recompute_ops", r.memory.recompute_ops);
+  v("memory.recompute_every", r.memory.recompute_every, count_from(1));
+
   auto& o = r.optimizer;
   v("optimizer.name", o.kind);
   v("optimizer.lr", o.lr, kPositive);

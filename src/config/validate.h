@@ -2,13 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/problem.h"
 #include "config/recipe.h"
 
 namespace quintet::config {
+
+// The words that memory.recompute_ops may hold.
+std::span<const std::string_view> recompute_classes();
 
 // For recipes built in code: fills in whatever is 0 or empty as recipe.h says, checks every rule and throws
 // RecipeError with all that are broken. Idempotent. A preset named in the recipe is not applied again.
