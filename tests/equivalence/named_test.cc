@@ -1,0 +1,326 @@
+// What other trainers got wrong, each as a test of its own. All in f64 against one rank, where nothing but
+// the layout can differ.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "equivalence/random_layout.h"
+#include "tools/verify.h"
+
+namespace quintet::tests {
+namespace {
+
+using config::Recipe;
+using tools::LayoutRun;
+
+void expect_equal(const Recipe& recipe, data::LabelMask mask = {}, int64_t steps = 3) {
+  const tools::VerifyResult r =
+      tools::verify(recipe, {.steps = steps, .synthetic = true, .mask = std::move(mask)});
+  EXPECT_TRUE(r.pass()) << tools::to_table(r);
+}
+
+LayoutRun run(const Recipe& recipe, const data::Dataset& dataset, data::LabelMask mask = {},
+              int64_t steps = 2) {
+  return tools::run_layout(recipe, tools::training_batches(recipe, dataset, std::move(mask)),
+                           {.steps = steps});
+}
+
+// One sequence of plain text per sample, so that every label counts that a mask leaves.
+Recipe unpacked() {
+  Recipe r = small_recipe();
+  r.data.pack = false;
+  return r;
+}
+
+data::LabelMask only(int64_t sequence, int64_t position) {
+  return [=](const data::LabelSite& s) { return s.sequence == sequence && s.position == position; };
+}
+
+TEST(Tokens, OneValidTokenUnderDataParallelism) {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    Recipe r = unpacked();
+    r.parallel.dp_shard = 4;
+    r.parallel.zero = zero;
+    r = resolved(r, 1, 2);
+    const data::Dataset dataset = tools::training_data(r, true);
+    EXPECT_EQ(run(r, dataset, only(5, 3), 1).steps[0].result.tokens, 1);
+    expect_equal(r, only(5, 3));
+  }
+}
+
+TEST(Tokens, OneValidTokenUnderTensorParallelism) {
+  for (const bool sequence_parallel : {false, true}) {
+    Recipe r = unpacked();
+    r.parallel.tp = 4;
+    r.parallel.sequence_parallel = sequence_parallel;
+    expect_equal(resolved(r, 2, 1), only(1, 6));
+  }
+}
+
+// The mean over all tokens, not the mean of the micro-batches' means: 8 tokens count here, 1 there.
+TEST(Tokens, AccumulationWithUnevenMasksIsNoMeanOfMeans) {
+  Recipe r = unpacked();
+  r.parallel.dp_replicate = 2;
+  r = resolved(r, 1, 3);
+  const data::LabelMask mask = [](const data::LabelSite& s) { return s.position <= s.sequence; };
+  expect_equal(r, mask);
+
+  // And by hand: the loss of the batch is the sum over its tokens by their number.
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun whole = run(r, dataset, mask, 1);
+  double sum = 0;
+  int64_t tokens = 0;
+  for (int64_t g = 0; g < r.batch.global; ++g) {
+    const LayoutRun one = run(
+        r, dataset, [&](const data::LabelSite& s) { return s.sequence == g && mask(s); }, 1);
+    sum += one.steps[0].result.loss * static_cast<double>(one.steps[0].result.tokens);
+    tokens += one.steps[0].result.tokens;
+  }
+  EXPECT_EQ(whole.steps[0].result.tokens, tokens);
+  EXPECT_NEAR(whole.steps[0].result.loss, sum / static_cast<double>(tokens), 1e-12);
+}
+
+TEST(Tokens, FullyMaskedMicroBatchesAndRanks) {
+  for (const int64_t zero : {0, 2, 3}) {
+    Recipe r = unpacked();
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = zero;
+    r.parallel.tp = 2;
+    expect_equal(resolved(r, 2, 3), [](const data::LabelSite& s) { return s.sequence / 2 == 1; });
+  }
+}
+
+TEST(Tokens, NothingValidAtAll) {
+  Recipe r = unpacked();
+  r.parallel.dp_shard = 2;
+  r.parallel.zero = 3;
+  r = resolved(r, 1, 2);
+  const data::LabelMask nothing = [](const data::LabelSite&) { return false; };
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun empty = run(r, dataset, nothing);
+  EXPECT_EQ(empty.steps[0].result.tokens, 0);
+  EXPECT_EQ(empty.steps[0].result.loss, 0);
+  EXPECT_EQ(empty.steps[0].result.grad_norm, 0);
+  expect_equal(r, nothing);
+}
+
+TEST(Tokens, PackedDocumentsDoNotSeeEachOther) {
+  Recipe r = small_recipe();
+  r.parallel.dp_shard = 2;
+  r.parallel.zero = 2;
+  r.parallel.tp = 2;
+  r.parallel.sequence_parallel = true;
+  expect_equal(resolved(r, 2, 2));
+}
+
+// The norm that clipping uses, against the norm of the gradients put together from all ranks.
+void expect_norm_counts_once(const Recipe& r) {
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun layout = run(r, dataset);
+  for (const tools::StepState& s : layout.steps) {
+    double sum = 0;
+    for (const tools::Tensor& t : s.gradients)
+      for (const double g : t.values) sum += g * g;
+    EXPECT_NEAR(s.result.grad_norm, std::sqrt(sum), 1e-12 * std::sqrt(sum)) << tools::describe(r.parallel);
+  }
+  expect_equal(r);
+}
+
+TEST(Norm, TiedWeightsCountOnce) {
+  for (const int64_t tp : {1, 2, 4}) {
+    Recipe r = small_recipe();
+    r.model.tied = true;
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = 1;
+    r.parallel.tp = tp;
+    expect_norm_counts_once(resolved(r, 2, 1));
+  }
+}
+
+TEST(Norm, ReplicatedWeightsCountOnce) {
+  for (const bool sequence_parallel : {false, true}) {
+    Recipe r = small_recipe();
+    r.model.qk_norm = r.model.qkv_bias = true;
+    r.parallel.tp = 4;  // KV heads shared by two ranks each, norms by all four
+    r.parallel.sequence_parallel = sequence_parallel;
+    expect_norm_counts_once(resolved(r, 2, 1));
+  }
+}
+
+TEST(Norm, HybridShardingCountsOnce) {
+  for (const int64_t zero : {1, 2, 3}) {
+    Recipe r = small_recipe();
+    r.parallel.dp_replicate = 2;
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = zero;
+    r.parallel.tp = 2;
+    expect_norm_counts_once(resolved(r, 1, 2));
+  }
+}
+
+TEST(Norm, ClippingIsByTheGlobalNorm) {
+  Recipe r = small_recipe();
+  r.optimizer.kind = config::OptimizerKind::Sgd;
+  r.optimizer.weight_decay = 0;
+  r.optimizer.clip_norm = 1e-3;
+  r.parallel.dp_shard = 2;
+  r.parallel.zero = 3;
+  r.parallel.tp = 2;
+  r = resolved(r, 2, 1);
+  expect_equal(r);
+  const LayoutRun layout = run(r, tools::training_data(r, true), {}, 1);
+  double moved = 0;
+  for (size_t t = 0; t < layout.initial.size(); ++t)
+    for (size_t i = 0; i < layout.initial[t].values.size(); ++i)
+      moved += std::pow(layout.steps[0].weights[t].values[i] - layout.initial[t].values[i], 2);
+  EXPECT_NEAR(std::sqrt(moved), r.optimizer.lr * 1e-3, 1e-9 * r.optimizer.lr);
+}
+
+TEST(Ragged, VocabularyNotDivisibleByTp) {
+  for (const int64_t vocab : {256, 257, 258, 259, 263})
+    for (const bool tied : {false, true}) {
+      Recipe r = small_recipe();
+      r.model.vocab = vocab;
+      r.model.tied = tied;
+      r.parallel.tp = 4;
+      r.parallel.sequence_parallel = true;
+      expect_equal(resolved(r, 2, 1), {}, 2);
+    }
+}
+
+TEST(Ragged, FewerKvHeadsThanTp) {
+  for (const int64_t kv_heads : {1, 2, 4, 8})
+    for (const bool sequence_parallel : {false, true}) {
+      Recipe r = small_recipe();
+      r.model.heads = 8;
+      r.model.kv_heads = kv_heads;
+      r.model.qkv_bias = r.model.qk_norm = true;
+      r.parallel.tp = 8;
+      r.parallel.sequence_parallel = sequence_parallel;
+      expect_equal(resolved(r, 1, 1), {}, 2);
+    }
+}
+
+TEST(Ragged, OddSequencesAndChunksOfTheLoss) {
+  for (const int64_t chunk : {0, 1, 3, 4, 15, 1000}) {
+    Recipe r = small_recipe();
+    r.data.seq_len = 5;
+    r.loss.chunk = chunk;
+    r.parallel.dp_shard = 3;
+    r.parallel.zero = 3;
+    r.parallel.tp = 2;
+    expect_equal(resolved(r, 3, 2), {}, 2);
+  }
+}
+
+TEST(Dropout, MasksAreEqualInEveryLayout) {
+  Recipe gpt2 = small_recipe();
+  gpt2.model = {.family = config::Family::Gpt2,
+                .layers = 2,
+                .embed = 16,
+                .ffn = 24,
+                .heads = 4,
+                .vocab = 257,
+                .max_positions = 8,
+                .dropout = 0.3};
+  const auto with = [&](int64_t dp_shard, int64_t zero, int64_t tp, bool sequence_parallel) {
+    Recipe r = gpt2;
+    r.parallel.dp_shard = dp_shard;
+    r.parallel.zero = zero;
+    r.parallel.tp = tp;
+    r.parallel.sequence_parallel = sequence_parallel;
+    expect_equal(resolved(r, 8 / dp_shard / 2, 2));
+  };
+  with(1, 0, 2, false);
+  with(1, 0, 4, true);
+  with(2, 0, 1, false);
+  with(4, 3, 1, false);
+  with(2, 3, 2, true);
+}
+
+TEST(Dropout, DropsAnewInEveryStep) {
+  Recipe r = small_recipe();
+  r.model = {.family = config::Family::Gpt2,
+             .layers = 1,
+             .embed = 16,
+             .ffn = 24,
+             .heads = 4,
+             .vocab = 257,
+             .max_positions = 8,
+             .dropout = 0.5};
+  r.optimizer.kind = config::OptimizerKind::Sgd;
+  r.optimizer.lr = 1e-30;  // nothing moves
+  r = resolved(r, 2, 1);
+  const data::Dataset dataset = tools::training_data(r, true);
+  const LayoutRun one = run(r, dataset, {}, 2);
+  Recipe still = r;
+  still.model.dropout = 0;
+  const LayoutRun none = run(still, dataset, {}, 2);
+  EXPECT_NE(one.steps[0].result.loss, none.steps[0].result.loss);
+  EXPECT_NE(one.steps[0].result.loss - none.steps[0].result.loss,
+            one.steps[1].result.loss - none.steps[1].result.loss);
+}
+
+TEST(Init, WeightsAreBitEqualInEveryLayout) {
+  Recipe one = small_recipe();
+  one.model.qkv_bias = one.model.qk_norm = true;
+  for (const base::DType dtype : {base::DType::F64, base::DType::F32, base::DType::BF16}) {
+    one.precision = config::Precision::of(dtype);
+    one = resolved(one, 8, 1);
+    const data::Dataset dataset = tools::training_data(one, true);
+    const auto reference = run(one, dataset, {}, 1).initial;
+    for (const auto& [dp, shard, zero, tp] :
+         std::vector<std::array<int64_t, 4>>{{2, 1, 0, 1}, {1, 4, 1, 2}, {2, 2, 3, 2}, {1, 1, 0, 4}}) {
+      Recipe r = one;
+      r.parallel.dp_replicate = dp;
+      r.parallel.dp_shard = shard;
+      r.parallel.zero = zero;
+      r.parallel.tp = tp;
+      r = resolved(r, 8 / dp / shard, 1);
+      const auto initial = run(r, dataset, {}, 1).initial;
+      ASSERT_EQ(initial.size(), reference.size());
+      for (size_t t = 0; t < initial.size(); ++t)
+        EXPECT_EQ(initial[t].values, reference[t].values) << initial[t].name;
+    }
+  }
+}
+
+TEST(Frozen, NoGradientNoStateNoMove) {
+  for (const int64_t zero : {0, 2, 3}) {
+    Recipe r = small_recipe();
+    r.optimizer.freeze = {"embed.weight", "blocks.0.*"};
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = zero;
+    r.parallel.tp = 2;
+    r = resolved(r, 2, 2);
+    expect_equal(r);
+    const LayoutRun layout = run(r, tools::training_data(r, true));
+    for (const tools::Tensor& g : layout.steps[0].gradients) {
+      EXPECT_NE(g.name, "embed.weight");
+      EXPECT_FALSE(g.name.starts_with("blocks.0."));
+    }
+    for (size_t t = 0; t < layout.initial.size(); ++t) {
+      if (!layout.initial[t].name.starts_with("blocks.0.")) continue;
+      EXPECT_EQ(layout.steps.back().weights[t].values, layout.initial[t].values);
+    }
+  }
+}
+
+// Peak memory falls with the stages, and with what is kept between forward and backward.
+TEST(Memory, EveryStageOfZeroTakesLess) {
+  std::vector<int64_t> peaks;
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    Recipe r = small_recipe();
+    r.model.layers = 4;
+    r.parallel.dp_shard = 4;
+    r.parallel.zero = zero;
+    r = resolved(r, 1, 1);
+    const LayoutRun layout = run(r, tools::training_data(r, true));
+    for (const tools::Peak& p : layout.peaks) EXPECT_EQ(p.planned, p.measured);
+    peaks.push_back(layout.peaks[0].planned);
+  }
+  for (size_t i = 1; i < peaks.size(); ++i) EXPECT_LT(peaks[i], peaks[i - 1]) << "zero " << i;
+}
+
+}  // namespace
+}  // namespace quintet::tests
