@@ -20,14 +20,10 @@ Schedule blank(std::string name, int p, int chunks, int m, Placement placement) 
 
 void keep_micro_batches(Schedule& schedule, int m) {
   for (std::vector<Action>& actions : schedule.ranks) {
-    std::vector<Action> kept;
-    for (size_t i = 0; i < actions.size(); ++i) {
-      Action action = actions[i];
-      if (action.micro >= m) continue;
-      if (action.with_next && actions[i + 1].micro >= m) action.with_next = false;
-      kept.push_back(action);
-    }
-    actions = std::move(kept);
+    for (size_t i = 0; i + 1 < actions.size(); ++i)
+      QUINTET_CHECK(!actions[i].with_next || actions[i + 1].micro <= actions[i].micro,
+                    "{} would lose what it is mixed with", to_text(actions[i]));
+    std::erase_if(actions, [m](const Action& action) { return action.micro >= m; });
   }
   schedule.micro_batches = m;
 }

@@ -13,8 +13,8 @@ namespace quintet::schedule {
 Schedule blank(std::string name, int p, int chunks, int m, Placement placement);
 
 // Drops the micro-batches from m on. No action depends on another micro-batch, so what is left is legal and
-// keeps its order. Generators whose start-up needs more micro-batches than there are write those and drop
-// them here.
+// keeps its order; a mixed backward is never of a later micro-batch than its forward, so no pair is torn.
+// Generators whose start-up needs more micro-batches than there are write those and drop them here.
 void keep_micro_batches(Schedule& schedule, int m);
 
 // Promises the peaks that the finished lists have. `most` is the closed form for enough micro-batches; no
