@@ -289,8 +289,12 @@ AppendFile::AppendFile(AppendFile&& other) noexcept
 
 void AppendFile::append(std::string_view text) {
   QUINTET_CHECK(fd_ >= 0, "append to closed '{}'", path_.string());
-  if (const int error = write_all(fd_, text.data(), text.size()); error != 0)
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
+  if (const int error = write_all(fd_, text.data(), text.size()); error != 0) {
+    // A full disk may have taken a part: whole texts or nothing. What cannot be cut (a device) stays.
+    if (before >= 0 && ::ftruncate(fd_, before) != 0) errno = 0;
     fail_system("write", path_, error);
+  }
 }
 
 void AppendFile::sync() {

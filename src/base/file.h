@@ -84,9 +84,9 @@ class AppendFile {
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
-  void append(std::string_view text);
-  void sync();   // to the disk, not only to the system
-  void close();  // reports a failure that the destructor would have to swallow
+  void append(std::string_view text);  // all of it, or, on a failure such as a full disk, none
+  void sync();                         // to the disk, not only to the system
+  void close();                        // reports a failure that the destructor would have to swallow
   const Path& path() const { return path_; }
 
  private:

@@ -154,6 +154,20 @@ TEST(File, AppendsAtEndOrAfresh) {
   EXPECT_EQ(read_file(folder / "log"), "four\n");
 }
 
+TEST(File, AppendsAllOrNothing) {
+  const TempFolder folder;
+  AppendFile file(folder / "log", AppendFile::Start::Empty);
+  file.append("one\n");
+  {
+    // Takes a part of the next text, as a full disk does.
+    const FileSizeLimit limit(6);
+    EXPECT_CONTAINS(user_error([&] { file.append("second\n"); }), "cannot write");
+  }
+  EXPECT_EQ(read_file(folder / "log"), "one\n");
+  file.append("two\n");
+  EXPECT_EQ(read_file(folder / "log"), "one\ntwo\n");
+}
+
 TEST(File, Maps) {
   const TempFolder folder;
   write_file_atomically(folder / "a", "abc");
