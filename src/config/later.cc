@@ -5,7 +5,7 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<LaterKey, 10> kLaterKeys = {{
+constexpr std::array<LaterKey, 11> kLaterKeys = {{
     {"model.hf", ""},
     {"parallel.cp", "1"},
     {"parallel.cp_method", "\"auto\""},
@@ -15,6 +15,7 @@ constexpr std::array<LaterKey, 10> kLaterKeys = {{
     {"parallel.ep", "1"},
     {"parallel.etp", "1"},
     {"memory.offload", "\"none\""},
+    {"checkpoint.dir", ""},
     {"checkpoint.every", ""},
 }};
 

@@ -162,11 +162,6 @@ struct Loss {
   bool operator==(const Loss&) const = default;
 };
 
-struct Checkpoint {
-  std::string dir;  // empty = worked out as run.dir/checkpoint
-  bool operator==(const Checkpoint&) const = default;
-};
-
 struct Eval {
   int64_t every = 0;  // steps between evaluations; 0 = off
   int64_t batches = 8;
@@ -199,7 +194,6 @@ struct Recipe {
   Memory memory;
   Optimizer optimizer;
   Loss loss;
-  Checkpoint checkpoint;
   Eval eval;
   Run run;
   bool operator==(const Recipe&) const = default;

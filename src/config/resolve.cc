@@ -133,7 +133,6 @@ void fill_in(Recipe& r, Report& report) {
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_schedule(r.optimizer.schedule, r.run.steps);
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
-  if (r.checkpoint.dir.empty()) r.checkpoint.dir = r.run.dir + "/checkpoint";
 }
 
 void check_limits(const Recipe& recipe, const Given& given, Keys which, Report& report) {

@@ -114,8 +114,6 @@ void for_each_key(R& r, V&& v) {
 
   v("loss.chunk", r.loss.chunk, count_from(0));
 
-  v("checkpoint.dir", r.checkpoint.dir);
-
   v("eval.every", r.eval.every, count_from(0));
   v("eval.batches", r.eval.batches, count_from(1));
 

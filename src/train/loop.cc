@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
@@ -16,6 +17,7 @@
 #include "observe/progress.h"
 #include "program/text.h"
 #include "program/verify.h"
+#include "train/fit.h"
 #include "train/gather.h"
 #include "train/header.h"
 #include "train/loop_data.h"
@@ -240,10 +242,11 @@ class RankLoop {
 RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   check_options(recipe, options);
   RunFolder(recipe.run.dir).require_free(options.overwrite);
-  const Prepared prepared{recipe, load_run_data(recipe, options)};
   const int64_t world_size = recipe.parallel.world();
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
                           .threads = kernel_threads(recipe, world_size)};
+  require_memory(recipe, options.model, facts.threads, world_size, base::available_memory_bytes());
+  const Prepared prepared{recipe, load_run_data(recipe, options)};
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
@@ -270,6 +273,8 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       config::check_world(recipe, world.size());
       check_options(recipe, options);
       if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
+      require_memory(recipe, options.model, kernel_threads(recipe, ranks_here), ranks_here,
+                     base::available_memory_bytes());
       prepared.emplace(Prepared{recipe, load_run_data(recipe, options)});
     } catch (...) {
       failure = std::current_exception();

@@ -114,6 +114,7 @@ const std::vector<Bad>& bad_recipes() {
        "\"auto\""},
       {{"memory.offload='host'"}, "later version", "memory.offload", {"not yet supported"}, "\"none\""},
       {{"model.hf='some/path'"}, "later version", "model.hf", {"not yet supported"}, "leave it out"},
+      {{"checkpoint.dir='x'"}, "later version", "checkpoint.dir", {"not yet supported"}, "leave it out"},
       {{"checkpoint.every=100"},
        "later version",
        "checkpoint.every",

@@ -1,0 +1,39 @@
+#include "train/fit.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "exec/cpu/kernel.h"
+#include "program/allocate.h"
+
+namespace quintet::train {
+
+void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
+                    int64_t ranks_here, int64_t available) {
+  if (available <= 0) return;
+  const compiler::Compiled compiled = compiler::compile(
+      recipe, {.rank = base::RankId(0),
+               .evaluate = recipe.eval.every > 0,
+               .model = model,
+               .workspace_bytes =
+                   [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
+               .dump = {}});
+  const int64_t each = compiled.program.arena_bytes;
+  if (each <= available / std::max<int64_t>(1, ranks_here)) return;
+  const program::Peak peak = program::peak_of(compiled.program);
+  const auto largest = std::max_element(peak.by_class.begin(), peak.by_class.end());
+  const auto memory_class = static_cast<program::MemoryClass>(largest - peak.by_class.begin());
+  const bool activations = memory_class == program::MemoryClass::Activations;
+  base::fail_user(
+      "the run does not fit: {} on each of {} rank{} here, {} in all, and {} are free. The largest part is "
+      "{} ({}). {}, or "
+      "more machines under mpirun",
+      base::human_bytes(each), ranks_here, ranks_here == 1 ? "" : "s",
+      base::human_bytes(each > INT64_MAX / ranks_here ? INT64_MAX : each * ranks_here),
+      base::human_bytes(available), program::to_string(memory_class), base::human_bytes(*largest),
+      activations ? "Try memory.recompute = \"full\" or a smaller batch.micro"
+                  : "Try a higher parallel.zero or a smaller model");
+}
+
+}  // namespace quintet::train

@@ -1,0 +1,41 @@
+#include "train/fit.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/temp_folder.h"
+#include "config/parse.h"
+
+namespace quintet::train {
+namespace {
+
+TEST(Fit, ALayoutFarTooLargeIsRefusedWithTheNumbers) {
+  const config::Recipe recipe = config::parse(R"(
+[model]
+preset = "llama3-405b"
+[data]
+seq_len = 8192
+[batch]
+micro = 1
+[parallel]
+dp_shard = 128
+zero = 3
+tp = 8
+sequence_parallel = true
+[precision]
+compute = "bf16"
+[optimizer]
+lr = 1e-4
+[run]
+steps = 1
+)",
+                                              {}, "test");
+  const std::string message =
+      test::user_error([&] { require_memory(recipe, {}, 1, recipe.parallel.world(), int64_t{64} << 30); });
+  for (const char* part : {"does not fit", "1024 ranks", "64.0 GiB are free", "memory.recompute"})
+    EXPECT_CONTAINS(message, part);
+  EXPECT_NO_THROW(require_memory(recipe, {}, 1, recipe.parallel.world(), 0));
+}
+
+}  // namespace
+}  // namespace quintet::train
