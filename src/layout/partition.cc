@@ -211,7 +211,8 @@ class Partitioner {
     Node& node = append(*op, {input}, std::move(attrs), consumer,
                         {local_type(logical_.type(logical), t.after, layout_.mesh)});
     node.row_group = group == consumer.row_group ? group : -1;
-    // The copy serves the whole pass: a user of phase B must not find it in W, behind which a schedule may put it.
+    // The copy serves the whole pass: a user of phase B must not find it in W, behind which a schedule may
+    // put it.
     const bool made_in_w = producer.valid() && out_.graph.nodes()[producer.index()].phase == Phase::W;
     if (node.phase == Phase::W && !made_in_w) node.phase = Phase::B;
     note(node.outputs[0], logical, t.after);

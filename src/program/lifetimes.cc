@@ -1,12 +1,20 @@
 #include "program/lifetimes.h"
 
-#include "base/error.h"
-
 namespace quintet::program {
+
+namespace {
+
+bool is_message(const Instr& instr) {
+  return instr.kind == InstrKind::Collective &&
+         (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
+}
+
+}  // namespace
 
 void insert_frees(Program& program) {
   struct Touch {
     int first_body = -1, last_body = -1, last_instr = -1;
+    bool travels = false;  // sent to or received from another stage
   };
   std::vector<Touch> touches(program.buffers.size());
   for (size_t b = 0; b < program.bodies.size(); ++b) {
@@ -17,6 +25,7 @@ void insert_frees(Program& program) {
         if (t.first_body < 0) t.first_body = static_cast<int>(b);
         t.last_body = static_cast<int>(b);
         t.last_instr = static_cast<int>(i);
+        t.travels |= is_message(instrs[i]);
       };
       for (const Operand& o : instrs[i].in) touch(o);
       for (const Operand& o : instrs[i].out) touch(o);
@@ -28,12 +37,8 @@ void insert_frees(Program& program) {
     Buffer& buffer = program.buffers[i];
     const Touch& t = touches[i];
     if (buffer.scope == Scope::Persistent || t.last_body < 0) continue;
-    const auto kind = [&](int body) { return program.bodies[static_cast<size_t>(body)].kind; };
-    buffer.scope = t.first_body == t.last_body ? Scope::Body : Scope::Micro;
-    QUINTET_CHECK(buffer.scope == Scope::Body ||
-                      (kind(t.first_body) == BodyKind::Forward && kind(t.last_body) == BodyKind::Backward),
-                  "{} lives from {} to {}", buffer.name, to_string(kind(t.first_body)),
-                  to_string(kind(t.last_body)));
+    // A buffer in a message is its micro-batch's own: the next micro-batch need not wait for the message.
+    buffer.scope = t.first_body == t.last_body && !t.travels ? Scope::Body : Scope::Micro;
     ends[static_cast<size_t>(t.last_body)][static_cast<size_t>(t.last_instr)].push_back(
         BufferId(static_cast<int32_t>(i)));
   }
