@@ -95,9 +95,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
       base::fail_user("{}: tensor {} needs dtype, shape and data_offsets", path, name);
     }
     bool fits = range.size() == 2 && range[0] >= 0 && range[0] <= range[1] && range[1] <= data_bytes;
-    int64_t count = 1;
+    int64_t count = 1;  // of elements, then of bytes
     for (const int64_t d : info.shape) fits = fits && d >= 0 && !__builtin_mul_overflow(count, d, &count);
-    if (!fits || range[1] - range[0] != info.bytes())
+    fits = fits && !__builtin_mul_overflow(count, base::size_of(info.dtype), &count);
+    if (!fits || range[1] - range[0] != count)
       base::fail_user(
           "{}: tensor {} does not fit the file: its bytes are said to be {} of {}; was the file cut off?",
           path, name, entry.at("data_offsets").dump(), data_bytes);

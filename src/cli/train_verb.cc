@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cctype>
+
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
@@ -37,7 +39,10 @@ void show_sample(const train::RunResult& result, int64_t tokens, observe::Consol
   options.tokens = tokens;
   options.seed = static_cast<uint64_t>(result.recipe.run.seed);
   options.threads = train::kernel_threads(result.recipe, 1);
-  console.print_line("sample       " + options.prompt + tools::generate(folder.path(), options));
+  std::string text = options.prompt + tools::generate(folder.path(), options);
+  for (char& c : text)  // a model may write what would make a terminal act up
+    if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\t') c = '?';
+  console.print_line("sample       " + text);
 }
 
 int train_action(const TrainOptions& o) {

@@ -187,6 +187,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
 
 config::Recipe on_one_rank(config::Recipe r) {
   r.parallel = {};
+  r.memory = {};
   int64_t micro = r.batch.global;
   while (micro > 1 && (micro * r.data.seq_len > kOneRankTokens || r.batch.global % micro != 0)) --micro;
   r.batch.micro = micro;

@@ -59,7 +59,8 @@ struct LayoutRun {
 LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options);
 
-// The same mathematics on one rank: no parallelism, and as few micro-batches as fit into kOneRankTokens rows.
+// The same mathematics on one rank: no parallelism, nothing recomputed, and as few micro-batches as fit into
+// kOneRankTokens rows.
 inline constexpr int64_t kOneRankTokens = 16384;
 config::Recipe on_one_rank(config::Recipe recipe);
 

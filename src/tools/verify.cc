@@ -138,7 +138,7 @@ class Comparison {
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
-    const double relative = tolerance_ + chain_ * std::sqrt(width_) * apart / std::max(norm(before_b), 1e-300);
+    const double relative = tolerance_ + chain_ * std::sqrt(width_) * departure(before_a, before_b);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -161,6 +161,17 @@ class Comparison {
     // The norm that the step reports is the norm of what it reduced.
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
         std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
+  }
+
+  // rho of 4. in verify.h.
+  double departure(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
+    const double whole = norm(b);
+    double sum = 0;
+    for (size_t i = 0; i < b.size(); ++i) {
+      const double size = norm(b_.initial[i].values) > 0 ? norm(b[i].values) : whole;
+      sum += std::pow(distance(a[i].values, b[i].values) / std::max(size, 1e-300), 2);
+    }
+    return std::sqrt(sum);
   }
 
   // Means of gradients, scaled by the clip (at most 1): apart by no more than the gradients may be, plus the
@@ -209,7 +220,8 @@ class Comparison {
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
       if (trainable != kNone) {  // a frozen weight must not have moved at all
-        double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * std::max(norm(x), norm(y));
+        double round =
+            kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * std::max(norm(x), norm(y));
         if (moves_b) {
           round += kConfidence * 4 * steps *
                    (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master)) *

@@ -61,19 +61,25 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
-// No two ranks may wait for each other, whatever each alone looks like.
+// No two ranks may wait for each other, whatever each alone looks like. Rank 0 looks at the programs as the
+// ranks have them, so ranks that were started with different recipes are found too.
 void verify_programs_together(const Rank& rank, comm::World& world) {
   const compiler::Compiled& c = rank.compiled();
-  const auto texts = gather_texts(world, program::to_text(c.program, c.step, {.full = true}));
   std::vector<program::Program> programs;
-  std::vector<program::Expanded> expanded;
-  for (const std::string& text : texts) programs.push_back(program::parse_text(text));
-  for (const program::Program& p : programs) expanded.push_back(program::expand(p, p.calls));
-  std::vector<const program::Program*> program_list;
-  std::vector<const program::Expanded*> expanded_list;
-  for (const program::Program& p : programs) program_list.push_back(&p);
-  for (const program::Expanded& e : expanded) expanded_list.push_back(&e);
-  if (!programs.empty()) program::verify_together(program_list, expanded_list);
+  for (const std::string& text : gather_texts(world, program::to_text(c.program, c.step, {.full = true})))
+    programs.push_back(program::parse_text(text));
+  if (programs.empty()) return;
+  for (const auto calls : {&program::Program::calls, &program::Program::eval_calls}) {
+    std::vector<program::Expanded> expanded;
+    for (const program::Program& p : programs) expanded.push_back(program::expand(p, p.*calls));
+    std::vector<const program::Program*> program_list;
+    std::vector<const program::Expanded*> expanded_list;
+    for (size_t r = 0; r < programs.size(); ++r) {
+      program_list.push_back(&programs[r]);
+      expanded_list.push_back(&expanded[r]);
+    }
+    program::verify_together(program_list, expanded_list);
+  }
 }
 
 // One rank's way through the run.

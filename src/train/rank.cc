@@ -136,7 +136,8 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
   exec::Executor& e = *executor_;
   e.scalar(Scalar::Count) = static_cast<double>(valid_tokens);
   e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
-  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"), static_cast<uint64_t>(step));
+  const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
+                                static_cast<uint64_t>(step));
   e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
   // The first two steps measure what is really touched.
   const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;

@@ -145,6 +145,17 @@ TEST(TrainUnderMpi, TheRankThatFailsNamesItself) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
+TEST(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
+  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+  const SmallRun small;
+  const std::string tool =
+      kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
+  const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + tool + " --set model.ffn=96");
+  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_CONTAINS(o.err, "ends the job");
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+}
+
 TEST(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
   if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
   const SmallRun small;

@@ -18,7 +18,7 @@ int64_t setting(const char* name, int64_t otherwise) {
 }
 
 TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
-  const int64_t layouts = setting("QUINTET_FUZZ_LAYOUTS", 160);
+  const int64_t layouts = setting("QUINTET_FUZZ_LAYOUTS", 400);
   std::mt19937_64 random(static_cast<uint64_t>(setting("QUINTET_FUZZ_SEED", 1)));
   int64_t failures = 0;
   for (int64_t i = 0; i < layouts && failures < 3; ++i) {
@@ -56,6 +56,9 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["accumulation with zero 3"] += c.recipe.batch.accumulation > 1 && p.zero == 3;
     seen["chunked loss under tp"] += c.recipe.loss.chunk > 0 && p.tp > 1;
     seen["frozen with zero 3"] += !c.recipe.optimizer.freeze.empty() && p.zero == 3;
+    seen["recomputed"] += c.recipe.memory.recompute == config::RecomputeKind::Full;
+    seen["recomputed in part with zero 3"] +=
+        c.recipe.memory.recompute == config::RecomputeKind::Selective && p.zero == 3;
     seen["sgd"] += c.recipe.optimizer.kind == config::OptimizerKind::Sgd;
     seen["qk norm under tp"] += m.qk_norm && p.tp > 1;
     seen["qkv bias under tp"] += m.qkv_bias && p.tp > 1;

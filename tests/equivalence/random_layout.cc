@@ -82,6 +82,7 @@ class Generator {
     r.batch.accumulation = of({1, 1, 2, 3});
     r.batch.global = r.batch.micro * r.batch.accumulation * r.parallel.dp();
     r.loss.chunk = of({0, 0, 1, 3, 7, 16});
+    memory(r);
     optimizer(r);
     c.mask = static_cast<MaskKind>(of({0, 1, 1, 2, 3}));
     c.poison = chance(1, 3);
@@ -140,6 +141,12 @@ class Generator {
       m.rope_scaling = {.kind = RopeScalingKind::Llama3, .factor = 4, .original_positions = 16};
     else if (chance(1, 4))
       m.rope_scaling = {.kind = RopeScalingKind::Yarn, .factor = 4, .original_positions = 16};
+  }
+
+  void memory(Recipe& r) {
+    if (!chance(1, 2)) return;
+    r.memory.recompute = static_cast<config::RecomputeKind>(of({1, 2}));
+    if (r.memory.recompute == config::RecomputeKind::Full) r.memory.recompute_every = pick(1, r.model.layers);
   }
 
   void optimizer(Recipe& r) {
@@ -221,6 +228,7 @@ Case shrink(Case failing) {
       [](Case& c) { c.recipe.parallel.zero = std::max<int64_t>(0, c.recipe.parallel.zero - 1); },
       [](Case& c) { c.recipe.parallel.sequence_parallel = false; },
       [](Case& c) { c.recipe.parallel.prefetch = 1; },
+      [](Case& c) { c.recipe.memory = {}; },
       [](Case& c) { c.recipe.batch.accumulation = 1; },
       [](Case& c) { c.recipe.batch.accumulation = std::min<int64_t>(c.recipe.batch.accumulation, 2); },
       [](Case& c) { c.recipe.batch.micro = 1; },

@@ -113,7 +113,7 @@ TEST(Loop, SgdLearns) {
   EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
 }
 
-TEST(Loop, AdamWIdleKeysAreNotNeededForBf16) {
+TEST(Loop, Bf16Learns) {
   const SmallRun small;
   const auto result = small.train({"precision.compute=bf16", "run.steps=15"});
   EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);

@@ -1,0 +1,134 @@
+#include <cmath>
+
+#include "support/op_runner.h"
+
+namespace quintet::tests {
+
+using graph::Attrs;
+using graph::Dim;
+using graph::DimSize;
+using graph::DType;
+using graph::Type;
+
+namespace {
+
+constexpr int64_t kTokens = 12, kSeq = 3, kVocab = 10;
+const DimSize T{Dim::Tokens, kTokens}, E{Dim::Embed, 8}, H{Dim::Heads, 4}, D{Dim::HeadDim, 4},
+    F{Dim::Ffn, 12}, V{Dim::Vocab, kVocab};
+
+class Maker {
+ public:
+  HostTensor real(std::vector<DimSize> dims, double shift = 0) {
+    HostTensor t(Type{DType::F64, std::move(dims)});
+    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = shift + normal_(random_);
+    return t;
+  }
+  HostTensor positive(std::vector<DimSize> dims) {
+    HostTensor t = real(std::move(dims));
+    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = 0.5 + std::abs(t.real()[i]);
+    return t;
+  }
+  template <class Fn>
+  HostTensor rows(Fn&& fn) {
+    HostTensor t(Type{DType::I32, {T}});
+    for (int64_t i = 0; i < kTokens; ++i) t.index()[i] = static_cast<int32_t>(fn(i));
+    return t;
+  }
+  HostTensor key() {
+    HostTensor t(Type{DType::I64, {}});
+    const int64_t key = 12345;
+    std::memcpy(t.bytes.data(), &key, sizeof key);
+    return t;
+  }
+
+ private:
+  std::mt19937_64 random_{7};
+  std::normal_distribution<double> normal_;
+};
+
+Attrs attention(int64_t window, double dropout) {
+  return {{"seq_len", kSeq}, {"window", window}, {"scale", 0.5}, {"dropout", dropout}, {"salt", int64_t{3}}};
+}
+
+}  // namespace
+
+std::vector<OpExample> op_examples() {
+  Maker m;
+  const Attrs none, eps = {{"eps", 1e-5}}, out = {{"out", std::string("f64")}};
+  const HostTensor ids = m.rows([](int64_t i) { return i * 7 % kVocab; });
+  const HostTensor labels = m.rows([](int64_t i) { return i % 4 == 3 ? -1 : i * 3 % kVocab; });
+  const HostTensor positions = m.rows([](int64_t i) { return i % kSeq; });
+  const HostTensor documents = m.rows([](int64_t i) { return i / kSeq % 2 == 0 ? i % kSeq / 2 : 0; });
+  const HostTensor samples = m.rows([](int64_t i) { return i / kSeq; });
+  const HostTensor x = m.real({T, E}), q = m.real({T, H, D});
+  const HostTensor hidden = m.real({T, F});
+  const HostTensor stat = m.positive({T}), mean = m.real({T}), head_stat = m.positive({T, H});
+  const Attrs rope = {{"inv_freq", std::vector<double>{1.0, 0.1}}, {"scale", 1.25}, {"inverse", int64_t{0}}};
+  const Attrs drop = {{"p", 0.25}, {"salt", int64_t{5}}};
+  HostTensor seed(Type{DType::F64, {}});
+  *seed.real() = 0.125;
+
+  std::vector<OpExample> list = {
+      {&graph::kEmbedding, none, {m.real({V, E}), ids}},
+      {&graph::kEmbeddingDw,
+       {{"rows", kVocab}, {"dim", std::string("vocab")}, {"out", std::string("f64")}},
+       {ids, m.real({T, E})}},
+      {&graph::kLinear, none, {x, m.real({H, D, E})}},
+      {&graph::kLinear, none, {q, m.real({E, H, D})}},
+      {&graph::kLinear, none, {x, m.real({V, E})}},
+      {&graph::kLinearDx, none, {q, m.real({H, D, E})}},
+      {&graph::kLinearDx, none, {m.real({T, V}), m.real({V, E})}},
+      {&graph::kLinearDw, out, {q, x}},
+      {&graph::kLinearDw, out, {x, q}},
+      {&graph::kBiasAdd, none, {q, m.real({H, D})}},
+      {&graph::kBiasAdd, none, {x, m.real({E})}},
+      {&graph::kSumRows, out, {q}},
+      {&graph::kRmsNorm, eps, {x, m.real({E}, 1)}},
+      {&graph::kRmsNorm, eps, {q, m.real({D}, 1)}},
+      {&graph::kRmsNormDx, none, {m.real({T, E}), x, m.real({E}, 1), stat}},
+      {&graph::kRmsNormDx, none, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
+      {&graph::kRmsNormDw, out, {m.real({T, E}), x, stat}},
+      {&graph::kRmsNormDw, out, {m.real({T, H, D}), q, head_stat}},
+      {&graph::kLayerNorm, eps, {x, m.real({E}, 1), m.real({E})}},
+      {&graph::kLayerNormDx, none, {m.real({T, E}), x, m.real({E}, 1), mean, stat}},
+      {&graph::kLayerNormDw,
+       {{"out", std::string("f64")}, {"bias", int64_t{1}}},
+       {m.real({T, E}), x, mean, stat}},
+      {&graph::kLayerNormDw,
+       {{"out", std::string("f64")}, {"bias", int64_t{0}}},
+       {m.real({T, E}), x, mean, stat}},
+      {&graph::kRope, rope, {q, positions}},
+      {&graph::kSwiGlu, none, {hidden, m.real({T, F})}},
+      {&graph::kSwiGluDx, none, {m.real({T, F}), hidden, m.real({T, F})}},
+      {&graph::kGelu, none, {hidden}},
+      {&graph::kGeluDx, none, {m.real({T, F}), hidden}},
+      {&graph::kAdd, none, {x, m.real({T, E})}},
+      {&graph::kDropout, drop, {x, samples, positions, m.key()}},
+      {&graph::kDropout, drop, {hidden, samples, positions, m.key()}},
+      {&graph::kCast, out, {x}},
+      {&graph::kRowMax, none, {m.real({T, V})}},
+      {&graph::kRowSumExp, none, {m.real({T, V}), m.positive({T}), labels}},
+      {&graph::kLossGrad,
+       none,
+       {m.real({T, V}), m.positive({T}), m.positive({T, {Dim::HeadDim, 2}}), labels, seed}},
+  };
+  // Attention with KV heads as many as query heads, half as many, and one.
+  for (const int64_t kv : {4, 2, 1})
+    for (const double dropout : {0.0, 0.25})
+      for (const int64_t window : {0, 2}) {
+        const DimSize K{Dim::KvHeads, kv};
+        const Attrs attrs = attention(window, dropout);
+        std::vector<HostTensor> tail = {documents};
+        if (dropout > 0) tail.insert(tail.end(), {samples, positions, m.key()});
+        std::vector<HostTensor> in = {q, m.real({T, K, D}), m.real({T, K, D})};
+        std::vector<HostTensor> back = {m.real({T, H, D}), in[0], in[1], in[2], m.real({T, H, D}),
+                                        m.positive({H, T})};
+        in.insert(in.end(), tail.begin(), tail.end());
+        back.insert(back.end(), tail.begin(), tail.end());
+        list.push_back({&graph::kAttention, attrs, std::move(in)});
+        list.push_back({&graph::kAttentionDx, attrs, std::move(back)});
+      }
+  return list;
+}
+
+}  // namespace quintet::tests

@@ -1,0 +1,95 @@
+// Runs single ops on host memory through the CPU kernels: what a program's instruction does, without a
+// program.
+#pragma once
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "exec/cpu/kernel.h"
+#include "graph/op.h"
+
+namespace quintet::tests {
+
+// f64 values of any float tensor, or the integers of an index tensor.
+struct HostTensor {
+  graph::Type type;
+  std::vector<std::byte> bytes;
+
+  HostTensor() = default;
+  explicit HostTensor(graph::Type t) : type(std::move(t)), bytes(static_cast<size_t>(type.bytes())) {}
+  double* real() { return reinterpret_cast<double*>(bytes.data()); }
+  const double* real() const { return reinterpret_cast<const double*>(bytes.data()); }
+  int32_t* index() { return reinterpret_cast<int32_t*>(bytes.data()); }
+  bool is_real() const { return type.dtype == graph::DType::F64; }
+};
+
+// The two sums of a row are a pair in the type f64[tokens, 2], but the kernels keep them as two arrays one
+// after the other (exec/cpu/row_kernels.cc): the other way round here.
+inline HostTensor exchange_pairs(const HostTensor& t, bool to_kernel) {
+  HostTensor out(t.type);
+  const int64_t rows = t.type.size(0);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t k = 0; k < 2; ++k) {
+      const int64_t pair = r * 2 + k, array = k * rows + r;
+      out.real()[to_kernel ? array : pair] = t.real()[to_kernel ? pair : array];
+    }
+  return out;
+}
+
+// Executes one op. `parts` says which part of each divided dim the operands hold; every dim of the op's rule
+// must be in it. An op that works in place (loss_grad) gets a copy of its input.
+inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs& attrs,
+                                      const std::vector<HostTensor>& in,
+                                      const std::vector<graph::Type>& out_types,
+                                      const std::vector<program::Part>& parts) {
+  device::ThreadPool pool(1);
+  program::Instr instr{.op = &op, .attrs = attrs, .parts = parts};
+  for (const HostTensor& t : in) instr.in.push_back({program::BufferId(0), 0, t.type});
+  for (const graph::Type& t : out_types) instr.out.push_back({program::BufferId(0), 0, t});
+  instr.workspace_bytes = exec::cpu::workspace_bytes(instr, 1);
+  std::vector<double> workspace(static_cast<size_t>(instr.workspace_bytes / 8 + 64));
+  std::vector<HostTensor> inputs = in, outputs;
+  for (const graph::Type& t : out_types) outputs.emplace_back(t);
+  if (&op == &graph::kLossGrad) inputs[2] = exchange_pairs(in[2], true);
+  exec::cpu::Bound bound{.instr = &instr, .in = {}, .out = {}, .workspace = nullptr, .pool = &pool};
+  // Kernels may ask for aligned scratch.
+  const auto address = reinterpret_cast<uintptr_t>(workspace.data());
+  bound.workspace = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
+  for (HostTensor& t : inputs) bound.in.push_back(t.bytes.data());
+  for (HostTensor& t : outputs) bound.out.push_back(t.bytes.data());
+  if (&op == &graph::kLossGrad) bound.out[1] = bound.in[0];
+  exec::cpu::find_kernel(op).run(bound, false);
+  if (&op == &graph::kLossGrad) outputs[1].bytes = inputs[0].bytes;
+  if (&op == &graph::kRowSumExp) outputs[0] = exchange_pairs(outputs[0], false);
+  return outputs;
+}
+
+// The parts of an op that nothing divides.
+inline std::vector<program::Part> whole_parts(const graph::OpDef& op, const std::vector<graph::Type>& in,
+                                              const std::vector<graph::Type>& out,
+                                              const graph::Attrs& attrs) {
+  std::vector<program::Part> parts;
+  for (const graph::OpDim& d : op.dims(in, out, attrs)) {
+    int64_t size = 1;
+    for (size_t i = out.size(); i-- > 0;)
+      if (d.out[i] >= 0) size = out[i].size(d.out[i]);
+    for (size_t i = in.size(); i-- > 0;)
+      if (d.in[i] >= 0) size = in[i].size(d.in[i]);
+    parts.push_back({d.key, 0, size, size, size});
+  }
+  return parts;
+}
+
+// An op with operands to try it on.
+struct OpExample {
+  const graph::OpDef* op;
+  graph::Attrs attrs;
+  std::vector<HostTensor> in;
+};
+
+// Every op that has a sharding rule, in f64, on 12 token rows (four sequences of three, two of them of two
+// documents).
+std::vector<OpExample> op_examples();
+
+}  // namespace quintet::tests

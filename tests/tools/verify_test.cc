@@ -1,0 +1,149 @@
+// What the verifier says when something is wrong, and that it says so.
+#include "tools/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "config/validate.h"
+
+namespace quintet::tests {
+namespace {
+
+using tools::Check;
+using tools::LayoutRun;
+
+config::Recipe recipe(config::OptimizerKind optimizer = config::OptimizerKind::AdamW) {
+  config::Recipe r;
+  r.model = {.family = config::Family::Llama,
+             .layers = 2,
+             .embed = 16,
+             .ffn = 24,
+             .heads = 4,
+             .kv_heads = 2,
+             .head_dim = 4,
+             .vocab = 257};
+  r.data.seq_len = 8;
+  r.batch = {8, 2, 2};
+  r.parallel.dp_shard = 2;
+  r.parallel.zero = 3;
+  r.parallel.tp = 2;
+  r.precision = config::Precision::of(base::DType::F64);
+  r.optimizer.kind = optimizer;
+  r.optimizer.lr = 1e-2;
+  r.run.steps = 4;
+  return config::resolve(r);
+}
+
+struct Runs {
+  explicit Runs(const config::Recipe& r) : recipe(r) {
+    const data::Dataset dataset = tools::training_data(r, true);
+    layout = tools::run_layout(r, tools::training_batches(r, dataset), {.steps = 2});
+    const config::Recipe single = tools::on_one_rank(r);
+    one = tools::run_layout(single, tools::training_batches(single, dataset), {.steps = 2});
+  }
+  Check first_departure() const {
+    const tools::VerifyResult result = tools::compare(recipe, layout, one);
+    EXPECT_FALSE(result.pass());
+    return result.pass() ? Check{} : *result.first_departure();
+  }
+  config::Recipe recipe;
+  LayoutRun layout, one;
+};
+
+std::vector<double>& values(std::vector<tools::Tensor>& list, const std::string& name) {
+  for (tools::Tensor& t : list)
+    if (t.name == name) return t.values;
+  throw std::runtime_error("no " + name);
+}
+
+TEST(Verify, PassesAndComparesEverything) {
+  const tools::VerifyResult r = tools::verify(recipe(), {.steps = 2});
+  EXPECT_TRUE(r.pass()) << tools::to_table(r);
+  EXPECT_TRUE(r.synthetic);
+  std::map<Check::Kind, int> count;
+  for (const Check& c : r.checks) ++count[c.kind];
+  EXPECT_EQ(count[Check::Kind::InitialWeight], 21);  // embed, head, final norm and 9 in each block
+  EXPECT_EQ(count[Check::Kind::Gradient], 2 * 21);
+  EXPECT_EQ(count[Check::Kind::Weight], 21);
+  EXPECT_EQ(count[Check::Kind::Loss], 2);
+  EXPECT_EQ(count[Check::Kind::Peak], 4);
+  EXPECT_LT(r.tolerance, 1e-12);
+}
+
+TEST(Verify, AnInitialWeightMustBeBitEqual) {
+  Runs runs(recipe());
+  double& w = values(runs.layout.initial, "blocks.1.ffn.up.weight")[7];
+  w = std::nextafter(w, 1.0);
+  const Check c = runs.first_departure();
+  EXPECT_EQ(c.kind, Check::Kind::InitialWeight);
+  EXPECT_EQ(c.name, "blocks.1.ffn.up.weight");
+  EXPECT_EQ(c.error, 1);
+}
+
+// The tensor named is the first in model order, though a later one is further off.
+TEST(Verify, NamesTheFirstGradientThatDeparts) {
+  Runs runs(recipe());
+  for (double& g : values(runs.layout.steps[0].gradients, "blocks.0.attn.wo.weight")) g *= 1 + 1e-9;
+  for (double& g : values(runs.layout.steps[0].gradients, "head.weight")) g *= 2;
+  const Check c = runs.first_departure();
+  EXPECT_EQ(c.kind, Check::Kind::Gradient);
+  EXPECT_EQ(c.step, 1);
+  EXPECT_EQ(c.name, "blocks.0.attn.wo.weight");
+  EXPECT_NEAR(c.error, 1e-9, 1e-12);
+}
+
+TEST(Verify, FindsAnUpdateThatItsMomentsDoNotExplain) {
+  for (const auto kind : {config::OptimizerKind::AdamW, config::OptimizerKind::Sgd}) {
+    Runs runs(recipe(kind));
+    for (double& w : values(runs.layout.steps.back().weights, "blocks.0.attn.wv.weight")) w += 1e-9;
+    const Check c = runs.first_departure();
+    EXPECT_EQ(c.kind, Check::Kind::Weight);
+    EXPECT_EQ(c.name, "blocks.0.attn.wv.weight");
+  }
+}
+
+// One element that was not updated in the last step, as a wrong range of a shard would leave it.
+TEST(Verify, FindsOneElementThatWasNotUpdated) {
+  Runs runs(recipe());
+  auto& steps = runs.layout.steps;
+  values(steps[1].weights, "embed.weight")[3] = values(steps[0].weights, "embed.weight")[3];
+  EXPECT_EQ(runs.first_departure().name, "embed.weight");
+}
+
+TEST(Verify, FindsLossNormMomentAndPeak) {
+  const auto departs = [](const std::function<void(LayoutRun&)>& change) {
+    Runs runs(recipe());
+    change(runs.layout);
+    return runs.first_departure().kind;
+  };
+  EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.loss *= 1 + 1e-10; }), Check::Kind::Loss);
+  EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.grad_norm *= 1 + 1e-10; }),
+            Check::Kind::GradientNorm);
+  EXPECT_EQ(departs([](LayoutRun& r) { r.steps[1].result.tokens += 1; }), Check::Kind::Tokens);
+  EXPECT_EQ(departs([](LayoutRun& r) { values(r.moment1, "embed.weight")[5] += 1e-3; }), Check::Kind::Moment);
+  EXPECT_EQ(departs([](LayoutRun& r) { r.peaks[2].measured -= 1; }), Check::Kind::Peak);
+  EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.loss = std::nan(""); }), Check::Kind::Loss);
+}
+
+TEST(Verify, TableAndJsonSayTheSame) {
+  Runs runs(recipe());
+  for (double& g : values(runs.layout.steps[0].gradients, "final_norm.weight")) g = -g;
+  const tools::VerifyResult result = tools::compare(runs.recipe, runs.layout, runs.one);
+  const std::string table = tools::to_table(result);
+  EXPECT_NE(table.find("FAIL. First departure: gradients, step 1 final_norm.weight"), std::string::npos)
+      << table;
+  const auto json = nlohmann::json::parse(tools::to_json(result));
+  EXPECT_EQ(json["pass"], false);
+  EXPECT_EQ(json["first_departure"]["name"], "final_norm.weight");
+  EXPECT_EQ(json["checks"].size(), result.checks.size());
+  EXPECT_EQ(json["layout"], "dp_shard 2, zero 3, tp 2");
+}
+
+TEST(Verify, StepsMustBePositive) { EXPECT_THROW(tools::verify(recipe(), {.steps = 0}), base::UserError); }
+
+}  // namespace
+}  // namespace quintet::tests
