@@ -187,7 +187,10 @@ AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
 }
 
 bool Rank::owns(const Piece& piece) const {
-  return compiled_->layout.mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
+  const layout::Mesh& mesh = compiled_->layout.mesh;
+  if (!piece.shared_by->empty() && piece.shared_by->front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
+    return false;
+  return mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
 }
 
 void Rank::create_replica_groups() {
