@@ -21,14 +21,16 @@
 //     of the last op, relative to the terms that cancel and not to the result. The floor allows for that much
 //     and no more: the noise 8 e of one op on elements of the size that the whole gradient has on average,
 //         floor = ||G|| sqrt(elements of the tensor / elements of G) / sqrt(d).
-//  4. After the first update the weights of both runs differ, within what was accepted before. Results are products of
-//     weights, so the relative departures of the tensors add, in quadrature: rho^2 = sum of (||w_a - w_b|| / ||w_b||)^2;
-//     biases, which begin at zero and are added to results, count against the norm of all weights. Every op on a path
-//     has at most one weight in it, d in all. Weights W are as good as random to their input, ||W x|| = ||W|| ||x|| /
-//     sqrt(width), but updates are made of those very inputs: ||dW x|| may be ||dW|| ||x||. So gradients may then differ
-//     by d sqrt(width) rho more, width the widest contraction with a weight, and the loss by ||gradient|| ||w_a - w_b||, its
-//     first-order change. In f64 that is still about 1e-11; in f32 and bf16 AdamW (see 5) makes rho large, and the
-//     sharp statement is that of step 1.
+//  4. After the first update the weights of both runs differ, within what was accepted before. Results are
+//  products of
+//     weights, so the relative departures of the tensors add, in quadrature: rho^2 = sum of (||w_a - w_b|| /
+//     ||w_b||)^2; biases, which begin at zero and are added to results, count against the norm of all
+//     weights. Every op on a path has at most one weight in it, d in all. Weights W are as good as random to
+//     their input, ||W x|| = ||W|| ||x|| / sqrt(width), but updates are made of those very inputs: ||dW x||
+//     may be ||dW|| ||x||. So gradients may then differ by d sqrt(width) rho more, width the widest
+//     contraction with a weight, and the loss by ||gradient|| ||w_a - w_b||, its first-order change. In f64
+//     that is still about 1e-11; in f32 and bf16 AdamW (see 5) makes rho large, and the sharp statement is
+//     that of step 1. (A tolerance above 1, as bf16 gets after an update, says nothing; f64 is the proof.)
 //  5. Weights under AdamW. An update is lr m / (sqrt(v) + eps), of size lr whatever the size of the gradient:
 //  where a
 //     gradient is rounding noise, the weights move by up to lr either way, differently in every layout, and

@@ -103,6 +103,8 @@ const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_rms_dx, nullptr, cost, 
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
 const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}}};
-const OpDef kLayerNormDw = {"layer_norm_dw", 4, 4, {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}}, infer_layer_dw, nullptr, cost, dims};
+const OpDef kLayerNormDw = {
+    "layer_norm_dw", 4,       4,    {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}},
+    infer_layer_dw,  nullptr, cost, dims};
 
 }  // namespace quintet::graph
