@@ -27,7 +27,7 @@ namespace {
 class GraphLowering {
  public:
   GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local,
-                const layout::Stages& stages)
+                const layout::Stages& stages, bool splits_backward = false)
       : e_(emitter),
         groups_(groups),
         local_(local),
@@ -35,8 +35,12 @@ class GraphLowering {
         stages_(stages),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
-    for (size_t i = 0; i < graph_.nodes().size(); ++i)
-      for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
+    // With W in bodies of its own, all of it runs after B.
+    for (const bool late : {false, true})
+      for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+        if ((splits_backward && graph_.nodes()[i].phase == Phase::W) != late) continue;
+        for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
+      }
     for (const graph::Param& p : graph_.params()) {
       const auto [group, segment] = groups_.find(graph_.value(p.value).name);
       if (segment == nullptr) continue;  // on another pipeline rank
@@ -409,18 +413,20 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   if (graphs.train) {
     lower_begin(e);
     program.calls.push_back({e.current_body(), -1, true, true});
-    GraphLowering train(e, groups, *graphs.train, stages);
     const bool split = graphs.schedule && graphs.schedule->splits_backward;
+    GraphLowering train(e, groups, *graphs.train, stages, split);
     std::vector<int> forward, backward(static_cast<size_t>(chunks)), weight;
     for (int c = 0; c < chunks; ++c) {
       train.lower(BodyKind::Forward, c, {Phase::F});
       forward.push_back(e.current_body());
     }
-    if (split) weight.resize(static_cast<size_t>(chunks));
     for (int c = chunks; c-- > 0;) {
       train.lower(BodyKind::Backward, c, split ? std::set{Phase::B} : std::set{Phase::B, Phase::W});
       backward[static_cast<size_t>(c)] = e.current_body();
-      if (!split) continue;
+    }
+    // A schedule may put W off behind the B of other chunks: what W reads lives through all of them.
+    if (split) weight.resize(static_cast<size_t>(chunks));
+    for (int c = static_cast<int>(weight.size()); c-- > 0;) {
       train.lower(BodyKind::Weight, c, {Phase::W});
       weight[static_cast<size_t>(c)] = e.current_body();
     }

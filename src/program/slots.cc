@@ -58,6 +58,8 @@ void unroll_slots(Program& p, const SlotPlan& plan) {
       copy.name += fmt::format("@{}", slot);
       copy.offset += slot * p.frame_bytes[static_cast<size_t>(plan.chunk_of_buffer[id.index()])];
       p.buffers.push_back(std::move(copy));
+      for (size_t i = 0, n = p.inputs.size(); i < n; ++i)
+        if (p.inputs[i].second == id) p.inputs.emplace_back(p.inputs[i].first, it->second);
     }
     return it->second;
   };

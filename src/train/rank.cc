@@ -77,8 +77,8 @@ void Rank::visit(StateKind kind,
       const int64_t begin = std::max(s.offset, st.first),
                     end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      fn({&s, g.trainable, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype),
-          dtype},
+      fn({&s, g.trainable, &g.shared_by, begin - s.offset, end - begin,
+          base + (begin - st.first) * base::size_of(dtype), dtype},
          layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
@@ -188,7 +188,8 @@ AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
 
 bool Rank::owns(const Piece& piece) const {
   const layout::Mesh& mesh = compiled_->layout.mesh;
-  if (!piece.shared_by->empty() && piece.shared_by->front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
+  if (!piece.shared_by->empty() &&
+      piece.shared_by->front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
     return false;
   return mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
 }

@@ -56,6 +56,7 @@ class Rank {
   struct Piece {
     const layout::Segment* segment;
     bool trainable;
+    const std::vector<int>* shared_by;  // see layout::Group
     int64_t first, count;  // in the segment's local part
     std::byte* data;
     base::DType dtype;
