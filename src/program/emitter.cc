@@ -90,13 +90,13 @@ void Emitter::all_reduce_on(CommId comm, StreamId stream, const Operand& data, I
   emit(std::move(like));
 }
 
-// Activations travel up, gradients down, each side of each direction on a stream of its own: a receive never
-// stands behind a send that waits for its partner.
+// Activations travel up, gradients down. Every partner and direction has a stream of its own: a message never
+// stands behind one that waits for another partner, which is what schedules assume.
 void Emitter::send(const Operand& data, int to, bool up, Instr like) {
   like.kind = InstrKind::Collective;
   like.collective = {CollectiveKind::Send, pair(stage_rank(), to, up ? "up" : "down"), data.type.count(),
                      data.type.dtype, graph::Reduction::Sum};
-  like.stream = stream_named(up ? "pp.up.send" : "pp.down.send");
+  like.stream = stream_named(fmt::format("pp.{}.send{}", up ? "up" : "down", to));
   like.in = {data};
   emit(std::move(like));
 }
@@ -105,7 +105,7 @@ void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
   like.kind = InstrKind::Collective;
   like.collective = {CollectiveKind::Recv, pair(from, stage_rank(), up ? "up" : "down"), data.type.count(),
                      data.type.dtype, graph::Reduction::Sum};
-  like.stream = stream_named(up ? "pp.up.recv" : "pp.down.recv");
+  like.stream = stream_named(fmt::format("pp.{}.recv{}", up ? "up" : "down", from));
   like.out = {data};
   emit(std::move(like));
 }
