@@ -17,7 +17,6 @@ using base::DType;
 constexpr int64_t kLine = 64;
 // A bf16 C whose k takes several blocks is summed in an f32 strip of at most this size.
 constexpr int64_t kStripRows = 2048, kStripCols = 512;
-constexpr int64_t kBlocksPerWorker = 4;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -32,6 +31,7 @@ struct Cut {
   int64_t mc, nc, kc;        // Blocks of m (of one worker), n and k.
   int64_t strip_rows;        // Rows of C that one pass over k covers: m without a strip.
   bool strip;                // Sums go to an f32 strip first.
+  int64_t blocks_m;          // Blocks of m in one pass.
   int workers_m, workers_n;  // The grid of workers over one pass.
   int64_t a_offset, a_stride, strip_offset, bytes;
 
@@ -48,11 +48,10 @@ struct Cut {
       const int64_t work = ceil_div(panels_m, g) * (ceil_div(panels_n, threads / g) + 2);
       if (work < best) best = work, workers_m = g, workers_n = threads / g;
     }
-    // Several blocks for each worker, which takes the next one when it is done: a core that others disturb
-    // then holds nobody up. Below four panels the packing of A would show.
-    const int64_t share =
-        threads == 1 ? panels_m : std::max<int64_t>(4, ceil_div(panels_m, workers_m * kBlocksPerWorker));
-    mc = even_block(strip_rows, std::min(s.mc, share * s.mr), s.mr);
+    // As many blocks as a worker's scratch asks for, a multiple of the workers. A worker takes the next block
+    // when it is done with one: where there are several each, a core that others disturb holds nobody up.
+    blocks_m = round_up(ceil_div(panels_m, s.mc / s.mr), workers_m);
+    mc = ceil_div(panels_m, blocks_m) * s.mr;
     a_offset = round_up(nc * kc * s.packed_size, kLine);
     a_stride = round_up(mc * kc * s.packed_size, kLine);
     strip_offset = a_offset + a_stride * workers_m * workers_n;
@@ -148,17 +147,20 @@ class Product {
   // Rows i.. of C (or of the strip) += A block * the packed B block. Who computes which block does not change
   // a bit of it.
   void multiply(int64_t i, int64_t rows, int64_t cols, int64_t p, int64_t depth, const Target& to) {
-    const int64_t panels_n = ceil_div(cols, s_.nr), blocks_m = ceil_div(rows, cut_.mc);
+    const int64_t panels_m = ceil_div(rows, s_.mr), panels_n = ceil_div(cols, s_.nr);
+    const int64_t blocks_m = cut_.blocks_m;
     const int64_t tasks = blocks_m * cut_.workers_n;
     std::atomic<int64_t> next{0};
     each(pool_, cut_.workers_m * cut_.workers_n, [&](int64_t worker, int64_t) {
       if (kernel_.begin != nullptr) kernel_.begin();
       std::byte* a_block = workspace_ + cut_.a_offset + worker * cut_.a_stride;
       for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) {
-        const int64_t r = task % blocks_m * cut_.mc, wn = task / blocks_m;
+        const int64_t block = task % blocks_m, wn = task / blocks_m;
+        const int64_t r = panels_m * block / blocks_m * s_.mr;
+        const int64_t r_end = std::min(rows, panels_m * (block + 1) / blocks_m * s_.mr);
         const int64_t q_begin = panels_n * wn / cut_.workers_n, q_end = panels_n * (wn + 1) / cut_.workers_n;
-        if (q_begin < q_end)
-          multiply_block(i, r, std::min(cut_.mc, rows - r), q_begin, q_end, cols, p, depth, a_block, to);
+        if (q_begin < q_end && r < r_end)
+          multiply_block(i, r, r_end - r, q_begin, q_end, cols, p, depth, a_block, to);
       }
       if (kernel_.end != nullptr) kernel_.end();
     });
