@@ -1,7 +1,5 @@
 #include "compiler/compile.h"
 
-#include <optional>
-
 #include "base/clock.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -52,13 +50,6 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .loss_chunk = r.loss.chunk};
 }
 
-// The cut of the model into stages, and the order of micro-batches; one stage and no schedule without a
-// pipeline.
-struct Pipeline {
-  layout::Stages stages;
-  std::optional<schedule::Schedule> schedule;
-};
-
 Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {
   const config::Parallel& p = recipe.parallel;
   if (p.pp == 1 || infer) return {layout::one_stage(graph.num_blocks), std::nullopt};
@@ -106,7 +97,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
     pass.dump("recompute", logical);
   }
   layout::LocalGraph local = partition(logical, layout);
-  const Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
+  Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
   const int stage_rank = layout.mesh.index(options.rank, layout.pipeline);
   std::vector<layout::Group> groups =
       pass("group", [&] { return layout::make_groups(logical, local, layout, pipeline.stages, stage_rank); });
@@ -140,6 +131,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   program::Expanded eval = pass("expand", [&] { return program::expand(program, program.eval_calls); });
 
   return {.layout = std::move(layout),
+          .pipeline = std::move(pipeline),
           .logical = std::move(logical),
           .local = std::move(local),
           .groups = std::move(groups),

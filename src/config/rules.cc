@@ -354,7 +354,7 @@ void master_is_not_narrower(const Recipe& r, const Fail& fail) {
          "\"f32\"");
 }
 
-// ---- optimizer
+// ---- pipeline, memory
 // -------------------------------------------------------------------------------------------------
 
 void schedule_is_known(const Recipe& r, const Fail& fail) {
@@ -386,11 +386,11 @@ void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
   if (p.schedule == "interleaved" && p.chunks == 1)
     fail("parallel.chunks", "interleaved with 1 chunk is 1f1b", "2, or parallel.schedule \"1f1b\"");
   const int64_t m = r.batch.accumulation;
-  if (p.schedule == "interleaved" && (m < p.pp || (m % p.pp != 0 && m % p.pp < p.pp && m < 2 * p.pp)))
+  if (p.schedule == "interleaved" && p.chunks > 1 && m > 0 && m % p.pp != 0)
     fail("batch.accumulation",
-         fmt::format("interleaved runs micro-batches in groups of at least parallel.pp = {}; {} is too few",
+         fmt::format("interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of",
                      p.pp, m),
-         std::to_string((m / p.pp + 1) * p.pp));
+         m > p.pp ? fmt::format("{} or {}", m / p.pp * p.pp, (m / p.pp + 1) * p.pp) : std::to_string(p.pp));
 }
 
 void stages_fit_layers(const Recipe& r, const Fail& fail) {
@@ -438,6 +438,9 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
            fmt::format("holds \"{}\", which is no class of ops: {}", word, fmt::join(known, ", ")),
            fmt::format("[\"{}\"]", known.front()));
 }
+
+// ---- optimizer
+// -------------------------------------------------------------------------------------------------
 
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "program/expand.h"
 #include "program/slots.h"
 
 namespace quintet::program {
@@ -32,10 +33,6 @@ std::vector<Lifetime> lifetimes(const Program& p) {
   }
   return out;
 }
-
-}  // namespace
-
-namespace {
 
 // Gives the buffers offsets from `base` on: largest first, each at the lowest one that is free for its whole
 // lifetime. Returns the end of the highest.
@@ -112,37 +109,37 @@ void allocate(Program& p) {
 }
 
 Peak peak_of(const Program& p) {
-  const std::vector<Lifetime> life = lifetimes(p);
   Peak peak{.arena_bytes = p.arena_bytes};
-  std::array<int64_t, kNumMemoryClasses> base{};
+  std::array<int64_t, kNumMemoryClasses> now{};
   for (const Buffer& b : p.buffers)
-    if (b.scope == Scope::Persistent) base[static_cast<size_t>(b.memory_class)] += b.bytes;
+    if (b.scope == Scope::Persistent) now[static_cast<size_t>(b.memory_class)] += b.bytes;
+  int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
 
-  std::vector<std::vector<size_t>> begins, ends;
-  size_t total = 0;
-  for (const Body& body : p.bodies) total += body.instrs.size();
-  begins.resize(total);
-  ends.resize(total);
-  for (size_t i = 0; i < p.buffers.size(); ++i) {
-    if (p.buffers[i].scope == Scope::Persistent || life[i].first < 0) continue;
-    begins[static_cast<size_t>(life[i].first)].push_back(i);
-    ends[static_cast<size_t>(life[i].last)].push_back(i);
-  }
-  std::array<int64_t, kNumMemoryClasses> now = base;
-  size_t time = 0;
-  for (size_t b = 0; b < p.bodies.size(); ++b)
-    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i, ++time) {
-      for (const size_t k : begins[time])
-        now[static_cast<size_t>(p.buffers[k].memory_class)] += p.buffers[k].bytes;
-      const int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
-      if (live > peak.live_bytes) {
-        peak.live_bytes = live;
-        peak.by_class = now;
-        peak.body = static_cast<int>(b);
-        peak.instr = static_cast<int>(i);
+  std::vector<char> is_live(p.buffers.size(), 0);
+  const auto set = [&](BufferId id, bool to) {
+    const Buffer& b = p.buffer(id);
+    char& was = is_live[id.index()];
+    if (b.scope == Scope::Persistent || static_cast<bool>(was) == to) return;
+    was = to;
+    const int64_t change = to ? b.bytes : -b.bytes;
+    now[static_cast<size_t>(b.memory_class)] += change;
+    live += change;
+  };
+  for (const auto* calls : {&p.calls, &p.eval_calls})
+    for (const Call& call : *calls) {
+      const std::vector<Instr>& instrs = p.bodies[static_cast<size_t>(call.body)].instrs;
+      for (size_t i = 0; i < instrs.size(); ++i) {
+        if (!takes_part(instrs[i], call)) continue;
+        for (const Operand& o : instrs[i].in) set(o.buffer, true);
+        for (const Operand& o : instrs[i].out) set(o.buffer, true);
+        if (live > peak.live_bytes) {
+          peak.live_bytes = live;
+          peak.by_class = now;
+          peak.body = call.body;
+          peak.instr = static_cast<int>(i);
+        }
+        if (instrs[i].kind == InstrKind::Free) set(instrs[i].frees, false);
       }
-      for (const size_t k : ends[time])
-        now[static_cast<size_t>(p.buffers[k].memory_class)] -= p.buffers[k].bytes;
     }
   return peak;
 }

@@ -1,6 +1,7 @@
 #include "train/rank.h"
 
 #include <cstring>
+#include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -195,18 +196,29 @@ bool Rank::owns(const Piece& piece) const {
 }
 
 void Rank::create_replica_groups() {
-  std::vector<AtomList> sets;
-  for (const layout::Group& g : compiled_->groups)
-    for (const Segment& s : g.segments) {
-      AtomList atoms = replicated_over(s, g.trainable);
-      if (compiled_->layout.mesh.size(atoms) > 1) sets.push_back(std::move(atoms));
-    }
-  std::sort(sets.begin(), sets.end());
-  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
-  for (AtomList& atoms : sets) {
-    auto comm = world_.create(compiled_->layout.mesh.group(world_.rank(), atoms),
-                              "replicas over " + compiled_->layout.mesh.name(atoms));
-    replica_groups_.push_back({std::move(atoms), std::move(comm)});
+  const layout::Mesh& mesh = compiled_->layout.mesh;
+  std::set<AtomList> sets;
+  std::set<std::vector<int>> shared;
+  for (const layout::Group& g : compiled_->groups) {
+    if (!g.shared_by.empty()) shared.insert(g.shared_by);
+    for (const Segment& s : g.segments)
+      if (AtomList atoms = replicated_over(s, g.trainable); mesh.size(atoms) > 1)
+        sets.insert(std::move(atoms));
+  }
+  for (const AtomList& atoms : sets)
+    replica_groups_.push_back(
+        {.atoms = atoms,
+         .shared_by = {},
+         .name = "replicated over " + mesh.name(atoms),
+         .comm = world_.create(mesh.group(world_.rank(), atoms), "replicas over " + mesh.name(atoms))});
+  for (const std::vector<int>& stages : shared) {
+    const std::vector<base::RankId> all = mesh.group(world_.rank(), compiled_->layout.pipeline);
+    std::vector<base::RankId> members;
+    for (const int s : stages) members.push_back(all[static_cast<size_t>(s)]);
+    replica_groups_.push_back({.atoms = {},
+                               .shared_by = stages,
+                               .name = "shared by pipeline stages",
+                               .comm = world_.create(members, "copies on pipeline stages")});
   }
 }
 
@@ -214,7 +226,8 @@ void Rank::check_replicas() {
   for (const ReplicaGroup& group : replica_groups_) {
     base::Checksum hash;
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
-      if (replicated_over(*piece.segment, piece.trainable) == group.atoms)
+      if (group.shared_by.empty() ? replicated_over(*piece.segment, piece.trainable) == group.atoms
+                                  : *piece.shared_by == group.shared_by)
         hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
     });
     const int64_t mine = static_cast<int64_t>(hash.value());
@@ -223,10 +236,10 @@ void Rank::check_replicas() {
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i] != all[0])
         base::fail_internal(
-            "the weights that ranks {} and {} should share differ (replicated over {}): memory or a link has "
+            "the weights that ranks {} and {} should share differ ({}): memory or a link has "
             "corrupted them, "
             "or a step was not applied on both",
-            group.comm->members()[0], group.comm->members()[i], compiled_->layout.mesh.name(group.atoms));
+            group.comm->members()[0], group.comm->members()[i], group.name);
   }
 }
 

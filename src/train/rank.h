@@ -65,6 +65,10 @@ class Rank {
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
   // The type that a group's weights have in StateKind::Weight.
   base::DType weight_dtype(const program::GroupState& state) const;
+  // The same for a parameter, on whichever rank it lies; for training.
+  base::DType weight_dtype(bool trainable) const {
+    return trainable ? recipe_.precision.master : recipe_.precision.compute;
+  }
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const;
   // Writes the compute copies of the weights after the masters were changed from outside (loading).
@@ -80,8 +84,11 @@ class Rank {
   int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
 
  private:
+  // Ranks that hold copies of parameters: those replicated over `atoms`, or shared by pipeline stages.
   struct ReplicaGroup {
     layout::AtomList atoms;
+    std::vector<int> shared_by;  // see layout::Group; empty: a group over `atoms`
+    std::string name;
     std::shared_ptr<comm::Communicator> comm;
   };
   void initialise_weights();
