@@ -30,13 +30,16 @@ std::vector<int64_t> ranges_of(const layout::Group& g, const GroupState& st, boo
 
 namespace {
 
-// Only the last stage has losses to add; the sum over stages needs zeros from the others.
-void zero_loss(Emitter& e) {
-  if (e.layout().pipeline.empty()) return;
+void set_to_zero(Emitter& e, Scalar scalar) {
   e.emit({.op = &graph::kZeroUnlessFirst,
           .attrs = {{"keep", int64_t{0}}},
-          .in = {e.scalar(Scalar::Loss)},
-          .out = {e.scalar(Scalar::Loss)}});
+          .in = {e.scalar(scalar)},
+          .out = {e.scalar(scalar)}});
+}
+
+// Only the last stage has losses to add; the sum over stages needs zeros from the others.
+void zero_loss(Emitter& e) {
+  if (!e.layout().pipeline.empty()) set_to_zero(e, Scalar::Loss);
 }
 
 void sum_losses(Emitter& e) {
@@ -93,6 +96,7 @@ void lower_step(Emitter& e, GroupLowering& groups) {
             .block = g.block});
     first = false;
   }
+  if (first) set_to_zero(e, Scalar::SumSquares);  // a stage without blocks, or with frozen ones only
   e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"});
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
   e.emit({.op = &graph::kClipScale,

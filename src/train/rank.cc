@@ -160,7 +160,8 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   exec::Executor& e = *executor_;
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
-    e.scalar(Scalar::Count) = 0;
+    // Before the run: its streams need not wait for the batch to read the count.
+    e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(batch, dp_index_));
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
@@ -171,7 +172,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
         if (name == "positions") out.positions = span;
         if (name == "documents") out.documents = span;
       }
-      e.scalar(Scalar::Count) = static_cast<double>(batches.fill(batch, 0, dp_index_, out));
+      batches.fill(batch, 0, dp_index_, out);
     };
     e.run(compiled_->evaluate, load);
     total.loss_sum += e.scalar(Scalar::Loss);

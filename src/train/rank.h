@@ -44,7 +44,8 @@ class Rank {
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
   // labels that count in all of this data-parallel place's micro-batches.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
-  // Sum of losses and number of valid tokens over `count` global batches from `first` on, equal on all ranks.
+  // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each from `first`
+  // on, equal on all ranks.
   struct Evaluation {
     double loss_sum = 0;
     int64_t tokens = 0;
