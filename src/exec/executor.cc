@@ -21,9 +21,9 @@ namespace {
 constexpr int64_t kGuardBytes = 4096;  // beyond the plan: must stay untouched
 constexpr unsigned char kPattern[2] = {0xA5, 0x5A};
 
-bool is_message(const Instr& instr) {
-  return instr.kind == InstrKind::Collective &&
-         (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
+// Messages, and sums of gradients that two stages share: their communicators are pairs, not mesh axes.
+bool joins_stages(const program::Program& p, const Instr& instr) {
+  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
 }
 
 comm::ReduceOp op_of(graph::Reduction r) {
@@ -75,7 +75,7 @@ void Executor::bind() {
           const std::string& name = program_.buffer(instr.out[i].buffer).name;  // "ids", or "ids@2" in slot 2
           inputs_.back().emplace_back(name.substr(0, name.find('@')), reinterpret_cast<int32_t*>(b.out[i]));
         }
-      if (is_message(instr))
+      if (joins_stages(program_, instr))
         for (const auto* operands : {&instr.in, &instr.out})
           for (const program::Operand& o : *operands) in_message_[o.buffer.index()] = 1;
       list.push_back(std::move(b));
@@ -97,8 +97,8 @@ int64_t& Executor::dropout_key() const {
 }
 
 // Which thread carries an issue: that of its stream, but the calling thread for collectives whose result the
-// next issue of the compute stream waits for. Messages stay on their streams: the partner may be far from
-// ready.
+// next issue of the compute stream waits for. What joins pipeline stages stays on its stream: the partner may
+// be far from ready, and may wait for this rank's computing to become so.
 const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
   for (const auto& [key, lanes] : lane_cache_)
     if (key == &expanded) return *lanes;
@@ -116,7 +116,7 @@ const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
       }
     } else {
       on_compute[i] =
-          !is_message(instr) && (options_.poison || awaited[instr.stream.index()] >= issue.position);
+          !joins_stages(program_, instr) && (options_.poison || awaited[instr.stream.index()] >= issue.position);
     }
   }
   auto lanes = std::make_unique<Lanes>(program_.streams.size());

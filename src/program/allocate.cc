@@ -94,18 +94,19 @@ void allocate(Program& p) {
     return;
   }
   // Several micro-batches under way: what outlives a body has a frame per chunk, once for every slot; what
-  // does not shares the bytes above the frames, for bodies run one at a time.
+  // does not shares the bytes below the frames, for bodies run one at a time.
+  top = round_up(place(p, life, top, used(Scope::Body, any)));
   for (size_t c = 0; c < slots.count.size(); ++c) {
     const std::vector<size_t> own =
         used(Scope::Micro, [&](size_t i) { return slots.chunk_of_buffer[i] == static_cast<int>(c); });
     const int64_t frame = round_up(place(p, life, top, own) - top);
     p.frame_bytes.push_back(frame);
     top += frame * slots.count[c];
-    grow(top, own.empty());
   }
-  const std::vector<size_t> body = used(Scope::Body, any);
-  grow(place(p, life, top, body), body.empty());
   unroll_slots(p, slots);
+  // To the last byte of a buffer, not of a frame: the last slot may have no use for the end of its frame.
+  for (const Buffer& b : p.buffers)
+    if (b.scope != Scope::Persistent && b.offset >= 0) grow(b.offset + b.bytes, b.bytes == 0);
 }
 
 Peak peak_of(const Program& p) {
