@@ -388,8 +388,9 @@ void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
   const int64_t m = r.batch.accumulation;
   if (p.schedule == "interleaved" && p.chunks > 1 && m > 0 && m % p.pp != 0)
     fail("batch.accumulation",
-         fmt::format("interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of",
-                     p.pp, m),
+         fmt::format(
+             "interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of", p.pp,
+             m),
          m > p.pp ? fmt::format("{} or {}", m / p.pp * p.pp, (m / p.pp + 1) * p.pp) : std::to_string(p.pp));
 }
 

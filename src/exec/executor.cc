@@ -115,8 +115,8 @@ const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
         awaited[wait.stream.index()] = wait.position;
       }
     } else {
-      on_compute[i] =
-          !joins_stages(program_, instr) && (options_.poison || awaited[instr.stream.index()] >= issue.position);
+      on_compute[i] = !joins_stages(program_, instr) &&
+                      (options_.poison || awaited[instr.stream.index()] >= issue.position);
     }
   }
   auto lanes = std::make_unique<Lanes>(program_.streams.size());

@@ -122,13 +122,20 @@ class GraphLowering {
 
   bool is_here(const Node& node) const { return stages_.rank_of_block(node.block) == e_.stage_rank(); }
 
+  // Every rank has the inputs of its micro-batches: a part of one is taken where it is read, not sent.
+  bool is_part_of_input(ValueId id) const {
+    const NodeId producer = graph_.value(id).producer;
+    if (!producer.valid() || graph_.nodes()[producer.index()].op != &graph::kSlice) return false;
+    return graph_.value(graph_.nodes()[producer.index()].inputs[0]).kind == graph::ValueKind::Input;
+  }
+
   void find_transfers() {
     std::set<std::pair<ValueId, int>> seen;
     for (const Node& reader : graph_.nodes()) {
       const int to = stages_.of_block[static_cast<size_t>(reader.block)];
       for (const ValueId v : reader.inputs) {
         const NodeId producer = graph_.value(v).producer;
-        if (!producer.valid() || grads_.contains(v)) continue;
+        if (!producer.valid() || grads_.contains(v) || is_part_of_input(v)) continue;
         const Node& writer = graph_.nodes()[producer.index()];
         const int from = stages_.of_block[static_cast<size_t>(writer.block)];
         const int from_rank = stages_.rank_of[static_cast<size_t>(from)],
@@ -187,6 +194,7 @@ class GraphLowering {
       base::fail_internal("no buffer for input {}", v.name);
     }
     const Node& producer = graph_.nodes()[v.producer.index()];
+    if (is_part_of_input(id)) return operand = slice_of(producer);
     const bool moved = producer.op->dims == nullptr;
     graph::Type type = v.type;
     if (chunk_local_.contains(id)) type.dims[0].size = chunk_rows_;
@@ -195,6 +203,15 @@ class GraphLowering {
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
     if (id == graph_.logits) e_.program().result = buffer;
     return operand = {buffer, 0, type};
+  }
+
+  // Rows are contiguous: a view.
+  Operand slice_of(const Node& node) {
+    const auto& list = node.attrs.integers("atoms");
+    Operand part = place(node.inputs[0], node.block);
+    part.type = graph_.type(node.outputs[0]);
+    part.offset_bytes += e_.mesh().index(e_.rank(), AtomList(list.begin(), list.end())) * part.type.bytes();
+    return part;
   }
 
   bool has_rows(ValueId id) const {
@@ -273,10 +290,8 @@ class GraphLowering {
     } else if (node.op == &graph::kReduceScatter) {
       e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction,
                         std::move(like));
-    } else if (node.op == &graph::kSlice) {  // rows are contiguous: a view
-      Operand part = place(in, node.block);
-      part.type = graph_.type(out);
-      part.offset_bytes += e_.mesh().index(e_.rank(), atoms) * part.type.bytes();
+    } else if (node.op == &graph::kSlice) {
+      const Operand part = slice_of(node);
       places_[out.index()] = part;
       viewed_.insert(part.buffer);
     } else if (node.op == &graph::kZeroUnlessFirst) {

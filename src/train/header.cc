@@ -136,8 +136,7 @@ class Header {
     line("pp", "pp {} stages x {}, {}: blocks {}, {}, bubble {:.1f} % with equal stages, up to {} in flight",
          s.stages, counted(s.chunks, "chunk"), s.name, stage_blocks(),
          counted(s.micro_batches, "micro-batch", "es"), 100 * bubble,
-         s.chunks == 1 ? counted(most, "micro-batch", "es")
-                       : counted(most, "chunk") + " of micro-batches");
+         s.chunks == 1 ? counted(most, "micro-batch", "es") : counted(most, "chunk") + " of micro-batches");
   }
 
   // Collectives of one step whose group spans exactly ranks of the given axes (any of them).

@@ -58,7 +58,7 @@ class Rank {
     const layout::Segment* segment;
     bool trainable;
     const std::vector<int>* shared_by;  // see layout::Group
-    int64_t first, count;  // in the segment's local part
+    int64_t first, count;               // in the segment's local part
     std::byte* data;
     base::DType dtype;
   };

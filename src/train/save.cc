@@ -58,8 +58,7 @@ std::vector<TensorInfo> saved_tensors(const Rank& rank) {
   // All of the model's, whichever of them this rank's pipeline stage holds.
   const graph::Graph& model = rank.compiled().logical;
   for (const graph::Param& p : model.params()) {
-    TensorInfo info{
-        .name = model.value(p.value).name, .dtype = rank.weight_dtype(p.trainable), .shape = {}};
+    TensorInfo info{.name = model.value(p.value).name, .dtype = rank.weight_dtype(p.trainable), .shape = {}};
     for (const graph::DimSize& d : model.type(p.value).dims) info.shape.push_back(d.size);
     tensors.push_back(std::move(info));
   }

@@ -29,14 +29,15 @@ TEST(Pipeline, RecipesAndGeneratorsKnowTheSameSchedules) {
 
 config::Recipe small(const std::vector<std::string>& overrides) {
   return config::parse(
-      "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = 4\n"
+      "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = "
+      "4\n"
       "vocab = 256\n[data]\nseq_len = 4\n[batch]\nmicro = 1\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n",
       overrides);
 }
 
 // What a rank of the program holds: a chunk's micro-batch from its first call to the end of its last.
 struct Held {
-  int most = 0;                  // of all chunks together
+  int most = 0;                             // of all chunks together
   std::vector<int> most_of = {0, 0, 0, 0};  // by chunk
 };
 
@@ -54,9 +55,8 @@ Held held(const program::Program& p) {
     now.insert(key(i));
     h.most = std::max(h.most, static_cast<int>(now.size()));
     int& of = h.most_of[static_cast<size_t>(key(i).first)];
-    of = std::max(of, static_cast<int>(std::count_if(now.begin(), now.end(), [&](const auto& k) {
-                    return k.first == key(i).first;
-                  })));
+    of = std::max(of, static_cast<int>(std::count_if(
+                          now.begin(), now.end(), [&](const auto& k) { return k.first == key(i).first; })));
     if (last[key(i)] == i) now.erase(key(i));
   }
   return h;
@@ -68,9 +68,8 @@ TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
       for (const int groups : {1, 2, 3}) {
         SCOPED_TRACE(fmt::format("{} pp {} x {}", name, pp, groups));
         const int m = pp * groups;
-        const config::Recipe recipe =
-            small({fmt::format("parallel.pp={}", pp), "parallel.schedule=" + name,
-                   fmt::format("batch.accumulation={}", m)});
+        const config::Recipe recipe = small({fmt::format("parallel.pp={}", pp), "parallel.schedule=" + name,
+                                             fmt::format("batch.accumulation={}", m)});
         const schedule::Schedule s =
             schedule::make_schedule(name, pp, static_cast<int>(recipe.parallel.chunks), m);
         const std::vector<int> closed = schedule::in_flight(s).until_w;

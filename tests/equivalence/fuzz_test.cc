@@ -2,9 +2,8 @@
 // every number of every step against one rank, and on every rank the planned peak against the measured one.
 //
 // QUINTET_FUZZ_LAYOUTS and QUINTET_FUZZ_SEED (make fuzz) give a longer or another run.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>

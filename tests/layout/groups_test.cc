@@ -34,7 +34,8 @@ TEST(Groups, SegmentsCoverTheParametersWithoutOverlap) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Local l = partitioned(c.parallel, c.model);
-    const std::vector<Group> groups = make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0);
+    const std::vector<Group> groups =
+        make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0);
     std::set<std::string> seen;
     for (const Group& g : groups) {
       int64_t end = 0;

@@ -9,9 +9,8 @@
 // fault has to be found in the program itself.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include <functional>
+#include <map>
 #include <random>
 
 #include "base/error.h"
@@ -71,12 +70,8 @@ Instr* pick(Program& p, Rng& rng, const std::function<bool(const Instr&)>& wante
 }
 
 bool is_collective(const Instr& i) { return i.kind == InstrKind::Collective; }
-bool is_send(const Instr& i) {
-  return is_collective(i) && i.collective.kind == CollectiveKind::Send;
-}
-bool is_receive(const Instr& i) {
-  return is_collective(i) && i.collective.kind == CollectiveKind::Recv;
-}
+bool is_send(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Send; }
+bool is_receive(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Recv; }
 bool is_message(const Instr& i) { return is_send(i) || is_receive(i); }
 bool is_free(const Instr& i) { return i.kind == InstrKind::Free; }
 bool is_compute(const Instr& i) { return i.kind == InstrKind::Compute; }

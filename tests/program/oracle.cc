@@ -117,9 +117,8 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
       }
     }
     const bool ends = k + 1 == e.issues.size() || e.issues[k + 1].call != issue.call;
-    const bool micro_ends =
-        std::none_of(e.calls.begin() + issue.call + 1, e.calls.end(),
-                     [&](const Call& later) { return later.micro == call.micro; });
+    const bool micro_ends = std::none_of(e.calls.begin() + issue.call + 1, e.calls.end(),
+                                         [&](const Call& later) { return later.micro == call.micro; });
     for (size_t i = 0; ends && i < p.buffers.size(); ++i)
       if (life[i] && (p.buffers[i].scope == Scope::Body ||
                       (p.buffers[i].scope == Scope::Micro && micro_ends && micro[i] == call.micro)))
@@ -199,8 +198,8 @@ std::string world_fault(const std::vector<const Program*>& programs,
           kind = CollectiveKind::Send;
         else if (!first && kind == CollectiveKind::Send)
           kind = CollectiveKind::Recv;
-        words.push_back(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(kind),
-                                    instr.collective.count, static_cast<int>(instr.collective.dtype),
+        words.push_back(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(kind), instr.collective.count,
+                                    static_cast<int>(instr.collective.dtype),
                                     static_cast<int>(instr.collective.reduction),
                                     static_cast<int>(instr.phase), instr.block, instr.note));
       } else {

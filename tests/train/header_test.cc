@@ -35,13 +35,14 @@ TEST(Header, CountsCollectivesOfATensorParallelBlock) {
 
 TEST(Header, SaysHowAPipelineIsCut) {
   const SmallRun small;
-  const std::vector<std::string> sets = {"parallel.pp=2",  "model.layers=6", "parallel.dp_shard=1",
+  const std::vector<std::string> sets = {"parallel.pp=2", "model.layers=6", "parallel.dp_shard=1",
                                          "parallel.zero=0", "batch.micro=2"};
   const std::string text = header(small, sets);
   EXPECT_CONTAINS(text, "ranks        4 = pp 2 x tp 2,");
-  EXPECT_CONTAINS(text,
-                  "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-3 | 4-5, 4 micro-batches, bubble 20.0 % "
-                  "with equal stages, up to 2 micro-batches in flight");
+  EXPECT_CONTAINS(
+      text,
+      "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-3 | 4-5, 4 micro-batches, bubble 20.0 % "
+      "with equal stages, up to 2 micro-batches in flight");
   // The whole model, not the first stage; the counts of one block, however many micro-batches are under way.
   const auto line = [](const std::string& all, const std::string& label) {
     const size_t at = all.find("\n" + label);
@@ -54,7 +55,8 @@ TEST(Header, SaysHowAPipelineIsCut) {
   EXPECT_EQ(line(text, "tp  "), line(without, "tp  "));
   std::vector<std::string> v = sets;
   v.push_back("parallel.schedule=zb-v");
-  EXPECT_CONTAINS(header(small, v), "pp 2 stages x 2 chunks, zb-v: blocks 0-1 | 2-3 | 4 | 5, 4 micro-batches");
+  EXPECT_CONTAINS(header(small, v),
+                  "pp 2 stages x 2 chunks, zb-v: blocks 0-1 | 2-3 | 4 | 5, 4 micro-batches");
 }
 
 TEST(Header, ShowsWhatEachOptionDoes) {

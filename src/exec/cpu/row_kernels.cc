@@ -68,8 +68,8 @@ void layer_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
-                       b.output<k::Grad<T>>(0), b.out.size() > 1 ? b.output<k::Grad<T>>(1) : nullptr, accumulate, num_rows(x),
-                       last_size(x), b.workspace, *b.pool);
+                       b.output<k::Grad<T>>(0), b.out.size() > 1 ? b.output<k::Grad<T>>(1) : nullptr,
+                       accumulate, num_rows(x), last_size(x), b.workspace, *b.pool);
   });
 }
 int64_t layer_norm_dw_bytes(const Instr& i, int) {
