@@ -8,6 +8,8 @@
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
+#include "schedule/check.h"
+#include "schedule/generators.h"
 
 namespace quintet::compiler {
 
@@ -48,6 +50,23 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .loss_chunk = r.loss.chunk};
 }
 
+Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {
+  const config::Parallel& p = recipe.parallel;
+  if (p.pp == 1 || infer) return {layout::one_stage(graph.num_blocks), std::nullopt};
+  Pipeline out;
+  out.schedule = schedule::make_schedule(p.schedule, static_cast<int>(p.pp), static_cast<int>(p.chunks),
+                                         static_cast<int>(recipe.batch.accumulation));
+  schedule::check(*out.schedule);
+  const int stages = out.schedule->virtual_stages();
+  out.stages.of_block =
+      layout::stage_of_blocks(p.stages.empty() ? layout::balance(graph, stages) : p.stages, graph.num_blocks);
+  for (int s = 0; s < stages; ++s) {
+    out.stages.rank_of.push_back(out.schedule->home_of(s).rank);
+    out.stages.chunk_of.push_back(out.schedule->home_of(s).chunk);
+  }
+  return out;
+}
+
 }  // namespace
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
@@ -78,8 +97,10 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
     pass.dump("recompute", logical);
   }
   layout::LocalGraph local = partition(logical, layout);
+  Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
+  const int stage_rank = layout.mesh.index(options.rank, layout.pipeline);
   std::vector<layout::Group> groups =
-      pass("group", [&] { return layout::make_groups(logical, local, layout); });
+      pass("group", [&] { return layout::make_groups(logical, local, layout, pipeline.stages, stage_rank); });
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
 
@@ -90,7 +111,9 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
         {.train = options.infer ? nullptr : &local,
          .evaluate = options.evaluate ? &evaluate : nullptr,
          .infer = options.infer ? &local : nullptr,
-         .groups = &groups},
+         .groups = &groups,
+         .stages = &pipeline.stages,
+         .schedule = pipeline.schedule ? &*pipeline.schedule : nullptr},
         layout,
         {.rank = options.rank,
          .accumulation = static_cast<int>(recipe.batch.accumulation),
@@ -108,6 +131,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   program::Expanded eval = pass("expand", [&] { return program::expand(program, program.eval_calls); });
 
   return {.layout = std::move(layout),
+          .pipeline = std::move(pipeline),
           .logical = std::move(logical),
           .local = std::move(local),
           .groups = std::move(groups),

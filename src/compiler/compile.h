@@ -4,14 +4,17 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "config/recipe.h"
 #include "graph/builder.h"
 #include "layout/groups.h"
+#include "layout/stages.h"
 #include "program/expand.h"
 #include "program/lower.h"
+#include "schedule/schedule.h"
 
 namespace quintet::compiler {
 
@@ -34,8 +37,16 @@ struct CompileOptions {
   std::function<void(const std::string& pass, const std::string& text)> dump;
 };
 
+// The cut of the model into stages, and the order of micro-batches; one stage and no schedule without a
+// pipeline.
+struct Pipeline {
+  layout::Stages stages;
+  std::optional<schedule::Schedule> schedule;
+};
+
 struct Compiled {
   layout::Layout layout;
+  Pipeline pipeline;
   graph::Graph logical;
   layout::LocalGraph local;
   std::vector<layout::Group> groups;

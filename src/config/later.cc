@@ -5,13 +5,10 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<LaterKey, 11> kLaterKeys = {{
+constexpr std::array<LaterKey, 8> kLaterKeys = {{
     {"model.hf", ""},
     {"parallel.cp", "1"},
     {"parallel.cp_method", "\"auto\""},
-    {"parallel.pp", "1"},
-    {"parallel.schedule", ""},
-    {"parallel.chunks", "1"},
     {"parallel.ep", "1"},
     {"parallel.etp", "1"},
     {"memory.offload", "\"none\""},

@@ -210,6 +210,17 @@ class Reader {
       return wrong(key, node, "an array of two numbers", "[0.9, 0.95]");
     field = {*number((*array)[0]), *number((*array)[1])};
   }
+  void read(const char* key, const toml::node& node, std::vector<int64_t>& field) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return wrong(key, node, "a list of integers");
+    std::vector<int64_t> values;
+    for (const toml::node& item : *array) {
+      const auto v = item.value_exact<int64_t>();
+      if (!v) return wrong(key, item, "a list of integers");
+      values.push_back(*v);
+    }
+    field = std::move(values);
+  }
   // A single string stands for a list of one.
   void read(const char* key, const toml::node& node, std::vector<std::string>& field) {
     const toml::array* array = node.as_array();

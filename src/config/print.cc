@@ -1,6 +1,7 @@
 #include "config/print.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
@@ -40,6 +41,7 @@ std::string toml_value(double v) {
 std::string toml_value(const std::array<double, 2>& v) {
   return fmt::format("[{}, {}]", toml_value(v[0]), toml_value(v[1]));
 }
+std::string toml_value(const std::vector<int64_t>& v) { return fmt::format("[{}]", fmt::join(v, ", ")); }
 std::string toml_value(const std::vector<std::string>& v) {
   std::string out = "[";
   for (const std::string& item : v) out += (out.size() > 1 ? ", " : "") + toml_text(item);

@@ -92,9 +92,14 @@ struct Parallel {
   bool sequence_parallel = false;
   ReshardAfterForward reshard_after_forward;
   int64_t prefetch = 1;  // parameter groups gathered ahead of their use
+  int64_t pp = 1;        // pipeline ranks
+  std::string schedule;  // name of the pipeline schedule; empty = worked out as 1f1b when pp > 1
+  int64_t chunks = 0;    // virtual stages per pipeline rank; 0 = worked out: 2 for V-shaped schedules and
+                         // interleaved, else 1
+  std::vector<int64_t> stages;  // blocks per virtual stage; empty = balanced by cost
 
   int64_t dp() const { return dp_replicate * dp_shard; }
-  int64_t world() const { return dp() * tp; }
+  int64_t world() const { return pp * dp() * tp; }
   bool operator==(const Parallel&) const = default;
 };
 

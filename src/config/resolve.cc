@@ -10,6 +10,7 @@
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/schema.h"
+#include "config/validate.h"
 
 namespace quintet::config {
 namespace {
@@ -70,6 +71,11 @@ void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
   }
 }
 
+void fill_in_pipeline(Parallel& p) {
+  if (p.pp > 1 && p.schedule.empty()) p.schedule = "1f1b";
+  if (p.chunks == 0) p.chunks = p.pp > 1 && needs_two_chunks(p.schedule) ? 2 : 1;
+}
+
 void fill_in_schedule(Schedule& s, int64_t steps) {
   if (s.decay != 0 || s.warmup < 0) return;
   if (s.kind == ScheduleKind::Linear || s.kind == ScheduleKind::Cosine)
@@ -98,6 +104,9 @@ struct LimitChecker {
   }
   void operator()(const char* key, const double& value, const Limits& limits) {
     check(key, value, limits, false);
+  }
+  void operator()(const char* key, const std::vector<int64_t>& values, const Limits& limits) {
+    for (const int64_t value : values) check(key, static_cast<double>(value), limits, true);
   }
   void operator()(const char* key, const std::array<double, 2>& values, const Limits& limits) {
     for (const double value : values) check(key, value, limits, false);
@@ -131,6 +140,7 @@ struct LimitChecker {
 void fill_in(Recipe& r, Report& report) {
   fill_in_model(r.model, r.data.tokenizer, report);
   fill_in_batch(r.batch, r.parallel, report);
+  fill_in_pipeline(r.parallel);
   fill_in_schedule(r.optimizer.schedule, r.run.steps);
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
 }

@@ -354,8 +354,66 @@ void master_is_not_narrower(const Recipe& r, const Fail& fail) {
          "\"f32\"");
 }
 
-// ---- optimizer
+// ---- pipeline, memory
 // -------------------------------------------------------------------------------------------------
+
+void schedule_is_known(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const auto known = pipeline_schedules();
+  if (p.pp == 1 && !p.schedule.empty())
+    return fail("parallel.schedule", fmt::format("\"{}\" has no effect with parallel.pp = 1", p.schedule),
+                "leave it out");
+  if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
+    const std::string near = nearest_word(p.schedule, {known.begin(), known.end()});
+    fail("parallel.schedule", fmt::format("\"{}\" is no schedule: {}", p.schedule, fmt::join(known, ", ")),
+         fmt::format("\"{}\"", near.empty() ? "1f1b" : near));
+  }
+}
+
+void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.pp == 1) {
+    if (p.chunks != 1)
+      fail("parallel.chunks", fmt::format("{} has no effect with parallel.pp = 1", p.chunks), "1");
+    return;
+  }
+  const bool v_shape = needs_two_chunks(p.schedule) && p.schedule != "interleaved";
+  if (v_shape && p.chunks != 2)
+    fail("parallel.chunks", fmt::format("schedule \"{}\" has 2 chunks, not {}", p.schedule, p.chunks), "2");
+  if (!needs_two_chunks(p.schedule) && p.chunks != 1)
+    fail("parallel.chunks", fmt::format("schedule \"{}\" has 1 chunk, not {}", p.schedule, p.chunks),
+         "1, or parallel.schedule \"interleaved\"");
+  if (p.schedule == "interleaved" && p.chunks == 1)
+    fail("parallel.chunks", "interleaved with 1 chunk is 1f1b", "2, or parallel.schedule \"1f1b\"");
+  const int64_t m = r.batch.accumulation;
+  if (p.schedule == "interleaved" && p.chunks > 1 && m > 0 && m % p.pp != 0)
+    fail("batch.accumulation",
+         fmt::format(
+             "interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of", p.pp,
+             m),
+         m > p.pp ? fmt::format("{} or {}", m / p.pp * p.pp, (m / p.pp + 1) * p.pp) : std::to_string(p.pp));
+}
+
+void stages_fit_layers(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const int64_t places = p.pp * std::max<int64_t>(1, p.chunks);
+  if (p.pp > 1 && places > r.model.layers)
+    fail("parallel.pp",
+         fmt::format("{} stages x {} chunks = {} virtual stages, more than the model's {} blocks", p.pp,
+                     p.chunks, places, r.model.layers),
+         std::to_string(std::max<int64_t>(1, r.model.layers / std::max<int64_t>(1, p.chunks))));
+  if (p.stages.empty()) return;
+  int64_t sum = 0;
+  for (const int64_t n : p.stages) sum += n;
+  if (p.pp == 1)
+    fail("parallel.stages", "has no effect with parallel.pp = 1", "[]");
+  else if (static_cast<int64_t>(p.stages.size()) != places || sum != r.model.layers)
+    fail("parallel.stages",
+         fmt::format("holds {} numbers that add up to {}; {} stages x {} chunks need {} that add up to the "
+                     "model's {} blocks",
+                     p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers),
+         "leave it out: balanced by cost");
+}
 
 void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
   const Memory& m = r.memory;
@@ -381,6 +439,9 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
            fmt::format("holds \"{}\", which is no class of ops: {}", word, fmt::join(known, ", ")),
            fmt::format("[\"{}\"]", known.front()));
 }
+
+// ---- optimizer
+// -------------------------------------------------------------------------------------------------
 
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
@@ -486,6 +547,13 @@ const std::vector<Rule>& rules() {
        f64_is_all_or_nothing},
       {"master is not narrower", {"precision.compute", "precision.master"}, master_is_not_narrower},
 
+      {"schedule is known", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
+      {"chunks fit schedule",
+       {"parallel.pp", "parallel.schedule", "parallel.chunks", "batch.accumulation"},
+       chunks_fit_schedule},
+      {"stages fit layers",
+       {"parallel.pp", "parallel.chunks", "parallel.stages", "model.layers"},
+       stages_fit_layers},
       {"recompute keys fit kind",
        {"memory.recompute", "memory.recompute_ops", "memory.recompute_every", "model.layers"},
        recompute_keys_fit_kind},
@@ -526,6 +594,17 @@ std::span<const std::string_view> recompute_classes() {
   static constexpr std::array<std::string_view, 8> kClasses = {
       "norm", "activation", "rope", "bias", "dropout", "residual", "linear", "attention"};
   return kClasses;
+}
+
+std::span<const std::string_view> pipeline_schedules() {
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipev"};
+  return kNames;
+}
+
+bool needs_two_chunks(std::string_view schedule) {
+  return schedule == "interleaved" || schedule == "zb-v" || schedule == "v-half" || schedule == "v-min" ||
+         schedule == "dualpipev";
 }
 
 }  // namespace quintet::config

@@ -88,6 +88,10 @@ void for_each_key(R& r, V&& v) {
   v("parallel.sequence_parallel", p.sequence_parallel);
   v("parallel.reshard_after_forward", p.reshard_after_forward);
   v("parallel.prefetch", p.prefetch, Limits{0, 1024});
+  v("parallel.pp", p.pp, kAxis);
+  v("parallel.schedule", p.schedule);
+  v("parallel.chunks", p.chunks, Limits{0, 1024});
+  v("parallel.stages", p.stages, count_from(0));
 
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);

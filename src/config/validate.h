@@ -12,6 +12,10 @@
 
 namespace quintet::config {
 
+// The names of pipeline schedules that parallel.schedule may hold.
+std::span<const std::string_view> pipeline_schedules();
+bool needs_two_chunks(std::string_view schedule);  // by default (interleaved) or always (the V-shaped ones)
+
 // The words that memory.recompute_ops may hold.
 std::span<const std::string_view> recompute_classes();
 

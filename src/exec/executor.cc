@@ -21,6 +21,11 @@ namespace {
 constexpr int64_t kGuardBytes = 4096;  // beyond the plan: must stay untouched
 constexpr unsigned char kPattern[2] = {0xA5, 0x5A};
 
+// Messages, and sums of gradients that two stages share: their communicators are pairs, not mesh axes.
+bool joins_stages(const program::Program& p, const Instr& instr) {
+  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
+}
+
 comm::ReduceOp op_of(graph::Reduction r) {
   return r == graph::Reduction::Sum ? comm::ReduceOp::Sum : comm::ReduceOp::Max;
 }
@@ -34,24 +39,27 @@ Executor::Executor(const program::Program& program, comm::World& world, Executor
       arena_(base::Bytes(program.arena_bytes + kGuardBytes)),
       pool_(std::make_unique<device::ThreadPool>(options.threads)),
       comm_pool_(std::make_unique<device::ThreadPool>(1)),
-      progress_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
+      progress_(std::make_unique<std::atomic<int>[]>(program.streams.size())),
+      run_done_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
   for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name));
   bind();
-  if (!options.poison && program.streams.size() > 1) comm_thread_ = std::thread([this] { communicate(); });
+  for (size_t t = 1; t < program.streams.size(); ++t)
+    threads_.emplace_back([this, t] { communicate(StreamId(static_cast<int32_t>(t))); });
 }
 
 Executor::~Executor() {
-  if (!comm_thread_.joinable()) return;
   stop_ = true;
   ++run_number_;
   run_number_.notify_all();
-  comm_thread_.join();
+  for (std::thread& t : threads_) t.join();
 }
 
 void Executor::bind() {
   const auto address_of = [&](const program::Operand& o) { return address(o.buffer) + o.offset_bytes; };
+  in_message_.assign(program_.buffers.size(), 0);
   for (const program::Body& body : program_.bodies) {
     std::vector<cpu::Bound>& list = bound_.emplace_back();
+    inputs_.emplace_back();
     for (const Instr& instr : body.instrs) {
       cpu::Bound b{.instr = &instr,
                    .in = {},
@@ -62,11 +70,17 @@ void Executor::bind() {
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
         cpu::find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
+      if (instr.kind == InstrKind::LoadBatch)
+        for (size_t i = 0; i < instr.out.size(); ++i) {
+          const std::string& name = program_.buffer(instr.out[i].buffer).name;  // "ids", or "ids@2" in slot 2
+          inputs_.back().emplace_back(name.substr(0, name.find('@')), reinterpret_cast<int32_t*>(b.out[i]));
+        }
+      if (joins_stages(program_, instr))
+        for (const auto* operands : {&instr.in, &instr.out})
+          for (const program::Operand& o : *operands) in_message_[o.buffer.index()] = 1;
       list.push_back(std::move(b));
     }
   }
-  for (const auto& [name, buffer] : program_.inputs)
-    inputs_.emplace_back(name, reinterpret_cast<int32_t*>(address(buffer)));
 }
 
 std::byte* Executor::address(program::BufferId id) const {
@@ -82,11 +96,12 @@ int64_t& Executor::dropout_key() const {
                                      program::scalar_offset(program::Scalar::DropoutKey));
 }
 
-// Which issues the calling thread carries: the compute stream, and collectives whose result the next issue of
-// the compute stream waits for.
-const std::vector<char>& Executor::lanes_of(const Expanded& expanded) {
+// Which thread carries an issue: that of its stream, but the calling thread for collectives whose result the
+// next issue of the compute stream waits for. What joins pipeline stages stays on its stream: the partner may
+// be far from ready, and may wait for this rank's computing to become so.
+const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
   for (const auto& [key, lanes] : lane_cache_)
-    if (key == &expanded) return lanes;
+    if (key == &expanded) return *lanes;
   std::vector<char> on_compute(expanded.issues.size(), 1);
   std::vector<int> awaited(program_.streams.size(), -1);  // by the next issue of the compute stream
   for (size_t i = expanded.issues.size(); i-- > 0;) {
@@ -100,10 +115,16 @@ const std::vector<char>& Executor::lanes_of(const Expanded& expanded) {
         awaited[wait.stream.index()] = wait.position;
       }
     } else {
-      on_compute[i] = options_.poison || awaited[instr.stream.index()] >= issue.position;
+      on_compute[i] = !joins_stages(program_, instr) &&
+                      (options_.poison || awaited[instr.stream.index()] >= issue.position);
     }
   }
-  return lane_cache_.emplace_back(&expanded, std::move(on_compute)).second;
+  auto lanes = std::make_unique<Lanes>(program_.streams.size());
+  for (size_t i = 0; i < expanded.issues.size(); ++i) {
+    const StreamId stream = instr_of(program_, expanded.issues[i]).stream;
+    (*lanes)[on_compute[i] ? 0 : stream.index()].push_back(static_cast<int>(i));
+  }
+  return *lane_cache_.emplace_back(&expanded, std::move(lanes)).second;
 }
 
 void Executor::run(const Expanded& expanded, const LoadBatch& load) {
@@ -111,43 +132,40 @@ void Executor::run(const Expanded& expanded, const LoadBatch& load) {
                 "an expansion of another program");
   expanded_ = &expanded;
   load_ = &load;
-  inline_ = &lanes_of(expanded);
+  lanes_ = &lanes_of(expanded);
   for (size_t s = 0; s < program_.streams.size(); ++s) progress_[s].store(0, std::memory_order_relaxed);
-  if (comm_thread_.joinable()) {
-    ++run_number_;
-    run_number_.notify_all();
-  }
+  ++run_number_;
+  run_number_.notify_all();
   try {
-    run_lane(true);
+    run_lane(kComputeStream);
   } catch (...) {
     fail(std::current_exception());
   }
-  if (comm_thread_.joinable())
-    for (int done = run_done_; done != run_number_; done = run_done_) run_done_.wait(done);
+  for (size_t s = 1; s < program_.streams.size(); ++s)
+    for (int done = run_done_[s]; done != run_number_; done = run_done_[s]) run_done_[s].wait(done);
   trace_ = nullptr;
   if (failed_) std::rethrow_exception(error_);
 }
 
-void Executor::communicate() {
+void Executor::communicate(StreamId stream) {
   for (int seen = 0;;) {
     run_number_.wait(seen);
     seen = run_number_;
     if (stop_) return;
     try {
-      run_lane(false);
+      run_lane(stream);
     } catch (...) {
       fail(std::current_exception());
     }
-    run_done_ = seen;
-    run_done_.notify_all();
+    run_done_[stream.index()] = seen;
+    run_done_[stream.index()].notify_all();
   }
 }
 
-void Executor::run_lane(bool compute_lane) {
-  for (size_t i = 0; i < expanded_->issues.size(); ++i) {
-    if (((*inline_)[i] != 0) != compute_lane) continue;
+void Executor::run_lane(StreamId stream) {
+  for (const int i : (*lanes_)[stream.index()]) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    run_issue(expanded_->issues[i]);
+    run_issue(expanded_->issues[static_cast<size_t>(i)]);
   }
 }
 
@@ -189,10 +207,10 @@ void Executor::run_instr(int body, int index, const Instr& instr, const program:
       run_collective(b);
       break;
     case InstrKind::LoadBatch:
-      (*load_)(call.micro, inputs_);
+      (*load_)(call.micro, inputs_[static_cast<size_t>(body)]);
       break;
     case InstrKind::Free:
-      if (options_.poison) {
+      if (options_.poison && !in_message_[instr.frees.index()]) {
         const program::Buffer& buffer = program_.buffer(instr.frees);
         std::memset(address(instr.frees), 0xFF, static_cast<size_t>(buffer.bytes));
       }
@@ -215,6 +233,12 @@ void Executor::run_collective(const cpu::Bound& b) {
       break;
     case CollectiveKind::AllToAll:
       comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype);
+      break;
+    case CollectiveKind::Send:
+      comm.send(b.in[0], c.count, c.dtype, 1 - comm.rank());
+      break;
+    case CollectiveKind::Recv:
+      comm.recv(b.out[0], c.count, c.dtype, 1 - comm.rank());
       break;
   }
 }

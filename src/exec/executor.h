@@ -1,7 +1,7 @@
-// Runs expanded programs of one rank on the CPU. The calling thread carries the compute stream; one
-// communication thread per rank carries the others in issue order, so that a collective runs beside
-// computation where the program allows. A collective that the very next computation waits for runs on the
-// calling thread: there is nothing to overlap.
+// Runs expanded programs of one rank on the CPU. The calling thread carries the compute stream; every other
+// stream has a thread of its own, so that communication runs beside computation where the program allows and
+// a stream that waits for another rank holds nobody else up. A collective that the very next computation
+// waits for runs on the calling thread: there is nothing to overlap.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,9 @@ namespace quintet::exec {
 
 struct ExecutorOptions {
   int threads = 1;  // of this rank's kernels
-  // Everything on the calling thread in issue order, freed bytes overwritten with NaN: a use after free
-  // shows.
+  // Computation and collectives on the calling thread in issue order, freed bytes overwritten with NaN: a use
+  // after free shows. (Messages between pipeline stages keep their threads; their buffers are left as they
+  // are.)
   bool poison = false;
 };
 
@@ -56,20 +57,17 @@ class Executor {
   int64_t measured_peak_bytes() const { return measured_; }
 
  private:
-  struct Item {
-    const program::Issue* issue;
-    bool inline_on_compute;
-  };
   void bind();
-  void run_lane(bool compute_lane);
+  void run_lane(program::StreamId stream);
   void run_issue(const program::Issue& issue);
   void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
   void run_collective(const cpu::Bound& bound);
   void wait_for(const program::Wait& wait);
   void advance(program::StreamId stream, int position);
-  void communicate();
+  void communicate(program::StreamId stream);
   void fail(std::exception_ptr error);
-  const std::vector<char>& lanes_of(const program::Expanded& expanded);
+  using Lanes = std::vector<std::vector<int>>;  // by carrying stream: issues in order
+  const Lanes& lanes_of(const program::Expanded& expanded);
 
   const program::Program& program_;
   comm::World& world_;
@@ -77,22 +75,24 @@ class Executor {
   device::Arena arena_;
   std::unique_ptr<device::ThreadPool> pool_, comm_pool_;
   std::vector<std::shared_ptr<comm::Communicator>> comms_;
-  std::vector<std::vector<cpu::Bound>> bound_;  // by body and instruction
-  std::vector<std::pair<std::string, int32_t*>> inputs_;
+  std::vector<std::vector<cpu::Bound>> bound_;                         // by body and instruction
+  std::vector<std::vector<std::pair<std::string, int32_t*>>> inputs_;  // by body
+  std::vector<char> in_message_;                                       // by buffer: sent or received
 
   // The run in progress.
   const program::Expanded* expanded_ = nullptr;
   const LoadBatch* load_ = nullptr;
-  const std::vector<char>* inline_ = nullptr;
-  std::vector<std::pair<const program::Expanded*, std::vector<char>>> lane_cache_;
+  const Lanes* lanes_ = nullptr;
+  std::vector<std::pair<const program::Expanded*, std::unique_ptr<Lanes>>> lane_cache_;
   std::unique_ptr<std::atomic<int>[]> progress_;  // by stream: instructions completed
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
 
-  // The communication thread: woken with a run's number, answers with it.
-  std::thread comm_thread_;
-  std::atomic<int> run_number_{0}, run_done_{0};
+  // The streams' threads: woken with a run's number, each answers with it.
+  std::vector<std::thread> threads_;
+  std::atomic<int> run_number_{0};
+  std::unique_ptr<std::atomic<int>[]> run_done_;  // by stream
   std::atomic<bool> stop_{false};
 
   observe::RankTrace* trace_ = nullptr;

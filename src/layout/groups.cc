@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 #include "base/error.h"
 
@@ -16,49 +18,82 @@ int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 
 }  // namespace
 
-std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout) {
+std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
+                               const Stages& stages, int stage_rank) {
   const Mesh& mesh = layout.mesh;
   AtomList everything;
   for (int a = 0; a < mesh.num_atoms(); ++a)
     if (mesh.atom(a).size > 1) everything.push_back(a);
-  const AtomList other = without(everything, layout.data());
+  const AtomList other = without(without(everything, layout.data()), layout.pipeline);
+  const int shards = mesh.size(layout.shard);
+
+  // The blocks whose forward pass reads a parameter.
+  std::map<ValueId, std::set<int>> readers;
+  for (const graph::Node& n : local.graph.nodes())
+    if (n.phase == graph::Phase::F)
+      for (const ValueId in : n.inputs)
+        if (local.graph.value(in).kind == graph::ValueKind::Param) readers[in].insert(n.block);
+
+  const auto segment_of = [&](const graph::Param& p) {
+    Segment s{.param = p.value,
+              .name = local.graph.value(p.value).name,
+              .global = logical.type(local.origin[p.value.index()]),
+              .local = local.graph.type(p.value),
+              .placement = local.placements[p.value.index()],
+              .decay = p.decay,
+              .extra_partial = {},
+              .replicated = other,
+              .init = p.init,
+              .stddev = p.stddev};
+    s.count = s.local.count();
+    for (const AtomList& atoms : s.placement.dims) s.replicated = without(s.replicated, atoms);
+    if (!p.grads.empty())
+      s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
+    return s;
+  };
 
   std::vector<Group> groups;
-  const int shards = mesh.size(layout.shard);
+  const auto add = [&](Group group) {
+    if (group.segments.empty()) return;
+    std::stable_sort(group.segments.begin(), group.segments.end(),
+                     [](const Segment& a, const Segment& b) { return a.extra_partial > b.extra_partial; });
+    for (Segment& s : group.segments) {
+      s.offset = round_up(group.used, kSegmentAlign);
+      group.used = s.offset + s.count;
+    }
+    group.count = round_up(group.used, kSegmentAlign * shards);
+    groups.push_back(std::move(group));
+  };
+
+  std::map<ValueId, std::vector<int>> holders;  // of parameters that several pipeline ranks hold
+  for (const auto& [param, blocks] : readers) {
+    std::set<int> ranks;
+    for (const int block : blocks) ranks.insert(stages.rank_of_block(block));
+    if (ranks.size() > 1) holders[param].assign(ranks.begin(), ranks.end());
+  }
   for (int block = 0; block < logical.num_blocks; ++block) {
-    for (const bool trainable : {true, false}) {
-      Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"),
-                  .block = block,
-                  .trainable = trainable,
-                  .segments = {}};
-      for (const graph::Param& p : local.graph.params()) {
-        if (p.block != block || p.trainable != trainable) continue;
-        const ValueId origin = local.origin[p.value.index()];
-        Segment s{.param = p.value,
-                  .name = local.graph.value(p.value).name,
-                  .global = logical.type(origin),
-                  .local = local.graph.type(p.value),
-                  .placement = local.placements[p.value.index()],
-                  .decay = p.decay,
-                  .extra_partial = {},
-                  .replicated = other,
-                  .init = p.init,
-                  .stddev = p.stddev};
-        s.count = s.local.count();
-        for (const AtomList& atoms : s.placement.dims) s.replicated = without(s.replicated, atoms);
-        if (!p.grads.empty())
-          s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
-        group.segments.push_back(std::move(s));
+    if (stages.rank_of_block(block) == stage_rank)
+      for (const bool trainable : {true, false}) {
+        Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"),
+                    .block = block,
+                    .trainable = trainable,
+                    .segments = {},
+                    .shared_by = {}};
+        for (const graph::Param& p : local.graph.params())
+          if (p.block == block && p.trainable == trainable && !holders.contains(p.value))
+            group.segments.push_back(segment_of(p));
+        add(std::move(group));
       }
-      if (group.segments.empty()) continue;
-      std::stable_sort(group.segments.begin(), group.segments.end(),
-                       [](const Segment& a, const Segment& b) { return a.extra_partial > b.extra_partial; });
-      for (Segment& s : group.segments) {
-        s.offset = round_up(group.used, kSegmentAlign);
-        group.used = s.offset + s.count;
-      }
-      group.count = round_up(group.used, kSegmentAlign * shards);
-      groups.push_back(std::move(group));
+    for (const graph::Param& p : local.graph.params()) {
+      const auto shared = holders.find(p.value);
+      if (p.block != block || shared == holders.end()) continue;
+      if (std::find(shared->second.begin(), shared->second.end(), stage_rank) == shared->second.end())
+        continue;
+      add({.name = "shared." + local.graph.value(p.value).name,
+           .block = block,
+           .trainable = p.trainable,
+           .segments = {segment_of(p)},
+           .shared_by = shared->second});
     }
   }
   return groups;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "layout/partition.h"
+#include "layout/stages.h"
 
 namespace quintet::layout {
 
@@ -32,13 +33,20 @@ struct Group {
   int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
   int64_t used = 0;               // flat elements that belong to segments or lie between them
 
+  // A parameter that several pipeline ranks use (tied embedding and head): these ranks hold copies of the
+  // group, in a group of its own, sum their gradients and make the same update. Empty: held by one pipeline
+  // rank.
+  std::vector<int> shared_by;  // pipeline ranks
+
   int64_t shard_count(int shards) const { return count / shards; }
 };
 
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.
 inline constexpr int64_t kSegmentAlign = 8;
 
-std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout);
+// The groups that pipeline rank `stage_rank` holds.
+std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
+                               const Stages& stages, int stage_rank);
 
 // Where element `i` of a rank's local part of a parameter lies in the whole parameter; -1 for padding.
 class GlobalIndex {

@@ -15,13 +15,17 @@ Layout make_layout(const config::Parallel& p, int64_t kv_heads) {
   const int tp_kv = static_cast<int>(std::gcd(p.tp, kv_heads));
   const bool to_ranks = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
   const int inner = to_ranks ? static_cast<int>(p.reshard_after_forward.ranks) : 1;
-  Layout layout{.mesh = Mesh({{"dp_replicate", static_cast<int>(p.dp_replicate)},
-                              {"dp_shard", static_cast<int>(p.dp_shard) / inner},
-                              {"dp_shard", inner},
-                              {"tp", tp_kv},
-                              {"tp", tp / tp_kv}}),
+  const std::vector<Atom> atoms = {{"pp", static_cast<int>(p.pp)},
+                                   {"dp_replicate", static_cast<int>(p.dp_replicate)},
+                                   {"dp_shard", static_cast<int>(p.dp_shard) / inner},
+                                   {"dp_shard", inner},
+                                   {"tp", tp_kv},
+                                   {"tp", tp / tp_kv}};
+  constexpr int kInnerShard = 3, kTensorKv = 4;
+  Layout layout{.mesh = Mesh(atoms),
                 .dims = {},
                 .sequence = {},
+                .pipeline = {},
                 .replicate = {},
                 .shard = {},
                 .reshard = {}};
@@ -29,12 +33,13 @@ Layout make_layout(const config::Parallel& p, int64_t kv_heads) {
   const AtomList tensor = mesh.axis("tp");
   layout.dims[static_cast<size_t>(Dim::Tokens)] = concat(mesh.axis("dp_replicate"), mesh.axis("dp_shard"));
   for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) layout.dims[static_cast<size_t>(d)] = tensor;
-  if (tp_kv > 1) layout.dims[static_cast<size_t>(Dim::KvHeads)] = {3};
+  if (tp_kv > 1) layout.dims[static_cast<size_t>(Dim::KvHeads)] = {kTensorKv};
   if (p.sequence_parallel) layout.sequence = tensor;
   layout.zero = static_cast<int>(p.zero);
+  layout.pipeline = mesh.axis("pp");
   layout.replicate = mesh.axis("dp_replicate");
   if (p.zero >= 1) layout.shard = mesh.axis("dp_shard");
-  if (to_ranks) layout.reshard = {2};
+  if (to_ranks) layout.reshard = {kInnerShard};
   layout.keep_gathered = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
   layout.prefetch = static_cast<int>(p.prefetch);
   return layout;

@@ -14,6 +14,7 @@ struct Layout {
   std::array<AtomList, graph::kNumDims> dims;  // by graph::Dim
   // Sequence parallel: token rows are divided by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
+  AtomList pipeline;   // pp: stages of the graph, not a placement
   AtomList replicate;  // dp_replicate
   AtomList shard;      // dp_shard, where zero >= 1 stores in shards; empty for zero 0
   AtomList reshard;  // the inner part of `shard` that keeps a copy between forward and backward; empty: none

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/error.h"
+#include "program/expand.h"
+#include "program/slots.h"
 
 namespace quintet::program {
 namespace {
@@ -33,30 +34,16 @@ std::vector<Lifetime> lifetimes(const Program& p) {
   return out;
 }
 
-}  // namespace
-
-void allocate(Program& p) {
-  int64_t top = 0;
-  for (Buffer& b : p.buffers) {
-    if (b.scope != Scope::Persistent) continue;
-    b.offset = top;
-    top = round_up(top + b.bytes);
-  }
-  p.persistent_bytes = top;
-  p.arena_bytes = top;
-
-  // Largest first, each at the lowest offset that is free for its whole lifetime.
-  const std::vector<Lifetime> life = lifetimes(p);
-  std::vector<size_t> order;
-  for (size_t i = 0; i < p.buffers.size(); ++i)
-    if (p.buffers[i].scope != Scope::Persistent && life[i].first >= 0 && p.buffers[i].bytes > 0)
-      order.push_back(i);
+// Gives the buffers offsets from `base` on: largest first, each at the lowest one that is free for its whole
+// lifetime. Returns the end of the highest.
+int64_t place(Program& p, const std::vector<Lifetime>& life, int64_t base, std::vector<size_t> order) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return p.buffers[a].bytes > p.buffers[b].bytes; });
+  int64_t top = base;
   std::vector<size_t> placed;  // by offset
   for (const size_t i : order) {
     Buffer& b = p.buffers[i];
-    int64_t at = p.persistent_bytes;
+    int64_t at = base;
     for (const size_t j : placed) {
       const Buffer& other = p.buffers[j];
       if (life[j].last < life[i].first || life[i].last < life[j].first) continue;
@@ -64,49 +51,96 @@ void allocate(Program& p) {
       at = std::max(at, round_up(other.offset + other.bytes));
     }
     b.offset = at;
-    p.arena_bytes = std::max(p.arena_bytes, at + b.bytes);
+    top = std::max(top, at + b.bytes);
     placed.insert(
         std::upper_bound(placed.begin(), placed.end(), i,
                          [&](size_t x, size_t y) { return p.buffers[x].offset < p.buffers[y].offset; }),
         i);
   }
-  // The last persistent buffer's padding is not used by anybody when nothing stands above it.
-  if (order.empty())
-    for (const Buffer& b : p.buffers) p.arena_bytes = std::max(p.arena_bytes, b.offset + b.bytes);
+  return top;
+}
+
+}  // namespace
+
+void allocate(Program& p) {
+  int64_t top = 0;
+  for (Buffer& b : p.buffers) {
+    if (b.scope != Scope::Persistent) continue;
+    b.offset = top;
+    p.arena_bytes = std::max(p.arena_bytes, top + b.bytes);
+    top = round_up(top + b.bytes);
+  }
+  p.persistent_bytes = top;
+  const std::vector<Lifetime> life = lifetimes(p);
+  const auto used = [&](Scope scope, const auto& also) {
+    std::vector<size_t> list;
+    for (size_t i = 0; i < p.buffers.size(); ++i)
+      if (p.buffers[i].scope == scope && life[i].first >= 0 && p.buffers[i].bytes > 0 && also(i))
+        list.push_back(i);
+    return list;
+  };
+  const auto any = [](size_t) { return true; };
+  const auto grow = [&](int64_t end, bool empty) {
+    if (!empty) p.arena_bytes = std::max(p.arena_bytes, end);
+  };
+
+  const SlotPlan slots = plan_slots(p);
+  if (!slots.several()) {
+    std::vector<size_t> all = used(Scope::Micro, any);
+    const std::vector<size_t> body = used(Scope::Body, any);
+    all.insert(all.end(), body.begin(), body.end());
+    std::sort(all.begin(), all.end());
+    grow(place(p, life, top, all), all.empty());
+    return;
+  }
+  // Several micro-batches under way: what outlives a body has a frame per chunk, once for every slot; what
+  // does not shares the bytes below the frames, for bodies run one at a time.
+  top = round_up(place(p, life, top, used(Scope::Body, any)));
+  for (size_t c = 0; c < slots.count.size(); ++c) {
+    const std::vector<size_t> own =
+        used(Scope::Micro, [&](size_t i) { return slots.chunk_of_buffer[i] == static_cast<int>(c); });
+    const int64_t frame = round_up(place(p, life, top, own) - top);
+    p.frame_bytes.push_back(frame);
+    top += frame * slots.count[c];
+  }
+  unroll_slots(p, slots);
+  // To the last byte of a buffer, not of a frame: the last slot may have no use for the end of its frame.
+  for (const Buffer& b : p.buffers)
+    if (b.scope != Scope::Persistent && b.offset >= 0) grow(b.offset + b.bytes, b.bytes == 0);
 }
 
 Peak peak_of(const Program& p) {
-  const std::vector<Lifetime> life = lifetimes(p);
   Peak peak{.arena_bytes = p.arena_bytes};
-  std::array<int64_t, kNumMemoryClasses> base{};
+  std::array<int64_t, kNumMemoryClasses> now{};
   for (const Buffer& b : p.buffers)
-    if (b.scope == Scope::Persistent) base[static_cast<size_t>(b.memory_class)] += b.bytes;
+    if (b.scope == Scope::Persistent) now[static_cast<size_t>(b.memory_class)] += b.bytes;
+  int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
 
-  std::vector<std::vector<size_t>> begins, ends;
-  size_t total = 0;
-  for (const Body& body : p.bodies) total += body.instrs.size();
-  begins.resize(total);
-  ends.resize(total);
-  for (size_t i = 0; i < p.buffers.size(); ++i) {
-    if (p.buffers[i].scope == Scope::Persistent || life[i].first < 0) continue;
-    begins[static_cast<size_t>(life[i].first)].push_back(i);
-    ends[static_cast<size_t>(life[i].last)].push_back(i);
-  }
-  std::array<int64_t, kNumMemoryClasses> now = base;
-  size_t time = 0;
-  for (size_t b = 0; b < p.bodies.size(); ++b)
-    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i, ++time) {
-      for (const size_t k : begins[time])
-        now[static_cast<size_t>(p.buffers[k].memory_class)] += p.buffers[k].bytes;
-      const int64_t live = std::accumulate(now.begin(), now.end(), int64_t{0});
-      if (live > peak.live_bytes) {
-        peak.live_bytes = live;
-        peak.by_class = now;
-        peak.body = static_cast<int>(b);
-        peak.instr = static_cast<int>(i);
+  std::vector<char> is_live(p.buffers.size(), 0);
+  const auto set = [&](BufferId id, bool to) {
+    const Buffer& b = p.buffer(id);
+    char& was = is_live[id.index()];
+    if (b.scope == Scope::Persistent || static_cast<bool>(was) == to) return;
+    was = to;
+    const int64_t change = to ? b.bytes : -b.bytes;
+    now[static_cast<size_t>(b.memory_class)] += change;
+    live += change;
+  };
+  for (const auto* calls : {&p.calls, &p.eval_calls})
+    for (const Call& call : *calls) {
+      const std::vector<Instr>& instrs = p.bodies[static_cast<size_t>(call.body)].instrs;
+      for (size_t i = 0; i < instrs.size(); ++i) {
+        if (!takes_part(instrs[i], call)) continue;
+        for (const Operand& o : instrs[i].in) set(o.buffer, true);
+        for (const Operand& o : instrs[i].out) set(o.buffer, true);
+        if (live > peak.live_bytes) {
+          peak.live_bytes = live;
+          peak.by_class = now;
+          peak.body = call.body;
+          peak.instr = static_cast<int>(i);
+        }
+        if (instrs[i].kind == InstrKind::Free) set(instrs[i].frees, false);
       }
-      for (const size_t k : ends[time])
-        now[static_cast<size_t>(p.buffers[k].memory_class)] -= p.buffers[k].bytes;
     }
   return peak;
 }

@@ -14,7 +14,9 @@ inline constexpr int64_t kBufferAlign = 64;
 
 void allocate(Program& program);
 
-// What the arena holds when it is fullest: bytes by class, and the instruction at which that is.
+// What the arena holds when it is fullest: bytes by class, and the instruction at which that is. Found by
+// going through the calls in issue order, so that the micro-batches of a pipeline count as long as each is
+// under way.
 struct Peak {
   std::array<int64_t, kNumMemoryClasses> by_class{};
   int64_t live_bytes = 0;  // sum of live buffers; the arena may be larger by fragmentation

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "program/lowering.h"
 
@@ -6,7 +8,9 @@ namespace quintet::program {
 using graph::DType;
 using layout::AtomList;
 
-void Emitter::begin(BodyKind kind) { program_.bodies.push_back({.kind = kind, .instrs = {}}); }
+void Emitter::begin(BodyKind kind, int chunk) {
+  program_.bodies.push_back({.kind = kind, .chunk = chunk, .instrs = {}});
+}
 
 Instr& Emitter::emit(Instr instr) {
   if (instr.kind == InstrKind::Compute && options_.workspace_bytes) {
@@ -36,9 +40,28 @@ CommId Emitter::comm(const AtomList& atoms) {
   return it->second;
 }
 
+RankId Emitter::at_stage(int stage_rank) const {
+  return mesh().group(rank(), layout_.pipeline)[static_cast<size_t>(stage_rank)];
+}
+
+CommId Emitter::pair(int from, int to, const std::string& what) {
+  const std::string name = fmt::format("{} {}-{}", what, from, to);
+  const auto [it, is_new] = pairs_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
+  if (is_new) {
+    std::vector<RankId> members = {at_stage(from), at_stage(to)};
+    const int position = members[0] == rank() ? 0 : 1;
+    program_.comms.push_back(
+        {.name = name, .atoms = {}, .members = std::move(members), .position = position});
+  }
+  return it->second;
+}
+
 StreamId Emitter::stream_of(const AtomList& atoms) {
   const std::string& axis = mesh().atom(atoms.front()).axis;
-  const std::string name = axis.starts_with("dp") ? "dp" : axis;
+  return stream_named(axis.starts_with("dp") ? "dp" : axis);
+}
+
+StreamId Emitter::stream_named(const std::string& name) {
   for (size_t i = 0; i < program_.streams.size(); ++i)
     if (program_.streams[i].name == name) return StreamId(static_cast<int32_t>(i));
   program_.streams.push_back({name});
@@ -55,6 +78,35 @@ void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Redu
   like.collective = {CollectiveKind::AllReduce, comm(atoms), data.type.count(), data.type.dtype, reduction};
   like.stream = stream_of(atoms);
   like.in = like.out = {data};
+  emit(std::move(like));
+}
+
+void Emitter::all_reduce_on(CommId comm, StreamId stream, const Operand& data, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::AllReduce, comm, data.type.count(), data.type.dtype,
+                     graph::Reduction::Sum};
+  like.stream = stream;
+  like.in = like.out = {data};
+  emit(std::move(like));
+}
+
+// Activations travel up, gradients down. Every partner and direction has a stream of its own: a message never
+// stands behind one that waits for another partner, which is what schedules assume.
+void Emitter::send(const Operand& data, int to, bool up, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::Send, pair(stage_rank(), to, up ? "up" : "down"), data.type.count(),
+                     data.type.dtype, graph::Reduction::Sum};
+  like.stream = stream_named(fmt::format("pp.{}.send{}", up ? "up" : "down", to));
+  like.in = {data};
+  emit(std::move(like));
+}
+
+void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::Recv, pair(from, stage_rank(), up ? "up" : "down"), data.type.count(),
+                     data.type.dtype, graph::Reduction::Sum};
+  like.stream = stream_named(fmt::format("pp.{}.recv{}", up ? "up" : "down", from));
+  like.out = {data};
   emit(std::move(like));
 }
 

@@ -19,10 +19,14 @@ graph::Cost cost_of(const Instr& instr) {
 
 int64_t message_bytes(const Collective& c, int members) {
   const int64_t own = c.count * base::size_of(c.dtype);
-  return c.kind == CollectiveKind::AllReduce ? own : own * members;
+  const bool divided = c.kind == CollectiveKind::AllGather || c.kind == CollectiveKind::ReduceScatter ||
+                       c.kind == CollectiveKind::AllToAll;
+  return divided ? own * members : own;
 }
 
 double sent_bytes(const Collective& c, int members) {
+  if (c.kind == CollectiveKind::Send) return static_cast<double>(message_bytes(c, members));
+  if (c.kind == CollectiveKind::Recv) return 0;
   const double once = static_cast<double>(message_bytes(c, members)) * (members - 1) / members;
   return c.kind == CollectiveKind::AllReduce ? 2 * once : once;
 }

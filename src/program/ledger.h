@@ -1,7 +1,7 @@
 // The ledger: what a rank sends and computes in one run of an expanded program, added up from the
 // instructions themselves. Bytes follow the ring convention: of a message of B bytes (the whole, over all
 // members) a member of a group of n sends 2(n-1)/n B for an all-reduce and (n-1)/n B for an all-gather,
-// reduce-scatter or all-to-all.
+// reduce-scatter or all-to-all. Of a message between two stages the sender sends all, the receiver nothing.
 #pragma once
 
 #include <array>

@@ -7,8 +7,8 @@
 
 namespace quintet::program {
 
-// Sets Scope::Micro on buffers that are written in the forward and used in the backward body, and inserts
-// Free.
+// Sets Scope::Micro on buffers that several bodies of a micro-batch use, or that travel between pipeline
+// stages, and inserts Free. Bodies stand in the order in which a micro-batch passes through them.
 void insert_frees(Program& program);
 
 }  // namespace quintet::program

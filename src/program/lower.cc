@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "program/lowering.h"
@@ -25,48 +26,65 @@ namespace {
 // Turns the nodes of one local graph into instructions.
 class GraphLowering {
  public:
-  GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local)
+  GraphLowering(Emitter& emitter, GroupLowering& groups, const LocalGraph& local,
+                const layout::Stages& stages, bool splits_backward = false)
       : e_(emitter),
         groups_(groups),
         local_(local),
         graph_(local.graph),
+        stages_(stages),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
-    for (size_t i = 0; i < graph_.nodes().size(); ++i)
-      for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
-    for (size_t i = 0; i < graph_.params().size(); ++i) {
-      const graph::Param& p = graph_.params()[i];
+    // With W in bodies of its own, all of it runs after B.
+    for (const bool late : {false, true})
+      for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+        if ((splits_backward && graph_.nodes()[i].phase == Phase::W) != late) continue;
+        for (const ValueId in : graph_.nodes()[i].inputs) last_use_[in.index()] = static_cast<int>(i);
+      }
+    for (const graph::Param& p : graph_.params()) {
       const auto [group, segment] = groups_.find(graph_.value(p.value).name);
+      if (segment == nullptr) continue;  // on another pipeline rank
       params_[p.value] = {group, segment};
-      for (size_t c = 0; c < p.grads.size(); ++c) {
-        grads_[p.grads[c]] = {group, segment, static_cast<int>(c)};
-        const int node = graph_.value(p.grads[c]).producer.value;
+      int contribution = 0;
+      for (const ValueId g : p.grads) {
+        const int node = graph_.value(g).producer.value;
+        if (!is_here(graph_.nodes()[static_cast<size_t>(node)])) continue;
+        grads_[g] = {group, segment, contribution++};
         int& last = last_contribution_.try_emplace(group, node).first->second;
         last = std::max(last, node);
       }
     }
+    find_transfers();
   }
 
-  void lower(BodyKind kind, bool backward) {
-    e_.begin(kind);
-    if (!backward) load_batch();
+  // One body: the nodes of a chunk whose phase is in `phases`.
+  void lower(BodyKind kind, int chunk, const std::set<Phase>& phases) {
+    const bool forward = phases.contains(Phase::F);
+    e_.begin(kind, chunk);
+    if (forward && chunk == 0) load_batch();
     std::vector<int> nodes;
     std::vector<GroupLowering::Use> uses;
     std::vector<char> wanted(groups_.groups().size(), 0);
     for (int i = 0; i < static_cast<int>(graph_.nodes().size()); ++i) {
       const Node& node = graph_.nodes()[static_cast<size_t>(i)];
-      const bool here = (node.phase != Phase::F) == backward;
-      if (here) nodes.push_back(i);
+      if (!is_here(node) || stages_.chunk_of_block(node.block) != chunk) continue;
+      const bool now = phases.contains(node.phase);
+      if (now) nodes.push_back(i);
       for (const ValueId in : node.inputs) {
         const auto param = params_.find(in);
         if (param == params_.end()) continue;
-        if (here)
+        if (now)
           uses.push_back({param->second.first, node.block, i});
-        else if (!backward)
+        else if (forward)
           wanted[static_cast<size_t>(param->second.first)] = 1;
       }
     }
-    groups_.begin_pass(uses, !backward, std::move(wanted));
+    groups_.begin_pass(uses, forward, std::move(wanted));
+    for (const Transfer& t : transfers_)
+      if (t.to_stage_here && stages_.chunk_of[static_cast<size_t>(t.to_stage)] == chunk &&
+          phases.contains(t.phase))
+        e_.receive(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.from_stage)],
+                   t.phase == Phase::F, t.like());
     for (size_t k = 0; k < nodes.size();) {
       const int group = graph_.nodes()[static_cast<size_t>(nodes[k])].row_group;
       size_t end = k + 1;
@@ -80,6 +98,7 @@ class GraphLowering {
       else
         lower_node(nodes[k], whole_);
       for (size_t j = k; j < end; ++j) {
+        send_results(nodes[j]);
         groups_.after_node(nodes[j]);
         for (const auto& [g, last] : last_contribution_)
           if (last == nodes[j]) groups_.reduce_grads(g);
@@ -89,6 +108,56 @@ class GraphLowering {
   }
 
  private:
+  // A value that one virtual stage computes and another, on another rank, reads.
+  struct Transfer {
+    ValueId value;
+    int node, block;  // of the producer
+    Phase phase;      // F: with the forward bodies, else with the backward bodies
+    int from_stage, to_stage;
+    bool from_stage_here, to_stage_here;
+    Instr like() const {
+      return {.phase = phase, .block = block, .note = fmt::format("%{} to stage {}", value.value, to_stage)};
+    }
+  };
+
+  bool is_here(const Node& node) const { return stages_.rank_of_block(node.block) == e_.stage_rank(); }
+
+  // Every rank has the inputs of its micro-batches: a part of one is taken where it is read, not sent.
+  bool is_part_of_input(ValueId id) const {
+    const NodeId producer = graph_.value(id).producer;
+    if (!producer.valid() || graph_.nodes()[producer.index()].op != &graph::kSlice) return false;
+    return graph_.value(graph_.nodes()[producer.index()].inputs[0]).kind == graph::ValueKind::Input;
+  }
+
+  void find_transfers() {
+    std::set<std::pair<ValueId, int>> seen;
+    for (const Node& reader : graph_.nodes()) {
+      const int to = stages_.of_block[static_cast<size_t>(reader.block)];
+      for (const ValueId v : reader.inputs) {
+        const NodeId producer = graph_.value(v).producer;
+        if (!producer.valid() || grads_.contains(v) || is_part_of_input(v)) continue;
+        const Node& writer = graph_.nodes()[producer.index()];
+        const int from = stages_.of_block[static_cast<size_t>(writer.block)];
+        const int from_rank = stages_.rank_of[static_cast<size_t>(from)],
+                  to_rank = stages_.rank_of[static_cast<size_t>(to)];
+        if (from_rank == to_rank || !seen.emplace(v, to).second) continue;
+        QUINTET_CHECK(writer.phase != Phase::W, "a parameter's gradient travels between stages");
+        transfers_.push_back({v, producer.value, writer.block, writer.phase == Phase::F ? Phase::F : Phase::B,
+                              from, to, from_rank == e_.stage_rank(), to_rank == e_.stage_rank()});
+      }
+    }
+    std::sort(transfers_.begin(), transfers_.end(), [](const Transfer& a, const Transfer& b) {
+      return std::tuple(a.node, a.value, a.to_stage) < std::tuple(b.node, b.value, b.to_stage);
+    });
+  }
+
+  void send_results(int node) {
+    for (const Transfer& t : transfers_)
+      if (t.from_stage_here && t.node == node)
+        e_.send(place(t.value, t.block), stages_.rank_of[static_cast<size_t>(t.to_stage)],
+                t.phase == Phase::F, t.like());
+  }
+
   struct Rows {  // the rows of a row group's chunk; count < 0: all
     int64_t first = 0, count = -1;
   };
@@ -125,6 +194,7 @@ class GraphLowering {
       base::fail_internal("no buffer for input {}", v.name);
     }
     const Node& producer = graph_.nodes()[v.producer.index()];
+    if (is_part_of_input(id)) return operand = slice_of(producer);
     const bool moved = producer.op->dims == nullptr;
     graph::Type type = v.type;
     if (chunk_local_.contains(id)) type.dims[0].size = chunk_rows_;
@@ -133,6 +203,15 @@ class GraphLowering {
                       moved ? MemoryClass::Communication : MemoryClass::Activations, Scope::Body);
     if (id == graph_.logits) e_.program().result = buffer;
     return operand = {buffer, 0, type};
+  }
+
+  // Rows are contiguous: a view.
+  Operand slice_of(const Node& node) {
+    const auto& list = node.attrs.integers("atoms");
+    Operand part = place(node.inputs[0], node.block);
+    part.type = graph_.type(node.outputs[0]);
+    part.offset_bytes += e_.mesh().index(e_.rank(), AtomList(list.begin(), list.end())) * part.type.bytes();
+    return part;
   }
 
   bool has_rows(ValueId id) const {
@@ -211,10 +290,8 @@ class GraphLowering {
     } else if (node.op == &graph::kReduceScatter) {
       e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction,
                         std::move(like));
-    } else if (node.op == &graph::kSlice) {  // rows are contiguous: a view
-      Operand part = place(in, node.block);
-      part.type = graph_.type(out);
-      part.offset_bytes += e_.mesh().index(e_.rank(), atoms) * part.type.bytes();
+    } else if (node.op == &graph::kSlice) {
+      const Operand part = slice_of(node);
       places_[out.index()] = part;
       viewed_.insert(part.buffer);
     } else if (node.op == &graph::kZeroUnlessFirst) {
@@ -266,23 +343,25 @@ class GraphLowering {
   GroupLowering& groups_;
   const LocalGraph& local_;
   const graph::Graph& graph_;
+  const layout::Stages& stages_;
   const Rows whole_;
   std::vector<Operand> places_;
   std::map<ValueId, std::pair<int, const layout::Segment*>> params_;
   std::map<ValueId, GradPlace> grads_;
   std::map<int, int> last_contribution_;  // group -> node
+  std::vector<Transfer> transfers_;       // in the order of their producers
   std::set<ValueId> chunk_local_;
   int64_t chunk_rows_ = 0;
   std::vector<int> last_use_;  // by value: the last node that reads it
   std::set<BufferId> viewed_;  // buffers of which another value is a part
 };
 
-// Communicators in the order of their atoms, so that all ranks create them in the same order.
+// Communicators in one order for all ranks, so that all create them in the same order.
 void sort_comms(Program& p) {
   std::vector<size_t> order(p.comms.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](size_t a, size_t b) { return p.comms[a].atoms < p.comms[b].atoms; });
+  const auto key = [&](size_t i) { return std::tie(p.comms[i].members, p.comms[i].name); };
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
   std::vector<Communicator> sorted;
   std::vector<CommId> now(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
@@ -295,11 +374,38 @@ void sort_comms(Program& p) {
       if (instr.kind == InstrKind::Collective) instr.collective.comm = now[instr.collective.comm.index()];
 }
 
+// In a pipeline several micro-batches are under way at once, each with inputs of its own.
 void add_inputs(Emitter& e, const graph::Graph& graph) {
+  const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
   for (const graph::Value& v : graph.values())
     if (v.kind == graph::ValueKind::Input && v.type.num_dims() == 1)
-      e.program().inputs.emplace_back(
-          v.name, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, Scope::Persistent));
+      e.program().inputs.emplace_back(v.name,
+                                      e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope));
+}
+
+// The calls of a step: what the schedule lists for this pipeline rank, or micro-batches one after another.
+void add_calls(Program& p, const Graphs& graphs, int stage_rank, int accumulation,
+               const std::vector<int>& forward, const std::vector<int>& backward,
+               const std::vector<int>& weight) {
+  const size_t begin = p.calls.size();
+  if (graphs.schedule == nullptr) {
+    for (int m = 0; m < accumulation; ++m)
+      for (const int body : {forward[0], backward[0]}) p.calls.push_back({body, m, false, false});
+  } else {
+    for (const schedule::Action& a : graphs.schedule->ranks[static_cast<size_t>(stage_rank)]) {
+      const size_t c = static_cast<size_t>(a.chunk);
+      if (a.kind == schedule::Kind::F) p.calls.push_back({forward[c], a.micro, false, false});
+      if (a.kind == schedule::Kind::B || a.kind == schedule::Kind::BW)
+        p.calls.push_back({backward[c], a.micro, false, false});
+      const bool weights = a.kind == schedule::Kind::W || a.kind == schedule::Kind::BW;
+      if (weights && !weight.empty()) p.calls.push_back({weight[c], a.micro, false, false});
+    }
+  }
+  std::map<int, size_t> first, last;
+  for (size_t i = begin; i < p.calls.size(); ++i)
+    first.try_emplace(p.calls[i].body, i), last[p.calls[i].body] = i;
+  for (const auto& [body, i] : first) p.calls[i].first = true;
+  for (const auto& [body, i] : last) p.calls[i].last = true;
 }
 
 }  // namespace
@@ -313,31 +419,48 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   GroupLowering groups(e, *graphs.groups, graphs.train != nullptr);
 
-  const auto call = [&](std::vector<Call>& calls, int body, int micro, bool first, bool last) {
-    calls.push_back({body, micro, first, last});
-  };
+  const layout::Stages& stages = *graphs.stages;
+  const int chunks = graphs.schedule ? graphs.schedule->chunks : 1;
   if (graphs.infer) {
-    GraphLowering(e, groups, *graphs.infer).lower(BodyKind::Infer, false);
-    call(program.calls, e.current_body(), 0, true, true);
+    GraphLowering(e, groups, *graphs.infer, stages).lower(BodyKind::Infer, 0, {Phase::F});
+    program.calls.push_back({e.current_body(), 0, true, true});
   }
   if (graphs.train) {
     lower_begin(e);
-    call(program.calls, e.current_body(), -1, true, true);
-    GraphLowering train(e, groups, *graphs.train);
-    train.lower(BodyKind::Forward, false);
-    const int forward = e.current_body();
-    train.lower(BodyKind::Backward, true);
-    for (int m = 0; m < options.accumulation; ++m)
-      for (const int body : {forward, e.current_body()})
-        call(program.calls, body, m, m == 0, m + 1 == options.accumulation);
+    program.calls.push_back({e.current_body(), -1, true, true});
+    const bool split = graphs.schedule && graphs.schedule->splits_backward;
+    GraphLowering train(e, groups, *graphs.train, stages, split);
+    std::vector<int> forward, backward(static_cast<size_t>(chunks)), weight;
+    for (int c = 0; c < chunks; ++c) {
+      train.lower(BodyKind::Forward, c, {Phase::F});
+      forward.push_back(e.current_body());
+    }
+    for (int c = chunks; c-- > 0;) {
+      train.lower(BodyKind::Backward, c, split ? std::set{Phase::B} : std::set{Phase::B, Phase::W});
+      backward[static_cast<size_t>(c)] = e.current_body();
+    }
+    // A schedule may put W off behind the B of other chunks: what W reads lives through all of them.
+    if (split) weight.resize(static_cast<size_t>(chunks));
+    for (int c = static_cast<int>(weight.size()); c-- > 0;) {
+      train.lower(BodyKind::Weight, c, {Phase::W});
+      weight[static_cast<size_t>(c)] = e.current_body();
+    }
+    add_calls(program, graphs, e.stage_rank(), options.accumulation, forward, backward, weight);
     lower_step(e, groups);
-    call(program.calls, e.current_body(), -1, true, true);
+    program.calls.push_back({e.current_body(), -1, true, true});
   }
   if (graphs.evaluate) {
-    GraphLowering(e, groups, *graphs.evaluate).lower(BodyKind::Evaluate, false);
-    call(program.eval_calls, e.current_body(), 0, true, true);
+    if (!layout.pipeline.empty()) {
+      lower_evaluate_begin(e);
+      program.eval_calls.push_back({e.current_body(), -1, true, true});
+    }
+    GraphLowering evaluate(e, groups, *graphs.evaluate, stages);
+    for (int c = 0; c < chunks; ++c) {
+      evaluate.lower(BodyKind::Evaluate, c, {Phase::F});
+      program.eval_calls.push_back({e.current_body(), 0, true, true});
+    }
     lower_evaluate_end(e);
-    call(program.eval_calls, e.current_body(), -1, true, true);
+    program.eval_calls.push_back({e.current_body(), -1, true, true});
   }
   sort_comms(program);
   return program;

@@ -8,7 +8,9 @@
 
 #include "layout/groups.h"
 #include "layout/partition.h"
+#include "layout/stages.h"
 #include "program/program.h"
+#include "schedule/schedule.h"
 
 namespace quintet::program {
 
@@ -34,6 +36,9 @@ struct Graphs {
   const layout::LocalGraph* evaluate = nullptr;  // may be null
   const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, logits out
   const std::vector<layout::Group>* groups = nullptr;
+  const layout::Stages* stages = nullptr;
+  // The pipeline's schedule; null: no pipeline, micro-batches one after another.
+  const schedule::Schedule* schedule = nullptr;
 };
 
 // Buffers have no offsets yet and nothing is freed: see lifetimes.h and allocate.h.

@@ -59,8 +59,7 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
 
 std::pair<int, const Segment*> GroupLowering::find(const std::string& param) const {
   const auto it = by_name_.find(param);
-  QUINTET_CHECK(it != by_name_.end(), "parameter {} is in no group", param);
-  return it->second;
+  return it == by_name_.end() ? std::pair<int, const Segment*>{-1, nullptr} : it->second;
 }
 
 bool GroupLowering::gathered(int group) const {
@@ -134,7 +133,8 @@ void GroupLowering::gather(Run& run) {
   }
   // The last block's parameters are the first that the backward pass needs: gathering them again would gain
   // nothing.
-  const bool is_last = run.block == groups_.back().block;
+  // (In a pipeline several micro-batches would each keep a copy.)
+  const bool is_last = run.block == groups_.back().block && layout.pipeline.empty();
   if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last))
     storage.kept = run.gathered;
 }
@@ -250,36 +250,39 @@ void GroupLowering::reduce_grads(int group) {
   };
 
   const Operand whole = flat_view(buffer, 0, g.count, o.grad);
-  if (layout.shard.empty()) {
-    if (layout.data().empty()) return;
-    on_wire(whole, like, [&](const Operand& message) {
-      emitter_.all_reduce(message, layout.data(), graph::Reduction::Sum, like);
-      return message;
-    });
-    return;
-  }
-  Operand own = on_wire(whole, like, [&](const Operand& message) {
-    const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
-    emitter_.reduce_scatter(message, part, layout.shard, graph::Reduction::Sum, like);
-    return part;
-  });
-  if (every_micro) {
-    Instr add = like;
-    add.op = &graph::kAccumulate;
-    add.accumulate = Accumulate::NotFirstCall;
-    add.stream = emitter_.stream_of(layout.shard);
-    add.in = {own};
-    own = flat_view(st.grad, 0, range, o.grad);
-    add.out = {own};
-    emitter_.emit(std::move(add));
-  }
-  if (layout.replicate.empty()) return;
+  Operand own = whole;
   Instr last = like;
   last.when = When::LastCall;
-  on_wire(own, last, [&](const Operand& message) {
-    emitter_.all_reduce(message, layout.replicate, graph::Reduction::Sum, last);
-    return message;
-  });
+  if (!layout.shard.empty()) {
+    own = on_wire(whole, like, [&](const Operand& message) {
+      const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
+      emitter_.reduce_scatter(message, part, layout.shard, graph::Reduction::Sum, like);
+      return part;
+    });
+    if (every_micro) {
+      Instr add = like;
+      add.op = &graph::kAccumulate;
+      add.accumulate = Accumulate::NotFirstCall;
+      add.stream = emitter_.stream_of(layout.shard);
+      add.in = {own};
+      own = flat_view(st.grad, 0, range, o.grad);
+      add.out = {own};
+      emitter_.emit(std::move(add));
+    }
+  }
+  const AtomList rest = layout::without(layout.data(), layout.shard);
+  if (!rest.empty())
+    on_wire(own, last, [&](const Operand& message) {
+      emitter_.all_reduce(message, rest, graph::Reduction::Sum, last);
+      return message;
+    });
+  // Copies of a parameter on several pipeline ranks: once a step, when each has its own sum, so that no stage
+  // waits for another inside the pipeline.
+  if (!g.shared_by.empty()) {
+    QUINTET_CHECK(g.shared_by.size() == 2, "{} is shared by {} pipeline ranks", g.name, g.shared_by.size());
+    emitter_.all_reduce_on(emitter_.pair(g.shared_by[0], g.shared_by[1], "shared"),
+                           emitter_.stream_named("pp.shared"), own, last);
+  }
 }
 
 Operand GroupLowering::reduced_grad(int group) {

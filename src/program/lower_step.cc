@@ -28,23 +28,50 @@ std::vector<int64_t> ranges_of(const layout::Group& g, const GroupState& st, boo
 
 }  // namespace
 
+namespace {
+
+void set_to_zero(Emitter& e, Scalar scalar) {
+  e.emit({.op = &graph::kZeroUnlessFirst,
+          .attrs = {{"keep", int64_t{0}}},
+          .in = {e.scalar(scalar)},
+          .out = {e.scalar(scalar)}});
+}
+
+// Only the last stage has losses to add; the sum over stages needs zeros from the others.
+void zero_loss(Emitter& e) {
+  if (!e.layout().pipeline.empty()) set_to_zero(e, Scalar::Loss);
+}
+
+void sum_losses(Emitter& e) {
+  e.all_reduce(e.scalar(Scalar::Loss), layout::set_union(e.layout().pipeline, e.layout().data()),
+               graph::Reduction::Sum, {.note = "sum losses"});
+}
+
+}  // namespace
+
 void lower_begin(Emitter& e) {
   e.begin(BodyKind::Begin);
+  zero_loss(e);
   e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"});
   e.emit({.op = &graph::kCountToSeed, .in = {e.scalar(Scalar::Count)}, .out = {e.scalar(Scalar::Seed)}});
+}
+
+void lower_evaluate_begin(Emitter& e) {
+  e.begin(BodyKind::Begin);
+  zero_loss(e);
 }
 
 void lower_evaluate_end(Emitter& e) {
   e.begin(BodyKind::EvaluateEnd);
   e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"});
-  e.all_reduce(e.scalar(Scalar::Loss), e.layout().data(), graph::Reduction::Sum, {.note = "sum losses"});
+  sum_losses(e);
 }
 
 void lower_step(Emitter& e, GroupLowering& groups) {
   const layout::Layout& layout = e.layout();
   const LowerOptions& o = e.options();
   e.begin(BodyKind::Step);
-  e.all_reduce(e.scalar(Scalar::Loss), layout.data(), graph::Reduction::Sum, {.note = "sum losses"});
+  sum_losses(e);
 
   // The norm counts every element once: a rank adds the squares of what it holds, and of what it holds
   // together with others (replicated over an axis) only the first of them does.
@@ -57,10 +84,11 @@ void lower_step(Emitter& e, GroupLowering& groups) {
     const layout::Group& g = groups.groups()[i];
     if (!g.trainable) continue;
     const GroupState& st = e.program().groups[i];
+    const bool counts = g.shared_by.empty() || g.shared_by.front() == e.stage_rank();
     e.emit({.op = &graph::kSumSquares,
             .attrs = {{"ranges", ranges_of(g, st, false,
                                            [&](const layout::Segment& s) {
-                                             return layout.mesh.is_first(o.rank, s.replicated);
+                                             return counts && layout.mesh.is_first(o.rank, s.replicated);
                                            })}},
             .in = {groups.reduced_grad(static_cast<int>(i))},
             .out = {e.scalar(Scalar::SumSquares)},
@@ -68,6 +96,7 @@ void lower_step(Emitter& e, GroupLowering& groups) {
             .block = g.block});
     first = false;
   }
+  if (first) set_to_zero(e, Scalar::SumSquares);  // a stage without blocks, or with frozen ones only
   e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"});
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
   e.emit({.op = &graph::kClipScale,

@@ -20,18 +20,25 @@ class Emitter {
   const LowerOptions& options() const { return options_; }
   RankId rank() const { return options_.rank; }
 
-  void begin(BodyKind kind);  // opens a body; later instructions go there
-  Instr& emit(Instr instr);   // adds workspace and returns it for small changes
+  void begin(BodyKind kind, int chunk = 0);  // opens a body; later instructions go there
+  Instr& emit(Instr instr);                  // adds workspace and returns it for small changes
   int current_body() const { return static_cast<int>(program_.bodies.size()) - 1; }
 
   BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
   CommId comm(const layout::AtomList& atoms);
+  // Of two pipeline ranks that are alike otherwise; `what` names the channel.
+  CommId pair(int from, int to, const std::string& what);
+  StreamId stream_named(const std::string& name);
+  int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
   StreamId stream_of(const layout::AtomList& atoms);  // one stream per kind of axis
   Operand scalar(Scalar s) const;
 
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like);
   void all_gather(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  void all_reduce_on(CommId comm, StreamId stream, const Operand& data, Instr like);
+  void send(const Operand& data, int to, bool up, Instr like);
+  void receive(const Operand& data, int from, bool up, Instr like);
   void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms,
                       graph::Reduction r, Instr like);
 
@@ -39,7 +46,9 @@ class Emitter {
   Program& program_;
   const layout::Layout& layout_;
   const LowerOptions& options_;
+  RankId at_stage(int stage_rank) const;  // this rank's counterpart at another pipeline rank
   std::map<layout::AtomList, CommId> comms_;
+  std::map<std::string, CommId> pairs_;
 };
 
 Operand flat_view(BufferId buffer, int64_t first, int64_t count, graph::DType dtype);
@@ -50,7 +59,7 @@ class GroupLowering {
   GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, bool training);
 
   const std::vector<layout::Group>& groups() const { return groups_; }
-  // Which group and segment hold the parameter of this name.
+  // Which group and segment hold the parameter of this name; a null segment: it is not on this rank.
   std::pair<int, const layout::Segment*> find(const std::string& param) const;
 
   // Plans the gathers of one pass over `uses`: (group, block) of every node's parameter operands in node
@@ -97,6 +106,7 @@ class GroupLowering {
 
 // Begin, Step and EvaluateEnd bodies.
 void lower_begin(Emitter& emitter);
+void lower_evaluate_begin(Emitter& emitter);
 void lower_step(Emitter& emitter, GroupLowering& groups);
 void lower_evaluate_end(Emitter& emitter);
 

@@ -30,6 +30,8 @@ std::string_view to_string(BodyKind k) {
       return "forward";
     case BodyKind::Backward:
       return "backward";
+    case BodyKind::Weight:
+      return "weight";
     case BodyKind::Step:
       return "step";
     case BodyKind::Evaluate:
@@ -52,6 +54,10 @@ std::string_view to_string(CollectiveKind k) {
       return "reduce_scatter";
     case CollectiveKind::AllToAll:
       return "all_to_all";
+    case CollectiveKind::Send:
+      return "send";
+    case CollectiveKind::Recv:
+      return "recv";
   }
   return "?";
 }

@@ -55,7 +55,8 @@ struct Operand {
   int64_t bytes() const { return type.bytes(); }
 };
 
-enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll };
+// Send and Recv are the two sides of a message between the members of a communicator of two.
+enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Send, Recv };
 
 // A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,
 // and of the whole message for AllReduce. AllReduce works in place; AllGather and ReduceScatter may (out lies
@@ -106,10 +107,13 @@ struct Instr {
   std::string note;  // "gather block3"
 };
 
-enum class BodyKind : uint8_t { Begin, Forward, Backward, Step, Evaluate, EvaluateEnd, Infer };
+// Backward computes gradients of activations and, unless the schedule splits them off into Weight, of
+// parameters.
+enum class BodyKind : uint8_t { Begin, Forward, Backward, Weight, Step, Evaluate, EvaluateEnd, Infer };
 
 struct Body {
   BodyKind kind;
+  int chunk = 0;  // which of the rank's virtual pipeline stages it works on
   std::vector<Instr> instrs;
 };
 
@@ -176,6 +180,7 @@ struct Program {
   BufferId result;                                       // Infer: the logits
   int64_t arena_bytes = 0;                               // planned peak; set by the allocator
   int64_t persistent_bytes = 0;
+  std::vector<int64_t> frame_bytes;  // pipelines: by chunk, what one micro-batch keeps between its bodies
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers[id.index()]; }

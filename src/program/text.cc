@@ -82,6 +82,7 @@ std::string header_text(const Program& p, bool full) {
   std::string t = fmt::format(
       "program rank={} world={} arena={} persistent={} scalars={} workspace={} result={}\n", p.rank, p.world,
       p.arena_bytes, p.persistent_bytes, id_text(p.scalars), id_text(p.workspace), id_text(p.result));
+  if (!p.frame_bytes.empty()) t += fmt::format("frames [{}]\n", fmt::join(p.frame_bytes, " "));
   for (size_t i = 0; i < p.streams.size(); ++i)
     t += fmt::format("stream {} {}\n", i, graph::quote(p.streams[i].name));
   for (size_t i = 0; i < p.comms.size(); ++i) {
@@ -159,7 +160,8 @@ std::string folded_calls(const Program& p, const std::vector<Call>& calls) {
 std::string bodies_text(const Program& p, bool full) {
   std::string t;
   for (size_t b = 0; b < p.bodies.size(); ++b) {
-    t += fmt::format("body {} {}\n", b, to_string(p.bodies[b].kind));
+    t += fmt::format("body {} {}{}\n", b, to_string(p.bodies[b].kind),
+                     p.bodies[b].chunk > 0 ? fmt::format(" chunk={}", p.bodies[b].chunk) : "");
     for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i) {
       if (!full) t += fmt::format("  {:>5}", i);
       t += "  " + to_text(p, p.bodies[b].instrs[i], full) + "\n";

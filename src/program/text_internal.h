@@ -13,8 +13,8 @@ inline constexpr std::array<std::string_view, 3> kScopes = {"persistent", "micro
 inline constexpr std::array<std::string_view, 3> kWhen = {"always", "first", "last"};
 inline constexpr std::array<std::string_view, 3> kAccumulate = {"never", "not_first", "always"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
-inline constexpr int kNumBodyKinds = 7;
-inline constexpr int kNumCollectiveKinds = 4;
+inline constexpr int kNumBodyKinds = 8;
+inline constexpr int kNumCollectiveKinds = 6;
 inline constexpr int kNumPhases = 3;
 
 template <class List, class Enum>

@@ -281,6 +281,8 @@ void parse_line(Cursor& in, Program& p) {
     p.scalars = id_field(in, "scalars");
     p.workspace = id_field(in, "workspace");
     p.result = id_field(in, "result");
+  } else if (in.accept("frames ")) {
+    p.frame_bytes = parse_list<int64_t>(in, "[", "]");
   } else if (in.accept("stream ")) {
     expect_index(in, p.streams.size());
     p.streams.push_back({in.quoted()});
@@ -309,7 +311,9 @@ void parse_line(Cursor& in, Program& p) {
     p.groups.push_back(parse_group(in));
   } else if (in.accept("body ")) {
     expect_index(in, p.bodies.size());
-    p.bodies.push_back({.kind = in.named<BodyKind>(text::kNumBodyKinds, "a kind of body"), .instrs = {}});
+    Body body{.kind = in.named<BodyKind>(text::kNumBodyKinds, "a kind of body"), .instrs = {}};
+    if (in.accept("chunk=")) body.chunk = in.number<int>();
+    p.bodies.push_back(std::move(body));
   } else if (in.accept("call ")) {
     p.calls.push_back(parse_call(in));
   } else if (in.accept("eval_call ")) {

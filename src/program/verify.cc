@@ -192,6 +192,18 @@ class InstrChecker {
     }
   }
 
+  void check_message(const Instr& instr, const Communicator& comm) const {
+    const Collective& c = instr.collective;
+    const bool sends = c.kind == CollectiveKind::Send;
+    if (comm.members.size() != 2)
+      fail("a message on communicator {} of {} ranks", comm.name, comm.members.size());
+    if (instr.in.size() != (sends ? 1u : 0u) || instr.out.size() != (sends ? 0u : 1u))
+      fail("a send has one operand, a receive one result");
+    const Operand& o = sends ? instr.in[0] : instr.out[0];
+    if (o.type.dtype != c.dtype || o.type.count() != c.count || c.count <= 0)
+      fail("{} does not hold the message of {} elements of {}", name(o), c.count, base::to_string(c.dtype));
+  }
+
   void check_collective(const Instr& instr, std::vector<StreamId>& stream_of_comm) const {
     const Collective& c = instr.collective;
     if (!c.comm.valid() || c.comm.index() >= p_.comms.size()) fail("communicator {} does not exist", c.comm);
@@ -201,6 +213,7 @@ class InstrChecker {
     if (stream != instr.stream)
       fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
     if (instr.stream == kComputeStream) fail("a collective on the compute stream");
+    if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
     if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
     const Operand &in = instr.in[0], &out = instr.out[0];
     for (const Operand* o : {&in, &out})

@@ -1,4 +1,6 @@
 // Whether the issues are what the calls say, and waits point backwards.
+#include <map>
+
 #include "program/verify_internal.h"
 
 namespace quintet::program::verifier {
@@ -7,7 +9,8 @@ void check_issues(const Program& p, const Expanded& e) {
   const std::string where = fmt::format("rank {}", p.rank);
   if (e.num_streams != static_cast<int>(p.streams.size()))
     fail(where, "{} streams expanded of {}", e.num_streams, p.streams.size());
-  std::vector<char> begun(p.bodies.size(), 0), ended(p.bodies.size(), 0);
+  // Bodies that do the same for different slots count as one.
+  std::map<std::pair<BodyKind, int>, char> begun, ended;
   std::vector<int> length(p.streams.size(), 0);
   size_t k = 0;
   for (size_t c = 0; c < e.calls.size(); ++c) {
@@ -15,14 +18,15 @@ void check_issues(const Program& p, const Expanded& e) {
     const std::string here = fmt::format("rank {}, call {}", p.rank, c);
     if (call.body < 0 || static_cast<size_t>(call.body) >= p.bodies.size())
       fail(here, "there is no body {}", call.body);
-    const size_t b = static_cast<size_t>(call.body);
+    const Body& body = p.bodies[static_cast<size_t>(call.body)];
+    const std::pair<BodyKind, int> b = {body.kind, body.chunk};
     if (call.first == static_cast<bool>(begun[b]))
       fail(here, "is marked wrongly as first, or not as first, of its body");
     if (ended[b]) fail(here, "follows the call marked as last of its body");
     begun[b] = 1;
     ended[b] = call.last;
-    for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i) {
-      const Instr& instr = p.bodies[b].instrs[i];
+    for (size_t i = 0; i < body.instrs.size(); ++i) {
+      const Instr& instr = body.instrs[i];
       if (!takes_part(instr, call)) continue;
       const std::string_view missing = "is not issued in its turn";
       if (k >= e.issues.size()) fail(name_of(p, call.body, static_cast<int>(i)), "{}", missing);
@@ -45,9 +49,8 @@ void check_issues(const Program& p, const Expanded& e) {
       ++position;
     }
   }
-  for (size_t b = 0; b < p.bodies.size(); ++b)
-    if (begun[b] && !ended[b])
-      fail(where, "no call of body {} is marked as its last", to_string(p.bodies[b].kind));
+  for (const auto& [b, has_begun] : begun)
+    if (has_begun && !ended[b]) fail(where, "no call of body {} is marked as its last", to_string(b.first));
   if (k != e.issues.size()) fail(where, "{} issues, the calls have {}", e.issues.size(), k);
 }
 

@@ -283,8 +283,6 @@ class MemoryWalk {
       return;
     }
     if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is used after it was freed", b.name);
-    if (b.scope == Scope::Micro && p_.bodies[static_cast<size_t>(issue.body)].kind != BodyKind::Forward)
-      fail(name_of(p_, issue), "{} lives from forward to backward, but no forward call wrote it", b.name);
     st.live = true;
     ++st.generation;
     st.call = issue.call;
@@ -333,18 +331,26 @@ class MemoryWalk {
     if (b.bytes > 0) occupied_.erase(b.offset);
   }
 
-  // Nothing outlives its scope.
+  // Nothing outlives its scope: a call for Body buffers, its micro-batch for Micro buffers.
   void end_call(const Issue& last) const {
     const BodyKind kind = p_.bodies[static_cast<size_t>(last.body)].kind;
-    const bool micro_ends = kind != BodyKind::Forward;
+    const bool micro_ends = last_call_of_micro(last.call);
     if (live_body_ == 0 && (live_micro_ == 0 || !micro_ends)) return;
+    const int micro = e_.calls[static_cast<size_t>(last.call)].micro;
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const Buffer& b = p_.buffers[i];
-      if (!state_[i].live || b.scope == Scope::Persistent || (b.scope == Scope::Micro && !micro_ends))
-        continue;
+      if (!state_[i].live || b.scope == Scope::Persistent) continue;
+      if (b.scope == Scope::Micro && (!micro_ends || state_[i].micro != micro)) continue;
       fail(fmt::format("rank {}, end of {} (call {})", p_.rank, to_string(kind), last.call),
            "{} is not freed", b.name);
     }
+  }
+
+  bool last_call_of_micro(int call) const {
+    const int micro = e_.calls[static_cast<size_t>(call)].micro;
+    for (size_t c = static_cast<size_t>(call) + 1; c < e_.calls.size(); ++c)
+      if (e_.calls[c].micro == micro) return false;
+    return true;
   }
 
   [[noreturn]] void fail_race(const Issue& issue, const Access& a, int piece, int stream,

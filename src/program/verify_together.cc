@@ -107,8 +107,12 @@ class Together {
   // found.
   static bool agree(const Instr& x, const Instr& y) {
     const Collective &a = x.collective, &b = y.collective;
-    return a.kind == b.kind && a.count == b.count && a.dtype == b.dtype && a.reduction == b.reduction &&
-           x.phase == y.phase && x.block == y.block && x.note == y.note;
+    const bool message = (a.kind == CollectiveKind::Send && b.kind == CollectiveKind::Recv) ||
+                         (a.kind == CollectiveKind::Recv && b.kind == CollectiveKind::Send);
+    const bool both_ways =
+        &x != &y && a.kind == b.kind && (a.kind == CollectiveKind::Send || a.kind == CollectiveKind::Recv);
+    return (a.kind == b.kind || message) && !both_ways && a.count == b.count && a.dtype == b.dtype &&
+           a.reduction == b.reduction && x.phase == y.phase && x.block == y.block && x.note == y.note;
   }
 
   // Runs all streams of all ranks as far as they get. A plain instruction is done when it is at the head of

@@ -62,6 +62,9 @@ std::string to_string(Check::Kind kind) {
 std::string describe(const config::Parallel& p) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (p.pp > 1)
+    add(fmt::format("pp {} {}{}", p.pp, p.schedule,
+                    p.chunks > 1 ? fmt::format(" x {} chunks", p.chunks) : ""));
   if (p.dp_replicate > 1) add(fmt::format("dp_replicate {}", p.dp_replicate));
   if (p.dp_shard > 1) add(fmt::format("dp_shard {}, zero {}", p.dp_shard, p.zero));
   if (p.tp > 1) add(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallel" : ""));

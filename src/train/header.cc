@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "config/names.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
+#include "schedule/simulate.h"
 
 namespace quintet::train {
 
@@ -18,8 +20,8 @@ using config::Recipe;
 
 namespace {
 
-std::string counted(int64_t n, std::string_view what) {
-  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : "s");
+std::string counted(int64_t n, std::string_view what, std::string_view plural = "s") {
+  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
 }
 
 class Header {
@@ -37,6 +39,7 @@ class Header {
     corpus();
     batch();
     ranks();
+    pipeline();
     data_parallel();
     tensor_parallel();
     precision();
@@ -55,14 +58,14 @@ class Header {
 
   void model() {
     int64_t all = 0, frozen = 0, frozen_tensors = 0, tensors = 0;
-    for (const layout::Group& g : compiled_.groups)
-      for (const layout::Segment& s : g.segments) {
-        all += s.global.count();
-        ++tensors;
-        if (g.trainable) continue;
-        frozen += s.global.count();
-        ++frozen_tensors;
-      }
+    for (const graph::Param& p : compiled_.logical.params()) {
+      const int64_t count = compiled_.logical.type(p.value).count();
+      all += count;
+      ++tensors;
+      if (p.trainable) continue;
+      frozen += count;
+      ++frozen_tensors;
+    }
     line("model", "{}, {} parameters in {} tensors",
          r_.model.preset.empty() ? std::string(name_of(r_.model.family)) : r_.model.preset, thousands(all),
          tensors);
@@ -98,11 +101,42 @@ class Header {
     const auto factor = [&](const char* axis, int64_t n) {
       if (n > 1) factors += fmt::format("{}{} {}", factors.empty() ? " = " : " x ", axis, n);
     };
+    factor("pp", p.pp);
     factor("dp_replicate", p.dp_replicate);
     factor("dp_shard", p.dp_shard);
     factor("tp", p.tp);
     line("ranks", "{}{}, {}, {} each", p.world(), factors, facts_.backend,
          counted(facts_.threads, "kernel thread"));
+  }
+
+  // The blocks of each virtual stage, in the order of the model: "0-2 | 3-5".
+  std::string stage_blocks() const {
+    const layout::Stages& stages = compiled_.pipeline.stages;
+    std::vector<std::string> parts;
+    for (int s = 0; s < stages.count(); ++s) {
+      int first = -1, last = -1;
+      for (int label = 1; label + 1 < compiled_.logical.num_blocks; ++label)
+        if (stages.of_block[static_cast<size_t>(label)] == s) {
+          last = label - 1;
+          if (first < 0) first = last;
+        }
+      parts.push_back(first < 0       ? "none"
+                      : first == last ? std::to_string(first)
+                                      : fmt::format("{}-{}", first, last));
+    }
+    return fmt::format("{}", fmt::join(parts, " | "));
+  }
+
+  void pipeline() {
+    if (!compiled_.pipeline.schedule) return;
+    const schedule::Schedule& s = *compiled_.pipeline.schedule;
+    const double bubble = schedule::simulate(s, schedule::Costs::uniform(s, 1, 1, 1)).bubble_rate();
+    const std::vector<int> held = schedule::in_flight(s).until_w;
+    const int most = *std::max_element(held.begin(), held.end());
+    line("pp", "pp {} stages x {}, {}: blocks {}, {}, bubble {:.1f} % with equal stages, up to {} in flight",
+         s.stages, counted(s.chunks, "chunk"), s.name, stage_blocks(),
+         counted(s.micro_batches, "micro-batch", "es"), 100 * bubble,
+         s.chunks == 1 ? counted(most, "micro-batch", "es") : counted(most, "chunk") + " of micro-batches");
   }
 
   // Collectives of one step whose group spans exactly ranks of the given axes (any of them).
@@ -157,10 +191,17 @@ class Header {
     const config::Parallel& p = r_.parallel;
     if (p.tp <= 1) return;
     // One block stands for all. Not the first, which also completes the sum that the embedding leaves open.
-    const int block = compiled_.groups.back().block > 2 ? 2 : 1;
+    // In a pipeline it is one of this rank's, and bodies that differ by their slot count once.
+    const layout::Stages& stages = compiled_.pipeline.stages;
+    const int block =
+        compiled_.logical.num_blocks > 3 && stages.rank_of_block(2) == stages.rank_of_block(0) ? 2 : 1;
     int64_t forward = 0, backward = 0;
+    std::set<std::pair<program::BodyKind, int>> seen;
     for (const program::Body& body : program_.bodies) {
-      if (body.kind != program::BodyKind::Forward && body.kind != program::BodyKind::Backward) continue;
+      if (body.kind != program::BodyKind::Forward && body.kind != program::BodyKind::Backward &&
+          body.kind != program::BodyKind::Weight)
+        continue;
+      if (!seen.emplace(body.kind, body.chunk).second) continue;
       for (const program::Instr& i : body.instrs) {
         if (i.kind != program::InstrKind::Collective || i.block != block || i.when != program::When::Always)
           continue;

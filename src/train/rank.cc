@@ -1,6 +1,7 @@
 #include "train/rank.h"
 
 #include <cstring>
+#include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -77,8 +78,8 @@ void Rank::visit(StateKind kind,
       const int64_t begin = std::max(s.offset, st.first),
                     end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      fn({&s, g.trainable, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype),
-          dtype},
+      fn({&s, g.trainable, &g.shared_by, begin - s.offset, end - begin,
+          base + (begin - st.first) * base::size_of(dtype), dtype},
          layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
@@ -159,7 +160,8 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   exec::Executor& e = *executor_;
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
-    e.scalar(Scalar::Count) = 0;
+    // Before the run: its streams need not wait for the batch to read the count.
+    e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(batch, dp_index_));
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
@@ -170,7 +172,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
         if (name == "positions") out.positions = span;
         if (name == "documents") out.documents = span;
       }
-      e.scalar(Scalar::Count) = static_cast<double>(batches.fill(batch, 0, dp_index_, out));
+      batches.fill(batch, 0, dp_index_, out);
     };
     e.run(compiled_->evaluate, load);
     total.loss_sum += e.scalar(Scalar::Loss);
@@ -187,22 +189,37 @@ AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
 }
 
 bool Rank::owns(const Piece& piece) const {
-  return compiled_->layout.mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
+  const layout::Mesh& mesh = compiled_->layout.mesh;
+  if (!piece.shared_by->empty() &&
+      piece.shared_by->front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
+    return false;
+  return mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
 }
 
 void Rank::create_replica_groups() {
-  std::vector<AtomList> sets;
-  for (const layout::Group& g : compiled_->groups)
-    for (const Segment& s : g.segments) {
-      AtomList atoms = replicated_over(s, g.trainable);
-      if (compiled_->layout.mesh.size(atoms) > 1) sets.push_back(std::move(atoms));
-    }
-  std::sort(sets.begin(), sets.end());
-  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
-  for (AtomList& atoms : sets) {
-    auto comm = world_.create(compiled_->layout.mesh.group(world_.rank(), atoms),
-                              "replicas over " + compiled_->layout.mesh.name(atoms));
-    replica_groups_.push_back({std::move(atoms), std::move(comm)});
+  const layout::Mesh& mesh = compiled_->layout.mesh;
+  std::set<AtomList> sets;
+  std::set<std::vector<int>> shared;
+  for (const layout::Group& g : compiled_->groups) {
+    if (!g.shared_by.empty()) shared.insert(g.shared_by);
+    for (const Segment& s : g.segments)
+      if (AtomList atoms = replicated_over(s, g.trainable); mesh.size(atoms) > 1)
+        sets.insert(std::move(atoms));
+  }
+  for (const AtomList& atoms : sets)
+    replica_groups_.push_back(
+        {.atoms = atoms,
+         .shared_by = {},
+         .name = "replicated over " + mesh.name(atoms),
+         .comm = world_.create(mesh.group(world_.rank(), atoms), "replicas over " + mesh.name(atoms))});
+  for (const std::vector<int>& stages : shared) {
+    const std::vector<base::RankId> all = mesh.group(world_.rank(), compiled_->layout.pipeline);
+    std::vector<base::RankId> members;
+    for (const int s : stages) members.push_back(all[static_cast<size_t>(s)]);
+    replica_groups_.push_back({.atoms = {},
+                               .shared_by = stages,
+                               .name = "shared by pipeline stages",
+                               .comm = world_.create(members, "copies on pipeline stages")});
   }
 }
 
@@ -210,7 +227,8 @@ void Rank::check_replicas() {
   for (const ReplicaGroup& group : replica_groups_) {
     base::Checksum hash;
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
-      if (replicated_over(*piece.segment, piece.trainable) == group.atoms)
+      if (group.shared_by.empty() ? replicated_over(*piece.segment, piece.trainable) == group.atoms
+                                  : *piece.shared_by == group.shared_by)
         hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
     });
     const int64_t mine = static_cast<int64_t>(hash.value());
@@ -219,10 +237,10 @@ void Rank::check_replicas() {
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i] != all[0])
         base::fail_internal(
-            "the weights that ranks {} and {} should share differ (replicated over {}): memory or a link has "
+            "the weights that ranks {} and {} should share differ ({}): memory or a link has "
             "corrupted them, "
             "or a step was not applied on both",
-            group.comm->members()[0], group.comm->members()[i], compiled_->layout.mesh.name(group.atoms));
+            group.comm->members()[0], group.comm->members()[i], group.name);
   }
 }
 

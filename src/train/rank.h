@@ -44,7 +44,8 @@ class Rank {
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
   // labels that count in all of this data-parallel place's micro-batches.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
-  // Sum of losses and number of valid tokens over `count` global batches from `first` on, equal on all ranks.
+  // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each from `first`
+  // on, equal on all ranks.
   struct Evaluation {
     double loss_sum = 0;
     int64_t tokens = 0;
@@ -56,7 +57,8 @@ class Rank {
   struct Piece {
     const layout::Segment* segment;
     bool trainable;
-    int64_t first, count;  // in the segment's local part
+    const std::vector<int>* shared_by;  // see layout::Group
+    int64_t first, count;               // in the segment's local part
     std::byte* data;
     base::DType dtype;
   };
@@ -64,6 +66,10 @@ class Rank {
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
   // The type that a group's weights have in StateKind::Weight.
   base::DType weight_dtype(const program::GroupState& state) const;
+  // The same for a parameter, on whichever rank it lies; for training.
+  base::DType weight_dtype(bool trainable) const {
+    return trainable ? recipe_.precision.master : recipe_.precision.compute;
+  }
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const;
   // Writes the compute copies of the weights after the masters were changed from outside (loading).
@@ -79,8 +85,11 @@ class Rank {
   int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
 
  private:
+  // Ranks that hold copies of parameters: those replicated over `atoms`, or shared by pipeline stages.
   struct ReplicaGroup {
     layout::AtomList atoms;
+    std::vector<int> shared_by;  // see layout::Group; empty: a group over `atoms`
+    std::string name;
     std::shared_ptr<comm::Communicator> comm;
   };
   void initialise_weights();

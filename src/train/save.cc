@@ -55,15 +55,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 std::vector<TensorInfo> saved_tensors(const Rank& rank) {
   std::vector<TensorInfo> tensors;
-  const compiler::Compiled& c = rank.compiled();
-  for (const program::GroupState& st : c.program.groups) {
-    const layout::Group& group = c.groups[static_cast<size_t>(st.group)];
-    const DType dtype = rank.weight_dtype(st);
-    for (const layout::Segment& s : group.segments) {
-      TensorInfo info{.name = s.name, .dtype = dtype, .shape = {}};
-      for (const graph::DimSize& d : s.global.dims) info.shape.push_back(d.size);
-      tensors.push_back(std::move(info));
-    }
+  // All of the model's, whichever of them this rank's pipeline stage holds.
+  const graph::Graph& model = rank.compiled().logical;
+  for (const graph::Param& p : model.params()) {
+    TensorInfo info{.name = model.value(p.value).name, .dtype = rank.weight_dtype(p.trainable), .shape = {}};
+    for (const graph::DimSize& d : model.type(p.value).dims) info.shape.push_back(d.size);
+    tensors.push_back(std::move(info));
   }
   return tensors;
 }

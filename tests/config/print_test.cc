@@ -53,6 +53,15 @@ Recipe random_recipe(std::mt19937_64& rng) {
     r.parallel.reshard_after_forward =
         pick<ReshardAfterForward>(rng, {{Kind::Yes, 0}, {Kind::No, 0}, {Kind::ToRanks, 2}});
     r.parallel.prefetch = static_cast<int64_t>(rng() % 3);
+    r.parallel.pp = pick<int64_t>(rng, {1, 1, 2, 3});
+    if (r.parallel.pp > 1) {
+      if (coin()) r.parallel.schedule = pipeline_schedules()[rng() % pipeline_schedules().size()];
+      r.parallel.chunks = pick<int64_t>(rng, {0, 0, 2, 3});
+      if (coin() && r.parallel.chunks < 2 && !needs_two_chunks(r.parallel.schedule)) {
+        r.parallel.stages.assign(static_cast<size_t>(r.parallel.pp), 1);
+        r.parallel.stages.back() = std::max<int64_t>(0, r.model.layers - r.parallel.pp + 1);
+      }
+    }
     r.precision = Precision::of(pick(rng, {base::DType::F64, base::DType::F32, base::DType::BF16}));
     r.optimizer.kind = pick(rng, {OptimizerKind::AdamW, OptimizerKind::Sgd});
     r.optimizer.lr = unit() + 1e-12;

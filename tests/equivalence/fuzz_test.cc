@@ -2,11 +2,14 @@
 // every number of every step against one rank, and on every rank the planned peak against the measured one.
 //
 // QUINTET_FUZZ_LAYOUTS and QUINTET_FUZZ_SEED (make fuzz) give a longer or another run.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
+#include "config/validate.h"
 #include "equivalence/random_layout.h"
 
 namespace quintet::tests {
@@ -43,6 +46,22 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     const config::Parallel& p = c.recipe.parallel;
     const config::Model& m = c.recipe.model;
     seen["zero " + std::to_string(p.zero)] += p.dp_shard > 1;
+    if (p.pp > 1) {
+      ++seen["schedule " + p.schedule];
+      ++seen["pp " + std::to_string(p.pp)];
+      seen["pp with zero " + std::to_string(p.zero)] += p.dp_shard > 1;
+    }
+    seen["pp with tp"] += p.pp > 1 && p.tp > 1;
+    seen["pp with sequence parallel"] += p.pp > 1 && p.sequence_parallel;
+    seen["pp with tied weights"] += p.pp > 1 && m.tied;
+    seen["pp with recompute"] += p.pp > 1 && c.recipe.memory.recompute != config::RecomputeKind::None;
+    seen["pp with poison"] += p.pp > 1 && c.poison;
+    seen["pp with dropout"] += p.pp > 1 && m.dropout > 0;
+    seen["stages by hand"] += !p.stages.empty();
+    seen["a stage without blocks"] += std::find(p.stages.begin(), p.stages.end(), 0) != p.stages.end();
+    seen["fewer micro-batches than stages"] += c.recipe.batch.accumulation < p.pp;
+    seen["three chunks"] += p.chunks > 2;
+    seen["more than 16 ranks"] += p.world() > 16;
     seen["hsdp"] += p.dp_replicate > 1 && p.zero == 3;
     seen["reshard to ranks"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
     seen["kept gathered"] += p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
@@ -71,6 +90,8 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["odd sequence"] += c.recipe.data.seq_len % 2 != 0;
     seen["one head"] += m.heads == 1;
   }
+  for (const std::string_view name : config::pipeline_schedules())
+    EXPECT_GE(seen[fmt::format("schedule {}", name)], 2) << name;
   for (const auto& [feature, count] : seen) EXPECT_GE(count, 2) << feature;
 }
 

@@ -74,12 +74,16 @@ class Generator {
     r.run.steps = 8;
     r.run.seed = pick(0, 1 << 20);
     parallel(r.parallel);
+    pipeline(r.parallel);
     model(r.model, r.parallel.tp);
+    if (r.parallel.pp > 1) stages(r);
     r.data.seq_len = pick(5, 16);
     r.data.pack = chance(3, 4);
     if (r.model.family == Family::Gpt2) r.model.max_positions = r.data.seq_len + pick(0, 3);
     r.batch.micro = pick(1, 3);
     r.batch.accumulation = of({1, 1, 2, 3});
+    if (r.parallel.pp > 1) r.batch.accumulation = pick(1, 6);
+    if (r.parallel.schedule == "interleaved") r.batch.accumulation = r.parallel.pp * pick(1, 2);
     r.batch.global = r.batch.micro * r.batch.accumulation * r.parallel.dp();
     r.loss.chunk = of({0, 0, 1, 3, 7, 16});
     memory(r);
@@ -101,10 +105,11 @@ class Generator {
 
   void parallel(config::Parallel& p) {
     do {
-      p.dp_replicate = of({1, 1, 1, 2, 2, 3});
-      p.dp_shard = of({1, 2, 2, 3, 4, 4, 8});
-      p.tp = of({1, 2, 2, 3, 4, 4, 8});
-    } while (p.world() > 16 || p.world() == 1);
+      p.pp = of({1, 1, 2, 2, 3, 4});
+      p.dp_replicate = p.pp > 1 ? of({1, 1, 1, 2}) : of({1, 1, 1, 2, 2, 3});
+      p.dp_shard = p.pp > 1 ? of({1, 1, 2, 2, 3, 4}) : of({1, 2, 2, 3, 4, 4, 8});
+      p.tp = p.pp > 1 ? of({1, 1, 2, 2, 3, 4}) : of({1, 2, 2, 3, 4, 4, 8});
+    } while (p.world() > (p.pp > 1 ? 32 : 16) || p.world() == 1);
     if (p.tp > 1) p.sequence_parallel = chance(1, 2);
     if (p.dp_shard == 1) return;
     p.zero = of({0, 1, 2, 3, 3, 3});
@@ -113,6 +118,25 @@ class Generator {
     using Kind = ReshardAfterForward::Kind;
     p.reshard_after_forward.kind = static_cast<Kind>(of({0, 1, 1, 2}));
     if (p.reshard_after_forward.kind == Kind::ToRanks) p.reshard_after_forward.ranks = of({2, 4});
+  }
+
+  void pipeline(config::Parallel& p) {
+    if (p.pp == 1) return;
+    const auto names = config::pipeline_schedules();
+    p.schedule = names[static_cast<size_t>(pick(0, static_cast<int64_t>(names.size()) - 1))];
+    p.chunks = config::needs_two_chunks(p.schedule) ? 2 : 1;
+    if (p.schedule == "interleaved" && p.pp < 4) p.chunks = pick(2, 3);
+  }
+
+  // As many blocks as there are places for them or a few more, sometimes cut by hand: then some places may
+  // have none.
+  void stages(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    const int64_t places = p.pp * p.chunks;
+    r.model.layers = places + pick(0, 2);
+    if (!chance(1, 3)) return;
+    p.stages.assign(static_cast<size_t>(places), 0);
+    for (int64_t i = 0; i < r.model.layers; ++i) ++p.stages[static_cast<size_t>(pick(0, places - 1))];
   }
 
   void model(config::Model& m, int64_t tp) {
@@ -206,6 +230,29 @@ Case shrink(Case failing) {
   // Each change only takes away, so that no two of them undo one another and the search ends.
   const std::vector<Change> changes = {
       [](Case& c) { c.poison = false; },
+      [](Case& c) {
+        config::Parallel& p = c.recipe.parallel;
+        p.pp = p.chunks = 1;
+        p.schedule.clear();
+        p.stages.clear();
+      },
+      [](Case& c) { c.recipe.parallel.stages.clear(); },
+      [](Case& c) {
+        config::Parallel& p = c.recipe.parallel;
+        if (p.pp == 1) return;
+        p.schedule = "gpipe";
+        p.chunks = 1;
+        p.stages.clear();
+      },
+      [](Case& c) {
+        c.recipe.parallel.pp = std::min<int64_t>(c.recipe.parallel.pp, 2);
+        c.recipe.parallel.stages.clear();
+      },
+      [](Case& c) {
+        c.recipe.model.layers =
+            std::min(c.recipe.model.layers, c.recipe.parallel.pp * c.recipe.parallel.chunks);
+        c.recipe.parallel.stages.clear();
+      },
       [](Case& c) { c.recipe.parallel.dp_replicate = 1; },
       [](Case& c) {
         c.recipe.parallel.dp_shard = 1;

@@ -34,7 +34,8 @@ TEST(Groups, SegmentsCoverTheParametersWithoutOverlap) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Local l = partitioned(c.parallel, c.model);
-    const std::vector<Group> groups = make_groups(l.logical, l.local, l.layout);
+    const std::vector<Group> groups =
+        make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0);
     std::set<std::string> seen;
     for (const Group& g : groups) {
       int64_t end = 0;
@@ -63,7 +64,7 @@ TEST(Groups, SegmentsWithTheSameOpenAtomsAreNeighbours) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     const Local l = partitioned(c.parallel, c.model);
-    for (const Group& g : make_groups(l.logical, l.local, l.layout)) {
+    for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0)) {
       std::set<AtomList> closed;
       for (size_t i = 1; i < g.segments.size(); ++i)
         if (g.segments[i].extra_partial != g.segments[i - 1].extra_partial) {
@@ -81,7 +82,7 @@ TEST(Groups, GlobalIndexIsABijectionOverRanks) {
     SCOPED_TRACE(c.name);
     const Local l = partitioned(c.parallel, c.model);
     const Mesh& mesh = l.layout.mesh;
-    for (const Group& g : make_groups(l.logical, l.local, l.layout))
+    for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0))
       for (const Segment& s : g.segments) {
         SCOPED_TRACE(s.name);
         int parts = 1;
@@ -114,7 +115,7 @@ TEST(Groups, ReplicatedAndOpenAtoms) {
                               {.heads = 8, .kv_heads = 2, .tokens = 64});
   const AtomList tp = l.layout.mesh.axis("tp");
   std::map<std::string, Segment> by_name;
-  for (const Group& g : make_groups(l.logical, l.local, l.layout))
+  for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0))
     for (const Segment& s : g.segments) by_name[s.name] = s;
   EXPECT_EQ(by_name["blocks.0.wq.weight"].replicated, AtomList{});
   EXPECT_EQ(by_name["blocks.0.wq.weight"].extra_partial, AtomList{});

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "program/support.h"
 
@@ -129,6 +130,43 @@ TEST(Allocate, CompiledProgramsComeCloseToTheirLiveBytes) {
     for (const int64_t bytes : peak.by_class) sum += bytes;
     EXPECT_EQ(sum, peak.live_bytes);
   }
+}
+
+// In a pipeline what is live follows from the calls. The slow way: at every issue, all buffers that were
+// touched before and not freed since.
+int64_t live_by_calls(const Program& p, const Expanded& e) {
+  int64_t most = 0;
+  std::set<size_t> live;
+  for (size_t i = 0; i < p.buffers.size(); ++i)
+    if (p.buffers[i].scope == Scope::Persistent) live.insert(i);
+  for (const Issue& issue : e.issues) {
+    const Instr& instr = instr_of(p, issue);
+    for (const auto* list : {&instr.in, &instr.out})
+      for (const Operand& o : *list) live.insert(o.buffer.index());
+    int64_t bytes = 0;
+    for (const size_t i : live) bytes += p.buffers[i].bytes;
+    most = std::max(most, bytes);
+    if (instr.kind == InstrKind::Free) live.erase(instr.frees.index());
+  }
+  return most;
+}
+
+TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchUnderWay) {
+  for (const testing::Layout& layout : pipeline_layouts()) {
+    SCOPED_TRACE(layout.name);
+    const compiler::Compiled c = compile_small(layout.overrides);
+    const Peak peak = peak_of(c.program);
+    EXPECT_EQ(peak.live_bytes, live_by_calls(c.program, c.step));
+    EXPECT_LE(peak.live_bytes, c.program.arena_bytes);
+  }
+  // Twice the micro-batches under way, twice the activations that are kept.
+  const auto activations = [](const std::string& m) {
+    const Program p =
+        compile_small({"parallel.pp=2", "parallel.schedule=gpipe", "batch.accumulation=" + m}).program;
+    return peak_of(p).by_class[static_cast<size_t>(MemoryClass::Activations)];
+  };
+  EXPECT_EQ(activations("8") - activations("6"), activations("4") - activations("2"));
+  EXPECT_GT(activations("4"), activations("2") * 3 / 2);
 }
 
 TEST(Allocate, PersistentBuffersStandBelowAllOthers) {

@@ -40,6 +40,34 @@ TEST(Ledger, ClosedFormsOfSingleMessages) {
   }
 }
 
+TEST(Ledger, AMessageIsSentOnceByItsSender) {
+  const Collective c{CollectiveKind::Send, CommId(0), 100, base::DType::F32, graph::Reduction::Sum};
+  EXPECT_EQ(message_bytes(c, 2), 400);
+  EXPECT_EQ(sent_bytes(c, 2), 400);
+  Collective d = c;
+  d.kind = CollectiveKind::Recv;
+  EXPECT_EQ(message_bytes(d, 2), 400);
+  EXPECT_EQ(sent_bytes(d, 2), 0);
+}
+
+// Between stages go the residual stream of every micro-batch, and its gradient back: 8 tokens x embed 16.
+TEST(Ledger, PipelinesSendTheResidualStreamBothWays) {
+  const std::vector<std::string> pipeline = {"parallel.pp=3", "model.layers=3", "batch.accumulation=4"};
+  for (int rank = 0; rank < 3; ++rank) {
+    const Compiled c = compile_small(pipeline, rank);
+    const Ledger ledger = make_ledger(c.program, c.step);
+    const int64_t neighbours = rank == 1 ? 2 : 1;
+    EXPECT_EQ(ledger.collectives(CollectiveKind::Send), 4 * neighbours);
+    EXPECT_EQ(ledger.collectives(CollectiveKind::Recv), 4 * neighbours);
+    double sent = 0;
+    for (const LedgerRow& row : ledger.rows) {
+      if (row.kind == CollectiveKind::Send) sent += row.sent_bytes;
+      if (row.kind == CollectiveKind::Recv) EXPECT_EQ(row.sent_bytes, 0);
+    }
+    EXPECT_DOUBLE_EQ(sent, static_cast<double>(4 * neighbours * 8 * 16 * 4));
+  }
+}
+
 TEST(Ledger, OneRankSendsNothing) {
   const Compiled c = compile_small({"batch.accumulation=4"});
   EXPECT_TRUE(make_ledger(c.program, c.step).rows.empty());

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <random>
 
 #include "base/error.h"
@@ -47,9 +48,15 @@ struct Place {
 
 std::vector<Place> places(const Program& p, const std::function<bool(const Instr&)>& wanted) {
   std::vector<Place> list;
+  // Those that are issued: the first or last call of a body that is repeated for slots is that of one slot.
+  const auto issued = [&](size_t b, const Instr& instr) {
+    return std::any_of(p.calls.begin(), p.calls.end(), [&](const Call& c) {
+      return static_cast<size_t>(c.body) == b && takes_part(instr, c);
+    });
+  };
   for (size_t b = 0; b < p.bodies.size(); ++b)
     for (size_t i = 0; i < p.bodies[b].instrs.size(); ++i)
-      if (wanted(p.bodies[b].instrs[i])) list.push_back({b, i});
+      if (wanted(p.bodies[b].instrs[i]) && issued(b, p.bodies[b].instrs[i])) list.push_back({b, i});
   return list;
 }
 
@@ -63,6 +70,9 @@ Instr* pick(Program& p, Rng& rng, const std::function<bool(const Instr&)>& wante
 }
 
 bool is_collective(const Instr& i) { return i.kind == InstrKind::Collective; }
+bool is_send(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Send; }
+bool is_receive(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Recv; }
+bool is_message(const Instr& i) { return is_send(i) || is_receive(i); }
 bool is_free(const Instr& i) { return i.kind == InstrKind::Free; }
 bool is_compute(const Instr& i) { return i.kind == InstrKind::Compute; }
 
@@ -128,10 +138,18 @@ bool change_operand_dtype(Subject& s, Rng& rng, const std::function<bool(const I
   return true;
 }
 
-bool drop_wait(Subject& s, Rng& rng) {
+bool drop_wait(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& awaited) {
   Expanded& e = s.expanded;
-  if (e.waits.empty()) return false;
-  const int gone = static_cast<int>(below(rng, e.waits.size()));
+  std::map<std::pair<StreamId, int>, const Instr*> at;
+  for (const Issue& issue : e.issues) {
+    const Instr& instr = instr_of(s.program, issue);
+    at[{instr.stream, issue.position}] = &instr;
+  }
+  std::vector<int> list;
+  for (size_t w = 0; w < e.waits.size(); ++w)
+    if (awaited(*at.at({e.waits[w].stream, e.waits[w].position}))) list.push_back(static_cast<int>(w));
+  if (list.empty()) return false;
+  const int gone = list[below(rng, list.size())];
   e.waits.erase(e.waits.begin() + gone);
   for (Issue& issue : e.issues) {
     if (issue.first_wait > gone)
@@ -139,6 +157,39 @@ bool drop_wait(Subject& s, Rng& rng) {
     else if (issue.first_wait + issue.num_waits > gone)
       --issue.num_waits;
   }
+  return true;
+}
+
+// One side of a message a little longer or shorter, consistent in itself.
+bool resize_message(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_message);
+  if (!instr) return false;
+  Operand& o = is_send(*instr) ? instr->in[0] : instr->out[0];
+  o.type.dims.back().size += rng() % 2 ? 1 : -1;
+  instr->collective.count = o.type.count();
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+bool change_peer(Subject& s, Rng& rng) {
+  Program& p = s.program;
+  Instr* instr = pick(p, rng, is_message);
+  if (!instr || p.world < 3) return false;
+  Communicator& comm = p.comms[instr->collective.comm.index()];
+  RankId& peer = comm.members[static_cast<size_t>(1 - comm.position)];
+  const RankId other((peer.value + 1 + static_cast<int>(below(rng, static_cast<size_t>(p.world) - 1))) %
+                     p.world);
+  if (other == p.rank) return false;
+  peer = other;
+  return true;
+}
+
+// A send in the place of a receive, or the other way round.
+bool turn_message(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_message);
+  if (!instr) return false;
+  std::swap(instr->in, instr->out);
+  instr->collective.kind = is_send(*instr) ? CollectiveKind::Recv : CollectiveKind::Send;
   return true;
 }
 
@@ -199,7 +250,18 @@ const std::vector<Kind>& kinds() {
        [](Subject& s, Rng& r) { return swap_near(s, r, is_collective); }},
       {"move a free earlier", Fault::Oracle, true, move_free_earlier},
       {"overlap two buffers", Fault::Oracle, true, overlap_buffers},
-      {"drop a wait", Fault::Always, false, drop_wait},
+      {"drop a wait", Fault::Always, false, [any](Subject& s, Rng& r) { return drop_wait(s, r, any); }},
+      {"drop a wait for a receive", Fault::Always, false,
+       [](Subject& s, Rng& r) { return drop_wait(s, r, is_receive); }},
+      {"drop a wait for a send", Fault::Always, false,
+       [](Subject& s, Rng& r) { return drop_wait(s, r, is_send); }},
+      {"drop a send", Fault::Always, true, [](Subject& s, Rng& r) { return drop(s, r, is_send); }},
+      {"drop a receive", Fault::Always, true, [](Subject& s, Rng& r) { return drop(s, r, is_receive); }},
+      {"swap two messages", Fault::Oracle, true,
+       [](Subject& s, Rng& r) { return swap_near(s, r, is_message); }},
+      {"resize one side of a message", Fault::Always, true, resize_message},
+      {"change the peer of messages", Fault::Always, true, change_peer},
+      {"turn a message round", Fault::Always, true, turn_message},
       {"resize a collective's operand", Fault::Always, true,
        [](Subject& s, Rng& r) { return resize_operand(s, r, is_collective); }},
       {"resize a model op's operand", Fault::Always, true,
@@ -251,7 +313,7 @@ struct Prepared {
 
 std::vector<Prepared> prepare() {
   std::vector<Prepared> out;
-  for (const testing::Layout& layout : layouts()) {
+  for (const testing::Layout& layout : all_layouts()) {
     const config::Recipe recipe = small_recipe(layout.overrides);
     Prepared p{layout.name, {}, {}};
     for (int r = 0; r < recipe.parallel.world(); ++r) {

@@ -68,7 +68,6 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
     const Issue& issue = e.issues[k];
     const Instr& instr = instr_of(p, issue);
     const Call& call = e.calls[static_cast<size_t>(issue.call)];
-    const BodyKind kind = p.bodies[static_cast<size_t>(issue.body)].kind;
     const auto where = [&](const char* what, BufferId id) {
       return fmt::format("call {} instruction {}: {} {}", issue.call, issue.instr, p.buffer(id).name, what);
     };
@@ -79,7 +78,6 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
                    ? where("is of another micro-batch", id)
                    : "";
       if (freed[id.index()] == issue.call) return where("was freed", id);
-      if (b.scope == Scope::Micro && kind != BodyKind::Forward) return where("has no forward", id);
       for (size_t j = 0; j < p.buffers.size(); ++j)
         if (life[j] && shares_bytes(b, p.buffers[j])) return where("overlaps", id);
       life[id.index()] = ++lives;
@@ -119,9 +117,11 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
       }
     }
     const bool ends = k + 1 == e.issues.size() || e.issues[k + 1].call != issue.call;
+    const bool micro_ends = std::none_of(e.calls.begin() + issue.call + 1, e.calls.end(),
+                                         [&](const Call& later) { return later.micro == call.micro; });
     for (size_t i = 0; ends && i < p.buffers.size(); ++i)
       if (life[i] && (p.buffers[i].scope == Scope::Body ||
-                      (p.buffers[i].scope == Scope::Micro && kind != BodyKind::Forward)))
+                      (p.buffers[i].scope == Scope::Micro && micro_ends && micro[i] == call.micro)))
         return where("is the end; not freed:", BufferId(static_cast<int32_t>(i)));
   }
   return "";
@@ -191,8 +191,15 @@ std::string world_fault(const std::vector<const Program*>& programs,
         auto& nodes = meeting_nodes[{c.name, c.members}];
         if (words.size() == nodes.size()) nodes.push_back(new_node());
         node = nodes[words.size()];
-        words.push_back(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(instr.collective.kind),
-                                    instr.collective.count, static_cast<int>(instr.collective.dtype),
+        // A message is one thing with two sides: at the second member, its receipt reads as its sending.
+        CollectiveKind kind = instr.collective.kind;
+        const bool first = !c.members.empty() && c.members[0] == p.rank;
+        if (!first && kind == CollectiveKind::Recv)
+          kind = CollectiveKind::Send;
+        else if (!first && kind == CollectiveKind::Send)
+          kind = CollectiveKind::Recv;
+        words.push_back(fmt::format("{} {} {} {} {} {} {}", static_cast<int>(kind), instr.collective.count,
+                                    static_cast<int>(instr.collective.dtype),
                                     static_cast<int>(instr.collective.reduction),
                                     static_cast<int>(instr.phase), instr.block, instr.note));
       } else {

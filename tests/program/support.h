@@ -100,4 +100,34 @@ inline const std::vector<Layout>& layouts() {
   return list;
 }
 
+// Pipelines: every way in which bodies, slots, chunks and shared parameters come together.
+inline const std::vector<Layout>& pipeline_layouts() {
+  static const std::vector<Layout> list = {
+      {"pp_1f1b", {"parallel.pp=2", "batch.accumulation=4"}},
+      {"pp_gpipe", {"parallel.pp=2", "parallel.schedule=gpipe", "batch.accumulation=3"}},
+      {"pp_interleaved",
+       {"parallel.pp=2", "parallel.schedule=interleaved", "batch.accumulation=4", "model.layers=4"}},
+      {"pp_zb_h1_zero3",
+       {"parallel.pp=2", "parallel.schedule=zb-h1", "batch.accumulation=3", "parallel.dp_shard=2",
+        "parallel.zero=3"}},
+      {"pp_zb_v_tied",
+       {"parallel.pp=2", "parallel.schedule=zb-v", "batch.accumulation=4", "model.layers=5",
+        "model.tied=true"}},
+      {"pp_1f1b_tied_tp_zero2",
+       {"parallel.pp=2", "batch.accumulation=2", "model.tied=true", "parallel.tp=2",
+        "parallel.sequence_parallel=true", "parallel.dp_shard=2", "parallel.zero=2"}},
+      {"pp_dualpipev_recompute",
+       {"parallel.pp=2", "parallel.schedule=dualpipev", "batch.accumulation=4", "model.layers=4",
+        "memory.recompute=full"}},
+      {"pp_uneven", {"parallel.pp=3", "parallel.stages=[2, 1, 2]", "model.layers=5", "batch.accumulation=4"}},
+  };
+  return list;
+}
+
+inline std::vector<Layout> all_layouts() {
+  std::vector<Layout> all = layouts();
+  all.insert(all.end(), pipeline_layouts().begin(), pipeline_layouts().end());
+  return all;
+}
+
 }  // namespace quintet::program::testing

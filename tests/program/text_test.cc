@@ -50,6 +50,7 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_EQ(a.world, b.world);
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
   EXPECT_EQ(a.persistent_bytes, b.persistent_bytes);
+  EXPECT_EQ(a.frame_bytes, b.frame_bytes);
   EXPECT_EQ(a.scalars, b.scalars);
   EXPECT_EQ(a.workspace, b.workspace);
   EXPECT_EQ(a.result, b.result);
@@ -75,6 +76,7 @@ void expect_same(const Program& a, const Program& b) {
   ASSERT_EQ(a.bodies.size(), b.bodies.size());
   for (size_t i = 0; i < a.bodies.size(); ++i) {
     EXPECT_EQ(a.bodies[i].kind, b.bodies[i].kind);
+    EXPECT_EQ(a.bodies[i].chunk, b.bodies[i].chunk);
     ASSERT_EQ(a.bodies[i].instrs.size(), b.bodies[i].instrs.size());
     for (size_t k = 0; k < a.bodies[i].instrs.size(); ++k)
       EXPECT_TRUE(same(a.bodies[i].instrs[k], b.bodies[i].instrs[k]))
@@ -83,7 +85,7 @@ void expect_same(const Program& a, const Program& b) {
 }
 
 TEST(ProgramText, FullFormReadsBack) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
     const auto compiled = compiler::compile(
         small_recipe(layout.overrides), {.evaluate = true, .workspace_bytes = [](const Instr& i) {

@@ -33,6 +33,32 @@ TEST(Header, CountsCollectivesOfATensorParallelBlock) {
             std::string::npos);
 }
 
+TEST(Header, SaysHowAPipelineIsCut) {
+  const SmallRun small;
+  const std::vector<std::string> sets = {"parallel.pp=2", "model.layers=6", "parallel.dp_shard=1",
+                                         "parallel.zero=0", "batch.micro=2"};
+  const std::string text = header(small, sets);
+  EXPECT_CONTAINS(text, "ranks        4 = pp 2 x tp 2,");
+  EXPECT_CONTAINS(
+      text,
+      "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-3 | 4-5, 4 micro-batches, bubble 20.0 % "
+      "with equal stages, up to 2 micro-batches in flight");
+  // The whole model, not the first stage; the counts of one block, however many micro-batches are under way.
+  const auto line = [](const std::string& all, const std::string& label) {
+    const size_t at = all.find("\n" + label);
+    return all.substr(at + 1, all.find('\n', at + 1) - at - 1);
+  };
+  std::vector<std::string> one = sets;
+  one[0] = "parallel.pp=1";
+  const std::string without = header(small, one);
+  EXPECT_EQ(text.substr(0, text.find('\n')), without.substr(0, without.find('\n')));
+  EXPECT_EQ(line(text, "tp  "), line(without, "tp  "));
+  std::vector<std::string> v = sets;
+  v.push_back("parallel.schedule=zb-v");
+  EXPECT_CONTAINS(header(small, v),
+                  "pp 2 stages x 2 chunks, zb-v: blocks 0-1 | 2-3 | 4 | 5, 4 micro-batches");
+}
+
 TEST(Header, ShowsWhatEachOptionDoes) {
   const SmallRun small;
   const std::string text =

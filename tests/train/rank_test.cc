@@ -38,6 +38,12 @@ TEST(Replicas, ADamagedCopyIsFoundAndItsRanksNamed) {
   EXPECT_CONTAINS(replicas_after_damage(copies, 3, "embed.weight"), "dp_replicate");
   // Norm weights are whole on every tensor-parallel rank.
   EXPECT_CONTAINS(replicas_after_damage(small.recipe(), 1, "final_norm.weight"), "ranks 0 and 1");
+  // The tied table of the first and the last pipeline stage.
+  const config::Recipe tied =
+      small.recipe({"parallel.pp=2", "parallel.dp_shard=1", "parallel.zero=0", "parallel.tp=1",
+                    "parallel.sequence_parallel=false", "model.tied=true"});
+  EXPECT_CONTAINS(replicas_after_damage(tied, 1, "embed.weight"), "ranks 0 and 1");
+  EXPECT_CONTAINS(replicas_after_damage(tied, 1, "embed.weight"), "shared by pipeline stages");
   // Shards have no copies.
   EXPECT_EQ(replicas_after_damage(small.recipe(), 1, "embed.weight"), "");
 }

@@ -64,6 +64,21 @@ TEST(Save, WhatOneLayoutSavedAnotherLoads) {
   EXPECT_NE(tensors_of(from), initial(small, {}));
 }
 
+TEST(Save, PipelinesSaveTheWholeModel) {
+  for (const char* tied : {"model.tied=false", "model.tied=true"}) {
+    const SmallRun small, single;
+    small.train({"parallel.pp=2", "parallel.tp=1", "parallel.sequence_parallel=false", "eval.every=3", tied,
+                 "precision.compute=f64"});
+    const auto pipeline = tensors_of(small.run_folder().weights());
+    auto sets = test::kOneRank;
+    sets.insert(sets.end(), {tied, "precision.compute=f64", "run.steps=1"});
+    single.train(sets);
+    const auto one = tensors_of(single.run_folder().weights());
+    ASSERT_EQ(pipeline.size(), one.size());
+    for (const auto& [name, bytes] : one) EXPECT_EQ(pipeline.at(name).size(), bytes.size()) << name;
+  }
+}
+
 TEST(Save, LoadedMastersReachTheComputeCopies) {
   const SmallRun small;
   small.train({"precision.compute=bf16"});

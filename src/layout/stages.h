@@ -1,0 +1,35 @@
+// How a pipeline cuts the model: blocks into virtual stages, virtual stages onto pipeline ranks.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace quintet::layout {
+
+struct Stages {
+  std::vector<int> of_block;  // by block label: its virtual stage, never decreasing
+  std::vector<int> rank_of,
+      chunk_of;  // by virtual stage: the pipeline rank that holds it, and as which chunk
+
+  int count() const { return static_cast<int>(rank_of.size()); }
+  int rank_of_block(int block) const {
+    return rank_of[static_cast<size_t>(of_block[static_cast<size_t>(block)])];
+  }
+  int chunk_of_block(int block) const {
+    return chunk_of[static_cast<size_t>(of_block[static_cast<size_t>(block)])];
+  }
+};
+
+// No pipeline: one stage.
+Stages one_stage(int num_blocks);
+
+// Layers per virtual stage, contiguous, so that the most expensive stage costs least; the embedding counts in
+// the first, the head in the last. Among equals earlier stages get more. Costs are the forward FLOPs of the
+// blocks.
+std::vector<int64_t> balance(const graph::Graph& graph, int stages);
+
+// Block labels from layers per virtual stage: label 0 goes to the first stage, the last label to the last.
+std::vector<int> stage_of_blocks(const std::vector<int64_t>& layers, int num_blocks);
+
+}  // namespace quintet::layout

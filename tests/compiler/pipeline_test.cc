@@ -1,0 +1,122 @@
+// Pipelines as they are compiled: stages of known models, and the micro-batches that a rank holds at once.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "compiler/compile.h"
+#include "config/parse.h"
+#include "config/validate.h"
+#include "layout/stages.h"
+#include "models/build.h"
+#include "program/slots.h"
+#include "schedule/generators.h"
+
+namespace quintet::compiler {
+namespace {
+
+TEST(Pipeline, RecipesAndGeneratorsKnowTheSameSchedules) {
+  std::vector<std::string> config, generators;
+  for (const std::string_view name : config::pipeline_schedules()) config.emplace_back(name);
+  for (const std::string& name : schedule::schedule_names()) generators.push_back(name);
+  EXPECT_EQ(config, generators);
+  for (const std::string& name : generators) {
+    const schedule::Schedule s = schedule::make_schedule(name, 2, 0, 4);
+    EXPECT_EQ(s.chunks > 1, config::needs_two_chunks(name)) << name;
+  }
+}
+
+config::Recipe small(const std::vector<std::string>& overrides) {
+  return config::parse(
+      "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = "
+      "4\n"
+      "vocab = 256\n[data]\nseq_len = 4\n[batch]\nmicro = 1\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n",
+      overrides);
+}
+
+// What a rank of the program holds: a chunk's micro-batch from its first call to the end of its last.
+struct Held {
+  int most = 0;                             // of all chunks together
+  std::vector<int> most_of = {0, 0, 0, 0};  // by chunk
+};
+
+Held held(const program::Program& p) {
+  std::map<std::pair<int, int>, size_t> last;
+  const auto key = [&](size_t i) {
+    return std::pair(p.bodies[static_cast<size_t>(p.calls[i].body)].chunk, p.calls[i].micro);
+  };
+  for (size_t i = 0; i < p.calls.size(); ++i)
+    if (p.calls[i].micro >= 0) last[key(i)] = i;
+  Held h;
+  std::set<std::pair<int, int>> now;
+  for (size_t i = 0; i < p.calls.size(); ++i) {
+    if (p.calls[i].micro < 0) continue;
+    now.insert(key(i));
+    h.most = std::max(h.most, static_cast<int>(now.size()));
+    int& of = h.most_of[static_cast<size_t>(key(i).first)];
+    of = std::max(of, static_cast<int>(std::count_if(
+                          now.begin(), now.end(), [&](const auto& k) { return k.first == key(i).first; })));
+    if (last[key(i)] == i) now.erase(key(i));
+  }
+  return h;
+}
+
+TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
+  for (const std::string& name : schedule::schedule_names())
+    for (const int pp : {2, 3, 4})
+      for (const int groups : {1, 2, 3}) {
+        SCOPED_TRACE(fmt::format("{} pp {} x {}", name, pp, groups));
+        const int m = pp * groups;
+        const config::Recipe recipe = small({fmt::format("parallel.pp={}", pp), "parallel.schedule=" + name,
+                                             fmt::format("batch.accumulation={}", m)});
+        const schedule::Schedule s =
+            schedule::make_schedule(name, pp, static_cast<int>(recipe.parallel.chunks), m);
+        const std::vector<int> closed = schedule::in_flight(s).until_w;
+        for (int r = 0; r < pp; ++r) {
+          const Compiled c = compile(recipe, {.rank = base::RankId(r)});
+          const program::SlotPlan slots = program::plan_slots(c.program);
+          const Held h = held(c.program);
+          EXPECT_EQ(h.most, closed[static_cast<size_t>(r)]) << "rank " << r;
+          ASSERT_EQ(slots.count.size(), static_cast<size_t>(s.chunks));
+          for (size_t k = 0; k < slots.count.size(); ++k)
+            EXPECT_EQ(slots.count[k], h.most_of[k]) << "rank " << r << " chunk " << k;
+          if (s.chunks == 1) EXPECT_EQ(slots.count[0], closed[static_cast<size_t>(r)]) << "rank " << r;
+          // The copies that exist in memory are those, and all lie in the arena.
+          for (const program::Buffer& b : c.program.buffers)
+            EXPECT_LE(b.offset + b.bytes, c.program.arena_bytes) << b.name;
+          int copies = 0;
+          for (const program::Buffer& b : c.program.buffers)
+            if (const size_t at = b.name.rfind('@'); at != std::string::npos)
+              copies = std::max(copies, std::stoi(b.name.substr(at + 1)));
+          EXPECT_EQ(copies + 1, *std::max_element(slots.count.begin(), slots.count.end()));
+        }
+      }
+}
+
+std::vector<int64_t> balanced(const std::string& preset, int stages) {
+  const config::Recipe recipe = config::parse(fmt::format(
+      "[model]\npreset = \"{}\"\n[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n", preset));
+  const graph::BuildOptions options{.mode = graph::Mode::Train, .tokens = 64, .seq_len = 64};
+  return layout::balance(models::build(recipe.model, options, {}), stages);
+}
+
+// 126 blocks; the head costs about 0.66 of one, the embedding nothing. No cut can do with less than 16 (8) in
+// the dearest stage; the last, with the head, gets fewest.
+TEST(Pipeline, Llama405bIsCutEvenlyWithItsHeadCounted) {
+  EXPECT_EQ(balanced("llama3-405b", 8), (std::vector<int64_t>{16, 16, 16, 16, 16, 16, 16, 14}));
+  EXPECT_EQ(balanced("llama3-405b", 16),
+            (std::vector<int64_t>{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 6}));
+}
+
+TEST(Pipeline, AnExplicitListIsTaken) {
+  const Compiled c = compile(small({"parallel.pp=3", "parallel.stages=[1, 5, 2]", "batch.accumulation=3"}),
+                             {.rank = base::RankId(1)});
+  EXPECT_EQ(c.pipeline.stages.of_block, (std::vector<int>{0, 0, 1, 1, 1, 1, 1, 2, 2, 2}));
+  std::set<int> blocks;
+  for (const layout::Group& g : c.groups) blocks.insert(g.block);
+  EXPECT_EQ(blocks, (std::set<int>{2, 3, 4, 5, 6}));
+}
+
+}  // namespace
+}  // namespace quintet::compiler
