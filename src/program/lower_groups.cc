@@ -209,9 +209,8 @@ void GroupLowering::reduce_grads(int group) {
              .block = g.block,
              .note = "reduce " + g.name};
 
-  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism, KV
-  // heads shared by several ranks) stand in front, those with the same axes side by side: one reduction for
-  // each run.
+  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism) stand
+  // in front, those with the same axes side by side: one reduction for each run.
   for (size_t i = 0; i < g.segments.size();) {
     const AtomList& atoms = g.segments[i].extra_partial;
     size_t end = i + 1;
