@@ -33,6 +33,48 @@ struct RopeScaling {
   bool operator==(const RopeScaling&) const = default;
 };
 
+// Mixture of experts in place of the feed-forward part of a block ([model.moe]).
+enum class RouterScore : uint8_t { Softmax, Sigmoid };
+enum class RouterOrder : uint8_t { ScoreFirst, TopKFirst };  // scores over all experts, or over the chosen
+enum class BalanceScope : uint8_t { MicroBatch, Sequence, Global };
+enum class DropPolicy : uint8_t { Probability, Position };
+
+struct Moe {
+  int64_t experts = 0;       // 0: every block is dense
+  int64_t top_k = 0;         // experts per token
+  int64_t ffn = 0;           // inner width of one expert
+  int64_t shared_ffn = 0;    // inner width of the experts that take every token, together; 0: none
+  bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
+  int64_t first_dense = 0;   // blocks before the first with experts
+  int64_t every = 1;         // of the blocks after them, every n-th has experts
+  RouterScore score = RouterScore::Softmax;
+  RouterOrder order = RouterOrder::ScoreFirst;
+  bool normalise = true;    // the weights of a token's experts sum to 1 (before scale)
+  double scale = 1;         // factor on the weights
+  int64_t groups = 1;       // group-limited routing: experts in so many groups ...
+  int64_t groups_kept = 1;  // ... of which a token may use the best few
+  double balance_loss = 0;  // coefficient
+  BalanceScope balance_scope = BalanceScope::MicroBatch;
+  double z_loss = 0;           // coefficient
+  double bias_rate = 0;        // balancing without loss: step of the selection bias; 0: no bias
+  double capacity_factor = 0;  // 0: nothing is dropped
+  DropPolicy drop = DropPolicy::Probability;
+  int64_t capacity_group = 1;  // sequences that share a capacity
+  bool pad = false;  // every expert receives its capacity, padded with zeros: sizes known beforehand
+  bool force_balance = false;  // ignore the router's choice (benchmarks)
+  bool operator==(const Moe&) const = default;
+};
+
+// Multi-head latent attention ([model.mla]): K and V from a narrow latent, positions in a part of their own.
+struct Mla {
+  int64_t kv_rank = 0;   // 0: ordinary attention
+  int64_t q_rank = 0;    // 0: Q straight from the residual stream
+  int64_t nope_dim = 0;  // of Q and K per head, without positions
+  int64_t rope_dim = 0;  // of Q and K per head, rotated; K's is shared by all heads
+  int64_t v_dim = 0;     // of V per head
+  bool operator==(const Mla&) const = default;
+};
+
 struct Model {
   std::string preset;  // empty, or the row of presets.h that the other keys started from
   Family family = Family::Llama;
@@ -52,6 +94,8 @@ struct Model {
   bool qk_norm = false;        // llama; RMSNorm over head_dim of q and k, before RoPE
   int64_t max_positions = 0;   // gpt2: rows of the learned position table. Stays 0 for llama
   double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
+  Moe moe;                     // llama
+  Mla mla;                     // llama
   bool operator==(const Model&) const = default;
 };
 
@@ -84,6 +128,15 @@ struct ReshardAfterForward {
   bool operator==(const ReshardAfterForward&) const = default;
 };
 
+// How attention deals with sequences that are cut over cp ranks.
+enum class ContextMethod : uint8_t {
+  Auto,         // worked out, see layout/context.h; never in a resolved recipe with cp > 1
+  Gather,       // K and V are gathered
+  Ring,         // K and V travel from rank to rank
+  Ulysses,      // rows are exchanged for heads
+  UlyssesRing,  // Ulysses among neighbours, ring between them
+};
+
 struct Parallel {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
@@ -97,9 +150,14 @@ struct Parallel {
   int64_t chunks = 0;    // virtual stages per pipeline rank; 0 = worked out: 2 for V-shaped schedules and
                          // interleaved, else 1
   std::vector<int64_t> stages;  // blocks per virtual stage; empty = balanced by cost
+  int64_t cp = 1;               // ranks that share a sequence
+  ContextMethod cp_method = ContextMethod::Auto;
+  int64_t ulysses = 0;  // ulysses+ring: ranks that exchange heads; 0 = worked out
+  int64_t ep = 1;       // ranks that share the experts, out of dp x cp x tp
+  int64_t etp = 1;      // ranks that share one expert's inner width
 
   int64_t dp() const { return dp_replicate * dp_shard; }
-  int64_t world() const { return pp * dp() * tp; }
+  int64_t world() const { return pp * dp() * cp * tp; }
   bool operator==(const Parallel&) const = default;
 };
 

@@ -30,6 +30,7 @@ struct OpDim {
   std::vector<int> in, out;  // per operand: index of the dim, or kAbsent
   Reduction reduction = Reduction::Sum;
   bool any_row = true;  // Tokens only: may be cut between any two rows; false: whole sequences
+  bool spread = false;  // Tokens only: cut over the tensor ranks too, whether or not sequence parallel is on
   bool padded = false;  // the size need not divide: the last shards hold padding (zero, masked by the op)
 };
 
@@ -48,6 +49,8 @@ struct OpDef {
   std::vector<std::pair<int, int>> in_place = {};
   bool passes_partial =
       false;  // linear in all inputs together: partial inputs over the same axes give a partial output
+  // A decision (routing, what is dropped) or a running sum: its results are kept, never computed again.
+  bool keep = false;
 };
 
 const std::vector<const OpDef*>& all_ops();
@@ -68,10 +71,20 @@ extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw;                           /
 extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                     // ops/norm.cc
 extern const OpDef kRope;                                                      // ops/rope.cc
 extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
-extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;  // ops/pointwise.cc
-extern const OpDef kRowMax, kRowSumExp, kLossGrad;                             // ops/loss.cc
-extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice,
-    kZeroUnlessFirst;  // ops/placement.cc
-extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy;  // ops/update.cc
+extern const OpDef kAttentionHop, kAttentionHopDx;                             // ops/attention.cc
+extern const OpDef kJoinHeads, kJoinHeadsDx;                                   // ops/heads.cc
+extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;  // ops/router.cc
+extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceLoss, kBalanceDsums, kZLoss,
+    kZLossDx;                                                                     // ops/balance.cc
+extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;          // ops/dispatch.cc
+extern const OpDef kExchangeCounts, kToExperts, kToTokens, kRegroup, kSumCopies;  // ops/dispatch.cc
+extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
+extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
+extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;     // ops/pointwise.cc
+extern const OpDef kRowMax, kRowSumExp, kLossGrad;                                // ops/loss.cc
+extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
+    kAllToAllV;  // ops/placement.cc
+extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy,
+    kUpdateBias;  // ops/update.cc
 
 }  // namespace quintet::graph

@@ -7,7 +7,8 @@
 namespace quintet::graph {
 namespace {
 constexpr std::array<std::string_view, kNumDims> kDimNames = {
-    "tokens", "embed", "heads", "kv_heads", "head_dim", "ffn", "vocab", "positions", "flat"};
+    "tokens",  "embed",  "heads",  "kv_heads", "head_dim", "ffn",        "vocab", "positions", "flat",
+    "context", "latent", "routes", "choices",  "experts",  "expert_ffn", "slots", "routed",    "counts"};
 }  // namespace
 
 std::string_view to_string(Dim d) { return kDimNames[static_cast<size_t>(d)]; }

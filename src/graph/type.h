@@ -24,8 +24,17 @@ enum class Dim : uint8_t {
   Vocab,      // token types
   Positions,  // learned position table
   Flat,       // elements of a group buffer (see layout/groups.h)
+  Context,    // rows within a sequence: only a key in sharding rules, token rows themselves are Tokens
+  Latent,     // compressed width inside multi-head latent attention; never divided
+  Routes,     // experts as the router scores them; never divided
+  Choices,    // the k experts of one token; never divided
+  Experts,    // experts as owners of weights
+  ExpertFfn,  // inner width of one expert
+  Slots,      // (token, choice) pairs in the order of their experts, on the token's side
+  Routed,     // the same rows on the expert's side: how many is known in the step only
+  Counts,     // how many rows go to, or came for, each expert; every rank has its own
 };
-inline constexpr int kNumDims = 9;
+inline constexpr int kNumDims = 18;
 
 std::string_view to_string(Dim d);
 std::optional<Dim> parse_dim(std::string_view text);

@@ -1,0 +1,36 @@
+// The order of token rows when sequences are cut over context ranks. A sequence is cut into 2 * ranks equal
+// chunks; rank c holds chunks c and 2 * ranks - 1 - c (zig-zag), so that causal attention gives every rank the
+// same work. A buffer holds the rows of the ranks [first, first + count), one rank after another, each with its
+// two chunks of sequence 0, of sequence 1, ... With ranks = 1 this is plain order: whole sequences one after
+// another.
+#pragma once
+
+#include <cstdint>
+
+namespace quintet::base {
+
+struct RowOrder {
+  int64_t seq_len = 0;
+  int64_t sequences = 0;
+  int64_t ranks = 1;  // 2 * ranks divides seq_len, unless ranks is 1
+  int64_t first = 0, count = 1;
+
+  int64_t rows() const { return sequences * seq_len / ranks * count; }
+
+  // A run: consecutive rows that are consecutive positions of a sequence. Every sequence has the same runs, in
+  // ascending order of position.
+  struct Run {
+    int64_t row, position, length;
+  };
+  int64_t runs() const { return ranks == 1 ? 1 : 2 * count; }
+  Run run(int64_t sequence, int64_t index) const {
+    if (ranks == 1) return {sequence * seq_len, 0, seq_len};
+    const int64_t length = seq_len / (2 * ranks);
+    const bool second = index >= count;  // the mirrored chunks come last, in falling order of rank
+    const int64_t at = second ? 2 * count - 1 - index : index;
+    const int64_t chunk = second ? 2 * ranks - 1 - (first + at) : first + at;
+    return {((at * sequences + sequence) * 2 + (second ? 1 : 0)) * length, chunk * length, length};
+  }
+};
+
+}  // namespace quintet::base
