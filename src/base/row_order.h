@@ -1,8 +1,8 @@
 // The order of token rows when sequences are cut over context ranks. A sequence is cut into 2 * ranks equal
-// chunks; rank c holds chunks c and 2 * ranks - 1 - c (zig-zag), so that causal attention gives every rank the
-// same work. A buffer holds the rows of the ranks [first, first + count), one rank after another, each with its
-// two chunks of sequence 0, of sequence 1, ... With ranks = 1 this is plain order: whole sequences one after
-// another.
+// chunks; rank c holds chunks c and 2 * ranks - 1 - c (zig-zag), so that causal attention gives every rank
+// the same work. A buffer holds the rows of the ranks [first, first + count), one rank after another, each
+// with its two chunks of sequence 0, of sequence 1, ... With ranks = 1 this is plain order: whole sequences
+// one after another.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct RowOrder {
 
   int64_t rows() const { return sequences * seq_len / ranks * count; }
 
-  // A run: consecutive rows that are consecutive positions of a sequence. Every sequence has the same runs, in
-  // ascending order of position.
+  // A run: consecutive rows that are consecutive positions of a sequence. Every sequence has the same runs,
+  // in ascending order of position.
   struct Run {
     int64_t row, position, length;
   };

@@ -22,7 +22,9 @@ using NodeId = base::Id<struct NodeTag>;
 // B.
 enum class Phase : uint8_t { F, B, W };
 
-enum class ValueKind : uint8_t { Input, Param, Result };
+// A State is a small value that outlives the step, equal on all ranks, zero at the start, changed by the
+// step's end only (the bias of a router that balances without a loss).
+enum class ValueKind : uint8_t { Input, Param, Result, State };
 
 struct Value {
   std::string name;  // unique for inputs and parameters, a hint for results
@@ -54,6 +56,22 @@ struct Param {
   std::vector<ValueId> grads;  // contributions in execution order; their sum is the gradient
 };
 
+// A result that adds up over the micro-batches of a step and, at its end, over the ranks: what a run reports
+// about its experts, and what their balancing goes by.
+struct StepSum {
+  std::string name;  // "load", "balance_loss", "z_loss"
+  ValueId value;
+  int block = 0;
+};
+
+// At the end of a step: bias += rate * sign(mean load - load), per expert; `load` is a step sum that begins
+// with the assignments per expert.
+struct BiasUpdate {
+  ValueId bias;  // a State
+  ValueId load;
+  double rate = 0;
+};
+
 class Graph {
  public:
   ValueId add_value(Value value);
@@ -77,7 +95,9 @@ class Graph {
   const Param* find_param(ValueId id) const { return const_cast<Graph*>(this)->find_param(id); }
   ValueId find(std::string_view name) const;  // an input or parameter by name; invalid when absent
 
-  ValueId loss;           // scalar: sum over valid tokens
+  ValueId loss;  // scalar: sum over valid tokens
+  std::vector<StepSum> step_sums;
+  std::vector<BiasUpdate> bias_updates;
   ValueId logits;         // inference graphs only
   int64_t row_chunk = 0;  // rows of a chunk in row groups; 0: all rows at once
   int num_blocks = 0;     // labels run 0 .. num_blocks - 1
