@@ -1,9 +1,10 @@
 // Times of the collectives against the size of the payload.
 //   comm_bench [ranks] [seconds]        ranks as threads (default 2)
 //   mpirun -np 2 comm_bench mpi [seconds]
-// Payload: the whole buffer (all_reduce: count; all_gather, reduce_scatter: all ranks' pieces together). Bus
-// bandwidth is payload x 2 (n-1)/n / time for all_reduce and payload x (n-1)/n / time for the others: the
-// bytes each rank must move, so that figures compare across numbers of ranks.
+// Payload: the whole buffer (all_reduce: count; the others: all ranks' pieces together; all_to_all_v: the
+// mean of the ranks, each of which gets a quarter less or more than that from every peer). Bus bandwidth is
+// payload x 2 (n-1)/n / time for all_reduce and payload x (n-1)/n / time for the others: the bytes each rank
+// must move, so that figures compare across numbers of ranks.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -62,6 +63,17 @@ void bench(World& w, const char* backend, double budget) {
     for (const int64_t bytes : {int64_t{4} << 10, int64_t{1} << 20, int64_t{16} << 20, int64_t{64} << 20}) {
       const int64_t count = bytes / size_of(dtype), piece = count / n;
       std::vector<char> a(static_cast<size_t>(bytes)), b(static_cast<size_t>(bytes));
+      const auto members = static_cast<size_t>(n);
+      std::vector<int64_t> offsets(members), wide(members), out(members), in(members);
+      for (int j = 0; j < n; ++j) {
+        const auto m = static_cast<size_t>(j);
+        const auto share = [&](int member) { return piece / 4 * (member % 2 == 0 ? 3 : 5); };
+        offsets[m] = j * (piece / 4) * 3;
+        out[m] = share(j);
+        in[m] = share(c.rank());
+        wide[m] = j * in[m];
+      }
+      std::vector<char> uneven(static_cast<size_t>(wide.back() + in.back()) * size_of(dtype));
       const auto row = [&](const char* name, double share, const std::function<void()>& call) {
         const Times t = measure(c, budget, call);
         if (w.rank().value == 0)
@@ -72,6 +84,9 @@ void bench(World& w, const char* backend, double budget) {
       const double part = static_cast<double>(n - 1) / n;
       row("all_reduce", 2 * part, [&] { c.all_reduce(a.data(), count, dtype, ReduceOp::Sum); });
       row("reduce_scatter", part, [&] { c.reduce_scatter(a.data(), b.data(), piece, dtype, ReduceOp::Sum); });
+      row("all_to_all", part, [&] { c.all_to_all(a.data(), b.data(), piece, dtype); });
+      row("all_to_all_v", part,
+          [&] { c.all_to_all_v(a.data(), offsets, out, uneven.data(), wide, in, dtype); });
       row("all_gather", part, [&] { c.all_gather(a.data(), b.data(), piece, dtype); });
     }
 }

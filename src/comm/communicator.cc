@@ -55,6 +55,18 @@ void check_member(const Communicator& c, CallKind kind, int member) {
                 c.name(), member, c.size());
 }
 
+void check_ranges(const Communicator& c, const char* side, std::span<const int64_t> offsets,
+                  std::span<const int64_t> counts) {
+  const auto n = static_cast<size_t>(c.size());
+  QUINTET_CHECK(offsets.size() == n && counts.size() == n,
+                "all_to_all_v on '{}': {} offsets and {} counts of the {} side for a group of {}", c.name(),
+                offsets.size(), counts.size(), side, n);
+  for (size_t j = 0; j < n; ++j)
+    QUINTET_CHECK(counts[j] == 0 || (counts[j] > 0 && offsets[j] >= 0),
+                  "all_to_all_v on '{}': the {} range of member {} has offset {} and count {}", c.name(),
+                  side, j, offsets[j], counts[j]);
+}
+
 void copy_unless_same(void* to, const void* from, int64_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
 }
@@ -119,6 +131,35 @@ void Communicator::all_to_all(const void* send, void* recv, int64_t count_per_ra
     else
       copy_unless_same(recv, send, count_per_rank * size_of(dtype));
   });
+}
+
+void Communicator::all_to_all_v(const void* send, std::span<const int64_t> send_offsets,
+                                std::span<const int64_t> send_counts, void* recv,
+                                std::span<const int64_t> recv_offsets, std::span<const int64_t> recv_counts,
+                                base::DType dtype) {
+  check_ranges(*this, "send", send_offsets, send_counts);
+  check_ranges(*this, "recv", recv_offsets, recv_counts);
+  run({.kind = CallKind::AllToAllV, .dtype = dtype}, [&](const Call& call) {
+    const Exchange exchange{send, send_offsets, send_counts, recv, recv_offsets, recv_counts};
+    if (size() > 1)
+      do_all_to_all_v(call, exchange);
+    else
+      copy_own_piece(call, exchange);
+  });
+}
+
+void Communicator::copy_own_piece(const Call& call, const Exchange& exchange) const {
+  const auto me = static_cast<size_t>(rank_);
+  const int64_t count = exchange.send_counts[me], expected = exchange.recv_counts[me];
+  if (count != expected)
+    throw MismatchError(
+        fmt::format("{} on communicator '{}': rank {} sends {} elements to rank {}, which expects {}",
+                    describe(call), name_, world_rank(), count, world_rank(), expected));
+  if (count == 0) return;
+  const int64_t width = size_of(call.dtype);
+  copy_unless_same(static_cast<char*>(exchange.recv) + exchange.recv_offsets[me] * width,
+                   static_cast<const char*>(exchange.send) + exchange.send_offsets[me] * width,
+                   count * width);
 }
 
 void Communicator::broadcast(void* data, int64_t count, base::DType dtype, int root) {

@@ -3,7 +3,8 @@
 // Calls. All calls block until this rank's part is done and its buffers may be reused. They work on raw host
 // memory. Different communicators may be used by different threads of a rank at the same time; one
 // communicator by one thread at a time (checked). All members issue the same calls on a communicator in the
-// same order with the same count, type and operation.
+// same order with the same count, type and operation (all_to_all_v: the same type; the counts agree pair by
+// pair).
 //
 // Bits. Every reduction is formed in member order, ((x0 + x1) + x2) + ..., whatever the size, the slicing or
 // the backend: the same inputs give the same bits on every run, on every member and on every backend. bf16
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,14 @@ namespace quintet::comm {
 
 enum class ReduceOp : uint8_t { Sum, Max };
 const char* to_string(ReduceOp op);
+
+// One member's side of an all_to_all_v, in elements: entry j of each list is for member j.
+struct Exchange {
+  const void* send = nullptr;
+  std::span<const int64_t> send_offsets, send_counts;
+  void* recv = nullptr;
+  std::span<const int64_t> recv_offsets, recv_counts;
+};
 
 class Communicator {
  public:
@@ -54,6 +64,15 @@ class Communicator {
   void reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype, ReduceOp op);
   // Piece j of recv := piece `rank` of member j's send. send and recv do not overlap.
   void all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype);
+  // The same with sizes of their own: recv_counts[j] elements at recv + recv_offsets[j] := the
+  // send_counts[rank] elements at member j's send + its send_offsets[rank]. send_counts[j] here equals
+  // recv_counts[rank] on member j, also for a member's own piece; a difference is a MismatchError. Counts may
+  // be 0, offsets of empty ranges mean nothing, and a buffer of which nothing is used may be null. Send
+  // ranges may overlap each other; recv ranges overlap neither each other nor a send range. What recv holds
+  // outside its ranges is kept. Allocates no more than 4 KiB at once, whatever the sizes.
+  void all_to_all_v(const void* send, std::span<const int64_t> send_offsets,
+                    std::span<const int64_t> send_counts, void* recv, std::span<const int64_t> recv_offsets,
+                    std::span<const int64_t> recv_counts, base::DType dtype);
   // data := member root's data.
   void broadcast(void* data, int64_t count, base::DType dtype, int root);
   // A send may wait until the peer is in the matching recv: correct programs do not rely on buffering.
@@ -69,11 +88,14 @@ class Communicator {
   virtual void do_all_gather(const Call& call, const void* send, void* recv) = 0;
   virtual void do_reduce_scatter(const Call& call, const void* send, void* recv) = 0;
   virtual void do_all_to_all(const Call& call, const void* send, void* recv) = 0;
+  virtual void do_all_to_all_v(const Call& call, const Exchange& exchange) = 0;
   virtual void do_broadcast(const Call& call, void* data) = 0;
   virtual void do_send(const Call& call, const void* data) = 0;
   virtual void do_recv(const Call& call, void* data) = 0;
   virtual void do_barrier(const Call& call) = 0;
 
+  // What an exchange moves without leaving the member.
+  void copy_own_piece(const Call& call, const Exchange& exchange) const;
   base::RankId world_rank() const { return members_[static_cast<size_t>(rank_)]; }
 
  private:

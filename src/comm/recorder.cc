@@ -42,6 +42,8 @@ const char* to_string(CallKind kind) {
       return "reduce_scatter";
     case CallKind::AllToAll:
       return "all_to_all";
+    case CallKind::AllToAllV:
+      return "all_to_all_v";
     case CallKind::Broadcast:
       return "broadcast";
     case CallKind::Send:
@@ -56,6 +58,8 @@ const char* to_string(CallKind kind) {
 
 std::string describe(const Call& call) {
   if (call.kind == CallKind::Barrier) return fmt::format("barrier #{}", call.sequence);
+  if (call.kind == CallKind::AllToAllV)
+    return fmt::format("all_to_all_v({}) #{}", base::to_string(call.dtype), call.sequence);
   std::string text =
       fmt::format("{}(count {}, {}", to_string(call.kind), call.count, base::to_string(call.dtype));
   if (call.kind == CallKind::AllReduce || call.kind == CallKind::ReduceScatter)

@@ -22,6 +22,7 @@ enum class CallKind : uint8_t {
   AllGather,
   ReduceScatter,
   AllToAll,
+  AllToAllV,
   Broadcast,
   Send,
   Recv,
@@ -34,8 +35,9 @@ struct Call {
   CallKind kind = CallKind::Barrier;
   base::DType dtype = base::DType::U8;
   ReduceOp op{};
-  int peer = -1;          // root of a broadcast, peer of a send or recv (member index), else -1
-  int64_t count = 0;      // elements (per rank where the call is per rank)
+  int peer = -1;  // root of a broadcast, peer of a send or recv (member index), else -1
+  int64_t count =
+      0;  // elements (per rank where the call is per rank); 0 of an all_to_all_v: its members differ
   uint64_t sequence = 0;  // place in the order of this rank's calls on the communicator
   // Whether two members' calls are the same collective. Sequence numbers may differ: they count sends too, of
   // which members do different numbers.

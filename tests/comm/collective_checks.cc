@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <future>
 #include <limits>
 #include <stdexcept>
@@ -170,6 +171,81 @@ void check_collectives(Communicator& c, uint64_t seed, int rounds) {
   }
 }
 
+namespace {
+
+// How many elements `from` sends to `to`.
+using Sizes = std::function<int64_t(int from, int to)>;
+
+template <class T>
+void check_exchange(Communicator& c, uint64_t seed, const char* what, const Sizes& sizes, bool overlap) {
+  const int n = c.size(), me = c.rank();
+  const auto members = static_cast<size_t>(n);
+  std::vector<int64_t> out(members), in(members), out_at(members), in_at(members);
+  int64_t sent = 0, filled = 3;
+  for (int j = 0; j < n; ++j) {
+    const auto m = static_cast<size_t>(j);
+    out[m] = sizes(me, j);
+    out_at[m] = overlap ? j : sent;
+    sent = std::max(sent, out_at[m] + out[m]);
+  }
+  // Received from the last member first, with an element between that nobody writes.
+  for (size_t m = members; m-- > 0;) {
+    in[m] = sizes(static_cast<int>(m), me);
+    in_at[m] = filled;
+    filled += in[m] + 1;
+  }
+  const T untouched = input<T>(seed, n + 1, me);
+  const std::vector<T> send = inputs<T>(seed, me, sent);
+  std::vector<T> recv(static_cast<size_t>(filled), untouched), expected = recv;
+  for (int j = 0; j < n; ++j) {
+    int64_t at = 0;
+    for (int k = 0; k < me; ++k) at += overlap ? 1 : sizes(j, k);
+    for (int64_t i = 0; i < in[static_cast<size_t>(j)]; ++i)
+      expected[static_cast<size_t>(in_at[static_cast<size_t>(j)] + i)] = input<T>(seed, j, at + i);
+  }
+  c.all_to_all_v(send.data(), out_at, out, recv.data(), in_at, in, base::DTypeOf<T>::value);
+  compare(c, what, recv, expected);
+}
+
+template <class T>
+void check_exchanges_of(Communicator& c, uint64_t seed) {
+  const auto drawn = [&](int64_t most) {
+    return [=](int from, int to) {
+      const uint64_t x = mix(seed * 7919 + static_cast<uint64_t>(from * 1009 + to));
+      return x % 3 == 0 ? int64_t{0} : static_cast<int64_t>(x / 3 % static_cast<uint64_t>(most));
+    };
+  };
+  const int crowd = static_cast<int>(seed % static_cast<uint64_t>(c.size()));
+  for (const bool overlap : {false, true}) {
+    check_exchange<T>(
+        c, seed, "all_to_all_v of nothing", [](int, int) { return int64_t{0}; }, overlap);
+    check_exchange<T>(c, seed + 1, "small all_to_all_v", drawn(50), overlap);
+    check_exchange<T>(c, seed + 2, "all_to_all_v", drawn(20'000), overlap);
+    check_exchange<T>(
+        c, seed + 3, "all_to_all_v to one", [&](int, int to) { return to == crowd ? int64_t{5001} : 0; },
+        overlap);
+    check_exchange<T>(
+        c, seed + 4, "all_to_all_v from one", [&](int from, int) { return from == crowd ? int64_t{77} : 0; },
+        overlap);
+    check_exchange<T>(
+        c, seed + 5, "all_to_all_v that leaves one out",
+        [&](int from, int to) { return from == crowd || to == crowd ? int64_t{0} : 1 + from + 2 * to; },
+        overlap);
+  }
+}
+
+}  // namespace
+
+void check_exchanges(Communicator& c, uint64_t seed) {
+  check_exchanges_of<double>(c, seed);
+  check_exchanges_of<Bf16>(c, seed + 10);
+  check_exchanges_of<int32_t>(c, seed + 20);
+  check_exchanges_of<uint8_t>(c, seed + 30);
+  // Nothing used: no memory needed.
+  const std::vector<int64_t> none(static_cast<size_t>(c.size()));
+  c.all_to_all_v(nullptr, none, none, nullptr, none, none, DType::F32);
+}
+
 void check_grid(World& world, int columns, uint64_t seed, int rounds) {
   const int rows = world.size() / columns, row = world.rank().value / columns,
             column = world.rank().value % columns;
@@ -181,9 +257,11 @@ void check_grid(World& world, int columns, uint64_t seed, int rounds) {
   auto other = std::async(std::launch::async, [&] {
     check_collectives(*along_row, seed + static_cast<uint64_t>(row), rounds);
     check_sends(*along_row, seed);
+    check_exchanges(*along_row, seed);
   });
   check_collectives(*along_column, seed + 100 + static_cast<uint64_t>(column), rounds);
   check_sends(*along_column, seed + 1);
+  check_exchanges(*along_column, seed + 1);
   other.get();
 }
 

@@ -11,6 +11,11 @@ namespace quintet::comm::testing {
 // odd among them). Members give the same seed.
 void check_collectives(Communicator& c, uint64_t seed, int rounds);
 
+// all_to_all_v with sizes drawn from `seed`: empty pairs, members that get or give nothing, one that gets
+// everything, send ranges that overlap, ranges in any order with gaps, messages longer than one piece of a
+// backend.
+void check_exchanges(Communicator& c, uint64_t seed);
+
 // Splits the world into rows and columns of a grid with `columns` columns (size divides) and checks both
 // kinds of group at the same time from two threads a rank.
 void check_grid(World& world, int columns, uint64_t seed, int rounds);

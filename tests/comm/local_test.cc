@@ -1,6 +1,7 @@
 // Ranks as threads: every collective against dense, and every way to fail.
 #include "comm/local.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,6 +28,7 @@ TEST_P(LocalWorldSize, CollectivesEqualDense) {
     ASSERT_EQ(w.world().rank(), w.rank().value);
     testing::check_collectives(w.world(), 1, size <= 8 ? 8 : 4);
     testing::check_sends(w.world(), 2);
+    testing::check_exchanges(w.world(), 3);
   });
 }
 
@@ -282,6 +284,31 @@ TEST(Local, AbortWhilePeersCopyLargeBuffersTouchesNoFreedMemory) {
     }
 }
 
+TEST(Local, UnequalCountsOfAnExchangeAreNamedOnAllMembers) {
+  // Member 2 expects 4 of member 1's 5; the last to come is any of them, and the sizes are on both sides of
+  // what one thread does for all.
+  for (const int64_t scale : {1, 100'000})
+    for (const bool own : {false, true}) {
+      const auto texts = texts_of<MismatchError>(3, [&](World& w) {
+        std::vector<uint8_t> send(static_cast<size_t>(5 * scale)), recv(static_cast<size_t>(15 * scale));
+        const std::vector<int64_t> zeros(3), places = {0, 5 * scale, 10 * scale};
+        std::vector<int64_t> counts(3, 5 * scale), expected = counts;
+        if (w.rank().value == 2) expected[own ? 2 : 1] = 4 * scale;
+        w.world().all_to_all_v(send.data(), zeros, counts, recv.data(), places, expected, DType::U8);
+      });
+      for (const std::string& text : texts)
+        EXPECT_EQ(text,
+                  fmt::format("all_to_all_v(u8) #0 on communicator 'world': rank {} sends {} elements to "
+                              "rank 2, which expects {}",
+                              own ? 2 : 1, 5 * scale, 4 * scale));
+    }
+  const auto alone = texts_of<MismatchError>(1, [&](World& w) {
+    const std::vector<int64_t> zero = {0}, one = {1};
+    w.world().all_to_all_v(nullptr, zero, zero, nullptr, zero, one, DType::U8);
+  });
+  EXPECT_CONTAINS(alone[0], "rank 0 sends 0 elements to rank 0, which expects 1");
+}
+
 TEST(Local, MisuseIsNamed) {
   run_local_world(2, [](World& w) {
     EXPECT_THROW(w.create({RankId(1 - w.rank().value)}), base::InternalError);
@@ -292,6 +319,11 @@ TEST(Local, MisuseIsNamed) {
     EXPECT_THROW(w.world().all_reduce(&half, -1, DType::U8, ReduceOp::Sum), base::InternalError);
     EXPECT_THROW(w.world().broadcast(&half, 1, DType::U8, 2), base::InternalError);
     EXPECT_THROW(w.world().send(&half, 1, DType::U8, w.rank().value), base::InternalError);
+    const std::vector<int64_t> none = {0, 0}, negative = {0, -1}, short_list = {0};
+    EXPECT_THROW(w.world().all_to_all_v(&half, none, negative, &half, none, none, DType::U8),
+                 base::InternalError);
+    EXPECT_THROW(w.world().all_to_all_v(&half, none, none, &half, short_list, none, DType::U8),
+                 base::InternalError);
     w.world().broadcast(&half, 1, DType::F16, 0);  // moving f16 is fine, and the communicator is unharmed
   });
 }

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "comm/members.h"
@@ -18,19 +20,6 @@ constexpr uint32_t kStateMask = 3, kOffered = 1, kTaken = 2, kChannelFailed = 4,
 
 // Up to this many bytes for each member, one thread does the work of all.
 constexpr int64_t kCombineBytes = 32 * 1024;
-
-// Bytes that the collective reads for each member.
-int64_t bytes_for_each(const Call& call, int64_t n) {
-  const int64_t bytes = call.count * size_of(call.dtype);
-  switch (call.kind) {
-    case CallKind::AllGather:
-    case CallKind::ReduceScatter:
-    case CallKind::AllToAll:
-      return bytes * n;
-    default:
-      return bytes;
-  }
-}
 
 Clock::time_point deadline_after(std::chrono::nanoseconds timeout) {
   const auto now = Clock::now();
@@ -49,17 +38,16 @@ LocalGroup::LocalGroup(std::string name, std::vector<base::RankId> members,
       channels_(std::make_unique<Channel[]>(members_.size() * members_.size())) {}
 
 void LocalGroup::collective(int me, const Call& call, const void* send, void* recv,
-                            std::chrono::nanoseconds timeout) {
+                            std::chrono::nanoseconds timeout, const Exchange* exchange) {
   const uint32_t before = gate_.value.load(std::memory_order_acquire);
   if (before & kFailed) throw_failure();
   const uint32_t generation = before >> kGenerationShift;
-  slots_[static_cast<size_t>(me)] = {call, send, recv};
-  const bool combine = bytes_for_each(call, size()) <= kCombineBytes;
+  slots_[static_cast<size_t>(me)] = {call, send, recv, exchange};
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size())
-    complete_gathering(combine);
+    complete_gathering();
   else
     wait_for_release(me, call, generation, timeout);
-  if (combine) return;
+  if (combined_) return;  // nobody writes it before we come again
   const uint32_t unfinished =
       finished_.value.load(std::memory_order_acquire);  // cannot move before we are counted
   work_slice(me);
@@ -72,7 +60,7 @@ void LocalGroup::collective(int me, const Call& call, const void* send, void* re
 }
 
 // By the last to come: checks, works if it is little, opens the gate.
-void LocalGroup::complete_gathering(bool combine) {
+void LocalGroup::complete_gathering() {
   uint32_t gate = gate_.value.load(std::memory_order_acquire);
   do {
     if (gate & kFailed) throw_failure();
@@ -86,7 +74,8 @@ void LocalGroup::complete_gathering(bool combine) {
     gate_.notify_all();
     throw_failure();
   }
-  if (combine)
+  combined_ = bytes_for_each() <= kCombineBytes;
+  if (combined_)
     work_all();
   else
     working_.store(size(), std::memory_order_relaxed);
@@ -132,7 +121,39 @@ std::string LocalGroup::find_mismatch() const {
         text += fmt::format("\n  rank {}: {}", members_[j], describe(slots_[j].call));
       return text;
     }
+  return first.kind == CallKind::AllToAllV ? find_count_mismatch() : std::string();
+}
+
+std::string LocalGroup::find_count_mismatch() const {
+  for (size_t i = 0; i < slots_.size(); ++i)
+    for (size_t j = 0; j < slots_.size(); ++j) {
+      const int64_t sent = slots_[i].exchange->send_counts[j], expected = slots_[j].exchange->recv_counts[i];
+      if (sent != expected)
+        return fmt::format("{} on communicator '{}': rank {} sends {} elements to rank {}, which expects {}",
+                           describe(slots_[i].call), name_, members_[i], sent, members_[j], expected);
+    }
   return {};
+}
+
+// Bytes that the collective reads for each member: of an uneven exchange, for the one that gets the most.
+int64_t LocalGroup::bytes_for_each() const {
+  const Call& call = slots_[0].call;
+  const int64_t width = size_of(call.dtype), bytes = call.count * width;
+  switch (call.kind) {
+    case CallKind::AllGather:
+    case CallKind::ReduceScatter:
+    case CallKind::AllToAll:
+      return bytes * size();
+    case CallKind::AllToAllV: {
+      int64_t most = 0;
+      for (const Slot& s : slots_)
+        most = std::max(most, std::accumulate(s.exchange->recv_counts.begin(), s.exchange->recv_counts.end(),
+                                              int64_t{0}));
+      return most * width;
+    }
+    default:
+      return bytes;
+  }
 }
 
 void LocalGroup::fail(FailureKind kind, const std::string& text) {

@@ -27,7 +27,9 @@ class LocalGroup {
   // `recorders` of the members in order; they outlive the group.
   LocalGroup(std::string name, std::vector<base::RankId> members, std::vector<const Recorder*> recorders);
 
-  void collective(int me, const Call& call, const void* send, void* recv, std::chrono::nanoseconds timeout);
+  // `exchange` of an all_to_all_v: it stays where it is until the call returns.
+  void collective(int me, const Call& call, const void* send, void* recv, std::chrono::nanoseconds timeout,
+                  const Exchange* exchange = nullptr);
   void send(int me, const Call& call, const void* data, std::chrono::nanoseconds timeout);
   void recv(int me, const Call& call, void* data, std::chrono::nanoseconds timeout);
 
@@ -39,6 +41,7 @@ class LocalGroup {
     Call call;
     const void* send = nullptr;
     void* recv = nullptr;
+    const Exchange* exchange = nullptr;
   };
   // From one member to another. The word is transfers done << 3 | failed << 2 | state.
   struct alignas(64) Channel {
@@ -51,8 +54,10 @@ class LocalGroup {
   Channel& channel(int from, int to) { return channels_[static_cast<size_t>(from * size() + to)]; }
 
   void wait_for_release(int me, const Call& call, uint32_t generation, std::chrono::nanoseconds timeout);
-  void complete_gathering(bool combine);
+  void complete_gathering();
   std::string find_mismatch() const;
+  std::string find_count_mismatch() const;
+  int64_t bytes_for_each() const;
 
   void work_all();
   void work_slice(int me);
@@ -71,6 +76,7 @@ class LocalGroup {
 
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) WaitWord gate_;  // calls done << 2 | completing << 1 | failed
+  bool combined_ = false;  // whether the last to come did all the work; it writes it before it opens the gate
   alignas(64) std::atomic<int> working_{0};
   alignas(64) WaitWord finished_;  // counts the calls whose work is done
 

@@ -55,6 +55,16 @@ void LocalGroup::work_slice(int me) {
         copy(at(mine.recv, j * piece), at(slots_[static_cast<size_t>(j)].send, me * piece), piece);
       }
       return;
+    case CallKind::AllToAllV:
+      for (int k = 0; k < n; ++k) {
+        const auto j = static_cast<size_t>(peer(k)), m = static_cast<size_t>(me);
+        const Exchange &to = *mine.exchange, &from = *slots_[j].exchange;
+        const int64_t width = size_of(call.dtype);
+        if (to.recv_counts[j] > 0)
+          copy(at(to.recv, to.recv_offsets[j] * width), at(from.send, from.send_offsets[m] * width),
+               to.recv_counts[j] * width);
+      }
+      return;
     case CallKind::Broadcast:
       return copy(mine.recv, slots_[static_cast<size_t>(call.peer)].send, piece);
     case CallKind::Barrier:

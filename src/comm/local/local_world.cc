@@ -86,6 +86,9 @@ class LocalCommunicator final : public Communicator {
   void do_all_to_all(const Call& call, const void* send, void* recv) override {
     collective(call, send, recv);
   }
+  void do_all_to_all_v(const Call& call, const Exchange& exchange) override {
+    group_->collective(rank(), call, exchange.send, exchange.recv, timeout(), &exchange);
+  }
   void do_broadcast(const Call& call, void* data) override { collective(call, data, data); }
   void do_barrier(const Call& call) override { collective(call, nullptr, nullptr); }
   void do_send(const Call& call, const void* data) override { group_->send(rank(), call, data, timeout()); }

@@ -12,6 +12,8 @@ namespace {
 constexpr int64_t kSmallBytes = 64 * 1024;
 // Of what is received for reduction at a time, over all peers; two such halves are in flight.
 constexpr int64_t kScratchBytes = 4 << 20;
+// Messages of an uneven exchange that are in flight at once: what is kept about them stays below 4 KiB.
+constexpr size_t kWindow = 96;
 
 const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
 char* at(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
@@ -133,6 +135,30 @@ void MpiCommunicator::do_all_to_all(const Call& call, const void* send, void* re
     transfer.send(at(send, to * piece), piece, to);
   }
   copy(at(recv, rank() * piece), at(send, rank() * piece), piece);
+  transfer.wait_all();
+}
+
+// Round k is with the members k before and k after, piece by piece: in every round a member starts its sends
+// along with its receives, and nobody waits for a later round before an earlier one, so the rounds finish in
+// order however few of them are in flight.
+void MpiCommunicator::do_all_to_all_v(const Call& call, const Exchange& exchange) {
+  const int n = size();
+  const int64_t width = size_of(call.dtype);
+  Transfer transfer(channel_, call);
+  for (int k = 1; k < n; ++k) {
+    const int to = (rank() + k) % n, from = (rank() - k + n) % n;
+    const auto t = static_cast<size_t>(to), f = static_cast<size_t>(from);
+    const int64_t in = exchange.recv_counts[f] * width, out = exchange.send_counts[t] * width;
+    char* const target = in > 0 ? at(exchange.recv, exchange.recv_offsets[f] * width) : nullptr;
+    const char* const source = out > 0 ? at(exchange.send, exchange.send_offsets[t] * width) : nullptr;
+    const int64_t pieces = std::max(Transfer::pieces(in), Transfer::pieces(out));
+    for (int64_t p = 0; p < pieces; ++p) {
+      transfer.recv_piece(target, in, p, from);
+      transfer.send_piece(source, out, p, to);
+      if (transfer.started() >= kWindow) transfer.wait_oldest(kWindow / 2);
+    }
+  }
+  copy_own_piece(call, exchange);
   transfer.wait_all();
 }
 

@@ -21,6 +21,7 @@ class MpiCommunicator final : public Communicator {
   void do_all_gather(const Call& call, const void* send, void* recv) override;
   void do_reduce_scatter(const Call& call, const void* send, void* recv) override;
   void do_all_to_all(const Call& call, const void* send, void* recv) override;
+  void do_all_to_all_v(const Call& call, const Exchange& exchange) override;
   void do_broadcast(const Call& call, void* data) override;
   void do_send(const Call& call, const void* data) override;
   void do_recv(const Call& call, void* data) override;

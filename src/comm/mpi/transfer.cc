@@ -13,13 +13,14 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// 15 bits, the least that MPI promises for tags. Send and recv of one message have one digest.
-int digest(const Call& call) {
+// 15 bits, the least that MPI promises for tags. Send and recv of one message have one digest. `bytes`: the
+// whole size, where the two sides of a message give it independently.
+int digest(const Call& call, int64_t bytes = 0) {
   const bool pair = call.kind == CallKind::Send || call.kind == CallKind::Recv;
   uint64_t x = static_cast<uint64_t>(pair ? CallKind::Send : call.kind);
-  for (const uint64_t part :
-       {static_cast<uint64_t>(call.dtype), static_cast<uint64_t>(call.op),
-        static_cast<uint64_t>(pair ? 0 : call.peer + 1), static_cast<uint64_t>(call.count)})
+  for (const uint64_t part : {static_cast<uint64_t>(call.dtype), static_cast<uint64_t>(call.op),
+                              static_cast<uint64_t>(pair ? 0 : call.peer + 1),
+                              static_cast<uint64_t>(call.count), static_cast<uint64_t>(bytes)})
     x = (x ^ (x >> 29)) * 0x9E3779B97F4A7C15u + part;
   x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
   return static_cast<int>(x >> 49);
@@ -66,42 +67,47 @@ Transfer::~Transfer() {
   }
 }
 
-void Transfer::send(const void* data, int64_t bytes, int peer) {
-  for (int64_t at = 0; at < bytes; at += kMaxMessage) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Isend(static_cast<const char*>(data) + at, static_cast<int>(std::min(kMaxMessage, bytes - at)),
-                    MPI_BYTE, peer, tag_, channel_.comm, &request),
-          "MPI_Isend");
-    requests_.push_back(request);
-    expected_.push_back({});
-  }
-}
-
-void Transfer::recv(void* data, int64_t bytes, int peer) {
-  for (int64_t at = 0; at < bytes; at += kMaxMessage) {
-    const int64_t part = std::min(kMaxMessage, bytes - at);
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Irecv(static_cast<char*>(data) + at, static_cast<int>(part), MPI_BYTE, peer, MPI_ANY_TAG,
-                    channel_.comm, &request),
-          "MPI_Irecv");
-    requests_.push_back(request);
-    expected_.push_back({peer, part});
-  }
-}
-
-void Transfer::signal(int peer) {
+void Transfer::start_send(const void* data, int64_t bytes, int peer, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Isend(nullptr, 0, MPI_BYTE, peer, tag_, channel_.comm, &request), "MPI_Isend");
+  check(MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer, tag, channel_.comm, &request), "MPI_Isend");
   requests_.push_back(request);
   expected_.push_back({});
 }
 
-void Transfer::await_signal(int peer) {
+void Transfer::start_recv(void* data, int64_t bytes, int peer, int tag) {
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Irecv(nullptr, 0, MPI_BYTE, peer, MPI_ANY_TAG, channel_.comm, &request), "MPI_Irecv");
+  check(MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer, MPI_ANY_TAG, channel_.comm, &request),
+        "MPI_Irecv");
   requests_.push_back(request);
-  expected_.push_back({peer, 0});
+  expected_.push_back({peer, tag, bytes});
 }
+
+void Transfer::send(const void* data, int64_t bytes, int peer) {
+  for (int64_t at = 0; at < bytes; at += kMaxMessage)
+    start_send(static_cast<const char*>(data) + at, std::min(kMaxMessage, bytes - at), peer, tag_);
+}
+
+void Transfer::recv(void* data, int64_t bytes, int peer) {
+  for (int64_t at = 0; at < bytes; at += kMaxMessage)
+    start_recv(static_cast<char*>(data) + at, std::min(kMaxMessage, bytes - at), peer, tag_);
+}
+
+void Transfer::send_piece(const void* data, int64_t bytes, int64_t p, int peer) {
+  if (p >= pieces(bytes)) return;
+  const int64_t at = p * kMaxMessage;
+  start_send(static_cast<const char*>(data) + at, std::min(kMaxMessage, bytes - at), peer,
+             digest(call_, bytes));
+}
+
+void Transfer::recv_piece(void* data, int64_t bytes, int64_t p, int peer) {
+  if (p >= pieces(bytes)) return;
+  const int64_t at = p * kMaxMessage;
+  start_recv(static_cast<char*>(data) + at, std::min(kMaxMessage, bytes - at), peer, digest(call_, bytes));
+}
+
+void Transfer::signal(int peer) { start_send(nullptr, 0, peer, tag_); }
+
+void Transfer::await_signal(int peer) { start_recv(nullptr, 0, peer, tag_); }
 
 void Transfer::wait_oldest(size_t count) {
   const nanoseconds timeout = channel_.timeout();
@@ -148,13 +154,15 @@ void Transfer::check_arrival(const Expected& expected, const MPI_Status& status)
   if (expected.peer < 0) return;
   int bytes = 0;
   MPI_Get_count(&status, MPI_BYTE, &bytes);
-  if (error_class == MPI_SUCCESS && status.MPI_TAG == tag_ && bytes == expected.bytes) return;
+  if (error_class == MPI_SUCCESS && status.MPI_TAG == expected.tag && bytes == expected.bytes) return;
   throw MismatchError(fmt::format(
       "{}: in {} a message of {} bytes came from member {} where one of {} bytes{} was expected: the members "
-      "issue "
-      "different calls\n{}",
+      "{}\n{}",
       channel_.who, describe(call_), error_class == MPI_ERR_TRUNCATE ? "more" : fmt::format("{}", bytes),
-      expected.peer, expected.bytes, status.MPI_TAG == tag_ ? "" : " of this call", channel_.ask_members()));
+      expected.peer, expected.bytes, status.MPI_TAG == expected.tag ? "" : " of this call",
+      call_.kind == CallKind::AllToAllV ? "issue different calls or disagree about their counts"
+                                        : "issue different calls",
+      channel_.ask_members()));
 }
 
 void Transfer::throw_timeout(nanoseconds waited) {

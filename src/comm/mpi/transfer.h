@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
@@ -47,6 +48,14 @@ class Transfer {
   // Start to move bytes; zero bytes move nothing.
   void send(const void* data, int64_t bytes, int peer);
   void recv(void* data, int64_t bytes, int peer);
+  // A message whose two sides give its size independently, piece p of pieces(bytes) at a time, in order;
+  // beyond the last piece nothing moves. The size is in the digest and no bytes are one empty message, so
+  // every difference between the sides is a mismatch here and not in some later call.
+  static int64_t pieces(int64_t bytes) {
+    return std::max<int64_t>(1, (bytes + kMaxMessage - 1) / kMaxMessage);
+  }
+  void send_piece(const void* data, int64_t bytes, int64_t p, int peer);
+  void recv_piece(void* data, int64_t bytes, int64_t p, int peer);
   // An empty message, for a barrier.
   void signal(int peer);
   void await_signal(int peer);
@@ -59,8 +68,11 @@ class Transfer {
  private:
   struct Expected {
     int peer = -1;  // -1: a send
+    int tag = 0;
     int64_t bytes = 0;
   };
+  void start_send(const void* data, int64_t bytes, int peer, int tag);
+  void start_recv(void* data, int64_t bytes, int peer, int tag);
   void check_arrival(const Expected& expected, const MPI_Status& status);
   [[noreturn]] void throw_timeout(std::chrono::nanoseconds waited);
 

@@ -2,6 +2,7 @@
 // argument.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
@@ -22,9 +23,35 @@ void expect(bool condition, const char* what) {
   if (!condition) throw std::runtime_error(what);
 }
 
+// Uneven, longer than one message, with more messages in flight than are started at once.
+void large_exchange(Communicator& c) {
+  const int n = c.size(), me = c.rank();
+  const auto length = [&](int from, int to) {
+    return from == to ? int64_t{0} : (int64_t{1} << 20) * (from == 0 ? 70 : 9 * to) + 3;
+  };
+  std::vector<int64_t> zeros(static_cast<size_t>(n)), out(zeros), in(zeros), places(zeros);
+  int64_t most = 0, filled = 0;
+  for (int j = 0; j < n; ++j) {
+    const auto m = static_cast<size_t>(j);
+    out[m] = length(me, j);
+    in[m] = length(j, me);
+    places[m] = filled;
+    filled += in[m];
+    most = std::max(most, out[m]);
+  }
+  const auto value = [](int member, int64_t i) { return static_cast<uint8_t>(i * 7 + i / 4096 + member); };
+  std::vector<uint8_t> send(static_cast<size_t>(most)), recv(static_cast<size_t>(filled));
+  for (int64_t i = 0; i < most; ++i) send[static_cast<size_t>(i)] = value(me, i);
+  c.all_to_all_v(send.data(), zeros, out, recv.data(), places, in, DType::U8);
+  for (int j = 0; j < n; ++j)
+    for (int64_t i = 0; i < in[static_cast<size_t>(j)]; ++i)
+      expect(recv[static_cast<size_t>(places[static_cast<size_t>(j)] + i)] == value(j, i), "large exchange");
+}
+
 void collectives(World& w) {
   testing::check_collectives(w.world(), 1, 8);
   testing::check_sends(w.world(), 2);
+  testing::check_exchanges(w.world(), 3);
   for (int columns = 1; columns <= w.size(); ++columns)
     if (w.size() % columns == 0) testing::check_grid(w, columns, 7, 2);
 
@@ -58,6 +85,7 @@ void collectives(World& w) {
     expect(all[static_cast<size_t>(w.rank().value * kCount + i)] ==
                static_cast<int32_t>(i) * (w.rank().value + 1),
            "large reduce_scatter");
+  large_exchange(w.world());
   w.world().barrier();
   if (w.rank().value == 0) fmt::print("all collectives agree on {} ranks\n", w.size());
 }
@@ -84,6 +112,36 @@ void mismatch(World& w) {
     throw std::runtime_error("the operation went unnoticed");
   } catch (const MismatchError& e) {
     fmt::print("operation seen by rank {}: {}\n", w.rank().value, e.what());
+  }
+}
+
+// Member 0 sends what member 1 does not expect: more, less, nothing, or whole pieces too many.
+void unequal(World& w) {
+  const int64_t piece = int64_t{4} << 20;
+  int found = 0;
+  for (const auto& [sent, expected] : std::vector<std::pair<int64_t, int64_t>>{
+           {5, 4}, {4, 5}, {0, 7}, {7, 0}, {2 * piece, piece}, {piece, 2 * piece}}) {
+    const auto c = w.create({RankId(0), RankId(1)}, fmt::format("{} for {}", sent, expected));
+    const std::vector<int64_t> zeros(2);
+    std::vector<int64_t> out(2), in(2);
+    if (w.rank().value == 0)
+      out[1] = sent;
+    else
+      in[0] = expected;
+    std::vector<uint8_t> data(static_cast<size_t>(std::max(sent, expected)));
+    w.set_timeout(std::chrono::seconds(2));
+    try {
+      c->all_to_all_v(data.data(), zeros, out, data.data(), zeros, in, DType::U8);
+    } catch (const MismatchError& e) {
+      ++found;
+      fmt::print("seen: {}\n", e.what());
+    } catch (const TimeoutError&) {  // the sender of a large message that nobody took
+    }
+    w.world().barrier();
+  }
+  if (w.rank().value == 1) {
+    expect(found == 6, "an unequal exchange went unnoticed");
+    fmt::print("all {} were noticed\n", found);
   }
 }
 
@@ -114,6 +172,7 @@ void aborts(World& w) {
 void run(const std::string& mode) {
   if (mode == "collectives") return run_mpi_world(collectives);
   if (mode == "mismatch") return run_mpi_world(mismatch);
+  if (mode == "unequal") return run_mpi_world(unequal);
   if (mode == "timeout") return run_mpi_world(timeout);
   if (mode == "throws") return run_mpi_world(throws);
   if (mode == "aborts") return run_mpi_world(aborts);
