@@ -5,12 +5,8 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<LaterKey, 8> kLaterKeys = {{
+constexpr std::array<LaterKey, 4> kLaterKeys = {{
     {"model.hf", ""},
-    {"parallel.cp", "1"},
-    {"parallel.cp_method", "\"auto\""},
-    {"parallel.ep", "1"},
-    {"parallel.etp", "1"},
     {"memory.offload", "\"none\""},
     {"checkpoint.dir", ""},
     {"checkpoint.every", ""},

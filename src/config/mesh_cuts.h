@@ -1,10 +1,10 @@
-// Where the row of ranks must be cut. Ranks are numbered with tp innermost, then cp, dp_shard, dp_replicate,
-// pp; an axis, or the part of an axis that some dim uses (KV heads fewer than tp, Ulysses inside cp, experts
-// folded out of several axes), is a stretch of that numbering. All stretches can be named at once when the
-// sizes at which they begin and end divide one another.
+// Where the order of ranks must be cut so that every group of ranks a recipe needs is a product of cuts.
+//
+// Ranks are ordered [pp, dp_replicate, dp_shard, cp, tp], tp innermost, or seen by experts as
+// [pp, expert copies, ep, etp], etp innermost. A cut of size n stands between blocks of n neighbouring ranks.
+// All groups have a common refinement exactly when the sizes, sorted, each divide the next.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,19 +13,25 @@
 namespace quintet::config {
 
 struct Cut {
-  int64_t size;     // ranks below the cut, counted from the innermost
-  std::string why;  // "tp", "ep x etp": what ends there
+  int64_t size;
+  std::string why;  // with its numbers: "tp 4 x cp 2"
+  std::string key;  // of the recipe, that asks for it first of all
 };
 
-// Ascending, without duplicates. The layout is possible when each size divides the next.
+// Sorted, each size once, without size 1; the last is the world. Sizes are
+//   tp / gcd(tp, kv_heads)            tensor ranks that hold the same KV heads
+//   tp                                tensor ranks
+//   tp u_rest, tp u                   Ulysses ranks that hold the same KV heads, and all of them: u as in
+//                                     context.h, u_rest = u / gcd(u, kv_heads / tp), u where tp does not
+//                                     divide kv_heads
+//   tp cp                             context ranks
+//   tp k                              reshard_after_forward = k
+//   tp cp dp_shard, x dp_replicate, x pp
+//   etp, etp ep                       expert ranks
+// With latent attention every head has K and V of its own. Every axis must be at least 1.
 std::vector<Cut> mesh_cuts(const Parallel& parallel, const Model& model);
 
-// Ranks of cp that exchange rows for heads, and how many of those can have KV heads of their own (the others
-// share them). 1 without Ulysses.
-int64_t ulysses_ranks(const Parallel& parallel);
-int64_t ulysses_kv_ranks(const Parallel& parallel, const Model& model);
-
-// Heads of K and V as attention sees them.
-int64_t attention_kv_heads(const Model& model);
+// The first cut that does not divide the next one; cuts.size() when all do.
+size_t first_bad_cut(const std::vector<Cut>& cuts);
 
 }  // namespace quintet::config

@@ -26,6 +26,37 @@ struct Names<RopeScalingKind> {
        {RopeScalingKind::Yarn, "yarn"}}};
 };
 template <>
+struct Names<RouterScore> {
+  static constexpr std::array<std::pair<RouterScore, std::string_view>, 2> kTable = {
+      {{RouterScore::Softmax, "softmax"}, {RouterScore::Sigmoid, "sigmoid"}}};
+};
+template <>
+struct Names<RouterOrder> {
+  static constexpr std::array<std::pair<RouterOrder, std::string_view>, 2> kTable = {
+      {{RouterOrder::ScoreFirst, "score_first"}, {RouterOrder::TopKFirst, "top_k_first"}}};
+};
+template <>
+struct Names<BalanceScope> {
+  static constexpr std::array<std::pair<BalanceScope, std::string_view>, 3> kTable = {
+      {{BalanceScope::MicroBatch, "micro_batch"},
+       {BalanceScope::Sequence, "sequence"},
+       {BalanceScope::Global, "global"}}};
+};
+template <>
+struct Names<DropPolicy> {
+  static constexpr std::array<std::pair<DropPolicy, std::string_view>, 2> kTable = {
+      {{DropPolicy::Probability, "probability"}, {DropPolicy::Position, "position"}}};
+};
+template <>
+struct Names<ContextMethod> {
+  static constexpr std::array<std::pair<ContextMethod, std::string_view>, 5> kTable = {
+      {{ContextMethod::Auto, "auto"},
+       {ContextMethod::Gather, "gather"},
+       {ContextMethod::Ring, "ring"},
+       {ContextMethod::Ulysses, "ulysses"},
+       {ContextMethod::UlyssesRing, "ulysses+ring"}}};
+};
+template <>
 struct Names<RecomputeKind> {
   static constexpr std::array<std::pair<RecomputeKind, std::string_view>, 3> kTable = {
       {{RecomputeKind::None, "none"},

@@ -298,6 +298,19 @@ void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
   if ((given("embed") || given("heads")) && preset->head_dim == preset->embed / preset->heads) m.head_dim = 0;
   if (given("heads") && preset->kv_heads == preset->heads) m.kv_heads = 0;
   if (given("embed") && preset->family == Family::Gpt2 && preset->ffn == 4 * preset->embed) m.ffn = 0;
+  const Mla& mla = preset->mla;
+  if ((given("mla.nope_dim") || given("mla.rope_dim")) && preset->head_dim == mla.nope_dim + mla.rope_dim)
+    m.head_dim = 0;
+  if (!preset->has_dense_block() && preset->ffn == preset->moe.ffn) {  // one width under two names
+    if (given("ffn")) m.moe.ffn = 0;
+    if (given("moe.ffn") || given("moe.first_dense") || given("moe.every")) m.ffn = 0;
+  }
+  const auto switched_off = [&](const char* key) {
+    const auto found = leaves.find(std::string("model.") + key);
+    return found != leaves.end() && found->second->value_exact<int64_t>() == 0;
+  };
+  if (switched_off("moe.experts")) m.moe = {};
+  if (switched_off("mla.kv_rank") && mla.kv_rank > 0) m.mla = {}, m.head_dim = 0;
   const auto kind = leaves.find("model.rope_scaling.kind");
   if (kind != leaves.end() &&
       text_of(*kind->second) != fmt::format("\"{}\"", name_of(preset->rope_scaling.kind)))

@@ -29,7 +29,9 @@ struct RopeScaling {
   double high_freq_factor = 4;     // llama3
   double beta_fast = 32;           // yarn
   double beta_slow = 1;            // yarn
-  double attention_factor = 0;     // yarn: scale of cos and sin; 0 = worked out as 0.1 ln(factor) + 1
+  // yarn: scale of cos and sin; with latent attention its square is a factor on the attention's scale instead
+  // (DeepSeek). 0 = worked out as 0.1 ln(factor) + 1.
+  double attention_factor = 0;
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -42,11 +44,11 @@ enum class DropPolicy : uint8_t { Probability, Position };
 struct Moe {
   int64_t experts = 0;       // 0: every block is dense
   int64_t top_k = 0;         // experts per token
-  int64_t ffn = 0;           // inner width of one expert
+  int64_t ffn = 0;           // inner width of one expert; 0 = worked out as model.ffn
   int64_t shared_ffn = 0;    // inner width of the experts that take every token, together; 0: none
   bool shared_gate = false;  // the shared experts' output is scaled by a sigmoid gate
   int64_t first_dense = 0;   // blocks before the first with experts
-  int64_t every = 1;         // of the blocks after them, every n-th has experts
+  int64_t every = 1;         // of the blocks after them, every n-th has experts (the n-th first)
   RouterScore score = RouterScore::Softmax;
   RouterOrder order = RouterOrder::ScoreFirst;
   bool normalise = true;    // the weights of a token's experts sum to 1 (before scale)
@@ -62,6 +64,11 @@ struct Moe {
   int64_t capacity_group = 1;  // sequences that share a capacity
   bool pad = false;  // every expert receives its capacity, padded with zeros: sizes known beforehand
   bool force_balance = false;  // ignore the router's choice (benchmarks)
+
+  // Whether block `block`, counted from 0, has experts.
+  bool in_block(int64_t block) const {
+    return experts > 0 && block >= first_dense && (block - first_dense + 1) % every == 0;
+  }
   bool operator==(const Moe&) const = default;
 };
 
@@ -80,10 +87,12 @@ struct Model {
   Family family = Family::Llama;
   int64_t layers = 0;
   int64_t embed = 0;
-  int64_t ffn = 0;  // 0 = worked out for gpt2 (4 x embed); llama wants it given
+  // Of dense blocks. 0 = worked out for gpt2 (4 x embed), and as moe.ffn in a model without dense blocks;
+  // else it must be given.
+  int64_t ffn = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;      // 0 = worked out as heads
-  int64_t head_dim = 0;      // 0 = worked out as embed / heads
+  int64_t head_dim = 0;      // 0 = worked out as embed / heads, or mla's nope_dim + rope_dim
   int64_t vocab = 0;         // 0 = worked out as 256 for the byte tokenizer
   bool tied = false;         // embedding and output head are one parameter
   double rope_theta = 0;     // llama; 0 = worked out as 10000. Stays 0 for gpt2
@@ -96,6 +105,9 @@ struct Model {
   double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
   Moe moe;                     // llama
   Mla mla;                     // llama
+
+  // Whether some block has no experts.
+  bool has_dense_block() const { return moe.experts == 0 || moe.first_dense > 0 || moe.every > 1; }
   bool operator==(const Model&) const = default;
 };
 
@@ -120,17 +132,17 @@ struct Batch {
 struct ReshardAfterForward {
   enum class Kind : uint8_t {
     No,       // kept gathered
-    Yes,      // back to shards over all of dp_shard
-    ToRanks,  // to shards over `ranks` neighbours within dp_shard
+    Yes,      // back to shards over all of dp_shard x cp
+    ToRanks,  // to shards over `ranks` neighbours within dp_shard x cp
   };
   Kind kind = Kind::Yes;
-  int64_t ranks = 0;  // only with ToRanks: 1 < ranks < dp_shard, divides dp_shard
+  int64_t ranks = 0;  // only with ToRanks: 1 < ranks < dp_shard x cp, divides it
   bool operator==(const ReshardAfterForward&) const = default;
 };
 
 // How attention deals with sequences that are cut over cp ranks.
 enum class ContextMethod : uint8_t {
-  Auto,         // worked out, see layout/context.h; never in a resolved recipe with cp > 1
+  Auto,         // worked out, see context.h; never in a resolved recipe with cp > 1
   Gather,       // K and V are gathered
   Ring,         // K and V travel from rank to rank
   Ulysses,      // rows are exchanged for heads
@@ -140,7 +152,7 @@ enum class ContextMethod : uint8_t {
 struct Parallel {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
-  int64_t zero = 0;  // over dp_shard: 0 nothing, 1 optimizer state, 2 + gradients, 3 + parameters
+  int64_t zero = 0;  // over dp_shard x cp: 0 nothing, 1 optimizer state, 2 + gradients, 3 + parameters
   int64_t tp = 1;
   bool sequence_parallel = false;
   ReshardAfterForward reshard_after_forward;

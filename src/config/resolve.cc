@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "config/context.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/schema.h"
@@ -21,7 +22,11 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     m.kv_heads = m.heads;
     if (m.heads <= 0) report.spoil("model.kv_heads");
   }
-  if (m.head_dim == 0) {
+  if (m.head_dim == 0 && m.mla.kv_rank > 0) {
+    m.head_dim = m.mla.nope_dim + m.mla.rope_dim;
+    if (m.mla.nope_dim <= 0 || m.mla.rope_dim <= 0) report.spoil("model.head_dim");
+  }
+  if (m.head_dim == 0 && m.mla.kv_rank == 0) {
     if (m.heads <= 0 || m.embed <= 0 || !report.usable("model.heads") || !report.usable("model.embed"))
       report.spoil("model.head_dim");
     else if (m.embed % m.heads != 0)
@@ -38,6 +43,10 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
       m.ffn = 4 * m.embed;
     else
       report.spoil("model.ffn");
+  }
+  if (m.moe.experts > 0) {
+    if (m.moe.ffn == 0) m.moe.ffn = m.ffn;
+    if (m.ffn == 0 && !m.has_dense_block()) m.ffn = m.moe.ffn;
   }
   if (m.family == Family::Llama && m.rope_theta == 0) m.rope_theta = 10000;
   RopeScaling& s = m.rope_scaling;
@@ -74,6 +83,17 @@ void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
 void fill_in_pipeline(Parallel& p) {
   if (p.pp > 1 && p.schedule.empty()) p.schedule = "1f1b";
   if (p.chunks == 0) p.chunks = p.pp > 1 && needs_two_chunks(p.schedule) ? 2 : 1;
+}
+
+// Leaves cp_method open where a rule will refuse the numbers it follows from.
+void fill_in_context(Parallel& p, const Model& m, const Data& data) {
+  if (p.cp <= 1) return;
+  const auto within = [](const Limits& limits, int64_t v) { return limits.contains(static_cast<double>(v)); };
+  for (const int64_t n : {m.heads, m.kv_heads, m.head_dim, data.seq_len})
+    if (!within(count_from(1), n)) return;
+  if (!within(kAxis, p.cp) || !within(kAxis, p.tp) || m.heads % p.tp != 0) return;
+  if (p.cp_method == ContextMethod::Auto) p.cp_method = choose_context_method(p, m, data);
+  if (p.cp_method == ContextMethod::UlyssesRing && p.ulysses == 0) p.ulysses = largest_ulysses(p, m);
 }
 
 void fill_in_schedule(Schedule& s, int64_t steps) {
@@ -141,6 +161,7 @@ void fill_in(Recipe& r, Report& report) {
   fill_in_model(r.model, r.data.tokenizer, report);
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
+  fill_in_context(r.parallel, r.model, r.data);
   fill_in_schedule(r.optimizer.schedule, r.run.steps);
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
 }

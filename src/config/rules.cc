@@ -1,4 +1,4 @@
-// Every rule that spans keys of a recipe, in one list.
+// The rules that span keys of a recipe, and the list of all of them.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,43 +11,14 @@
 #include "config/nearest.h"
 #include "config/presets.h"
 #include "config/resolve.h"
+#include "config/rule.h"
 #include "config/validate.h"
 
 namespace quintet::config {
 namespace {
 
-struct Rule;
-
-// What a rule gets to report with.
-struct Fail {
-  const Rule& rule;
-  Report& report;
-  void operator()(const std::string& key, std::string text, std::string nearest = {}) const;
-};
-
-struct Rule {
-  const char* name;
-  // Keys the rule reads; it is passed over when one of them is wrong already.
-  std::vector<const char*> keys;
-  void (*check)(const Recipe& r, const Fail& fail);
-};
-
-void Fail::operator()(const std::string& key, std::string text, std::string nearest) const {
-  report.add(rule.name, key, std::move(text), std::move(nearest));
-}
-
 const Model kDefaultModel;
 const Optimizer kDefaultOptimizer;
-
-// A key that another choice makes idle must keep its idle value: no accepted option is without effect.
-template <class T>
-void idle(const Fail& fail, const char* key, const T& value, const T& idle_value, const std::string& why) {
-  if (value == idle_value) return;
-  if constexpr (std::is_same_v<T, bool>)
-    fail(key, "has no effect " + why, idle_value ? "true" : "false");
-  else
-    fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
-}
 
 std::string preset_names() {
   std::string text;
@@ -150,6 +121,8 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   if (m.rope_scaling.kind != RopeScalingKind::None)
     fail("model.rope_scaling.kind", fmt::format("\"{}\" has no effect {}", name_of(m.rope_scaling.kind), why),
          "\"none\"");
+  idle(fail, "model.moe.experts", m.moe.experts, int64_t{0}, why);
+  idle(fail, "model.mla.kv_rank", m.mla.kv_rank, int64_t{0}, why);
 }
 
 void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
@@ -213,15 +186,18 @@ void rope_scaling_band_is_ordered(const Recipe& r, const Fail& fail) {
 // ---- layout
 // ----------------------------------------------------------------------------------------------------
 
-constexpr int64_t kMaxWorld = int64_t{1} << 20;
-
 void world_is_in_reach(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
-  if (p.world() > kMaxWorld)
-    fail("parallel.dp_replicate",
-         fmt::format("dp_replicate {} x dp_shard {} x tp {} = {} ranks; at most {}", p.dp_replicate,
-                     p.dp_shard, p.tp, p.world(), kMaxWorld),
-         fmt::format("{}", std::max<int64_t>(1, kMaxWorld / (p.dp_shard * p.tp))));
+  if (world_in_reach(p)) return;
+  const auto product = [](std::initializer_list<int64_t> axes) {
+    __int128 ranks = 1;
+    for (const int64_t axis : axes) ranks *= axis;
+    return ranks;
+  };
+  const __int128 others = product({p.pp, p.dp_shard, p.cp, p.tp});
+  fail("parallel.dp_replicate",
+       fmt::format("{} = {} ranks; at most {}", layout_text(p), others * p.dp_replicate, kMaxWorld),
+       fmt::format("{}", std::max<__int128>(1, kMaxWorld / others)));
 }
 
 void batch_arithmetic(const Recipe& r, const Fail& fail) {
@@ -265,7 +241,7 @@ void tp_fits_kv_heads(const Recipe& r, const Fail& fail) {
 }
 
 void tp_divides_ffn(const Recipe& r, const Fail& fail) {
-  if (r.model.ffn % r.parallel.tp != 0)
+  if (r.model.has_dense_block() && r.model.ffn % r.parallel.tp != 0)
     fail("parallel.tp", fmt::format("{} does not divide model.ffn {}", r.parallel.tp, r.model.ffn),
          nearest_divisors(r.model.ffn, r.parallel.tp));
 }
@@ -276,22 +252,27 @@ void sequence_parallel_needs_tp(const Recipe& r, const Fail& fail) {
          "with parallel.tp = 1: it shards token rows over tp");
 }
 
-void sequence_parallel_rows_divide(const Recipe& r, const Fail& fail) {
-  const int64_t micro = r.batch.micro, seq = r.data.seq_len, tp = r.parallel.tp;
-  if (!r.parallel.sequence_parallel || micro * seq % tp == 0) return;
-  fail("parallel.sequence_parallel",
-       fmt::format("shards batch.micro {} x data.seq_len {} = {} token rows over parallel.tp {}, which does "
-                   "not divide "
-                   "them",
-                   micro, seq, micro * seq, tp),
-       fmt::format("data.seq_len {}, or sequence_parallel = false", nearest_multiples(tp, seq)));
+// Token rows are cut over the tensor ranks by sequence parallel, and always on their way to experts.
+void token_rows_divide(const Recipe& r, const Fail& fail) {
+  const int64_t micro = r.batch.micro, seq = r.data.seq_len, tp = r.parallel.tp, cp = r.parallel.cp;
+  const bool experts = r.model.moe.experts > 0;
+  if ((!r.parallel.sequence_parallel && !experts) || micro * seq % (tp * cp) == 0) return;
+  if (cp > 1 && seq % (2 * cp) != 0) return;  // said by another rule
+  fail(r.parallel.sequence_parallel ? "parallel.sequence_parallel" : "parallel.tp",
+       fmt::format("{} batch.micro {} x data.seq_len {}{} = {} token rows over parallel.tp {}, which does "
+                   "not divide them",
+                   r.parallel.sequence_parallel ? "shards" : "the way to experts shards", micro, seq,
+                   cp > 1 ? fmt::format(" / cp {}", cp) : "", micro * seq / cp, tp),
+       fmt::format("data.seq_len {}{}", nearest_multiples(cp > 1 ? 2 * cp * tp : tp, seq),
+                   experts ? "" : ", or sequence_parallel = false"));
 }
 
 void zero_needs_dp_shard(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
-  if (p.zero == 0 || p.dp_shard > 1) return;
+  if (p.zero == 0 || p.dp_shard * p.cp > 1) return;
   fail("parallel.zero",
-       fmt::format("{} has no effect with parallel.dp_shard = 1: there is nothing to shard over", p.zero),
+       fmt::format("{} has no effect with parallel.dp_shard = 1{}: there is nothing to shard over", p.zero,
+                   p.cp == 1 ? " and parallel.cp = 1" : ""),
        p.dp_replicate > 1 ? fmt::format("0, or dp_shard {} with dp_replicate 1", p.dp_replicate)
                           : "0, or dp_shard 2");
 }
@@ -311,13 +292,15 @@ void reshard_needs_zero_3(const Recipe& r, const Fail& fail) {
 void reshard_ranks_divide(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.zero != 3 || p.reshard_after_forward.kind != ReshardAfterForward::Kind::ToRanks) return;
-  const int64_t k = p.reshard_after_forward.ranks, n = p.dp_shard;
+  const int64_t k = p.reshard_after_forward.ranks, n = p.dp_shard * p.cp;
   if (k > 1 && k < n && n % k == 0) return;
   std::string legal;
   for (int64_t d = 2; d <= n / 2; ++d)
     if (n % d == 0) legal += (legal.empty() ? "" : ", ") + fmt::format("{}", d);
+  const std::string over = p.cp == 1 ? fmt::format("parallel.dp_shard {}", n)
+                                     : fmt::format("parallel.dp_shard {} x cp {} = {}", p.dp_shard, p.cp, n);
   fail("parallel.reshard_after_forward",
-       fmt::format("{} must divide parallel.dp_shard {} and lie between 1 and {}, both excluded", k, n, n),
+       fmt::format("{} must divide {} and lie between 1 and {}, both excluded", k, over, n),
        legal.empty() ? "true" : legal + " or true");
 }
 
@@ -492,8 +475,8 @@ void eval_needs_validation_data(const Recipe& r, const Fail& fail) {
          "0, or data.validation_fraction 0.05");
 }
 
-const std::vector<Rule>& rules() {
-  static const std::vector<Rule> kRules = {
+std::vector<Rule> general_rules() {
+  return {
       {"name is a file name", {"name"}, name_is_a_file_name},
       {"preset exists", {"model.preset"}, preset_exists},
       {"tokenizer is bytes", {"data.tokenizer"}, tokenizer_is_bytes},
@@ -522,23 +505,28 @@ const std::vector<Rule>& rules() {
         "model.rope_scaling.beta_slow"},
        rope_scaling_band_is_ordered},
 
-      {"world is in reach", {"parallel.dp_replicate", "parallel.dp_shard", "parallel.tp"}, world_is_in_reach},
+      {"world is in reach",
+       {"parallel.pp", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "parallel.tp"},
+       world_is_in_reach},
       {"batch arithmetic",
        {"batch.global", "batch.micro", "batch.accumulation", "parallel.dp_replicate", "parallel.dp_shard"},
        batch_arithmetic},
       {"tp divides heads", {"parallel.tp", "model.heads"}, tp_divides_heads},
       {"tp fits kv_heads", {"parallel.tp", "model.kv_heads"}, tp_fits_kv_heads},
-      {"tp divides ffn", {"parallel.tp", "model.ffn"}, tp_divides_ffn},
+      {"tp divides ffn",
+       {"parallel.tp", "model.ffn", "model.moe.experts", "model.moe.first_dense", "model.moe.every"},
+       tp_divides_ffn},
       {"sequence parallel needs tp",
        {"parallel.tp", "parallel.sequence_parallel"},
        sequence_parallel_needs_tp},
-      {"sequence parallel rows divide",
-       {"parallel.tp", "parallel.sequence_parallel", "batch.micro", "data.seq_len"},
-       sequence_parallel_rows_divide},
-      {"zero needs dp_shard", {"parallel.zero", "parallel.dp_shard"}, zero_needs_dp_shard},
+      {"token rows divide",
+       {"parallel.tp", "parallel.cp", "parallel.sequence_parallel", "batch.micro", "data.seq_len",
+        "model.moe.experts"},
+       token_rows_divide},
+      {"zero needs dp_shard", {"parallel.zero", "parallel.dp_shard", "parallel.cp"}, zero_needs_dp_shard},
       {"reshard needs zero 3", {"parallel.zero", "parallel.reshard_after_forward"}, reshard_needs_zero_3},
       {"reshard ranks divide dp_shard",
-       {"parallel.zero", "parallel.reshard_after_forward", "parallel.dp_shard"},
+       {"parallel.zero", "parallel.reshard_after_forward", "parallel.dp_shard", "parallel.cp"},
        reshard_ranks_divide},
       {"prefetch needs zero", {"parallel.zero", "parallel.prefetch"}, prefetch_needs_zero},
 
@@ -570,6 +558,15 @@ const std::vector<Rule>& rules() {
 
       {"eval needs validation data", {"eval.every", "data.validation_fraction"}, eval_needs_validation_data},
   };
+}
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> kRules = [] {
+    std::vector<Rule> all = general_rules();
+    for (const std::vector<Rule>& more : {expert_rules(), latent_attention_rules(), mesh_rules()})
+      all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
   return kRules;
 }
 

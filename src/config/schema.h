@@ -69,6 +69,35 @@ void for_each_key(R& r, V&& v) {
   v("model.rope_scaling.beta_fast", s.beta_fast, kPositive);
   v("model.rope_scaling.beta_slow", s.beta_slow, kPositive);
   v("model.rope_scaling.attention_factor", s.attention_factor, kNotNegative);
+  auto& x = m.moe;
+  v("model.moe.experts", x.experts, count_from(0));
+  v("model.moe.top_k", x.top_k, count_from(0));
+  v("model.moe.ffn", x.ffn, count_from(0));
+  v("model.moe.shared_ffn", x.shared_ffn, count_from(0));
+  v("model.moe.shared_gate", x.shared_gate);
+  v("model.moe.first_dense", x.first_dense, count_from(0));
+  v("model.moe.every", x.every, count_from(1));
+  v("model.moe.score", x.score);
+  v("model.moe.order", x.order);
+  v("model.moe.normalise", x.normalise);
+  v("model.moe.scale", x.scale, kPositive);
+  v("model.moe.groups", x.groups, count_from(1));
+  v("model.moe.groups_kept", x.groups_kept, count_from(1));
+  v("model.moe.balance_loss", x.balance_loss, kNotNegative);
+  v("model.moe.balance_scope", x.balance_scope);
+  v("model.moe.z_loss", x.z_loss, kNotNegative);
+  v("model.moe.bias_rate", x.bias_rate, kNotNegative);
+  v("model.moe.capacity_factor", x.capacity_factor, Limits{0, kMaxCount});
+  v("model.moe.drop", x.drop);
+  v("model.moe.capacity_group", x.capacity_group, count_from(1));
+  v("model.moe.pad", x.pad);
+  v("model.moe.force_balance", x.force_balance);
+  auto& a = m.mla;
+  v("model.mla.kv_rank", a.kv_rank, count_from(0));
+  v("model.mla.q_rank", a.q_rank, count_from(0));
+  v("model.mla.nope_dim", a.nope_dim, count_from(0));
+  v("model.mla.rope_dim", a.rope_dim, count_from(0));
+  v("model.mla.v_dim", a.v_dim, count_from(0));
 
   v("data.path", r.data.path);
   v("data.tokenizer", r.data.tokenizer);
@@ -92,6 +121,11 @@ void for_each_key(R& r, V&& v) {
   v("parallel.schedule", p.schedule);
   v("parallel.chunks", p.chunks, Limits{0, 1024});
   v("parallel.stages", p.stages, count_from(0));
+  v("parallel.cp", p.cp, kAxis);
+  v("parallel.cp_method", p.cp_method);
+  v("parallel.ulysses", p.ulysses, Limits{0, kMaxAxis});
+  v("parallel.ep", p.ep, kAxis);
+  v("parallel.etp", p.etp, kAxis);
 
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);

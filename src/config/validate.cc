@@ -1,6 +1,7 @@
 #include "config/validate.h"
 
 #include "config/resolve.h"
+#include "config/rule.h"
 
 namespace quintet::config {
 namespace {
@@ -32,6 +33,7 @@ std::string nearest_world(const Recipe& r, int64_t world) {
   try_axis("parallel.dp_shard", &Parallel::dp_shard);
   try_axis("parallel.dp_replicate", &Parallel::dp_replicate);
   try_axis("parallel.tp", &Parallel::tp);
+  try_axis("parallel.cp", &Parallel::cp);
   return text;
 }
 
@@ -54,8 +56,7 @@ void check_world(const Recipe& recipe, int64_t world) {
   Problem problem;
   problem.key = "parallel";
   problem.name = "world";
-  problem.rule = fmt::format("dp_replicate {} x dp_shard {} x tp {} takes {} ranks, but {} were started",
-                             p.dp_replicate, p.dp_shard, p.tp, p.world(), world);
+  problem.rule = fmt::format("{} takes {} ranks, but {} were started", layout_text(p), p.world(), world);
   problem.nearest = nearest_world(recipe, world);
   throw RecipeError("recipe " + recipe.name, {problem});
 }

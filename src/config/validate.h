@@ -29,8 +29,8 @@ std::vector<Problem> problems_of(const Recipe& recipe);
 // Names of all rules that span keys, in the order they are checked.
 std::vector<std::string> rule_names();
 
-// Throws RecipeError when `world` ranks are not what the layout takes (dp_replicate x dp_shard x tp), naming
-// the factors and a layout change that would fit.
+// Throws RecipeError when `world` ranks are not what the layout takes (pp x dp_replicate x dp_shard x cp x
+// tp), naming the factors and a layout change that would fit.
 void check_world(const Recipe& recipe, int64_t world);
 
 }  // namespace quintet::config

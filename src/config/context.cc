@@ -1,0 +1,58 @@
+#include "config/context.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace quintet::config {
+namespace {
+
+constexpr int64_t kSmallChunk = 512;  // token rows
+
+struct Widths {
+  int64_t qk, v;  // of one head
+};
+
+Widths head_widths(const Model& m) {
+  if (m.mla.kv_rank > 0) return {m.mla.nope_dim + m.mla.rope_dim, m.mla.v_dim};
+  return {m.head_dim, m.head_dim};
+}
+
+}  // namespace
+
+int64_t ulysses_ranks(const Parallel& p) {
+  if (p.cp == 1) return 1;
+  if (p.cp_method == ContextMethod::Ulysses) return p.cp;
+  return p.cp_method == ContextMethod::UlyssesRing ? p.ulysses : 1;
+}
+
+double context_elements_sent(const Parallel& p, const Model& m, int64_t u) {
+  QUINTET_CHECK(m.heads % (p.tp * u) == 0, "{} heads over tp {} x ulysses {}", m.heads, p.tp, u);
+  const Widths width = head_widths(m);
+  const int64_t heads = m.heads / p.tp, kv = std::max<int64_t>(m.kv_heads / p.tp, 1);
+  const auto both = static_cast<double>(width.qk + width.v);
+  const auto n = static_cast<double>(u);
+  return static_cast<double>(heads) * both * (n - 1) / n + static_cast<double>(kv) * both *
+                                                               static_cast<double>(p.cp - 1) /
+                                                               static_cast<double>(std::gcd(u, kv));
+}
+
+int64_t largest_ulysses(const Parallel& p, const Model& m) {
+  for (int64_t u = p.cp / 2; u > 1; --u)
+    if (p.cp % u == 0 && m.heads % (p.tp * u) == 0) return u;
+  return 1;
+}
+
+ContextMethod choose_context_method(const Parallel& p, const Model& m, const Data& data) {
+  QUINTET_CHECK(p.cp > 1, "no context to divide");
+  const double plain = context_elements_sent(p, m, 1);
+  if (m.heads % (p.tp * p.cp) == 0) {
+    if (context_elements_sent(p, m, p.cp) < plain) return ContextMethod::Ulysses;
+  } else if (const int64_t u = largest_ulysses(p, m); u > 1 && context_elements_sent(p, m, u) < plain) {
+    return ContextMethod::UlyssesRing;
+  }
+  return data.seq_len / (2 * p.cp) < kSmallChunk ? ContextMethod::Gather : ContextMethod::Ring;
+}
+
+}  // namespace quintet::config

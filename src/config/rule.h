@@ -1,0 +1,58 @@
+// What the files of rules (rules*.cc) share. A rule looks at a whole recipe and reports what is wrong with
+// it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "config/recipe.h"
+#include "config/report.h"
+
+namespace quintet::config {
+
+struct Rule;
+
+// What a rule gets to report with.
+struct Fail {
+  const Rule& rule;
+  Report& report;
+  void operator()(const std::string& key, std::string text, std::string nearest = {}) const;
+};
+
+struct Rule {
+  const char* name;
+  // Keys the rule reads; it is passed over when one of them is wrong already.
+  std::vector<const char*> keys;
+  void (*check)(const Recipe& r, const Fail& fail);
+};
+
+inline void Fail::operator()(const std::string& key, std::string text, std::string nearest) const {
+  report.add(rule.name, key, std::move(text), std::move(nearest));
+}
+
+// A key that another choice makes idle must keep its idle value: no accepted option is without effect.
+template <class T>
+void idle(const Fail& fail, const char* key, const T& value, const T& idle_value, const std::string& why) {
+  if (value == idle_value) return;
+  if constexpr (std::is_same_v<T, bool>)
+    fail(key, "has no effect " + why, idle_value ? "true" : "false");
+  else
+    fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
+}
+
+std::vector<Rule> expert_rules();            // rules_model.cc: [model.moe]
+std::vector<Rule> latent_attention_rules();  // rules_model.cc: [model.mla]
+std::vector<Rule> mesh_rules();              // rules_mesh.cc: context ranks, expert ranks, cuts of the mesh
+
+inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
+
+// Whether the axes multiply to at most kMaxWorld ranks. Rules that multiply axes ask first.
+bool world_in_reach(const Parallel& parallel);
+
+// "dp_replicate 1 x dp_shard 4 x tp 2", with pp and cp where they are used.
+std::string layout_text(const Parallel& parallel);
+
+}  // namespace quintet::config

@@ -1,0 +1,220 @@
+// Rules of the context and expert axes, and of the cuts of the mesh.
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "config/context.h"
+#include "config/mesh_cuts.h"
+#include "config/names.h"
+#include "config/nearest.h"
+#include "config/rule.h"
+
+namespace quintet::config {
+namespace {
+
+// The numbers next to `v` on either side, up to `max`, that `legal` accepts: "2 or 4"; empty when there are
+// none.
+std::string nearest_legal(int64_t v, int64_t max, const std::function<bool(int64_t)>& legal) {
+  std::string text;
+  for (int64_t n = std::min(v - 1, max); n >= 1; --n)
+    if (legal(n)) {
+      text = fmt::format("{}", n);
+      break;
+    }
+  for (int64_t n = v + 1; n <= max; ++n)
+    if (legal(n)) return text.empty() ? fmt::format("{}", n) : text + fmt::format(" or {}", n);
+  return text;
+}
+
+// ---- context
+// ---------------------------------------------------------------------------------------------------
+
+void context_keys_need_cp(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (p.cp == 1 && p.cp_method != ContextMethod::Auto)
+    fail("parallel.cp_method", fmt::format("\"{}\" has no effect with parallel.cp = 1", name_of(p.cp_method)),
+         "\"auto\"");
+  if (p.cp == 1)
+    idle(fail, "parallel.ulysses", p.ulysses, int64_t{0}, "with parallel.cp = 1");
+  else if (p.cp_method != ContextMethod::UlyssesRing)
+    idle(fail, "parallel.ulysses", p.ulysses, int64_t{0},
+         fmt::format("with parallel.cp_method = \"{}\"", name_of(p.cp_method)));
+}
+
+void context_divides_sequence(const Recipe& r, const Fail& fail) {
+  const int64_t cp = r.parallel.cp, seq = r.data.seq_len;
+  if (cp == 1 || seq % (2 * cp) == 0) return;
+  fail("parallel.cp",
+       fmt::format("{} cuts a sequence into {} chunks, two a rank, which does not divide data.seq_len {}", cp,
+                   2 * cp, seq),
+       fmt::format("data.seq_len {}", nearest_multiples(2 * cp, seq)));
+}
+
+void ulysses_fits(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const Model& m = r.model;
+  if (p.cp == 1 || m.heads % p.tp != 0) return;
+  const int64_t heads = m.heads / p.tp;
+  const auto others = [&] {
+    const int64_t u = largest_ulysses(p, m);
+    return u > 1 ? fmt::format("\"ring\", or \"ulysses+ring\" with ulysses {}", u) : std::string("\"ring\"");
+  };
+  if (p.cp_method == ContextMethod::Ulysses && heads % p.cp != 0)
+    fail("parallel.cp_method",
+         fmt::format(
+             "\"ulysses\" exchanges rows for heads, but parallel.cp {} does not divide the {} heads of "
+             "a tensor rank (model.heads {} / tp {})",
+             p.cp, heads, m.heads, p.tp),
+         others());
+  if (p.cp_method != ContextMethod::UlyssesRing) return;
+  const int64_t u = p.ulysses;
+  const auto legal = [&](int64_t n) { return n > 1 && n < p.cp && p.cp % n == 0 && heads % n == 0; };
+  if (legal(u)) return;
+  const std::string near = nearest_legal(u, p.cp, legal);
+  if (near.empty())
+    fail("parallel.cp_method",
+         fmt::format("\"ulysses+ring\" needs a number of ranks between 1 and parallel.cp {}, both excluded, "
+                     "that divides cp and the {} heads of a tensor rank; there is none",
+                     p.cp, heads),
+         heads % p.cp == 0 ? "\"ulysses\"" : "\"ring\"");
+  else
+    fail("parallel.ulysses",
+         fmt::format("{} must divide parallel.cp {} and the {} heads of a tensor rank, and lie between 1 and "
+                     "{}, both excluded",
+                     u, p.cp, heads, p.cp),
+         near);
+}
+
+// ---- experts
+// ---------------------------------------------------------------------------------------------------
+
+void expert_ranks_need_experts(const Recipe& r, const Fail& fail) {
+  if (r.model.moe.experts > 0) return;
+  idle(fail, "parallel.ep", r.parallel.ep, int64_t{1}, "without experts (model.moe.experts = 0)");
+  idle(fail, "parallel.etp", r.parallel.etp, int64_t{1}, "without experts (model.moe.experts = 0)");
+}
+
+void expert_ranks_divide_experts(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  const Parallel& p = r.parallel;
+  if (x.experts == 0) return;
+  if (x.experts % p.ep != 0)
+    fail("parallel.ep", fmt::format("{} does not divide model.moe.experts {}", p.ep, x.experts),
+         nearest_divisors(x.experts, p.ep));
+  if (x.ffn > 0 && x.ffn % p.etp != 0)
+    fail("parallel.etp", fmt::format("{} does not divide model.moe.ffn {}", p.etp, x.ffn),
+         nearest_divisors(x.ffn, p.etp));
+}
+
+void shared_experts_divide(const Recipe& r, const Fail& fail) {
+  const int64_t tp = r.parallel.tp, ffn = r.model.moe.shared_ffn;
+  if (ffn % tp != 0)
+    fail("parallel.tp", fmt::format("{} does not divide model.moe.shared_ffn {}", tp, ffn),
+         nearest_divisors(ffn, tp));
+}
+
+bool expert_ranks_fit(const Parallel& p) { return p.dp() * p.cp * p.tp % (p.ep * p.etp) == 0; }
+
+void expert_ranks_divide_mesh(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (!world_in_reach(p) || r.model.moe.experts == 0 || r.model.moe.experts % p.ep != 0 ||
+      expert_ranks_fit(p))
+    return;
+  const int64_t ranks = p.dp() * p.cp * p.tp;
+  const auto legal = [&](int64_t n) { return r.model.moe.experts % n == 0 && ranks % (n * p.etp) == 0; };
+  const std::string near = nearest_legal(p.ep, ranks, legal);
+  fail("parallel.ep",
+       fmt::format("ep {} x etp {} = {} does not divide the {} ranks of dp {} x cp {} x tp {}", p.ep, p.etp,
+                   p.ep * p.etp, ranks, p.dp(), p.cp, p.tp),
+       near.empty() ? fmt::format("etp {}", nearest_divisors(ranks, p.etp)) : near);
+}
+
+// ---- cuts of the mesh
+// ------------------------------------------------------------------------------------------
+
+void mesh_has_cuts(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  const Model& m = r.model;
+  using Kind = ReshardAfterForward::Kind;
+  // Refused by rules of their own.
+  if (!world_in_reach(p) || m.heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p))) != 0) return;
+  if (m.moe.experts > 0 && !expert_ranks_fit(p)) return;
+  if (p.cp_method == ContextMethod::UlyssesRing && (p.ulysses < 1 || p.cp % p.ulysses != 0)) return;
+  const int64_t k = p.reshard_after_forward.ranks;
+  if (p.reshard_after_forward.kind == Kind::ToRanks && (k < 1 || p.dp_shard * p.cp % k != 0)) return;
+
+  const std::vector<Cut> cuts = mesh_cuts(p, m);
+  const size_t at = first_bad_cut(cuts);
+  if (at == cuts.size()) return;
+  const Cut &inner = cuts[at], &outer = cuts[at + 1];
+  const auto either = [&](const char* key) { return inner.key == key || outer.key == key; };
+  const std::string text =
+      fmt::format("ranks must be cut into blocks of {} ({}) and of {} ({}), and {} does not divide {}",
+                  inner.size, inner.why, outer.size, outer.why, inner.size, outer.size);
+  const auto fits = [&](Parallel changed) {
+    const std::vector<Cut> c = mesh_cuts(changed, m);
+    return first_bad_cut(c) == c.size();
+  };
+  if (either("parallel.ep") || either("parallel.etp")) {
+    const bool ep = either("parallel.ep");
+    int64_t Parallel::*axis = ep ? &Parallel::ep : &Parallel::etp;
+    const int64_t whole = ep ? m.moe.experts : m.moe.ffn;
+    const std::string near = nearest_legal(p.*axis, p.dp() * p.cp * p.tp, [&](int64_t n) {
+      Parallel changed = p;
+      changed.*axis = n;
+      return whole % n == 0 && expert_ranks_fit(changed) && fits(changed);
+    });
+    return fail(ep ? "parallel.ep" : "parallel.etp", text, near);
+  }
+  fail("parallel.reshard_after_forward", text, nearest_legal(k, p.dp_shard * p.cp - 1, [&](int64_t n) {
+         Parallel changed = p;
+         changed.reshard_after_forward.ranks = n;
+         return n > 1 && p.dp_shard * p.cp % n == 0 && fits(changed);
+       }));
+}
+
+}  // namespace
+
+bool world_in_reach(const Parallel& p) {
+  __int128 ranks = 1;
+  for (const int64_t axis : {p.pp, p.dp_replicate, p.dp_shard, p.cp, p.tp}) ranks *= axis;
+  return ranks <= kMaxWorld;
+}
+
+std::string layout_text(const Parallel& p) {
+  std::string text = p.pp > 1 ? fmt::format("pp {} x ", p.pp) : "";
+  text += fmt::format("dp_replicate {} x dp_shard {} x ", p.dp_replicate, p.dp_shard);
+  if (p.cp > 1) text += fmt::format("cp {} x ", p.cp);
+  return text + fmt::format("tp {}", p.tp);
+}
+
+std::vector<Rule> mesh_rules() {
+  return {
+      {"context keys need cp",
+       {"parallel.cp", "parallel.cp_method", "parallel.ulysses"},
+       context_keys_need_cp},
+      {"context divides sequence", {"parallel.cp", "data.seq_len"}, context_divides_sequence},
+      {"ulysses fits",
+       {"parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp", "model.heads"},
+       ulysses_fits},
+      {"expert ranks need experts",
+       {"parallel.ep", "parallel.etp", "model.moe.experts"},
+       expert_ranks_need_experts},
+      {"expert ranks divide experts",
+       {"parallel.ep", "parallel.etp", "model.moe.experts", "model.moe.ffn"},
+       expert_ranks_divide_experts},
+      {"tp divides shared experts", {"parallel.tp", "model.moe.shared_ffn"}, shared_experts_divide},
+      {"expert ranks divide the mesh",
+       {"parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
+        "parallel.cp", "parallel.tp", "model.moe.experts"},
+       expert_ranks_divide_mesh},
+      {"mesh has common cuts",
+       {"parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
+        "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
+        "parallel.reshard_after_forward", "model.heads", "model.kv_heads", "model.mla.kv_rank",
+        "model.moe.experts", "model.moe.ffn"},
+       mesh_has_cuts},
+  };
+}
+
+}  // namespace quintet::config

@@ -1,0 +1,213 @@
+// Rules of [model.moe] and [model.mla].
+#include "config/names.h"
+#include "config/nearest.h"
+#include "config/rule.h"
+
+namespace quintet::config {
+namespace {
+
+const Moe kDefaultMoe;
+const Mla kDefaultMla;
+
+template <class E>
+void idle_word(const Fail& fail, const char* key, E value, E idle_value, const std::string& why) {
+  if (value != idle_value)
+    fail(key, fmt::format("\"{}\" has no effect {}", name_of(value), why),
+         fmt::format("\"{}\"", name_of(idle_value)));
+}
+
+// ---- experts
+// ---------------------------------------------------------------------------------------------------
+
+void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  const Moe& d = kDefaultMoe;
+  if (x.experts > 0) return;
+  const std::string why = "with model.moe.experts = 0";
+  idle(fail, "model.moe.top_k", x.top_k, d.top_k, why);
+  idle(fail, "model.moe.ffn", x.ffn, d.ffn, why);
+  idle(fail, "model.moe.shared_ffn", x.shared_ffn, d.shared_ffn, why);
+  idle(fail, "model.moe.shared_gate", x.shared_gate, d.shared_gate, why);
+  idle(fail, "model.moe.first_dense", x.first_dense, d.first_dense, why);
+  idle(fail, "model.moe.every", x.every, d.every, why);
+  idle_word(fail, "model.moe.score", x.score, d.score, why);
+  idle_word(fail, "model.moe.order", x.order, d.order, why);
+  idle(fail, "model.moe.normalise", x.normalise, d.normalise, why);
+  idle(fail, "model.moe.scale", x.scale, d.scale, why);
+  idle(fail, "model.moe.groups", x.groups, d.groups, why);
+  idle(fail, "model.moe.groups_kept", x.groups_kept, d.groups_kept, why);
+  idle(fail, "model.moe.balance_loss", x.balance_loss, d.balance_loss, why);
+  idle_word(fail, "model.moe.balance_scope", x.balance_scope, d.balance_scope, why);
+  idle(fail, "model.moe.z_loss", x.z_loss, d.z_loss, why);
+  idle(fail, "model.moe.bias_rate", x.bias_rate, d.bias_rate, why);
+  idle(fail, "model.moe.capacity_factor", x.capacity_factor, d.capacity_factor, why);
+  idle_word(fail, "model.moe.drop", x.drop, d.drop, why);
+  idle(fail, "model.moe.capacity_group", x.capacity_group, d.capacity_group, why);
+  idle(fail, "model.moe.pad", x.pad, d.pad, why);
+  idle(fail, "model.moe.force_balance", x.force_balance, d.force_balance, why);
+}
+
+void experts_are_complete(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts == 0) return;
+  if (x.top_k < 1 || x.top_k > x.experts)
+    fail("model.moe.top_k", fmt::format("{} must lie between 1 and model.moe.experts {}", x.top_k, x.experts),
+         x.top_k < 1 ? "1" : fmt::format("{}", x.experts));
+  if (x.ffn < 1)
+    fail("model.moe.ffn", "is missing; it is the inner width of one expert", "the model's ffn / top_k");
+  if (!r.model.has_dense_block() && r.model.ffn != x.ffn)
+    fail("model.ffn", fmt::format("{} has no effect: every block has experts", r.model.ffn),
+         fmt::format("leave it out, or model.moe.ffn {}", r.model.ffn));
+}
+
+void some_block_has_experts(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  const int64_t layers = r.model.layers;
+  if (x.experts == 0 || x.first_dense + x.every <= layers) return;
+  fail("model.moe.first_dense",
+       fmt::format("first_dense {} and every {} leave none of the {} blocks with experts", x.first_dense,
+                   x.every, layers),
+       x.every <= layers ? fmt::format("{}", layers - x.every) : "0 with every 1");
+}
+
+void groups_fit_experts(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts == 0) return;
+  if (x.experts % x.groups != 0)
+    return fail("model.moe.groups",
+                fmt::format("{} does not divide model.moe.experts {}", x.groups, x.experts),
+                nearest_divisors(x.experts, x.groups));
+  if (x.groups_kept > x.groups)
+    return fail("model.moe.groups_kept",
+                fmt::format("{} is more than model.moe.groups {}", x.groups_kept, x.groups),
+                fmt::format("{}", x.groups));
+  const int64_t size = x.experts / x.groups;
+  if (x.top_k >= 1 && x.top_k <= x.experts && x.groups_kept * size < x.top_k)
+    fail("model.moe.groups_kept",
+         fmt::format("{} groups of {} experts hold fewer than model.moe.top_k {}", x.groups_kept, size,
+                     x.top_k),
+         fmt::format("{}", (x.top_k + size - 1) / size));
+  if (x.bias_rate > 0 && x.groups > 1 && size < 2)
+    fail("model.moe.groups",
+         fmt::format("{} groups of 1 expert: with bias_rate a group is judged by its best two", x.groups),
+         nearest_divisors(x.experts, x.experts / 2));
+}
+
+void router_keys_fit(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts == 0 || x.order == RouterOrder::ScoreFirst) return;
+  if (x.score == RouterScore::Sigmoid)
+    fail("model.moe.order",
+         "\"top_k_first\" is a softmax over the chosen experts, which contradicts score = \"sigmoid\"",
+         "\"score_first\"");
+  if (!x.normalise)
+    fail("model.moe.normalise", "has no effect with order = \"top_k_first\", whose weights sum to 1", "true");
+  if (x.bias_rate > 0)
+    fail("model.moe.bias_rate",
+         fmt::format("{} shifts scores, which order = \"top_k_first\" has not when it selects", x.bias_rate),
+         "0, or order \"score_first\"");
+}
+
+void balance_keys_fit(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts > 0 && x.balance_loss == 0)
+    idle_word(fail, "model.moe.balance_scope", x.balance_scope, kDefaultMoe.balance_scope,
+              "with model.moe.balance_loss = 0");
+  if (x.experts > 0 && x.shared_ffn == 0)
+    idle(fail, "model.moe.shared_gate", x.shared_gate, false, "with model.moe.shared_ffn = 0");
+}
+
+void capacity_keys_fit(const Recipe& r, const Fail& fail) {
+  const Moe& x = r.model.moe;
+  if (x.experts == 0) return;
+  if (x.capacity_factor == 0) {
+    const std::string why = "with model.moe.capacity_factor = 0: nothing is dropped";
+    idle_word(fail, "model.moe.drop", x.drop, kDefaultMoe.drop, why);
+    idle(fail, "model.moe.capacity_group", x.capacity_group, kDefaultMoe.capacity_group, why);
+    if (x.pad)
+      fail("model.moe.pad", "pads to a capacity, but model.moe.capacity_factor is 0",
+           "false, or capacity_factor 1.25");
+  } else if (r.batch.micro % x.capacity_group != 0) {
+    fail("model.moe.capacity_group",
+         fmt::format("{} sequences do not divide batch.micro {}", x.capacity_group, r.batch.micro),
+         nearest_divisors(r.batch.micro, x.capacity_group));
+  }
+}
+
+// ---- latent attention
+// ------------------------------------------------------------------------------------------
+
+void latent_keys_fit(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  const Mla& a = m.mla;
+  if (a.kv_rank == 0) {
+    const std::string why = "with model.mla.kv_rank = 0: attention is the ordinary one";
+    idle(fail, "model.mla.q_rank", a.q_rank, kDefaultMla.q_rank, why);
+    idle(fail, "model.mla.nope_dim", a.nope_dim, kDefaultMla.nope_dim, why);
+    idle(fail, "model.mla.rope_dim", a.rope_dim, kDefaultMla.rope_dim, why);
+    idle(fail, "model.mla.v_dim", a.v_dim, kDefaultMla.v_dim, why);
+    return;
+  }
+  const auto positive = [&](const char* key, int64_t value, const char* near) {
+    if (value < 1) fail(key, "is missing; latent attention (model.mla.kv_rank) needs it", near);
+    return value > 0;
+  };
+  const bool dims = positive("model.mla.nope_dim", a.nope_dim, "128") &
+                    positive("model.mla.rope_dim", a.rope_dim, "64") &
+                    positive("model.mla.v_dim", a.v_dim, "128");
+  if (a.rope_dim % 2 != 0)
+    fail("model.mla.rope_dim", fmt::format("{} is odd; RoPE turns pairs of features", a.rope_dim),
+         nearest_multiples(2, a.rope_dim));
+  const std::string why = "with latent attention (model.mla.kv_rank)";
+  idle(fail, "model.qkv_bias", m.qkv_bias, false, why);
+  idle(fail, "model.qk_norm", m.qk_norm, false, why);
+  if (m.kv_heads != m.heads)
+    fail("model.kv_heads", fmt::format("{} must equal model.heads {} {}", m.kv_heads, m.heads, why),
+         fmt::format("{}", m.heads));
+  if (dims && m.head_dim != a.nope_dim + a.rope_dim)
+    fail("model.head_dim",
+         fmt::format("{} must be model.mla.nope_dim {} + rope_dim {} = {}", m.head_dim, a.nope_dim,
+                     a.rope_dim, a.nope_dim + a.rope_dim),
+         "leave it out");
+}
+
+}  // namespace
+
+std::vector<Rule> expert_rules() {
+  return {
+      {"expert keys need experts", {"model.moe.experts", "model.family"}, expert_keys_need_experts},
+      {"experts are complete",
+       {"model.moe.experts", "model.moe.top_k", "model.moe.ffn", "model.ffn"},
+       experts_are_complete},
+      {"some block has experts",
+       {"model.moe.experts", "model.moe.first_dense", "model.moe.every", "model.layers"},
+       some_block_has_experts},
+      {"groups fit experts",
+       {"model.moe.experts", "model.moe.groups", "model.moe.groups_kept", "model.moe.top_k",
+        "model.moe.bias_rate"},
+       groups_fit_experts},
+      {"router keys fit",
+       {"model.moe.experts", "model.moe.order", "model.moe.score", "model.moe.normalise",
+        "model.moe.bias_rate"},
+       router_keys_fit},
+      {"balance keys fit",
+       {"model.moe.experts", "model.moe.balance_loss", "model.moe.balance_scope", "model.moe.shared_ffn",
+        "model.moe.shared_gate"},
+       balance_keys_fit},
+      {"capacity keys fit",
+       {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",
+        "model.moe.pad", "batch.micro"},
+       capacity_keys_fit},
+  };
+}
+
+std::vector<Rule> latent_attention_rules() {
+  return {
+      {"latent keys fit",
+       {"model.mla.kv_rank", "model.mla.nope_dim", "model.mla.rope_dim", "model.mla.v_dim", "model.heads",
+        "model.kv_heads", "model.head_dim"},
+       latent_keys_fit},
+  };
+}
+
+}  // namespace quintet::config
