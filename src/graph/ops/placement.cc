@@ -13,6 +13,10 @@ const std::vector<AttrSpec> kScatter = {
     {"atoms", AttrKind::Integers}, {"dim", AttrKind::Integer}, {"reduce", AttrKind::Text}};
 const std::vector<AttrSpec> kExchange = {
     {"atoms", AttrKind::Integers}, {"split", AttrKind::Integer}, {"join", AttrKind::Integer}};
+const std::vector<AttrSpec> kRouting = {{"atoms", AttrKind::Integers},
+                                        {"experts", AttrKind::Integer},
+                                        {"copies", AttrKind::Integer},
+                                        {"back", AttrKind::Integer}};
 
 }  // namespace
 
@@ -23,5 +27,11 @@ const OpDef kAllToAll = {"all_to_all", 1, 1, kExchange, same, nullptr, cost_by_b
 const OpDef kSlice = {"slice", 1, 1, kAlong, same, nullptr, cost_by_bytes};
 const OpDef kZeroUnlessFirst = {"zero_unless_first", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr,
                                 cost_by_bytes};
+// The value of the rank before this one in the ring of `atoms`.
+const OpDef kRingShift = {"ring_shift", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
+// value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
+// 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. The partitioner
+// gives the result's type: how many rows there may be.
+const OpDef kAllToAllV = {"all_to_all_v", 3, 3, kRouting, same, nullptr, cost_by_bytes};
 
 }  // namespace quintet::graph

@@ -250,6 +250,21 @@ int64_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, DType ab_type, DTy
   return bytes;
 }
 
+int64_t gemm_workspace_bound(int64_t m, int64_t n, int64_t k, DType ab_type, DType c_type, int threads) {
+  int64_t bytes = 0;
+  for (GemmIsa isa : {GemmIsa::Portable, GemmIsa::Avx2, GemmIsa::Avx512, GemmIsa::Avx512Bf16, GemmIsa::Amx}) {
+    const TileShape s = tile_shape(isa, ab_type);
+    const int64_t rows = std::min(round_up(m, s.mr), s.mc), cols = std::min(round_up(n, s.nr), s.nc),
+                  depth = std::min(round_up(k, s.k_step), s.kc);
+    int64_t need = round_up(cols * depth * s.packed_size, kLine) +
+                   threads * round_up(rows * depth * s.packed_size, kLine);
+    if (c_type == DType::BF16 && k > s.kc)
+      need += round_up(std::min(m, kStripRows) * std::min(cols, kStripCols) * int64_t{sizeof(float)}, kLine);
+    bytes = std::max(bytes, need);
+  }
+  return bytes;
+}
+
 void gemm(const GemmArgs& args, void* workspace, int64_t workspace_bytes, device::ThreadPool& pool) {
   multiply(args, workspace, workspace_bytes, &pool);
 }

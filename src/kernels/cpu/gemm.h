@@ -41,6 +41,11 @@ inline int64_t gemm_workspace_bytes(int64_t m, int64_t n, int64_t k, base::DType
   return gemm_workspace_bytes(m, n, k, type, type, threads);
 }
 
+// Scratch that is enough for every product of at most these sizes, where those of gemm_workspace_bytes are
+// for one: a smaller product may be cut into larger blocks.
+int64_t gemm_workspace_bound(int64_t m, int64_t n, int64_t k, base::DType ab_type, base::DType c_type,
+                             int threads);
+
 // The workspace must be aligned to 64 bytes. Nothing else is allocated.
 void gemm(const GemmArgs& args, void* workspace, int64_t workspace_bytes, device::ThreadPool& pool);
 

@@ -1,0 +1,152 @@
+// The grouped product of the experts against one plain product of the same total size: GFLOP/s of both and
+// their ratio, for rows spread evenly and unevenly over 8 experts.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <vector>
+
+#include "base/philox.h"
+#include "device/arena.h"
+#include "kernels/cpu/grouped_gemm.h"
+
+namespace {
+
+using quintet::base::Bf16;
+using quintet::base::Bytes;
+using quintet::base::DType;
+using quintet::device::Arena;
+using quintet::device::ThreadPool;
+using namespace quintet::kernels;
+
+constexpr int64_t kRows = 4096, kExperts = 8, kFfn = 1408;
+
+double seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void fill(std::byte* at, int64_t count, DType type) {
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = 2 * quintet::base::uniform(3, static_cast<uint64_t>(i % 65536)) - 1;
+    if (type == DType::F32) reinterpret_cast<float*>(at)[i] = static_cast<float>(value);
+    if (type == DType::BF16) reinterpret_cast<Bf16*>(at)[i] = Bf16(static_cast<float>(value));
+  }
+}
+
+struct Times {
+  double plain = 1e30, grouped = 1e30;
+};
+
+using Grouped = void (*)(const GroupedArgs&, void*, int64_t, ThreadPool&);
+
+// Both in turns, so that other load on the machine meets both; the best of each.
+Times measure(const GemmArgs& plain, const GroupedArgs& args, Grouped grouped, Arena& workspace,
+              ThreadPool& pool, double budget_s) {
+  Times t;
+  const double begin = seconds();
+  for (int i = 0; i < 3 || seconds() - begin < budget_s; ++i) {
+    double start = seconds();
+    gemm(plain, workspace.data(), workspace.size().value, pool);
+    t.plain = std::min(t.plain, seconds() - start);
+    start = seconds();
+    grouped(args, workspace.data(), workspace.size().value, pool);
+    t.grouped = std::min(t.grouped, seconds() - start);
+  }
+  return t;
+}
+
+}  // namespace
+
+// grouped_gemm_bench [threads [seconds]]
+int main(int argc, char** argv) {
+  const int threads = argc > 1 ? std::atoi(argv[1]) : 2;
+  const double budget_s = argc > 2 ? std::atof(argv[2]) : 0.3;
+  ThreadPool pool(threads);
+  const struct {
+    const char* name;
+    std::vector<int32_t> received;
+  } spreads[] = {{"even  ", std::vector<int32_t>(kExperts, kRows / kExperts)},
+                 {"uneven", {1500, 900, 700, 500, 300, 150, 46, 0}}};
+  fmt::print("kernels: {}, {} threads, {} rows, {} experts\n", to_string(gemm_isa()), threads, kRows,
+             kExperts);
+  for (const DType type : {DType::F32, DType::BF16})
+    for (const int64_t embed : {512, 1024}) {
+      const int64_t wide = kRows * kFfn, narrow = kRows * embed, weight = kExperts * kFfn * embed;
+      Arena x{Bytes(narrow * size_of(type))}, y{Bytes(wide * size_of(type))},
+          w{Bytes(weight * size_of(type))}, dw{Bytes(weight * size_of(DType::F32))};
+      fill(x.data(), narrow, type);
+      fill(y.data(), wide, type);
+      fill(w.data(), weight, type);
+      for (const auto& spread : spreads) {
+        GroupedArgs g{.rows = kRows,
+                      .experts = kExperts,
+                      .out = kFfn,
+                      .in = embed,
+                      .received = spread.received.data(),
+                      .type = type,
+                      .c_type = DType::F32};
+        Arena workspace{
+            Bytes(std::max({grouped_workspace_bytes(g, threads),
+                            gemm_workspace_bound(kRows, kFfn, embed, type, type, threads),
+                            gemm_workspace_bound(kRows, embed, kFfn, type, type, threads),
+                            gemm_workspace_bound(kFfn, embed, kRows, type, DType::F32, threads)}) *
+                  2)};
+        const auto report = [&](const char* what, const Times& t) {
+          const double flops = 2e-9 * double(kRows) * double(kFfn) * double(embed);
+          fmt::print("{:5} embed {:5} {} {:3}  plain {:7.1f}  grouped {:7.1f} GFLOP/s  ratio {:.3f}\n",
+                     to_string(type), embed, spread.name, what, flops / t.plain, flops / t.grouped,
+                     t.plain / t.grouped);
+          std::fflush(stdout);
+        };
+        GemmArgs p{.trans_b = true,
+                   .m = kRows,
+                   .n = kFfn,
+                   .k = embed,
+                   .a = x.data(),
+                   .lda = embed,
+                   .b = w.data(),
+                   .ldb = embed,
+                   .c = y.data(),
+                   .ldc = kFfn,
+                   .a_type = type,
+                   .b_type = type,
+                   .c_type = type};
+        g.c_type = type;
+        g.a = x.data(), g.b = w.data(), g.c = y.data();
+        report("fwd", measure(p, g, grouped_linear, workspace, pool, budget_s));
+        p = {.m = kRows,
+             .n = embed,
+             .k = kFfn,
+             .a = y.data(),
+             .lda = kFfn,
+             .b = w.data(),
+             .ldb = embed,
+             .c = x.data(),
+             .ldc = embed,
+             .a_type = type,
+             .b_type = type,
+             .c_type = type};
+        g.a = y.data(), g.c = x.data();
+        report("dx", measure(p, g, grouped_linear_dx, workspace, pool, budget_s));
+        p = {.trans_a = true,
+             .m = kFfn,
+             .n = embed,
+             .k = kRows,
+             .a = y.data(),
+             .lda = kFfn,
+             .b = x.data(),
+             .ldb = embed,
+             .c = dw.data(),
+             .ldc = embed,
+             .a_type = type,
+             .b_type = type,
+             .c_type = DType::F32,
+             .accumulate = true};
+        g.b = x.data(), g.c = dw.data(), g.c_type = DType::F32, g.accumulate = true;
+        report("dw", measure(p, g, grouped_linear_dw, workspace, pool, budget_s));
+        fill(x.data(), narrow, type);
+        fill(y.data(), wide, type);
+      }
+    }
+}

@@ -1,0 +1,232 @@
+// The way of token rows to their experts and back. A token has k (token, choice) pairs; those that are kept
+// become slots, ordered by expert. Slots lie on the token's side, routed rows on the expert's side:
+//
+//   kept -> route -> order, send          x, order -> pack -> slots -> to_experts -> routed -> experts
+//   send -> exchange_counts -> received   tokens <- unpack <- slots <- to_tokens <- routed <-
+//
+// How many slots and routed rows there are is known in the step only; their types say how many there may be.
+// Rows beyond are neither read nor written. With pad > 0 every expert has the same number of slots instead,
+// and those that no pair took are zero.
+#include "graph/ops/support.h"
+
+namespace quintet::graph {
+namespace {
+
+bool begins_with(const Type& t, Dim name) { return !t.dims.empty() && t.dims[0].name == name; }
+
+bool is_index(const Type& t, Dim name) {
+  return t.dtype == DType::I32 && t.num_dims() == 1 && t.dims[0].name == name;
+}
+
+// `t` with other rows.
+Type with_rows(Type t, Dim name, int64_t size) {
+  t.dims[0] = {name, size};
+  return t;
+}
+
+// All operands are cut along their first dim, wherever the tokens they belong to are cut.
+std::vector<OpDim> by_tokens(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {{.key = Dim::Tokens,
+           .in = std::vector<int>(in.size(), 0),
+           .out = std::vector<int>(out.size(), 0),
+           .spread = true}};
+}
+
+std::vector<OpDim> by_routed(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {{.key = Dim::Routed, .in = std::vector<int>(in.size(), 0), .out = std::vector<int>(out.size(), 0)}};
+}
+
+// route: kept[tokens, choices] (-1: dropped) -> order[slots], send[counts]
+std::vector<Type> infer_route(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type& kept = in[0];
+  const int64_t experts = attrs.integer("experts"), pad = attrs.integer("pad");
+  OP_REQUIRE("route",
+             kept.dtype == DType::I32 && kept.num_dims() == 2 && has_tokens(kept) &&
+                 kept.dims[1].name == Dim::Choices,
+             "expects kept i32[tokens, choices], got {}", to_string(kept));
+  OP_REQUIRE("route", experts > 0 && pad >= 0, "expects experts > 0 and pad >= 0, got {} and {}", experts,
+             pad);
+  return {{DType::I32, {{Dim::Slots, pad > 0 ? experts * pad : kept.count()}}},
+          {DType::I32, {{Dim::Counts, experts}}}};
+}
+
+// pack: x[tokens, d...], order[slots] -> [slots, d...]: the row of each slot's token
+std::vector<Type> infer_pack(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &x = in[0], &order = in[1];
+  const int64_t choices = attrs.integer("choices"), pad = attrs.integer("pad");
+  OP_REQUIRE("pack", has_tokens(x) && is_index(order, Dim::Slots) && choices > 0,
+             "expects x[tokens, ...], order i32[slots] and choices > 0, got {}, {} and {}", to_string(x),
+             to_string(order), choices);
+  OP_REQUIRE("pack", pad > 0 || order.size(0) == x.size(0) * choices,
+             "{} tokens of {} choices have {} slots, got {}", x.size(0), choices, x.size(0) * choices,
+             to_string(order));
+  return {with_rows(x, Dim::Slots, order.size(0))};
+}
+
+void gradient_pack(GradContext& g, const Node& n) {
+  Attrs attrs = n.attrs;
+  attrs.set("rows", g.graph().type(n.inputs[0]).size(0));
+  g.add(n.inputs[0], g.emit(kUnpack, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
+}
+
+// Token rows behind `slots` slots: a function of the slots, or the attribute `rows` where they are padded.
+int64_t unpacked_rows(std::string_view op, int64_t slots, const Attrs& attrs) {
+  const int64_t choices = attrs.integer("choices");
+  OP_REQUIRE(op, choices > 0, "expects choices > 0, got {}", choices);
+  if (attrs.integer("pad") > 0) return attrs.integer("rows");
+  OP_REQUIRE(op, slots % choices == 0, "{} slots are no whole tokens of {} choices", slots, choices);
+  return slots / choices;
+}
+
+// unpack: y[slots, d...], order[slots] -> [tokens, d...]: the sum over each token's slots
+std::vector<Type> infer_unpack(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &y = in[0], &order = in[1];
+  OP_REQUIRE("unpack",
+             begins_with(y, Dim::Slots) && is_index(order, Dim::Slots) && order.dims[0] == y.dims[0],
+             "expects y[slots, ...] and order i32[slots] of the same slots, got {} and {}", to_string(y),
+             to_string(order));
+  return {with_rows(y, Dim::Tokens, unpacked_rows("unpack", y.size(0), attrs))};
+}
+
+Attrs packing(const Attrs& unpacking) {
+  return {{"choices", unpacking.integer("choices")}, {"pad", unpacking.integer("pad")}};
+}
+
+void gradient_unpack(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kPack, {g.grad(n.outputs[0]), n.inputs[1]}, packing(n.attrs), Phase::B)[0]);
+}
+
+// pack_weights: weights[tokens, choices], order[slots] -> [slots]: the weight of each slot's pair
+std::vector<Type> infer_pack_weights(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &weights = in[0], &order = in[1];
+  const int64_t choices = attrs.integer("choices");
+  OP_REQUIRE(
+      "pack_weights",
+      has_tokens(weights) && weights.num_dims() == 2 && weights.dims[1] == DimSize(Dim::Choices, choices),
+      "expects weights[tokens, choices={}], got {}", choices, to_string(weights));
+  OP_REQUIRE("pack_weights", weights.dtype == base::accumulator_of(weights.dtype),
+             "expects weights of a wide dtype, got {}", to_string(weights));
+  OP_REQUIRE("pack_weights",
+             is_index(order, Dim::Slots) && (attrs.integer("pad") > 0 || order.size(0) == weights.count()),
+             "expects order i32[slots={}], got {}", weights.count(), to_string(order));
+  return {{weights.dtype, {order.dims[0]}}};
+}
+
+void gradient_pack_weights(GradContext& g, const Node& n) {
+  Attrs attrs = n.attrs;
+  attrs.set("rows", g.graph().type(n.inputs[0]).size(0));
+  g.add(n.inputs[0],
+        g.emit(kUnpackWeights, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
+}
+
+// unpack_weights: packed[slots], order[slots] -> [tokens, choices], zero for pairs without a slot
+std::vector<Type> infer_unpack_weights(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &packed = in[0], &order = in[1];
+  OP_REQUIRE("unpack_weights",
+             begins_with(packed, Dim::Slots) && packed.num_dims() == 1 && is_index(order, Dim::Slots) &&
+                 order.dims[0] == packed.dims[0],
+             "expects packed[slots] and order i32[slots] of the same slots, got {} and {}", to_string(packed),
+             to_string(order));
+  OP_REQUIRE("unpack_weights", packed.dtype == base::accumulator_of(packed.dtype),
+             "expects weights of a wide dtype, got {}", to_string(packed));
+  return {{packed.dtype,
+           {{Dim::Tokens, unpacked_rows("unpack_weights", packed.size(0), attrs)},
+            {Dim::Choices, attrs.integer("choices")}}}};
+}
+
+void gradient_unpack_weights(GradContext& g, const Node& n) {
+  g.add(n.inputs[0],
+        g.emit(kPackWeights, {g.grad(n.outputs[0]), n.inputs[1]}, packing(n.attrs), Phase::B)[0]);
+}
+
+// exchange_counts: send[counts] -> received[counts]. This op and the next two are where rows change ranks:
+// the partitioner turns them into collectives, or into nothing where one rank holds all experts.
+std::vector<Type> infer_exchange_counts(const std::vector<Type>& in, const Attrs&) {
+  OP_REQUIRE("exchange_counts", is_index(in[0], Dim::Counts), "expects send i32[counts], got {}",
+             to_string(in[0]));
+  return {in[0]};
+}
+
+Type crossed(std::string_view op, const std::vector<Type>& in, Dim from, Dim to) {
+  OP_REQUIRE(op, begins_with(in[0], from) && is_index(in[1], Dim::Counts) && is_index(in[2], Dim::Counts),
+             "expects value[{}, ...], send i32[counts] and received i32[counts], got {}, {} and {}",
+             to_string(from), to_string(in[0]), to_string(in[1]), to_string(in[2]));
+  return with_rows(in[0], to, in[0].size(0));
+}
+
+// to_experts: value[slots, d...], send, received -> value[routed, d...]
+std::vector<Type> infer_to_experts(const std::vector<Type>& in, const Attrs&) {
+  return {crossed("to_experts", in, Dim::Slots, Dim::Routed)};
+}
+void gradient_to_experts(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kToTokens, {g.grad(n.outputs[0]), n.inputs[1], n.inputs[2]}, {}, Phase::B)[0]);
+}
+
+// to_tokens: value[routed, d...], send, received -> value[slots, d...]
+std::vector<Type> infer_to_tokens(const std::vector<Type>& in, const Attrs&) {
+  return {crossed("to_tokens", in, Dim::Routed, Dim::Slots)};
+}
+void gradient_to_tokens(GradContext& g, const Node& n) {
+  g.add(n.inputs[0], g.emit(kToExperts, {g.grad(n.outputs[0]), n.inputs[1], n.inputs[2]}, {}, Phase::B)[0]);
+}
+
+// regroup: value[routed, d...], received[counts = sources * experts] -> the same rows, from the order
+// [source][expert] in which they arrive to [expert][source]; with inverse = 1 the other way.
+std::vector<Type> infer_regroup(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &value = in[0], &received = in[1];
+  const int64_t experts = attrs.integer("experts");
+  OP_REQUIRE("regroup", begins_with(value, Dim::Routed), "expects value[routed, ...], got {}",
+             to_string(value));
+  OP_REQUIRE("regroup", is_index(received, Dim::Counts) && experts > 0 && received.size(0) % experts == 0,
+             "expects received i32[counts] with {} counts of every source, got {}", experts,
+             to_string(received));
+  return {value};
+}
+
+// sum_copies: value[slots * copies, d...] -> value[slots, d...]: the sum of `copies` blocks, in their order
+std::vector<Type> infer_sum_copies(const std::vector<Type>& in, const Attrs& attrs) {
+  const int64_t copies = attrs.integer("copies");
+  OP_REQUIRE("sum_copies", begins_with(in[0], Dim::Slots) && copies > 0 && in[0].size(0) % copies == 0,
+             "expects value[slots, ...] of {} equal blocks, got {}", copies, to_string(in[0]));
+  return {with_rows(in[0], Dim::Slots, in[0].size(0) / copies)};
+}
+
+const std::vector<AttrSpec> kPacking = {{"choices", AttrKind::Integer}, {"pad", AttrKind::Integer}};
+const std::vector<AttrSpec> kUnpacking = {
+    {"choices", AttrKind::Integer}, {"pad", AttrKind::Integer}, {"rows", AttrKind::Integer}};
+
+}  // namespace
+
+const OpDef kRoute = {.name = "route",
+                      .min_inputs = 1,
+                      .max_inputs = 1,
+                      .attrs = {{"experts", AttrKind::Integer}, {"pad", AttrKind::Integer}},
+                      .infer = infer_route,
+                      .cost = cost_by_bytes,
+                      .dims = by_tokens,
+                      .keep = true};
+const OpDef kPack = {"pack", 2, 2, kPacking, infer_pack, gradient_pack, cost_by_bytes, by_tokens};
+const OpDef kUnpack = {"unpack", 2, 2, kUnpacking, infer_unpack, gradient_unpack, cost_by_bytes, by_tokens};
+const OpDef kPackWeights = {"pack_weights", 2,        2, kPacking, infer_pack_weights, gradient_pack_weights,
+                            cost_by_bytes,  by_tokens};
+const OpDef kUnpackWeights = {
+    "unpack_weights", 2,        2, kUnpacking, infer_unpack_weights, gradient_unpack_weights,
+    cost_by_bytes,    by_tokens};
+const OpDef kExchangeCounts = {
+    "exchange_counts", 1, 1, {}, infer_exchange_counts, nullptr, cost_by_bytes, by_tokens, {}, false, true};
+const OpDef kToExperts = {"to_experts",  3,        3, {}, infer_to_experts, gradient_to_experts,
+                          cost_by_bytes, by_tokens};
+const OpDef kToTokens = {"to_tokens",   3,        3, {}, infer_to_tokens, gradient_to_tokens,
+                         cost_by_bytes, by_tokens};
+const OpDef kRegroup = {"regroup",
+                        2,
+                        2,
+                        {{"experts", AttrKind::Integer}, {"inverse", AttrKind::Integer}},
+                        infer_regroup,
+                        nullptr,
+                        cost_by_bytes,
+                        by_routed};
+const OpDef kSumCopies = {
+    "sum_copies", 1, 1, {{"copies", AttrKind::Integer}}, infer_sum_copies, nullptr, cost_by_bytes, by_tokens};
+
+}  // namespace quintet::graph

@@ -1,0 +1,205 @@
+// What experts do to the rows that were routed to them. `received` is i32[counts = sources * experts], as
+// [source][expert]; the rows of one expert are contiguous, in expert order, the sum over the sources of its
+// counts many. Rows beyond the sum of all counts are neither read nor written.
+#include "graph/ops/support.h"
+
+namespace quintet::graph {
+namespace {
+
+bool is_routed(const Type& t) { return t.num_dims() == 2 && t.dims[0].name == Dim::Routed; }
+
+bool is_received(const Type& t, int64_t experts) {
+  return t.dtype == DType::I32 && t.num_dims() == 1 && t.dims[0].name == Dim::Counts && experts > 0 &&
+         t.size(0) % experts == 0;
+}
+
+bool is_expert_weight(const Type& t) { return t.num_dims() == 3 && t.dims[0].name == Dim::Experts; }
+
+// Rows may be cut anyhow, each rank with counts of its own, as long as every rank has the weights; or by
+// expert. `rows_in` says which inputs have rows or counts in their first dim.
+void push_row_dims(std::vector<OpDim>& rule, const std::vector<int>& rows_in,
+                   const std::vector<int>& rows_out, const std::vector<int>& experts_in,
+                   const std::vector<int>& experts_out) {
+  rule.push_back({.key = Dim::Routed, .in = rows_in, .out = rows_out});
+  rule.push_back({.key = Dim::Experts, .in = experts_in, .out = experts_out});
+}
+
+Cost grouped_cost(const std::vector<Type>& in, const std::vector<Type>& out, double rows, double weight) {
+  return {.flops = 2.0 * rows * weight, .bytes = total_bytes(in, out)};
+}
+
+// grouped_linear: x[routed, in], w[experts, out, in], received -> y[routed, out]
+std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
+  const Type &x = in[0], &w = in[1];
+  OP_REQUIRE("grouped_linear",
+             is_routed(x) && is_expert_weight(w) && w.dims[2] == x.dims[1] && w.dtype == x.dtype,
+             "expects x[routed, in] and w[experts, out, in] of one dtype, got {} and {}", to_string(x),
+             to_string(w));
+  OP_REQUIRE("grouped_linear", is_received(in[2], w.size(0)),
+             "expects received i32[counts] with {} counts of every source, got {}", w.size(0),
+             to_string(in[2]));
+  return {{x.dtype, {x.dims[0], w.dims[1]}}};
+}
+
+void gradient(GradContext& g, const Node& n) {
+  const ValueId x = n.inputs[0], w = n.inputs[1], received = n.inputs[2], dy = g.grad(n.outputs[0]);
+  if (g.needs(x)) g.add(x, g.emit(kGroupedLinearDx, {dy, w, received}, {}, Phase::B)[0]);
+  if (g.needs(w))
+    g.add(w, g.emit(kGroupedLinearDw, {dy, x, received}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+}
+
+// Rows are counted as the type has them: with perfect balance that is what a rank computes.
+Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return grouped_cost(in, out, static_cast<double>(in[0].size(0)),
+                      static_cast<double>(in[1].size(1) * in[1].size(2)));
+}
+
+std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+  std::vector<OpDim> rule = {{.key = in[1].dims[1].name, .in = {kAbsent, 1, kAbsent}, .out = {1}},
+                             {.key = in[1].dims[2].name, .in = {1, 2, kAbsent}, .out = {kAbsent}}};
+  push_row_dims(rule, {0, kAbsent, 0}, {0}, {0, 0, 0}, {0});
+  return rule;
+}
+
+// grouped_linear_dx: dy[routed, out], w[experts, out, in], received -> dx[routed, in]
+std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
+  const Type &dy = in[0], &w = in[1];
+  OP_REQUIRE("grouped_linear_dx",
+             is_routed(dy) && is_expert_weight(w) && w.dims[1] == dy.dims[1] && w.dtype == dy.dtype,
+             "expects dy[routed, out] and w[experts, out, in] of one dtype, got {} and {}", to_string(dy),
+             to_string(w));
+  OP_REQUIRE("grouped_linear_dx", is_received(in[2], w.size(0)),
+             "expects received i32[counts] with {} counts of every source, got {}", w.size(0),
+             to_string(in[2]));
+  return {{dy.dtype, {dy.dims[0], w.dims[2]}}};
+}
+
+std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+  std::vector<OpDim> rule = {{.key = in[1].dims[2].name, .in = {kAbsent, 2, kAbsent}, .out = {1}},
+                             {.key = in[1].dims[1].name, .in = {1, 1, kAbsent}, .out = {kAbsent}}};
+  push_row_dims(rule, {0, kAbsent, 0}, {0}, {0, 0, 0}, {0});
+  return rule;
+}
+
+// grouped_linear_dw: dy[routed, out], x[routed, in], received -> dw[experts, out, in]. The logical graph has
+// one source, hence as many counts as experts; a local graph gives the type.
+std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &dy = in[0], &x = in[1], &received = in[2];
+  OP_REQUIRE("grouped_linear_dw",
+             is_routed(dy) && is_routed(x) && dy.dims[0] == x.dims[0] && dy.dtype == x.dtype,
+             "expects dy[routed, out] and x[routed, in] of the same rows and dtype, got {} and {}",
+             to_string(dy), to_string(x));
+  OP_REQUIRE("grouped_linear_dw", is_received(received, 1), "expects received i32[counts], got {}",
+             to_string(received));
+  return {{dtype_attr(attrs, "out"), {{Dim::Experts, received.size(0)}, dy.dims[1], x.dims[1]}}};
+}
+
+Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return grouped_cost(in, out, static_cast<double>(in[0].size(0)),
+                      static_cast<double>(out[0].size(1) * out[0].size(2)));
+}
+
+std::vector<OpDim> dims_dw(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+  std::vector<OpDim> rule = {{.key = in[0].dims[1].name, .in = {1, kAbsent, kAbsent}, .out = {1}},
+                             {.key = in[1].dims[1].name, .in = {kAbsent, 1, kAbsent}, .out = {2}}};
+  push_row_dims(rule, {0, 0, 0}, {kAbsent}, {0, 0, 0}, {0});
+  return rule;
+}
+
+// expert_act: gate, up [routed, f], row_weight[routed], received -> h = row_weight * silu(gate) * up
+void require_act(std::string_view op, const Type& gate, const Type& up, const Type& weight,
+                 const Type& received) {
+  OP_REQUIRE(op, is_routed(gate) && gate == up, "expects gate and up [routed, f] alike, got {} and {}",
+             to_string(gate), to_string(up));
+  OP_REQUIRE(op,
+             weight.dtype == base::accumulator_of(gate.dtype) && weight.num_dims() == 1 &&
+                 weight.dims[0] == gate.dims[0],
+             "expects row_weight {}[routed={}], got {}", to_string(base::accumulator_of(gate.dtype)),
+             gate.size(0), to_string(weight));
+  OP_REQUIRE(op, is_received(received, 1), "expects received i32[counts], got {}", to_string(received));
+}
+
+std::vector<Type> infer_act(const std::vector<Type>& in, const Attrs&) {
+  require_act("expert_act", in[0], in[1], in[2], in[3]);
+  return {in[0]};
+}
+
+void gradient_act(GradContext& g, const Node& n) {
+  const auto out = g.emit(
+      kExpertActDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1], n.inputs[2], n.inputs[3]}, {}, Phase::B);
+  for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
+}
+
+Cost cost_act(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {.flops = 9.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
+}
+
+std::vector<OpDim> dims_act(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+  std::vector<OpDim> rule = {{.key = in[0].dims[1].name, .in = {1, 1, kAbsent, kAbsent}, .out = {1}}};
+  push_row_dims(rule, {0, 0, 0, 0}, {0}, {0, 0, 0, 0}, {0});
+  return rule;
+}
+
+// expert_act_dx: dh, gate, up, row_weight, received -> dgate, dup, drow_weight
+std::vector<Type> infer_act_dx(const std::vector<Type>& in, const Attrs&) {
+  require_act("expert_act_dx", in[1], in[2], in[3], in[4]);
+  OP_REQUIRE("expert_act_dx", in[0] == in[1], "expects dh like gate {}, got {}", to_string(in[1]),
+             to_string(in[0]));
+  return {in[1], in[2], in[3]};
+}
+
+std::vector<OpDim> dims_act_dx(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
+  std::vector<OpDim> rule = {
+      {.key = in[1].dims[1].name, .in = {1, 1, 1, kAbsent, kAbsent}, .out = {1, 1, kAbsent}}};
+  push_row_dims(rule, {0, 0, 0, 0, 0}, {0, 0, 0}, {0, 0, 0, 0, 0}, {0, 0, 0});
+  return rule;
+}
+
+// scale_rows: y[tokens, embed], g[tokens, choices=1] -> sigmoid(g) * y, the gate of a shared expert
+void require_scale(std::string_view op, const Type& y, const Type& g) {
+  OP_REQUIRE(op,
+             has_tokens(y) && y.num_dims() == 2 && g.dtype == y.dtype && g.num_dims() == 2 &&
+                 g.dims[0] == y.dims[0] && g.dims[1] == DimSize(Dim::Choices, 1),
+             "expects y[tokens, d] and g[tokens, choices=1] of one dtype, got {} and {}", to_string(y),
+             to_string(g));
+}
+
+std::vector<Type> infer_scale(const std::vector<Type>& in, const Attrs&) {
+  require_scale("scale_rows", in[0], in[1]);
+  return {in[0]};
+}
+
+void gradient_scale(GradContext& g, const Node& n) {
+  const auto out = g.emit(kScaleRowsDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1]}, {}, Phase::B);
+  g.add(n.inputs[0], out[0]);
+  g.add(n.inputs[1], out[1]);
+}
+
+// scale_rows_dx: dz, y, g -> dy, dg
+std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
+  require_scale("scale_rows_dx", in[1], in[2]);
+  OP_REQUIRE("scale_rows_dx", in[0] == in[1], "expects dz like y {}, got {}", to_string(in[1]),
+             to_string(in[0]));
+  return {in[1], in[2]};
+}
+
+std::vector<OpDim> dims_scale(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  OpDim tokens = tokens_dim(in, out);
+  tokens.spread = true;
+  return {tokens};
+}
+
+}  // namespace
+
+const OpDef kGroupedLinear = {"grouped_linear", 3, 3, {}, infer, gradient, cost, dims};
+const OpDef kGroupedLinearDx = {"grouped_linear_dx", 3, 3, {}, infer_dx, nullptr, cost, dims_dx};
+const OpDef kGroupedLinearDw = {
+    "grouped_linear_dw", 3, 3, {{"out", AttrKind::Text}}, infer_dw, nullptr, cost_dw, dims_dw};
+const OpDef kExpertAct = {"expert_act", 4, 4, {}, infer_act, gradient_act, cost_act, dims_act};
+const OpDef kExpertActDx = {"expert_act_dx", 5, 5, {}, infer_act_dx, nullptr, cost_act, dims_act_dx,
+                            {{0, 1}, {1, 2}}};
+const OpDef kScaleRows = {"scale_rows", 2, 2, {}, infer_scale, gradient_scale, cost_by_bytes, dims_scale};
+const OpDef kScaleRowsDx = {"scale_rows_dx", 3,          3,       {}, infer_scale_dx, nullptr,
+                            cost_by_bytes,   dims_scale, {{0, 0}}};
+
+}  // namespace quintet::graph
