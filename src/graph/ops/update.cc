@@ -11,6 +11,17 @@ Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, cons
   return {.flops = 12.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
 }
 
+std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
+  const Type &load = in[0], &bias = in[2];
+  OP_REQUIRE(
+      "update_bias",
+      load.dtype == DType::F64 && load.num_dims() == 1 && in[1].dtype == DType::F64 && bias.num_dims() == 1 &&
+          bias.dims[0].name == Dim::Routes && load.size(0) == bias.size(0) + 2,
+      "expects load f64[flat = experts + 2], the scalars and bias[routes = experts], got {}, {} and {}",
+      to_string(load), to_string(in[1]), to_string(bias));
+  return {bias};
+}
+
 }  // namespace
 
 // count -> seed = 1 / count
@@ -35,6 +46,14 @@ const OpDef kAdamW = {"adamw",
 const OpDef kSgd = {
     "sgd", 1,       8,          {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
     same,  nullptr, cost_update};
+// load (see expert_load), scalars, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
+// sign(0) = 0. A step that is skipped leaves it as it was.
+const OpDef kUpdateBias = {"update_bias", 3,       3,       {{"rate", AttrKind::Real}}, infer_bias, nullptr,
+                           cost_by_bytes, nullptr, {{0, 2}}};
 const OpDef kCopy = {"copy", 1, 1, {}, same, nullptr, cost_by_bytes};
+// [a, b, rest] -> [b, a, rest]: what lies between a dim that is exchanged and the contiguous pieces of a
+// collective
+const OpDef kSwapBlocks = {
+    "swap_blocks", 1, 1, {{"a", AttrKind::Integer}, {"b", AttrKind::Integer}}, same, nullptr, cost_by_bytes};
 
 }  // namespace quintet::graph

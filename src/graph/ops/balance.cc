@@ -1,0 +1,212 @@
+// The balance between experts: what is reported about it, and the losses that press for it.
+//
+// A balance loss of scope "micro" or "sequence" compares, in each group of rows (all rows of the micro-batch
+// over all ranks, or one sequence), the share of assignments f_i with the mean score P_i of expert i:
+//   loss = coefficient / groups * experts * sum over groups and experts of f_i P_i.
+// With scope "global" f comes from all assignments so far in the step. Assignments are counts: nothing flows
+// back through them.
+#include "graph/ops/routing.h"
+
+namespace quintet::graph {
+namespace {
+
+bool by_sequence(const Attrs& attrs) { return attrs.text("scope") == "sequence"; }
+
+void require_scope(std::string_view op, const Attrs& attrs) {
+  const std::string& scope = attrs.text("scope");
+  OP_REQUIRE(op, scope == "micro" || scope == "sequence" || scope == "global",
+             "scope is \"micro\", \"sequence\" or \"global\", got \"{}\"", scope);
+}
+
+// The sums of [assignments | scores] per expert: one row for each sequence, or one for all tokens.
+Type sums_type(DType dtype, int64_t experts, int64_t tokens, const Attrs& attrs) {
+  Type t{dtype, {}};
+  if (by_sequence(attrs)) t.dims.push_back({Dim::Tokens, tokens / attrs.integer("seq_len")});
+  t.dims.push_back({Dim::Flat, 2 * experts});
+  return t;
+}
+
+bool is_flat(const Type& t, DType dtype, int64_t size) { return t == Type{dtype, {{Dim::Flat, size}}}; }
+
+// expert_load: chosen, kept, scores -> f64[experts + 2]: assignments per expert before anything is dropped,
+// dropped assignments, sum over tokens of the entropy of their scores (natural logarithm).
+std::vector<Type> infer_load(const std::vector<Type>& in, const Attrs&) {
+  const Type &chosen = in[0], &kept = in[1], &scores = in[2];
+  OP_REQUIRE(
+      "expert_load",
+      is_row_of_routes(scores) && is_accumulator(scores.dtype) && is_choice(chosen, scores, DType::I32) &&
+          kept == chosen,
+      "expects chosen and kept i32[tokens, choices] and scores[tokens, routes] in f32 or f64, got {}, {} "
+      "and {}",
+      to_string(chosen), to_string(kept), to_string(scores));
+  return {{DType::F64, {{Dim::Flat, scores.size(1) + 2}}}};
+}
+
+// balance_sums: scores, chosen -> sums of [assignments | scores]
+std::vector<Type> infer_sums(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &scores = in[0], &chosen = in[1];
+  require_scope("balance_sums", attrs);
+  OP_REQUIRE(
+      "balance_sums",
+      is_row_of_routes(scores) && is_accumulator(scores.dtype) && is_choice(chosen, scores, DType::I32),
+      "expects scores[tokens, routes] in f32 or f64 and chosen i32[tokens, choices], got {} and {}",
+      to_string(scores), to_string(chosen));
+  if (by_sequence(attrs)) require_row_order("balance_sums", scores.size(0), attrs);
+  return {sums_type(scores.dtype, scores.size(1), scores.size(0), attrs)};
+}
+
+void gradient_sums(GradContext& g, const Node& n) {
+  if (g.needs(n.inputs[0]))
+    g.add(n.inputs[0], g.emit(kBalanceDx, {g.grad(n.outputs[0]), n.inputs[1]}, n.attrs, Phase::B)[0]);
+}
+
+// balance_dx: dsums, chosen -> dscores; chosen says only how many rows there are.
+std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &dsums = in[0], &chosen = in[1];
+  require_scope("balance_dx", attrs);
+  OP_REQUIRE("balance_dx",
+             is_accumulator(dsums.dtype) && dsums.num_dims() >= 1 && dsums.dims.back().size % 2 == 0 &&
+                 is_choice(chosen, chosen, DType::I32),
+             "expects dsums[flat = 2 experts] in f32 or f64 and chosen i32[tokens, choices], got {} and {}",
+             to_string(dsums), to_string(chosen));
+  if (by_sequence(attrs)) require_row_order("balance_dx", chosen.size(0), attrs);
+  const int64_t experts = dsums.dims.back().size / 2;
+  const Type expected = sums_type(dsums.dtype, experts, chosen.size(0), attrs);
+  OP_REQUIRE("balance_dx", dsums == expected, "expects dsums {}, got {}", to_string(expected),
+             to_string(dsums));
+  return {{dsums.dtype, {chosen.dims[0], {Dim::Routes, experts}}}};
+}
+
+// Both: rows belong to their sequence's sums, or all to the same ones.
+std::vector<OpDim> dims_sums(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  if (by_sequence(attrs)) return {tokens_dim(in, out, /*any_row=*/false)};
+  return spread_tokens(in, out, attrs);
+}
+
+// running_sum: sums -> f64 of the same size, which adds up over the micro-batches of a step. Its operand is
+// whole on every rank.
+std::vector<Type> infer_running(const std::vector<Type>& in, const Attrs&) {
+  OP_REQUIRE("running_sum",
+             is_accumulator(in[0].dtype) && in[0].num_dims() == 1 && in[0].dims[0].name == Dim::Flat,
+             "expects sums[flat] in f32 or f64, got {}", to_string(in[0]));
+  return {{DType::F64, in[0].dims}};
+}
+
+std::vector<OpDim> undivided(const std::vector<Type>&, const std::vector<Type>&, const Attrs&) { return {}; }
+
+// balance_loss: sums[, running] -> loss f64[], slope = dloss / dsums. `tokens` counts the rows of one group
+// and `groups` the groups, both over the whole mesh.
+std::vector<Type> infer_loss(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type& sums = in[0];
+  require_scope("balance_loss", attrs);
+  const bool global = attrs.text("scope") == "global", rows = by_sequence(attrs);
+  const int64_t experts = attrs.integer("experts");
+  OP_REQUIRE("balance_loss",
+             is_accumulator(sums.dtype) && sums.num_dims() == (rows ? 2 : 1) && (!rows || has_tokens(sums)) &&
+                 (sums.dims.back() == DimSize{Dim::Flat, 2 * experts}),
+             "expects sums[{}flat={}] in f32 or f64, got {}", rows ? "tokens, " : "", 2 * experts,
+             to_string(sums));
+  OP_REQUIRE("balance_loss", in.size() == (global ? 2u : 1u), "expects {} operands with scope \"{}\", got {}",
+             global ? 2 : 1, attrs.text("scope"), in.size());
+  if (global)
+    OP_REQUIRE("balance_loss", is_flat(in[1], DType::F64, 2 * experts),
+               "expects running f64[flat={}], got {}", 2 * experts, to_string(in[1]));
+  OP_REQUIRE(
+      "balance_loss",
+      attrs.integer("tokens") >= 1 && attrs.integer("groups") >= 1 && attrs.integer("k") >= 1 && experts >= 1,
+      "k, tokens, groups and experts must be at least 1, got {}, {}, {}, {}", attrs.integer("k"),
+      attrs.integer("tokens"), attrs.integer("groups"), experts);
+  return {{DType::F64, {}}, sums};
+}
+
+void gradient_loss(GradContext& g, const Node& n) {
+  const ValueId dloss = g.grad(n.outputs[0]);
+  if (dloss.valid() && g.needs(n.inputs[0]))
+    g.add(n.inputs[0],
+          g.emit(kBalanceDsums, {n.outputs[1], dloss}, {{"scope", n.attrs.text("scope")}}, Phase::B)[0]);
+}
+
+// balance_dsums: slope, dloss -> dsums = dloss * slope
+std::vector<Type> infer_dsums(const std::vector<Type>& in, const Attrs& attrs) {
+  require_scope("balance_dsums", attrs);
+  OP_REQUIRE("balance_dsums",
+             is_accumulator(in[0].dtype) && in[0].num_dims() == (by_sequence(attrs) ? 2 : 1) &&
+                 is_scalar(in[1], DType::F64),
+             "expects the slope in f32 or f64 and dloss f64[], got {} and {}", to_string(in[0]),
+             to_string(in[1]));
+  return {in[0]};
+}
+
+// Both: sequences have their own part of the loss; other scopes are computed whole, on every rank alike.
+std::vector<OpDim> dims_loss(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  if (by_sequence(attrs)) return {tokens_dim(in, out, /*any_row=*/false)};
+  return {};
+}
+
+// z_loss: logits -> f64[]: coefficient * sum over rows of (log of the sum of exp(logits))^2
+void require_z_logits(std::string_view op, const Type& logits) {
+  OP_REQUIRE(op, is_row_of_routes(logits) && is_accumulator(logits.dtype),
+             "expects logits[tokens, routes] in f32 or f64, got {}", to_string(logits));
+}
+
+std::vector<Type> infer_z(const std::vector<Type>& in, const Attrs&) {
+  require_z_logits("z_loss", in[0]);
+  return {{DType::F64, {}}};
+}
+
+void gradient_z(GradContext& g, const Node& n) {
+  if (g.needs(n.inputs[0]))
+    g.add(n.inputs[0], g.emit(kZLossDx, {n.inputs[0], g.grad(n.outputs[0])}, n.attrs, Phase::B)[0]);
+}
+
+// z_loss_dx: logits, dloss -> dlogits
+std::vector<Type> infer_z_dx(const std::vector<Type>& in, const Attrs&) {
+  require_z_logits("z_loss_dx", in[0]);
+  OP_REQUIRE("z_loss_dx", is_scalar(in[1], DType::F64), "expects dloss f64[], got {}", to_string(in[1]));
+  return {in[0]};
+}
+
+const std::vector<AttrSpec> kSumsAttrs = {
+    {"scope", AttrKind::Text}, {"seq_len", AttrKind::Integer}, {"cp", AttrKind::Integer}};
+const std::vector<AttrSpec> kLossAttrs = {{"coefficient", AttrKind::Real}, {"k", AttrKind::Integer},
+                                          {"tokens", AttrKind::Integer},   {"groups", AttrKind::Integer},
+                                          {"experts", AttrKind::Integer},  {"scope", AttrKind::Text}};
+const std::vector<AttrSpec> kScope = {{"scope", AttrKind::Text}};
+const std::vector<AttrSpec> kCoefficient = {{"coefficient", AttrKind::Real}};
+
+}  // namespace
+
+const OpDef kExpertLoad = {.name = "expert_load",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = {},
+                           .infer = infer_load,
+                           .cost = cost_by_bytes,
+                           .dims = spread_tokens,
+                           .keep = true};
+const OpDef kRunningSum = {.name = "running_sum",
+                           .min_inputs = 1,
+                           .max_inputs = 1,
+                           .attrs = {},
+                           .infer = infer_running,
+                           .cost = cost_by_bytes,
+                           .dims = undivided,
+                           .keep = true};
+const OpDef kBalanceSums = {"balance_sums", 2,        2, kSumsAttrs, infer_sums, gradient_sums,
+                            cost_by_bytes,  dims_sums};
+const OpDef kBalanceDx = {"balance_dx", 2, 2, kSumsAttrs, infer_dx, nullptr, cost_by_bytes, dims_sums};
+const OpDef kBalanceLoss = {.name = "balance_loss",
+                            .min_inputs = 1,
+                            .max_inputs = 2,
+                            .attrs = kLossAttrs,
+                            .infer = infer_loss,
+                            .gradient = gradient_loss,
+                            .cost = cost_by_bytes,
+                            .dims = dims_loss,
+                            .keep = true};
+const OpDef kBalanceDsums = {"balance_dsums", 2,         2,       kScope, infer_dsums, nullptr,
+                             cost_by_bytes,   dims_loss, {{0, 0}}};
+const OpDef kZLoss = {"z_loss", 1, 1, kCoefficient, infer_z, gradient_z, cost_by_bytes, spread_tokens};
+const OpDef kZLossDx = {"z_loss_dx", 2, 2, kCoefficient, infer_z_dx, nullptr, cost_by_bytes, spread_tokens};
+
+}  // namespace quintet::graph

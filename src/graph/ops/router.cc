@@ -1,0 +1,213 @@
+// The router of a block with experts: logits per token and expert, the choice of k experts with their
+// weights, and what is dropped where experts have a capacity.
+//
+// router: x[tokens, embed], w[routes, embed] -> logits[tokens, routes] in the accumulator's dtype: products
+// and sums are never rounded to a narrower one.
+#include "graph/ops/routing.h"
+
+namespace quintet::graph {
+namespace {
+
+std::vector<Type> infer_router(const std::vector<Type>& in, const Attrs&) {
+  const Type &x = in[0], &w = in[1];
+  OP_REQUIRE("router",
+             has_tokens(x) && x.num_dims() == 2 && w.num_dims() == 2 && w.dims[0].name == Dim::Routes &&
+                 w.dims[1] == x.dims[1] && w.dtype == x.dtype,
+             "expects x[tokens, embed] and w[routes, embed] of one dtype, got {} and {}", to_string(x),
+             to_string(w));
+  return {{base::accumulator_of(x.dtype), {x.dims[0], w.dims[0]}}};
+}
+
+void gradient_router(GradContext& g, const Node& n) {
+  const ValueId x = n.inputs[0], w = n.inputs[1], dlogits = g.grad(n.outputs[0]);
+  if (g.needs(x)) g.add(x, g.emit(kRouterDx, {dlogits, w}, {}, Phase::B)[0]);
+  if (g.needs(w)) g.add(w, g.emit(kRouterDw, {dlogits, x}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+}
+
+// router_dx: dlogits, w -> dx[tokens, embed] of w's dtype
+std::vector<Type> infer_router_dx(const std::vector<Type>& in, const Attrs&) {
+  const Type &dlogits = in[0], &w = in[1];
+  OP_REQUIRE("router_dx",
+             is_row_of_routes(dlogits) && w.num_dims() == 2 && w.dims[0] == dlogits.dims[1] &&
+                 dlogits.dtype == base::accumulator_of(w.dtype),
+             "expects dlogits[tokens, routes] and w[routes, embed], dlogits in the accumulator of w's dtype, "
+             "got {} and {}",
+             to_string(dlogits), to_string(w));
+  return {{w.dtype, {dlogits.dims[0], w.dims[1]}}};
+}
+
+// router_dw: dlogits, x -> dw[routes, embed]
+std::vector<Type> infer_router_dw(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &dlogits = in[0], &x = in[1];
+  OP_REQUIRE("router_dw",
+             is_row_of_routes(dlogits) && has_tokens(x) && x.num_dims() == 2 &&
+                 x.dims[0] == dlogits.dims[0] && dlogits.dtype == base::accumulator_of(x.dtype),
+             "expects dlogits[tokens, routes] and x[tokens, embed], dlogits in the accumulator of x's dtype, "
+             "got {} and {}",
+             to_string(dlogits), to_string(x));
+  return {{dtype_attr(attrs, "out"), {dlogits.dims[1], x.dims[1]}}};
+}
+
+// The same product in all three: rows x routes x embed.
+Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  const double w = static_cast<double>(in[1].dims[0].name == Dim::Routes ? in[1].count() : out[0].count());
+  return {.flops = 2.0 * static_cast<double>(in[0].size(0)) * w, .bytes = total_bytes(in, out)};
+}
+
+// select: logits[, bias[routes]][, positions[tokens]] -> scores[tokens, routes], chosen[tokens, choices],
+// weights[tokens, choices].
+//   scores   probabilities over all experts: softmax, or sigmoid divided by its row's sum
+//   chosen   the k experts with the largest score + bias, largest first, ties to the lower index. The score
+//            is the softmax, the sigmoid (not divided), or with top_k_first the logit itself. With groups,
+//            only experts of the groups_kept best groups take part; a group is as good as the sum of its two
+//            best experts with a bias, as its best expert without. With force_balance: (position * k + j) mod
+//            experts.
+//   weights  the chosen experts' scores without bias, or with top_k_first the softmax over the chosen
+//            logits; divided by their sum when `normalise` is 1; times `scale`
+void require_scoring(std::string_view op, const Attrs& attrs) {
+  const std::string &score = attrs.text("score"), &order = attrs.text("order");
+  OP_REQUIRE(op, score == "softmax" || score == "sigmoid", "score is \"softmax\" or \"sigmoid\", got \"{}\"",
+             score);
+  OP_REQUIRE(op, order == "score_first" || (order == "top_k_first" && score == "softmax"),
+             "order is \"score_first\" or, with softmax scores, \"top_k_first\"; got \"{}\" with {} scores",
+             order, score);
+}
+
+std::vector<Type> infer_select(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type& logits = in[0];
+  require_scoring("select", attrs);
+  OP_REQUIRE("select", is_row_of_routes(logits) && is_accumulator(logits.dtype),
+             "expects logits[tokens, routes] in f32 or f64, got {}", to_string(logits));
+  const bool biased = attrs.integer("biased") != 0, forced = attrs.integer("force_balance") != 0;
+  const size_t operands = 1 + (biased ? 1 : 0) + (forced ? 1 : 0);
+  OP_REQUIRE("select", in.size() == operands,
+             "expects {} operands with biased = {}, force_balance = {}, got {}", operands, biased, forced,
+             in.size());
+  const Type bias{logits.dtype, {logits.dims[1]}};
+  if (biased)
+    OP_REQUIRE("select", in[1] == bias, "expects the bias {}, got {}", to_string(bias), to_string(in[1]));
+  if (forced)
+    OP_REQUIRE("select", is_row_index(in.back(), logits), "expects positions i32[tokens={}], got {}",
+               logits.size(0), to_string(in.back()));
+  const int64_t k = attrs.integer("k"), groups = attrs.integer("groups"), kept = attrs.integer("groups_kept"),
+                experts = logits.size(1);
+  OP_REQUIRE("select", k >= 1 && k <= experts, "cannot choose {} of {} experts", k, experts);
+  OP_REQUIRE("select", groups >= 1 && experts % groups == 0, "{} experts do not form {} equal groups",
+             experts, groups);
+  OP_REQUIRE("select", kept >= 1 && kept <= groups && kept * (experts / groups) >= k,
+             "keeping {} of {} groups of {} experts leaves no {} to choose", kept, groups, experts / groups,
+             k);
+  return {logits,
+          {DType::I32, {logits.dims[0], {Dim::Choices, k}}},
+          {logits.dtype, {logits.dims[0], {Dim::Choices, k}}}};
+}
+
+// Gradients may arrive for the weights, for the scores (a balance loss), or both.
+void gradient_select(GradContext& g, const Node& n) {
+  const ValueId logits = n.inputs[0], dscores = g.grad(n.outputs[0]), dweights = g.grad(n.outputs[2]);
+  if (!g.needs(logits) || (!dscores.valid() && !dweights.valid())) return;
+  std::vector<ValueId> in = {logits, n.outputs[1]};
+  if (dweights.valid()) in.push_back(dweights);
+  if (dscores.valid()) in.push_back(dscores);
+  const Attrs attrs = {{"score", n.attrs.text("score")},
+                       {"order", n.attrs.text("order")},
+                       {"normalise", n.attrs.integer("normalise")},
+                       {"scale", n.attrs.real("scale")},
+                       {"has_dweights", int64_t{dweights.valid()}},
+                       {"has_dscores", int64_t{dscores.valid()}}};
+  g.add(logits, g.emit(kSelectDx, std::move(in), attrs, Phase::B)[0]);
+}
+
+// select_dx: logits, chosen[, dweights][, dscores] -> dlogits
+std::vector<Type> infer_select_dx(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &logits = in[0], &chosen = in[1];
+  require_scoring("select_dx", attrs);
+  OP_REQUIRE(
+      "select_dx",
+      is_row_of_routes(logits) && is_accumulator(logits.dtype) && is_choice(chosen, logits, DType::I32),
+      "expects logits[tokens, routes] in f32 or f64 and chosen i32[tokens, choices], got {} and {}",
+      to_string(logits), to_string(chosen));
+  const bool weights = attrs.integer("has_dweights") != 0, scores = attrs.integer("has_dscores") != 0;
+  const size_t operands = 2 + (weights ? 1 : 0) + (scores ? 1 : 0);
+  OP_REQUIRE(
+      "select_dx", in.size() == operands && operands > 2,
+      "expects {} operands, at least one gradient among them, with has_dweights = {}, has_dscores = {}; "
+      "got {}",
+      std::max<size_t>(operands, 3), weights, scores, in.size());
+  const Type dweights{logits.dtype, chosen.dims};
+  if (weights)
+    OP_REQUIRE("select_dx", in[2] == dweights, "expects dweights {}, got {}", to_string(dweights),
+               to_string(in[2]));
+  if (scores)
+    OP_REQUIRE("select_dx", in.back() == logits, "expects dscores {}, got {}", to_string(logits),
+               to_string(in.back()));
+  return {logits};
+}
+
+// limit: chosen, weights -> kept: chosen, or -1 where an expert has no place left. In each group of `group`
+// sequences an expert takes `capacity` (token, choice) pairs: those of the largest weights, or the first
+// ones; ties and "first" go by (sequence, position, choice). Which rows these are with context ranks follows
+// from base/row_order.h with all ranks' rows in the operands. Groups are never cut.
+std::vector<Type> infer_limit(const std::vector<Type>& in, const Attrs& attrs) {
+  const Type &chosen = in[0], &weights = in[1];
+  OP_REQUIRE("limit",
+             is_choice(chosen, chosen, DType::I32) && is_accumulator(weights.dtype) &&
+                 is_choice(weights, chosen, weights.dtype) && weights.dims == chosen.dims,
+             "expects chosen i32[tokens, choices] and weights[tokens, choices] in f32 or f64, got {} and {}",
+             to_string(chosen), to_string(weights));
+  const int64_t seq_len = attrs.integer("seq_len"), group = attrs.integer("group"),
+                capacity = attrs.integer("capacity");
+  require_row_order("limit", chosen.size(0), attrs);
+  OP_REQUIRE("limit", group >= 1 && chosen.size(0) / seq_len % group == 0,
+             "{} sequences are not whole groups of {}", chosen.size(0) / seq_len, group);
+  OP_REQUIRE("limit", capacity >= 1, "the capacity must be at least 1, got {}", capacity);
+  const std::string& policy = attrs.text("policy");
+  OP_REQUIRE("limit", policy == "probability" || policy == "position",
+             "policy is \"probability\" or \"position\", got \"{}\"", policy);
+  return {chosen};
+}
+
+std::vector<OpDim> dims_limit(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {tokens_dim(in, out, /*any_row=*/false)};
+}
+
+const std::vector<AttrSpec> kSelectAttrs = {
+    {"k", AttrKind::Integer},           {"score", AttrKind::Text},     {"order", AttrKind::Text},
+    {"normalise", AttrKind::Integer},   {"scale", AttrKind::Real},     {"groups", AttrKind::Integer},
+    {"groups_kept", AttrKind::Integer}, {"biased", AttrKind::Integer}, {"force_balance", AttrKind::Integer}};
+const std::vector<AttrSpec> kSelectDxAttrs = {
+    {"score", AttrKind::Text}, {"order", AttrKind::Text},           {"normalise", AttrKind::Integer},
+    {"scale", AttrKind::Real}, {"has_dweights", AttrKind::Integer}, {"has_dscores", AttrKind::Integer}};
+const std::vector<AttrSpec> kLimitAttrs = {{"seq_len", AttrKind::Integer},
+                                           {"capacity", AttrKind::Integer},
+                                           {"group", AttrKind::Integer},
+                                           {"policy", AttrKind::Text},
+                                           {"cp", AttrKind::Integer}};
+
+}  // namespace
+
+const OpDef kRouter = {"router", 2, 2, {}, infer_router, gradient_router, cost_router, spread_tokens};
+const OpDef kRouterDx = {"router_dx", 2, 2, {}, infer_router_dx, nullptr, cost_router, spread_tokens};
+const OpDef kRouterDw = {"router_dw",     2,       2,           {{"out", AttrKind::Text}},
+                         infer_router_dw, nullptr, cost_router, spread_tokens};
+const OpDef kSelect = {.name = "select",
+                       .min_inputs = 1,
+                       .max_inputs = 3,
+                       .attrs = kSelectAttrs,
+                       .infer = infer_select,
+                       .gradient = gradient_select,
+                       .cost = cost_by_bytes,
+                       .dims = spread_tokens,
+                       .keep = true};
+const OpDef kSelectDx = {"select_dx",  3, 4, kSelectDxAttrs, infer_select_dx, nullptr, cost_by_bytes,
+                         spread_tokens};
+const OpDef kLimit = {.name = "limit",
+                      .min_inputs = 2,
+                      .max_inputs = 2,
+                      .attrs = kLimitAttrs,
+                      .infer = infer_limit,
+                      .cost = cost_by_bytes,
+                      .dims = dims_limit,
+                      .keep = true};
+
+}  // namespace quintet::graph
