@@ -1,6 +1,7 @@
 #include "config/presets.h"
 
 #include <array>
+#include <cmath>
 
 namespace quintet::config {
 namespace {
@@ -91,6 +92,75 @@ Model qwen3(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_
           .qk_norm = true};
 }
 
+// Balance losses of models with experts are those of the published configurations.
+Model mixtral(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads,
+              double balance_loss) {
+  return {.preset = name,
+          .layers = layers,
+          .embed = embed,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = 8,
+          .head_dim = 128,
+          .vocab = 32000,
+          .rope_theta = 1e6,
+          .norm_eps = 1e-5,
+          .moe = {.experts = 8, .top_k = 2, .ffn = ffn, .balance_loss = balance_loss}};
+}
+
+Model qwen3_moe(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads) {
+  Model m = qwen3(name, layers, embed, ffn, heads, 4, false);
+  m.moe = {.experts = 128, .top_k = 8, .ffn = ffn, .balance_loss = 1e-3};
+  return m;
+}
+
+// DeepSeek's context of 4096 is stretched 40 times; `mscale` is the published mscale_all_dim.
+Model deepseek(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t vocab,
+               int64_t q_rank, double mscale, Moe moe) {
+  return {.preset = name,
+          .layers = layers,
+          .embed = embed,
+          .ffn = ffn,
+          .heads = heads,
+          .kv_heads = heads,
+          .head_dim = 192,
+          .vocab = vocab,
+          .rope_theta = 1e4,
+          .rope_scaling = {.kind = RopeScalingKind::Yarn,
+                           .factor = 40,
+                           .original_positions = 4096,
+                           .attention_factor = 0.1 * mscale * std::log(40.0) + 1},
+          .norm_eps = 1e-6,
+          .moe = moe,
+          .mla = {.kv_rank = 512, .q_rank = q_rank, .nope_dim = 128, .rope_dim = 64, .v_dim = 128}};
+}
+
+Model tiny_deepseek() {
+  return {.preset = "tiny-deepseek",
+          .layers = 4,
+          .embed = 128,
+          .ffn = 352,
+          .heads = 4,
+          .kv_heads = 4,
+          .head_dim = 48,
+          .vocab = 256,
+          .rope_theta = 1e4,
+          .norm_eps = 1e-6,
+          .moe = {.experts = 8,
+                  .top_k = 2,
+                  .ffn = 96,
+                  .shared_ffn = 96,
+                  .first_dense = 1,
+                  .score = RouterScore::Sigmoid,
+                  .scale = 2.5,
+                  .groups = 4,
+                  .groups_kept = 2,
+                  .balance_loss = 1e-4,
+                  .balance_scope = BalanceScope::Sequence,
+                  .bias_rate = 1e-3},
+          .mla = {.kv_rank = 32, .q_rank = 48, .nope_dim = 32, .rope_dim = 16, .v_dim = 32}};
+}
+
 // clang-format off
 const auto& table() {
   static const std::array kPresets = {
@@ -103,6 +173,10 @@ const auto& table() {
           .vocab = 256, .tied = true, .rope_theta = 1e6, .norm_eps = 1e-6, .qk_norm = true},
     Model{.preset = "gpt2-tiny", .family = kGpt2, .layers = 4, .embed = 128, .ffn = 512, .heads = 4, .kv_heads = 4,
           .head_dim = 32, .vocab = 256, .tied = true, .norm_eps = 1e-5, .max_positions = 512, .dropout = 0.1},
+    Model{.preset = "tiny-moe", .layers = 4, .embed = 128, .ffn = 176, .heads = 4, .kv_heads = 2, .head_dim = 32,
+          .vocab = 256, .rope_theta = 1e4, .norm_eps = 1e-5,
+          .moe = {.experts = 8, .top_k = 2, .ffn = 176, .balance_loss = 1e-2}},
+    tiny_deepseek(),
 
     //    name           layers  embed  heads
     gpt2("gpt2",             12,   768,    12),
@@ -142,6 +216,31 @@ const auto& table() {
     qwen3("qwen3-8b",       36,  4096, 12288,    32,  8, false),
     qwen3("qwen3-14b",      40,  5120, 17408,    40,  8, false),
     qwen3("qwen3-32b",      64,  5120, 25600,    64,  8, false),
+
+    //       name             layers  embed    ffn  heads  balance loss
+    mixtral("mixtral-8x7b",       32,  4096, 14336,    32,         0.02),
+    mixtral("mixtral-8x22b",      56,  6144, 16384,    48,        0.001),  // version 0.1
+
+    Model{.preset = "qwen1.5-moe-a2.7b", .layers = 24, .embed = 2048, .ffn = 1408, .heads = 16, .kv_heads = 16,
+          .head_dim = 128, .vocab = 151936, .rope_theta = 1e6, .norm_eps = 1e-6, .qkv_bias = true,
+          .moe = {.experts = 60, .top_k = 4, .ffn = 1408, .shared_ffn = 5632, .shared_gate = true, .normalise = false,
+                  .balance_loss = 0.001}},
+    //         name              layers  embed   ffn  heads
+    qwen3_moe("qwen3-30b-a3b",       48,  2048,  768,    32),
+    qwen3_moe("qwen3-235b-a22b",     94,  4096, 1536,    64),
+
+    //        name               layers  embed    ffn  heads   vocab  q_rank  mscale
+    deepseek("deepseek-v2-lite",     27,  2048, 10944,    16, 102400,      0,  0.707,
+             {.experts = 64, .top_k = 6, .ffn = 1408, .shared_ffn = 2816, .first_dense = 1, .normalise = false,
+              .balance_loss = 0.001, .balance_scope = BalanceScope::Sequence}),
+    deepseek("deepseek-v2",          60,  5120, 12288,   128, 102400,   1536,  0.707,
+             {.experts = 160, .top_k = 6, .ffn = 1536, .shared_ffn = 3072, .first_dense = 1, .normalise = false,
+              .scale = 16, .groups = 8, .groups_kept = 3, .balance_loss = 0.001,
+              .balance_scope = BalanceScope::Sequence}),
+    deepseek("deepseek-v3",          61,  7168, 18432,   128, 129280,   1536,  1.0,
+             {.experts = 256, .top_k = 8, .ffn = 2048, .shared_ffn = 2048, .first_dense = 3,
+              .score = RouterScore::Sigmoid, .scale = 2.5, .groups = 8, .groups_kept = 4, .balance_loss = 1e-4,
+              .balance_scope = BalanceScope::Sequence, .bias_rate = 1e-3}),
   };
   return kPresets;
 }

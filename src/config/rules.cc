@@ -89,7 +89,7 @@ void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
 
 void head_dim_is_even(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
-  if (m.family == Family::Llama && m.head_dim % 2 != 0)
+  if (m.family == Family::Llama && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
     fail("model.head_dim", fmt::format("{} is odd; RoPE turns pairs of features", m.head_dim),
          nearest_multiples(2, m.head_dim));
 }
@@ -485,7 +485,7 @@ std::vector<Rule> general_rules() {
 
       {"vocab holds the tokens", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
       {"kv_heads divide heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
-      {"head_dim is even", {"model.family", "model.head_dim"}, head_dim_is_even},
+      {"head_dim is even", {"model.family", "model.head_dim", "model.mla.kv_rank"}, head_dim_is_even},
       {"gpt2 heads make embed",
        {"model.family", "model.embed", "model.heads", "model.head_dim"},
        gpt2_heads_make_embed},

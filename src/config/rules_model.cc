@@ -90,7 +90,7 @@ void groups_fit_experts(const Recipe& r, const Fail& fail) {
   if (x.bias_rate > 0 && x.groups > 1 && size < 2)
     fail("model.moe.groups",
          fmt::format("{} groups of 1 expert: with bias_rate a group is judged by its best two", x.groups),
-         nearest_divisors(x.experts, x.experts / 2));
+         fmt::format("{}", x.experts % 2 == 0 ? x.experts / 2 : 1));
 }
 
 void router_keys_fit(const Recipe& r, const Fail& fail) {

@@ -53,6 +53,21 @@ Recipe random_recipe(std::mt19937_64& rng) {
     r.parallel.reshard_after_forward =
         pick<ReshardAfterForward>(rng, {{Kind::Yes, 0}, {Kind::No, 0}, {Kind::ToRanks, 2}});
     r.parallel.prefetch = static_cast<int64_t>(rng() % 3);
+    r.parallel.cp = pick<int64_t>(rng, {1, 1, 2, 4});
+    if (r.parallel.cp > 1) {
+      r.parallel.cp_method = pick(rng, {ContextMethod::Auto, ContextMethod::Gather, ContextMethod::Ring,
+                                        ContextMethod::Ulysses, ContextMethod::UlyssesRing});
+      r.data.seq_len = 2 * r.parallel.cp * r.parallel.tp * (1 + static_cast<int64_t>(rng() % 64));
+    }
+    if (r.model.moe.experts > 0) {
+      r.parallel.ep = pick<int64_t>(rng, {1, 2, 4});
+      r.parallel.etp = pick<int64_t>(rng, {1, 1, 2});
+      r.model.moe.z_loss = unit();
+      r.model.moe.scale = unit() + 1e-9;
+      r.model.moe.capacity_factor = coin() ? 0 : unit() * 4;
+      r.model.moe.pad = coin();
+      r.model.moe.drop = pick(rng, {DropPolicy::Probability, DropPolicy::Position});
+    }
     r.parallel.pp = pick<int64_t>(rng, {1, 1, 2, 3});
     if (r.parallel.pp > 1) {
       if (coin()) r.parallel.schedule = pipeline_schedules()[rng() % pipeline_schedules().size()];
