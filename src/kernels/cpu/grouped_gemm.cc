@@ -1,5 +1,5 @@
-// Experts with many rows run one after another, each with all threads; the others are spread over the
-// threads, each expert on one: a product of few rows is over before a team has met twice.
+// Experts with much work run one after another, each with all threads; the others are spread over the
+// threads, each expert on one, largest first: a small product is over before a team has met twice.
 #include "kernels/cpu/grouped_gemm.h"
 
 #include <algorithm>
@@ -15,8 +15,12 @@ using device::ThreadPool;
 
 enum class Kind : uint8_t { Forward, Dx, Dw };
 
-// Rows of an expert that are worth a team, per thread.
-constexpr int64_t kTeamRows = 512;
+// Work of one thread: from the first on a team costs nothing to speak of, below the second it costs more than
+// it gives.
+constexpr double kTeamFlops = 0x1p27, kAloneFlops = 0x1p23;
+
+constexpr int64_t kLine = 64;
+int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
 int64_t rows_of(const GroupedArgs& g, int64_t expert) {
   int64_t rows = 0;
@@ -66,49 +70,70 @@ int64_t bound(const GroupedArgs& g, int threads) {
                    gemm_workspace_bound(g.out, g.in, g.rows, g.type, g.c_type, threads)});
 }
 
-void run(Kind kind, const GroupedArgs& g, void* workspace, int64_t workspace_bytes, ThreadPool& pool) {
-  int64_t total = 0, small = 0;
-  for (int64_t e = 0; e < g.experts; ++e) {
-    const int64_t rows = rows_of(g, e);
-    QUINTET_CHECK(rows >= 0, "expert {} has {} rows", e, rows);
-    total += rows;
-  }
-  QUINTET_CHECK(total <= g.rows, "{} rows were received where at most {} were planned", total, g.rows);
-  QUINTET_CHECK(grouped_workspace_bytes(g, pool.threads()) <= workspace_bytes,
-                "{} rows of {} experts need {} bytes of scratch, got {}", g.rows, g.experts,
-                grouped_workspace_bytes(g, pool.threads()), workspace_bytes);
+// Where each expert's rows begin, and the experts with the most rows first.
+struct Order {
+  int64_t* begin;    // experts + 1
+  int32_t* experts;  // by rows, then by index
 
-  const auto is_large = [&](int64_t rows) {
-    return pool.threads() == 1 || rows >= kTeamRows * pool.threads();
-  };
-  int64_t first = 0;
-  for (int64_t e = 0; e < g.experts; ++e) {
-    const int64_t rows = rows_of(g, e);
-    if (is_large(rows))
-      gemm(product(kind, g, e, first, rows), workspace, workspace_bytes, pool);
-    else
-      ++small;
-    first += rows;
-  }
-  if (small == 0) return;
-  const int64_t share = bound(g, 1);
-  std::atomic<int64_t> next{0};
-  pool.parallel_for(0, std::min<int64_t>(small, pool.threads()), 1, [&](int64_t, int64_t, int worker) {
-    int64_t begin = 0, at = 0;  // where the rows of expert `at` begin
-    for (int64_t e; (e = next.fetch_add(1, std::memory_order_relaxed)) < g.experts;) {
-      for (; at < e; ++at) begin += rows_of(g, at);
+  static int64_t bytes(int64_t experts) { return round_up((experts + 1) * 8 + experts * 4, kLine); }
+
+  Order(const GroupedArgs& g, void* workspace)
+      : begin(static_cast<int64_t*>(workspace)), experts(reinterpret_cast<int32_t*>(begin + g.experts + 1)) {
+    begin[0] = 0;
+    for (int64_t e = 0; e < g.experts; ++e) {
       const int64_t rows = rows_of(g, e);
-      if (!is_large(rows))
-        gemm_serial(product(kind, g, e, begin, rows), static_cast<std::byte*>(workspace) + worker * share,
-                    share);
+      QUINTET_CHECK(rows >= 0, "expert {} has {} rows", e, rows);
+      begin[e + 1] = begin[e] + rows;
+      experts[e] = static_cast<int32_t>(e);
     }
-  });
+    std::sort(experts, experts + g.experts,
+              [this](int32_t x, int32_t y) { return rows(x) != rows(y) ? rows(x) > rows(y) : x < y; });
+  }
+  int64_t rows(int64_t expert) const { return begin[expert + 1] - begin[expert]; }
+};
+
+// How many of the largest experts get all threads: those with much work, and those that would leave the other
+// threads idle at the end for more than about a quarter of the time.
+int64_t team_experts(const GroupedArgs& g, const Order& order, int threads) {
+  if (threads == 1) return g.experts;
+  int64_t left = order.begin[g.experts], count = 0;
+  for (; count < g.experts; ++count) {
+    const int64_t rows = order.rows(order.experts[count]);
+    const double flops = 2.0 * double(rows) * double(g.out) * double(g.in) / threads;
+    if (flops < kTeamFlops && (flops < kAloneFlops || rows * (threads - 1) * 4 <= left)) break;
+    left -= rows;
+  }
+  return count;
+}
+
+void run(Kind kind, const GroupedArgs& g, void* workspace, int64_t workspace_bytes, ThreadPool& pool) {
+  if (g.experts == 0) return;
+  const int64_t needed = grouped_workspace_bytes(g, pool.threads());
+  QUINTET_CHECK(needed <= workspace_bytes, "{} rows of {} experts need {} bytes of scratch, got {}", g.rows,
+                g.experts, needed, workspace_bytes);
+  const Order order(g, workspace);
+  QUINTET_CHECK(order.begin[g.experts] <= g.rows, "{} rows were received where at most {} were planned",
+                order.begin[g.experts], g.rows);
+  const auto args = [&](int64_t i) {
+    const int64_t e = order.experts[i];
+    return product(kind, g, e, order.begin[e], order.rows(e));
+  };
+  std::byte* scratch = static_cast<std::byte*>(workspace) + Order::bytes(g.experts);
+  const int64_t team = team_experts(g, order, pool.threads());
+  for (int64_t i = 0; i < team; ++i) gemm(args(i), scratch, bound(g, pool.threads()), pool);
+  const int64_t share = bound(g, 1);
+  std::atomic<int64_t> next{team};
+  pool.parallel_for(0, std::min<int64_t>(g.experts - team, pool.threads()), 1,
+                    [&](int64_t, int64_t, int worker) {
+                      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < g.experts;)
+                        gemm_serial(args(i), scratch + worker * share, share);
+                    });
 }
 
 }  // namespace
 
 int64_t grouped_workspace_bytes(const GroupedArgs& shape, int threads) {
-  return std::max(bound(shape, threads), threads * bound(shape, 1));
+  return Order::bytes(shape.experts) + std::max(bound(shape, threads), threads * bound(shape, 1));
 }
 
 void grouped_linear(const GroupedArgs& args, void* workspace, int64_t workspace_bytes, ThreadPool& pool) {
