@@ -170,24 +170,24 @@ void attention_bench(const Reporter& report, int64_t kv_heads) {
   using S = Stat<T>;
   ThreadPool& pool = report.pool;
   AttentionShape s;
-  s.tokens = 4096;
-  s.seq_len = 256;
+  const int64_t tokens = 4096, seq_len = 256;
+  s.q_rows = s.k_rows = {.seq_len = seq_len, .sequences = tokens / seq_len};
   s.heads = 8;
   s.kv_heads = kv_heads;
   s.head_dim = s.value_dim = 64;
   s.q_stride = s.o_stride = s.dq_stride = 8 * 64;
   s.k_stride = s.v_stride = s.dk_stride = s.dv_stride = kv_heads * 64;
   s.scale = 0.125;
-  const auto q = random_elements<T>(s.tokens * 512), k = random_elements<T>(s.tokens * kv_heads * 64), v = k,
+  const auto q = random_elements<T>(tokens * 512), k = random_elements<T>(tokens * kv_heads * 64), v = k,
              dout = q;
   std::vector<T> o(q.size()), dq(q.size()), dk(k.size()), dv(k.size());
-  std::vector<S> lse(s.tokens * s.heads);
+  std::vector<S> lse(tokens * s.heads);
   const int64_t bytes = std::max(attention_workspace_bytes<T>(s, pool.threads()),
                                  attention_backward_workspace_bytes<T>(s, pool.threads()));
   void* workspace = std::aligned_alloc(64, static_cast<size_t>(bytes + 63) / 64 * 64);
   // Only what causality leaves: half of seq_len^2 per head, two products forward, five backward.
   const double pairs =
-      static_cast<double>(s.tokens) * static_cast<double>(s.seq_len + 1) / 2 * static_cast<double>(s.heads);
+      static_cast<double>(tokens) * static_cast<double>(seq_len + 1) / 2 * static_cast<double>(s.heads);
   const std::string tag = fmt::format("{} kv={}", name_of<T>(), kv_heads);
   report.compute("attention", tag.c_str(), pairs * 2 * 2 * 64, [&] {
     attention<T>(s, q.data(), k.data(), v.data(), o.data(), lse.data(), workspace, pool);

@@ -15,7 +15,8 @@ struct RowOrder {
   int64_t ranks = 1;  // 2 * ranks divides seq_len, unless ranks is 1
   int64_t first = 0, count = 1;
 
-  int64_t rows() const { return sequences * seq_len / ranks * count; }
+  int64_t rows_per_sequence() const { return seq_len / ranks * count; }
+  int64_t rows() const { return sequences * rows_per_sequence(); }
 
   // A run: consecutive rows that are consecutive positions of a sequence. Every sequence has the same runs,
   // in ascending order of position.
@@ -23,13 +24,22 @@ struct RowOrder {
     int64_t row, position, length;
   };
   int64_t runs() const { return ranks == 1 ? 1 : 2 * count; }
+  int64_t run_length() const { return ranks == 1 ? seq_len : seq_len / (2 * ranks); }
   Run run(int64_t sequence, int64_t index) const {
     if (ranks == 1) return {sequence * seq_len, 0, seq_len};
-    const int64_t length = seq_len / (2 * ranks);
+    const int64_t length = run_length();
     const bool second = index >= count;  // the mirrored chunks come last, in falling order of rank
     const int64_t at = second ? 2 * count - 1 - index : index;
     const int64_t chunk = second ? 2 * ranks - 1 - (first + at) : first + at;
     return {((at * sequences + sequence) * 2 + (second ? 1 : 0)) * length, chunk * length, length};
+  }
+
+  // The same sequences with the rows of all ranks.
+  RowOrder whole() const { return {seq_len, sequences, ranks, 0, ranks}; }
+  // Where a position of a sequence lies in a buffer of all ranks; the rest of its run follows it.
+  int64_t row_in_whole(int64_t sequence, int64_t position) const {
+    const Run r = whole().run(sequence, position / run_length());
+    return r.row + position - r.position;
   }
 };
 

@@ -76,15 +76,17 @@ ValueId Builder::rope(ValueId x, const std::vector<double>& inv_freq, double sca
 }
 
 ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) {
-  std::vector<ValueId> in = {q, k, v, documents_};
+  std::vector<ValueId> in = {q, k, v, documents_, documents_};  // of the queries, of the keys
   const double p = options_.mode == Mode::Train ? o.dropout : 0.0;
-  if (p > 0) in.insert(in.end(), {samples(), positions_, dropout_key()});
+  if (p > 0) in.insert(in.end(), {samples(), positions_, positions_, dropout_key()});
   return emit(kAttention, std::move(in),
               {{"seq_len", options_.seq_len},
                {"window", o.window},
                {"scale", o.scale},
                {"dropout", p},
-               {"salt", salt_++}});
+               {"salt", salt_++},
+               {"cp", int64_t{1}},
+               {"ulysses", int64_t{1}}});
 }
 
 ValueId Builder::swiglu(ValueId gate, ValueId up) { return emit(kSwiGlu, {gate, up}); }

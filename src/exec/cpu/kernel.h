@@ -41,9 +41,12 @@ const Kernel& find_kernel(const graph::OpDef& op);
 int64_t workspace_bytes(const program::Instr& instr, int threads);
 
 // The tables, one per file of kernels.
-const std::vector<Kernel>& matmul_kernels();  // linear and attention
+const std::vector<Kernel>& matmul_kernels();  // linear
+const std::vector<Kernel>& attention_kernels();
 const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embedding, loss
+const std::vector<Kernel>& router_kernels();  // routing and balance of experts
 const std::vector<Kernel>& update_kernels();  // step ops
+const std::vector<Kernel>& expert_kernels();  // dispatch, experts, joined heads
 
 // Calls fn with a value of the C++ type of a floating dtype.
 template <class F>

@@ -1,17 +1,11 @@
-// Linear layers and attention.
-#include "base/philox.h"
+// Linear layers.
 #include "exec/cpu/kernel.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 
 namespace quintet::exec::cpu {
 namespace {
 
-using graph::Dim;
-using graph::DType;
-using graph::Type;
 using program::Instr;
-namespace k = kernels::cpu;
 
 // Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
 struct Shape {
@@ -80,76 +74,12 @@ int64_t linear_dw_bytes(const Instr& i, int threads) {
   return gemm_bytes(i, s.out, s.in, s.rows, threads);
 }
 
-// q, k, v start at operand `first`; documents and, with dropout, samples, positions and the key at `rest`.
-k::AttentionShape attention_shape(const Instr& i, size_t first) {
-  const Type &q = i.in[first].type, &key = i.in[first + 1].type, &v = i.in[first + 2].type;
-  k::AttentionShape s;
-  s.tokens = q.size(0);
-  s.seq_len = i.attrs.integer("seq_len");
-  s.heads = q.size(1);
-  s.kv_heads = key.size(1);
-  s.head_dim = q.size(2);
-  s.value_dim = v.size(2);
-  s.q_stride = s.dq_stride = s.heads * s.head_dim;
-  s.k_stride = s.dk_stride = s.kv_heads * s.head_dim;
-  s.v_stride = s.dv_stride = s.kv_heads * s.value_dim;
-  s.o_stride = s.heads * s.value_dim;
-  s.window = i.attrs.integer("window");
-  s.scale = i.attrs.real("scale");
-  s.dropout_p = i.attrs.real("dropout");
-  return s;
-}
-
-void bind_masks(const Bound& b, size_t rest, k::AttentionShape& s) {
-  s.documents = b.input<const int32_t>(rest);
-  if (s.dropout_p == 0) return;
-  s.samples = b.input<const int32_t>(rest + 1);
-  s.positions = b.input<const int32_t>(rest + 2);
-  const auto words = base::philox(static_cast<uint64_t>(*b.input<const int64_t>(rest + 3)),
-                                  static_cast<uint64_t>(b.instr->attrs.integer("salt")));
-  s.dropout_key = (uint64_t{words[0]} << 32) | words[1];
-  // Both divisions count query heads: first by KV group, then inside the group.
-  const program::Part *groups = b.part(Dim::KvHeads), *heads = b.part(Dim::Heads);
-  s.head_offset = groups->begin + heads->begin * groups->size / groups->global;
-}
-
-void attention(const Bound& b, bool) {
-  k::AttentionShape s = attention_shape(*b.instr, 0);
-  bind_masks(b, 3, s);
-  with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::attention<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
-                    b.workspace, *b.pool);
-  });
-}
-int64_t attention_bytes(const Instr& i, int threads) {
-  const k::AttentionShape s = attention_shape(i, 0);
-  return with_type(i.in[0].type.dtype,
-                   [&]<class T>(T) { return k::attention_workspace_bytes<T>(s, threads); });
-}
-
-void attention_dx(const Bound& b, bool) {
-  k::AttentionShape s = attention_shape(*b.instr, 1);
-  bind_masks(b, 6, s);
-  with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::attention_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                             b.input<k::Stat<T>>(5), b.output<T>(0), b.output<T>(1), b.output<T>(2),
-                             b.workspace, *b.pool);
-  });
-}
-int64_t attention_dx_bytes(const Instr& i, int threads) {
-  const k::AttentionShape s = attention_shape(i, 1);
-  return with_type(i.in[0].type.dtype,
-                   [&]<class T>(T) { return k::attention_backward_workspace_bytes<T>(s, threads); });
-}
-
 }  // namespace
 
 const std::vector<Kernel>& matmul_kernels() {
   static const std::vector<Kernel> table = {{&graph::kLinear, linear, linear_bytes},
                                             {&graph::kLinearDx, linear_dx, linear_dx_bytes},
-                                            {&graph::kLinearDw, linear_dw, linear_dw_bytes},
-                                            {&graph::kAttention, attention, attention_bytes},
-                                            {&graph::kAttentionDx, attention_dx, attention_dx_bytes}};
+                                            {&graph::kLinearDw, linear_dw, linear_dw_bytes}};
   return table;
 }
 

@@ -21,9 +21,16 @@ void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, 
   variants<T>().attention(shape, q, k, v, o, lse, workspace, pool);
 }
 
+template <class T>
+void attention_hop(const AttentionShape& shape, const T* q, const T* k, const T* v, const Stat<T>* o_before,
+                   const Stat<T>* lse_before, Stat<T>* o, Stat<T>* lse, void* workspace, ThreadPool& pool) {
+  variants<T>().attention_hop(shape, q, k, v, o_before, lse_before, o, lse, workspace, pool);
+}
+
 #define INSTANTIATE(T)                                                          \
   template decltype(attention_workspace_bytes<T>) attention_workspace_bytes<T>; \
-  template decltype(attention<T>) attention<T>;
+  template decltype(attention<T>) attention<T>;                                 \
+  template decltype(attention_hop<T>) attention_hop<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)

@@ -2,20 +2,24 @@
 // online softmax: the score matrix never exists.
 #pragma once
 
+#include "base/row_order.h"
 #include "kernels/cpu/types.h"
 
 namespace quintet::kernels::cpu {
 
 // Shapes and masks, the same for forward and backward.
 //
-// Tokens are tokens / seq_len sequences laid one after another. Query row i of a sequence sees key row j of
-// the same sequence when j <= i, documents[i] == documents[j], and i - j < window (window 0: no limit). A
-// token with a negative document is padding: as a query its output is 0, its lse is -inf and it gives no
-// gradient; as a key nobody sees it. Local query head h reads KV head h * kv_heads / heads; heads must be a
-// multiple of kv_heads.
+// The rows of q (and o, lse, documents, samples, positions) lie in order q_rows, those of k and v in order
+// k_rows: the same sequences, cut over the same number of ranks, but each may hold the rows of other ranks.
+// key_documents and key_positions are given for whole sequences, in order k_rows.whole().
+//
+// With i and j the positions of a query and a key in their common sequence, the query sees the key when
+// j <= i, documents[i] == key_documents[j], and i - j < window (window 0: no limit). A row with a negative
+// document is padding: as a query its output is 0, its lse is -inf and it gives no gradient; as a key nobody
+// sees it. The same holds for a query that sees none of the keys at hand. Local query head h reads KV head
+// h * kv_heads / heads; heads must be a multiple of kv_heads.
 struct AttentionShape {
-  int64_t tokens = 0;
-  int64_t seq_len = 0;  // divides tokens
+  base::RowOrder q_rows, k_rows;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;   // of q and k
@@ -28,33 +32,58 @@ struct AttentionShape {
   int64_t dk_stride = 0;
   int64_t dv_stride = 0;
   int64_t window = 0;
-  double scale = 1.0;                  // scores are scale * q.k
-  const int32_t* documents = nullptr;  // [tokens]; null: each sequence is one document
+  double scale = 1.0;                      // scores are scale * q.k
+  const int32_t* documents = nullptr;      // [rows of q]; null, both: each sequence is one document
+  const int32_t* key_documents = nullptr;  // [whole sequences]
 
   // Dropout of attention probabilities, off when dropout_p is 0. Probability (query i, key j) of head h is
-  // kept when word (positions[j] & 3) of philox(dropout_key, counter words {positions[j] >> 2, positions[i],
-  // samples[i], head_offset + h}) is at least dropout_p * 2^32, and is then divided by 1 - dropout_p.
+  // kept when word (key_positions[j] & 3) of philox(dropout_key, counter words {key_positions[j] >> 2,
+  // positions[i], samples[i], head_offset + h}) is at least dropout_p * 2^32, and is then divided by
+  // 1 - dropout_p.
   double dropout_p = 0.0;
   uint64_t dropout_key = 0;
-  const int32_t* samples = nullptr;    // [tokens]
-  const int32_t* positions = nullptr;  // [tokens]
-  int64_t head_offset = 0;             // global index of local query head 0
+  const int32_t* samples = nullptr;        // [rows of q]
+  const int32_t* positions = nullptr;      // [rows of q]
+  const int32_t* key_positions = nullptr;  // [whole sequences]
+  int64_t head_offset = 0;                 // global index of local query head 0
 };
 
-// o[tokens, heads, value_dim] and lse[heads, tokens] = log of the sum over visible keys of exp(score).
+// o[rows of q, heads, value_dim] and lse[heads, rows of q] = log of the sum over visible keys of exp(score).
 template <class T>
 int64_t attention_workspace_bytes(const AttentionShape& shape, int workers);
 template <class T>
 void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, T* o, Stat<T>* lse,
                void* workspace, ThreadPool& pool);
 
+// One part of the keys of a sequence after another: o and lse are the result over the keys seen before and
+// those at hand. With o_before (stride o_stride) and lse_before null this is the first part. Each may be the
+// memory of its result. Workspace as attention.
+template <class T>
+void attention_hop(const AttentionShape& shape, const T* q, const T* k, const T* v, const Stat<T>* o_before,
+                   const Stat<T>* lse_before, Stat<T>* o, Stat<T>* lse, void* workspace, ThreadPool& pool);
+
 // Overwrites dq, dk, dv from dout (stride o_stride), recomputing the scores from lse. Work is split over
-// (sequence, KV head). The workspace grows with workers * seq_len * (heads / kv_heads) * head_dim.
+// (sequence, KV head). The workspace grows with workers * (a sequence's rows of q) * (heads / kv_heads) *
+// head_dim.
 template <class T>
 int64_t attention_backward_workspace_bytes(const AttentionShape& shape, int workers);
 template <class T>
 void attention_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
                         const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace,
                         ThreadPool& pool);
+
+// The same for one part of the keys, with o and lse over all of them: every result is its `before` (of the
+// same stride, null: zero; may be the memory of the result) and the share of the rows at hand.
+template <class T>
+struct AttentionGradients {
+  const Stat<T>* dq_before = nullptr;
+  const T *dk_before = nullptr, *dv_before = nullptr;
+  Stat<T>* dq = nullptr;
+  T *dk = nullptr, *dv = nullptr;
+};
+template <class T>
+void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
+                            const T* o, const Stat<T>* lse, const AttentionGradients<T>& gradients,
+                            void* workspace, ThreadPool& pool);
 
 }  // namespace quintet::kernels::cpu

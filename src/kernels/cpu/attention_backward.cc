@@ -21,9 +21,17 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* q, 
   variants<T>().attention_backward(shape, dout, q, k, v, o, lse, dq, dk, dv, workspace, pool);
 }
 
+template <class T>
+void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
+                            const T* o, const Stat<T>* lse, const AttentionGradients<T>& gradients,
+                            void* workspace, ThreadPool& pool) {
+  variants<T>().attention_hop_backward(shape, dout, q, k, v, o, lse, gradients, workspace, pool);
+}
+
 #define INSTANTIATE(T)                                                                            \
   template decltype(attention_backward_workspace_bytes<T>) attention_backward_workspace_bytes<T>; \
-  template decltype(attention_backward<T>) attention_backward<T>;
+  template decltype(attention_backward<T>) attention_backward<T>;                                 \
+  template decltype(attention_hop_backward<T>) attention_hop_backward<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)

@@ -70,75 +70,103 @@ inline void pack_transposed(const T* from, int64_t stride, int64_t rows, int64_t
     }
 }
 
-// A sequence's tokens start at `first`; blocks are given by rows within the sequence.
-struct Sequence {
-  const AttentionShape& shape;
-  int64_t first;
-
-  int32_t document(int64_t row) const {
-    return shape.documents != nullptr ? shape.documents[first + row] : 0;
-  }
-  int64_t rows_from(int64_t begin) const { return smaller(kBlock, shape.seq_len - begin); }
+// Rows of one run, at most kBlock of them: `row` is the first one's place in the buffer (of q, or of k and
+// v), `index` that in the arrays of documents and positions, `position` that in the sequence.
+struct Block {
+  int64_t row, index, position, rows;
+  int64_t end() const { return position + rows; }
 };
+
+inline Block query_block(const AttentionShape& shape, int64_t sequence, int64_t run, int64_t offset) {
+  const base::RowOrder::Run r = shape.q_rows.run(sequence, run);
+  return {r.row + offset, r.row + offset, r.position + offset, smaller(kBlock, r.length - offset)};
+}
+inline Block key_block(const AttentionShape& shape, int64_t sequence, int64_t run, int64_t offset) {
+  const base::RowOrder::Run r = shape.k_rows.run(sequence, run);
+  return {r.row + offset, shape.k_rows.row_in_whole(sequence, r.position + offset), r.position + offset,
+          smaller(kBlock, r.length - offset)};
+}
+
+// The first block of a run, by its offset, that reaches `position` or lies behind it.
+inline int64_t first_offset(const base::RowOrder::Run& run, int64_t position) {
+  return larger(0, position - run.position) / kBlock * kBlock;
+}
+
+inline int32_t document(const int32_t* documents, int64_t index) {
+  return documents != nullptr ? documents[index] : 0;
+}
 
 struct DocumentRange {
   int32_t low, high;
   bool single() const { return low == high && low >= 0; }
 };
-inline DocumentRange documents_of(const Sequence& sequence, int64_t begin, int64_t rows) {
-  DocumentRange range{sequence.document(begin), sequence.document(begin)};
-  for (int64_t r = 1; r < rows; ++r) {
-    const int32_t d = sequence.document(begin + r);
+inline DocumentRange documents_of(const int32_t* documents, const Block& block) {
+  DocumentRange range{document(documents, block.index), document(documents, block.index)};
+  for (int64_t r = 1; r < block.rows; ++r) {
+    const int32_t d = document(documents, block.index + r);
     range.low = d < range.low ? d : range.low;
     range.high = d > range.high ? d : range.high;
   }
   return range;
 }
 
-// Whether no query row of [q_begin, q_begin + q_rows) sees a key row of [k_begin, k_begin + k_rows): certain
-// when true.
-inline bool nothing_visible(const AttentionShape& shape, int64_t q_begin, int64_t q_rows,
-                            DocumentRange q_documents, int64_t k_begin, int64_t k_rows,
-                            DocumentRange k_documents) {
-  if (k_begin > q_begin + q_rows - 1) return true;
-  if (shape.window > 0 && q_begin - (k_begin + k_rows - 1) >= shape.window) return true;
+// Whether no row of `query` sees a row of `key`: certain when true.
+inline bool nothing_visible(const AttentionShape& shape, const Block& query, DocumentRange q_documents,
+                            const Block& key, DocumentRange k_documents) {
+  if (key.position >= query.end()) return true;
+  if (shape.window > 0 && query.position - (key.end() - 1) >= shape.window) return true;
   return q_documents.high < 0 || k_documents.high < q_documents.low || q_documents.high < k_documents.low;
+}
+
+// Whether document and window let every row of `query` see every row of `key`, in whole vectors: then only
+// causality is left to ask for.
+template <class S>
+inline bool only_causal(const AttentionShape& shape, const Block& query, DocumentRange q_documents,
+                        const Block& key, DocumentRange k_documents) {
+  return key.rows % kLanes<S> == 0 && q_documents.single() && k_documents.single() &&
+         q_documents.low == k_documents.low &&
+         (shape.window == 0 || query.end() - 1 - key.position < shape.window);
+}
+
+// Keys of the block that lie at or before a position.
+inline int64_t keys_until(int64_t position, const Block& key) {
+  return larger(0, smaller(key.rows, position - key.position + 1));
 }
 
 // One key block as the masks need it: documents as wide as S, -2 (nobody's) behind the last key.
 template <class S>
-inline void pack_documents(const Sequence& sequence, int64_t begin, int64_t rows, IntOf<S>* to) {
-  for (int64_t j = 0; j < kBlock; ++j) to[j] = j < rows ? sequence.document(begin + j) : -2;
+inline void pack_documents(const int32_t* documents, const Block& key, IntOf<S>* to) {
+  for (int64_t j = 0; j < kBlock; ++j) to[j] = j < key.rows ? document(documents, key.index + j) : -2;
 }
 
-// Which lanes of key vector j (rows k_begin + j ...) query row i sees.
+// Which lanes of key vector j (rows key + j ...) a query at a position sees.
 template <class S>
-inline IntVec<S> visible(const AttentionShape& shape, int64_t i, IntOf<S> document, int64_t k_begin,
+inline IntVec<S> visible(const AttentionShape& shape, int64_t position, IntOf<S> document, const Block& key,
                          int64_t j, const IntOf<S>* key_documents) {
-  const IntVec<S> key = lane_index<S>() + static_cast<IntOf<S>>(k_begin + j);
+  const IntVec<S> at = lane_index<S>() + static_cast<IntOf<S>>(key.position + j);
   const IntVec<S> documents = read<IntVec<S>>(key_documents + j);
-  IntVec<S> seen = (documents == document) & (key <= static_cast<IntOf<S>>(i));
-  if (shape.window > 0) seen &= key > static_cast<IntOf<S>>(i - shape.window);
+  IntVec<S> seen = (documents == document) & (at <= static_cast<IntOf<S>>(position));
+  if (shape.window > 0) seen &= at > static_cast<IntOf<S>>(position - shape.window);
   return seen;
 }
 
-// factor[j] = 0 or 1 / (1 - p) for key rows [k_begin, k_begin + rows) as seen by query row i of local head h.
+// factor[j] = 0 or 1 / (1 - p) for the first `keys` rows of a key block as seen by query row `row` of local
+// head h.
 template <class S>
-inline void dropout_factors(const Sequence& sequence, int64_t h, int64_t i, int64_t k_begin, int64_t rows,
-                            S* factor) {
-  const AttentionShape& shape = sequence.shape;
+inline void dropout_factors(const AttentionShape& shape, int64_t h, int64_t row, const Block& key,
+                            int64_t keys, S* factor) {
   const uint64_t threshold = keep_threshold(shape.dropout_p);
   const S kept = S(1.0 / (1.0 - shape.dropout_p));
-  const int32_t* positions = shape.positions + sequence.first;
+  const int32_t* positions = shape.key_positions + key.index;
   const auto word = [](int64_t v) { return PhiloxVec{} + static_cast<uint64_t>(static_cast<uint32_t>(v)); };
-  for (int64_t j = 0; j < rows; j += kPhiloxLanes) {
+  for (int64_t j = 0; j < keys; j += kPhiloxLanes) {
     PhiloxVec column{};
     for (int l = 0; l < kPhiloxLanes; ++l)
-      column[l] = j + l < rows ? static_cast<uint32_t>(positions[k_begin + j + l]) : 0;
-    const PhiloxWords words =
-        philox(shape.dropout_key, {{column >> 2, word(positions[i]), word(shape.samples[sequence.first + i]),
-                                    word(shape.head_offset + h)}});
-    for (int l = 0; l < kPhiloxLanes && j + l < rows; ++l)
+      column[l] = j + l < keys ? static_cast<uint32_t>(positions[j + l]) : 0;
+    const PhiloxWords words = philox(
+        shape.dropout_key,
+        {{column >> 2, word(shape.positions[row]), word(shape.samples[row]), word(shape.head_offset + h)}});
+    for (int l = 0; l < kPhiloxLanes && j + l < keys; ++l)
       factor[j + l] = words.w[column[l] & 3][l] >= threshold ? kept : S(0);
   }
 }

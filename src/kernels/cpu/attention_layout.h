@@ -21,6 +21,7 @@ constexpr int64_t line_elements(int64_t n) {
 template <class S>
 struct AttentionLayout {
   int64_t group, qk_width, v_width;  // query heads per KV head; padded head sizes
+  int64_t run_blocks, blocks;        // query blocks of a run, of a sequence: no block crosses a run's end
   int64_t span_blocks, spans;        // query blocks of one task, tasks per (sequence, KV head)
   int64_t tasks;
   int64_t q, o, max, sum, kt, v, scores, key_documents, slot;
@@ -29,12 +30,13 @@ struct AttentionLayout {
     group = s.kv_heads > 0 ? s.heads / s.kv_heads : 0;
     qk_width = line_elements<S>(s.head_dim);
     v_width = line_elements<S>(s.value_dim);
-    const int64_t blocks = (s.seq_len + kAttentionBlock - 1) / kAttentionBlock;
+    run_blocks = (s.q_rows.run_length() + kAttentionBlock - 1) / kAttentionBlock;
+    blocks = s.q_rows.runs() * run_blocks;
     span_blocks = kAttentionRows / kAttentionBlock / (group > 0 ? group : 1);
     if (span_blocks < 1) span_blocks = 1;
     if (span_blocks > blocks) span_blocks = blocks;
     spans = span_blocks > 0 ? (blocks + span_blocks - 1) / span_blocks : 0;
-    tasks = s.seq_len > 0 ? s.tokens / s.seq_len * s.kv_heads * spans : 0;
+    tasks = s.q_rows.sequences * s.kv_heads * spans;
     const int64_t rows = group * span_blocks * kAttentionBlock;
     int64_t at = 0;
     const auto take = [&](int64_t n) {
@@ -64,15 +66,15 @@ struct AttentionBackwardLayout {
     group = s.kv_heads > 0 ? s.heads / s.kv_heads : 0;
     qk_width = line_elements<S>(s.head_dim);
     v_width = line_elements<S>(s.value_dim);
-    tasks = s.seq_len > 0 ? s.tokens / s.seq_len * s.kv_heads : 0;
+    tasks = s.q_rows.sequences * s.kv_heads;
     int64_t at = 0;
     const auto take = [&](int64_t n) {
       const int64_t begin = at;
       at += line_elements<S>(n);
       return begin;
     };
-    dq = take(group * s.seq_len * qk_width);
-    delta = take(group * s.seq_len);
+    dq = take(group * s.q_rows.rows_per_sequence() * qk_width);
+    delta = take(group * s.q_rows.rows_per_sequence());
     q = take(kAttentionBlock * qk_width);
     dout = take(kAttentionBlock * v_width);
     kt = take(s.head_dim * kAttentionBlock);
