@@ -37,6 +37,7 @@ Verb add_check(CLI::App& app);
 Verb add_verify(CLI::App& app);
 Verb add_program(CLI::App& app);
 Verb add_generate(CLI::App& app);
+Verb add_schedule(CLI::App& app);
 
 // Standard output, checked: a text that cannot be written whole is an error.
 void print(std::string_view text);

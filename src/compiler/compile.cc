@@ -1,6 +1,7 @@
 #include "compiler/compile.h"
 
 #include "base/clock.h"
+#include "compiler/pipeline_schedule.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "models/build.h"
@@ -8,8 +9,6 @@
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
-#include "schedule/check.h"
-#include "schedule/generators.h"
 
 namespace quintet::compiler {
 
@@ -54,9 +53,7 @@ Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, 
   const config::Parallel& p = recipe.parallel;
   if (p.pp == 1 || infer) return {layout::one_stage(graph.num_blocks), std::nullopt};
   Pipeline out;
-  out.schedule = schedule::make_schedule(p.schedule, static_cast<int>(p.pp), static_cast<int>(p.chunks),
-                                         static_cast<int>(recipe.batch.accumulation));
-  schedule::check(*out.schedule);
+  out.schedule = pipeline_schedule(recipe);
   const int stages = out.schedule->virtual_stages();
   out.stages.of_block =
       layout::stage_of_blocks(p.stages.empty() ? layout::balance(graph, stages) : p.stages, graph.num_blocks);

@@ -16,6 +16,7 @@
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "config/schema.h"
+#include "config/validate.h"
 
 namespace quintet::config {
 namespace {
@@ -335,9 +336,15 @@ void default_precision(Precision& p, const Leaves& leaves) {
   if (!leaves.contains("precision.reduce")) p.reduce = wide.reduce;
 }
 
-}  // namespace
+// A schedule file beside the recipe is named from here on by its way from the working directory; one that is
+// not there is meant from the working directory.
+void find_schedule_file(Parallel& p, const base::Path& folder) {
+  const auto file = schedule_file(p.schedule);
+  if (file && base::file_exists(folder / *file)) p.schedule = "file:" + (folder / *file).string();
+}
 
-Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source) {
+Recipe read(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
+            const base::Path& folder) {
   toml::table tree = parse_tree(text, source);
   for (const std::string& override : overrides) apply_override(tree, override);
 
@@ -356,6 +363,7 @@ Recipe parse(std::string_view text, const std::vector<std::string>& overrides, c
   check_family_of_preset(recipe, report);
   default_precision(recipe.precision, leaves);
 
+  find_schedule_file(recipe.parallel, folder);
   fill_in(recipe, report);
   check_limits(recipe, given, Keys::All, report);
   check_rules(recipe, report);
@@ -367,8 +375,14 @@ Recipe parse(std::string_view text, const std::vector<std::string>& overrides, c
   throw RecipeError(source, std::move(problems));
 }
 
+}  // namespace
+
+Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source) {
+  return read(text, overrides, source, {});
+}
+
 Recipe load(const std::string& path, const std::vector<std::string>& overrides) {
-  return parse(base::read_file(path), overrides, path);
+  return read(base::read_file(path), overrides, path, base::Path(path).parent_path());
 }
 
 }  // namespace quintet::config

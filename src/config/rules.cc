@@ -346,9 +346,12 @@ void schedule_is_known(const Recipe& r, const Fail& fail) {
   if (p.pp == 1 && !p.schedule.empty())
     return fail("parallel.schedule", fmt::format("\"{}\" has no effect with parallel.pp = 1", p.schedule),
                 "leave it out");
-  if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
+  if (const auto file = schedule_file(p.schedule)) {
+    if (file->empty()) fail("parallel.schedule", "\"file:\" names no file", "\"file:PATH\"");
+  } else if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
     const std::string near = nearest_word(p.schedule, {known.begin(), known.end()});
-    fail("parallel.schedule", fmt::format("\"{}\" is no schedule: {}", p.schedule, fmt::join(known, ", ")),
+    fail("parallel.schedule",
+         fmt::format("\"{}\" is no schedule: {}, or \"file:PATH\"", p.schedule, fmt::join(known, ", ")),
          fmt::format("\"{}\"", near.empty() ? "1f1b" : near));
   }
 }
@@ -360,6 +363,7 @@ void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
       fail("parallel.chunks", fmt::format("{} has no effect with parallel.pp = 1", p.chunks), "1");
     return;
   }
+  if (schedule_file(p.schedule)) return;  // the file says; the compiler compares
   const bool v_shape = needs_two_chunks(p.schedule) && p.schedule != "interleaved";
   if (v_shape && p.chunks != 2)
     fail("parallel.chunks", fmt::format("schedule \"{}\" has 2 chunks, not {}", p.schedule, p.chunks), "2");
@@ -597,6 +601,12 @@ std::span<const std::string_view> pipeline_schedules() {
   static constexpr std::array<std::string_view, 9> kNames = {
       "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipev"};
   return kNames;
+}
+
+std::optional<std::string> schedule_file(std::string_view schedule) {
+  constexpr std::string_view kPrefix = "file:";
+  if (!schedule.starts_with(kPrefix)) return std::nullopt;
+  return std::string(schedule.substr(kPrefix.size()));
 }
 
 bool needs_two_chunks(std::string_view schedule) {

@@ -184,7 +184,11 @@ Schedule parse(std::string_view text, std::string_view file) { return Reader(tex
 
 Schedule load(const std::string& path) {
   Schedule schedule = parse(base::read_file(path), path);
-  check(schedule);
+  try {
+    check(schedule);
+  } catch (const base::UserError& e) {
+    base::fail_user("{}: {}", path, e.what());
+  }
   return schedule;
 }
 

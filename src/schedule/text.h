@@ -26,7 +26,7 @@ std::string print(const Schedule& schedule);
 // is read; whether the schedule is legal is check()'s business.
 Schedule parse(std::string_view text, std::string_view file = "schedule");
 
-// Reads and checks a user's own file.
+// Reads and checks a user's own file; every error names it.
 Schedule load(const std::string& path);
 
 }  // namespace quintet::schedule

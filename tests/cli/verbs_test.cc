@@ -12,7 +12,7 @@ using test::SmallRun;
 TEST(Tool, HelpAndVersion) {
   const Outcome help = quintet("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* verb : {"train", "check", "verify", "program", "generate"}) {
+  for (const char* verb : {"train", "check", "verify", "program", "schedule", "generate"}) {
     EXPECT_CONTAINS(help.out, verb);
     const Outcome one = quintet(std::string(verb) + " --help");
     EXPECT_EQ(one.code, 0);

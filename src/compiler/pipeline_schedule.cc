@@ -1,0 +1,57 @@
+#include "compiler/pipeline_schedule.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "config/problem.h"
+#include "config/validate.h"
+#include "schedule/check.h"
+#include "schedule/generators.h"
+#include "schedule/text.h"
+
+namespace quintet::compiler {
+namespace {
+
+void require_same_numbers(const schedule::Schedule& s, const std::string& file,
+                          const config::Recipe& recipe) {
+  std::vector<config::Problem> problems;
+  const auto compare = [&](const char* key, int64_t asked, int64_t has, const char* what) {
+    if (asked != has)
+      problems.push_back(
+          {.key = key,
+           .rule = fmt::format("{}, but the schedule in '{}' is for {} {}", asked, file, has, what),
+           .nearest = std::to_string(has),
+           .name = "schedule file fits"});
+  };
+  compare("parallel.pp", recipe.parallel.pp, s.stages, "stages");
+  compare("parallel.chunks", recipe.parallel.chunks, s.chunks, "chunks per stage");
+  compare("batch.accumulation", recipe.batch.accumulation, s.micro_batches, "micro-batches");
+  if (!problems.empty()) throw config::RecipeError(recipe.name, std::move(problems));
+}
+
+}  // namespace
+
+schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
+  const config::Parallel& p = recipe.parallel;
+  QUINTET_CHECK(p.pp > 1, "a schedule is asked for of a recipe without a pipeline");
+  if (const auto file = config::schedule_file(p.schedule)) {
+    if (!base::file_exists(*file))
+      throw config::RecipeError(
+          recipe.name,
+          {{.key = "parallel.schedule",
+            .rule = fmt::format(
+                "there is no schedule file '{}', neither in the recipe's folder nor from here", *file),
+            .name = "schedule file fits"}});
+    schedule::Schedule own = schedule::load(*file);
+    require_same_numbers(own, *file, recipe);
+    return own;
+  }
+  schedule::Schedule named =
+      schedule::make_schedule(p.schedule, static_cast<int>(p.pp), static_cast<int>(p.chunks),
+                              static_cast<int>(recipe.batch.accumulation));
+  schedule::check(named);
+  return named;
+}
+
+}  // namespace quintet::compiler

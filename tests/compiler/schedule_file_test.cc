@@ -1,0 +1,126 @@
+// parallel.schedule = "file:PATH": found, refused with its reasons, and compiled to what the name compiles
+// to.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "base/temp_folder.h"
+#include "compiler/compile.h"
+#include "compiler/pipeline_schedule.h"
+#include "config/parse.h"
+#include "config/problem.h"
+#include "program/text.h"
+#include "schedule/generators.h"
+#include "schedule/text.h"
+
+namespace quintet::compiler {
+namespace {
+
+using test::TempFolder;
+
+constexpr const char* kRecipe =
+    "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = 4\n"
+    "vocab = 256\n[data]\nseq_len = 4\n[batch]\nmicro = 1\naccumulation = 4\n[optimizer]\nlr = "
+    "1e-3\n[run]\nsteps = "
+    "1\n";
+
+class ScheduleFile : public ::testing::Test {
+ protected:
+  ScheduleFile() { base::write_file_atomically(folder_ / "recipe.toml", kRecipe); }
+
+  config::Recipe load(const std::vector<std::string>& sets) const {
+    return config::load((folder_ / "recipe.toml").string(), sets);
+  }
+  void write(const std::string& text) const { base::write_file_atomically(folder_ / "own.txt", text); }
+  // What is said of own.txt.
+  std::string refusal(std::vector<std::string> sets = {}) const {
+    sets.insert(sets.end(), {"parallel.pp=2", "parallel.schedule=file:own.txt"});
+    try {
+      pipeline_schedule(load(sets));
+    } catch (const base::UserError& e) {
+      return e.what();
+    }
+    return "nothing";
+  }
+
+  TempFolder folder_;
+};
+
+#define EXPECT_SAYS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
+
+TEST_F(ScheduleFile, CompilesToWhatTheNameCompilesTo) {
+  for (const std::string& name : schedule::schedule_names()) {
+    const config::Recipe named = load({"parallel.pp=2", "parallel.schedule=" + name});
+    const auto s = schedule::make_schedule(name, 2, static_cast<int>(named.parallel.chunks), 4);
+    write(schedule::print(s));
+    const config::Recipe own = load({"parallel.pp=2", "parallel.schedule=file:own.txt",
+                                     fmt::format("parallel.chunks={}", named.parallel.chunks)});
+    EXPECT_EQ(pipeline_schedule(own), s) << name;
+    for (int r = 0; r < 2; ++r) {
+      const CompileOptions options{.rank = base::RankId(r)};
+      const Compiled a = compile(named, options), b = compile(own, options);
+      const program::TextOptions full{.full = true};
+      EXPECT_EQ(program::to_text(a.program, a.step, full), program::to_text(b.program, b.step, full)) << name;
+    }
+  }
+}
+
+TEST_F(ScheduleFile, IsLookedForBesideTheRecipeThenFromTheWorkingDirectory) {
+  write(schedule::print(schedule::one_f_one_b(2, 4)));
+  const std::vector<std::string> sets = {"parallel.pp=2", "parallel.schedule=file:own.txt"};
+  const config::Recipe beside = load(sets);
+  EXPECT_EQ(beside.parallel.schedule, "file:" + (folder_ / "own.txt").string());
+  // A resolved recipe reads back as it is, from anywhere.
+  EXPECT_EQ(config::parse(kRecipe, {"parallel.pp=2", "parallel.schedule=" + beside.parallel.schedule}),
+            beside);
+  EXPECT_EQ(config::parse(kRecipe, sets).parallel.schedule, "file:own.txt") << "a text has no folder";
+  base::remove_file(folder_ / "own.txt");
+  EXPECT_EQ(load(sets).parallel.schedule, "file:own.txt");
+  EXPECT_SAYS(refusal(),
+              "parallel.schedule: there is no schedule file 'own.txt', neither in the recipe's folder nor");
+}
+
+TEST_F(ScheduleFile, OfOtherNumbersNamesEachKey) {
+  write(schedule::print(schedule::zb_v(4, 8)));
+  try {
+    pipeline_schedule(load({"parallel.pp=2", "parallel.schedule=file:own.txt"}));
+    FAIL() << "nothing was refused";
+  } catch (const config::RecipeError& e) {
+    ASSERT_EQ(e.problems().size(), 3u) << e.what();
+    EXPECT_EQ(e.problems()[0].key, "parallel.pp");
+    EXPECT_EQ(e.problems()[0].nearest, "4");
+    EXPECT_SAYS(e.problems()[0].rule, "own.txt' is for 4 stages");
+    EXPECT_EQ(e.problems()[1].key, "parallel.chunks");
+    EXPECT_EQ(e.problems()[1].nearest, "2");
+    EXPECT_EQ(e.problems()[2].key, "batch.accumulation");
+    EXPECT_EQ(e.problems()[2].nearest, "8");
+    EXPECT_SAYS(e.problems()[2].rule, "4, but");
+  }
+}
+
+TEST_F(ScheduleFile, ThatCannotRunNamesTheAction) {
+  const std::string head = "schedule mine\nstages 2\nchunks 1\nmicro_batches 4\nplacement looped\n";
+  const std::string last = "1: 0F0 0BW0 0F1 0BW1 0F2 0BW2 0F3 0BW3\n";
+  const auto said = [&](const std::string& text) {
+    write(text);
+    return refusal();
+  };
+  EXPECT_EQ(said(head + "0: 0F0 0F1 0BW0 0F2 0BW1 0F3 0BW2 0BW3\n" + last), "nothing");
+  EXPECT_SAYS(said(head + "0: 0F0 0F1 0BW0 0F2 0BW1 0F3 0BW2\n" + last),
+              "own.txt: schedule mine: rank 0: 0BW3 is missing");
+  EXPECT_SAYS(said(head + "0: 0BW0 0F0 0F1 0F2 0BW1 0F3 0BW2 0BW3\n" + last),
+              "rank 0: 0BW0 comes before 0F0");
+  EXPECT_SAYS(said(head + "0: 0F0 0F1 0BW1 0BW0 0F2 0F3 0BW2 0BW3\n" + last), "rank 0");
+  EXPECT_SAYS(said(head + "max_in_flight 1 1\n0: 0F0 0F1 0BW0 0F2 0BW1 0F3 0BW2 0BW3\n" + last),
+              "rank 0: with 0F1 it holds 2 activations; 1 are promised");
+  EXPECT_SAYS(said(head + "0: 0F0 0X1\n" + last), "own.txt:6:8: expected an action");
+  EXPECT_SAYS(said(""), "own.txt: no line 'schedule ...'");
+}
+
+TEST_F(ScheduleFile, NeedsAPipelineAndAPath) {
+  EXPECT_THROW(load({"parallel.schedule=file:own.txt"}), config::RecipeError);
+  EXPECT_THROW(load({"parallel.pp=2", "parallel.schedule=file:"}), config::RecipeError);
+}
+
+}  // namespace
+}  // namespace quintet::compiler
