@@ -158,9 +158,9 @@ struct Parallel {
   ReshardAfterForward reshard_after_forward;
   int64_t prefetch = 1;  // parameter groups gathered ahead of their use
   int64_t pp = 1;        // pipeline ranks
-  std::string
-      schedule;        // name of the pipeline schedule, or "file:PATH" with one of the user's own, PATH from
-                       // the recipe's folder or the working directory; empty = worked out as 1f1b when pp > 1
+  // The name of a pipeline schedule, or "file:PATH" with one of the user's own, from the recipe's folder or
+  // the working directory; empty = worked out as 1f1b when pp > 1.
+  std::string schedule;
   int64_t chunks = 0;  // virtual stages per pipeline rank; 0 = worked out: 2 for V-shaped schedules and
                        // interleaved, else 1
   std::vector<int64_t> stages;  // blocks per virtual stage; empty = balanced by cost
