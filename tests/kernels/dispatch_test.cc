@@ -1,0 +1,217 @@
+#include "kernels/cpu/dispatch.h"
+
+#include <numeric>
+
+#include "base/error.h"
+#include "kernels/support.h"
+
+namespace quintet::kernels::cpu::test {
+namespace {
+
+using Indices = std::vector<int32_t>;
+
+struct Routed {
+  Indices order, send;
+};
+
+Routed run_route(const Indices& kept, int64_t choices, int64_t experts, int64_t pad) {
+  const int64_t pairs = static_cast<int64_t>(kept.size()), slots = pad > 0 ? experts * pad : pairs;
+  Buffer<uint8_t> workspace(route_workspace_bytes(experts));
+  Routed r{Indices(static_cast<size_t>(slots), 99), Indices(static_cast<size_t>(experts), 99)};
+  route(kept.data(), pairs / choices, choices, experts, pad > 0, slots, r.order.data(), r.send.data(),
+        workspace.data());
+  return r;
+}
+
+// Three tokens of two choices, four experts; one pair is dropped.
+const Indices kKept = {2, 0, -1, 2, 0, 3};
+
+TEST(Dispatch, RouteOrdersByExpertThenRowThenChoice) {
+  const Routed r = run_route(kKept, 2, 4, 0);
+  EXPECT_EQ(r.order, (Indices{1, 4, 0, 3, 5, -1}));
+  EXPECT_EQ(r.send, (Indices{2, 0, 2, 1}));
+}
+
+TEST(Dispatch, RoutePadsEveryExpertAlike) {
+  const Routed r = run_route(kKept, 2, 4, 3);
+  EXPECT_EQ(r.order, (Indices{1, 4, -1, -1, -1, -1, 0, 3, -1, 5, -1, -1}));
+  EXPECT_EQ(r.send, (Indices{3, 3, 3, 3}));
+}
+
+TEST(Dispatch, RouteTakesAllDroppedAndNoTokens) {
+  EXPECT_EQ(run_route({-1, -1}, 1, 2, 0).order, (Indices{-1, -1}));
+  EXPECT_EQ(run_route({-1, -1}, 1, 2, 0).send, (Indices{0, 0}));
+  EXPECT_EQ(run_route({}, 2, 2, 0).send, (Indices{0, 0}));
+  EXPECT_EQ(run_route({1, 1, 1}, 1, 2, 0).order, (Indices{0, 1, 2}));
+}
+
+TEST(Dispatch, RouteRefusesWhatDoesNotFit) {
+  EXPECT_THROW(run_route({0, 0}, 1, 2, 1), base::InternalError);  // two rows, padded to one
+  EXPECT_THROW(run_route({0, 2}, 1, 2, 0), base::InternalError);  // an expert that is not there
+}
+
+template <class T>
+class DispatchRows : public testing::Test {};
+TYPED_TEST_SUITE(DispatchRows, AllTypes);
+
+// 50 tokens of 3 choices over 7 experts, some dropped.
+Indices many_kept() {
+  Indices kept;
+  for (int i = 0; i < 150; ++i) kept.push_back(i % 11 == 0 ? -1 : (i * i + i / 3) % 7);
+  for (int i = 30; i < 33; ++i) kept[static_cast<size_t>(i)] = -1;  // a token that no expert sees
+  return kept;
+}
+
+TYPED_TEST(DispatchRows, PackAndUnpack) {
+  using T = TypeParam;
+  const Indices kept = many_kept();
+  const int64_t tokens = 50, choices = 3, experts = 7;
+  for (const int64_t n : {1, 5, 40})
+    for (const int64_t pad : {0, 40}) {
+      SCOPED_TRACE(testing::Message() << n << " columns, pad " << pad);
+      const Routed r = run_route(kept, choices, experts, pad);
+      const int64_t slots = static_cast<int64_t>(r.order.size());
+      const std::vector<double> x = random_values<T>(tokens * n, 5);
+      std::vector<double> y = random_values<T>(slots * n, 6), sums(static_cast<size_t>(tokens * n), 0.0),
+                          sizes(static_cast<size_t>(tokens * n), 0.0);
+      for (int64_t s = 0; s < slots; ++s)
+        for (int64_t i = 0; i < n; ++i) {
+          const int32_t pair = r.order[static_cast<size_t>(s)];
+          double& value = y[static_cast<size_t>(s * n + i)];
+          if (pair < 0) {
+            value = std::nan("");  // nobody may read it
+            continue;
+          }
+          sums[static_cast<size_t>(pair / choices * n + i)] += value;
+          sizes[static_cast<size_t>(pair / choices * n + i)] += std::abs(value);
+        }
+      run_everywhere([&](ThreadPool& pool) {
+        const Buffer<T> bx(x), by(y);
+        Buffer<T> packed(slots * n), unpacked(tokens * n);
+        const std::vector<uint8_t> before = packed.bytes();
+        Buffer<uint8_t> workspace(unpack_rows_workspace_bytes(tokens, choices));
+        pack_rows(reinterpret_cast<const std::byte*>(bx.data()), r.order.data(), choices, pad > 0,
+                  reinterpret_cast<std::byte*>(packed.data()), slots, n * int64_t{sizeof(T)}, pool);
+        const std::vector<uint8_t> after = packed.bytes();
+        for (int64_t s = 0; s < slots; ++s)
+          for (int64_t i = 0; i < n; ++i) {
+            const int32_t pair = r.order[static_cast<size_t>(s)];
+            if (pair >= 0) {
+              EXPECT_EQ(packed[s * n + i], x[static_cast<size_t>(pair / choices * n + i)]);
+            } else if (pad > 0) {
+              EXPECT_EQ(packed[s * n + i], 0);
+            } else {
+              const size_t at = static_cast<size_t>(s * n + i) * sizeof(T);
+              EXPECT_EQ(std::memcmp(&after[at], &before[at], sizeof(T)), 0) << "an unused slot was written";
+            }
+          }
+        unpack_rows<T>(by.data(), r.order.data(), slots, choices, unpacked.data(), tokens, n,
+                       workspace.data(), pool);
+        expect_near(
+            unpacked, sums, [&](int64_t i) { return 3 * unit<Stat<T>>() * sizes[static_cast<size_t>(i)]; },
+            "unpacked");
+        return bytes_of(packed, unpacked);
+      });
+    }
+}
+
+TYPED_TEST(DispatchRows, Weights) {
+  using S = Stat<TypeParam>;
+  for (const int64_t pad : {0, 3}) {
+    const Routed r = run_route(kKept, 2, 4, pad);
+    const int64_t slots = static_cast<int64_t>(r.order.size());
+    const Buffer<S> weights(std::vector<double>{1, 2, 3, 4, 5, 6});
+    Buffer<S> packed(std::vector<double>(static_cast<size_t>(slots), 9)), back(6);
+    pack_weights<S>(weights.data(), r.order.data(), pad > 0, packed.data(), slots);
+    for (int64_t s = 0; s < slots; ++s) {
+      const int32_t pair = r.order[static_cast<size_t>(s)];
+      EXPECT_EQ(packed[s], pair >= 0 ? weights[pair] : pad > 0 ? 0 : 9);
+    }
+    unpack_weights<S>(packed.data(), r.order.data(), slots, back.data(), 6);
+    EXPECT_EQ(back.values(), (std::vector<double>{1, 2, 0, 4, 5, 6}));
+  }
+}
+
+TEST(Dispatch, RegroupTurnsSourcesAndExpertsRound) {
+  const int64_t sources = 3, experts = 2, row = 3, rows = 16;
+  const Indices received = {2, 1, 0, 4, 3, 0};  // [source][expert]
+  // Rows as they arrive, each marked 10 * source + expert, then its number.
+  std::vector<double> arrive, grouped;
+  for (int64_t s = 0; s < sources; ++s)
+    for (int64_t e = 0; e < experts; ++e)
+      for (int32_t i = 0; i < received[static_cast<size_t>(s * experts + e)]; ++i)
+        for (const double v : {double(s), double(e), double(i)}) arrive.push_back(v);
+  for (int64_t e = 0; e < experts; ++e)
+    for (int64_t s = 0; s < sources; ++s)
+      for (int32_t i = 0; i < received[static_cast<size_t>(s * experts + e)]; ++i)
+        for (const double v : {double(s), double(e), double(i)}) grouped.push_back(v);
+  arrive.resize(static_cast<size_t>(rows * row), 77);
+  grouped.resize(static_cast<size_t>(rows * row), 55);
+  run_everywhere([&](ThreadPool& pool) {
+    const Buffer<double> x(arrive);
+    Buffer<double> y(std::vector<double>(static_cast<size_t>(rows * row), 55)),
+        back(std::vector<double>(static_cast<size_t>(rows * row), 77));
+    Buffer<uint8_t> workspace(regroup_workspace_bytes(sources, experts));
+    const auto run = [&](const Buffer<double>& from, Buffer<double>& to, bool inverse) {
+      regroup(reinterpret_cast<const std::byte*>(from.data()), received.data(), sources, experts, inverse,
+              reinterpret_cast<std::byte*>(to.data()), rows, row * 8, workspace.data(), pool);
+    };
+    run(x, y, false);
+    EXPECT_EQ(y.values(), grouped);
+    run(y, back, true);
+    EXPECT_EQ(back.values(), arrive);
+    EXPECT_THROW(
+        regroup(nullptr, received.data(), sources, experts, false, nullptr, 9, 8, workspace.data(), pool),
+        base::InternalError);
+    return bytes_of(y, back);
+  });
+}
+
+// Enough rows that every worker begins in the middle of a block.
+TEST(Dispatch, RegroupOfManyRows) {
+  const int64_t sources = 4, experts = 3, rows = 60000;
+  const Indices received = {5000, 0, 20000, 1, 7000, 0, 0, 0, 9000, 3000, 12000, 2};
+  std::vector<double> x(static_cast<size_t>(rows));
+  std::iota(x.begin(), x.end(), 0.0);
+  run_everywhere([&](ThreadPool& pool) {
+    const Buffer<double> bx(x);
+    Buffer<double> y(rows), back(x);
+    Buffer<uint8_t> workspace(regroup_workspace_bytes(sources, experts));
+    regroup(reinterpret_cast<const std::byte*>(bx.data()), received.data(), sources, experts, false,
+            reinterpret_cast<std::byte*>(y.data()), rows, 8, workspace.data(), pool);
+    EXPECT_EQ(y[0], 0);         // expert 0: source 0,
+    EXPECT_EQ(y[5000], 25000);  // source 1,
+    EXPECT_EQ(y[5001], 41001);  // source 3
+    EXPECT_EQ(y[8001], 25001);  // expert 1: source 1
+    EXPECT_EQ(y[27001], 5000);  // expert 2: source 0
+    std::fill_n(back.data(), 56003, 0.0);
+    regroup(reinterpret_cast<const std::byte*>(y.data()), received.data(), sources, experts, true,
+            reinterpret_cast<std::byte*>(back.data()), rows, 8, workspace.data(), pool);
+    EXPECT_EQ(back.values(), x);
+    return bytes_of(y);
+  });
+}
+
+TYPED_TEST(DispatchRows, SumCopies) {
+  using T = TypeParam;
+  for (const int64_t copies : {1, 2, 5})
+    for (const int64_t n : {1, 7, 9001}) {
+      const std::vector<double> x = random_values<T>(copies * n, 8);
+      std::vector<double> sums(static_cast<size_t>(n), 0.0), sizes(static_cast<size_t>(n), 0.0);
+      for (int64_t i = 0; i < copies * n; ++i) {
+        sums[static_cast<size_t>(i % n)] += x[static_cast<size_t>(i)];
+        sizes[static_cast<size_t>(i % n)] += std::abs(x[static_cast<size_t>(i)]);
+      }
+      run_everywhere([&](ThreadPool& pool) {
+        const Buffer<T> bx(x);
+        Buffer<T> y(n);
+        sum_copies<T>(bx.data(), copies, y.data(), n, pool);
+        expect_near(
+            y, sums, [&](int64_t i) { return 5 * unit<Stat<T>>() * sizes[static_cast<size_t>(i)]; }, "y");
+        return bytes_of(y);
+      });
+    }
+}
+
+}  // namespace
+}  // namespace quintet::kernels::cpu::test
