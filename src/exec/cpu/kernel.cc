@@ -13,8 +13,8 @@ const program::Part* Bound::part(graph::Dim dim) const {
 const Kernel& find_kernel(const graph::OpDef& op) {
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;
-    for (const auto* list :
-         {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(), &update_kernels(), &expert_kernels()})
+    for (const auto* list : {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(),
+                             &update_kernels(), &expert_kernels()})
       for (const Kernel& k : *list) t[k.op] = &k;
     return t;
   }();
