@@ -162,6 +162,10 @@ void Builder::emit_loss() {
   if (dw)
     seeds.emplace_back(head_w_, emit_row(kLinearDw, {loss[1], head_x_},
                                          {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
+  if (!losses_.empty()) {
+    const ValueId one = graph_.add_value({.name = "one", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+    for (const ValueId loss : losses_) seeds.emplace_back(loss, one);
+  }
   differentiate(graph_, options_.param_grad, seeds);
 }
 

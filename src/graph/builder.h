@@ -17,7 +17,21 @@ struct BuildOptions {
   DType param_grad = DType::F32;  // gradients of parameters
   int64_t tokens = 0;             // rows of a micro-batch over the whole mesh: micro x data ranks x seq_len
   int64_t seq_len = 0;
-  int64_t loss_chunk = 0;  // token rows whose logits exist at once on a rank; 0: all
+  int64_t loss_chunk = 0;    // token rows whose logits exist at once on a rank; 0: all
+  int64_t accumulation = 1;  // micro-batches per step: losses beside the main one are means over them
+};
+
+enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
+
+// How a router picks, see ops/router.cc.
+struct SelectOptions {
+  int64_t k = 1;
+  bool sigmoid = false;      // else softmax
+  bool top_k_first = false;  // softmax over the chosen only
+  bool normalise = true;
+  double scale = 1;
+  int64_t groups = 1, groups_kept = 1;
+  bool force_balance = false;
 };
 
 class Builder {
@@ -59,6 +73,43 @@ class Builder {
   ValueId add(ValueId a, ValueId b);
   ValueId dropout(ValueId x, double p);  // p = 0, or outside training: x itself
 
+  // Side by side in each head; b may be one part that all heads share ([tokens, choices=1, d]).
+  ValueId join_heads(ValueId a, ValueId b);
+
+  // ---- experts (builder_experts.cc); the ops' files say what each computes.
+
+  // Equal on all ranks, zero at the start, changed at the end of a step only.
+  ValueId state(std::string name, Type type);
+
+  ValueId router(ValueId x, ValueId w);
+  struct Selection {
+    ValueId scores, chosen, weights;
+  };
+  Selection select(ValueId logits, const SelectOptions& options, ValueId bias = {});
+  // `capacity` rows per expert in every group of `group` sequences; by position: first come, else the largest
+  // weights.
+  ValueId limit(const Selection& selection, int64_t capacity, int64_t group, bool by_position);
+
+  // The way of rows to experts and back. pad: rows every expert gets, 0 for as many as there are.
+  struct Dispatch {
+    ValueId order, send, received;
+    int64_t choices, pad;
+  };
+  Dispatch route(ValueId kept, int64_t experts, int64_t pad);
+  ValueId to_experts(ValueId x, const Dispatch& dispatch);  // x[tokens, d...]
+  ValueId weights_to_experts(ValueId weights, const Dispatch& dispatch);
+  ValueId to_tokens(ValueId y, const Dispatch& dispatch);  // the sum over each token's experts
+  ValueId grouped_linear(ValueId x, ValueId w, const Dispatch& dispatch);
+  ValueId expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& dispatch);
+  ValueId scale_rows(ValueId y, ValueId gate);  // sigmoid(gate) * y
+
+  // In training only: the load as a step sum; with a bias it moves at the end of the step, `rate` at a time.
+  void report_load(const Selection& selection, ValueId kept, ValueId bias = {}, double rate = 0);
+  // In training only: losses beside the main one. Their values are step sums, their gradients join the
+  // others.
+  void balance_loss(const Selection& selection, double coefficient, Scope scope);
+  void z_loss(ValueId logits, double coefficient);
+
   // Ends the model: x[tokens, embed] against w[vocab, embed]. In mode Infer the graph's result is the logits.
   void head(ValueId x, ValueId w);
 
@@ -74,12 +125,14 @@ class Builder {
  private:
   ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
   void emit_loss();
+  void add_loss(const char* name, ValueId value);
   ValueId samples();
   ValueId dropout_key();
 
   BuildOptions options_;
   Graph graph_;
   ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_;
+  std::vector<ValueId> losses_;  // beside the main one
   int block_ = 0;
   int64_t salt_ = 0;
   bool done_ = false;

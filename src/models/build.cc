@@ -49,6 +49,16 @@ int64_t parameter_count(const graph::Graph& graph) {
   return count;
 }
 
+int64_t active_parameter_count(const graph::Graph& graph, const config::Model& model) {
+  int64_t count = 0;
+  for (const graph::Param& p : graph.params()) {
+    const graph::Type& type = graph.type(p.value);
+    const bool of_experts = type.dims[0].name == graph::Dim::Experts;
+    count += of_experts ? type.count() / model.moe.experts * model.moe.top_k : type.count();
+  }
+  return count;
+}
+
 int64_t trainable_parameter_count(const graph::Graph& graph) {
   int64_t count = 0;
   for (const graph::Param& p : graph.params())

@@ -7,6 +7,16 @@
 //   head_dim] blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim] (with qk_norm)
 //   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
 //   head.weight [vocab, embed] (absent when tied)
+// in a block with experts, in place of ffn.gate, up and down:
+//   blocks.{i}.ffn.router.weight [experts, embed]; the state router.bias [experts] (with bias_rate)
+//   blocks.{i}.ffn.experts.gate.weight, up.weight [experts, ffn, embed], down.weight [experts, embed, ffn]
+//   blocks.{i}.ffn.shared.gate.weight, up.weight, down.weight, shared_gate.weight [1, embed]
+// with latent attention, in place of wq, wk and wv (in = the latent, or embed without q_rank):
+//   blocks.{i}.attn.wq_down.weight [q_rank, embed], q_norm.weight [q_rank]
+//   blocks.{i}.attn.wq_nope.weight, wq_rope.weight [heads, nope or rope dim, in]
+//   blocks.{i}.attn.wkv_down.weight [kv_rank, embed], kv_norm.weight [kv_rank]
+//   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank], wk_rope.weight [1, rope,
+//   embed]
 // and biases beside the weights they belong to: wq, wk, wv with qkv_bias, everywhere in gpt2.
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.
@@ -27,7 +37,9 @@ namespace quintet::models {
 graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
                    const std::vector<std::string>& freeze = {});
 
-int64_t parameter_count(const graph::Graph& graph);            // a tied table counts once
+int64_t parameter_count(const graph::Graph& graph);  // a tied table counts once
+// Those that one token meets: of the experts' only its top_k.
+int64_t active_parameter_count(const graph::Graph& graph, const config::Model& model);
 int64_t trainable_parameter_count(const graph::Graph& graph);  // without frozen ones
 
 }  // namespace quintet::models

@@ -1,6 +1,8 @@
 // The families behind models/build.h. Each emits everything from the embedding to the head.
 #pragma once
 
+#include <string>
+
 #include "config/recipe.h"
 #include "graph/builder.h"
 
@@ -8,6 +10,14 @@ namespace quintet::models {
 
 void build_llama(graph::Builder& builder, const config::Model& model);
 void build_gpt2(graph::Builder& builder, const config::Model& model);
+
+// Parts of blocks. `name` is the prefix of their parameters, "blocks.3.ffn."; x is normed already.
+graph::ValueId dense_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
+                                  int64_t ffn, const std::string& name);  // llama.cc: SwiGLU
+graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
+                                   const std::string& name);  // experts.cc
+graph::ValueId latent_attention(graph::Builder& builder, const config::Model& model, graph::ValueId x,
+                                const std::string& name);  // latent_attention.cc
 
 // Standard deviations of initial weights, after GPT-2: projections that write into the residual stream shrink
 // with the number of writes, 2 per block, so that the stream's variance does not grow with depth.

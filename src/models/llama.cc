@@ -1,6 +1,7 @@
 // Llama and its relatives: pre-norm RMSNorm, rotary positions, grouped-query attention, SwiGLU. Mistral adds
 // a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K before the
-// rotation.
+// rotation. Mixtral, Qwen-MoE and DeepSeek have experts in place of the feed-forward part of some or all
+// blocks (experts.cc), DeepSeek an attention of its own (latent_attention.cc).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -18,10 +19,9 @@ using graph::ValueId;
 
 class Llama {
  public:
-  Llama(Builder& builder, const config::Model& model)
-      : b_(builder),
-        m_(model),
-        rope_(rope_frequencies(model.rope_theta, model.head_dim, model.rope_scaling)) {}
+  Llama(Builder& builder, const config::Model& model) : b_(builder), m_(model) {
+    if (!latent()) rope_ = rope_frequencies(model.rope_theta, model.head_dim, model.rope_scaling);
+  }
 
   void build() {
     const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
@@ -29,8 +29,11 @@ class Llama {
     for (int64_t i = 0; i < m_.layers; ++i) {
       b_.next_block();
       const std::string name = fmt::format("blocks.{}.", i);
-      x = b_.add(x, attention(norm(x, name + "attn_norm.weight", embed()), name + "attn."));
-      x = b_.add(x, feed_forward(norm(x, name + "ffn_norm.weight", embed()), name + "ffn."));
+      const ValueId a = norm(x, name + "attn_norm.weight", embed());
+      x = b_.add(x, latent() ? latent_attention(b_, m_, a, name + "attn.") : attention(a, name + "attn."));
+      const ValueId f = norm(x, name + "ffn_norm.weight", embed());
+      x = b_.add(x, m_.moe.in_block(i) ? expert_feed_forward(b_, m_, f, name + "ffn.")
+                                       : dense_feed_forward(b_, m_, f, m_.ffn, name + "ffn."));
     }
     b_.next_block();
     x = norm(x, "final_norm.weight", embed());
@@ -38,9 +41,9 @@ class Llama {
   }
 
  private:
+  bool latent() const { return m_.mla.kv_rank > 0; }
   DimSize vocab() const { return {Dim::Vocab, m_.vocab}; }
   DimSize embed() const { return {Dim::Embed, m_.embed}; }
-  DimSize ffn() const { return {Dim::Ffn, m_.ffn}; }
   DimSize heads() const { return {Dim::Heads, m_.heads}; }
   DimSize kv_heads() const { return {Dim::KvHeads, m_.kv_heads}; }
   DimSize head_dim() const { return {Dim::HeadDim, m_.head_dim}; }
@@ -71,19 +74,21 @@ class Llama {
     return b_.linear(o, b_.weight(name + "wo.weight", {embed(), heads(), head_dim()}, residual_stddev(m_)));
   }
 
-  ValueId feed_forward(ValueId x, const std::string& name) {
-    const ValueId gate = b_.weight(name + "gate.weight", {ffn(), embed()}, kInitStddev);
-    const ValueId up = b_.weight(name + "up.weight", {ffn(), embed()}, kInitStddev);
-    const ValueId hidden = b_.swiglu(b_.linear(x, gate), b_.linear(x, up));
-    return b_.linear(hidden, b_.weight(name + "down.weight", {embed(), ffn()}, residual_stddev(m_)));
-  }
-
   Builder& b_;
   const config::Model& m_;
-  const RopeFrequencies rope_;
+  RopeFrequencies rope_;
 };
 
 }  // namespace
+
+ValueId dense_feed_forward(Builder& b, const config::Model& m, ValueId x, int64_t ffn,
+                           const std::string& name) {
+  const DimSize inner{Dim::Ffn, ffn}, embed{Dim::Embed, m.embed};
+  const ValueId gate = b.weight(name + "gate.weight", {inner, embed}, kInitStddev);
+  const ValueId up = b.weight(name + "up.weight", {inner, embed}, kInitStddev);
+  const ValueId hidden = b.swiglu(b.linear(x, gate), b.linear(x, up));
+  return b.linear(hidden, b.weight(name + "down.weight", {embed, inner}, residual_stddev(m)));
+}
 
 void build_llama(Builder& builder, const config::Model& model) { Llama(builder, model).build(); }
 

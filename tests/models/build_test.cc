@@ -297,7 +297,7 @@ TEST(Build, Refusals) {
 TEST(Build, EveryPresetVerifiesAndReadsBackFromText) {
   for (Model model : config::presets()) {
     SCOPED_TRACE(model.preset);
-    model.layers = 2;
+    model.layers = model.moe.first_dense + 2;
     for (const Mode mode : {Mode::Train, Mode::Evaluate, Mode::Infer}) {
       const Graph g = build(model, {.mode = mode, .compute = graph::DType::BF16, .tokens = 16, .seq_len = 8});
       EXPECT_NO_THROW(graph::verify(g, "build"));

@@ -1,4 +1,5 @@
-// parameter_counts.txt holds "<preset> <count>" per line, written down independently of the graph builders.
+// parameter_counts.txt holds "<preset> <count>" per line, and the active count where there are experts,
+// written down independently of the graph builders.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -11,27 +12,35 @@
 namespace quintet::models {
 namespace {
 
-std::map<std::string, int64_t> published_counts() {
+struct Counts {
+  int64_t all = 0, active = 0;
+};
+
+std::map<std::string, Counts> published_counts() {
   std::ifstream file(QUINTET_SOURCE_DIR "/tests/models/parameter_counts.txt");
-  std::map<std::string, int64_t> counts;
+  std::map<std::string, Counts> counts;
   for (std::string line; std::getline(file, line);) {
     std::istringstream words(line);
     std::string preset;
-    int64_t count = 0;
-    if (line.starts_with("#") || !(words >> preset >> count)) continue;
-    EXPECT_TRUE(counts.emplace(preset, count).second) << preset << " stands twice";
+    Counts c;
+    if (line.starts_with("#") || !(words >> preset >> c.all)) continue;
+    if (!(words >> c.active)) c.active = c.all;
+    EXPECT_TRUE(counts.emplace(preset, c).second) << preset << " stands twice";
   }
   return counts;
 }
 
 TEST(ParameterCount, OfEveryPreset) {
-  std::map<std::string, int64_t> counts = published_counts();
+  std::map<std::string, Counts> counts = published_counts();
   for (const config::Model& model : config::presets()) {
     SCOPED_TRACE(model.preset);
     ASSERT_TRUE(counts.contains(model.preset));
+    const Counts& want = counts.at(model.preset);
     const graph::Graph g = build(model, {.tokens = 8, .seq_len = 8});
-    EXPECT_EQ(parameter_count(g), counts.at(model.preset));
-    EXPECT_EQ(trainable_parameter_count(g), counts.at(model.preset));
+    EXPECT_EQ(parameter_count(g), want.all);
+    EXPECT_EQ(trainable_parameter_count(g), want.all);
+    EXPECT_EQ(active_parameter_count(g, model), want.active);
+    EXPECT_EQ(want.active<want.all, model.moe.experts> 0);
     counts.erase(model.preset);
   }
   EXPECT_TRUE(counts.empty()) << "no preset called " << counts.begin()->first;

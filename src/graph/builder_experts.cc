@@ -1,0 +1,109 @@
+// The builder's part for mixtures of experts.
+#include "graph/builder.h"
+
+namespace quintet::graph {
+
+ValueId Builder::state(std::string name, Type type) {
+  return graph_.add_value({.name = std::move(name), .type = std::move(type), .kind = ValueKind::State});
+}
+
+ValueId Builder::join_heads(ValueId a, ValueId b) { return emit(kJoinHeads, {a, b}); }
+ValueId Builder::router(ValueId x, ValueId w) { return emit(kRouter, {x, w}); }
+
+Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, ValueId bias) {
+  std::vector<ValueId> in = {logits};
+  if (bias.valid()) in.push_back(bias);
+  if (o.force_balance) in.push_back(positions_);
+  const Node& node = graph_.add_node(kSelect, std::move(in),
+                                     {{"k", o.k},
+                                      {"score", std::string(o.sigmoid ? "sigmoid" : "softmax")},
+                                      {"order", std::string(o.top_k_first ? "top_k_first" : "score_first")},
+                                      {"normalise", int64_t{o.normalise}},
+                                      {"scale", o.scale},
+                                      {"groups", o.groups},
+                                      {"groups_kept", o.groups_kept},
+                                      {"biased", int64_t{bias.valid()}},
+                                      {"force_balance", int64_t{o.force_balance}}},
+                                     Phase::F, block_);
+  return {node.outputs[0], node.outputs[1], node.outputs[2]};
+}
+
+ValueId Builder::limit(const Selection& s, int64_t capacity, int64_t group, bool by_position) {
+  return emit(kLimit, {s.chosen, s.weights},
+              {{"seq_len", options_.seq_len},
+               {"capacity", capacity},
+               {"group", group},
+               {"policy", std::string(by_position ? "position" : "probability")},
+               {"cp", int64_t{1}}});
+}
+
+Builder::Dispatch Builder::route(ValueId kept, int64_t experts, int64_t pad) {
+  const int64_t choices = graph_.type(kept).size(1);
+  const Node& node = graph_.add_node(kRoute, {kept}, {{"experts", experts}, {"pad", pad}}, Phase::F, block_);
+  const ValueId order = node.outputs[0], send = node.outputs[1];
+  return {order, send, emit(kExchangeCounts, {send}), choices, pad};
+}
+
+ValueId Builder::to_experts(ValueId x, const Dispatch& d) {
+  const ValueId slots = emit(kPack, {x, d.order}, {{"choices", d.choices}, {"pad", d.pad}});
+  return emit(kToExperts, {slots, d.send, d.received});
+}
+
+ValueId Builder::weights_to_experts(ValueId weights, const Dispatch& d) {
+  const ValueId slots = emit(kPackWeights, {weights, d.order}, {{"choices", d.choices}, {"pad", d.pad}});
+  return emit(kToExperts, {slots, d.send, d.received});
+}
+
+ValueId Builder::to_tokens(ValueId y, const Dispatch& d) {
+  const ValueId slots = emit(kToTokens, {y, d.send, d.received});
+  return emit(kUnpack, {slots, d.order}, {{"choices", d.choices}, {"pad", d.pad}, {"rows", options_.tokens}});
+}
+
+ValueId Builder::grouped_linear(ValueId x, ValueId w, const Dispatch& d) {
+  return emit(kGroupedLinear, {x, w, d.received});
+}
+
+ValueId Builder::expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& d) {
+  return emit(kExpertAct, {gate, up, row_weight, d.received});
+}
+
+ValueId Builder::scale_rows(ValueId y, ValueId gate) { return emit(kScaleRows, {y, gate}); }
+
+void Builder::report_load(const Selection& s, ValueId kept, ValueId bias, double rate) {
+  if (options_.mode != Mode::Train) return;
+  const ValueId load = emit(kExpertLoad, {s.chosen, kept, s.scores});
+  graph_.step_sums.push_back({"load", load, block_});
+  if (bias.valid()) graph_.bias_updates.push_back({bias, load, rate});
+}
+
+void Builder::add_loss(const char* name, ValueId value) {
+  graph_.step_sums.push_back({name, value, block_});
+  losses_.push_back(value);
+}
+
+void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) {
+  if (coefficient == 0 || options_.mode != Mode::Train) return;
+  const std::string word = scope == Scope::Micro ? "micro" : scope == Scope::Sequence ? "sequence" : "global";
+  const bool by_sequence = scope == Scope::Sequence;
+  std::vector<ValueId> in = {emit(kBalanceSums, {s.scores, s.chosen},
+                                  {{"scope", word}, {"seq_len", options_.seq_len}, {"cp", int64_t{1}}})};
+  if (scope == Scope::Global) {  // a step sum, so that it lives on to the next micro-batch
+    in.push_back(emit(kRunningSum, {in[0]}));
+    graph_.step_sums.push_back({"running", in[1], block_});
+  }
+  add_loss("balance_loss", emit(kBalanceLoss, std::move(in),
+                                {{"coefficient", coefficient / static_cast<double>(options_.accumulation)},
+                                 {"k", graph_.type(s.chosen).size(1)},
+                                 {"tokens", by_sequence ? options_.seq_len : options_.tokens},
+                                 {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
+                                 {"experts", graph_.type(s.scores).size(1)},
+                                 {"scope", word}}));
+}
+
+void Builder::z_loss(ValueId logits, double coefficient) {
+  if (coefficient == 0 || options_.mode != Mode::Train) return;
+  const double rows = static_cast<double>(options_.tokens * options_.accumulation);
+  add_loss("z_loss", emit(kZLoss, {logits}, {{"coefficient", coefficient / rows}}));
+}
+
+}  // namespace quintet::graph

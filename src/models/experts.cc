@@ -1,0 +1,93 @@
+// A mixture of experts in place of a block's feed-forward part: the router scores all experts, each token
+// goes to its best top_k and gets the weighted sum of what they make of it. Shared experts, which take every
+// token, are one dense part of their joint width.
+#include <algorithm>
+#include <cmath>
+
+#include "models/families.h"
+
+namespace quintet::models {
+namespace {
+
+using graph::Builder;
+using graph::Dim;
+using graph::DimSize;
+using graph::Mode;
+using graph::ValueId;
+
+graph::Scope scope_of(config::BalanceScope scope) {
+  switch (scope) {
+    case config::BalanceScope::MicroBatch:
+      return graph::Scope::Micro;
+    case config::BalanceScope::Sequence:
+      return graph::Scope::Sequence;
+    case config::BalanceScope::Global:
+      return graph::Scope::Global;
+  }
+  return graph::Scope::Micro;
+}
+
+// (token, choice) pairs an expert takes of each capacity group. A token goes to an expert once at most, so
+// more places than tokens are never needed.
+int64_t capacity_of(const config::Moe& moe, int64_t seq_len) {
+  const int64_t tokens = moe.capacity_group * seq_len;
+  const double mean = static_cast<double>(moe.top_k * tokens) / static_cast<double>(moe.experts);
+  return std::clamp(static_cast<int64_t>(std::ceil(moe.capacity_factor * mean)), int64_t{1}, tokens);
+}
+
+ValueId shared_experts(Builder& b, const config::Model& m, ValueId x, const std::string& name) {
+  const ValueId y = dense_feed_forward(b, m, x, m.moe.shared_ffn, name + "shared.");
+  if (!m.moe.shared_gate) return y;
+  const ValueId gate =
+      b.weight(name + "shared_gate.weight", {{Dim::Choices, 1}, {Dim::Embed, m.embed}}, kInitStddev);
+  return b.scale_rows(y, b.linear(x, gate));
+}
+
+}  // namespace
+
+ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const std::string& name) {
+  const config::Moe& moe = m.moe;
+  const graph::BuildOptions& options = b.options();
+  const DimSize routes{Dim::Routes, moe.experts}, experts{Dim::Experts, moe.experts};
+  const DimSize inner{Dim::ExpertFfn, moe.ffn}, embed{Dim::Embed, m.embed};
+
+  const ValueId logits = b.router(x, b.weight(name + "router.weight", {routes, embed}, kInitStddev));
+  ValueId bias;
+  if (moe.bias_rate > 0)
+    bias = b.state(name + "router.bias", {base::accumulator_of(options.compute), {routes}});
+  const Builder::Selection selection = b.select(logits,
+                                                {.k = moe.top_k,
+                                                 .sigmoid = moe.score == config::RouterScore::Sigmoid,
+                                                 .top_k_first = moe.order == config::RouterOrder::TopKFirst,
+                                                 .normalise = moe.normalise,
+                                                 .scale = moe.scale,
+                                                 .groups = moe.groups,
+                                                 .groups_kept = moe.groups_kept,
+                                                 .force_balance = moe.force_balance},
+                                                bias);
+  b.balance_loss(selection, moe.balance_loss, scope_of(moe.balance_scope));
+  b.z_loss(logits, moe.z_loss);
+
+  // Inference drops nothing: its tokens come without the rest of their group.
+  ValueId kept = selection.chosen;
+  int64_t pad = 0;
+  if (moe.capacity_factor > 0 && options.mode != Mode::Infer) {
+    const int64_t capacity = capacity_of(moe, options.seq_len);
+    kept = b.limit(selection, capacity, moe.capacity_group, moe.drop == config::DropPolicy::Position);
+    if (moe.pad) pad = capacity * (options.tokens / (moe.capacity_group * options.seq_len));
+  }
+  b.report_load(selection, kept, bias, moe.bias_rate);
+
+  const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad);
+  const ValueId rows = b.to_experts(x, dispatch);
+  const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);
+  const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, kInitStddev);
+  const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, kInitStddev);
+  const ValueId wd = b.weight(name + "experts.down.weight", {experts, embed, inner}, residual_stddev(m));
+  const ValueId hidden = b.expert_act(b.grouped_linear(rows, wg, dispatch),
+                                      b.grouped_linear(rows, wu, dispatch), row_weights, dispatch);
+  const ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
+  return moe.shared_ffn > 0 ? b.add(y, shared_experts(b, m, x, name)) : y;
+}
+
+}  // namespace quintet::models
