@@ -46,8 +46,19 @@ class Maker {
   std::normal_distribution<double> normal_;
 };
 
-Attrs attention(int64_t window, double dropout) {
-  return {{"seq_len", kSeq}, {"window", window}, {"scale", 0.5}, {"dropout", dropout}, {"salt", int64_t{3}}};
+Attrs attention(int64_t seq_len, int64_t window, double dropout, int64_t cp) {
+  return {{"seq_len", seq_len}, {"window", window},  {"scale", 0.5},         {"dropout", dropout},
+          {"salt", int64_t{3}}, {"cp", int64_t{cp}}, {"ulysses", int64_t{1}}};
+}
+
+// An index of the rows of two ranks, of which one is given.
+HostTensor twice(const HostTensor& t) {
+  Type type = t.type;
+  type.dims[0].size *= 2;
+  HostTensor out(type);
+  std::memcpy(out.bytes.data(), t.bytes.data(), t.bytes.size());
+  std::memcpy(out.bytes.data() + t.bytes.size(), t.bytes.data(), t.bytes.size());
+  return out;
 }
 
 }  // namespace
@@ -112,22 +123,40 @@ std::vector<OpExample> op_examples() {
        none,
        {m.real({T, V}), m.positive({T}), m.positive({T, {Dim::HeadDim, 2}}), labels, seed}},
   };
-  // Attention with KV heads as many as query heads, half as many, and one.
+  // Attention with KV heads as many as query heads, half as many, and one; over whole sequences, and over
+  // sequences of 4 and 12 rows whose rows lie as two context ranks have them.
   for (const int64_t kv : {4, 2, 1})
     for (const double dropout : {0.0, 0.25})
-      for (const int64_t window : {0, 2}) {
-        const DimSize K{Dim::KvHeads, kv};
-        const Attrs attrs = attention(window, dropout);
-        std::vector<HostTensor> tail = {documents};
-        if (dropout > 0) tail.insert(tail.end(), {samples, positions, m.key()});
-        std::vector<HostTensor> in = {q, m.real({T, K, D}), m.real({T, K, D})};
-        std::vector<HostTensor> back = {m.real({T, H, D}), in[0], in[1], in[2], m.real({T, H, D}),
-                                        m.positive({H, T})};
-        in.insert(in.end(), tail.begin(), tail.end());
-        back.insert(back.end(), tail.begin(), tail.end());
-        list.push_back({&graph::kAttention, attrs, std::move(in)});
-        list.push_back({&graph::kAttentionDx, attrs, std::move(back)});
-      }
+      for (const int64_t window : {0, 2})
+        for (const auto& [cp, seq] : {std::pair{1, kSeq}, std::pair{2, int64_t{4}}, std::pair{2, kTokens}}) {
+          const DimSize K{Dim::KvHeads, kv};
+          const Attrs attrs = attention(seq, window, dropout, cp);
+          std::vector<HostTensor> tail = {documents, documents};
+          if (dropout > 0) tail.insert(tail.end(), {samples, positions, positions, m.key()});
+          std::vector<HostTensor> in = {q, m.real({T, K, D}), m.real({T, K, D})};
+          std::vector<HostTensor> back = {m.real({T, H, D}), in[0], in[1], in[2], m.real({T, H, D}),
+                                          m.positive({H, T})};
+          in.insert(in.end(), tail.begin(), tail.end());
+          back.insert(back.end(), tail.begin(), tail.end());
+          list.push_back({&graph::kAttention, attrs, in});
+          list.push_back({&graph::kAttentionDx, attrs, back});
+          if (seq == kTokens) continue;
+          // Hops: the last of a ring, with what came before; on one rank the first and only one.
+          Attrs hop = attrs;
+          hop.set("hop", int64_t{cp - 1});
+          if (cp == 2) {
+            for (std::vector<HostTensor>* operands : {&in, &back}) {
+              const size_t first = operands == &in ? 3 : 6;
+              for (const size_t i : dropout > 0 ? std::vector<size_t>{1, 4} : std::vector<size_t>{1})
+                (*operands)[first + i] = twice((*operands)[first + i]);
+              hop.set("seq_len", int64_t{2 * seq});
+            }
+            in.insert(in.end(), {m.real({T, H, D}), m.positive({H, T})});
+            back.insert(back.end(), {m.real({T, H, D}), m.real({T, K, D}), m.real({T, K, D})});
+          }
+          list.push_back({&graph::kAttentionHop, hop, in});
+          list.push_back({&graph::kAttentionHopDx, hop, back});
+        }
   return list;
 }
 

@@ -165,9 +165,17 @@ class RuleTest {
       if (d.key == Dim::KvHeads) kv_parts = parts;
       if (d.key == Dim::Heads) head_parts = parts;
     }
-    if (e_.op != &graph::kAttention && e_.op != &graph::kAttentionDx) return true;
+    const bool hop = e_.op == &graph::kAttentionHop || e_.op == &graph::kAttentionHopDx;
+    if (e_.op != &graph::kAttention && e_.op != &graph::kAttentionDx && !hop) return true;
+    // Rows lie in the order of cp ranks: these are the parts along context; along tokens only plain order can
+    // be cut. A hop's rows are one part of them.
+    const int64_t cp = e_.attrs.integer("cp");
+    for (const auto& [direction, parts] : cuts) {
+      if (rule_[direction].key == Dim::Context && (parts != cp || hop)) return false;
+      if (rule_[direction].key == Dim::Tokens && cp != 1) return false;
+    }
     // Attention: cut between KV heads first; query heads inside a group only where one KV head is left.
-    const size_t k = e_.op == &graph::kAttention ? 1 : 2;
+    const size_t k = e_.op == &graph::kAttention || e_.op == &graph::kAttentionHop ? 1 : 2;
     const int64_t kv_heads = in_[k].size(1), heads = in_[k - 1].size(1);
     return kv_heads % kv_parts == 0 && (head_parts == 1 || kv_heads == kv_parts) &&
            heads % (kv_parts * head_parts) == 0;

@@ -49,8 +49,25 @@ TEST(Cost, Attention) {
     }
 }
 
+// Queries cut over context ranks cost their share, and the hops of a ring cost together what one op costs.
+TEST(Cost, AttentionOverContext) {
+  OpCase whole = op_case(kAttention), part = whole, hop = op_case(kAttentionHop);
+  for (OpCase* c : {&whole, &part, &hop}) {
+    c->attrs.set("cp", int64_t{2});
+    c->attrs.set("seq_len", int64_t{8});
+  }
+  for (const size_t i : {0, 3}) part.in[i].dims[0].size = 4;
+  EXPECT_EQ(cost_of(part).flops * 2, cost_of(whole).flops);
+  // The hop's case has as many rows of queries as the whole has, of twice as long a batch: two hops see all.
+  EXPECT_EQ(cost_of(hop).flops * 2, cost_of(whole).flops);
+  OpCase backward = op_case(kAttentionDx), hop_backward = op_case(kAttentionHopDx);
+  for (OpCase* c : {&backward, &hop_backward}) c->attrs.set("seq_len", int64_t{8});
+  EXPECT_EQ(cost_of(hop_backward).flops * 2, cost_of(backward).flops);
+}
+
 TEST(Cost, AttentionBytesHaveNoScores) {
-  EXPECT_EQ(cost_of(op_case(kAttention)).bytes, 4.0 * (8 * 4 * 6 + 2 * 8 * 2 * 6 + 8 + 8 * 4 * 6 + 4 * 8));
+  EXPECT_EQ(cost_of(op_case(kAttention)).bytes,
+            4.0 * (8 * 4 * 6 + 2 * 8 * 2 * 6 + 2 * 8 + 8 * 4 * 6 + 4 * 8));
 }
 
 TEST(Cost, EveryOpHasOne) {

@@ -20,6 +20,28 @@ TEST(Rules, EveryOpWithARuleHasACase) {
   }
 }
 
+// Rows that belong to tokens or experts under another name: they are cut where those are.
+bool follows(Dim dim, Dim key) {
+  switch (key) {
+    case Dim::Tokens:
+      return dim == Dim::Slots || dim == Dim::Routed || dim == Dim::Counts;
+    case Dim::Routed:
+      return dim == Dim::Counts;
+    case Dim::Experts:
+      return dim == Dim::Routed || dim == Dim::Counts;
+    default:
+      return false;
+  }
+}
+
+// Works on rows of experts: which tokens they belong to is not known.
+bool is_routed(const OpDef& op) {
+  return &op == &kRegroup || &op == &kGroupedLinear || &op == &kGroupedLinearDx || &op == &kGroupedLinearDw ||
+         &op == &kExpertAct || &op == &kExpertActDx;
+}
+
+bool is_hop(const OpDef& op) { return &op == &kAttentionHop || &op == &kAttentionHopDx; }
+
 // Positions of a rule's dim in the operands of one side.
 void check_side(const std::vector<int>& at, const std::vector<Type>& types, bool outputs) {
   ASSERT_EQ(at.size(), types.size());
@@ -40,7 +62,8 @@ TEST(Rules, FitTheOperands) {
       check_side(d.in, c.in, false);
       check_side(d.out, out, true);
 
-      // Where the operand's dim is the key itself, all operands agree on its size.
+      // Where the operand's dim is the key itself, all operands agree on its size; only a hop of a ring has
+      // a share of the rows in q, k and v, and all of them in the indices of keys.
       std::set<int64_t> sizes;
       bool divides_something = false;
       const auto visit = [&](const std::vector<int>& at, const std::vector<Type>& types) {
@@ -49,15 +72,19 @@ TEST(Rules, FitTheOperands) {
           divides_something = true;
           const DimSize dim = types[i].dims[static_cast<size_t>(at[i])];
           if (dim.name == d.key) sizes.insert(dim.size);
-          // The queries of a KV head come along with it; nothing else is divided under another name.
+          // The queries of a KV head come along with it, and context is token rows; nothing else is divided
+          // under another name.
           else
-            EXPECT_TRUE(d.key == Dim::KvHeads && dim.name == Dim::Heads) << "divides " << to_string(dim.name);
+            EXPECT_TRUE((d.key == Dim::KvHeads && dim.name == Dim::Heads) ||
+                        (d.key == Dim::Context && dim.name == Dim::Tokens) || follows(dim.name, d.key))
+                << "divides " << to_string(dim.name);
         }
       };
       visit(d.in, c.in);
       visit(d.out, out);
       EXPECT_TRUE(divides_something);
-      EXPECT_EQ(sizes.size(), 1u);
+      if (sizes.empty() && (d.key == Dim::Tokens || d.key == Dim::Experts)) continue;  // all only follow
+      EXPECT_EQ(sizes.size(), d.key == Dim::Context ? 0u : is_hop(*c.op) && d.key == Dim::Tokens ? 2u : 1u);
     }
   }
 }
@@ -89,9 +116,9 @@ TEST(Rules, TokensDivideEverywhere) {
       if (d.key == Dim::Tokens) {
         ++tokens;
         // Only attention looks at other rows, and those of its own sequence only.
-        EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx) << c.op->name;
+        EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx && !is_hop(*c.op)) << c.op->name;
       }
-    EXPECT_EQ(tokens, 1) << c.op->name;
+    EXPECT_EQ(tokens, is_routed(*c.op) ? 0 : 1) << c.op->name;
   }
 }
 
@@ -99,12 +126,31 @@ TEST(Rules, TokensDivideEverywhere) {
 TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
   for (const OpCase& c : op_cases()) {
     const std::vector<Type> out = c.out();
+    if (is_hop(*c.op)) continue;
     for (const auto& [output, input] : c.op->in_place) {
       SCOPED_TRACE(c.op->name);
       ASSERT_LT(static_cast<size_t>(output), out.size());
       ASSERT_LT(static_cast<size_t>(input), c.in.size());
       EXPECT_EQ(out[static_cast<size_t>(output)], c.in[static_cast<size_t>(input)]);
     }
+  }
+}
+
+// A hop's running results stand at the end, at a place that depends on dropout: of the pairs, those that fit
+// are these and no others.
+TEST(Rules, HopsUpdateWhatStandsAtTheEnd) {
+  for (const OpCase& c : op_cases()) {
+    if (!is_hop(*c.op)) continue;
+    SCOPED_TRACE(std::string(c.op->name) + " " + to_string(c.attrs));
+    const std::vector<Type> out = c.out();
+    std::set<std::pair<int, int>> fit, want;
+    for (const auto& [output, input] : c.op->in_place)
+      if (static_cast<size_t>(input) < c.in.size() &&
+          out[static_cast<size_t>(output)] == c.in[static_cast<size_t>(input)])
+        fit.insert({output, input});
+    for (size_t i = 0; i < out.size() && c.attrs.integer("hop") > 0; ++i)
+      want.insert({static_cast<int>(i), static_cast<int>(c.in.size() - out.size() + i)});
+    EXPECT_EQ(fit, want);
   }
 }
 
@@ -136,7 +182,28 @@ TEST(Rules, PartialResults) {
       {&kLayerNormDw, {"tokens sum 0", "tokens sum 1"}},
       {&kRope, {}},
       {&kAttention, {}},
-      {&kAttentionDx, {"heads sum 1", "heads sum 2"}},
+      {&kAttentionDx, {"heads sum 1", "heads sum 2", "context sum 1", "context sum 2"}},
+      {&kAttentionHop, {}},
+      {&kAttentionHopDx, {"heads sum 1", "heads sum 2", "context sum 1", "context sum 2"}},
+      {&kJoinHeads, {}},
+      {&kJoinHeadsDx, {"heads sum 1"}},
+      {&kRoute, {}},
+      {&kPack, {}},
+      {&kUnpack, {}},
+      {&kPackWeights, {}},
+      {&kUnpackWeights, {}},
+      {&kExchangeCounts, {}},
+      {&kToExperts, {}},
+      {&kToTokens, {}},
+      {&kRegroup, {}},
+      {&kSumCopies, {}},
+      {&kGroupedLinear, {"embed sum 0"}},
+      {&kGroupedLinearDx, {"expert_ffn sum 0"}},
+      {&kGroupedLinearDw, {"routed sum 0"}},
+      {&kExpertAct, {}},
+      {&kExpertActDx, {"expert_ffn sum 2"}},
+      {&kScaleRows, {}},
+      {&kScaleRowsDx, {}},
       {&kSwiGlu, {}},
       {&kSwiGluDx, {}},
       {&kGelu, {}},

@@ -44,11 +44,22 @@ TEST(Shapes, Inferred) {
       inferred(kAttentionDx),
       "f32[tokens=8, heads=4, head_dim=6], f32[tokens=8, kv_heads=2, head_dim=6], f32[tokens=8, kv_heads=2, "
       "head_dim=6]");
+  EXPECT_EQ(inferred(kAttentionHop), inferred(kAttention));
+  EXPECT_EQ(inferred(kAttentionHopDx), inferred(kAttentionDx));
   EXPECT_EQ(inferred(kSwiGluDx), "f32[tokens=8, ffn=24], f32[tokens=8, ffn=24]");
   EXPECT_EQ(inferred(kCast), "bf16[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kRowMax), "f32[tokens=8]");
   EXPECT_EQ(inferred(kRowSumExp), "f32[tokens=8, head_dim=2]");
   EXPECT_EQ(inferred(kLossGrad), "f64[], f32[tokens=8, vocab=37]");
+}
+
+TEST(Shapes, HopsRunInTheDtypeOfStatistics) {
+  OpCase forward = op_case(kAttentionHop), backward = op_case(kAttentionHopDx);
+  for (const size_t i : {0, 1, 2}) forward.in[i].dtype = DType::BF16;
+  EXPECT_EQ(forward.out()[0].dtype, DType::F32);
+  for (const size_t i : {0, 1, 2, 3, 4, 9, 10}) backward.in[i].dtype = DType::BF16;
+  EXPECT_EQ(backward.out()[0].dtype, DType::F32);
+  EXPECT_EQ(backward.out()[1].dtype, DType::BF16);
 }
 
 TEST(Shapes, StatisticsAreWide) {
@@ -144,7 +155,33 @@ std::vector<Refusal> refusals() {
       {&kAttention, "half a sequence", [](OpCase& c) { c.attrs.set("seq_len", int64_t{5}); }},
       {&kAttention, "real documents", operand(3, f32({T}))},
       {&kAttention, "documents of other rows", operand(3, resized(row, 0, 9))},
+      {&kAttention, "real key documents", operand(4, f32({T}))},
+      {&kAttention, "key documents of other rows", operand(4, resized(row, 0, 12))},
+      {&kAttention, "queries of a part of the rows, not cut",
+       [=](OpCase& c) {
+         c.in[0] = resized(q, 0, 4);
+         c.in[3] = resized(row, 0, 4);
+       }},
+      {&kAttention, "ulysses beyond cp", [](OpCase& c) { c.attrs.set("ulysses", int64_t{2}); }},
+      {&kAttention, "a sequence that is not 2 * cp chunks", [](OpCase& c) { c.attrs.set("cp", int64_t{4}); }},
       {&kAttention, "dropout without samples", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
+      {&kAttentionHop, "a narrow running sum",
+       [](OpCase& c) {
+         for (const size_t i : {0, 1, 2, 5}) c.in[i].dtype = DType::BF16;
+       }},
+      {&kAttentionHop, "no running sum", [](OpCase& c) { c.in.resize(5); }},
+      {&kAttentionHop, "a running sum at the first hop", [](OpCase& c) { c.attrs.set("hop", int64_t{0}); }},
+      {&kAttentionHop, "a hop beyond the ring", [](OpCase& c) { c.attrs.set("hop", int64_t{2}); }},
+      {&kAttentionHop, "whole keys", [=](OpCase& c) { c.in[1] = c.in[2] = resized(k, 0, 16); }},
+      {&kAttentionHop, "whole queries",
+       [=](OpCase& c) {
+         c.in[0] = c.in[5] = resized(q, 0, 16);
+         c.in[3] = resized(row, 0, 16);
+         c.in[6].dims[1].size = 16;
+       }},
+      {&kAttentionHopDx, "dq_before unlike dq", operand(8, resized(q, 2, 4))},
+      {&kAttentionHopDx, "dv_before unlike dv", operand(10, q)},
+      {&kAttentionHopDx, "gradients at the first hop", [](OpCase& c) { c.attrs.set("hop", int64_t{0}); }},
       {&kAttentionDx, "do unlike o", operand(0, resized(q, 2, 4))},
       {&kAttentionDx, "o unlike q", operand(4, k)},
       {&kAttentionDx, "lse turned round", operand(5, f32({T, H}))},
@@ -192,6 +229,7 @@ TEST(Shapes, Refused) {
 TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
   std::set<const OpDef*> tested = {&kGelu, &kCast};  // take whatever comes
   for (const Refusal& r : refusals()) tested.insert(r.op);
+  for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
   for (const OpCase& c : testing::op_cases()) EXPECT_TRUE(tested.contains(c.op)) << c.op->name;
 }
 

@@ -39,16 +39,22 @@ constexpr Dim T = Dim::Tokens, E = Dim::Embed, H = Dim::Heads, K = Dim::KvHeads,
               F = Dim::Ffn, V = Dim::Vocab;
 
 Attrs attention_attrs(double dropout) {
-  return {{"seq_len", int64_t{4}},
-          {"window", int64_t{0}},
-          {"scale", 0.5},
-          {"dropout", dropout},
-          {"salt", int64_t{0}}};
+  return {{"seq_len", int64_t{4}}, {"window", int64_t{0}}, {"scale", 0.5},         {"dropout", dropout},
+          {"salt", int64_t{0}},    {"cp", int64_t{1}},     {"ulysses", int64_t{1}}};
+}
+
+// A hop of a ring of two. Rows of q, k and v are half of those of the indices of keys.
+Attrs hop_attrs(double dropout, int64_t hop) {
+  Attrs attrs = attention_attrs(dropout);
+  attrs.set("cp", int64_t{2});
+  attrs.set("hop", hop);
+  return attrs;
 }
 
 std::vector<OpCase> make_cases() {
   const Type x = f32({T, E}), row = i32({T}), stat = f32({T}), hidden = f32({T, F});
   const Type q = f32({T, H, D}), k = f32({T, K, D}), head_stat = f32({T, H}), lse = f32({H, T});
+  const Type keys{DType::I32, {{T, 16}}};
   const Type norm = f32({E}), logits = f32({T, V}), sums{DType::F32, {{T, 8}, {D, 2}}};
   const Attrs none, eps = {{"eps", 1e-5}}, out = {{"out", std::string("f32")}};
   const Attrs rope = {
@@ -73,10 +79,18 @@ std::vector<OpCase> make_cases() {
       {&kLayerNormDx, {x, x, norm, stat, stat}, none},
       {&kLayerNormDw, {x, x, stat, stat}, {{"out", std::string("f32")}, {"bias", int64_t{1}}}},
       {&kRope, {q, row}, rope},
-      {&kAttention, {q, k, k, row}, attention_attrs(0)},
-      {&kAttention, {q, k, k, row, row, row, i64_scalar()}, attention_attrs(0.1)},
-      {&kAttentionDx, {q, q, k, k, q, lse, row}, attention_attrs(0)},
-      {&kAttentionDx, {q, q, k, k, q, lse, row, row, row, i64_scalar()}, attention_attrs(0.1)},
+      {&kAttention, {q, k, k, row, row}, attention_attrs(0)},
+      {&kAttention, {q, k, k, row, row, row, row, row, i64_scalar()}, attention_attrs(0.1)},
+      {&kAttentionDx, {q, q, k, k, q, lse, row, row}, attention_attrs(0)},
+      {&kAttentionDx, {q, q, k, k, q, lse, row, row, row, row, row, i64_scalar()}, attention_attrs(0.1)},
+      {&kAttentionHop, {q, k, k, row, keys, q, lse}, hop_attrs(0, 1)},
+      {&kAttentionHop, {q, k, k, row, keys}, hop_attrs(0, 0)},
+      {&kAttentionHop, {q, k, k, row, keys, row, row, keys, i64_scalar(), q, lse}, hop_attrs(0.1, 1)},
+      {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys, q, k, k}, hop_attrs(0, 1)},
+      {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys}, hop_attrs(0, 0)},
+      {&kAttentionHopDx,
+       {q, q, k, k, q, lse, row, keys, row, row, keys, i64_scalar(), q, k, k},
+       hop_attrs(0.1, 1)},
       {&kSwiGlu, {hidden, hidden}, none},
       {&kSwiGluDx, {hidden, hidden, hidden}, none},
       {&kGelu, {hidden}, none},
@@ -98,7 +112,11 @@ Type f64_scalar() { return {DType::F64, {}}; }
 Type i64_scalar() { return {DType::I64, {}}; }
 
 const std::vector<OpCase>& op_cases() {
-  static const std::vector<OpCase> cases = make_cases();
+  static const std::vector<OpCase> cases = [] {
+    std::vector<OpCase> all = make_cases();
+    for (OpCase& c : expert_cases()) all.push_back(std::move(c));
+    return all;
+  }();
   return cases;
 }
 
