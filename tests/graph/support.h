@@ -21,6 +21,8 @@ struct OpCase {
 // tokens 8, embed 16, heads 4, kv_heads 2, head_dim 6, ffn 24, vocab 37.
 const std::vector<OpCase>& op_cases();
 const OpCase& op_case(const OpDef& op);  // the first of that op
+// Those of dispatch, experts and joined heads, which op_cases() includes (expert_cases.cc).
+std::vector<OpCase> expert_cases();
 
 // f32[...] from the names of the dims; their sizes are those above.
 Type f32(const std::vector<Dim>& dims);

@@ -1,0 +1,49 @@
+#include "graph/support.h"
+
+namespace quintet::graph::testing {
+
+// Tokens 8 of 2 choices, hence 16 slots and routed rows; 4 experts of width 10, one source.
+std::vector<OpCase> expert_cases() {
+  const DimSize tokens{Dim::Tokens, 8}, embed{Dim::Embed, 16}, choices{Dim::Choices, 2}, one{Dim::Choices, 1},
+      slots{Dim::Slots, 16}, routed{Dim::Routed, 16}, counts{Dim::Counts, 4}, experts{Dim::Experts, 4},
+      ffn{Dim::ExpertFfn, 10}, heads{Dim::Heads, 4}, kv_heads{Dim::KvHeads, 2}, d1{Dim::HeadDim, 6},
+      d2{Dim::HeadDim, 3}, joined{Dim::HeadDim, 9};
+  const auto f = [](std::vector<DimSize> dims) { return Type{DType::F32, std::move(dims)}; };
+  const auto i = [](std::vector<DimSize> dims) { return Type{DType::I32, std::move(dims)}; };
+  const Type kept = i({tokens, choices}), order = i({slots}), send = i({counts}), x = f({tokens, embed}),
+             packed = f({slots, embed}), there = f({routed, embed}), inner = f({routed, ffn}),
+             weight = f({routed}), w = f({experts, ffn, embed});
+  const auto packing = [](int64_t pad) { return Attrs{{"choices", int64_t{2}}, {"pad", pad}}; };
+  const auto unpacking = [](int64_t pad) {
+    return Attrs{{"choices", int64_t{2}}, {"pad", pad}, {"rows", int64_t{8}}};
+  };
+  const Type padded{DType::I32, {{Dim::Slots, 20}}};
+  return {{&kRoute, {kept}, {{"experts", int64_t{4}}, {"pad", int64_t{0}}}},
+          {&kRoute, {kept}, {{"experts", int64_t{4}}, {"pad", int64_t{5}}}},
+          {&kPack, {x, order}, packing(0)},
+          {&kPack, {x, padded}, packing(5)},
+          {&kUnpack, {packed, order}, unpacking(0)},
+          {&kUnpack, {f({padded.dims[0], embed}), padded}, unpacking(5)},
+          {&kPackWeights, {f({tokens, choices}), order}, packing(0)},
+          {&kUnpackWeights, {f({slots}), order}, unpacking(0)},
+          {&kExchangeCounts, {send}, {}},
+          {&kToExperts, {packed, send, send}, {}},
+          {&kToExperts, {f({slots}), send, send}, {}},
+          {&kToTokens, {there, send, send}, {}},
+          {&kRegroup, {there, send}, {{"experts", int64_t{2}}, {"inverse", int64_t{0}}}},
+          {&kSumCopies, {packed}, {{"copies", int64_t{2}}}},
+          {&kGroupedLinear, {there, w, send}, {}},
+          {&kGroupedLinear, {inner, f({experts, embed, ffn}), send}, {}},
+          {&kGroupedLinearDx, {inner, w, send}, {}},
+          {&kGroupedLinearDw, {inner, there, send}, {{"out", std::string("f32")}}},
+          {&kExpertAct, {inner, inner, weight, send}, {}},
+          {&kExpertActDx, {inner, inner, inner, weight, send}, {}},
+          {&kScaleRows, {x, f({tokens, one})}, {}},
+          {&kScaleRowsDx, {x, x, f({tokens, one})}, {}},
+          {&kJoinHeads, {f({tokens, heads, d1}), f({tokens, one, d2})}, {}},
+          {&kJoinHeads, {f({tokens, kv_heads, d1}), f({tokens, kv_heads, d2})}, {}},
+          {&kJoinHeadsDx, {f({tokens, heads, joined})}, {{"d1", int64_t{6}}, {"shared", int64_t{1}}}},
+          {&kJoinHeadsDx, {f({tokens, kv_heads, joined})}, {{"d1", int64_t{6}}, {"shared", int64_t{0}}}}};
+}
+
+}  // namespace quintet::graph::testing
