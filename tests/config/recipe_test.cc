@@ -27,6 +27,18 @@ TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
   EXPECT_EQ(r.run.dir, "runs/tiny");
 }
 
+TEST(Recipe, ThatOfTheDemoWithExpertsIsAsDescribed) {
+  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny-moe.toml");
+  EXPECT_EQ(r.model.moe.experts, 8);
+  EXPECT_EQ(r.model.moe.top_k, 2);
+  EXPECT_EQ(r.parallel.world(), 4);
+  EXPECT_EQ(r.parallel.ep, 4) << "more than there are data ranks";
+  EXPECT_EQ(r.parallel.dp(), 2);
+  Recipe dense = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
+  EXPECT_EQ(r.data, dense.data);
+  EXPECT_EQ(r.batch, dense.batch);
+}
+
 TEST(Recipe, EveryOneThatIsShippedIsLegal) {
   int count = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(QUINTET_SOURCE_DIR "/recipes")) {
@@ -34,7 +46,7 @@ TEST(Recipe, EveryOneThatIsShippedIsLegal) {
     ++count;
     EXPECT_NO_THROW(load(entry.path().string())) << entry.path();
   }
-  EXPECT_GE(count, 7);
+  EXPECT_GE(count, 8);
 }
 
 TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
@@ -109,6 +121,30 @@ TEST(Recipe, ModelKeysOverrideThePreset) {
   EXPECT_EQ(m.rope_scaling.kind, RopeScalingKind::Llama3);
   EXPECT_EQ(m.rope_scaling.factor, 4);
   EXPECT_EQ(m.rope_scaling.original_positions, 8192);
+}
+
+TEST(Recipe, ExpertKeysOverrideThePreset) {
+  Model m = parse(kGood, {"model.preset=tiny-moe", "model.moe.ffn=64"}).model;
+  EXPECT_EQ(m.moe.ffn, 64);
+  EXPECT_EQ(m.ffn, 64) << "one width under two names";
+  m = parse(kGood, {"model.preset=mixtral-8x7b", "model.ffn=1024"}).model;
+  EXPECT_EQ(m.moe.ffn, 1024);
+  m = parse(kGood, {"model.preset=tiny-moe", "model.moe.first_dense=1", "model.ffn=352", "model.moe.ffn=176"})
+          .model;
+  EXPECT_EQ(m.ffn, 352);
+  EXPECT_FALSE(m.moe.in_block(0));
+  EXPECT_TRUE(m.moe.in_block(1));
+  m = parse(kGood, {"model.preset=tiny-moe", "model.moe.experts=0"}).model;
+  EXPECT_EQ(m.moe, Moe{}) << "a dense model";
+  EXPECT_EQ(m.ffn, 176);
+  m = parse(kGood, {"model.preset=tiny-deepseek", "model.mla.kv_rank=0", "model.moe.experts=0"}).model;
+  EXPECT_EQ(m.mla, Mla{});
+  EXPECT_EQ(m.head_dim, 32);
+  m = parse(kGood, {"model.preset=tiny-deepseek", "model.mla.rope_dim=8", "model.heads=8"}).model;
+  EXPECT_EQ(m.head_dim, 40);
+  EXPECT_EQ(m.kv_heads, 8);
+  m = parse(kGood, {"model.moe.experts=4", "model.moe.top_k=1"}).model;
+  EXPECT_EQ(m.moe.ffn, m.ffn);
 }
 
 TEST(Recipe, AModelWithoutAPresetGetsTheFamilysDefaults) {
