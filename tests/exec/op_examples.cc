@@ -157,6 +157,7 @@ std::vector<OpExample> op_examples() {
           list.push_back({&graph::kAttentionHop, hop, in});
           list.push_back({&graph::kAttentionHopDx, hop, back});
         }
+  for (OpExample& e : expert_examples()) list.push_back(std::move(e));
   return list;
 }
 

@@ -91,5 +91,10 @@ struct OpExample {
 // Every op that has a sharding rule, in f64, on 12 token rows (four sequences of three, two of them of two
 // documents).
 std::vector<OpExample> op_examples();
+// Those of dispatch, experts and joined heads, which op_examples() includes: 2 choices of 4 experts.
+std::vector<OpExample> expert_examples();
+// Ops whose rows have an order of their own on every rank: cutting them is not cutting their operands. Tested
+// in expert_sharding_test.cc.
+bool is_dispatch(const graph::OpDef& op);
 
 }  // namespace quintet::tests

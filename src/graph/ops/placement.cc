@@ -30,8 +30,9 @@ const OpDef kZeroUnlessFirst = {"zero_unless_first", 1, 1, {{"atoms", AttrKind::
 // The value of the rank before this one in the ring of `atoms`.
 const OpDef kRingShift = {"ring_shift", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
 // value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
-// 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. The partitioner
-// gives the result's type: how many rows there may be.
-const OpDef kAllToAllV = {"all_to_all_v", 3, 3, kRouting, same, nullptr, cost_by_bytes};
+// 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. With `send` as the
+// only operand: the counts themselves, to each rank those of its experts. The partitioner gives the result's
+// type: how many rows there may be.
+const OpDef kAllToAllV = {"all_to_all_v", 1, 3, kRouting, same, nullptr, cost_by_bytes};
 
 }  // namespace quintet::graph
