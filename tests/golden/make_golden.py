@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes the golden values: loss and every gradient of tiny models, in PyTorch float64.
 
-    python3 tests/golden/make_golden.py            writes <case>.json beside this file
+    python3 tests/golden/make_golden.py [case...]  writes <case>.json beside this file
 
 The models are written here straight from their definitions, one operation per line, with no parallelism, no fusion
 and no library model; PyTorch supplies the arithmetic and the gradients. Weights are not stored: both sides compute
@@ -11,6 +11,7 @@ them from the parameter's name (see `weights`). Tokens, labels, positions and do
 import json
 import math
 import pathlib
+import sys
 
 import torch
 
@@ -26,6 +27,13 @@ LLAMA3_ROPE = {
 }
 YARN_ROPE = {"kind": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0, "original_positions": 32}
 SMALL_THETA = {"heads": 2, "kv_heads": 1, "head_dim": 8, "rope_theta": 100.0}
+# Keys as in a recipe's [model.moe]; `ffn` of the model itself is that of dense blocks.
+MOE = {
+    "experts": 4, "top_k": 2, "ffn": 10, "shared_ffn": 0, "shared_gate": False, "first_dense": 0, "every": 1,
+    "score": "softmax", "order": "score_first", "normalise": True, "scale": 1.0, "groups": 1, "groups_kept": 1,
+    "balance_loss": 0.0, "balance_scope": "micro_batch", "z_loss": 0.0, "capacity_factor": 0.0,
+    "drop": "probability", "capacity_group": 1,
+}
 # The scaled ropes use head_dim 8, so that their four frequencies fall into every band of the scaling.
 CASES = {
     "llama": {},
@@ -36,7 +44,67 @@ CASES = {
     "mistral": {"sliding_window": 5},
     "packed_documents": {"document_lengths": [[5, 7], [3, 1, 8]]},
     "gpt2": {"family": "gpt2", "kv_heads": 4, "tied": True, "max_positions": 16, "rope_theta": 0.0},
+    "mixtral": {"ffn": 10, "moe": {**MOE, "balance_loss": 0.3}},
+    "top_k_first": {
+        "ffn": 10, "moe": {**MOE, "order": "top_k_first", "balance_loss": 0.3, "balance_scope": "global", "z_loss": 0.2}
+    },
+    # Experts in the second block only, gated shared experts, and experts that are full.
+    "qwen_moe": {
+        "qkv_bias": True,
+        "moe": {**MOE, "experts": 5, "shared_ffn": 6, "shared_gate": True, "every": 2, "normalise": False,
+                "balance_loss": 0.3, "capacity_factor": 0.8},
+    },
+    "drop_by_position": {"ffn": 10, "moe": {**MOE, "capacity_factor": 0.7, "drop": "position"}},
+    # One dense block, latent attention, groups of experts.
+    "deepseek": {
+        "kv_heads": 4, "head_dim": 8, "rope_theta": 100.0, "rope_scaling": YARN_ROPE, "norm_eps": 1e-6,
+        "mla": {"kv_rank": 6, "q_rank": 9, "nope_dim": 4, "rope_dim": 4, "v_dim": 5},
+        "moe": {**MOE, "experts": 8, "top_k": 3, "ffn": 6, "shared_ffn": 7, "first_dense": 1, "score": "sigmoid",
+                "scale": 1.5, "groups": 4, "groups_kept": 2, "balance_loss": 0.3, "balance_scope": "sequence",
+                "z_loss": 0.2},
+    },
+    "latent_without_q_rank": {
+        "kv_heads": 4, "head_dim": 6, "mla": {"kv_rank": 5, "q_rank": 0, "nope_dim": 4, "rope_dim": 2, "v_dim": 3},
+    },
 }
+
+
+def has_experts(g, block):
+    m = g.get("moe")
+    return bool(m) and block >= m["first_dense"] and (block - m["first_dense"] + 1) % m["every"] == 0
+
+
+def latent_shapes(block, g):
+    e, h, a = g["embed"], g["heads"], g["mla"]
+    out = {}
+    if a["q_rank"]:
+        out[block + "attn.wq_down.weight"] = [a["q_rank"], e]
+        out[block + "attn.q_norm.weight"] = [a["q_rank"]]
+    out[block + "attn.wq_nope.weight"] = [h, a["nope_dim"], a["q_rank"] or e]
+    out[block + "attn.wq_rope.weight"] = [h, a["rope_dim"], a["q_rank"] or e]
+    out[block + "attn.wkv_down.weight"] = [a["kv_rank"], e]
+    out[block + "attn.kv_norm.weight"] = [a["kv_rank"]]
+    out[block + "attn.wk_nope.weight"] = [h, a["nope_dim"], a["kv_rank"]]
+    out[block + "attn.wv.weight"] = [h, a["v_dim"], a["kv_rank"]]
+    out[block + "attn.wk_rope.weight"] = [1, a["rope_dim"], e]
+    out[block + "attn.wo.weight"] = [e, h, a["v_dim"]]
+    return out
+
+
+def expert_shapes(block, g):
+    e, m = g["embed"], g["moe"]
+    x, f, s = m["experts"], m["ffn"], m["shared_ffn"]
+    out = {
+        block + "ffn.router.weight": [x, e], block + "ffn.experts.gate.weight": [x, f, e],
+        block + "ffn.experts.up.weight": [x, f, e], block + "ffn.experts.down.weight": [x, e, f],
+    }
+    if s:
+        out[block + "ffn.shared.gate.weight"] = [s, e]
+        out[block + "ffn.shared.up.weight"] = [s, e]
+        out[block + "ffn.shared.down.weight"] = [e, s]
+    if m["shared_gate"]:
+        out[block + "ffn.shared_gate.weight"] = [1, e]
+    return out
 
 
 def shapes(g):
@@ -51,17 +119,23 @@ def shapes(g):
         out[block + "attn_norm.weight"] = [e]
         if gpt2:
             out[block + "attn_norm.bias"] = [e]
-        for name, n in (("wq", h), ("wk", kv), ("wv", kv)):
-            out[f"{block}attn.{name}.weight"] = [n, d, e]
-            if gpt2 or g["qkv_bias"]:
-                out[f"{block}attn.{name}.bias"] = [n, d]
-        if g["qk_norm"]:
-            out[block + "attn.q_norm.weight"] = [d]
-            out[block + "attn.k_norm.weight"] = [d]
-        out[block + "attn.wo.weight"] = [e, h, d]
+        if "mla" in g:
+            out.update(latent_shapes(block, g))
+        else:
+            for name, n in (("wq", h), ("wk", kv), ("wv", kv)):
+                out[f"{block}attn.{name}.weight"] = [n, d, e]
+                if gpt2 or g["qkv_bias"]:
+                    out[f"{block}attn.{name}.bias"] = [n, d]
+            if g["qk_norm"]:
+                out[block + "attn.q_norm.weight"] = [d]
+                out[block + "attn.k_norm.weight"] = [d]
+            out[block + "attn.wo.weight"] = [e, h, d]
         if gpt2:
             out[block + "attn.wo.bias"] = [e]
         out[block + "ffn_norm.weight"] = [e]
+        if has_experts(g, i):
+            out.update(expert_shapes(block, g))
+            continue
         if gpt2:
             out[block + "ffn_norm.bias"] = [e]
         else:
@@ -150,6 +224,8 @@ def rotate(x, positions, g):
     """x: [batch, seq, heads, head_dim]; pair j is (j, j + head_dim / 2)."""
     frequencies, magnitude = rope_frequencies(g["rope_theta"], g["rope_scaling"], x.shape[-1])
     angles = positions.double()[:, :, None, None] * torch.tensor(frequencies, dtype=torch.float64)
+    if "mla" in g:  # the magnitude is a factor on the attention's scale instead
+        magnitude = 1.0
     cos, sin = torch.cos(angles) * magnitude, torch.sin(angles) * magnitude
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
@@ -166,18 +242,123 @@ def attention(x, p, block, g, positions, documents):
         q, k = rotate(q, positions, g), rotate(k, positions, g)
     group = g["heads"] // g["kv_heads"]  # query heads h * group .. share KV head h
     k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(g["head_dim"])
+    return mix(q, k, v, math.sqrt(g["head_dim"]), p[block + "attn.wo.weight"], g, positions, documents)
+
+
+def latent_attention(x, p, block, g, positions, documents):
+    a = g["mla"]
+
+    def weight(name):
+        return p[f"{block}attn.{name}.weight"]
+
+    q_in = rms_norm(x @ weight("wq_down").T, weight("q_norm"), g["norm_eps"]) if a["q_rank"] else x
+    q_nope = torch.einsum("bsl,hdl->bshd", q_in, weight("wq_nope"))
+    q_rope = rotate(torch.einsum("bsl,hdl->bshd", q_in, weight("wq_rope")), positions, g)
+    latent = rms_norm(x @ weight("wkv_down").T, weight("kv_norm"), g["norm_eps"])
+    k_nope = torch.einsum("bsl,hdl->bshd", latent, weight("wk_nope"))
+    v = torch.einsum("bsl,hdl->bshd", latent, weight("wv"))
+    k_rope = rotate(torch.einsum("bse,ode->bsod", x, weight("wk_rope")), positions, g)
+    q = torch.cat([q_nope, q_rope], dim=-1)
+    k = torch.cat([k_nope, k_rope.expand(-1, -1, g["heads"], -1)], dim=-1)
+    factor = rope_frequencies(g["rope_theta"], g["rope_scaling"], a["rope_dim"])[1]
+    divisor = math.sqrt(a["nope_dim"] + a["rope_dim"]) / factor**2
+    return mix(q, k, v, divisor, weight("wo"), g, positions, documents)
+
+
+def mix(q, k, v, divisor, wo, g, positions, documents):
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / divisor
     gap = positions[:, :, None] - positions[:, None, :]
     seen = (gap >= 0) & (documents[:, :, None] == documents[:, None, :])
     if g["sliding_window"]:
         seen &= gap < g["sliding_window"]  # a query sees itself and the window - 1 keys before it
     scores = scores.masked_fill(~seen[:, None], -math.inf)
     mixed = torch.einsum("bhqk,bkhd->bqhd", torch.softmax(scores, dim=-1), v)
-    return torch.einsum("bqhd,ehd->bqe", mixed, p[block + "attn.wo.weight"])
+    return torch.einsum("bqhd,ehd->bqe", mixed, wo)
+
+
+def swiglu(x, p, name):
+    gate, up = x @ p[name + "gate.weight"].T, x @ p[name + "up.weight"].T
+    return (gate * torch.sigmoid(gate) * up) @ p[name + "down.weight"].T
+
+
+def best(values, count):
+    """Indices of the largest, largest first. Which they are must not hang on the last bits."""
+    order = sorted(range(len(values)), key=lambda i: (-values[i], i))
+    if count < len(order):
+        assert values[order[count - 1]] - values[order[count]] > 1e-6, "a tie"
+    return order[:count]
+
+
+def choose(scores, m):
+    """The experts of one token."""
+    size = m["experts"] // m["groups"]
+    groups = [max(scores[i * size : (i + 1) * size]) for i in range(m["groups"])]
+    kept = best(groups, m["groups_kept"])
+    return best([s if i // size in kept else -math.inf for i, s in enumerate(scores)], m["top_k"])
+
+
+def full_experts(chosen, weights, m, seq):
+    """Pairs (row, choice) of one sequence that find their expert full."""
+    capacity = max(1, math.ceil(m["capacity_factor"] * m["top_k"] * seq / m["experts"]))
+    dropped = set()
+    for expert in range(m["experts"]):
+        pairs = [(s, c) for s in range(seq) for c in range(m["top_k"]) if chosen[s][c] == expert]
+        if m["drop"] == "probability":
+            pairs.sort(key=lambda pair: (-weights[pair[0]][pair[1]].item(), pair))
+        dropped.update(pairs[capacity:])
+    return dropped
+
+
+def experts(x, p, block, g, losses):
+    """x: [batch, seq, embed]. Every expert computes every row; what was not chosen has weight 0."""
+    m, name = g["moe"], block + "ffn."
+    batch_size, seq, _ = x.shape
+    logits = x @ p[name + "router.weight"].T
+    sigmoid = m["score"] == "sigmoid"
+    scores = torch.sigmoid(logits) if sigmoid else torch.softmax(logits, dim=-1)
+    chosen = [[choose(scores[b, s].tolist(), m) for s in range(seq)] for b in range(batch_size)]
+    index = torch.tensor(chosen)
+    if m["order"] == "top_k_first":
+        weights = torch.softmax(logits.gather(-1, index), dim=-1)
+    else:
+        weights = scores.gather(-1, index)
+        if m["normalise"]:
+            weights = weights / weights.sum(-1, keepdim=True)
+    weights = weights * m["scale"]
+
+    keep = torch.ones_like(weights)
+    if m["capacity_factor"]:
+        assert m["capacity_group"] == 1
+        for b in range(batch_size):
+            for s, c in full_experts(chosen[b], weights[b], m, seq):
+                keep[b, s, c] = 0
+        assert keep.sum() < keep.numel(), "nothing is dropped"
+    share = torch.zeros_like(logits).scatter(-1, index, weights * keep)
+    gate = torch.einsum("bse,xfe->bsxf", x, p[name + "experts.gate.weight"])
+    up = torch.einsum("bse,xfe->bsxf", x, p[name + "experts.up.weight"])
+    each = torch.einsum("bsxf,xef->bsxe", gate * torch.sigmoid(gate) * up, p[name + "experts.down.weight"])
+    y = torch.einsum("bsxe,bsx->bse", each, share)
+
+    probabilities = scores / scores.sum(-1, keepdim=True)
+    counts = torch.zeros_like(logits).scatter(-1, index, 1.0)
+    dims = 1 if m["balance_scope"] == "sequence" else (0, 1)  # one micro-batch: "global" is the same
+    f, mean = counts.mean(dims) / m["top_k"], probabilities.mean(dims)
+    losses["balance_loss"] += m["balance_loss"] * m["experts"] * (f * mean).sum(-1).mean()
+    losses["z_loss"] += m["z_loss"] * (torch.logsumexp(logits, -1) ** 2).mean()
+
+    if m["shared_ffn"]:
+        shared = swiglu(x, p, name + "shared.")
+        if m["shared_gate"]:
+            shared = torch.sigmoid(x @ p[name + "shared_gate.weight"].T) * shared
+        y = y + shared
+    return y
 
 
 def forward(g, p, tokens, labels, positions, documents):
+    """The loss over valid tokens, and the losses beside it."""
     gpt2 = g["family"] == "gpt2"
+    losses = {"balance_loss": torch.zeros((), dtype=torch.float64), "z_loss": torch.zeros((), dtype=torch.float64)}
+    attend = latent_attention if "mla" in g else attention
 
     def norm(x, name):
         if gpt2:
@@ -189,41 +370,43 @@ def forward(g, p, tokens, labels, positions, documents):
         x = x + p["positions.weight"][positions]
     for i in range(g["layers"]):
         block = f"blocks.{i}."
-        y = attention(norm(x, block + "attn_norm"), p, block, g, positions, documents)
+        y = attend(norm(x, block + "attn_norm"), p, block, g, positions, documents)
         x = x + (y + p[block + "attn.wo.bias"] if gpt2 else y)
         y = norm(x, block + "ffn_norm")
-        up = y @ p[block + "ffn.up.weight"].T
         if gpt2:
-            hidden = gelu_tanh(up + p[block + "ffn.up.bias"])
+            hidden = gelu_tanh(y @ p[block + "ffn.up.weight"].T + p[block + "ffn.up.bias"])
             y = hidden @ p[block + "ffn.down.weight"].T + p[block + "ffn.down.bias"]
+        elif has_experts(g, i):
+            y = experts(y, p, block, g, losses)
         else:
-            gate = y @ p[block + "ffn.gate.weight"].T
-            y = (gate * torch.sigmoid(gate) * up) @ p[block + "ffn.down.weight"].T
+            y = swiglu(y, p, block + "ffn.")
         x = x + y
     x = norm(x, "final_norm")
     logits = x @ p["embed.weight" if g["tied"] else "head.weight"].T
     valid = labels >= 0
     each = torch.logsumexp(logits, -1) - logits.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
-    return (each * valid).sum() / valid.sum()
+    return (each * valid).sum() / valid.sum(), losses
 
 
 def compute(case):
     g = {**LLAMA, **CASES[case]}
     p = {name: weights(name, shape) for name, shape in shapes(g).items()}
     flat = batch(g)
-    loss = forward(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
-    loss.backward()
-    return g, p, flat, loss
+    loss, losses = forward(g, p, *(torch.tensor(values).reshape(g["batch"], g["seq"]) for values in flat))
+    (loss + sum(losses.values())).backward()
+    return g, p, flat, loss, losses
 
 
 def write(case):
-    g, p, (tokens, labels, positions, documents), loss = compute(case)
+    g, p, (tokens, labels, positions, documents), loss, losses = compute(case)
     model = {key: value for key, value in g.items() if key not in ("seq", "batch", "document_lengths")}
     # Floats are printed with as many digits (up to 17) as it takes to read them back bit-equal.
     head = {
         "case": case, "model": model, "seq": g["seq"], "batch": g["batch"], "tokens": tokens,
         "labels": labels, "positions": positions, "documents": documents, "valid": sum(label >= 0 for label in labels), "loss": loss.item(),
     }
+    if "moe" in g:
+        head.update({name: value.item() for name, value in losses.items()})
     lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     entries = [
         json.dumps({"name": name, "shape": list(value.shape), "grad": value.grad.flatten().tolist()})
@@ -237,5 +420,5 @@ def write(case):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for name in CASES:
+    for name in sys.argv[1:] or CASES:
         write(name)
