@@ -1,11 +1,12 @@
 // Every op's gradient against finite differences in f64, through autodiff and the CPU kernels.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "graph/autodiff.h"
-#include "support/op_runner.h"
+#include "support/interpreter.h"
 
 namespace quintet::tests {
 namespace {
@@ -13,29 +14,6 @@ namespace {
 using graph::Graph;
 using graph::Type;
 using graph::ValueId;
-
-// Runs the nodes of a graph one after another.
-class Interpreter {
- public:
-  explicit Interpreter(const Graph& graph) : graph_(graph) {}
-  HostTensor& at(ValueId id) { return values_[id.value]; }
-
-  void run(size_t first, size_t last) {
-    for (size_t n = first; n < last; ++n) {
-      const graph::Node& node = graph_.nodes()[n];
-      std::vector<HostTensor> in;
-      for (const ValueId v : node.inputs) in.push_back(at(v));
-      const auto in_types = graph::input_types(graph_, node), out_types = graph::output_types(graph_, node);
-      const auto out =
-          run_op(*node.op, node.attrs, in, out_types, whole_parts(*node.op, in_types, out_types, node.attrs));
-      for (size_t i = 0; i < out.size(); ++i) at(node.outputs[i]) = out[i];
-    }
-  }
-
- private:
-  const Graph& graph_;
-  std::map<int32_t, HostTensor> values_;
-};
 
 double dot(const HostTensor& a, const HostTensor& b) {
   double sum = 0;
@@ -47,7 +25,8 @@ double dot(const HostTensor& a, const HostTensor& b) {
 // 1e-10 of the terms here, whose derivatives are of order 1 to 100.
 constexpr double kStep = 1e-5, kTolerance = 1e-7;
 
-// d(sum of dy * y)/dx by autodiff and by differences, for every float operand.
+// d(sum of dy * y)/dx by autodiff and by differences, for every float operand; y are the outputs that the
+// example names.
 void check_gradient(const OpExample& e) {
   SCOPED_TRACE(std::string(e.op->name) + " " + graph::to_string(e.attrs));
   Graph g;
@@ -55,21 +34,28 @@ void check_gradient(const OpExample& e) {
   std::vector<ValueId> inputs;
   for (size_t i = 0; i < e.in.size(); ++i) {
     const std::string name = "operand" + std::to_string(i);
-    if (e.in[i].is_real())
+    const bool constant = std::find(e.constants.begin(), e.constants.end(), i) != e.constants.end();
+    if (e.in[i].is_real() && !constant)
       inputs.push_back(g.add_param(name, e.in[i].type, {}));
     else
       inputs.push_back(g.add_value({.name = name, .type = e.in[i].type, .kind = graph::ValueKind::Input}));
   }
-  const ValueId y = g.add_node(*e.op, inputs, e.attrs, graph::Phase::F, 0).outputs[0];
-  const ValueId dy = g.add_value({.name = "dy", .type = g.type(y), .kind = graph::ValueKind::Input});
-  graph::differentiate(g, graph::DType::F64, {{y, dy}});
+  const std::vector<ValueId> out = g.add_node(*e.op, inputs, e.attrs, graph::Phase::F, 0).outputs;
+  std::vector<std::pair<ValueId, ValueId>> seeds;  // y, dy
+  for (const size_t i : e.outputs)
+    seeds.push_back({out[i], g.add_value({.name = "dy" + std::to_string(i),
+                                          .type = g.type(out[i]),
+                                          .kind = graph::ValueKind::Input})});
+  graph::differentiate(g, graph::DType::F64, seeds);
 
   Interpreter run(g);
   for (size_t i = 0; i < inputs.size(); ++i) run.at(inputs[i]) = e.in[i];
   std::mt19937_64 random(3);
   std::normal_distribution<double> normal;
-  run.at(dy) = HostTensor(g.type(y));
-  for (int64_t i = 0; i < g.type(y).count(); ++i) run.at(dy).real()[i] = normal(random);
+  for (const auto& [y, dy] : seeds) {
+    run.at(dy) = HostTensor(g.type(y));
+    for (int64_t i = 0; i < g.type(y).count(); ++i) run.at(dy).real()[i] = normal(random);
+  }
   run.run(0, g.nodes().size());
 
   for (const graph::Param& p : g.params()) {
@@ -84,7 +70,8 @@ void check_gradient(const OpExample& e) {
         for (size_t k = 0; k < inputs.size(); ++k) again.at(inputs[k]) = e.in[k];
         again.at(p.value).real()[i] += side ? kStep : -kStep;
         again.run(0, 1);
-        value[side] = dot(again.at(y), run.at(dy));
+        value[side] = 0;
+        for (const auto& [y, dy] : seeds) value[side] += dot(again.at(y), run.at(dy));
       }
       const double difference = (value[1] - value[0]) / (2 * kStep);
       ASSERT_NEAR(grad[i], difference, kTolerance * std::max(1.0, std::abs(difference)))

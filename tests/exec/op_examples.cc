@@ -158,6 +158,7 @@ std::vector<OpExample> op_examples() {
           list.push_back({&graph::kAttentionHopDx, hop, back});
         }
   for (OpExample& e : expert_examples()) list.push_back(std::move(e));
+  for (OpExample& e : router_examples()) list.push_back(std::move(e));
   return list;
 }
 

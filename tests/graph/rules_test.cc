@@ -40,6 +40,17 @@ bool is_routed(const OpDef& op) {
          &op == &kExpertAct || &op == &kExpertActDx;
 }
 
+// Sums of each sequence, or who has a place among those of a group of sequences.
+bool by_sequence(const OpCase& c) {
+  const AttrValue* scope = c.attrs.find("scope");
+  return c.op == &kLimit || (scope != nullptr && *scope == AttrValue(std::string("sequence")));
+}
+
+// Sums over all rows, the same on every rank.
+bool is_undivided(const OpCase& c) {
+  return c.op == &kRunningSum || ((c.op == &kBalanceLoss || c.op == &kBalanceDsums) && !by_sequence(c));
+}
+
 bool is_hop(const OpDef& op) { return &op == &kAttentionHop || &op == &kAttentionHopDx; }
 
 // Positions of a rule's dim in the operands of one side.
@@ -63,7 +74,8 @@ TEST(Rules, FitTheOperands) {
       check_side(d.out, out, true);
 
       // Where the operand's dim is the key itself, all operands agree on its size; only a hop of a ring has
-      // a share of the rows in q, k and v, and all of them in the indices of keys.
+      // a share of the rows in q, k and v, and all of them in the indices of keys, and sums of each sequence
+      // have fewer rows than their terms.
       std::set<int64_t> sizes;
       bool divides_something = false;
       const auto visit = [&](const std::vector<int>& at, const std::vector<Type>& types) {
@@ -84,7 +96,9 @@ TEST(Rules, FitTheOperands) {
       visit(d.out, out);
       EXPECT_TRUE(divides_something);
       if (sizes.empty() && (d.key == Dim::Tokens || d.key == Dim::Experts)) continue;  // all only follow
-      EXPECT_EQ(sizes.size(), d.key == Dim::Context ? 0u : is_hop(*c.op) && d.key == Dim::Tokens ? 2u : 1u);
+      const bool sums = (c.op == &kBalanceSums || c.op == &kBalanceDx) && by_sequence(c);
+      const bool two = (is_hop(*c.op) && d.key == Dim::Tokens) || sums;
+      EXPECT_EQ(sizes.size(), d.key == Dim::Context ? 0u : two ? 2u : 1u);
     }
   }
 }
@@ -115,10 +129,12 @@ TEST(Rules, TokensDivideEverywhere) {
     for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs))
       if (d.key == Dim::Tokens) {
         ++tokens;
-        // Only attention looks at other rows, and those of its own sequence only.
-        EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx && !is_hop(*c.op)) << c.op->name;
+        // Only attention and what is counted by sequence look at other rows, those of their own sequence.
+        EXPECT_EQ(d.any_row,
+                  c.op != &kAttention && c.op != &kAttentionDx && !is_hop(*c.op) && !by_sequence(c))
+            << c.op->name;
       }
-    EXPECT_EQ(tokens, is_routed(*c.op) ? 0 : 1) << c.op->name;
+    EXPECT_EQ(tokens, is_routed(*c.op) || is_undivided(c) ? 0 : 1) << c.op->name;
   }
 }
 
@@ -198,6 +214,20 @@ TEST(Rules, PartialResults) {
       {&kRegroup, {}},
       {&kSumCopies, {}},
       {&kGroupedLinear, {"embed sum 0"}},
+      {&kRouter, {}},
+      {&kRouterDx, {}},
+      {&kRouterDw, {"tokens sum 0"}},
+      {&kSelect, {}},
+      {&kSelectDx, {}},
+      {&kLimit, {}},
+      {&kExpertLoad, {"tokens sum 0"}},
+      {&kBalanceSums, {"tokens sum 0"}},
+      {&kBalanceDx, {}},
+      {&kRunningSum, {}},
+      {&kBalanceLoss, {"tokens sum 0"}},
+      {&kBalanceDsums, {}},
+      {&kZLoss, {"tokens sum 0"}},
+      {&kZLossDx, {}},
       {&kGroupedLinearDx, {"expert_ffn sum 0"}},
       {&kGroupedLinearDw, {"routed sum 0"}},
       {&kExpertAct, {}},

@@ -230,6 +230,7 @@ TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
   std::set<const OpDef*> tested = {&kGelu, &kCast};  // take whatever comes
   for (const Refusal& r : refusals()) tested.insert(r.op);
   for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
+  for (const OpCase& c : testing::router_cases()) tested.insert(c.op);  // in router_ops_test.cc
   for (const OpCase& c : testing::op_cases()) EXPECT_TRUE(tested.contains(c.op)) << c.op->name;
 }
 

@@ -115,6 +115,7 @@ const std::vector<OpCase>& op_cases() {
   static const std::vector<OpCase> cases = [] {
     std::vector<OpCase> all = make_cases();
     for (OpCase& c : expert_cases()) all.push_back(std::move(c));
+    for (OpCase& c : router_cases()) all.push_back(std::move(c));
     return all;
   }();
   return cases;

@@ -23,6 +23,8 @@ const std::vector<OpCase>& op_cases();
 const OpCase& op_case(const OpDef& op);  // the first of that op
 // Those of dispatch, experts and joined heads, which op_cases() includes (expert_cases.cc).
 std::vector<OpCase> expert_cases();
+// Those of the router and of the balance between experts, which it includes too (router_cases.cc).
+std::vector<OpCase> router_cases();
 
 // f32[...] from the names of the dims; their sizes are those above.
 Type f32(const std::vector<Dim>& dims);

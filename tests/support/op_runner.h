@@ -86,6 +86,8 @@ struct OpExample {
   const graph::OpDef* op;
   graph::Attrs attrs;
   std::vector<HostTensor> in;
+  std::vector<size_t> outputs = {0};   // those that the gradient test differentiates
+  std::vector<size_t> constants = {};  // float operands that no gradient reaches
 };
 
 // Every op that has a sharding rule, in f64, on 12 token rows (four sequences of three, two of them of two
@@ -93,6 +95,8 @@ struct OpExample {
 std::vector<OpExample> op_examples();
 // Those of dispatch, experts and joined heads, which op_examples() includes: 2 choices of 4 experts.
 std::vector<OpExample> expert_examples();
+// Those of the router and of the balance between experts, which it includes too: 2 choices of 8 experts.
+std::vector<OpExample> router_examples();
 // Ops whose rows have an order of their own on every rank: cutting them is not cutting their operands. Tested
 // in expert_sharding_test.cc.
 bool is_dispatch(const graph::OpDef& op);
