@@ -86,7 +86,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   };
 
   // The model as mathematics, then as what this rank holds of it.
-  layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model.kv_heads);
+  layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
   graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   if (!options.infer) {
     logical = pass("recompute", [&] { return passes::recompute(logical, recipe.memory); });

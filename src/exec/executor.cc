@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <span>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -21,9 +22,13 @@ namespace {
 constexpr int64_t kGuardBytes = 4096;  // beyond the plan: must stay untouched
 constexpr unsigned char kPattern[2] = {0xA5, 0x5A};
 
-// Messages, and sums of gradients that two stages share: their communicators are pairs, not mesh axes.
-bool joins_stages(const program::Program& p, const Instr& instr) {
-  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
+// Messages, and sums of gradients that two stages share: the partner may be far from ready, and may wait for
+// this rank's computing to become so. They are never carried by the computing thread.
+bool needs_own_thread(const program::Program& p, const Instr& instr) {
+  if (instr.kind != InstrKind::Collective) return false;
+  const program::CollectiveKind kind = instr.collective.kind;
+  return kind == CollectiveKind::Send || kind == CollectiveKind::Recv ||
+         p.comms[instr.collective.comm.index()].atoms.empty();
 }
 
 comm::ReduceOp op_of(graph::Reduction r) {
@@ -41,6 +46,7 @@ Executor::Executor(const program::Program& program, comm::World& world, Executor
       comm_pool_(std::make_unique<device::ThreadPool>(1)),
       progress_(std::make_unique<std::atomic<int>[]>(program.streams.size())),
       run_done_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
+  scalar(program::Scalar::One) = 1;
   for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name));
   bind();
   for (size_t t = 1; t < program.streams.size(); ++t)
@@ -75,7 +81,7 @@ void Executor::bind() {
           const std::string& name = program_.buffer(instr.out[i].buffer).name;  // "ids", or "ids@2" in slot 2
           inputs_.back().emplace_back(name.substr(0, name.find('@')), reinterpret_cast<int32_t*>(b.out[i]));
         }
-      if (joins_stages(program_, instr))
+      if (needs_own_thread(program_, instr))
         for (const auto* operands : {&instr.in, &instr.out})
           for (const program::Operand& o : *operands) in_message_[o.buffer.index()] = 1;
       list.push_back(std::move(b));
@@ -97,8 +103,7 @@ int64_t& Executor::dropout_key() const {
 }
 
 // Which thread carries an issue: that of its stream, but the calling thread for collectives whose result the
-// next issue of the compute stream waits for. What joins pipeline stages stays on its stream: the partner may
-// be far from ready, and may wait for this rank's computing to become so.
+// next issue of the compute stream waits for. What needs a thread of its own stays on its stream.
 const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
   for (const auto& [key, lanes] : lane_cache_)
     if (key == &expanded) return *lanes;
@@ -115,7 +120,7 @@ const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
         awaited[wait.stream.index()] = wait.position;
       }
     } else {
-      on_compute[i] = !joins_stages(program_, instr) &&
+      on_compute[i] = !needs_own_thread(program_, instr) &&
                       (options_.poison || awaited[instr.stream.index()] >= issue.position);
     }
   }
@@ -218,6 +223,55 @@ void Executor::run_instr(int body, int index, const Instr& instr, const program:
   }
 }
 
+namespace {
+
+// Member m of the group is (expert rank m / copies, copy m % copies); it owns experts [e * E, (e + 1) * E) of
+// expert rank e. `send` counts this rank's rows by expert, `received` what each member sends it by own
+// expert.
+void exchange_rows(const cpu::Bound& b, comm::Communicator& comm) {
+  const graph::Attrs& attrs = b.instr->attrs;
+  const int64_t experts = attrs.integer("experts"), copies = attrs.integer("copies");
+  const size_t members = static_cast<size_t>(comm.size());
+  std::vector<int64_t> plan(4 * members);
+  const auto part = [&](size_t i) { return std::span<int64_t>(plan).subspan(i * members, members); };
+  const auto out_at = part(0), out_count = part(1), in_at = part(2), in_count = part(3);
+  if (b.in.size() == 1) {  // the counts themselves
+    for (size_t m = 0; m < members; ++m) {
+      out_at[m] = static_cast<int64_t>(m) / copies * experts;
+      in_at[m] = static_cast<int64_t>(m) * experts;
+      out_count[m] = in_count[m] = experts;
+    }
+    return comm.all_to_all_v(b.in[0], out_at, out_count, b.out[0], in_at, in_count,
+                             b.instr->collective.dtype);
+  }
+  const graph::Type& type = b.in_type(0);
+  const int64_t width = type.size(0) == 0 ? 0 : type.count() / type.size(0);
+  const int32_t *send = b.input<int32_t>(1), *received = b.input<int32_t>(2);
+  const int64_t slots = (attrs.integer("back") ? b.out_type(0).size(0) / copies : type.size(0)) * width;
+  int64_t sent = 0, arrived = 0;
+  for (size_t m = 0; m < members; ++m) {
+    const int64_t owner = static_cast<int64_t>(m) / copies, copy = static_cast<int64_t>(m) % copies;
+    int64_t mine = 0, theirs = 0;
+    for (int64_t x = 0; x < experts; ++x) {
+      mine += send[owner * experts + x];
+      theirs += received[static_cast<int64_t>(m) * experts + x];
+    }
+    out_at[m] = sent * width;
+    out_count[m] = mine * width;
+    in_at[m] = arrived * width;
+    in_count[m] = theirs * width;
+    if (copy == copies - 1) sent += mine;  // all copies get the same rows
+    arrived += theirs;
+  }
+  if (!attrs.integer("back"))
+    return comm.all_to_all_v(b.in[0], out_at, out_count, b.out[0], in_at, in_count, type.dtype);
+  // Back: each copy's rows into a block of their own.
+  for (size_t m = 0; m < members; ++m) out_at[m] += static_cast<int64_t>(m) % copies * slots;
+  comm.all_to_all_v(b.in[0], in_at, in_count, b.out[0], out_at, out_count, type.dtype);
+}
+
+}  // namespace
+
 void Executor::run_collective(const cpu::Bound& b) {
   const program::Collective& c = b.instr->collective;
   comm::Communicator& comm = *comms_[c.comm.index()];
@@ -233,6 +287,9 @@ void Executor::run_collective(const cpu::Bound& b) {
       break;
     case CollectiveKind::AllToAll:
       comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype);
+      break;
+    case CollectiveKind::AllToAllV:
+      exchange_rows(b, comm);
       break;
     case CollectiveKind::Send:
       comm.send(b.in[0], c.count, c.dtype, 1 - comm.rank());

@@ -85,6 +85,6 @@ extern const OpDef kRowMax, kRowSumExp, kLossGrad;                              
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy,
-    kUpdateBias;  // ops/update.cc
+    kUpdateBias, kSwapBlocks;  // ops/update.cc
 
 }  // namespace quintet::graph

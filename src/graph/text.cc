@@ -229,6 +229,22 @@ class Parser {
       const ValueId id = in.value_id();
       std::string name = in.quoted("the input's name in quotes");
       define(in, id, {.name = std::move(name), .type = parse_type(in), .kind = ValueKind::Input});
+    } else if (in.accept("state")) {
+      const ValueId id = in.value_id();
+      std::string name = in.quoted("the state's name in quotes");
+      define(in, id, {.name = std::move(name), .type = parse_type(in), .kind = ValueKind::State});
+    } else if (in.accept("sum")) {
+      StepSum sum{.name = in.quoted("the sum's name in quotes")};
+      use(in, sum.value = in.value_id());
+      sum.block = in.integer_field("block");
+      graph_.step_sums.push_back(std::move(sum));
+    } else if (in.accept("bias_update")) {
+      BiasUpdate update;
+      use(in, update.bias = in.value_id());
+      use(in, update.load = in.value_id());
+      in.expect("rate=");
+      update.rate = in.number<double>("a number");
+      graph_.bias_updates.push_back(update);
     } else if (in.accept("param")) {
       param(in);
     } else if (in.accept("unused")) {
@@ -237,7 +253,9 @@ class Parser {
     } else if (in.sees("%") || in.sees("=")) {
       node(in);
     } else {
-      in.fail("input, param, unused or a node such as %5 = add(%3, %4) : f32[tokens=8, embed=16] F block=1");
+      in.fail(
+          "input, state, param, unused, sum, bias_update or a node such as %5 = add(%3, %4) : f32[tokens=8, "
+          "embed=16] F block=1");
     }
     in.expect_end();
   }
@@ -376,8 +394,9 @@ std::string to_text(const Graph& graph) {
     for (const ValueId id : node.outputs) given[id.index()] = 1;
   for (size_t i = 0; i < graph.values().size(); ++i) {
     const Value& v = graph.values()[i];
-    if (v.kind == ValueKind::Input)
-      text += fmt::format("input %{} {} {}\n", i, quote(v.name), to_string(v.type));
+    if (v.kind == ValueKind::Input || v.kind == ValueKind::State)
+      text += fmt::format("{} %{} {} {}\n", v.kind == ValueKind::Input ? "input" : "state", i, quote(v.name),
+                          to_string(v.type));
   }
   for (const Param& p : graph.params()) {
     const Value& v = graph.value(p.value);
@@ -393,6 +412,10 @@ std::string to_text(const Graph& graph) {
           fmt::format("unused %{} {}{}\n", i, v.name.empty() ? "" : quote(v.name) + " ", to_string(v.type));
   }
   for (const Node& node : graph.nodes()) text += to_text(graph, node) + "\n";
+  for (const StepSum& sum : graph.step_sums)
+    text += fmt::format("sum {} %{} block={}\n", quote(sum.name), sum.value, sum.block);
+  for (const BiasUpdate& update : graph.bias_updates)
+    text += fmt::format("bias_update %{} %{} rate={}\n", update.bias, update.load, update.rate);
   return text;
 }
 

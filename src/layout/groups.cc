@@ -21,11 +21,9 @@ int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
                                const Stages& stages, int stage_rank) {
   const Mesh& mesh = layout.mesh;
-  AtomList everything;
-  for (int a = 0; a < mesh.num_atoms(); ++a)
-    if (mesh.atom(a).size > 1) everything.push_back(a);
-  const AtomList other = without(without(everything, layout.data()), layout.pipeline);
-  const int shards = mesh.size(layout.shard);
+  const auto data_of = [&](const graph::Param& p) -> const DataAtoms& {
+    return is_expert_param(local.graph.type(p.value)) ? layout.expert : layout.dense;
+  };
 
   // The blocks whose forward pass reads a parameter.
   std::map<ValueId, std::set<int>> readers;
@@ -42,13 +40,13 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
               .placement = local.placements[p.value.index()],
               .decay = p.decay,
               .extra_partial = {},
-              .replicated = other,
+              .replicated = without(without(layout.everything(), data_of(p).all), layout.pipeline),
               .init = p.init,
               .stddev = p.stddev};
     s.count = s.local.count();
     for (const AtomList& atoms : s.placement.dims) s.replicated = without(s.replicated, atoms);
     if (!p.grads.empty())
-      s.extra_partial = without(local.placements[p.grads[0].index()].partial, layout.data());
+      s.extra_partial = without(local.placements[p.grads[0].index()].partial, data_of(p).all);
     return s;
   };
 
@@ -61,7 +59,7 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       s.offset = round_up(group.used, kSegmentAlign);
       group.used = s.offset + s.count;
     }
-    group.count = round_up(group.used, kSegmentAlign * shards);
+    group.count = round_up(group.used, kSegmentAlign * mesh.size(group.data.shard));
     groups.push_back(std::move(group));
   };
 
@@ -73,17 +71,21 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
   }
   for (int block = 0; block < logical.num_blocks; ++block) {
     if (stages.rank_of_block(block) == stage_rank)
-      for (const bool trainable : {true, false}) {
-        Group group{.name = fmt::format("block{}{}", block, trainable ? "" : ".frozen"),
-                    .block = block,
-                    .trainable = trainable,
-                    .segments = {},
-                    .shared_by = {}};
-        for (const graph::Param& p : local.graph.params())
-          if (p.block == block && p.trainable == trainable && !holders.contains(p.value))
-            group.segments.push_back(segment_of(p));
-        add(std::move(group));
-      }
+      for (const bool trainable : {true, false})
+        for (const bool expert : {false, true}) {
+          Group group{
+              .name = fmt::format("block{}{}{}", block, expert ? ".experts" : "", trainable ? "" : ".frozen"),
+              .block = block,
+              .trainable = trainable,
+              .data = expert ? layout.expert : layout.dense,
+              .segments = {},
+              .shared_by = {}};
+          for (const graph::Param& p : local.graph.params())
+            if (p.block == block && p.trainable == trainable && !holders.contains(p.value) &&
+                is_expert_param(local.graph.type(p.value)) == expert)
+              group.segments.push_back(segment_of(p));
+          add(std::move(group));
+        }
     for (const graph::Param& p : local.graph.params()) {
       const auto shared = holders.find(p.value);
       if (p.block != block || shared == holders.end()) continue;
@@ -92,11 +94,18 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       add({.name = "shared." + local.graph.value(p.value).name,
            .block = block,
            .trainable = p.trainable,
+           .data = data_of(p),
            .segments = {segment_of(p)},
            .shared_by = shared->second});
     }
   }
   return groups;
+}
+
+AtomList Group::replicas(const Segment& segment, int zero) const {
+  // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+  const bool divided = trainable || zero == 3;
+  return set_union(segment.replicated, divided ? without(data.all, data.shard) : data.all);
 }
 
 GlobalIndex::GlobalIndex(const Segment& s, const Mesh& mesh, RankId rank) {

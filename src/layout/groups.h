@@ -19,16 +19,17 @@ struct Segment {
   int64_t offset = 0;         // first element in the group's flat buffer
   int64_t count = 0;          // local elements, padding of the vocabulary included
   bool decay = true;
-  AtomList extra_partial;  // atoms outside the data axes over which the gradient is still a sum of terms
-  AtomList replicated;     // atoms outside the data axes over which the parameter is replicated
+  AtomList extra_partial;  // atoms outside the group's data atoms over which the gradient is still a sum
+  AtomList replicated;     // atoms outside the group's data atoms over which the parameter is replicated
   graph::Init init = graph::Init::Normal;
   double stddev = 0;
 };
 
 struct Group {
-  std::string name;  // "block3", "block3.frozen"
+  std::string name;  // "block3", "block3.experts", "block3.frozen"
   int block = 0;
   bool trainable = true;
+  DataAtoms data;                 // where gradients are summed and state is stored in shards
   std::vector<Segment> segments;  // those with extra_partial first, so that they are one range
   int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
   int64_t used = 0;               // flat elements that belong to segments or lie between them
@@ -39,6 +40,8 @@ struct Group {
   std::vector<int> shared_by;  // pipeline ranks
 
   int64_t shard_count(int shards) const { return count / shards; }
+  // The ranks that hold the same elements of a segment's state as this one does.
+  AtomList replicas(const Segment& segment, int zero) const;
 };
 
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.

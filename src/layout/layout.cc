@@ -1,47 +1,133 @@
 #include "layout/layout.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
+#include "config/context.h"
+#include "config/mesh_cuts.h"
 
 namespace quintet::layout {
 
 using graph::Dim;
 
-Layout make_layout(const config::Parallel& p, int64_t kv_heads) {
-  // tp is cut where KV heads are fewer than its ranks; dp_shard where a part of it keeps copies for the
-  // backward.
-  const int tp = static_cast<int>(p.tp);
-  const int tp_kv = static_cast<int>(std::gcd(p.tp, kv_heads));
-  const bool to_ranks = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks;
-  const int inner = to_ranks ? static_cast<int>(p.reshard_after_forward.ranks) : 1;
-  const std::vector<Atom> atoms = {{"pp", static_cast<int>(p.pp)},
-                                   {"dp_replicate", static_cast<int>(p.dp_replicate)},
-                                   {"dp_shard", static_cast<int>(p.dp_shard) / inner},
-                                   {"dp_shard", inner},
-                                   {"tp", tp_kv},
-                                   {"tp", tp / tp_kv}};
-  constexpr int kInnerShard = 3, kTensorKv = 4;
-  Layout layout{.mesh = Mesh(atoms),
+namespace {
+
+// The ranks in their order, cut where some dim uses a part of an axis only (config/mesh_cuts.h).
+Mesh make_mesh(const config::Parallel& p, const config::Model& model) {
+  struct Axis {
+    const char* name;
+    int64_t size;
+  };
+  const std::array<Axis, 5> axes = {
+      {{"tp", p.tp}, {"cp", p.cp}, {"dp_shard", p.dp_shard}, {"dp_replicate", p.dp_replicate}, {"pp", p.pp}}};
+  const std::vector<config::Cut> cuts = config::mesh_cuts(p, model);
+  std::vector<Atom> atoms;  // innermost first
+  int64_t inner = 1;
+  for (const Axis& axis : axes) {
+    const int64_t end = inner * axis.size;
+    int64_t at = inner;
+    for (const config::Cut& cut : cuts)
+      if (cut.size > at && cut.size <= end) {
+        QUINTET_CHECK(cut.size % at == 0, "mesh cuts {} and {} have no common refinement", at, cut.size);
+        atoms.push_back({axis.name, static_cast<int>(cut.size / at)});
+        at = cut.size;
+      }
+    if (at < end) atoms.push_back({axis.name, static_cast<int>(end / at)});
+    inner = end;
+  }
+  std::reverse(atoms.begin(), atoms.end());
+  return Mesh(std::move(atoms));
+}
+
+// The atoms that number the ranks from `inner` up to `outer`, counted from the innermost rank.
+AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
+  AtomList list;
+  int64_t at = 1;
+  for (int a = mesh.num_atoms(); a-- > 0;) {
+    const int64_t next = at * mesh.atom(a).size;
+    if (at >= inner && next <= outer && mesh.atom(a).size > 1) list.insert(list.begin(), a);
+    at = next;
+  }
+  QUINTET_CHECK(mesh.size(list) == outer / inner, "ranks {} to {} are not whole atoms", inner, outer);
+  return list;
+}
+
+int64_t attention_kv_heads(const config::Model& model) {
+  return model.mla.kv_rank > 0 ? model.heads : model.kv_heads;
+}
+
+// How many of the ranks that exchange rows for heads have KV heads of their own; the others share them.
+int64_t ulysses_kv_ranks(const config::Parallel& p, const config::Model& model, int64_t ranks) {
+  const int64_t heads = attention_kv_heads(model);
+  return heads % p.tp == 0 ? std::gcd(ranks, heads / p.tp) : 1;
+}
+
+Context make_context(const config::Parallel& p, const config::Model& model, const Mesh& mesh) {
+  const int64_t heads = config::ulysses_ranks(p), kv_heads = ulysses_kv_ranks(p, model, heads);
+  using config::ContextMethod;
+  return {.atoms = mesh.axis("cp"),
+          .rows = atoms_between(mesh, p.tp * heads, p.tp * p.cp),
+          .heads = atoms_between(mesh, p.tp, p.tp * heads),
+          .kv_heads = atoms_between(mesh, p.tp * heads / kv_heads, p.tp * heads),
+          .ring = p.cp_method == ContextMethod::Ring || p.cp_method == ContextMethod::UlyssesRing,
+          .ranks = static_cast<int>(p.cp)};
+}
+
+}  // namespace
+
+AtomList Layout::everything() const {
+  AtomList list;
+  for (int a = 0; a < mesh.num_atoms(); ++a)
+    if (mesh.atom(a).size > 1) list.push_back(a);
+  return list;
+}
+
+Layout make_layout(const config::Parallel& p, const config::Model& model) {
+  Layout layout{.mesh = make_mesh(p, model),
                 .dims = {},
+                .samples = {},
+                .tensor = {},
                 .sequence = {},
                 .pipeline = {},
                 .replicate = {},
-                .shard = {},
-                .reshard = {}};
+                .context = {},
+                .experts = {},
+                .dense = {},
+                .expert = {}};
   const Mesh& mesh = layout.mesh;
-  const AtomList tensor = mesh.axis("tp");
-  layout.dims[static_cast<size_t>(Dim::Tokens)] = concat(mesh.axis("dp_replicate"), mesh.axis("dp_shard"));
-  for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) layout.dims[static_cast<size_t>(d)] = tensor;
-  if (tp_kv > 1) layout.dims[static_cast<size_t>(Dim::KvHeads)] = {kTensorKv};
-  if (p.sequence_parallel) layout.sequence = tensor;
-  layout.zero = static_cast<int>(p.zero);
+  const auto set = [&](Dim d, AtomList atoms) { layout.dims[static_cast<size_t>(d)] = std::move(atoms); };
+  layout.tensor = mesh.axis("tp");
   layout.pipeline = mesh.axis("pp");
   layout.replicate = mesh.axis("dp_replicate");
-  if (p.zero >= 1) layout.shard = mesh.axis("dp_shard");
-  if (to_ranks) layout.reshard = {kInnerShard};
+  layout.samples = concat(layout.replicate, mesh.axis("dp_shard"));
+  layout.context = make_context(p, model, mesh);
+  set(Dim::Tokens, concat(layout.samples, layout.context.atoms));
+  set(Dim::Context, layout.context.rows);
+  for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) set(d, layout.tensor);
+  // Fewer KV heads than tp: the inner part of tp shares them.
+  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, attention_kv_heads(model)), p.tp));
+  if (p.sequence_parallel) layout.sequence = layout.tensor;
+
+  const int64_t stage = p.dp() * p.cp * p.tp;
+  layout.experts = {.ep = atoms_between(mesh, p.etp, p.etp * p.ep),
+                    .etp = atoms_between(mesh, 1, p.etp),
+                    .edp = atoms_between(mesh, p.etp * p.ep, stage)};
+  set(Dim::Experts, layout.experts.ep);
+  set(Dim::ExpertFfn, layout.experts.etp);
+  set(Dim::Routed, layout.experts.edp);
+
+  layout.zero = static_cast<int>(p.zero);
   layout.keep_gathered = p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::No;
   layout.prefetch = static_cast<int>(p.prefetch);
+  layout.dense.all = layout.data();
+  layout.expert.all = layout.experts.edp;
+  if (p.zero >= 1) {  // replicas keep copies; everybody else divides
+    layout.dense.shard = without(layout.dense.all, layout.replicate);
+    layout.expert.shard = without(layout.expert.all, layout.replicate);
+  }
+  if (p.reshard_after_forward.kind == config::ReshardAfterForward::Kind::ToRanks)
+    layout.dense.reshard = atoms_between(mesh, p.tp, p.tp * p.reshard_after_forward.ranks);
   return layout;
 }
 
@@ -54,6 +140,11 @@ Placement param_placement(const Layout& layout, const graph::Type& type) {
     claimed = concat(claimed, p.dims[d]);
   }
   return p;
+}
+
+bool is_expert_param(const graph::Type& type) {
+  return std::any_of(type.dims.begin(), type.dims.end(),
+                     [](const graph::DimSize& d) { return d.name == Dim::Experts; });
 }
 
 }  // namespace quintet::layout

@@ -9,27 +9,58 @@
 
 namespace quintet::layout {
 
+// Context parallelism: token rows are divided by the context atoms too, in zig-zag order (base/row_order.h).
+// Attention alone needs whole sequences; these say how it gets them.
+struct Context {
+  AtomList atoms;  // cp, major to minor: those of `rows`, then those of `heads`
+  AtomList rows;   // query rows stay divided by these: K and V are gathered, or travel round the ring
+  AtomList heads;  // rows are exchanged for heads over these (Ulysses), first those that divide KV heads too
+  AtomList kv_heads;
+  bool ring = false;
+  int ranks = 1;  // cp
+};
+
+// Where experts live: ep x etp ranks out of data x context x tensor ranks share the experts; over the rest,
+// edp, they are replicated, and there their gradients are summed.
+struct ExpertMesh {
+  AtomList ep, etp, edp;
+  AtomList group() const { return concat(ep, etp); }  // who exchanges tokens with whom
+};
+
+// Over which atoms a parameter's gradient is a sum over samples, and over which of these it is stored in
+// shards.
+struct DataAtoms {
+  AtomList all;
+  AtomList shard;    // zero >= 1; empty for zero 0
+  AtomList reshard;  // the inner part of `shard` that keeps a copy between forward and backward; empty: none
+};
+
 struct Layout {
   Mesh mesh;
   std::array<AtomList, graph::kNumDims> dims;  // by graph::Dim
+  AtomList samples;                            // ranks that hold different sequences: dp
+  AtomList tensor;                             // tp
   // Sequence parallel: token rows are divided by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
   AtomList pipeline;   // pp: stages of the graph, not a placement
   AtomList replicate;  // dp_replicate
-  AtomList shard;      // dp_shard, where zero >= 1 stores in shards; empty for zero 0
-  AtomList reshard;  // the inner part of `shard` that keeps a copy between forward and backward; empty: none
+  Context context;
+  ExpertMesh experts;
+  DataAtoms dense, expert;  // of ordinary parameters, and of expert weights
   int zero = 0;
   bool keep_gathered = false;  // zero 3 with reshard_after_forward = false
   int prefetch = 1;
 
   const AtomList& atoms(graph::Dim d) const { return dims[static_cast<size_t>(d)]; }
-  const AtomList& data() const { return atoms(graph::Dim::Tokens); }  // the atoms that hold different samples
+  const AtomList& data() const { return atoms(graph::Dim::Tokens); }  // the atoms that hold different tokens
+  AtomList everything() const;                                        // all atoms of more than one rank
 };
 
-Layout make_layout(const config::Parallel& parallel, int64_t kv_heads);
+Layout make_layout(const config::Parallel& parallel, const config::Model& model);
 
 // Where a parameter lies for computing: each of its dims as the layout divides it, the first dim to claim an
 // atom having it. (Storage in ZeRO shards is a matter of groups, see groups.h.)
 Placement param_placement(const Layout& layout, const graph::Type& type);
+bool is_expert_param(const graph::Type& type);
 
 }  // namespace quintet::layout

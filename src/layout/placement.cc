@@ -19,6 +19,24 @@ AtomList tail(const AtomList& list, size_t from) {
   return {list.begin() + static_cast<ptrdiff_t>(from), list.end()};
 }
 
+// Atoms [begin, end) of a dim that the dim `target` wants next; an empty run at `keep` when there is none.
+struct Move {
+  size_t begin, end, target;
+};
+Move last_move(const Placement& now, const Placement& to, size_t d, size_t keep) {
+  const AtomList& atoms = now.dims[d];
+  for (size_t end = atoms.size(); end > keep; --end)
+    for (size_t begin = keep; begin < end; ++begin)
+      for (size_t e = 0; e < now.dims.size(); ++e) {
+        if (e == d) continue;
+        AtomList grown = now.dims[e];
+        grown.insert(grown.end(), atoms.begin() + static_cast<ptrdiff_t>(begin),
+                     atoms.begin() + static_cast<ptrdiff_t>(end));
+        if (common_prefix(grown, to.dims[e]) == grown.size()) return {begin, end, e};
+      }
+  return {keep, keep, 0};
+}
+
 }  // namespace
 
 Placement replicated(int num_dims) {
@@ -55,24 +73,25 @@ std::vector<Transition> redistribute(const Placement& from, const Placement& to)
     steps.push_back(std::move(t));
   };
 
-  // Strip what the target does not have at this place.
+  // Strip what the target does not have at this place, from the minor end: a run of atoms that another dim
+  // wants next moves there by all-to-all; what lies behind the run, or cannot move, is gathered.
   for (size_t d = 0; d < now.dims.size(); ++d) {
-    const size_t keep = common_prefix(now.dims[d], to.dims[d]);
-    if (keep == now.dims[d].size()) continue;
-    const AtomList excess = tail(now.dims[d], keep);
-    now.dims[d].resize(keep);
-    int target = -1;
-    for (size_t e = 0; e < now.dims.size(); ++e)
-      if (e != d && to.dims[e] == concat(now.dims[e], excess)) target = static_cast<int>(e);
-    if (target >= 0) {
-      now.dims[static_cast<size_t>(target)] = to.dims[static_cast<size_t>(target)];
+    for (size_t keep; (keep = common_prefix(now.dims[d], to.dims[d])) < now.dims[d].size();) {
+      const Move move = last_move(now, to, d, keep);
+      if (move.end < now.dims[d].size()) {
+        const AtomList excess = tail(now.dims[d], move.end);
+        now.dims[d].resize(move.end);
+        push({.kind = Transition::Kind::AllGather, .atoms = excess, .dim = static_cast<int>(d), .after = {}});
+      }
+      if (move.begin == move.end) continue;
+      const AtomList run = tail(now.dims[d], move.begin);
+      now.dims[d].resize(move.begin);
+      now.dims[move.target] = concat(now.dims[move.target], run);
       push({.kind = Transition::Kind::AllToAll,
-            .atoms = excess,
+            .atoms = run,
             .dim = static_cast<int>(d),
-            .split = target,
+            .split = static_cast<int>(move.target),
             .after = {}});
-    } else {
-      push({.kind = Transition::Kind::AllGather, .atoms = excess, .dim = static_cast<int>(d), .after = {}});
     }
   }
 

@@ -56,7 +56,7 @@ class Recompute {
     for (size_t i = 0; i < in_.values().size(); ++i) {
       const graph::Value& v = in_.values()[i];
       const ValueId id(static_cast<int32_t>(i));
-      if (v.kind == graph::ValueKind::Input) moved_[i] = out_.add_value(v);
+      if (v.kind == graph::ValueKind::Input || v.kind == graph::ValueKind::State) moved_[i] = out_.add_value(v);
       if (v.kind == graph::ValueKind::Param) {
         graph::Param info = *in_.find_param(id);
         info.grads.clear();
@@ -74,6 +74,15 @@ class Recompute {
         out_.find_param(moved_[p.value.index()])->grads.push_back(moved_[g.index()]);
     if (in_.loss.valid()) out_.loss = moved_[in_.loss.index()];
     if (in_.logits.valid()) out_.logits = moved_[in_.logits.index()];
+    for (graph::StepSum sum : in_.step_sums) {
+      sum.value = moved_[sum.value.index()];
+      out_.step_sums.push_back(std::move(sum));
+    }
+    for (graph::BiasUpdate update : in_.bias_updates) {
+      update.bias = moved_[update.bias.index()];
+      update.load = moved_[update.load.index()];
+      out_.bias_updates.push_back(update);
+    }
     out_.row_chunk = in_.row_chunk;
     out_.num_blocks = in_.num_blocks;
     return std::move(out_);

@@ -30,10 +30,11 @@ BufferId Emitter::add_buffer(std::string name, int64_t bytes, MemoryClass memory
   return BufferId(static_cast<int32_t>(program_.buffers.size()) - 1);
 }
 
-CommId Emitter::comm(const AtomList& atoms) {
-  const auto [it, is_new] = comms_.try_emplace(atoms, CommId(static_cast<int32_t>(program_.comms.size())));
+CommId Emitter::comm(const AtomList& atoms, const std::string& purpose) {
+  const auto [it, is_new] =
+      comms_.try_emplace({atoms, purpose}, CommId(static_cast<int32_t>(program_.comms.size())));
   if (is_new)
-    program_.comms.push_back({.name = mesh().name(atoms),
+    program_.comms.push_back({.name = mesh().name(atoms) + (purpose.empty() ? "" : " " + purpose),
                               .atoms = atoms,
                               .members = mesh().group(rank(), atoms),
                               .position = mesh().index(rank(), atoms)});
@@ -45,14 +46,14 @@ RankId Emitter::at_stage(int stage_rank) const {
 }
 
 CommId Emitter::pair(int from, int to, const std::string& what) {
-  const std::string name = fmt::format("{} {}-{}", what, from, to);
+  return add_pair(fmt::format("{} {}-{}", what, from, to), {}, at_stage(from), at_stage(to));
+}
+
+CommId Emitter::add_pair(const std::string& name, const AtomList& atoms, RankId from, RankId to) {
   const auto [it, is_new] = pairs_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
-  if (is_new) {
-    std::vector<RankId> members = {at_stage(from), at_stage(to)};
-    const int position = members[0] == rank() ? 0 : 1;
+  if (is_new)
     program_.comms.push_back(
-        {.name = name, .atoms = {}, .members = std::move(members), .position = position});
-  }
+        {.name = name, .atoms = atoms, .members = {from, to}, .position = from == rank() ? 0 : 1});
   return it->second;
 }
 
@@ -125,6 +126,53 @@ void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomLi
   like.kind = InstrKind::Collective;
   like.collective = {CollectiveKind::ReduceScatter, comm(atoms), out.type.count(), in.type.dtype, r};
   like.stream = stream_of(atoms);
+  like.in = {in};
+  like.out = {out};
+  emit(std::move(like));
+}
+
+void Emitter::all_to_all(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::AllToAll, comm(atoms), in.type.count() / mesh().size(atoms),
+                     in.type.dtype, graph::Reduction::Sum};
+  like.stream = stream_of(atoms);
+  like.in = {in};
+  like.out = {out};
+  emit(std::move(like));
+}
+
+void Emitter::all_to_all_v(std::vector<Operand> in, const Operand& out, const AtomList& atoms, Instr like) {
+  like.kind = InstrKind::Collective;
+  like.collective = {CollectiveKind::AllToAllV, comm(atoms, "experts"), out.type.count(), out.type.dtype,
+                     graph::Reduction::Sum};
+  like.stream = stream_named("ep");
+  like.in = std::move(in);
+  like.out = {out};
+  emit(std::move(like));
+}
+
+void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
+  const std::vector<RankId> ring = mesh().group(rank(), atoms);
+  const int size = static_cast<int>(ring.size()), here = mesh().index(rank(), atoms);
+  const auto pass = [&](int from, bool sends, const Operand& data) {
+    const int to = (from + 1) % size;
+    const CommId comm = add_pair(fmt::format("{} ring {}-{}", mesh().name(atoms), from, to), atoms,
+                                 ring[static_cast<size_t>(from)], ring[static_cast<size_t>(to)]);
+    Instr message = like;
+    message.kind = InstrKind::Collective;
+    message.collective = {sends ? CollectiveKind::Send : CollectiveKind::Recv, comm, data.type.count(),
+                          data.type.dtype, graph::Reduction::Sum};
+    message.stream = stream_named(sends ? "cp.send" : "cp.recv");
+    (sends ? message.in : message.out) = {data};
+    emit(std::move(message));
+  };
+  pass(here, true, in);
+  pass((here + size - 1) % size, false, out);
+}
+
+void Emitter::swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like) {
+  like.op = &graph::kSwapBlocks;
+  like.attrs = {{"a", a}, {"b", b}};
   like.in = {in};
   like.out = {out};
   emit(std::move(like));

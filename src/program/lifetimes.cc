@@ -4,8 +4,9 @@ namespace quintet::program {
 
 namespace {
 
-bool is_message(const Instr& instr) {
-  return instr.kind == InstrKind::Collective &&
+// Between pipeline stages; messages round a ring stay inside their body.
+bool is_message(const Program& p, const Instr& instr) {
+  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty() &&
          (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
 }
 
@@ -29,7 +30,7 @@ void insert_frees(Program& program) {
         if (t.first_body < 0) t.first_body = static_cast<int>(b);
         t.last_body = static_cast<int>(b);
         t.last_instr = static_cast<int>(i);
-        t.travels |= is_message(instrs[i]);
+        t.travels |= is_message(program, instrs[i]);
       };
       for (const Operand& o : instrs[i].in) touch(o);
       for (const Operand& o : instrs[i].out) touch(o);

@@ -189,10 +189,19 @@ class GraphLowering {
     if (v.kind == graph::ValueKind::Input) {
       if (v.name == "seed") return operand = e_.scalar(Scalar::Seed);
       if (v.name == "dropout_key") return operand = e_.scalar(Scalar::DropoutKey);
+      if (v.name == "one") return operand = e_.scalar(Scalar::One);
       for (const auto& [name, buffer] : e_.program().inputs)
         if (name == v.name) return operand = {buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
     }
+    if (v.kind == graph::ValueKind::State) {
+      for (const StatePlace& state : e_.program().states)
+        if (state.name == v.name) return operand = state.place;
+      base::fail_internal("no buffer for state {}", v.name);
+    }
+    if (const int sum = step_sum(id); sum >= 0)
+      return operand = {e_.program().sums, e_.program().step_sums[static_cast<size_t>(sum)].first * 8,
+                        v.type};
     const Node& producer = graph_.nodes()[v.producer.index()];
     if (is_part_of_input(id)) return operand = slice_of(producer);
     const bool moved = producer.op->dims == nullptr;
@@ -205,10 +214,16 @@ class GraphLowering {
     return operand = {buffer, 0, type};
   }
 
-  // Rows are contiguous: a view.
-  Operand slice_of(const Node& node) {
+  int step_sum(ValueId id) const {
+    for (size_t i = 0; i < graph_.step_sums.size(); ++i)
+      if (graph_.step_sums[i].value == id) return static_cast<int>(i);
+    return -1;
+  }
+
+  // This rank's of equal parts that lie one after another.
+  Operand slice_of(const Node& node) { return part_of(place(node.inputs[0], node.block), node); }
+  Operand part_of(Operand part, const Node& node) {
     const auto& list = node.attrs.integers("atoms");
-    Operand part = place(node.inputs[0], node.block);
     part.type = graph_.type(node.outputs[0]);
     part.offset_bytes += e_.mesh().index(e_.rank(), AtomList(list.begin(), list.end())) * part.type.bytes();
     return part;
@@ -237,8 +252,9 @@ class GraphLowering {
     for (const ValueId out : node.outputs) {
       instr.out.push_back(view(out, rows, node.block));
       if (const auto grad = grads_.find(out); grad != grads_.end())
-        instr.accumulate = groups_.grad_accumulate(grad->second.contribution);
+        instr.accumulate = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
       if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
+      if (step_sum(out) >= 0) instr.accumulate = Accumulate::Always;  // the step begins with zeros
     }
     // Results without rows are sums over all chunks.
     const bool sums =
@@ -279,21 +295,42 @@ class GraphLowering {
     like.note = std::string(node.op->name);
     const bool is_max = node.attrs.find("reduce") && node.attrs.text("reduce") == "max";
     const auto reduction = is_max ? graph::Reduction::Max : graph::Reduction::Sum;
-    if (const AttrDim dim{node}; dim.present)
-      QUINTET_CHECK(dim.value == 0, "[{}] along an inner dim is not lowered yet", node.op->name);
     if (node.op == &graph::kAllReduce) {  // the open terms are not used again: in place
       if (chunk_local_.contains(in)) chunk_local_.insert(out);
       places_[out.index()] = place(in, node.block);
       e_.all_reduce(view(in, rows, node.block), atoms, reduction, std::move(like));
     } else if (node.op == &graph::kAllGather) {
-      e_.all_gather(view(in, rows, node.block), place(out, node.block), atoms, std::move(like));
+      const Operand from = view(in, rows, node.block), to = place(out, node.block);
+      const int64_t before = sizes_before(from.type, node.attrs.integer("dim"));
+      const Operand joined = before == 1 ? to : exchange_buffer(out, to);
+      e_.all_gather(from, joined, atoms, like);
+      if (before > 1) e_.swap_blocks(joined, to, e_.mesh().size(atoms), before, std::move(like));
     } else if (node.op == &graph::kReduceScatter) {
-      e_.reduce_scatter(view(in, rows, node.block), place(out, node.block), atoms, reduction,
-                        std::move(like));
+      Operand from = view(in, rows, node.block);
+      if (const int64_t before = sizes_before(from.type, node.attrs.integer("dim")); before > 1) {
+        const Operand parts = exchange_buffer(out, from);
+        e_.swap_blocks(from, parts, before, e_.mesh().size(atoms), like);
+        from = parts;
+      }
+      e_.reduce_scatter(from, place(out, node.block), atoms, reduction, std::move(like));
+    } else if (node.op == &graph::kAllToAll) {
+      lower_all_to_all(node, atoms, std::move(like));
+    } else if (node.op == &graph::kRingShift) {
+      e_.ring_shift(place(in, node.block), place(out, node.block), atoms, std::move(like));
+    } else if (node.op == &graph::kAllToAllV) {
+      lower_exchange(node, atoms, std::move(like));
     } else if (node.op == &graph::kSlice) {
-      const Operand part = slice_of(node);
-      places_[out.index()] = part;
-      viewed_.insert(part.buffer);
+      const Operand whole = place(in, node.block);
+      if (const int64_t before = sizes_before(whole.type, node.attrs.integer("dim")); before > 1) {
+        const Operand parts = exchange_buffer(out, whole);
+        e_.swap_blocks(whole, parts, before, e_.mesh().size(atoms), std::move(like));
+        places_[out.index()] = part_of(parts, node);
+        viewed_.insert(parts.buffer);
+      } else {
+        const Operand part = part_of(whole, node);
+        places_[out.index()] = part;
+        viewed_.insert(part.buffer);
+      }
     } else if (node.op == &graph::kZeroUnlessFirst) {
       like.op = node.op;
       like.attrs = {{"keep", int64_t{e_.mesh().is_first(e_.rank(), atoms)}}};
@@ -305,13 +342,50 @@ class GraphLowering {
     }
   }
 
-  struct AttrDim {
-    explicit AttrDim(const Node& node) : present(node.attrs.find("dim") != nullptr) {
-      if (present) value = node.attrs.integer("dim");
+  static int64_t sizes_before(const graph::Type& type, int64_t dim) {
+    int64_t n = 1;
+    for (int64_t d = 0; d < dim; ++d) n *= type.size(static_cast<int>(d));
+    return n;
+  }
+
+  // A buffer like `shape` for what a collective needs in another order.
+  Operand exchange_buffer(ValueId id, const Operand& shape) {
+    return {e_.add_buffer(fmt::format("%{}.exchange", id.value), shape.bytes(), MemoryClass::Communication,
+                          Scope::Body),
+            0, shape.type};
+  }
+
+  // Pieces of `split` go to the others, and what comes is joined along `join`. The collective itself sends
+  // contiguous pieces and lays what it receives one after another.
+  void lower_all_to_all(const Node& node, const AtomList& atoms, Instr like) {
+    const int64_t members = e_.mesh().size(atoms);
+    const Operand to = place(node.outputs[0], node.block);
+    Operand from = place(node.inputs[0], node.block), received = to;
+    if (const int64_t before = sizes_before(from.type, node.attrs.integer("split")); before > 1) {
+      const Operand pieces = exchange_buffer(node.outputs[0], from);
+      e_.swap_blocks(from, pieces, before, members, like);
+      from = pieces;
     }
-    bool present;
-    int64_t value = 0;
-  };
+    const int64_t before = sizes_before(to.type, node.attrs.integer("join"));
+    if (before > 1) received = exchange_buffer(node.outputs[0], to);
+    e_.all_to_all(from, received, atoms, like);
+    if (before > 1) e_.swap_blocks(received, to, members, before, std::move(like));
+  }
+
+  // Rows to the ranks of their experts, or back; alone, a rank keeps them where they are.
+  void lower_exchange(const Node& node, const AtomList& atoms, Instr like) {
+    if (atoms.empty()) {
+      Operand same = place(node.inputs[0], node.block);
+      same.type = graph_.type(node.outputs[0]);
+      places_[node.outputs[0].index()] = same;
+      viewed_.insert(same.buffer);
+      return;
+    }
+    like.attrs = node.attrs;
+    std::vector<Operand> in;
+    for (const ValueId v : node.inputs) in.push_back(place(v, node.block));
+    e_.all_to_all_v(std::move(in), place(node.outputs[0], node.block), atoms, std::move(like));
+  }
 
   // Nodes that run chunk by chunk over token rows: what is made and used up inside exists for one chunk only.
   void lower_row_group(const std::vector<int>& nodes) {
@@ -383,6 +457,23 @@ void add_inputs(Emitter& e, const graph::Graph& graph) {
                                       e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope));
 }
 
+void add_states(Emitter& e, const graph::Graph& graph) {
+  Program& p = e.program();
+  for (const graph::Value& v : graph.values())
+    if (v.kind == graph::ValueKind::State)
+      p.states.push_back(
+          {v.name,
+           {e.add_buffer(v.name, v.type.bytes(), MemoryClass::Parameters, Scope::Persistent), 0, v.type}});
+  int64_t first = 0;
+  for (const graph::StepSum& sum : graph.step_sums) {
+    const graph::Type& type = graph.type(sum.value);
+    QUINTET_CHECK(type.dtype == graph::DType::F64, "step sum {} is {}", sum.name, to_string(type));
+    p.step_sums.push_back({sum.name, sum.block, first, type.count()});
+    first += type.count();
+  }
+  if (first > 0) p.sums = e.add_buffer("sums", first * 8, MemoryClass::Inputs, Scope::Persistent);
+}
+
 // The calls of a step: what the schedule lists for this pipeline rank, or micro-batches one after another.
 void add_calls(Program& p, const Graphs& graphs, int stage_rank, int accumulation,
                const std::vector<int>& forward, const std::vector<int>& backward,
@@ -417,6 +508,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   program.scalars = e.add_buffer("scalars", kNumScalars * 8, MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
+  add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   GroupLowering groups(e, *graphs.groups, graphs.train != nullptr);
 
   const layout::Stages& stages = *graphs.stages;
@@ -446,7 +538,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
       weight[static_cast<size_t>(c)] = e.current_body();
     }
     add_calls(program, graphs, e.stage_rank(), options.accumulation, forward, backward, weight);
-    lower_step(e, groups);
+    lower_step(e, groups, *graphs.train);
     program.calls.push_back({e.current_body(), -1, true, true});
   }
   if (graphs.evaluate) {

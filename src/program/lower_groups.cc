@@ -23,8 +23,6 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
   const int zero = layout.zero;
-  shards_ = layout.mesh.size(layout.shard);
-  const int mine = layout.mesh.index(o.rank, layout.shard);
   const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c) {
     return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c,
                               Scope::Persistent);
@@ -35,8 +33,8 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
     GroupState st{.group = static_cast<int>(i)};
     // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
-    const int64_t range = g.shard_count(shards_);
-    st.first = g.trainable || zero == 3 ? mine * range : 0;
+    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+    st.first = g.trainable || zero == 3 ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
     st.count = g.trainable || zero == 3 ? range : g.count;
     st.param = add(g, "param", zero == 3 ? range : g.count, o.compute, MemoryClass::Parameters);
     st.master = st.param;
@@ -63,8 +61,8 @@ std::pair<int, const Segment*> GroupLowering::find(const std::string& param) con
 }
 
 bool GroupLowering::gathered(int group) const {
-  if (shards_ == 1) return false;
-  return emitter_.layout().zero == 3 || groups_[static_cast<size_t>(group)].trainable;
+  const Group& g = groups_[static_cast<size_t>(group)];
+  return !g.data.shard.empty() && (emitter_.layout().zero == 3 || g.trainable);
 }
 
 void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward,
@@ -111,10 +109,10 @@ void GroupLowering::gather(Run& run) {
       .phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
   if (layout.zero < 3) {
     like.when = When::FirstCall;
-    const int64_t range = g.shard_count(shards_);
-    const int64_t first = layout.mesh.index(emitter_.rank(), layout.shard) * range;
+    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+    const int64_t first = layout.mesh.index(emitter_.rank(), g.data.shard) * range;
     emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype),
-                        layout.shard, like);
+                        g.data.shard, like);
     return;
   }
   Storage& storage = storage_[static_cast<size_t>(run.group)];
@@ -126,10 +124,11 @@ void GroupLowering::gather(Run& run) {
                                      size_bytes(g.count, dtype), MemoryClass::Parameters, Scope::Body);
   const Operand whole = flat_view(run.gathered, 0, g.count, dtype);
   if (!forward_ && storage.kept_slice) {
-    const int64_t slice = g.count / layout.mesh.size(layout.reshard);
-    emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, layout.reshard, like);
+    const int64_t slice = g.count / layout.mesh.size(g.data.reshard);
+    emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, g.data.reshard, like);
   } else {
-    emitter_.all_gather(flat_view(st.param, 0, g.shard_count(shards_), dtype), whole, layout.shard, like);
+    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+    emitter_.all_gather(flat_view(st.param, 0, range, dtype), whole, g.data.shard, like);
   }
   // The last block's parameters are the first that the backward pass needs: gathering them again would gain
   // nothing.
@@ -141,15 +140,16 @@ void GroupLowering::gather(Run& run) {
 
 void GroupLowering::after_node(int node) {
   const layout::Layout& layout = emitter_.layout();
-  if (!forward_ || layout.reshard.empty() || layout.zero < 3) return;
+  if (!forward_ || layout.zero < 3) return;
   for (const Run& run : runs_) {
     Storage& storage = storage_[static_cast<size_t>(run.group)];
-    if (run.last != node || storage.kept.valid() || !wanted_in_backward_[static_cast<size_t>(run.group)])
-      continue;
     const Group& g = groups_[static_cast<size_t>(run.group)];
+    if (g.data.reshard.empty() || run.last != node || storage.kept.valid() ||
+        !wanted_in_backward_[static_cast<size_t>(run.group)])
+      continue;
     const DType dtype = emitter_.options().compute;
-    const int64_t slice = g.count / layout.mesh.size(layout.reshard);
-    const int64_t first = layout.mesh.index(emitter_.rank(), layout.reshard) * slice;
+    const int64_t slice = g.count / layout.mesh.size(g.data.reshard);
+    const int64_t first = layout.mesh.index(emitter_.rank(), g.data.reshard) * slice;
     storage.kept =
         emitter_.add_buffer(g.name + ".kept", size_bytes(slice, dtype), MemoryClass::Parameters, Scope::Body);
     storage.kept_slice = true;
@@ -164,7 +164,7 @@ void GroupLowering::after_node(int node) {
 Operand GroupLowering::param(int group, const Segment& segment, int block) const {
   const DType dtype = emitter_.options().compute;
   BufferId buffer = state(group).param;
-  if (emitter_.layout().zero == 3 && shards_ > 1) {
+  if (emitter_.layout().zero == 3 && gathered(group)) {
     const auto run = std::find_if(runs_.begin(), runs_.end(),
                                   [&](const Run& r) { return r.group == group && r.block == block; });
     QUINTET_CHECK(run != runs_.end() && run->gathered.valid(), "{} is used before it is gathered",
@@ -178,7 +178,7 @@ Operand GroupLowering::grad(int group, const Segment& segment) {
   const DType dtype = emitter_.options().grad;
   const Group& g = groups_[static_cast<size_t>(group)];
   BufferId buffer = state(group).grad;
-  if (emitter_.layout().zero >= 2) {
+  if (divides_grads(group)) {
     Storage& storage = storage_[static_cast<size_t>(group)];
     if (!storage.grad_block.valid())
       storage.grad_block = emitter_.add_buffer(g.name + ".grad.block", size_bytes(g.count, dtype),
@@ -190,9 +190,13 @@ Operand GroupLowering::grad(int group, const Segment& segment) {
   return {buffer, size_bytes(segment.offset, dtype), type};
 }
 
-Accumulate GroupLowering::grad_accumulate(int contribution) const {
+bool GroupLowering::divides_grads(int group) const {
+  return emitter_.layout().zero >= 2 && !groups_[static_cast<size_t>(group)].data.shard.empty();
+}
+
+Accumulate GroupLowering::grad_accumulate(int group, int contribution) const {
   if (contribution > 0) return Accumulate::Always;
-  return emitter_.layout().zero >= 2 ? Accumulate::Never : Accumulate::NotFirstCall;
+  return divides_grads(group) ? Accumulate::Never : Accumulate::NotFirstCall;
 }
 
 void GroupLowering::reduce_grads(int group) {
@@ -200,10 +204,11 @@ void GroupLowering::reduce_grads(int group) {
   const LowerOptions& o = emitter_.options();
   const Group& g = groups_[static_cast<size_t>(group)];
   const GroupState& st = state(group);
-  const bool every_micro = layout.zero >= 2;
+  const bool every_micro = divides_grads(group);
   const BufferId buffer = every_micro ? storage_[static_cast<size_t>(group)].grad_block : st.grad;
-  const int64_t range = g.shard_count(shards_);
-  const int64_t first = layout.mesh.index(o.rank, layout.shard) * range;
+  const AtomList& shard = g.data.shard;
+  const int64_t range = g.shard_count(layout.mesh.size(shard));
+  const int64_t first = layout.mesh.index(o.rank, shard) * range;
   Instr like{.when = every_micro ? When::Always : When::LastCall,
              .phase = graph::Phase::W,
              .block = g.block,
@@ -230,7 +235,7 @@ void GroupLowering::reduce_grads(int group) {
     const BufferId wire = emitter_.add_buffer(g.name + ".wire", size_bytes(count, o.reduce),
                                               MemoryClass::Communication, Scope::Body);
     const Operand copy = flat_view(wire, 0, count, o.reduce);
-    const AtomList& atoms = layout.shard.empty() ? layout.data() : layout.shard;
+    const AtomList& atoms = shard.empty() ? g.data.all : shard;
     Instr cast = when;
     cast.op = &graph::kCast;
     cast.stream = emitter_.stream_of(atoms);
@@ -252,24 +257,24 @@ void GroupLowering::reduce_grads(int group) {
   Operand own = whole;
   Instr last = like;
   last.when = When::LastCall;
-  if (!layout.shard.empty()) {
+  if (!shard.empty()) {
     own = on_wire(whole, like, [&](const Operand& message) {
       const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
-      emitter_.reduce_scatter(message, part, layout.shard, graph::Reduction::Sum, like);
+      emitter_.reduce_scatter(message, part, shard, graph::Reduction::Sum, like);
       return part;
     });
     if (every_micro) {
       Instr add = like;
       add.op = &graph::kAccumulate;
       add.accumulate = Accumulate::NotFirstCall;
-      add.stream = emitter_.stream_of(layout.shard);
+      add.stream = emitter_.stream_of(shard);
       add.in = {own};
       own = flat_view(st.grad, 0, range, o.grad);
       add.out = {own};
       emitter_.emit(std::move(add));
     }
   }
-  const AtomList rest = layout::without(layout.data(), layout.shard);
+  const AtomList rest = layout::without(g.data.all, shard);
   if (!rest.empty())
     on_wire(own, last, [&](const Operand& message) {
       emitter_.all_reduce(message, rest, graph::Reduction::Sum, last);

@@ -47,11 +47,55 @@ void sum_losses(Emitter& e) {
                graph::Reduction::Sum, {.note = "sum losses"});
 }
 
+Operand all_sums(Emitter& e) {
+  const SumPlace& last = e.program().step_sums.back();
+  return flat_view(e.program().sums, 0, last.first + last.count, DType::F64);
+}
+
+// Step sums over all ranks, in one message. A sum that is complete already on several ranks counts once.
+void reduce_step_sums(Emitter& e, const layout::LocalGraph& local) {
+  if (!e.program().sums.valid()) return;
+  const layout::Layout& layout = e.layout();
+  const AtomList ranks = layout::without(layout.everything(), layout.pipeline);
+  for (size_t i = 0; i < local.graph.step_sums.size(); ++i) {
+    const layout::Placement& p = local.placements[local.graph.step_sums[i].value.index()];
+    if (layout.mesh.is_first(e.rank(), layout::without(ranks, p.partial))) continue;
+    const SumPlace& sum = e.program().step_sums[i];
+    const Operand view = flat_view(e.program().sums, sum.first, sum.count, DType::F64);
+    e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {view}, .out = {view}});
+  }
+  e.all_reduce(all_sums(e), layout.everything(), graph::Reduction::Sum, {.note = "step sums"});
+}
+
+void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& scalars) {
+  const graph::Graph& graph = local.graph;
+  for (const graph::BiasUpdate& update : graph.bias_updates) {
+    size_t load = 0;
+    while (graph.step_sums[load].value != update.load) ++load;
+    const SumPlace& sum = e.program().step_sums[load];
+    const graph::Value& bias = graph.value(update.bias);
+    for (const StatePlace& state : e.program().states)
+      if (state.name == bias.name) {
+        const Operand& view = state.place;
+        e.emit({.op = &graph::kUpdateBias,
+                .attrs = {{"rate", update.rate}},
+                .in = {flat_view(e.program().sums, sum.first, sum.count, DType::F64), scalars, view},
+                .out = {view},
+                .block = sum.block,
+                .note = "update " + bias.name});
+      }
+  }
+}
+
 }  // namespace
 
 void lower_begin(Emitter& e) {
   e.begin(BodyKind::Begin);
   zero_loss(e);
+  if (e.program().sums.valid()) {
+    const Operand sums = all_sums(e);
+    e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {sums}, .out = {sums}});
+  }
   e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"});
   e.emit({.op = &graph::kCountToSeed, .in = {e.scalar(Scalar::Count)}, .out = {e.scalar(Scalar::Seed)}});
 }
@@ -67,18 +111,18 @@ void lower_evaluate_end(Emitter& e) {
   sum_losses(e);
 }
 
-void lower_step(Emitter& e, GroupLowering& groups) {
+void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& local) {
   const layout::Layout& layout = e.layout();
   const LowerOptions& o = e.options();
   e.begin(BodyKind::Step);
   sum_losses(e);
+  reduce_step_sums(e, local);
 
-  // The norm counts every element once: a rank adds the squares of what it holds, and of what it holds
-  // together with others (replicated over an axis) only the first of them does.
-  AtomList summed = layout.shard;
-  for (int a = 0; a < layout.mesh.num_atoms(); ++a)
-    if (layout.mesh.atom(a).size > 1 && !layout::contains(layout.data(), a))
-      summed = layout::set_union(summed, AtomList{a});
+  // The norm counts every element once: of the ranks that hold the same elements only the first adds their
+  // squares. Ranks that hold the same of everything need not meet.
+  const auto copies = [](const layout::DataAtoms& data) { return layout::without(data.all, data.shard); };
+  const AtomList summed =
+      layout::without(layout.everything(), layout::intersection(copies(layout.dense), copies(layout.expert)));
   bool first = true;
   for (size_t i = 0; i < groups.groups().size(); ++i) {
     const layout::Group& g = groups.groups()[i];
@@ -88,7 +132,10 @@ void lower_step(Emitter& e, GroupLowering& groups) {
     e.emit({.op = &graph::kSumSquares,
             .attrs = {{"ranges", ranges_of(g, st, false,
                                            [&](const layout::Segment& s) {
-                                             return counts && layout.mesh.is_first(o.rank, s.replicated);
+                                             return counts &&
+                                                    layout.mesh.is_first(
+                                                        o.rank, layout::intersection(
+                                                                    g.replicas(s, layout.zero), summed));
                                            })}},
             .in = {groups.reduced_grad(static_cast<int>(i))},
             .out = {e.scalar(Scalar::SumSquares)},
@@ -120,6 +167,7 @@ void lower_step(Emitter& e, GroupLowering& groups) {
       update.out.push_back(copy);
     e.emit(std::move(update));
   }
+  update_biases(e, local, scalars);
 }
 
 }  // namespace quintet::program

@@ -25,7 +25,8 @@ class Emitter {
   int current_body() const { return static_cast<int>(program_.bodies.size()) - 1; }
 
   BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
-  CommId comm(const layout::AtomList& atoms);
+  // Of the atoms' group; for another `purpose` a channel of its own.
+  CommId comm(const layout::AtomList& atoms, const std::string& purpose = {});
   // Of two pipeline ranks that are alike otherwise; `what` names the channel.
   CommId pair(int from, int to, const std::string& what);
   StreamId stream_named(const std::string& name);
@@ -41,13 +42,20 @@ class Emitter {
   void receive(const Operand& data, int from, bool up, Instr like);
   void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms,
                       graph::Reduction r, Instr like);
+  void all_to_all(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  void all_to_all_v(std::vector<Operand> in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  // To the next rank of the ring that the atoms span, from the one before.
+  void ring_shift(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  // [a, b, rest] -> [b, a, rest]
+  void swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like);
 
  private:
   Program& program_;
   const layout::Layout& layout_;
   const LowerOptions& options_;
+  CommId add_pair(const std::string& name, const layout::AtomList& atoms, RankId from, RankId to);
   RankId at_stage(int stage_rank) const;  // this rank's counterpart at another pipeline rank
-  std::map<layout::AtomList, CommId> comms_;
+  std::map<std::pair<layout::AtomList, std::string>, CommId> comms_;
   std::map<std::string, CommId> pairs_;
 };
 
@@ -74,7 +82,7 @@ class GroupLowering {
   Operand param(int group, const layout::Segment& segment, int block) const;
 
   Operand grad(int group, const layout::Segment& segment);
-  Accumulate grad_accumulate(int contribution) const;
+  Accumulate grad_accumulate(int group, int contribution) const;
   void reduce_grads(int group);     // after a group's last contribution
   Operand reduced_grad(int group);  // this rank's range of it, as the update reads it
   Operand updated_copy(int group);  // what the update writes besides the master; no buffer when there is none
@@ -92,7 +100,8 @@ class GroupLowering {
   void gather(Run& run);
   GroupState& state(int group) { return emitter_.program().groups[static_cast<size_t>(group)]; }
   const GroupState& state(int group) const { return emitter_.program().groups[static_cast<size_t>(group)]; }
-  bool gathered(int group) const;  // parameters are stored in shards and must be gathered to be used
+  bool gathered(int group) const;       // parameters are stored in shards and must be gathered to be used
+  bool divides_grads(int group) const;  // every micro-batch's gradient is reduced to shards at once
 
   Emitter& emitter_;
   const std::vector<layout::Group>& groups_;
@@ -100,14 +109,13 @@ class GroupLowering {
   std::vector<Storage> storage_;
   std::vector<Run> runs_;
   std::vector<char> wanted_in_backward_;
-  int shards_ = 1;
   bool forward_ = true;
 };
 
-// Begin, Step and EvaluateEnd bodies.
+// Begin, Step and EvaluateEnd bodies. `local` is the training graph.
 void lower_begin(Emitter& emitter);
 void lower_evaluate_begin(Emitter& emitter);
-void lower_step(Emitter& emitter, GroupLowering& groups);
+void lower_step(Emitter& emitter, GroupLowering& groups, const layout::LocalGraph& local);
 void lower_evaluate_end(Emitter& emitter);
 
 }  // namespace quintet::program

@@ -54,6 +54,8 @@ std::string_view to_string(CollectiveKind k) {
       return "reduce_scatter";
     case CollectiveKind::AllToAll:
       return "all_to_all";
+    case CollectiveKind::AllToAllV:
+      return "all_to_all_v";
     case CollectiveKind::Send:
       return "send";
     case CollectiveKind::Recv:

@@ -55,12 +55,13 @@ struct Operand {
   int64_t bytes() const { return type.bytes(); }
 };
 
-// Send and Recv are the two sides of a message between the members of a communicator of two.
-enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, Send, Recv };
+// Send and Recv are the two sides of a message between the members of a communicator of two. AllToAllV is the
+// exchange of rows between tokens and experts; how many rows go where is read from its operands (see exec).
+enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, AllToAllV, Send, Recv };
 
 // A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,
-// and of the whole message for AllReduce. AllReduce works in place; AllGather and ReduceScatter may (out lies
-// in in, or in in out, at the rank's own range).
+// of the whole message for AllReduce, and at most received for AllToAllV. AllReduce works in place; AllGather
+// and ReduceScatter may (out lies in in, or in in out, at the rank's own range).
 struct Collective {
   CollectiveKind kind;
   CommId comm;
@@ -149,9 +150,10 @@ enum class Scalar : uint8_t {
   UpdateCount,
   SkippedInRow,
   SkippedTotal,
-  DropoutKey
+  DropoutKey,
+  One  // always 1: the gradient of a loss term by itself
 };
-inline constexpr int kNumScalars = 12;
+inline constexpr int kNumScalars = 13;
 
 // Where the state of a parameter group is kept, for initialising, saving and comparing.
 struct GroupState {
@@ -165,6 +167,18 @@ struct GroupState {
   int64_t first = 0, count = 0;  // this rank's range of the flat group
 };
 
+// A step sum (graph::StepSum) as f64 elements of the buffer `sums`, and a state (ValueKind::State) as a
+// buffer of its own. Every rank has those of all blocks.
+struct SumPlace {
+  std::string name;
+  int block = 0;
+  int64_t first = 0, count = 0;
+};
+struct StatePlace {
+  std::string name;
+  Operand place;
+};
+
 struct Program {
   RankId rank;
   int world = 1;
@@ -176,6 +190,9 @@ struct Program {
   std::vector<Call> eval_calls;  // one evaluation batch; empty when there is none
   std::vector<GroupState> groups;
   BufferId scalars, workspace;
+  BufferId sums;  // invalid when there are none
+  std::vector<SumPlace> step_sums;
+  std::vector<StatePlace> states;
   std::vector<std::pair<std::string, BufferId>> inputs;  // i32[tokens] buffers that LoadBatch fills
   BufferId result;                                       // Infer: the logits
   int64_t arena_bytes = 0;                               // planned peak; set by the allocator

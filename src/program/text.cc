@@ -120,7 +120,13 @@ std::string tables_text(const Program& p, bool full) {
   }
   for (const auto& [name, buffer] : p.inputs)
     t += fmt::format("input {} {}\n", graph::quote(name), id_text(buffer));
+  for (const SumPlace& sum : p.step_sums)
+    t += fmt::format("sum {} block={} first={} count={}\n", graph::quote(sum.name), sum.block, sum.first,
+                     sum.count);
   if (!full) return t;
+  if (p.sums.valid()) t += fmt::format("sums {}\n", id_text(p.sums));
+  for (const StatePlace& state : p.states)
+    t += fmt::format("state {} {}\n", graph::quote(state.name), operands_text(p, {state.place}, true));
   for (const GroupState& g : p.groups)
     t += fmt::format("group {} param={} master={}+{} grad={}+{} moment1={} moment2={} first={} count={}\n",
                      g.group, id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.grad),

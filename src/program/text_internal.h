@@ -14,7 +14,7 @@ inline constexpr std::array<std::string_view, 3> kWhen = {"always", "first", "la
 inline constexpr std::array<std::string_view, 3> kAccumulate = {"never", "not_first", "always"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
 inline constexpr int kNumBodyKinds = 8;
-inline constexpr int kNumCollectiveKinds = 6;
+inline constexpr int kNumCollectiveKinds = 7;
 inline constexpr int kNumPhases = 3;
 
 template <class List, class Enum>

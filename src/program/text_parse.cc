@@ -307,6 +307,17 @@ void parse_line(Cursor& in, Program& p) {
   } else if (in.accept("input ")) {
     std::string name = in.quoted();
     p.inputs.emplace_back(std::move(name), parse_id(in));
+  } else if (in.accept("sum ")) {
+    SumPlace sum{.name = in.quoted()};
+    sum.block = in.field<int>("block");
+    sum.first = in.field<int64_t>("first");
+    sum.count = in.field<int64_t>("count");
+    p.step_sums.push_back(std::move(sum));
+  } else if (in.accept("sums ")) {
+    p.sums = parse_id(in);
+  } else if (in.accept("state ")) {
+    std::string name = in.quoted();
+    p.states.push_back({std::move(name), parse_operands(in).at(0)});
   } else if (in.accept("group ")) {
     p.groups.push_back(parse_group(in));
   } else if (in.accept("body ")) {

@@ -204,6 +204,24 @@ class InstrChecker {
       fail("{} does not hold the message of {} elements of {}", name(o), c.count, base::to_string(c.dtype));
   }
 
+  // Rows between tokens and experts: with one operand the counts, with three the rows and both sides' counts.
+  void check_exchange(const Instr& instr) const {
+    const Collective& c = instr.collective;
+    if ((instr.in.size() != 1 && instr.in.size() != 3) || instr.out.size() != 1)
+      fail("an exchange has rows and two lists of counts, or counts alone, and one result");
+    for (const Operand* o : {&instr.in[0], &instr.out[0]})
+      if (o->type.dtype != c.dtype)
+        fail("{} is {}, the message {}", name(*o), base::to_string(o->type.dtype), base::to_string(c.dtype));
+    if (instr.out[0].type.count() != c.count || c.count <= 0)
+      fail("has room for {} elements, the message for {}", instr.out[0].type.count(), c.count);
+    for (size_t i = 1; i < instr.in.size(); ++i)
+      if (instr.in[i].type.dtype != graph::DType::I32) fail("{} does not hold counts", name(instr.in[i]));
+    for (const Operand& o : instr.in)
+      if (span(o).meets(span(instr.out[0]))) fail("{} lies in the result", name(o));
+    for (const char* attr : {"experts", "copies", "back"})
+      if (!instr.attrs.find(attr)) fail("has no attribute {}", attr);
+  }
+
   void check_collective(const Instr& instr, std::vector<StreamId>& stream_of_comm) const {
     const Collective& c = instr.collective;
     if (!c.comm.valid() || c.comm.index() >= p_.comms.size()) fail("communicator {} does not exist", c.comm);
@@ -214,6 +232,7 @@ class InstrChecker {
       fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
     if (instr.stream == kComputeStream) fail("a collective on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
+    if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr);
     if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
     const Operand &in = instr.in[0], &out = instr.out[0];
     for (const Operand* o : {&in, &out})

@@ -173,14 +173,14 @@ class Header {
       return;
     }
     std::string text = fmt::format("zero {}: {} in {} shards: {} per step", p.zero,
-                                   kWhat[static_cast<size_t>(p.zero)], p.dp_shard, counts(layout.shard));
+                                   kWhat[static_cast<size_t>(p.zero)], p.dp_shard, counts(layout.dense.shard));
     if (p.zero == 3) {
       using Kind = config::ReshardAfterForward::Kind;
       if (p.reshard_after_forward.kind == Kind::No)
         text += "; gathered parameters kept for the backward pass";
       if (p.reshard_after_forward.kind == Kind::ToRanks)
         text += fmt::format("; kept in {} shards for the backward pass: {}", p.reshard_after_forward.ranks,
-                            counts(layout.reshard));
+                            counts(layout.dense.reshard));
       text += p.prefetch > 0 ? fmt::format("; prefetched {} ahead", counted(p.prefetch, "block"))
                              : "; no prefetch";
     }

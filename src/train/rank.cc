@@ -1,11 +1,13 @@
 #include "train/rank.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/row_order.h"
 #include "exec/cpu/kernel.h"
 #include "optim/schedule.h"
 #include "program/verify.h"
@@ -37,7 +39,11 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
   }
   executor_ = std::make_unique<exec::Executor>(
       compiled_->program, world, exec::ExecutorOptions{.threads = threads, .poison = options.poison});
-  dp_index_ = compiled_->layout.mesh.index(world.rank(), compiled_->layout.data());
+  const layout::Layout& layout = compiled_->layout;
+  dp_index_ = layout.mesh.index(world.rank(), layout.samples);
+  cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
+  for (const program::StatePlace& state : compiled_->program.states)
+    std::memset(executor_->address(state.place.buffer), 0, static_cast<size_t>(state.place.bytes()));
   create_replica_groups();
   initialise_weights();
 }
@@ -78,8 +84,7 @@ void Rank::visit(StateKind kind,
       const int64_t begin = std::max(s.offset, st.first),
                     end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      fn({&s, g.trainable, &g.shared_by, begin - s.offset, end - begin,
-          base + (begin - st.first) * base::size_of(dtype), dtype},
+      fn({&s, &g, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype), dtype},
          layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
@@ -135,7 +140,8 @@ StepResult Rank::step(int64_t step, const data::Batches& batches) {
 
 StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens) {
   exec::Executor& e = *executor_;
-  e.scalar(Scalar::Count) = static_cast<double>(valid_tokens);
+  // The context ranks of a data-parallel place share its sequences: one of them counts.
+  e.scalar(Scalar::Count) = cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0;
   e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
@@ -143,7 +149,7 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
   // The first two steps measure what is really touched.
   const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;
   if (round >= 0) e.begin_measuring(round);
-  e.run(compiled_->step, load);
+  e.run(compiled_->step, in_row_order(load));
   if (round >= 0) e.end_measuring(round);
 
   const double count = e.scalar(Scalar::Count);
@@ -156,12 +162,57 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
           .skipped_total = static_cast<int64_t>(e.scalar(Scalar::SkippedTotal))};
 }
 
+// With sequences cut over context ranks: whole micro-batches are loaded aside, and each input takes the rows
+// it holds, in their order. An input "documents:4" holds the rows of 4 neighbouring context ranks, one
+// without number those of this rank.
+exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
+  const int64_t ranks = compiled_->layout.context.ranks;
+  if (ranks == 1) return load;
+  return [this, ranks, &load](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+    const int64_t seq_len = recipe_.data.seq_len;
+    const base::RowOrder whole{.seq_len = seq_len, .sequences = recipe_.batch.micro};
+    std::vector<std::pair<std::string, int32_t*>> wanted;
+    for (const auto& [name, data] : inputs) {
+      const auto [it, is_new] = whole_rows_.try_emplace(name.substr(0, name.find(':')));
+      if (is_new) it->second.resize(static_cast<size_t>(whole.rows()));
+    }
+    for (auto& [name, rows] : whole_rows_) wanted.emplace_back(name, rows.data());
+    load(micro, wanted);
+    for (const auto& [name, data] : inputs) {
+      const size_t colon = name.find(':');
+      const int64_t count = colon == std::string::npos ? 1 : std::stoll(name.substr(colon + 1));
+      const base::RowOrder order{.seq_len = seq_len,
+                                 .sequences = whole.sequences,
+                                 .ranks = ranks,
+                                 .first = cp_index_ / count * count,
+                                 .count = count};
+      const int32_t* from = whole_rows_.at(name.substr(0, colon)).data();
+      for (int64_t s = 0; s < order.sequences; ++s)
+        for (int64_t i = 0; i < order.runs(); ++i) {
+          const base::RowOrder::Run run = order.run(s, i);
+          std::copy_n(from + s * seq_len + run.position, run.length, data + run.row);
+        }
+    }
+  };
+}
+
+std::vector<Rank::Sum> Rank::step_sums() const {
+  std::vector<Sum> list;
+  const program::Program& p = compiled_->program;
+  if (!p.sums.valid()) return list;
+  const auto* values = reinterpret_cast<const double*>(executor_->address(p.sums));
+  for (const program::SumPlace& s : p.step_sums)
+    list.push_back({s.name, s.block, {values + s.first, static_cast<size_t>(s.count)}});
+  return list;
+}
+
 Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int64_t count) {
   exec::Executor& e = *executor_;
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
     // Before the run: its streams need not wait for the batch to read the count.
-    e.scalar(Scalar::Count) = static_cast<double>(batches.count_labels(batch, dp_index_));
+    e.scalar(Scalar::Count) =
+        cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0;
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
@@ -174,26 +225,23 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
       }
       batches.fill(batch, 0, dp_index_, out);
     };
-    e.run(compiled_->evaluate, load);
+    e.run(compiled_->evaluate, in_row_order(load));
     total.loss_sum += e.scalar(Scalar::Loss);
     total.tokens += static_cast<int64_t>(e.scalar(Scalar::Count));
   }
   return total;
 }
 
-AtomList Rank::replicated_over(const Segment& s, bool trainable) const {
-  const layout::Layout& layout = compiled_->layout;
-  const bool sharded = trainable || layout.zero == 3;
-  return layout::set_union(s.replicated,
-                           sharded ? layout::without(layout.data(), layout.shard) : layout.data());
+AtomList Rank::replicated_over(const Piece& piece) const {
+  return piece.group->replicas(*piece.segment, compiled_->layout.zero);
 }
 
 bool Rank::owns(const Piece& piece) const {
   const layout::Mesh& mesh = compiled_->layout.mesh;
-  if (!piece.shared_by->empty() &&
-      piece.shared_by->front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
+  const std::vector<int>& shared_by = piece.group->shared_by;
+  if (!shared_by.empty() && shared_by.front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
     return false;
-  return mesh.is_first(world_.rank(), replicated_over(*piece.segment, piece.trainable));
+  return mesh.is_first(world_.rank(), replicated_over(piece));
 }
 
 void Rank::create_replica_groups() {
@@ -203,7 +251,7 @@ void Rank::create_replica_groups() {
   for (const layout::Group& g : compiled_->groups) {
     if (!g.shared_by.empty()) shared.insert(g.shared_by);
     for (const Segment& s : g.segments)
-      if (AtomList atoms = replicated_over(s, g.trainable); mesh.size(atoms) > 1)
+      if (AtomList atoms = g.replicas(s, compiled_->layout.zero); mesh.size(atoms) > 1)
         sets.insert(std::move(atoms));
   }
   for (const AtomList& atoms : sets)
@@ -227,8 +275,8 @@ void Rank::check_replicas() {
   for (const ReplicaGroup& group : replica_groups_) {
     base::Checksum hash;
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
-      if (group.shared_by.empty() ? replicated_over(*piece.segment, piece.trainable) == group.atoms
-                                  : *piece.shared_by == group.shared_by)
+      if (group.shared_by.empty() ? replicated_over(piece) == group.atoms
+                                  : piece.group->shared_by == group.shared_by)
         hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
     });
     const int64_t mine = static_cast<int64_t>(hash.value());

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "comm/communicator.h"
@@ -56,9 +58,8 @@ class Rank {
   // the place of an element in the whole parameter, or -1 for padding.
   struct Piece {
     const layout::Segment* segment;
-    bool trainable;
-    const std::vector<int>* shared_by;  // see layout::Group
-    int64_t first, count;               // in the segment's local part
+    const layout::Group* group;
+    int64_t first, count;  // in the segment's local part
     std::byte* data;
     base::DType dtype;
   };
@@ -78,6 +79,14 @@ class Rank {
   // Compares hashes of replicated weights among the ranks that hold them; throws when they differ.
   void check_replicas();
 
+  // What adds up over a step (graph::StepSum), of all blocks, after a step: equal on all ranks.
+  struct Sum {
+    std::string_view name;
+    int block;
+    std::span<const double> values;
+  };
+  std::vector<Sum> step_sums() const;
+
   int dp_index() const { return dp_index_; }
   const compiler::Compiled& compiled() const { return *compiled_; }
   exec::Executor& executor() { return *executor_; }
@@ -94,14 +103,17 @@ class Rank {
   };
   void initialise_weights();
   void create_replica_groups();
-  layout::AtomList replicated_over(const layout::Segment& segment, bool trainable) const;
+  layout::AtomList replicated_over(const Piece& piece) const;
+  exec::LoadBatch in_row_order(const exec::LoadBatch& load);
 
   const config::Recipe recipe_;
   comm::World& world_;
   std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
-  int dp_index_ = 0;
+  std::map<std::string, std::vector<int32_t>>
+      whole_rows_;  // cp > 1: inputs of a micro-batch before they are cut
+  int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };
 

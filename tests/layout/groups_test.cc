@@ -50,7 +50,7 @@ TEST(Groups, SegmentsCoverTheParametersWithoutOverlap) {
         end = s.offset + s.count;
       }
       EXPECT_EQ(g.used, end);
-      const int shards = l.layout.mesh.size(l.layout.shard);
+      const int shards = l.layout.mesh.size(l.layout.dense.shard);
       EXPECT_EQ(g.count % (kSegmentAlign * shards), 0);
       EXPECT_GE(g.count, g.used);
       EXPECT_LT(g.count - g.used, kSegmentAlign * shards);

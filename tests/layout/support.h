@@ -52,7 +52,7 @@ struct Local {
 
 inline Local partitioned(const config::Parallel& parallel, const ModelOptions& model = {}) {
   graph::Graph logical = small_llama(model);
-  Layout layout = make_layout(parallel, model.kv_heads);
+  Layout layout = make_layout(parallel, config::Model{.heads = model.heads, .kv_heads = model.kv_heads});
   LocalGraph local = partition(logical, layout);
   return {std::move(logical), std::move(layout), std::move(local)};
 }

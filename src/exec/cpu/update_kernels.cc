@@ -30,6 +30,17 @@ void accumulate(const Bound& b, bool accumulate) {
             [&]<class T>(T) { k::accumulate<T, T>(b.input<T>(0), b.output<T>(0), 1.0, x.count(), *b.pool); });
 }
 
+void swap_blocks(const Bound& b, bool) {
+  const int64_t outer = b.instr->attrs.integer("a"), inner = b.instr->attrs.integer("b");
+  if (outer * inner == 0) return;
+  const size_t block = static_cast<size_t>(b.in_type(0).bytes() / (outer * inner));
+  b.pool->parallel_for(0, inner, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t o = 0; o < outer; ++o)
+        std::memcpy(b.out[0] + static_cast<size_t>(i * outer + o) * block,
+                    b.in[0] + static_cast<size_t>(o * inner + i) * block, block);
+  });
+}
 void copy(const Bound& b, bool) { std::memcpy(b.out[0], b.in[0], static_cast<size_t>(b.in_type(0).bytes())); }
 
 void zero_unless_first(const Bound& b, bool) {
@@ -147,6 +158,7 @@ const std::vector<Kernel>& update_kernels() {
   static const std::vector<Kernel> table = {{&graph::kCountToSeed, count_to_seed, nullptr},
                                             {&graph::kAccumulate, accumulate, nullptr},
                                             {&graph::kCopy, copy, nullptr},
+                                            {&graph::kSwapBlocks, swap_blocks, nullptr},
                                             {&graph::kZeroUnlessFirst, zero_unless_first, nullptr},
                                             {&graph::kSumSquares, sum_squares, sum_squares_bytes},
                                             {&graph::kClipScale, clip_scale, nullptr},
