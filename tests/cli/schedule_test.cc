@@ -66,9 +66,10 @@ TEST(ScheduleVerb, ChecksAndDrawsFiles) {
   EXPECT_CONTAINS(drawn.out, "chart.svg");
   EXPECT_CONTAINS(base::read_file(chart), "<svg");
 
-  const std::string head = "schedule mine\nstages 2\nchunks 1\nmicro_batches 2\nplacement looped\n";
-  base::write_file_atomically(file, head + "0: 0F0 0F1 0BW0\n1: 0F0 0BW0 0F1 0BW1\n");
-  const std::string sets = kPipeline + " --set batch.accumulation=2 --set parallel.schedule=file:own.txt";
+  const std::string head = "schedule mine\nstages 2\nchunks 1\nmicro_batches 4\nplacement looped\n";
+  base::write_file_atomically(
+      file, head + "0: 0F0 0F1 0BW0 0F2 0F3 0BW2 0BW3\n1: 0F0 0BW0 0F1 0BW1 0F2 0BW2 0F3 0BW3\n");
+  const std::string sets = kPipeline + " --set parallel.schedule=file:own.txt";
   for (const std::string& command :
        {"schedule --check " + quoted(file), "schedule " + quoted(small.recipe_file().string()) + sets,
         "check " + quoted(small.recipe_file().string()) + sets,
@@ -83,14 +84,14 @@ TEST(ScheduleVerb, ChecksAndDrawsFiles) {
 
 TEST(ScheduleVerb, TrainsAndVerifiesWithAFileBesideTheRecipe) {
   const SmallRun small;
-  base::write_file_atomically(small / "own.txt", schedule::print(schedule::gpipe(2, 2)));
-  const std::string recipe = quoted(small.recipe_file().string()) + kPipeline +
-                             " --set batch.accumulation=2 --set parallel.schedule=file:own.txt --steps 2";
+  base::write_file_atomically(small / "own.txt", schedule::print(schedule::gpipe(2, 4)));
+  const std::string recipe =
+      quoted(small.recipe_file().string()) + kPipeline + " --set parallel.schedule=file:own.txt --steps 2";
   const Outcome verified = quintet("verify " + recipe + " --dtype f64");
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   const Outcome trained = quintet("train " + recipe);
   EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_CONTAINS(trained.out, "gpipe: blocks 0 | 1, 2 micro-batches");
+  EXPECT_CONTAINS(trained.out, "gpipe: blocks 0 | 1, 4 micro-batches");
   base::remove_file(small / "own.txt");
   EXPECT_EQ(quintet("generate " + quoted(small.run_dir().string()) + " --tokens 1").code, 0)
       << "text needs no schedule";
