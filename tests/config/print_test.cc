@@ -103,13 +103,20 @@ Recipe random_recipe(std::mt19937_64& rng) {
 
 TEST(Print, RandomLegalRecipesReadBackEqual) {
   std::mt19937_64 rng(20240607);
+  int with_context = 0, with_experts = 0, with_latent = 0;
   for (int i = 0; i < 500; ++i) {
     const Recipe r = random_recipe(rng);
+    with_context += r.parallel.cp > 1;
+    with_experts += r.parallel.ep > 1;
+    with_latent += r.model.mla.kv_rank > 0;
     const std::string text = to_toml(r);
     SCOPED_TRACE(text);
     ASSERT_EQ(parse(text), r);
     ASSERT_EQ(to_toml(parse(text)), text);
   }
+  EXPECT_GT(with_context, 50);
+  EXPECT_GT(with_experts, 10);
+  EXPECT_GT(with_latent, 5);
 }
 
 TEST(Print, EveryPresetReadsBackEqual) {
