@@ -59,7 +59,7 @@ CASES = {
     "deepseek": {
         "kv_heads": 4, "head_dim": 8, "rope_theta": 100.0, "rope_scaling": YARN_ROPE, "norm_eps": 1e-6,
         "mla": {"kv_rank": 6, "q_rank": 9, "nope_dim": 4, "rope_dim": 4, "v_dim": 5},
-        "moe": {**MOE, "experts": 8, "top_k": 3, "ffn": 6, "shared_ffn": 7, "first_dense": 1, "score": "sigmoid",
+        "moe": {**MOE, "experts": 8, "top_k": 3, "ffn": 6, "shared_ffn": 8, "first_dense": 1, "score": "sigmoid",
                 "scale": 1.5, "groups": 4, "groups_kept": 2, "balance_loss": 0.3, "balance_scope": "sequence",
                 "z_loss": 0.2},
     },
