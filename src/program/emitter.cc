@@ -166,8 +166,10 @@ void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& 
     (sends ? message.in : message.out) = {data};
     emit(std::move(message));
   };
-  pass(here, true, in);
+  // The receive first: what is sent is then still held when its place is chosen. On the bytes of what is sent it
+  // would wait for the sending, which waits for the next rank to receive, and so on round the ring.
   pass((here + size - 1) % size, false, out);
+  pass(here, true, in);
 }
 
 void Emitter::swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like) {

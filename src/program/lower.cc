@@ -271,6 +271,7 @@ class GraphLowering {
   // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
   void share_memory(const Node& node, int index) {
     for (const auto& [o, i] : node.op->in_place) {
+      if (static_cast<size_t>(i) >= node.inputs.size()) continue;  // an operand that this node does not have
       const ValueId out = node.outputs[static_cast<size_t>(o)], in = node.inputs[static_cast<size_t>(i)];
       Operand& target = places_[out.index()];
       if (target.buffer.valid() || grads_.contains(out)) continue;

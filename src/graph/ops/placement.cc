@@ -25,8 +25,9 @@ const OpDef kAllGather = {"all_gather", 1, 1, kAlong, same, nullptr, cost_by_byt
 const OpDef kReduceScatter = {"reduce_scatter", 1, 1, kScatter, same, nullptr, cost_by_bytes};
 const OpDef kAllToAll = {"all_to_all", 1, 1, kExchange, same, nullptr, cost_by_bytes};
 const OpDef kSlice = {"slice", 1, 1, kAlong, same, nullptr, cost_by_bytes};
-const OpDef kZeroUnlessFirst = {"zero_unless_first", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr,
-                                cost_by_bytes};
+const OpDef kZeroUnlessFirst = {
+    "zero_unless_first", 1,       1,       {{"atoms", AttrKind::Integers}}, same, nullptr,
+    cost_by_bytes,       nullptr, {{0, 0}}};
 // The value of the rank before this one in the ring of `atoms`.
 const OpDef kRingShift = {"ring_shift", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
 // value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
