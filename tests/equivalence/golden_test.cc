@@ -1,5 +1,6 @@
 // Loss and every gradient of tiny models against PyTorch (tests/golden/make_golden.py), on one rank and in
-// two layouts.
+// a few layouts.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "config/names.h"
 #include "tools/layouts.h"
 
 namespace quintet::tests {
@@ -20,6 +22,32 @@ constexpr double kTolerance = 1e-10;
 Json load_golden(const std::string& name) {
   std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/" + name + ".json");
   return Json::parse(file);
+}
+
+config::Moe moe_of(const Json& j) {
+  config::Moe m;
+  m.experts = j["experts"];
+  m.top_k = j["top_k"];
+  m.ffn = j["ffn"];
+  m.shared_ffn = j["shared_ffn"];
+  m.shared_gate = j["shared_gate"];
+  m.first_dense = j["first_dense"];
+  m.every = j["every"];
+  m.score = j["score"] == "sigmoid" ? config::RouterScore::Sigmoid : config::RouterScore::Softmax;
+  m.order = j["order"] == "top_k_first" ? config::RouterOrder::TopKFirst : config::RouterOrder::ScoreFirst;
+  m.normalise = j["normalise"];
+  m.scale = j["scale"];
+  m.groups = j["groups"];
+  m.groups_kept = j["groups_kept"];
+  m.balance_loss = j["balance_loss"];
+  m.balance_scope = j["balance_scope"] == "sequence" ? config::BalanceScope::Sequence
+                    : j["balance_scope"] == "global" ? config::BalanceScope::Global
+                                                     : config::BalanceScope::MicroBatch;
+  m.z_loss = j["z_loss"];
+  m.capacity_factor = j["capacity_factor"];
+  m.drop = j["drop"] == "position" ? config::DropPolicy::Position : config::DropPolicy::Probability;
+  m.capacity_group = j["capacity_group"];
+  return m;
 }
 
 config::Model model_of(const Json& j) {
@@ -39,6 +67,15 @@ config::Model model_of(const Json& j) {
   m.qkv_bias = j["qkv_bias"];
   m.qk_norm = j["qk_norm"];
   m.max_positions = j["max_positions"];
+  if (j.contains("moe")) m.moe = moe_of(j["moe"]);
+  if (j.contains("mla")) {
+    const Json& a = j["mla"];
+    m.mla = {.kv_rank = a["kv_rank"],
+             .q_rank = a["q_rank"],
+             .nope_dim = a["nope_dim"],
+             .rope_dim = a["rope_dim"],
+             .v_dim = a["v_dim"]};
+  }
   const Json& rope = j["rope_scaling"];
   config::RopeScaling& s = m.rope_scaling;
   if (rope["kind"] == "none") return m;
@@ -92,6 +129,40 @@ train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, cons
       valid);
 }
 
+// Losses beside the main one, summed over the blocks.
+void expect_losses(const Rank& rank, const Json& golden) {
+  for (const char* name : {"balance_loss", "z_loss"}) {
+    if (!golden.contains(name)) continue;
+    double sum = 0;
+    for (const Rank::Sum& s : rank.step_sums())
+      if (s.name == name) sum += s.values[0];
+    const double want = golden[name];
+    EXPECT_NEAR(sum, want, kTolerance * want) << name;
+  }
+}
+
+// One rank; tensor, data and context ranks; and for experts ranks of their own across these.
+std::vector<config::Parallel> layouts_of(const config::Model& model) {
+  using config::ContextMethod;
+  std::vector<config::Parallel> layouts = {
+      {},
+      {.tp = 2, .sequence_parallel = true},
+      {.dp_shard = 2, .zero = 3},
+      {.cp = 2, .cp_method = ContextMethod::Gather},
+      {.cp = 2, .cp_method = ContextMethod::Ring},
+      {.cp = 2, .cp_method = ContextMethod::Ulysses},
+  };
+  if (model.moe.experts == 0) return layouts;
+  layouts.push_back({.tp = 2, .etp = 2});
+  if (model.moe.experts % 2 == 0) {
+    layouts.push_back({.dp_shard = 2, .zero = 3, .ep = 2});
+    layouts.push_back({.tp = 2, .sequence_parallel = true, .ep = 2});
+    layouts.push_back({.tp = 2, .cp = 2, .cp_method = ContextMethod::Ring, .ep = 2, .etp = 2});
+  }
+  if (model.moe.experts % 4 == 0) layouts.push_back({.dp_shard = 2, .tp = 2, .ep = 4});
+  return layouts;
+}
+
 class Golden : public testing::TestWithParam<const char*> {};
 
 TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
@@ -105,21 +176,22 @@ TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
   recipe.run.steps = 2;
   const int64_t batch = golden["batch"];
 
-  std::vector<config::Parallel> layouts(3);
-  layouts[1].tp = 2;
-  layouts[1].sequence_parallel = true;
-  layouts[2].dp_shard = 2;
-  layouts[2].zero = 3;
-  for (const config::Parallel& parallel : layouts) {
-    SCOPED_TRACE("tp " + std::to_string(parallel.tp) + ", dp_shard " + std::to_string(parallel.dp_shard));
+  for (const config::Parallel& parallel : layouts_of(recipe.model)) {
+    SCOPED_TRACE(fmt::format("tp {}, dp_shard {}, cp {} {}, ep {}, etp {}", parallel.tp, parallel.dp_shard,
+                             parallel.cp, config::name_of(parallel.cp_method), parallel.ep, parallel.etp));
     recipe.parallel = parallel;
     recipe.batch = {batch, batch / parallel.dp(), 1};
     const data::Dataset dataset = tools::training_data(recipe, true);
-    const tools::LayoutRun run = tools::run_layout(
-        recipe, tools::training_batches(recipe, dataset),
-        {.steps = 1,
-         .step = [&](Rank& rank, int64_t step) { return golden_step(rank, step, golden, recipe); },
-         .prepare = set_weights});
+    const tools::LayoutRun run = tools::run_layout(recipe, tools::training_batches(recipe, dataset),
+                                                   {.steps = 1,
+                                                    .step =
+                                                        [&](Rank& rank, int64_t step) {
+                                                          const train::StepResult result =
+                                                              golden_step(rank, step, golden, recipe);
+                                                          expect_losses(rank, golden);
+                                                          return result;
+                                                        },
+                                                    .prepare = set_weights});
     EXPECT_EQ(run.steps[0].result.tokens, golden["valid"].get<int64_t>());
     const double loss = golden["loss"];
     EXPECT_NEAR(run.steps[0].result.loss, loss, kTolerance * loss);
@@ -153,7 +225,8 @@ TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
 
 INSTANTIATE_TEST_SUITE_P(All, Golden,
                          testing::Values("llama", "llama3_rope_tied", "yarn_rope", "qwen2", "qwen3",
-                                         "mistral", "packed_documents", "gpt2"),
+                                         "mistral", "packed_documents", "gpt2", "mixtral", "top_k_first",
+                                         "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
