@@ -355,6 +355,35 @@ TEST(AttentionHop, FarApart) {
   }
 }
 
+// Keys whose scores are -inf have no weight beside others, in whatever hop they come; alone they give no
+// number, as they do in one softmax.
+TEST(AttentionHop, ScoresOfMinusInfinity) {
+  for (const Isa set : instruction_sets()) {
+    limit_isa(set);
+    OneRank plain;
+    for (int64_t i = 0; i < plain.q.size(); ++i) plain.q.data()[i] = 1;
+    plain.hop(0, true);
+    for (const bool infinite_first : {false, true}) {
+      OneRank r;
+      const auto hop = [&](bool infinite, bool first) {
+        for (int64_t i = 0; i < r.k.size(); ++i) {
+          r.q.data()[i] = 1;
+          r.k.data()[i] = infinite ? -std::numeric_limits<float>::infinity() : plain.k.data()[i];
+        }
+        r.hop(0, first);
+      };
+      hop(infinite_first, true);
+      hop(!infinite_first, false);
+      EXPECT_EQ(bytes_of(r.o, r.lse), bytes_of(plain.o, plain.lse));
+      hop(true, true);
+      r.hop(7, false);  // sees nothing
+      hop(true, false);
+      for (int64_t i = 0; i < r.o.size(); ++i) EXPECT_TRUE(std::isnan(r.o[i])) << i;
+    }
+  }
+  limit_isa(Isa::Avx512);
+}
+
 // A broken number that a query sees must not pass for a key it does not see.
 TEST(AttentionHop, NotANumberStays) {
   for (const Isa set : instruction_sets()) {
