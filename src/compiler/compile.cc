@@ -1,6 +1,7 @@
 #include "compiler/compile.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "compiler/pipeline_schedule.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -64,6 +65,14 @@ Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, 
   return out;
 }
 
+// The fit planned the largest of a stage's programs; every rank holds its own to it.
+void require_budget(const std::optional<Fit>& fit, const program::Program& program) {
+  if (!fit || fit->budget == 0 || program.arena_bytes <= fit->budget) return;
+  base::fail_user(
+      "rank {} plans {} bytes, more than memory.budget {}: it needs more than the ranks that were fitted",
+      program.rank, program.arena_bytes, fit->budget);
+}
+
 }  // namespace
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
@@ -88,8 +97,13 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   // The model as mathematics, then as what this rank holds of it.
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
   graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  std::optional<Fit> fit = options.fit;
   if (!options.infer) {
-    logical = pass("recompute", [&] { return passes::recompute(logical, recipe.memory); });
+    if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
+      fit = pass("fit", [&] { return fit_recompute(recipe, options); });
+    logical = pass("recompute", [&] {
+      return passes::recompute(logical, fit ? fit->marks : passes::chosen(logical, recipe.memory));
+    });
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
@@ -124,11 +138,13 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   });
   pass("free", [&] { return program::insert_frees(program), 0; });
   pass("allocate", [&] { return program::allocate(program), 0; });
+  require_budget(fit, program);
   program::Expanded step = pass("expand", [&] { return program::expand(program, program.calls); });
   program::Expanded eval = pass("expand", [&] { return program::expand(program, program.eval_calls); });
 
   return {.layout = std::move(layout),
           .pipeline = std::move(pipeline),
+          .fit = std::move(fit),
           .logical = std::move(logical),
           .local = std::move(local),
           .groups = std::move(groups),

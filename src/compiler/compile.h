@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/fit_recompute.h"
 #include "config/recipe.h"
 #include "graph/builder.h"
 #include "layout/groups.h"
@@ -35,6 +36,8 @@ struct CompileOptions {
   std::function<int64_t(const program::Instr&)> workspace_bytes;
   // Called with the text of the graph or program after each pass; for dumps.
   std::function<void(const std::string& pass, const std::string& text)> dump;
+  // What to recompute, in place of the recipe's memory section. Ranks of one process need find it only once.
+  std::optional<Fit> fit = {};
 };
 
 // The cut of the model into stages, and the order of micro-batches; one stage and no schedule without a
@@ -47,6 +50,7 @@ struct Pipeline {
 struct Compiled {
   layout::Layout layout;
   Pipeline pipeline;
+  std::optional<Fit> fit;  // memory.recompute = "fit": what was chosen
   graph::Graph logical;
   layout::LocalGraph local;
   std::vector<layout::Group> groups;

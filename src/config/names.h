@@ -58,10 +58,11 @@ struct Names<ContextMethod> {
 };
 template <>
 struct Names<RecomputeKind> {
-  static constexpr std::array<std::pair<RecomputeKind, std::string_view>, 3> kTable = {
+  static constexpr std::array<std::pair<RecomputeKind, std::string_view>, 4> kTable = {
       {{RecomputeKind::None, "none"},
        {RecomputeKind::Selective, "selective"},
-       {RecomputeKind::Full, "full"}}};
+       {RecomputeKind::Full, "full"},
+       {RecomputeKind::Fit, "fit"}}};
 };
 template <>
 struct Names<OptimizerKind> {

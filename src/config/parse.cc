@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "base/file.h"
+#include "config/byte_size.h"
 #include "config/later.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -198,6 +199,14 @@ class Reader {
       field = *v;
     else
       wrong(key, node, "an integer");
+  }
+  void read(const char* key, const toml::node& node, base::Bytes& field) {
+    std::optional<int64_t> bytes = node.value_exact<int64_t>();
+    if (const auto text = node.value_exact<std::string>()) bytes = parse_byte_size(*text);
+    if (bytes && *bytes >= 0)
+      field = base::Bytes(*bytes);
+    else
+      wrong(key, node, "a number of bytes or a size like \"6GiB\" or \"512 MB\"");
   }
   void read(const char* key, const toml::node& node, double& field) {
     if (const auto v = number(node))

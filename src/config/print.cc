@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "config/byte_size.h"
 #include "config/names.h"
 #include "config/schema.h"
 
@@ -33,6 +34,10 @@ std::string toml_text(std::string_view text) {
 std::string toml_value(const std::string& v) { return toml_text(v); }
 std::string toml_value(bool v) { return v ? "true" : "false"; }
 std::string toml_value(int64_t v) { return fmt::format("{}", v); }
+std::string toml_value(base::Bytes v) {
+  const std::string text = byte_size_text(v.value);
+  return text == fmt::format("{}", v.value) ? text : toml_text(text);
+}
 // The shortest digits that read back to the same bits, marked as a float.
 std::string toml_value(double v) {
   std::string text = fmt::format("{}", v);
@@ -66,6 +71,7 @@ Json json_value(const T& v) {
   else
     return v;
 }
+Json json_value(base::Bytes v) { return v.value; }
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
   return v.kind == ReshardAfterForward::Kind::Yes;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/ids.h"
 
 namespace quintet::config {
 
@@ -195,6 +196,7 @@ enum class RecomputeKind : uint8_t {
   None,
   Selective,  // results of some classes of ops
   Full,       // all but the input of every recompute_every-th block
+  Fit,        // as little as lets every rank's memory fit `budget` (compiler/fit_recompute.h)
 };
 
 struct Memory {
@@ -203,6 +205,7 @@ struct Memory {
   // dropout and residual, which are cheap to compute and large to keep.
   std::vector<std::string> recompute_ops;
   int64_t recompute_every = 1;  // full
+  base::Bytes budget;           // fit: of one rank; a number of bytes or "6GiB" in a recipe. 0 = not given
   bool operator==(const Memory&) const = default;
 };
 

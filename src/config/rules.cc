@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "config/byte_size.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/presets.h"
@@ -412,6 +413,14 @@ void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
          fmt::format("{} has no effect with memory.recompute = \"{}\"", m.recompute_every,
                      name_of(m.recompute)),
          "1");
+  const bool fit = m.recompute == RecomputeKind::Fit;
+  if (fit && m.budget.value == 0)
+    fail("memory.budget", "is missing; memory.recompute = \"fit\" needs the memory of one rank", "\"6GiB\"");
+  if (!fit && m.budget.value != 0)
+    fail("memory.budget",
+         fmt::format("{} has no effect with memory.recompute = \"{}\"", byte_size_text(m.budget.value),
+                     name_of(m.recompute)),
+         "leave it out, or memory.recompute \"fit\"");
   if (m.recompute == RecomputeKind::Full && m.recompute_every > r.model.layers)
     fail("memory.recompute_every",
          fmt::format("{} is more than the model's {} blocks", m.recompute_every, r.model.layers),
@@ -547,7 +556,8 @@ std::vector<Rule> general_rules() {
        {"parallel.pp", "parallel.chunks", "parallel.stages", "model.layers"},
        stages_fit_layers},
       {"recompute keys fit kind",
-       {"memory.recompute", "memory.recompute_ops", "memory.recompute_every", "model.layers"},
+       {"memory.recompute", "memory.recompute_ops", "memory.recompute_every", "memory.budget",
+        "model.layers"},
        recompute_keys_fit_kind},
       {"recompute ops are known", {"memory.recompute_ops"}, recompute_ops_are_known},
 

@@ -135,6 +135,7 @@ void for_each_key(R& r, V&& v) {
   v("memory.recompute", r.memory.recompute);
   v("memory.recompute_ops", r.memory.recompute_ops);
   v("memory.recompute_every", r.memory.recompute_every, count_from(1));
+  v("memory.budget", r.memory.budget);
 
   auto& o = r.optimizer;
   v("optimizer.name", o.kind);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "graph/op.h"
 
 namespace quintet::passes {
@@ -13,18 +14,26 @@ using graph::ValueId;
 
 namespace {
 
-// The class of an op in the recipe's words; empty: never recomputed by class.
-std::string_view class_of(const graph::OpDef& op) {
-  if (&op == &graph::kRmsNorm || &op == &graph::kLayerNorm) return "norm";
-  if (&op == &graph::kSwiGlu || &op == &graph::kGelu) return "activation";
-  if (&op == &graph::kRope) return "rope";
-  if (&op == &graph::kBiasAdd) return "bias";
-  if (&op == &graph::kDropout) return "dropout";
-  if (&op == &graph::kAdd) return "residual";
-  if (&op == &graph::kLinear) return "linear";
-  if (&op == &graph::kAttention) return "attention";
-  return {};
-}
+// Classes by name of op. Ops without one are recomputed with whole blocks only, or where "fit" chooses them.
+struct Class {
+  std::string_view op, word;
+};
+constexpr Class kClasses[] = {
+    {"rms_norm", "norm"},
+    {"layer_norm", "norm"},
+    {"swiglu", "activation"},
+    {"gelu", "activation"},
+    {"expert_act", "activation"},
+    {"scale_rows", "activation"},
+    {"rope", "rope"},
+    {"join_heads", "rope"},
+    {"bias_add", "bias"},
+    {"dropout", "dropout"},
+    {"add", "residual"},
+    {"linear", "linear"},
+    {"grouped_linear", "linear"},
+    {"attention", "attention"},
+};
 
 bool is_chosen(const Node& n, const config::Memory& policy) {
   if (policy.recompute == config::RecomputeKind::Full) return (n.block - 1) % policy.recompute_every == 0;
@@ -36,27 +45,17 @@ bool is_chosen(const Node& n, const config::Memory& policy) {
 
 class Recompute {
  public:
-  Recompute(const Graph& in, const config::Memory& policy)
-      : in_(in), moved_(in.values().size()), again_(in.values().size()), dropped_(in.nodes().size(), 0) {
-    std::vector<char> boundary(in.values().size(), 0);
-    for (const Node& n : in.nodes())
-      for (const ValueId v : n.inputs)
-        if (const graph::NodeId p = in.value(v).producer; p.valid() && n.phase == Phase::F)
-          boundary[v.index()] |= in.nodes()[p.index()].block != n.block;
-    for (size_t i = 0; i < in.nodes().size(); ++i) {
-      const Node& n = in.nodes()[i];
-      const bool inner = n.block > 0 && n.block + 1 < in.num_blocks;
-      bool drop = n.phase == Phase::F && n.row_group < 0 && inner && is_chosen(n, policy);
-      for (const ValueId v : n.outputs) drop = drop && !boundary[v.index()];
-      dropped_[i] = drop;
-    }
+  Recompute(const Graph& in, const Marks& marks)
+      : in_(in), moved_(in.values().size()), again_(in.values().size()), dropped_(recomputable(in)) {
+    for (size_t i = 0; i < dropped_.size(); ++i) dropped_[i] = dropped_[i] && marks[i];
   }
 
   Graph run() {
     for (size_t i = 0; i < in_.values().size(); ++i) {
       const graph::Value& v = in_.values()[i];
       const ValueId id(static_cast<int32_t>(i));
-      if (v.kind == graph::ValueKind::Input || v.kind == graph::ValueKind::State) moved_[i] = out_.add_value(v);
+      if (v.kind == graph::ValueKind::Input || v.kind == graph::ValueKind::State)
+        moved_[i] = out_.add_value(v);
       if (v.kind == graph::ValueKind::Param) {
         graph::Param info = *in_.find_param(id);
         info.grads.clear();
@@ -110,14 +109,48 @@ class Recompute {
   const Graph& in_;
   Graph out_;
   std::vector<ValueId> moved_, again_;  // by value of in_: its copy, and its copy computed again
-  std::vector<char> dropped_;           // by node
+  Marks dropped_;
 };
 
 }  // namespace
 
-Graph recompute(const Graph& graph, const config::Memory& policy) {
-  if (policy.recompute == config::RecomputeKind::None) return graph;
-  return Recompute(graph, policy).run();
+std::string_view class_of(const graph::OpDef& op) {
+  for (const Class& c : kClasses)
+    if (c.op == op.name) return c.word;
+  return {};
+}
+
+Marks recomputable(const Graph& graph) {
+  std::vector<char> boundary(graph.values().size(), 0);
+  for (const Node& n : graph.nodes())
+    for (const ValueId v : n.inputs)
+      if (const graph::NodeId p = graph.value(v).producer; p.valid() && n.phase == Phase::F)
+        boundary[v.index()] |= graph.nodes()[p.index()].block != n.block;
+  Marks may(graph.nodes().size(), 0);
+  for (size_t i = 0; i < may.size(); ++i) {
+    const Node& n = graph.nodes()[i];
+    const bool inner = n.block > 0 && n.block + 1 < graph.num_blocks;
+    may[i] = n.phase == Phase::F && n.row_group < 0 && inner && !n.op->keep &&
+             std::none_of(n.outputs.begin(), n.outputs.end(),
+                          [&](ValueId v) { return static_cast<bool>(boundary[v.index()]); });
+  }
+  return may;
+}
+
+Marks chosen(const Graph& graph, const config::Memory& policy) {
+  QUINTET_CHECK(policy.recompute != config::RecomputeKind::Fit, "fit is decided by the compiler");
+  Marks marks = recomputable(graph);
+  for (size_t i = 0; i < marks.size(); ++i)
+    marks[i] =
+        marks[i] && policy.recompute != config::RecomputeKind::None && is_chosen(graph.nodes()[i], policy);
+  return marks;
+}
+
+Graph recompute(const Graph& graph, const Marks& marks) {
+  if (std::none_of(marks.begin(), marks.end(), [](char m) { return m != 0; })) return graph;
+  QUINTET_CHECK(marks.size() == graph.nodes().size(), "{} marks for {} nodes", marks.size(),
+                graph.nodes().size());
+  return Recompute(graph, marks).run();
 }
 
 }  // namespace quintet::passes

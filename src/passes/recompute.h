@@ -1,16 +1,34 @@
 // Recompute: what the backward pass reads of the forward pass is computed again there instead of being kept.
 // The clones are the same ops on the same values, so gradients are bit-equal; a collective inside is issued
-// again.
+// again, on the same values.
 //
 // Numerics-preserving. What is never recomputed: values that another block reads (block boundaries: keeping
-// those is the point), and the head's row group, which has no backward.
+// those is the point), decisions and running sums (OpDef::keep), and the head's row group, which has no
+// backward.
 #pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "config/recipe.h"
 #include "graph/graph.h"
 
 namespace quintet::passes {
 
-graph::Graph recompute(const graph::Graph& graph, const config::Memory& policy);
+// By node of a graph: whether it is meant. Empty: none.
+using Marks = std::vector<char>;
+
+// The nodes that may be recomputed at all.
+Marks recomputable(const graph::Graph& graph);
+
+// What the recipe's words choose of them. Not for "fit", which the compiler decides (fit_recompute.h).
+Marks chosen(const graph::Graph& graph, const config::Memory& policy);
+
+// The graph with marked nodes recomputed. Marks on nodes that may not be are passed over.
+graph::Graph recompute(const graph::Graph& graph, const Marks& marks);
+
+// The class of an op in the recipe's words (memory.recompute_ops); empty: it has none.
+std::string_view class_of(const graph::OpDef& op);
 
 }  // namespace quintet::passes

@@ -9,16 +9,33 @@
 
 namespace quintet::train {
 
+namespace {
+
+// As a rank of a run is compiled.
+compiler::CompileOptions compile_options(const config::Recipe& recipe, const compiler::ModelFn& model,
+                                         int threads) {
+  return {.rank = base::RankId(0),
+          .evaluate = recipe.eval.every > 0,
+          .model = model,
+          .workspace_bytes =
+              [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
+          .dump = {}};
+}
+
+}  // namespace
+
+std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
+                                      int threads) {
+  if (recipe.memory.recompute != config::RecomputeKind::Fit) return std::nullopt;
+  return compiler::fit_recompute(recipe, compile_options(recipe, model, threads));
+}
+
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    int64_t ranks_here, int64_t available) {
+                    int64_t ranks_here, int64_t available, const std::optional<compiler::Fit>& fit) {
   if (available <= 0) return;
-  const compiler::Compiled compiled = compiler::compile(
-      recipe, {.rank = base::RankId(0),
-               .evaluate = recipe.eval.every > 0,
-               .model = model,
-               .workspace_bytes =
-                   [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
-               .dump = {}});
+  compiler::CompileOptions options = compile_options(recipe, model, threads);
+  options.fit = fit;
+  const compiler::Compiled compiled = compiler::compile(recipe, options);
   const int64_t each = compiled.program.arena_bytes;
   if (each <= available / std::max<int64_t>(1, ranks_here)) return;
   const program::Peak peak = program::peak_of(compiled.program);

@@ -1,14 +1,20 @@
 // Whether a run fits this machine, before anything is allocated.
 #pragma once
 
+#include <optional>
+
 #include "compiler/compile.h"
 #include "config/recipe.h"
 
 namespace quintet::train {
 
+// What memory.recompute = "fit" comes to, found once for all ranks of a process; empty for other recipes.
+std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
+                                      int threads);
+
 // UserError with the numbers when the planned memory of `ranks_here` ranks is more than `available` bytes. It
 // plans rank 0; the ranks of a layout differ by little. `available` 0: unknown, nothing is refused.
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    int64_t ranks_here, int64_t available);
+                    int64_t ranks_here, int64_t available, const std::optional<compiler::Fit>& fit = {});
 
 }  // namespace quintet::train

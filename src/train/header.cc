@@ -38,6 +38,7 @@ class Header {
     model();
     corpus();
     batch();
+    loss();
     ranks();
     pipeline();
     data_parallel();
@@ -45,6 +46,7 @@ class Header {
     precision();
     optimizer();
     guards();
+    recompute();
     memory();
     program_line();
     return std::move(lines_);
@@ -82,6 +84,9 @@ class Header {
     if (data_.validation)
       text += fmt::format(" to train on, {} held back", thousands(data_.validation->dataset().size()));
     line("data", "{}", text);
+    line("pack", "{}",
+         r_.data.pack ? "documents in a sequence do not see each other"
+                      : "off: the documents of a sequence are read as one running text");
     if (r_.eval.every > 0)
       line("eval", "every {} on {}", counted(r_.eval.every, "step"),
            counted(std::min(data_.evaluation_batches(r_) * r_.batch.micro * r_.parallel.dp(),
@@ -93,6 +98,14 @@ class Header {
     line("batch", "{} = {} micro x {} accumulation x {} data ranks; {} a step, {}",
          counted(r_.batch.global, "sequence"), r_.batch.micro, r_.batch.accumulation, r_.parallel.dp(),
          counted(r_.batch.global * r_.data.seq_len, "token"), counted(r_.run.steps, "step"));
+  }
+
+  void loss() {
+    const int64_t rows = r_.batch.micro * r_.data.seq_len / r_.parallel.cp, chunk = r_.loss.chunk;
+    const std::string all = counted(rows, "token row");
+    line("loss", "{}",
+         chunk > 0 && chunk < rows ? fmt::format("logits of {} of {} at a time", thousands(chunk), all)
+                                   : fmt::format("logits of all {} at once", all));
   }
 
   void ranks() {
@@ -181,8 +194,9 @@ class Header {
       if (p.reshard_after_forward.kind == Kind::ToRanks)
         text += fmt::format("; kept in {} shards for the backward pass: {}", p.reshard_after_forward.ranks,
                             counts(layout.dense.reshard));
-      text += p.prefetch > 0 ? fmt::format("; prefetched {} ahead", counted(p.prefetch, "block"))
-                             : "; no prefetch";
+      // The first group has nothing before it to be gathered behind.
+      const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.groups.size()) - 1);
+      text += ahead > 0 ? fmt::format("; prefetched {} ahead", counted(ahead, "block")) : "; no prefetch";
     }
     line("dp_shard", "{}", text);
   }
@@ -236,9 +250,23 @@ class Header {
   void guards() {
     std::string text = fmt::format(
         "stop after {} in a row", counted(std::max<int64_t>(1, r_.run.max_skipped_steps), "non-finite step"));
-    if (r_.run.check_replicas_every > 0)
+    if (r_.run.check_replicas_every > 0 && r_.parallel.world() > 1)
       text += fmt::format("; replicas compared every {}", counted(r_.run.check_replicas_every, "step"));
     line("guards", "{}", text);
+  }
+
+  void recompute() {
+    const config::Memory& m = r_.memory;
+    using Kind = config::RecomputeKind;
+    if (compiled_.fit && m.recompute == Kind::Fit) line("recompute", "fit: {}", compiled_.fit->text);
+    if (m.recompute == Kind::Selective)
+      line("recompute", "selective: {}",
+           m.recompute_ops.empty() ? std::string("what is cheap to compute and large to keep")
+                                   : fmt::format("{}", fmt::join(m.recompute_ops, ", ")));
+    if (m.recompute == Kind::Full)
+      line("recompute", "full: {}",
+           m.recompute_every == 1 ? std::string("every block")
+                                  : fmt::format("one block of {}", m.recompute_every));
   }
 
   void memory() {

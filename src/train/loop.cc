@@ -40,6 +40,7 @@ constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 struct Prepared {
   Recipe recipe;
   RunData data;
+  std::optional<compiler::Fit> fit;
 };
 
 RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
@@ -90,6 +91,7 @@ class RankLoop {
   RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts)
       : recipe_(prepared.recipe),
         data_(prepared.data),
+        fit_(prepared.fit),
         options_(options),
         world_(world),
         facts_(facts),
@@ -115,7 +117,8 @@ class RankLoop {
                   RankOptions{.model = options_.model,
                               .threads = facts_.threads,
                               .evaluate = recipe_.eval.every > 0,
-                              .poison = options_.poison});
+                              .poison = options_.poison,
+                              .fit = fit_});
     verify_programs_together(*rank_, world_);
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
@@ -223,6 +226,7 @@ class RankLoop {
 
   const Recipe& recipe_;
   const RunData& data_;
+  const std::optional<compiler::Fit>& fit_;
   const RunOptions& options_;
   comm::World& world_;
   const HeaderFacts facts_;
@@ -245,8 +249,9 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   const int64_t world_size = recipe.parallel.world();
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
                           .threads = kernel_threads(recipe, world_size)};
-  require_memory(recipe, options.model, facts.threads, world_size, base::available_memory_bytes());
-  const Prepared prepared{recipe, load_run_data(recipe, options)};
+  const auto fit = find_fit(recipe, options.model, facts.threads);
+  require_memory(recipe, options.model, facts.threads, world_size, base::available_memory_bytes(), fit);
+  const Prepared prepared{recipe, load_run_data(recipe, options), fit};
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
@@ -273,9 +278,10 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       config::check_world(recipe, world.size());
       check_options(recipe, options);
       if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
-      require_memory(recipe, options.model, kernel_threads(recipe, ranks_here), ranks_here,
-                     base::available_memory_bytes());
-      prepared.emplace(Prepared{recipe, load_run_data(recipe, options)});
+      const int threads = kernel_threads(recipe, ranks_here);
+      const auto fit = find_fit(recipe, options.model, threads);
+      require_memory(recipe, options.model, threads, ranks_here, base::available_memory_bytes(), fit);
+      prepared.emplace(Prepared{recipe, load_run_data(recipe, options), fit});
     } catch (...) {
       failure = std::current_exception();
     }

@@ -30,7 +30,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                .model = options.model,
                .workspace_bytes =
                    [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
-               .dump = {}}));
+               .dump = {},
+               .fit = options.fit}));
   QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}",
                 compiled_->program.world, world.size());
   if (options.verify_program) {

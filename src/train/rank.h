@@ -22,6 +22,7 @@ struct RankOptions {
   bool infer = false;       // a forward pass to logits instead of training
   bool poison = false;      // see exec::ExecutorOptions
   bool verify_program = true;
+  std::optional<compiler::Fit> fit = {};  // memory.recompute = "fit" found already (train/fit.h)
 };
 
 struct StepResult {
