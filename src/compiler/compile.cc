@@ -47,7 +47,8 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .param_grad = base::accumulator_of(r.precision.compute),
           .tokens = infer ? r.data.seq_len : r.batch.micro * r.parallel.dp() * r.data.seq_len,
           .seq_len = r.data.seq_len,
-          .loss_chunk = r.loss.chunk};
+          .loss_chunk = r.loss.chunk,
+          .accumulation = r.batch.accumulation};
 }
 
 Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {

@@ -40,7 +40,7 @@ int64_t Batches::sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) c
   QUINTET_CHECK(micro_index >= 0 && micro_index < layout_.accumulation, "micro-batch {} of {}", micro_index,
                 layout_.accumulation);
   QUINTET_CHECK(dp_index >= 0 && dp_index < layout_.dp, "data-parallel place {} of {}", dp_index, layout_.dp);
-  return (dp_index * layout_.accumulation + micro_index) * layout_.micro + i;
+  return (micro_index * layout_.dp + dp_index) * layout_.micro + i;
 }
 
 std::optional<int64_t> Batches::sample_of(int64_t step, int64_t sequence) const {

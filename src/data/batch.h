@@ -1,9 +1,10 @@
 // Global batches, and the part of one that a data-parallel place takes.
 //
 // Step s consumes positions [p, p + global) of the sampler's order. Sequence g of that batch goes to
-//   g = (dp_index * accumulation + micro_index) * micro + i
-// so the batch is the same whatever the split, only who computes which part differs. Everything here is const
-// and allocates nothing, so ranks that are threads may share one Batches.
+//   g = (micro_index * dp + dp_index) * micro + i
+// so the batch is the same whatever the split, only who computes which part differs; and so is micro-batch m
+// of all places together, as long as micro * dp is the same. Everything here is const and allocates nothing,
+// so ranks that are threads may share one Batches.
 #pragma once
 
 #include <cstdint>

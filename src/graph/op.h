@@ -51,6 +51,8 @@ struct OpDef {
       false;  // linear in all inputs together: partial inputs over the same axes give a partial output
   // A decision (routing, what is dropped) or a running sum: its results are kept, never computed again.
   bool keep = false;
+  // Results that are written anew even where the op adds to its sums (see program::Accumulate).
+  std::vector<int> anew = {};
 };
 
 const std::vector<const OpDef*>& all_ops();
@@ -84,7 +86,7 @@ extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;   
 extern const OpDef kRowMax, kRowSumExp, kLossGrad;                                // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
-extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy,
-    kUpdateBias, kSwapBlocks;  // ops/update.cc
+extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy, kUpdateBias,
+    kSwapBlocks;  // ops/update.cc
 
 }  // namespace quintet::graph

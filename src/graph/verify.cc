@@ -15,8 +15,8 @@ constexpr std::string_view kKindNames[] = {"an integer", "a real", "a text", "in
                                            "reals"};  // as AttrKind
 
 bool changes_placement(const OpDef* op) {
-  const OpDef* const ops[] = {&kAllReduce, &kAllGather, &kReduceScatter,
-                              &kAllToAll,  &kSlice,     &kZeroUnlessFirst};
+  const OpDef* const ops[] = {&kAllReduce, &kAllGather,       &kReduceScatter, &kAllToAll,
+                              &kSlice,     &kZeroUnlessFirst, &kRingShift,     &kAllToAllV};
   return std::find(std::begin(ops), std::end(ops), op) != std::end(ops);
 }
 

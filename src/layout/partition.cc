@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "layout/partitioner.h"
 
@@ -50,6 +52,15 @@ std::vector<AtomList> assign(const Layout& layout, const std::vector<OpDim>& rul
     if (rule[i].any_row && intersection(more, claimed).empty()) atoms[i] = concat(atoms[i], more);
   }
   return atoms;
+}
+
+bool divides_further(const Placement& p, const Placement& wanted) {
+  if (p.dims == wanted.dims) return false;
+  for (size_t d = 0; d < p.dims.size(); ++d) {
+    if (p.dims[d].size() < wanted.dims[d].size()) return false;
+    if (!std::equal(wanted.dims[d].begin(), wanted.dims[d].end(), p.dims[d].begin())) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -161,7 +172,7 @@ Placement Partitioner::placement_of(const Divided& d, size_t operand, bool outpu
 void Partitioner::partition_node(const Node& node) {
   if (partition_exchange(node)) return;
   const Divided d = divide(node);
-  if (node.op->passes_partial && keep_partial(node)) return;
+  if (node.op->passes_partial && add_where_they_lie(d)) return;
   if (layout_.context.ring && node.op == &graph::kAttention) return partition_ring(d);
   if (layout_.context.ring && node.op == &graph::kAttentionDx) return partition_ring_backward(d);
 
@@ -176,17 +187,21 @@ void Partitioner::partition_node(const Node& node) {
     placements.push_back(placement_of(d, i, true));
     types.push_back(local_of(d.out[i], placements.back()));
   }
-  if (attrs.find("rows")) attrs.set("rows", types[0].size(0));  // of an unpacked value: local ones
+  // Sizes that an op cannot tell from its operands.
+  if (attrs.find("rows")) attrs.set("rows", types[0].size(0));
+  if (node.op == &graph::kGroupedLinearDw) attrs.set("experts", types[0].size(0));
   const Node& local = append(d, *node.op, std::move(inputs), std::move(attrs), std::move(types));
   const std::vector<ValueId> outputs = local.outputs;
   for (size_t i = 0; i < outputs.size(); ++i) settle(node.outputs[i], outputs[i], std::move(placements[i]));
 }
 
-// Both operands are partial sums and lie alike: add the terms and leave the sum open.
-bool Partitioner::keep_partial(const Node& node) {
-  const ValueId a = current(node.inputs[0]), b = current(node.inputs[1]);
-  const Placement &pa = placement(a), &pb = placement(b);
-  if (pa.partial.empty() || pb.partial.empty() || pa.dims != pb.dims) return false;
+// Both operands lie alike: when they are partial sums, add the terms and leave the sum open; when they are
+// divided further than the op asks for, add the parts, so that one value is gathered and not two.
+bool Partitioner::add_where_they_lie(const Divided& d) {
+  const Node& node = d.node;
+  const Placement &pa = placement(current(node.inputs[0])), &pb = placement(current(node.inputs[1]));
+  if (pa.dims != pb.dims || pa.partial.empty() != pb.partial.empty()) return false;
+  if (pa.partial.empty() && !divides_further(pa, placement_of(d, 0, true))) return false;
   Placement sum = pa;
   sum.partial = set_union(pa.partial, pb.partial);
   const ValueId left = use(node.inputs[0], sum, node), right = use(node.inputs[1], sum, node);

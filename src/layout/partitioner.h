@@ -29,7 +29,7 @@ class Partitioner {
   Placement placement_of(const Divided& d, size_t operand, bool output) const;
 
   void partition_node(const Node& node);
-  bool keep_partial(const Node& node);
+  bool add_where_they_lie(const Divided& d);
 
   // partition_ring.cc: attention whose K and V travel round the ring.
   void partition_ring(const Divided& d);

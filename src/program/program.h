@@ -81,7 +81,7 @@ enum class InstrKind : uint8_t {
 enum class When : uint8_t { Always, FirstCall, LastCall };
 
 // Whether a result is added to what the output holds. It concerns sums: results without token rows. Rows that
-// an instruction writes beside such a sum are always written anew.
+// an instruction writes beside such a sum, and what OpDef::anew names, are always written anew.
 enum class Accumulate : uint8_t { Never, NotFirstCall, Always };
 
 // The part of a divided dim that this rank holds: rows [begin, begin + size) of which the first `valid` are

@@ -16,7 +16,7 @@ struct Access {
   enum class Kind : uint8_t { Read, Write, Scratch } kind;  // a scratch write holds nothing for anybody
   bool flat;  // a stretch of a group buffer: padding between parameters need not be written
   graph::DType dtype;
-  bool rows;  // has token rows, which are never added to
+  bool anew;  // never added to: token rows, and results that the op always writes anew
 };
 
 struct Piece {
@@ -73,6 +73,13 @@ class MemoryWalk {
     return o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat;
   }
 
+  static bool writes_anew(const Instr& instr, int result) {
+    const graph::Type& type = instr.out[static_cast<size_t>(result)].type;
+    if (type.num_dims() > 0 && type.dims[0].name == graph::Dim::Tokens) return true;
+    return instr.op &&
+           std::find(instr.op->anew.begin(), instr.op->anew.end(), result) != instr.op->anew.end();
+  }
+
   void find_cuts() {
     element_bytes_.assign(p_.buffers.size(), 0);
     for (const Body& body : p_.bodies)
@@ -106,15 +113,15 @@ class MemoryWalk {
       auto& starts = starts_.emplace_back();
       for (const Instr& instr : body.instrs) {
         starts.push_back(accesses_.size());
-        const auto add = [&](const Operand& o, Access::Kind kind) {
+        const auto add = [&](const Operand& o, Access::Kind kind, bool anew) {
           if (o.bytes() == 0) return;
           const int64_t begin = begin_of(o);
-          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o),
-                               o.type.dtype,
-                               o.type.num_dims() > 0 && o.type.dims[0].name == graph::Dim::Tokens});
+          accesses_.push_back(
+              {piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o), o.type.dtype, anew});
         };
-        for (const Operand& o : instr.in) add(o, Access::Kind::Read);
-        for (const Operand& o : instr.out) add(o, Access::Kind::Write);
+        for (const Operand& o : instr.in) add(o, Access::Kind::Read, false);
+        for (size_t i = 0; i < instr.out.size(); ++i)
+          add(instr.out[i], Access::Kind::Write, writes_anew(instr, static_cast<int>(i)));
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
           accesses_.push_back({piece_at(begin), piece_at(begin + instr.workspace_bytes), p_.workspace,
@@ -196,7 +203,7 @@ class MemoryWalk {
     for (size_t i = starts[static_cast<size_t>(issue.instr)]; i < end; ++i) {
       const Access& a = accesses_[i];
       touch(issue, call, a.buffer);
-      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds && !a.rows))
+      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds && !a.anew))
         check_written(issue, a);
       if (a.kind == Access::Kind::Read)
         read(issue, a, s);

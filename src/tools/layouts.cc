@@ -186,10 +186,14 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
 }
 
 config::Recipe on_one_rank(config::Recipe r) {
+  const int64_t sequences_together = r.batch.micro * r.parallel.dp();
   r.parallel = {};
   r.memory = {};
   int64_t micro = r.batch.global;
   while (micro > 1 && (micro * r.data.seq_len > kOneRankTokens || r.batch.global % micro != 0)) --micro;
+  // A balance loss over micro-batches is another one with other micro-batches.
+  const config::Moe& moe = r.model.moe;
+  if (moe.balance_loss > 0 && moe.balance_scope != config::BalanceScope::Sequence) micro = sequences_together;
   r.batch.micro = micro;
   r.batch.accumulation = r.batch.global / micro;
   return r;

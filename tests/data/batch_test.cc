@@ -47,7 +47,7 @@ Whole gather(const Batches& batches, int64_t step) {
     whole.counted += batches.count_labels(step, dp);
     for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
       // The documented place, written out: other rooms rely on it.
-      const auto at = static_cast<size_t>((dp * layout.accumulation + micro) * layout.micro * kSeq);
+      const auto at = static_cast<size_t>((micro * layout.dp + dp) * layout.micro * kSeq);
       EXPECT_EQ(batches.sequence_of(micro, dp, 0) * kSeq, static_cast<int64_t>(at));
       const auto size = static_cast<size_t>(batches.micro_tokens());
       const auto part = [&](Row& row) { return std::span(row).subspan(at, size); };

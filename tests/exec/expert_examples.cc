@@ -58,12 +58,14 @@ std::vector<OpExample> expert_examples() {
   const auto add = [&](const graph::OpDef& op, const Attrs& attrs, std::vector<HostTensor> in) {
     list.push_back({&op, attrs, std::move(in)});
   };
+  Attrs out_of_experts = out;
+  out_of_experts.set("experts", experts.size);
   add(graph::kGroupedLinear, none, {real({routed, E}), real({experts, F, E}), received});
   add(graph::kGroupedLinear, none, {real({routed, F}), real({experts, E, F}), received});
   add(graph::kGroupedLinearDx, none, {real({routed, F}), real({experts, F, E}), received});
   add(graph::kGroupedLinearDx, none, {real({routed, E}), real({experts, E, F}), received});
-  add(graph::kGroupedLinearDw, out, {real({routed, F}), real({routed, E}), received});
-  add(graph::kGroupedLinearDw, out, {real({routed, E}), real({routed, F}), received});
+  add(graph::kGroupedLinearDw, out_of_experts, {real({routed, F}), real({routed, E}), received});
+  add(graph::kGroupedLinearDw, out_of_experts, {real({routed, E}), real({routed, F}), received});
   add(graph::kExpertAct, none, {real({routed, F}), real({routed, F}), real({routed}), received});
   add(graph::kExpertActDx, none,
       {real({routed, F}), real({routed, F}), real({routed, F}), real({routed}), received});

@@ -35,7 +35,7 @@ std::vector<OpCase> expert_cases() {
           {&kGroupedLinear, {there, w, send}, {}},
           {&kGroupedLinear, {inner, f({experts, embed, ffn}), send}, {}},
           {&kGroupedLinearDx, {inner, w, send}, {}},
-          {&kGroupedLinearDw, {inner, there, send}, {{"out", std::string("f32")}}},
+          {&kGroupedLinearDw, {inner, there, send}, {{"out", std::string("f32")}, {"experts", int64_t{4}}}},
           {&kExpertAct, {inner, inner, weight, send}, {}},
           {&kExpertActDx, {inner, inner, inner, weight, send}, {}},
           {&kScaleRows, {x, f({tokens, one})}, {}},

@@ -203,7 +203,8 @@ const OpDef kBalanceLoss = {.name = "balance_loss",
                             .gradient = gradient_loss,
                             .cost = cost_by_bytes,
                             .dims = dims_loss,
-                            .keep = true};
+                            .keep = true,
+                            .anew = {1}};
 const OpDef kBalanceDsums = {"balance_dsums", 2,         2,       kScope, infer_dsums, nullptr,
                              cost_by_bytes,   dims_loss, {{0, 0}}};
 const OpDef kZLoss = {"z_loss", 1, 1, kCoefficient, infer_z, gradient_z, cost_by_bytes, spread_tokens};

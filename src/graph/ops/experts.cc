@@ -45,7 +45,8 @@ void gradient(GradContext& g, const Node& n) {
   const ValueId x = n.inputs[0], w = n.inputs[1], received = n.inputs[2], dy = g.grad(n.outputs[0]);
   if (g.needs(x)) g.add(x, g.emit(kGroupedLinearDx, {dy, w, received}, {}, Phase::B)[0]);
   if (g.needs(w))
-    g.add(w, g.emit(kGroupedLinearDw, {dy, x, received}, {{"out", text_of(g.param_grad())}}, Phase::W)[0]);
+    g.add(w, g.emit(kGroupedLinearDw, {dy, x, received},
+                    {{"out", text_of(g.param_grad())}, {"experts", g.graph().type(w).size(0)}}, Phase::W)[0]);
 }
 
 // Rows are counted as the type has them: with perfect balance that is what a rank computes.
@@ -81,8 +82,7 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
   return rule;
 }
 
-// grouped_linear_dw: dy[routed, out], x[routed, in], received -> dw[experts, out, in]. The logical graph has
-// one source, hence as many counts as experts; a local graph gives the type.
+// grouped_linear_dw: dy[routed, out], x[routed, in], received -> dw[experts, out, in]
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &dy = in[0], &x = in[1], &received = in[2];
   OP_REQUIRE("grouped_linear_dw",
@@ -91,7 +91,10 @@ std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
              to_string(dy), to_string(x));
   OP_REQUIRE("grouped_linear_dw", is_received(received, 1), "expects received i32[counts], got {}",
              to_string(received));
-  return {{dtype_attr(attrs, "out"), {{Dim::Experts, received.size(0)}, dy.dims[1], x.dims[1]}}};
+  const int64_t experts = attrs.integer("experts");
+  OP_REQUIRE("grouped_linear_dw", experts > 0 && received.size(0) % experts == 0,
+             "expects counts of {} experts from every source, got {}", experts, to_string(received));
+  return {{dtype_attr(attrs, "out"), {{Dim::Experts, experts}, dy.dims[1], x.dims[1]}}};
 }
 
 Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -193,8 +196,14 @@ std::vector<OpDim> dims_scale(const std::vector<Type>& in, const std::vector<Typ
 
 const OpDef kGroupedLinear = {"grouped_linear", 3, 3, {}, infer, gradient, cost, dims};
 const OpDef kGroupedLinearDx = {"grouped_linear_dx", 3, 3, {}, infer_dx, nullptr, cost, dims_dx};
-const OpDef kGroupedLinearDw = {
-    "grouped_linear_dw", 3, 3, {{"out", AttrKind::Text}}, infer_dw, nullptr, cost_dw, dims_dw};
+const OpDef kGroupedLinearDw = {"grouped_linear_dw",
+                                3,
+                                3,
+                                {{"out", AttrKind::Text}, {"experts", AttrKind::Integer}},
+                                infer_dw,
+                                nullptr,
+                                cost_dw,
+                                dims_dw};
 const OpDef kExpertAct = {"expert_act", 4, 4, {}, infer_act, gradient_act, cost_act, dims_act};
 const OpDef kExpertActDx = {"expert_act_dx", 5, 5, {}, infer_act_dx, nullptr, cost_act, dims_act_dx,
                             {{0, 1}, {1, 2}}};

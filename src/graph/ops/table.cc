@@ -111,10 +111,13 @@ std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<T
   const Type& first = in[0];
   // Inner dims claim mesh axes before the token rows do.
   for (int i = first.num_dims() - whole; i-- > 0;) {
-    OpDim d{.key = first.dims[static_cast<size_t>(i)].name, .in = {}, .out = {}};
-    for (const Type& t : in) d.in.push_back(index(t, d.key));
-    for (const Type& t : out) d.out.push_back(index(t, d.key));
-    rule.push_back(std::move(d));
+    const Dim name = first.dims[static_cast<size_t>(i)].name;
+    OpDim d{.key = name, .in = {}, .out = {}};
+    for (const Type& t : in) d.in.push_back(index(t, name));
+    for (const Type& t : out) d.out.push_back(index(t, name));
+    rule.push_back(d);
+    d.key = Dim::Experts;  // rows of experts lie with their experts
+    if (name == Dim::Routed) rule.push_back(std::move(d));
   }
   return rule;
 }
