@@ -95,7 +95,10 @@ Verb add_train(CLI::App& app) {
   command->footer(
       "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, SIGTERM "
       "or\n"
-      "SIGUSR1 finish the step, save and exit with 128 + the signal's number; a second one stops at once.");
+      "SIGUSR1 finish the step, save and exit with 128 + the signal's number; a second one stops at once.\n"
+      "--set memory.recompute=fit --set memory.budget=6GiB keeps each rank to so much memory at the least "
+      "extra "
+      "time.");
   return {command, [o] { return train_action(*o); }};
 }
 

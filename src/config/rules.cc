@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/byte_size.h"
+#include "config/joint_nearest.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/presets.h"
@@ -144,6 +145,14 @@ void sequence_fits_positions(const Recipe& r, const Fail& fail) {
     fail("data.seq_len",
          fmt::format("{} is longer than model.max_positions {}", r.data.seq_len, m.max_positions),
          fmt::format("{}", m.max_positions));
+}
+
+void rope_theta_is_above_one(const Recipe& r, const Fail& fail) {
+  if (r.model.family == Family::Llama && !(r.model.rope_theta > 1))
+    fail("model.rope_theta",
+         fmt::format("{} must be above 1: features turn the slower the further back they stand",
+                     r.model.rope_theta),
+         "10000");
 }
 
 void rope_scaling_keys_fit_kind(const Recipe& r, const Fail& fail) {
@@ -508,6 +517,7 @@ std::vector<Rule> general_rules() {
       {"sequence fits positions",
        {"model.family", "model.max_positions", "data.seq_len"},
        sequence_fits_positions},
+      {"rope theta is above one", {"model.family", "model.rope_theta"}, rope_theta_is_above_one},
       {"rope scaling keys fit kind", {"model.rope_scaling.kind"}, rope_scaling_keys_fit_kind},
       {"rope scaling knows its origin",
        {"model.rope_scaling.kind", "model.rope_scaling.original_positions"},
@@ -593,6 +603,7 @@ void check_rules(const Recipe& recipe, Report& report) {
     if (std::all_of(rule.keys.begin(), rule.keys.end(), [&](const char* key) { return report.usable(key); }))
       ready.push_back(&rule);
   for (const Rule* rule : ready) rule->check(recipe, Fail{*rule, report});
+  suggest_jointly(recipe, ready, report.problems());
 }
 
 std::vector<std::string> rule_names() {

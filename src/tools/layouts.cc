@@ -11,6 +11,7 @@
 #include "comm/local.h"
 #include "data/text_source.h"
 #include "program/verify.h"
+#include "train/fit.h"
 
 namespace quintet::tools {
 
@@ -127,8 +128,10 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   std::unique_ptr<Collector> collector;
   int64_t updates = 0;
 
+  const std::optional<compiler::Fit> fit = train::find_fit(recipe, options.model, options.threads);
   comm::run_local_world(world_size, [&](comm::World& world) {
-    Rank rank(recipe, world, {.model = options.model, .threads = options.threads, .poison = options.poison});
+    Rank rank(recipe, world,
+              {.model = options.model, .threads = options.threads, .poison = options.poison, .fit = fit});
     const auto me = static_cast<size_t>(world.rank().value);
     const bool first = me == 0;
     ranks[me] = &rank;

@@ -40,5 +40,17 @@ TEST(ByteSize, ABudgetIsANumberOrASize) {
   EXPECT_EQ(parse(to_toml(text)), text);
 }
 
+TEST(ByteSize, ABudgetThatIsNoneIsRefused) {
+  const auto refused = [](const std::vector<std::string>& overrides, const std::string& part) {
+    const std::vector<Problem> problems = problems_with(overrides);
+    ASSERT_EQ(problems.size(), 1u);
+    EXPECT_EQ(problems[0].key, "memory.budget");
+    EXPECT_NE(to_string(problems[0]).find(part), std::string::npos) << to_string(problems[0]);
+  };
+  refused({"memory.budget=6GiB"}, "6GiB has no effect with memory.recompute = \"none\"");
+  refused({"memory.recompute=fit", "memory.budget='6 apples'"}, "a size like \"6GiB\"");
+  refused({"memory.recompute=fit", "memory.budget=-1"}, "a number of bytes");
+}
+
 }  // namespace
 }  // namespace quintet::config

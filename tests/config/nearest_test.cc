@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "config/support.h"
+
 namespace quintet::config {
 namespace {
 
@@ -33,6 +35,20 @@ TEST(Nearest, DivisorsAndMultiplesLieOnBothSides) {
   EXPECT_EQ(nearest_multiples(4, 10), "8 or 12");
   EXPECT_EQ(nearest_multiples(4, 3), "4");
   EXPECT_EQ(nearest_multiples(4, 8), "8");
+}
+
+// Three rules blame parallel.tp = 7; each alone would take other numbers.
+TEST(Nearest, ANumberIsOfferedThatKeepsAllRules) {
+  const std::vector<std::string> model = {"model.heads=12", "model.kv_heads=4", "model.ffn=40",
+                                          "model.head_dim=8"};
+  std::vector<std::string> broken = model;
+  broken.push_back("parallel.tp=7");
+  const std::vector<Problem> problems = problems_with(broken);
+  ASSERT_EQ(problems.size(), 3u);
+  for (const Problem& p : problems) EXPECT_EQ(p.nearest, "4") << to_string(p);  // 6 and 8 break a rule each
+  std::vector<std::string> mended = model;
+  mended.push_back("parallel.tp=4");
+  EXPECT_TRUE(problems_with(mended).empty());
 }
 
 }  // namespace

@@ -78,5 +78,31 @@ TEST(Header, ShowsWhatEachOptionDoes) {
   EXPECT_CONTAINS(header(small, {"optimizer.clip_norm=0"}), "no clipping");
 }
 
+TEST(Header, SaysOnlyWhatHolds) {
+  const SmallRun small;
+  const std::string text = header(small, {"loss.chunk=16", "parallel.prefetch=50"});
+  EXPECT_CONTAINS(text, "pack         documents in a sequence do not see each other");
+  EXPECT_CONTAINS(text, "loss         logits of 16 of 64 token rows at a time");
+  EXPECT_CONTAINS(text, "prefetched 3 blocks ahead");  // embedding, two blocks and head: four groups
+  EXPECT_CONTAINS(text, "replicas compared");
+  const std::string one =
+      header(small, {"data.pack=false", "loss.chunk=0", "parallel.dp_shard=1", "parallel.zero=0",
+                     "parallel.tp=1", "parallel.sequence_parallel=false"});
+  EXPECT_CONTAINS(one, "pack         off:");
+  EXPECT_CONTAINS(one, "loss         logits of all 64 token rows at once");
+  EXPECT_EQ(one.find("replicas"), std::string::npos);
+}
+
+TEST(Header, SaysWhatIsRecomputed) {
+  const SmallRun small;
+  EXPECT_EQ(header(small, {}).find("recompute"), std::string::npos);
+  EXPECT_CONTAINS(header(small, {"memory.recompute=full"}), "recompute    full: every block");
+  EXPECT_CONTAINS(header(small, {"memory.recompute=selective", "memory.recompute_ops=['norm']"}),
+                  "recompute    selective: norm");
+  EXPECT_CONTAINS(header(small, {"memory.recompute=fit", "memory.budget=1GiB"}),
+                  "recompute    fit: nothing is recomputed, +0.0 % FLOPs, planned ");
+  EXPECT_CONTAINS(header(small, {"memory.recompute=fit", "memory.budget=1GiB"}), " of 1.0 GiB");
+}
+
 }  // namespace
 }  // namespace quintet
