@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
 #include "graph/text.h"
 #include "graph/verify.h"
@@ -74,11 +75,24 @@ void require_budget(const std::optional<Fit>& fit, const program::Program& progr
       program.rank, program.arena_bytes, fit->budget);
 }
 
-}  // namespace
+// What all ranks have in common.
+struct Front {
+  layout::Layout layout;
+  Pipeline pipeline;
+  std::optional<Fit> fit;
+  graph::Graph logical;
+  layout::LocalGraph local, evaluate;
+};
 
-Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
-  std::vector<PassRecord> records;
-  Passes pass(options, records);
+// What is a rank's own.
+struct Back {
+  std::vector<layout::Group> groups;
+  program::Program program;
+  program::Expanded step, evaluate;
+};
+
+// The model as mathematics, then as what every rank holds of it.
+Front make_front(const config::Recipe& recipe, const CompileOptions& options, Passes& pass) {
   const ModelFn model = options.model ? options.model : [&](const graph::BuildOptions& build) {
     return models::build(recipe.model, build, recipe.optimizer.freeze);
   };
@@ -95,7 +109,6 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
     return local;
   };
 
-  // The model as mathematics, then as what this rank holds of it.
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
   graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   std::optional<Fit> fit = options.fit;
@@ -110,24 +123,30 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   }
   layout::LocalGraph local = partition(logical, layout);
   Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
-  const int stage_rank = layout.mesh.index(options.rank, layout.pipeline);
-  std::vector<layout::Group> groups =
-      pass("group", [&] { return layout::make_groups(logical, local, layout, pipeline.stages, stage_rank); });
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
+  return {std::move(layout),  std::move(pipeline), std::move(fit),
+          std::move(logical), std::move(local),    std::move(evaluate)};
+}
 
-  // The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
+// The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
+Back make_back(const config::Recipe& recipe, const CompileOptions& options, const Front& front,
+               base::RankId rank, Passes& pass) {
+  const int stage_rank = front.layout.mesh.index(rank, front.layout.pipeline);
+  std::vector<layout::Group> groups = pass("group", [&] {
+    return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, stage_rank);
+  });
   const optim::Update update = optim::make_update(recipe.optimizer);
   program::Program program = pass("lower", [&] {
     return program::lower(
-        {.train = options.infer ? nullptr : &local,
-         .evaluate = options.evaluate ? &evaluate : nullptr,
-         .infer = options.infer ? &local : nullptr,
+        {.train = options.infer ? nullptr : &front.local,
+         .evaluate = options.evaluate ? &front.evaluate : nullptr,
+         .infer = options.infer ? &front.local : nullptr,
          .groups = &groups,
-         .stages = &pipeline.stages,
-         .schedule = pipeline.schedule ? &*pipeline.schedule : nullptr},
-        layout,
-        {.rank = options.rank,
+         .stages = &front.pipeline.stages,
+         .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr},
+        front.layout,
+        {.rank = rank,
          .accumulation = static_cast<int>(recipe.batch.accumulation),
          .compute = recipe.precision.compute,
          .master = recipe.precision.master,
@@ -139,20 +158,44 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
   });
   pass("free", [&] { return program::insert_frees(program), 0; });
   pass("allocate", [&] { return program::allocate(program), 0; });
-  require_budget(fit, program);
+  require_budget(front.fit, program);
   program::Expanded step = pass("expand", [&] { return program::expand(program, program.calls); });
-  program::Expanded eval = pass("expand", [&] { return program::expand(program, program.eval_calls); });
+  program::Expanded evaluate = pass("expand", [&] { return program::expand(program, program.eval_calls); });
+  return {std::move(groups), std::move(program), std::move(step), std::move(evaluate)};
+}
 
-  return {.layout = std::move(layout),
-          .pipeline = std::move(pipeline),
-          .fit = std::move(fit),
-          .logical = std::move(logical),
-          .local = std::move(local),
-          .groups = std::move(groups),
-          .program = std::move(program),
-          .step = std::move(step),
-          .evaluate = std::move(eval),
+}  // namespace
+
+Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  Front front = make_front(recipe, options, pass);
+  Back back = make_back(recipe, options, front, options.rank, pass);
+  return {.layout = std::move(front.layout),
+          .pipeline = std::move(front.pipeline),
+          .fit = std::move(front.fit),
+          .logical = std::move(front.logical),
+          .local = std::move(front.local),
+          .groups = std::move(back.groups),
+          .program = std::move(back.program),
+          .step = std::move(back.step),
+          .evaluate = std::move(back.evaluate),
           .passes = std::move(records)};
+}
+
+std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
+                                       int threads) {
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  const Front front = make_front(recipe, options, pass);
+  std::vector<RankProgram> world(static_cast<size_t>(front.layout.mesh.world()));
+  base::parallel_for(threads, world.size(), [&](size_t r) {
+    std::vector<PassRecord> own_records;
+    Passes own(options, own_records);
+    Back back = make_back(recipe, options, front, base::RankId(static_cast<int32_t>(r)), own);
+    world[r] = {std::move(back.program), std::move(back.step), std::move(back.evaluate)};
+  });
+  return world;
 }
 
 }  // namespace quintet::compiler

@@ -62,4 +62,14 @@ struct Compiled {
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
 
+// The programs of all ranks, in rank order. What the ranks have in common (the graphs, their partition, the
+// schedule) is made once, and `threads` ranks are lowered at a time: options.workspace_bytes must bear that.
+// options.rank is not looked at. Every program is the one that compile() makes.
+struct RankProgram {
+  program::Program program;
+  program::Expanded step, evaluate;
+};
+std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
+                                       int threads);
+
 }  // namespace quintet::compiler

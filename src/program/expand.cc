@@ -113,22 +113,20 @@ class Expander {
         if (t == s || needed[t] <= known[t]) continue;
         bool implied = false;
         for (size_t u = 0; u < streams_ && !implied; ++u)
-          implied = u != s && u != t && needed[u] > known[u] &&
-                    history_[u][static_cast<size_t>(needed[u])][t] >= needed[t];
+          implied = u != s && u != t && needed[u] > known[u] && at_completion(u, needed[u])[t] >= needed[t];
         if (!implied) out_.waits.push_back({StreamId(static_cast<int32_t>(t)), needed[t]});
       }
       for (size_t w = static_cast<size_t>(issue.first_wait); w < out_.waits.size(); ++w) {
         const Wait& wait = out_.waits[w];
-        const std::vector<int>& then = history_[wait.stream.index()][static_cast<size_t>(wait.position)];
+        const int* then = at_completion(wait.stream.index(), wait.position);
         for (size_t t = 0; t < streams_; ++t) known[t] = std::max(known[t], then[t]);
       }
       known[s] = issue.position - 1;
     }
     issue.num_waits = static_cast<int>(out_.waits.size()) - issue.first_wait;
     // What is known to be complete once this instruction is.
-    std::vector<int> after = known_[s];
-    after[s] = issue.position;
-    history_[s].push_back(std::move(after));
+    history_[s].insert(history_[s].end(), known_[s].begin(), known_[s].end());
+    history_[s][history_[s].size() - streams_ + s] = issue.position;
     ++length_[s];
     if (instr.kind != InstrKind::Free)
       for (const Access& a : accesses)
@@ -145,6 +143,10 @@ class Expander {
     out_.issues.push_back(issue);
   }
 
+  const int* at_completion(size_t stream, int position) const {
+    return &history_[stream][static_cast<size_t>(position) * streams_];
+  }
+
   const Program& program_;
   const Pieces pieces_;
   size_t streams_ = 1;
@@ -153,8 +155,8 @@ class Expander {
   std::vector<int> writers_;                                // by piece: stream and position of the last write
   std::vector<int> readers_;                                // by piece and stream: last read since that write
   std::vector<int> length_;                                 // by stream
-  std::vector<std::vector<int>> known_;  // by stream: what is complete before its next instruction
-  std::vector<std::vector<std::vector<int>>> history_;  // by stream and position: the same, at its completion
+  std::vector<std::vector<int>> known_;    // by stream: what is complete before its next instruction
+  std::vector<std::vector<int>> history_;  // by stream; by position and stream: the same, at its completion
   std::vector<int> scratch_;
 };
 
