@@ -1,5 +1,7 @@
 #include "config/context.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -53,6 +55,34 @@ ContextMethod choose_context_method(const Parallel& p, const Model& m, const Dat
     return ContextMethod::UlyssesRing;
   }
   return data.seq_len / (2 * p.cp) < kSmallChunk ? ContextMethod::Gather : ContextMethod::Ring;
+}
+
+std::string why_context_method(const Parallel& p, const Model& m, const Data& data) {
+  const auto sends = [&](int64_t u) { return fmt::format("{:.6g}", context_elements_sent(p, m, u)); };
+  const int64_t heads = m.heads / p.tp, chunk = data.seq_len / (2 * p.cp);
+  const bool divides = heads % p.cp == 0;
+  const int64_t u = divides ? p.cp : largest_ulysses(p, m);
+  switch (choose_context_method(p, m, data)) {
+    case ContextMethod::Ulysses:
+      return fmt::format(
+          "cp {} divides {} heads, and it sends {} elements a row and layer where gather and ring "
+          "send {}",
+          p.cp, heads, sends(u), sends(1));
+    case ContextMethod::UlyssesRing:
+      return fmt::format(
+          "cp {} does not divide {} heads, {} does and sends {} elements a row and layer where "
+          "gather and ring send {}",
+          p.cp, heads, u, sends(u), sends(1));
+    default:
+      break;
+  }
+  const std::string exchange =
+      u == 1 ? fmt::format("no part of cp {} divides {} heads", p.cp, heads)
+             : fmt::format("an exchange of heads would send {} elements a row and layer instead of {}",
+                           sends(u), sends(1));
+  return fmt::format("{}, and chunks of {} rows are {}", exchange, chunk,
+                     chunk < kSmallChunk ? "too small for a ring to hide its transfers"
+                                         : "large enough for a ring to hide its transfers");
 }
 
 }  // namespace quintet::config

@@ -30,5 +30,7 @@ int64_t largest_ulysses(const Parallel& parallel, const Model& model);
 // hide anything: then gather. ulysses is taken when cp divides heads / tp and it sends less, and ulysses+ring
 // when cp does not, but largest_ulysses() sends less.
 ContextMethod choose_context_method(const Parallel& parallel, const Model& model, const Data& data);
+// The numbers behind that choice, for people.
+std::string why_context_method(const Parallel& parallel, const Model& model, const Data& data);
 
 }  // namespace quintet::config

@@ -134,18 +134,6 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
   }
 }
 
-// Padding makes the sizes of exchanges known beforehand: a rank sends each expert its capacity for the groups
-// it holds. Where context or tensor ranks cut a group's rows among them, how many of them go to an expert is
-// not known.
-void padded_groups_are_whole(const Recipe& r, const Fail& fail) {
-  const Parallel& p = r.parallel;
-  if (r.model.moe.pad && r.model.moe.capacity_factor > 0 && p.cp * p.tp > 1)
-    fail("model.moe.pad",
-         fmt::format("needs whole capacity groups on every rank, but cp {} x tp {} cuts their rows", p.cp,
-                     p.tp),
-         "false, or cp 1 and tp 1");
-}
-
 // ---- latent attention
 // ------------------------------------------------------------------------------------------
 
@@ -210,9 +198,6 @@ std::vector<Rule> expert_rules() {
        {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",
         "model.moe.pad", "batch.micro"},
        capacity_keys_fit},
-      {"padded groups are whole",
-       {"model.moe.pad", "model.moe.capacity_factor", "parallel.cp", "parallel.tp"},
-       padded_groups_are_whole},
   };
 }
 

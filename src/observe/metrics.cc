@@ -1,6 +1,7 @@
 #include "observe/metrics.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -69,6 +70,20 @@ Record& Record::set(std::string_view name, bool value) {
 Record& Record::set(std::string_view name, std::string_view value) {
   key(name);
   body_ += json_string(value);
+  return *this;
+}
+
+Record& Record::set(std::string_view name, std::span<const int64_t> values) {
+  key(name);
+  body_ += fmt::format("[{}]", fmt::join(values, ", "));
+  return *this;
+}
+
+Record& Record::set(std::string_view name, std::span<const Record> records) {
+  key(name);
+  body_ += "[";
+  for (size_t i = 0; i < records.size(); ++i) body_ += (i > 0 ? ", " : "") + records[i].json();
+  body_ += "]";
   return *this;
 }
 

@@ -6,6 +6,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,7 +20,7 @@ std::string json_number(double value);
 // A JSON string with its quotes. Bytes that are not valid UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
-// One flat JSON object; keys keep the order in which they were set. A key set twice is an internal error.
+// One JSON object; keys keep the order in which they were set. A key set twice is an internal error.
 class Record {
  public:
   Record& set(std::string_view key, double value);
@@ -31,6 +32,8 @@ class Record {
   requires(!std::same_as<T, bool> && !std::same_as<T, int64_t>) Record& set(std::string_view key, T value) {
     return set(key, static_cast<int64_t>(value));
   }
+  Record& set(std::string_view key, std::span<const int64_t> values);
+  Record& set(std::string_view key, std::span<const Record> records);
   std::string json() const { return "{" + body_ + "}"; }
 
  private:

@@ -31,6 +31,7 @@ std::vector<std::string> Progress::fields(const StepReport& report) const {
                                      fmt::format("{} tok/s", base::human_count(report.tokens_per_s)),
                                      fmt::format("grad {:.3f}", report.grad_norm),
                                      fmt::format("lr {:.2e}", report.lr)};
+  if (report.load > 0) fields.push_back(fmt::format("load {:.2f}x", report.load));
   const int64_t done = report.step - options_.done_before, left = options_.total_steps - report.step;
   if (done > 0 && left >= 0) {
     const double per_step = static_cast<double>(options_.now_ns() - start_ns_) / static_cast<double>(done);

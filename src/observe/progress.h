@@ -17,6 +17,7 @@ struct StepReport {
   double tokens_per_s = 0;
   double grad_norm = 0;
   double lr = 0;
+  double load = 0;  // of the busiest expert, as a multiple of the mean; 0: there are no experts
 };
 
 class Progress {

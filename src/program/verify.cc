@@ -129,7 +129,8 @@ class InstrChecker {
             if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size)
               fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
                    part.size);
-    if (instr.op->dims)
+    // A bias has one element per expert, the load it follows two more: its op knows both.
+    if (instr.op->dims || instr.op == &graph::kUpdateBias)
       check_types(instr);
     else
       check_flat(instr);
@@ -146,7 +147,7 @@ class InstrChecker {
     return have == wanted;
   }
 
-  // Ops of the model: results are what the op infers from the operands.
+  // Ops of the model and the update of a bias: results are what the op infers from the operands.
   void check_types(const Instr& instr) const {
     std::vector<graph::Type> in, wanted;
     for (const Operand& o : instr.in) in.push_back(o.type);

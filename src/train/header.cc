@@ -4,13 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/text.h"
 #include "config/names.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
 #include "schedule/simulate.h"
+#include "train/expert_plan.h"
+#include "train/header_axes.h"
 
 namespace quintet::train {
 
@@ -19,10 +20,6 @@ using config::name_of;
 using config::Recipe;
 
 namespace {
-
-std::string counted(int64_t n, std::string_view what, std::string_view plural = "s") {
-  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
-}
 
 class Header {
  public:
@@ -43,6 +40,8 @@ class Header {
     pipeline();
     data_parallel();
     tensor_parallel();
+    for (const auto& axis : {context_lines(r_, compiled_), expert_lines(r_, compiled_)})
+      for (const HeaderLine& l : axis) line(l.label, "{}", l.text);
     precision();
     optimizer();
     guards();
@@ -117,6 +116,7 @@ class Header {
     factor("pp", p.pp);
     factor("dp_replicate", p.dp_replicate);
     factor("dp_shard", p.dp_shard);
+    factor("cp", p.cp);
     factor("tp", p.tp);
     line("ranks", "{}{}, {}, {} each", p.world(), factors, facts_.backend,
          counted(facts_.threads, "kernel thread"));
@@ -175,18 +175,21 @@ class Header {
     const layout::Layout& layout = compiled_.layout;
     if (p.dp_replicate > 1)
       line("dp_replicate", "{} copies of the state: {} per step", p.dp_replicate,
-           counts(p.dp_shard > 1 && p.zero > 0 ? layout.replicate : layout.data()));
-    if (p.dp_shard <= 1) return;
+           counts(p.dp_shard * p.cp > 1 && p.zero > 0 ? layout.replicate : layout.data()));
+    const int64_t shards = p.dp_shard * p.cp;
+    if (shards <= 1) return;
+    const char* label = p.dp_shard > 1 ? "dp_shard" : "zero";
     static constexpr const char* kWhat[] = {"nothing", "optimizer state", "optimizer state and gradients",
                                             "parameters, gradients and optimizer state"};
     if (p.zero == 0) {
       if (p.dp_replicate == 1)
-        line("dp_shard", "zero 0: the state is whole on each of {} data ranks: {} per step", p.dp_shard,
-             counts(layout.data()));
+        line(label, "zero 0: the state is whole on each of {} data ranks: {} per step{}", shards,
+             counts(layout.data()), expert_state(layout.data(), layout.expert.all));
       return;
     }
-    std::string text = fmt::format("zero {}: {} in {} shards: {} per step", p.zero,
-                                   kWhat[static_cast<size_t>(p.zero)], p.dp_shard, counts(layout.dense.shard));
+    std::string text = fmt::format("zero {}: {} in {} shards: {} per step{}", p.zero,
+                                   kWhat[static_cast<size_t>(p.zero)], shards, counts(layout.dense.shard),
+                                   expert_state(layout.dense.shard, layout.expert.shard));
     if (p.zero == 3) {
       using Kind = config::ReshardAfterForward::Kind;
       if (p.reshard_after_forward.kind == Kind::No)
@@ -198,35 +201,34 @@ class Header {
       const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.groups.size()) - 1);
       text += ahead > 0 ? fmt::format("; prefetched {} ahead", counted(ahead, "block")) : "; no prefetch";
     }
-    line("dp_shard", "{}", text);
+    line(label, "{}", text);
+  }
+
+  // Experts have a mesh of their own: over how many ranks theirs is divided or summed, where that differs.
+  std::string expert_state(const layout::AtomList& dense, const layout::AtomList& expert) const {
+    if (!expert_plan(compiled_) || expert == dense) return "";
+    const int ranks = compiled_.layout.mesh.size(expert);
+    return ranks == 1 ? std::string("; experts' on one rank each")
+                      : fmt::format("; experts' over {} ranks: {}", ranks, counts(expert));
   }
 
   void tensor_parallel() {
     const config::Parallel& p = r_.parallel;
     if (p.tp <= 1) return;
     // One block stands for all. Not the first, which also completes the sum that the embedding leaves open.
-    // In a pipeline it is one of this rank's, and bodies that differ by their slot count once.
+    // In a pipeline it is one of this rank's.
     const layout::Stages& stages = compiled_.pipeline.stages;
     const int block =
         compiled_.logical.num_blocks > 3 && stages.rank_of_block(2) == stages.rank_of_block(0) ? 2 : 1;
-    int64_t forward = 0, backward = 0;
-    std::set<std::pair<program::BodyKind, int>> seen;
-    for (const program::Body& body : program_.bodies) {
-      if (body.kind != program::BodyKind::Forward && body.kind != program::BodyKind::Backward &&
-          body.kind != program::BodyKind::Weight)
-        continue;
-      if (!seen.emplace(body.kind, body.chunk).second) continue;
-      for (const program::Instr& i : body.instrs) {
-        if (i.kind != program::InstrKind::Collective || i.block != block || i.when != program::When::Always)
-          continue;
-        const layout::AtomList& atoms = program_.comms[i.collective.comm.index()].atoms;
-        if (layout::intersection(atoms, compiled_.layout.mesh.axis("tp")).empty()) continue;
-        ++(body.kind == program::BodyKind::Forward ? forward : backward);
-      }
-    }
+    const layout::AtomList tensor = compiled_.layout.mesh.axis("tp");
+    const BlockTraffic t =
+        block_traffic(program_, block, [&](const program::Instr& i, const layout::AtomList& atoms) {
+          return i.collective.kind != program::CollectiveKind::AllToAllV && !atoms.empty() &&
+                 layout::without(atoms, tensor).empty();
+        });
     line("tp", "tp {}{}: {} per block per micro-batch ({} forward, {} backward)", p.tp,
-         p.sequence_parallel ? " with sequence parallel" : "", counted(forward + backward, "collective"),
-         forward, backward);
+         p.sequence_parallel ? " with sequence parallel" : "", counted(t.forward + t.backward, "collective"),
+         t.forward, t.backward);
   }
 
   void precision() {
@@ -269,6 +271,12 @@ class Header {
                                   : fmt::format("one block of {}", m.recompute_every));
   }
 
+  // Whether sizes depend on the routing, so that the program has the largest there can be.
+  bool is_bound() const {
+    const std::optional<ExpertPlan> plan = expert_plan(compiled_);
+    return plan && plan->is_bound();
+  }
+
   void memory() {
     const program::Peak peak = program::peak_of(program_);
     std::vector<std::string> parts;
@@ -276,14 +284,15 @@ class Header {
       if (const int64_t bytes = peak.by_class[static_cast<size_t>(c)]; bytes > 0)
         parts.push_back(
             fmt::format("{} {}", to_string(static_cast<program::MemoryClass>(c)), base::human_bytes(bytes)));
-    line("memory", "{} planned on rank 0: {}", base::human_bytes(program_.arena_bytes),
-         fmt::join(parts, ", "));
+    line("memory", "{} planned on rank 0{}: {}", base::human_bytes(program_.arena_bytes),
+         is_bound() ? ", whatever the routers choose" : "", fmt::join(parts, ", "));
   }
 
   void program_line() {
-    line("program", "{} a step on {}, {:.3g} GFLOP and {} sent per rank; compiled and verified in {}",
+    const char* up_to = is_bound() ? "up to " : "";
+    line("program", "{} a step on {}, {}{:.3g} GFLOP and {}{} sent per rank; compiled and verified in {}",
          counted(static_cast<int64_t>(compiled_.step.issues.size()), "instruction"),
-         counted(static_cast<int64_t>(program_.streams.size()), "stream"), ledger_.flops / 1e9,
+         counted(static_cast<int64_t>(program_.streams.size()), "stream"), up_to, ledger_.flops / 1e9, up_to,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
          base::human_duration(facts_.compile_ns));
   }

@@ -17,6 +17,8 @@
 #include "observe/progress.h"
 #include "program/text.h"
 #include "program/verify.h"
+#include "train/expert_plan.h"
+#include "train/expert_report.h"
 #include "train/fit.h"
 #include "train/gather.h"
 #include "train/header.h"
@@ -33,7 +35,10 @@ namespace {
 
 constexpr double kNanosPerSecond = 1e9;
 constexpr int64_t kMeasuringSteps = 2;         // see Rank::step
-constexpr int64_t kMetricsBytesPerStep = 256;  // about twice what a record takes
+constexpr int64_t kMetricsBytesPerStep = 256;  // about twice what a record takes ...
+constexpr int64_t kMetricsBytesPerBlock =
+    512;                                      // ... and what a block with experts adds, without its loads ...
+constexpr int64_t kMetricsBytesPerLoad = 12;  // ... and each of them
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 
 // What is known before any rank exists.
@@ -96,7 +101,8 @@ class RankLoop {
         world_(world),
         facts_(facts),
         folder_(recipe_.run.dir),
-        first_(world.rank().value == 0) {}
+        first_(world.rank().value == 0),
+        alarm_(recipe_.parallel.ep) {}
 
   RunResult run() {
     start();
@@ -123,8 +129,7 @@ class RankLoop {
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {
-      folder_.create(recipe_,
-                     saved_bytes(*rank_) + recipe_.run.steps * kMetricsBytesPerStep + kSmallFilesBytes);
+      folder_.create(recipe_, saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes);
       metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
@@ -138,6 +143,23 @@ class RankLoop {
     result_.recipe = recipe_;
     result_.is_first = first_;
     result_.summary.name = recipe_.name;
+    const std::optional<ExpertPlan> experts = expert_plan(rank_->compiled());
+    result_.summary.planned_is_bound = experts && experts->is_bound();
+  }
+
+  // The steps that the progress lines show.
+  bool is_logged(int64_t number) const {
+    return number == 1 || number == recipe_.run.steps ||
+           number % std::max<int64_t>(1, recipe_.run.log_every) == 0;
+  }
+
+  // About what metrics.jsonl may take on disk, at most.
+  int64_t metrics_bytes() const {
+    int64_t bytes = kMetricsBytesPerStep;
+    for (const Rank::Sum& sum : rank_->step_sums())
+      if (sum.name == "load")
+        bytes += kMetricsBytesPerBlock + kMetricsBytesPerLoad * static_cast<int64_t>(sum.values.size());
+    return recipe_.run.steps * bytes;
   }
 
   void one_step() {
@@ -154,7 +176,11 @@ class RankLoop {
     record.set("step", number).set("loss", step.loss).set("grad_norm", step.grad_norm).set("lr", step.lr);
     record.set("tokens", step.tokens).set("tokens_per_s", rate);
     if (step.skipped) record.set("skipped", true);
-    if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr});
+    const std::vector<ExpertUse> experts = expert_uses(rank_->step_sums(), recipe_);
+    add_experts(record, experts, is_logged(number));
+    const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
+    if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
+    if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line);
     if (recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps))
       evaluate(record);
     if (first_) metrics_->append(record);
@@ -233,6 +259,7 @@ class RankLoop {
   const RunFolder folder_;
   const bool first_;
 
+  LoadAlarm alarm_;
   std::optional<Rank> rank_;
   std::optional<observe::RankTrace> trace_;
   std::optional<observe::MetricsFile> metrics_;

@@ -43,8 +43,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
-  for (const program::StatePlace& state : compiled_->program.states)
-    std::memset(executor_->address(state.place.buffer), 0, static_cast<size_t>(state.place.bytes()));
+  for (const State& state : states())
+    std::memset(state.data, 0, static_cast<size_t>(state.count * base::size_of(state.dtype)));
   create_replica_groups();
   initialise_weights();
 }
@@ -207,6 +207,14 @@ std::vector<Rank::Sum> Rank::step_sums() const {
   return list;
 }
 
+std::vector<Rank::State> Rank::states() const {
+  std::vector<State> list;
+  for (const program::StatePlace& s : compiled_->program.states)
+    list.push_back({s.name, executor_->address(s.place.buffer) + s.place.offset_bytes, s.place.type.count(),
+                    s.place.type.dtype});
+  return list;
+}
+
 Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int64_t count) {
   exec::Executor& e = *executor_;
   Evaluation total;
@@ -273,6 +281,18 @@ void Rank::create_replica_groups() {
 }
 
 void Rank::check_replicas() {
+  const auto compare = [](uint64_t hash, comm::Communicator& comm, const std::string& what) {
+    const int64_t mine = static_cast<int64_t>(hash);
+    std::vector<int64_t> all(static_cast<size_t>(comm.size()));
+    comm.all_gather(&mine, all.data(), 1, DType::I64);
+    for (size_t i = 0; i < all.size(); ++i)
+      if (all[i] != all[0])
+        base::fail_internal(
+            "the {} that ranks {} and {} should share differ: memory or a link has corrupted them, or a step "
+            "was "
+            "not applied on both",
+            what, comm.members()[0], comm.members()[i]);
+  };
   for (const ReplicaGroup& group : replica_groups_) {
     base::Checksum hash;
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
@@ -280,17 +300,13 @@ void Rank::check_replicas() {
                                   : piece.group->shared_by == group.shared_by)
         hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
     });
-    const int64_t mine = static_cast<int64_t>(hash.value());
-    std::vector<int64_t> all(static_cast<size_t>(group.comm->size()));
-    group.comm->all_gather(&mine, all.data(), 1, DType::I64);
-    for (size_t i = 0; i < all.size(); ++i)
-      if (all[i] != all[0])
-        base::fail_internal(
-            "the weights that ranks {} and {} should share differ ({}): memory or a link has "
-            "corrupted them, "
-            "or a step was not applied on both",
-            group.comm->members()[0], group.comm->members()[i], group.name);
+    compare(hash.value(), *group.comm, fmt::format("weights ({})", group.name));
   }
+  if (compiled_->program.states.empty()) return;
+  base::Checksum hash;
+  for (const State& state : states())
+    hash.add({state.data, static_cast<size_t>(state.count * base::size_of(state.dtype))});
+  compare(hash.value(), world_.world(), "routers' biases");
 }
 
 }  // namespace quintet::train

@@ -88,6 +88,16 @@ class Rank {
   };
   std::vector<Sum> step_sums() const;
 
+  // Small values that outlive a step without being parameters (graph::ValueKind::State), such as the biases
+  // of routers. Every rank has all of them, whole and equal.
+  struct State {
+    std::string_view name;
+    std::byte* data;
+    int64_t count;
+    base::DType dtype;
+  };
+  std::vector<State> states() const;
+
   int dp_index() const { return dp_index_; }
   const compiler::Compiled& compiled() const { return *compiled_; }
   exec::Executor& executor() { return *executor_; }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/print.h"
+#include "config/validate.h"
 #include "observe/metrics.h"
 
 namespace quintet::train {
@@ -27,8 +28,16 @@ void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
         "another folder with --run-dir",
         base::human_bytes(bytes), path_.string(), base::human_bytes(free));
   base::require_writable_directory(path_);
-  for (const base::Path& file : {metrics(), summary(), weights(), trace()}) base::remove_file(file);
-  base::write_file_atomically(recipe_file(), config::to_toml(recipe));
+  config::Recipe written = recipe;
+  std::optional<std::string> text;  // read before anything is removed: it may be the earlier run's own
+  if (const auto file = config::schedule_file(recipe.parallel.schedule)) {
+    text = base::read_file(*file);
+    written.parallel.schedule = fmt::format("file:{}", kScheduleFile);
+  }
+  for (const base::Path& file : {metrics(), summary(), weights(), trace(), schedule()})
+    base::remove_file(file);
+  if (text) base::write_file_atomically(schedule(), *text);
+  base::write_file_atomically(recipe_file(), config::to_toml(written));
 }
 
 std::string_view to_string(RunEnd end) {
@@ -57,6 +66,7 @@ std::string to_json(const Summary& s) {
   line("tokens", std::to_string(s.tokens));
   line("seconds", json_number(s.seconds));
   line("tokens_per_s", json_number(s.tokens_per_s));
+  line("planned_peak", observe::json_string(s.planned_is_bound ? "bound" : "exact"));
   std::string list;
   for (const Summary::Evaluation& e : s.evaluations)
     list += fmt::format("{}\n    {{\"step\": {}, \"loss\": {}, \"tokens\": {}}}", list.empty() ? "" : ",",
@@ -89,9 +99,10 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
       ++end;
     line(begin == 0 ? "peak memory" : "",
          fmt::format(
-             "{}: {} bytes planned, {} measured",
+             "{}: {} bytes planned{}, {} measured{}",
              end - begin == 1 ? fmt::format("rank {}", begin) : fmt::format("ranks {}-{}", begin, end - 1),
-             base::thousands(m.planned_peak_bytes), base::thousands(m.measured_peak_bytes)));
+             base::thousands(m.planned_peak_bytes), s.planned_is_bound ? " for the worst routing" : "",
+             base::thousands(m.measured_peak_bytes), s.planned_is_bound ? " in the first two steps" : ""));
     begin = end;
   }
   line("run folder", folder.path().string());

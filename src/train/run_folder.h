@@ -1,5 +1,5 @@
 // What a run leaves behind: recipe.toml, metrics.jsonl, summary.json, model.safetensors and trace.json in one
-// folder.
+// folder, and schedule.txt when the pipeline's schedule is a file of the user's. docs/formats/run_folder.md.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ class RunFolder {
   // Throws a UserError when the folder holds a run already and `overwrite` is false. Touches nothing.
   void require_free(bool overwrite) const;
   // Makes the folder, proves that it can be written and that `bytes` fit on its disk, removes what an earlier
-  // run left and writes the recipe. Throws a UserError before anything of an earlier run is gone.
+  // run left and writes the recipe, with a copy of its schedule file, which the recipe then names: the folder
+  // needs nothing outside it. Throws a UserError before anything of an earlier run is gone.
   void create(const config::Recipe& recipe, int64_t bytes) const;
 
   const base::Path& path() const { return path_; }
@@ -27,8 +28,10 @@ class RunFolder {
   base::Path summary() const { return path_ / "summary.json"; }
   base::Path weights() const { return path_ / "model.safetensors"; }
   base::Path trace() const { return path_ / "trace.json"; }
+  base::Path schedule() const { return path_ / kScheduleFile; }
 
  private:
+  static constexpr const char* kScheduleFile = "schedule.txt";
   base::Path path_;
 };
 
@@ -58,6 +61,9 @@ struct Summary {
   double tokens_per_s = 0;  // without the first two steps (they measure memory), when there are more
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
+  // Rows that experts receive vary from step to step: the plan has room for the most that can come, and the
+  // measurement, which the first two steps make, may stay below it. Otherwise both are equal.
+  bool planned_is_bound = false;
 };
 std::string to_json(const Summary& summary);
 // The same for people.

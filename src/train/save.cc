@@ -45,6 +45,12 @@ class Gathered {
   std::vector<int64_t> words_;
 };
 
+std::map<std::string_view, Rank::State> states_of(const Rank& rank) {
+  std::map<std::string_view, Rank::State> states;
+  for (const Rank::State& state : rank.states()) states.emplace(state.name, state);
+  return states;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (const int64_t d : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(d);
@@ -60,6 +66,12 @@ std::vector<TensorInfo> saved_tensors(const Rank& rank) {
   for (const graph::Param& p : model.params()) {
     TensorInfo info{.name = model.value(p.value).name, .dtype = rank.weight_dtype(p.trainable), .shape = {}};
     for (const graph::DimSize& d : model.type(p.value).dims) info.shape.push_back(d.size);
+    tensors.push_back(std::move(info));
+  }
+  for (const graph::Value& v : model.values()) {
+    if (v.kind != graph::ValueKind::State) continue;
+    TensorInfo info{.name = v.name, .dtype = v.type.dtype, .shape = {}};
+    for (const graph::DimSize& d : v.type.dims) info.shape.push_back(d.size);
     tensors.push_back(std::move(info));
   }
   return tensors;
@@ -79,8 +91,13 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
   rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (rank.owns(piece)) pieces[piece.segment->name].emplace_back(piece, global);
   });
+  const std::map<std::string_view, Rank::State> states = states_of(rank);
   const auto gather = [&](const TensorInfo& info) {
     Gathered whole(info);
+    if (const auto state = states.find(info.name); state != states.end()) {
+      std::memcpy(whole.bytes(), state->second.data, static_cast<size_t>(info.bytes()));
+      return whole;  // whole on every rank
+    }
     for (const auto& [piece, global] : pieces[info.name]) whole.add(piece, global);
     whole.sum(world.world());
     return whole;
@@ -119,6 +136,11 @@ void load_weights(Rank& rank, const std::string& path) {
       if (at >= 0) write_element(piece.data, piece.dtype, i, read_element(data, info.dtype, at));
     }
   });
+  for (const Rank::State& state : rank.states()) {
+    const TensorInfo& info = *file.find(std::string(state.name));
+    for (int64_t i = 0; i < state.count; ++i)
+      write_element(state.data, state.dtype, i, read_element(file.bytes(info).data(), info.dtype, i));
+  }
   rank.weights_changed();
 }
 

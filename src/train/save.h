@@ -1,5 +1,5 @@
 // The weights of a run as one plain safetensors file, and back. The file knows no layout: it holds whole
-// parameters by name, in the dtype the optimizer updates.
+// parameters by name, in the dtype the optimizer updates, and after them the states (Rank::states).
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
                   const std::map<std::string, std::string>& metadata);
 
 // Every rank reads its own part, whatever layout the file was written from. UserError unless the file holds
-// exactly the model's parameters, with their shapes.
+// exactly the model's parameters and states, with their shapes.
 void load_weights(Rank& rank, const std::string& path);
 
 }  // namespace quintet::train

@@ -1,0 +1,118 @@
+#include "train/expert_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+
+namespace quintet::train {
+
+namespace {
+
+// Largest over mean of the sums of `parts` equal ranges of `load`.
+double max_over_mean(const std::vector<int64_t>& load, int64_t parts) {
+  const auto width = static_cast<std::ptrdiff_t>(load.size()) / parts;
+  int64_t most = 0, all = 0;
+  for (auto at = load.begin(); at != load.end(); at += width) {
+    const int64_t sum = std::accumulate(at, at + width, int64_t{0});
+    most = std::max(most, sum);
+    all += sum;
+  }
+  return all == 0 ? 0 : static_cast<double>(most * parts) / static_cast<double>(all);
+}
+
+ExpertUse use_of(const Rank::Sum& sum, const config::Recipe& recipe) {
+  // Assignments by expert, then what was dropped, then the sum of entropies (op expert_load).
+  QUINTET_CHECK(sum.values.size() > 2, "a load of {} numbers", sum.values.size());
+  const size_t experts = sum.values.size() - 2;
+  ExpertUse use{.block = sum.block - 1};  // labels of a graph begin with the embedding
+  for (const double n : sum.values.first(experts)) use.load.push_back(std::llround(n));
+  use.assignments = std::accumulate(use.load.begin(), use.load.end(), int64_t{0});
+  use.dropped = std::llround(sum.values[experts]);
+  use.max_over_mean = max_over_mean(use.load, static_cast<int64_t>(experts));
+  use.rank_max_over_mean = max_over_mean(use.load, recipe.parallel.ep);
+  use.entropy = sum.values[experts + 1] / static_cast<double>(recipe.batch.global * recipe.data.seq_len);
+  return use;
+}
+
+}  // namespace
+
+double ExpertUse::drop_rate() const {
+  return assignments == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(assignments);
+}
+
+double ExpertUse::entropy_share() const {
+  return load.size() > 1 ? entropy / std::log(static_cast<double>(load.size())) : 0;
+}
+
+std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config::Recipe& recipe) {
+  std::vector<ExpertUse> uses;
+  for (const Rank::Sum& sum : sums)
+    if (sum.name == "load") uses.push_back(use_of(sum, recipe));
+  std::sort(uses.begin(), uses.end(),
+            [](const ExpertUse& a, const ExpertUse& b) { return a.block < b.block; });
+  for (const Rank::Sum& sum : sums)
+    for (ExpertUse& use : uses) {
+      if (use.block != sum.block - 1) continue;
+      if (sum.name == "balance_loss") use.balance_loss = sum.values[0];
+      if (sum.name == "z_loss") use.z_loss = sum.values[0];
+    }
+  return uses;
+}
+
+const ExpertUse* worst(std::span<const ExpertUse> uses) {
+  const auto it = std::max_element(uses.begin(), uses.end(), [](const ExpertUse& a, const ExpertUse& b) {
+    return a.max_over_mean < b.max_over_mean;
+  });
+  return it == uses.end() ? nullptr : &*it;
+}
+
+void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool whole) {
+  if (uses.empty()) return;
+  record.set("load_max_over_mean", worst(uses)->max_over_mean);
+  for (const auto& [name, loss] :
+       {std::pair{"balance_loss", &ExpertUse::balance_loss}, {"z_loss", &ExpertUse::z_loss}}) {
+    double sum = 0;
+    for (const ExpertUse& use : uses) sum += (use.*loss).value_or(0);
+    if ((uses[0].*loss).has_value()) record.set(name, sum);
+  }
+  const auto numbers = static_cast<int64_t>(uses.size() * uses[0].load.size());
+  std::vector<observe::Record> blocks;
+  for (const ExpertUse& use : uses) {
+    observe::Record& block = blocks.emplace_back();
+    block.set("block", use.block).set("max_over_mean", use.max_over_mean);
+    block.set("rank_max_over_mean", use.rank_max_over_mean).set("drop_rate", use.drop_rate());
+    block.set("entropy", use.entropy).set("entropy_share", use.entropy_share());
+    if (use.balance_loss) block.set("balance_loss", *use.balance_loss);
+    if (use.z_loss) block.set("z_loss", *use.z_loss);
+    if (whole || numbers <= kShortLoads) block.set("load", std::span<const int64_t>(use.load));
+  }
+  record.set("experts", std::span<const observe::Record>(blocks));
+}
+
+std::string LoadAlarm::check(int64_t step, std::span<const ExpertUse> uses) {
+  if (last_ > 0 && step - last_ < kQuietSteps) return {};
+  const auto is_bad = [](const ExpertUse& use) { return use.utilisation() < kLeastUtilisation; };
+  const auto bad = std::count_if(uses.begin(), uses.end(), is_bad);
+  if (bad == 0) return {};
+  last_ = step;
+  const ExpertUse& use = *worst(uses);
+  const auto busiest = std::max_element(use.load.begin(), use.load.end()) - use.load.begin();
+  const auto idle = std::count(use.load.begin(), use.load.end(), 0);
+  std::string text = fmt::format(
+      "step {}: the experts of block {} are used unevenly: expert {} gets {:.2f} times the mean, utilisation "
+      "{:.0f} %",
+      step, use.block, busiest, use.max_over_mean, 100 * use.utilisation());
+  if (idle > 0) text += fmt::format("; {} of {} experts get nothing", idle, use.load.size());
+  if (expert_ranks_ > 1)
+    text += fmt::format("; the busiest of {} expert ranks gets {:.2f} times the mean", expert_ranks_,
+                        use.rank_max_over_mean);
+  if (bad > 1)
+    text += fmt::format("; {} of {} blocks are below {:.0f} %", bad, uses.size(), 100 * kLeastUtilisation);
+  return text + ". A larger model.moe.balance_loss, or model.moe.bias_rate, evens them out";
+}
+
+}  // namespace quintet::train

@@ -1,0 +1,202 @@
+#include "train/header_axes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "base/text.h"
+#include "config/context.h"
+#include "config/names.h"
+#include "program/ledger.h"
+#include "train/expert_plan.h"
+
+namespace quintet::train {
+
+using base::human_bytes;
+using base::thousands;
+using program::BodyKind;
+using program::CollectiveKind;
+using program::Instr;
+
+namespace {
+
+bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer) {
+  return !atoms.empty() && layout::without(atoms, outer).empty();
+}
+
+bool moves_state(const program::Program& program, const Instr& instr) {
+  for (const auto* list : {&instr.in, &instr.out})
+    for (const program::Operand& o : *list) {
+      const program::MemoryClass c = program.buffer(o.buffer).memory_class;
+      if (c == program::MemoryClass::Parameters || c == program::MemoryClass::Gradients) return true;
+    }
+  return false;
+}
+
+// A block of this rank that issues `op`; 0 when it has none. Not the model's first where there is another:
+// the first also completes the sum that the embedding leaves open.
+int block_with(const program::Program& program, const graph::OpDef& op, const graph::OpDef& or_op) {
+  int block = 0;
+  for (const program::Body& body : program.bodies)
+    for (const Instr& i : body.instrs)
+      if (body.kind == BodyKind::Forward && (i.op == &op || i.op == &or_op) && (block == 0 || block == 1))
+        block = i.block;
+  return block;
+}
+
+std::string sent(const BlockTraffic& t, std::string_view up_to) {
+  return fmt::format("{}{} sent per block and micro-batch ({} forward, {} backward)", up_to,
+                     human_bytes(static_cast<int64_t>(t.forward_bytes + t.backward_bytes)),
+                     human_bytes(static_cast<int64_t>(t.forward_bytes)),
+                     human_bytes(static_cast<int64_t>(t.backward_bytes)));
+}
+
+std::string context_method(const config::Parallel& p) {
+  const int64_t u = config::ulysses_ranks(p), groups = p.cp / u;
+  switch (p.cp_method) {
+    case config::ContextMethod::Gather:
+      return fmt::format("gather: K and V gathered from {} ranks", p.cp);
+    case config::ContextMethod::Ring:
+      return fmt::format("ring: K and V travel round {} ranks", p.cp);
+    case config::ContextMethod::Ulysses:
+      return fmt::format("ulysses: rows exchanged for heads among {} ranks", p.cp);
+    case config::ContextMethod::UlyssesRing:
+      return fmt::format(
+          "ulysses+ring: rows exchanged for heads among {} ranks, K and V travel round {} such "
+          "groups",
+          u, groups);
+    case config::ContextMethod::Auto:
+      break;
+  }
+  return "";
+}
+
+std::string router(const config::Moe& m) {
+  std::vector<std::string> parts;
+  std::string scores = m.order == config::RouterOrder::TopKFirst
+                           ? "softmax over the chosen"
+                           : fmt::format("{} over all, {}", config::name_of(m.score),
+                                         m.normalise ? "weights made to sum to 1" : "weights as they are");
+  if (m.scale != 1) scores += fmt::format(", times {:g}", m.scale);
+  parts.push_back(scores);
+  if (m.groups > 1)
+    parts.push_back(fmt::format("from the best {} of {} groups of {} experts", m.groups_kept, m.groups,
+                                m.experts / m.groups));
+  if (m.bias_rate > 0)
+    parts.push_back(fmt::format("selection bias moved by {:g} a step against the load", m.bias_rate));
+  if (m.balance_loss > 0) {
+    static constexpr const char* kScopes[] = {"each micro-batch", "each sequence", "the step so far"};
+    parts.push_back(fmt::format("balance loss {:g} over {}", m.balance_loss,
+                                kScopes[static_cast<size_t>(m.balance_scope)]));
+  }
+  if (m.z_loss > 0) parts.push_back(fmt::format("z-loss {:g}", m.z_loss));
+  if (m.force_balance) parts.push_back("its choice is ignored: experts by position, for benchmarks");
+  return fmt::format("{}", fmt::join(parts, "; "));
+}
+
+std::string capacity(const ExpertPlan& plan, const config::Moe& m) {
+  if (plan.capacity == 0) return "none: nothing is dropped";
+  std::string text =
+      fmt::format("{} per expert and {} (factor {:g}); {} beyond are dropped", counted(plan.capacity, "row"),
+                  plan.group_sequences == 1 ? std::string("sequence")
+                                            : fmt::format("group of {} sequences", plan.group_sequences),
+                  m.capacity_factor, plan.policy == "position" ? "the last" : "the least probable");
+  if (plan.padded > 0)
+    text += fmt::format("; padded to {} per expert from each rank, so that sizes never vary",
+                        counted(plan.padded, "row"));
+  return text;
+}
+
+}  // namespace
+
+std::string counted(int64_t n, std::string_view what, std::string_view plural) {
+  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
+}
+
+BlockTraffic block_traffic(const program::Program& program, int block,
+                           const std::function<bool(const Instr&, const layout::AtomList&)>& take) {
+  BlockTraffic t;
+  // In a pipeline, bodies that differ by their slot count once.
+  std::set<std::pair<BodyKind, int>> seen;
+  for (const program::Body& body : program.bodies) {
+    const bool forward = body.kind == BodyKind::Forward;
+    if (!forward && body.kind != BodyKind::Backward && body.kind != BodyKind::Weight) continue;
+    if (!seen.emplace(body.kind, body.chunk).second) continue;
+    for (const Instr& i : body.instrs) {
+      if (i.kind != program::InstrKind::Collective || i.block != block || i.when != program::When::Always ||
+          moves_state(program, i))
+        continue;
+      const program::Communicator& comm = program.comms[i.collective.comm.index()];
+      if (!take(i, comm.atoms)) continue;
+      if (i.collective.kind != CollectiveKind::Recv) ++(forward ? t.forward : t.backward);
+      (forward ? t.forward_bytes : t.backward_bytes) +=
+          program::sent_bytes(i.collective, static_cast<int>(comm.members.size()));
+    }
+  }
+  return t;
+}
+
+std::vector<HeaderLine> context_lines(const config::Recipe& r, const compiler::Compiled& compiled) {
+  const config::Parallel& p = r.parallel;
+  if (p.cp == 1) return {};
+  std::string text = fmt::format("cp {}, {}", p.cp, context_method(p));
+  const int block = block_with(compiled.program, graph::kAttention, graph::kAttentionHop);
+  // A sum over the context ranks is the router's, not attention's.
+  const BlockTraffic t =
+      block_traffic(compiled.program, block, [&](const Instr& i, const layout::AtomList& atoms) {
+        return is_inside(atoms, compiled.layout.context.atoms) &&
+               i.collective.kind != CollectiveKind::AllToAllV &&
+               i.collective.kind != CollectiveKind::AllReduce;
+      });
+  text += fmt::format("; {}", block == 0 ? "no attention on this rank" : sent(t, ""));
+  const config::ContextMethod chosen = config::choose_context_method(p, r.model, r.data);
+  text += fmt::format("; auto {} {}: {}", chosen == p.cp_method ? "takes" : "would take",
+                      chosen == p.cp_method ? "it" : config::name_of(chosen),
+                      config::why_context_method(p, r.model, r.data));
+  return {{"cp", text}};
+}
+
+std::vector<HeaderLine> expert_lines(const config::Recipe& r, const compiler::Compiled& compiled) {
+  const std::optional<ExpertPlan> plan = expert_plan(compiled);
+  if (!plan) return {};
+  const config::Moe& m = r.model.moe;
+  const config::Parallel& p = r.parallel;
+  const layout::Layout& layout = compiled.layout;
+  std::vector<HeaderLine> lines;
+  std::string text = fmt::format("{} in each of {}, {} per token", plan->experts,
+                                 counted(plan->blocks, "block"), plan->choices);
+  if (m.shared_ffn > 0)
+    text += fmt::format("; shared experts of width {} for every token{}", m.shared_ffn,
+                        m.shared_gate ? ", scaled by a gate" : "");
+  lines.push_back({"experts", text});
+  if (m.experts > 0) {
+    lines.push_back({"router", router(m)});
+    lines.push_back({"capacity", capacity(*plan, m)});
+  }
+  if (plan->senders == 1) return lines;
+
+  const int copies = layout.mesh.size(layout.experts.edp);
+  text = fmt::format("ep {}: {} of {} per rank", p.ep, counted(plan->per_rank, "expert"), plan->experts);
+  if (copies > 1) text += fmt::format(", {} copies", copies);
+  const int block = block_with(compiled.program, graph::kGroupedLinear, graph::kGroupedLinear);
+  const BlockTraffic t = block_traffic(compiled.program, block, [](const Instr& i, const layout::AtomList&) {
+    return i.collective.kind == CollectiveKind::AllToAllV;
+  });
+  if (block > 0)
+    text += fmt::format("; {} over {} ({} forward, {} backward), {}",
+                        counted(t.forward + t.backward, "exchange"), layout.mesh.name(layout.experts.group()),
+                        t.forward, t.backward, sent(t, plan->is_bound() ? "up to " : ""));
+  text += fmt::format("; {} {} a rank, {:.3g} times the mean", plan->is_bound() ? "room for" : "always",
+                      counted(plan->room, "row"),
+                      static_cast<double>(plan->room) / static_cast<double>(plan->mean));
+  lines.push_back({"ep", text});
+  if (p.etp > 1)
+    lines.push_back(
+        {"etp", fmt::format("etp {}: {} of an expert's inner width {} per rank; a row goes to all {} "
+                            "and its sender adds up what they return",
+                            p.etp, m.ffn / p.etp, m.ffn, p.etp)});
+  return lines;
+}
+
+}  // namespace quintet::train
