@@ -81,6 +81,44 @@ class Collector {
   bool any_ = false;
 };
 
+std::vector<Tensor> states_of(Rank& rank) {
+  std::vector<Tensor> list;
+  for (const program::StatePlace& state : rank.compiled().program.states) {
+    const graph::Type& type = state.place.type;
+    const std::byte* data = rank.executor().address(state.place.buffer) + state.place.offset_bytes;
+    Tensor t{state.name, std::vector<double>(static_cast<size_t>(type.count()))};
+    for (int64_t i = 0; i < type.count(); ++i)
+      t.values[static_cast<size_t>(i)] = element(data, type.dtype, i);
+    list.push_back(std::move(t));
+  }
+  return list;
+}
+
+std::vector<Tensor> sums_of(const Rank& rank) {
+  std::vector<Tensor> list;
+  for (const Rank::Sum& sum : rank.step_sums())
+    list.push_back(
+        {fmt::format("blocks.{}.{}", sum.block, sum.name), {sum.values.begin(), sum.values.end()}});
+  return list;
+}
+
+// NaN equals NaN: a step that overflowed did so on all ranks.
+void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b, int64_t step,
+                       size_t rank) {
+  QUINTET_CHECK(a.size() == b.size(), "step {}: rank {} has {} states and sums, rank 0 has {}", step, rank,
+                b.size(), a.size());
+  for (size_t t = 0; t < a.size(); ++t) {
+    QUINTET_CHECK(a[t].name == b[t].name && a[t].values.size() == b[t].values.size(),
+                  "step {}: {} of rank 0 against {} of rank {}", step, a[t].name, b[t].name, rank);
+    for (size_t i = 0; i < a[t].values.size(); ++i) {
+      const double x = a[t].values[i], y = b[t].values[i];
+      QUINTET_CHECK(x == y || (std::isnan(x) && std::isnan(y)),
+                    "step {}: element {} of {} is {} on rank 0 and {} on rank {}", step, i, a[t].name, x, y,
+                    rank);
+    }
+  }
+}
+
 // Adds one AdamW step to the moves, from the moments it left behind.
 void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
                const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update) {
@@ -124,6 +162,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   const bool adam = recipe.optimizer.kind == config::OptimizerKind::AdamW;
   std::vector<Rank*> ranks(static_cast<size_t>(world_size));
   std::vector<train::StepResult> results(static_cast<size_t>(world_size));
+  std::vector<std::vector<Tensor>> states(static_cast<size_t>(world_size)), sums(states);
   run.peaks.resize(static_cast<size_t>(world_size));
   std::unique_ptr<Collector> collector;
   int64_t updates = 0;
@@ -161,6 +200,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     if (first) run.initial = std::move(initial);
     for (int64_t step = 0; step < options.steps; ++step) {
       results[me] = options.step ? options.step(rank, step) : rank.step(step, batches);
+      states[me] = states_of(rank);
+      sums[me] = sums_of(rank);
       auto gradients = collect(StateKind::Gradient, "gradient");
       auto weights = collect(StateKind::Weight, "weight");
       std::vector<Tensor> m, v;
@@ -170,13 +211,16 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       }
       if (!first) continue;
       const train::StepResult& result = results[0];
-      for (size_t r = 1; r < results.size(); ++r)
+      for (size_t r = 1; r < results.size(); ++r) {
         QUINTET_CHECK(same_bits(result, results[r]),
                       "step {}: ranks 0 and {} report different results: loss {} and {}, norm {} and {}",
                       step, r, result.loss, results[r].loss, result.grad_norm, results[r].grad_norm);
+        require_same_bits(states[0], states[r], step, r);
+        require_same_bits(sums[0], sums[r], step, r);
+      }
       updates += !result.skipped;
       if (adam && !result.skipped) add_moves(run.moves, m, v, logical, recipe.optimizer, result.lr, updates);
-      run.steps.push_back({result, std::move(gradients), std::move(weights)});
+      run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moment1 = std::move(m);
       run.moment2 = std::move(v);
     }
@@ -192,10 +236,12 @@ config::Recipe on_one_rank(config::Recipe r) {
   const int64_t sequences_together = r.batch.micro * r.parallel.dp();
   r.parallel = {};
   r.memory = {};
-  int64_t micro = r.batch.global;
-  while (micro > 1 && (micro * r.data.seq_len > kOneRankTokens || r.batch.global % micro != 0)) --micro;
-  // A balance loss over micro-batches is another one with other micro-batches.
   const config::Moe& moe = r.model.moe;
+  int64_t micro = r.batch.global;
+  while (micro > moe.capacity_group && (micro * r.data.seq_len > kOneRankTokens ||
+                                        r.batch.global % micro != 0 || micro % moe.capacity_group != 0))
+    --micro;
+  // A balance loss over micro-batches is another one with other micro-batches.
   if (moe.balance_loss > 0 && moe.balance_scope != config::BalanceScope::Sequence) micro = sequences_together;
   r.batch.micro = micro;
   r.batch.accumulation = r.batch.global / micro;

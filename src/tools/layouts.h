@@ -40,6 +40,9 @@ struct StepState {
   train::StepResult result;       // of rank 0, checked to be bit-equal on all ranks
   std::vector<Tensor> gradients;  // after the reduction, before clipping
   std::vector<Tensor> weights;    // after the update
+  // After the update, each checked to be bit-equal on all ranks: what is kept beside the parameters (router
+  // biases), and what adds up over the step, as "blocks.1.load".
+  std::vector<Tensor> states, sums;
 };
 
 struct LayoutRun {
@@ -60,7 +63,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options);
 
 // The same mathematics on one rank: no parallelism, nothing recomputed, and as few micro-batches as fit into
-// kOneRankTokens rows.
+// kOneRankTokens rows and keep groups of sequences whole that share something (a capacity, a balance loss).
 inline constexpr int64_t kOneRankTokens = 16384;
 config::Recipe on_one_rank(config::Recipe recipe);
 

@@ -41,6 +41,15 @@
 //     left over in that difference. The bound shown for a weight is the sum of the two: rounding and
 //     explained moves.
 //  6. Weights under SGD are linear in the gradients: the sum of lr times what each gradient may differ by.
+//  7. Routing decisions are whole numbers. One turns out differently where two scores lie closer together
+//  than
+//     their errors, which happens to about that share of them, times the experts that compete. Where that is
+//     less than one decision of the step, as in f64, the experts' loads must be equal, and so must the biases
+//     that follow from them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may
+//     differ by what gradients may.
+//  8. Peak memory is as planned, to the byte. Rows that experts receive are the exception: their number is
+//     known beforehand only when nothing is dropped and the experts are not divided, or when they are padded.
+//     Else the plan holds for the worst case, and less may be touched.
 #pragma once
 
 #include <string>
@@ -53,7 +62,18 @@ namespace quintet::tools {
 inline constexpr double kConfidence = 8;
 
 struct Check {
-  enum class Kind : uint8_t { InitialWeight, Loss, Gradient, GradientNorm, Moment, Weight, Tokens, Peak };
+  enum class Kind : uint8_t {
+    InitialWeight,
+    Loss,
+    Gradient,
+    GradientNorm,
+    Moment,
+    Weight,
+    Tokens,
+    Peak,
+    Sum,
+    State
+  };
   Kind kind;
   std::string name;   // of the tensor; empty for scalars
   int64_t step = 0;   // 1 is the first; 0: before it

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "config/names.h"
 #include "tools/verify.h"
 
 namespace quintet::tools {
@@ -55,6 +56,10 @@ std::string to_string(Check::Kind kind) {
       return "valid tokens";
     case Check::Kind::Peak:
       return "peak memory as planned";
+    case Check::Kind::Sum:
+      return "sums over the step";
+    case Check::Kind::State:
+      return "router biases";
   }
   return {};
 }
@@ -66,8 +71,14 @@ std::string describe(const config::Parallel& p) {
     add(fmt::format("pp {} {}{}", p.pp, p.schedule,
                     p.chunks > 1 ? fmt::format(" x {} chunks", p.chunks) : ""));
   if (p.dp_replicate > 1) add(fmt::format("dp_replicate {}", p.dp_replicate));
-  if (p.dp_shard > 1) add(fmt::format("dp_shard {}, zero {}", p.dp_shard, p.zero));
+  if (p.dp_shard > 1) add(fmt::format("dp_shard {}", p.dp_shard));
+  if (p.dp_shard * p.cp > 1) add(fmt::format("zero {}", p.zero));
+  if (p.cp > 1)
+    add(fmt::format("cp {} {}{}", p.cp, config::name_of(p.cp_method),
+                    p.ulysses > 0 ? fmt::format(" (ulysses {})", p.ulysses) : ""));
   if (p.tp > 1) add(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallel" : ""));
+  if (p.ep > 1) add(fmt::format("ep {}", p.ep));
+  if (p.etp > 1) add(fmt::format("etp {}", p.etp));
   return text.empty() ? "one rank" : text;
 }
 

@@ -24,12 +24,16 @@ struct Case {
   MaskKind mask = MaskKind::All;
   bool poison = false;
   int64_t steps = 3;
+  bool tight = false;  // memory.recompute = "fit", its budget yet to be found; only while a case is drawn
 };
 
 data::LabelMask make_mask(MaskKind kind, int64_t global);
 
 // A legal case; the same generator gives the same sequence of cases.
 Case random_case(std::mt19937_64& random);
+
+// The case with its batch worked out, or nothing when it breaks a rule.
+std::optional<Case> legal(Case c);
 
 // Why the layout does not compute what one rank computes; empty when it does.
 std::optional<std::string> failure_of(const Case& c);

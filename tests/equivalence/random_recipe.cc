@@ -1,0 +1,275 @@
+#include "equivalence/random_recipe.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "config/validate.h"
+
+namespace quintet::tests {
+
+using config::BalanceScope;
+using config::ContextMethod;
+using config::Family;
+using config::OptimizerKind;
+using config::Recipe;
+using config::ReshardAfterForward;
+using config::RopeScalingKind;
+
+namespace {
+
+class Generator {
+ public:
+  explicit Generator(std::mt19937_64& random) : random_(random) {}
+
+  // Each part reads what the parts before it have drawn.
+  Case draw() {
+    Case c;
+    Recipe& r = c.recipe;
+    r.name = "fuzz";
+    r.precision = config::Precision::of(base::DType::F64);
+    r.run.steps = 8;
+    r.run.seed = pick(0, 1 << 20);
+    const bool experts = chance(1, 2);
+    axes(r.parallel);
+    pipeline(r.parallel);
+    if (experts) expert_axes(r.parallel, r.model.moe);
+    sharding(r.parallel);
+    model(r);
+    if (r.parallel.pp > 1) stages(r);
+    batch(r);
+    if (experts) moe(r);
+    r.loss.chunk = of({0, 0, 1, 3, 7, 16});
+    memory(c);
+    optimizer(r);
+    c.mask = static_cast<MaskKind>(of({0, 1, 1, 2, 3}));
+    c.poison = chance(1, 3);
+    c.steps = 2;
+    return c;
+  }
+
+ private:
+  int64_t pick(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  int64_t of(const std::vector<int64_t>& list) {
+    return list[static_cast<size_t>(pick(0, static_cast<int64_t>(list.size()) - 1))];
+  }
+  bool chance(int64_t a, int64_t of) { return pick(1, of) <= a; }
+  int64_t divisor_of(int64_t n) {
+    std::vector<int64_t> list;
+    for (int64_t d = 1; d <= n; ++d)
+      if (n % d == 0) list.push_back(d);
+    return of(list);
+  }
+
+  // Small worlds more often than large ones: what goes wrong, goes wrong with few ranks.
+  void axes(config::Parallel& p) {
+    const int64_t most = of({4, 8, 8, 8, 12, 16, 16, 32});
+    do {
+      p.pp = of({1, 1, 1, 2, 2, 3, 4});
+      p.dp_replicate = of({1, 1, 1, 2, 3});
+      p.dp_shard = of({1, 1, 2, 2, 3, 4, 8});
+      p.cp = of({1, 1, 2, 2, 3, 4, 8});
+      p.tp = of({1, 1, 2, 2, 3, 4, 8});
+    } while (p.world() > most || p.world() == 1 || 4 * p.world() < most);
+    if (p.tp > 1) p.sequence_parallel = chance(1, 2);
+  }
+
+  void pipeline(config::Parallel& p) {
+    if (p.pp == 1) return;
+    const auto names = config::pipeline_schedules();
+    p.schedule = names[static_cast<size_t>(pick(0, static_cast<int64_t>(names.size()) - 1))];
+    p.chunks = config::needs_two_chunks(p.schedule) ? 2 : 1;
+    if (p.schedule == "interleaved" && p.pp < 4) p.chunks = pick(2, 3);
+  }
+
+  // Expert ranks are blocks of the ranks of a stage, whatever axes these belong to.
+  void expert_axes(config::Parallel& p, config::Moe& moe) {
+    const int64_t ranks = p.dp() * p.cp * p.tp;
+    p.ep = divisor_of(ranks);
+    while (p.ep > 16) p.ep = divisor_of(ranks);
+    p.etp = chance(1, 2) ? 1 : divisor_of(ranks / p.ep);
+    moe.experts = p.ep * of(p.ep > 4 ? std::vector<int64_t>{1, 2} : std::vector<int64_t>{1, 2, 2, 3, 4});
+    if (moe.experts == 1) moe.experts = of({2, 3, 4, 5, 8});
+  }
+
+  void sharding(config::Parallel& p) {
+    if (p.dp_shard * p.cp == 1) return;
+    p.zero = of({0, 1, 2, 3, 3, 3});
+    if (p.zero > 0) p.prefetch = of({0, 1, 1, 2, 3});
+    if (p.zero != 3) return;
+    using Kind = ReshardAfterForward::Kind;
+    p.reshard_after_forward.kind = static_cast<Kind>(of({0, 1, 1, 2}));
+    if (p.reshard_after_forward.kind == Kind::ToRanks) p.reshard_after_forward.ranks = of({2, 4});
+  }
+
+  // As many blocks as there are places for them or a few more, sometimes cut by hand: then some places may
+  // have none.
+  void stages(Recipe& r) {
+    config::Parallel& p = r.parallel;
+    const int64_t places = p.pp * p.chunks;
+    r.model.layers = places + of({0, 0, 1, 2});
+    if (!chance(1, 3)) return;
+    p.stages.assign(static_cast<size_t>(places), 0);
+    for (int64_t i = 0; i < r.model.layers; ++i) ++p.stages[static_cast<size_t>(pick(0, places - 1))];
+  }
+
+  void model(Recipe& r) {
+    config::Model& m = r.model;
+    config::Parallel& p = r.parallel;
+    m.family = m.moe.experts > 0 || chance(1, 2) ? Family::Llama : Family::Gpt2;
+    m.layers = pick(1, 2);
+    m.vocab = 256 + pick(0, 17);
+    m.tied = chance(1, 2);
+    heads(m, p);
+    if (m.moe.experts == 0) m.ffn = p.tp * pick(2, 9);
+    if (m.family == Family::Gpt2) {
+      m.kv_heads = m.heads;
+      m.head_dim = m.heads >= 8 ? of({2, 3}) : pick(3, 7);
+      m.embed = m.heads * m.head_dim;
+      m.dropout = of({0, 1}) ? 0.2 : 0;
+      return;
+    }
+    m.embed = pick(12, 24);
+    m.sliding_window = of({0, 0, 0, 3, 4, 7});
+    if (chance(1, 4))
+      m.rope_scaling = {.kind = RopeScalingKind::Llama3, .factor = 4, .original_positions = 16};
+    else if (chance(1, 4))
+      m.rope_scaling = {.kind = RopeScalingKind::Yarn, .factor = 4, .original_positions = 16};
+    if (chance(1, 4)) {
+      m.kv_heads = m.heads;
+      m.mla = {.kv_rank = pick(3, 9),
+               .q_rank = of({0, 1}) ? pick(3, 9) : 0,
+               .nope_dim = pick(1, 4),
+               .rope_dim = of({2, 4}),
+               .v_dim = pick(1, 5)};
+      return;
+    }
+    m.head_dim = 2 * (m.heads >= 8 ? pick(1, 2) : pick(1, 4));
+    do m.kv_heads = pick(1, m.heads);
+    while (m.heads % m.kv_heads != 0 || (p.tp % m.kv_heads != 0 && m.kv_heads % p.tp != 0));
+    m.qkv_bias = chance(1, 3);
+    m.qk_norm = chance(1, 3);
+  }
+
+  // Heads as the tensor ranks and the method of the context ranks ask for them.
+  void heads(config::Model& m, config::Parallel& p) {
+    m.heads = p.tp * of({1, 1, 2});
+    if (m.heads == 1) m.heads = of({1, 2, 4});
+    if (p.cp == 1) return;
+    p.cp_method = static_cast<ContextMethod>(pick(0, 4));
+    if (p.cp_method == ContextMethod::UlyssesRing && p.cp < 4) p.cp_method = ContextMethod::Ring;
+    if (p.cp_method == ContextMethod::Ulysses) m.heads = p.tp * p.cp * of({1, 1, 2});
+    if (p.cp_method == ContextMethod::UlyssesRing) {
+      const int64_t u = p.cp == 8 ? of({2, 4}) : 2;
+      m.heads = p.tp * u * of({1, 1, 3});
+      if (chance(1, 2)) p.ulysses = u;
+    }
+    if (p.cp_method == ContextMethod::Auto) m.heads *= of({1, 2, p.cp});
+  }
+
+  void batch(Recipe& r) {
+    const config::Parallel& p = r.parallel;
+    const int64_t rows = p.cp > 1 ? 2 * p.cp : 1;
+    r.data.seq_len = p.cp > 1 ? rows * pick(1, std::max<int64_t>(1, 24 / rows)) : pick(5, 16);
+    r.data.pack = chance(3, 4);
+    if (r.model.family == Family::Gpt2) r.model.max_positions = r.data.seq_len + pick(0, 3);
+    r.batch.micro = of({1, 1, 2, 2, 3, 4});
+    if (r.model.moe.experts > 0 || p.sequence_parallel) {
+      // Token rows are cut over the tensor ranks.
+      while (r.batch.micro * r.data.seq_len % (p.tp * p.cp) != 0) r.data.seq_len += rows;
+    }
+    if (r.model.max_positions > 0) r.model.max_positions = std::max(r.model.max_positions, r.data.seq_len);
+    r.batch.accumulation = of({1, 1, 2, 3});
+    if (p.pp > 1) r.batch.accumulation = pick(1, p.pp + 2);
+    if (p.schedule == "interleaved") r.batch.accumulation = p.pp * (p.pp < 4 ? pick(1, 2) : 1);
+    r.batch.global = r.batch.micro * r.batch.accumulation * p.dp();
+  }
+
+  void moe(Recipe& r) {
+    config::Moe& x = r.model.moe;
+    const config::Parallel& p = r.parallel;
+    x.top_k = pick(1, std::min<int64_t>(3, x.experts));
+    x.ffn = p.etp * pick(1, 5);
+    if (chance(1, 3)) {
+      x.shared_ffn = p.tp * pick(1, 4);
+      x.shared_gate = chance(1, 2);
+    }
+    if (r.model.layers > 1) x.first_dense = of({0, 0, 1});
+    if (r.model.layers >= x.first_dense + 2) x.every = of({1, 1, 2});
+    if (r.model.has_dense_block()) r.model.ffn = p.tp * pick(2, 9);
+    router(x);
+    if (chance(2, 3)) {
+      x.balance_loss = 0.3;
+      x.balance_scope = static_cast<BalanceScope>(pick(0, 2));
+    }
+    if (chance(1, 3)) x.z_loss = 0.05;
+    if (chance(1, 2)) {
+      x.capacity_factor = std::array{0.3, 0.7, 1.0, 1.25, 3.0}[static_cast<size_t>(pick(0, 4))];
+      x.drop = static_cast<config::DropPolicy>(pick(0, 1));
+      x.capacity_group = divisor_of(r.batch.micro);
+      x.pad = chance(1, 3);
+    }
+    x.force_balance = chance(1, 10);
+  }
+
+  void router(config::Moe& x) {
+    x.score = static_cast<config::RouterScore>(pick(0, 1));
+    if (x.score == config::RouterScore::Softmax && chance(1, 3)) x.order = config::RouterOrder::TopKFirst;
+    if (x.order == config::RouterOrder::ScoreFirst) {
+      x.normalise = chance(2, 3);
+      if (chance(1, 2)) x.bias_rate = 0.02;
+    }
+    x.scale = of({0, 1}) ? 2.5 : 1;
+    if (!chance(1, 3)) return;
+    x.groups = divisor_of(x.experts);
+    const int64_t size = x.experts / x.groups, needed = (x.top_k + size - 1) / size;
+    x.groups_kept = pick(needed, x.groups);
+  }
+
+  void memory(Case& c) {
+    Recipe& r = c.recipe;
+    if (!chance(1, 2)) return;
+    r.memory.recompute = static_cast<config::RecomputeKind>(of({1, 1, 2, 2, 2}));
+    if (r.memory.recompute == config::RecomputeKind::Full) r.memory.recompute_every = pick(1, r.model.layers);
+    if (r.memory.recompute == config::RecomputeKind::Selective && chance(1, 2))
+      for (const std::string_view name : config::recompute_classes())
+        if (chance(1, 2)) r.memory.recompute_ops.emplace_back(name);
+    if (r.parallel.world() > 8 || !chance(1, 6)) return;
+    r.memory = {};
+    c.tight = true;
+  }
+
+  void optimizer(Recipe& r) {
+    config::Optimizer& o = r.optimizer;
+    o.lr = 1e-2;
+    if (chance(1, 4)) {
+      o.kind = OptimizerKind::Sgd;
+      o.momentum = of({0, 1}) ? 0.9 : 0.0;
+    }
+    o.weight_decay = of({0, 1}) ? 0.1 : 0.0;
+    o.clip_norm = std::array{0.0, 0.05, 1.0}[static_cast<size_t>(pick(0, 2))];
+    if (!chance(1, 3)) return;
+    std::vector<std::string> patterns = {"embed.weight", "blocks.0.*", "*norm*", "final_norm.*",
+                                         "blocks.*.attn.w?.weight"};
+    if (r.model.mla.kv_rank > 0) patterns.back() = "blocks.*.attn.*";
+    if (r.model.moe.experts > 0)
+      patterns.insert(patterns.end(), {"*router*", "*.experts.*", "*experts.up.weight"});
+    else
+      patterns.push_back("*.down.weight");
+    if (r.model.moe.shared_ffn > 0) patterns.push_back("*shared*");
+    if (!r.model.tied) patterns.push_back("head.weight");
+    if (r.model.family == Family::Gpt2)
+      patterns.insert(patterns.end(), {"positions.weight", "*.bias", "blocks.*.ffn_norm.weight"});
+    if (r.model.layers > 1) patterns.push_back("blocks.1.attn.*");
+    o.freeze.push_back(patterns[static_cast<size_t>(pick(0, static_cast<int64_t>(patterns.size()) - 1))]);
+  }
+
+  std::mt19937_64& random_;
+};
+
+}  // namespace
+
+Case draw_case(std::mt19937_64& random) { return Generator(random).draw(); }
+
+}  // namespace quintet::tests

@@ -1,0 +1,12 @@
+// The generator of random recipes behind random_case(): not always legal ones, but mostly.
+#pragma once
+
+#include <random>
+
+#include "equivalence/random_layout.h"
+
+namespace quintet::tests {
+
+Case draw_case(std::mt19937_64& random);
+
+}  // namespace quintet::tests
