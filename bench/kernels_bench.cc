@@ -103,8 +103,9 @@ void rows_bench(const Reporter& report) {
   std::vector<char> workspace(static_cast<size_t>(layernorm_dw_workspace_bytes<T>(rows, n)));
   report.memory("rmsnorm", type, 2 * size * e,
                 [&] { rmsnorm<T>(x.data(), w.data(), y.data(), rstd.data(), rows, n, 1e-5, pool); });
-  report.memory("rmsnorm_dx", type, 3 * size * e,
-                [&] { rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), dx.data(), rows, n, pool); });
+  report.memory("rmsnorm_dx", type, 3 * size * e, [&] {
+    rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
+  });
   report.memory("rmsnorm_dw", type, 2 * size * e, [&] {
     rmsnorm_dw<T>(dy.data(), x.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
   });

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "program/fuse_adds.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -33,6 +34,7 @@ class GraphLowering {
         local_(local),
         graph_(local.graph),
         stages_(stages),
+        fused_(fuse_adds(graph_)),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
     // With W in bodies of its own, all of it runs after B.
@@ -54,6 +56,8 @@ class GraphLowering {
         last = std::max(last, node);
       }
     }
+    for (size_t i = 0; i < graph_.step_sums.size(); ++i)
+      step_sums_.emplace(graph_.step_sums[i].value, static_cast<int>(i));
     find_transfers();
   }
 
@@ -215,9 +219,8 @@ class GraphLowering {
   }
 
   int step_sum(ValueId id) const {
-    for (size_t i = 0; i < graph_.step_sums.size(); ++i)
-      if (graph_.step_sums[i].value == id) return static_cast<int>(i);
-    return -1;
+    const auto sum = step_sums_.find(id);
+    return sum == step_sums_.end() ? -1 : sum->second;
   }
 
   // This rank's of equal parts that lie one after another.
@@ -245,11 +248,14 @@ class GraphLowering {
 
   void lower_node(int index, const Rows& rows) {
     const Node& node = graph_.nodes()[static_cast<size_t>(index)];
+    if (fused_.absorbed[static_cast<size_t>(index)]) return;
     Instr instr{.op = node.op, .attrs = node.attrs, .phase = node.phase, .block = node.block};
     if (node.op->dims == nullptr) return lower_transition(node, rows, std::move(instr));
     for (const ValueId in : node.inputs) instr.in.push_back(view(in, rows, node.block));
-    share_memory(node, index);
-    for (const ValueId out : node.outputs) {
+    const int add = fused_.add_of[static_cast<size_t>(index)];
+    if (add >= 0) instr.in.push_back(addend(node, index, add));
+    if (add < 0) share_memory(node, index);
+    for (const ValueId out : add >= 0 ? graph_.nodes()[static_cast<size_t>(add)].outputs : node.outputs) {
       instr.out.push_back(view(out, rows, node.block));
       if (const auto grad = grads_.find(out); grad != grads_.end())
         instr.accumulate = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
@@ -266,6 +272,24 @@ class GraphLowering {
           {d.key, begin, d.local, std::clamp<int64_t>(d.global - begin, 0, d.local), d.global});
     }
     e_.emit(std::move(instr));
+  }
+
+  // What a node adds to its result on the way (see fuse_adds.h). The sum takes over its bytes when nobody
+  // else reads them from here on.
+  Operand addend(const Node& maker, int index, int add) {
+    const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
+    const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
+    const Operand term = place(other, maker.block);
+    bool alone = graph_.value(other).kind == graph::ValueKind::Result && last_use_[other.index()] == add &&
+                 !viewed_.contains(term.buffer) && !grads_.contains(other) &&
+                 !places_[out.index()].buffer.valid();
+    for (int n = index + 1; n < add && alone; ++n)
+      for (const ValueId in : graph_.nodes()[static_cast<size_t>(n)].inputs) alone = alone && in != other;
+    if (alone) {
+      places_[out.index()] = term;
+      last_use_[other.index()] = -1;  // taken
+    }
+    return term;
   }
 
   // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
@@ -293,7 +317,8 @@ class GraphLowering {
     const ValueId in = node.inputs[0], out = node.outputs[0];
     like.op = nullptr;
     like.attrs = {};
-    like.note = std::string(node.op->name);
+    // With the value, so that two messages of one size are told apart.
+    like.note = fmt::format("{} %{}", node.op->name, in.value);
     const bool is_max = node.attrs.find("reduce") && node.attrs.text("reduce") == "max";
     const auto reduction = is_max ? graph::Reduction::Max : graph::Reduction::Sum;
     if (node.op == &graph::kAllReduce) {  // the open terms are not used again: in place
@@ -420,11 +445,13 @@ class GraphLowering {
   const graph::Graph& graph_;
   const layout::Stages& stages_;
   const Rows whole_;
+  const FusedAdds fused_;
   std::vector<Operand> places_;
   std::map<ValueId, std::pair<int, const layout::Segment*>> params_;
   std::map<ValueId, GradPlace> grads_;
   std::map<int, int> last_contribution_;  // group -> node
-  std::vector<Transfer> transfers_;       // in the order of their producers
+  std::map<ValueId, int> step_sums_;
+  std::vector<Transfer> transfers_;  // in the order of their producers
   std::set<ValueId> chunk_local_;
   int64_t chunk_rows_ = 0;
   std::vector<int> last_use_;  // by value: the last node that reads it

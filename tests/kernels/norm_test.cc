@@ -82,7 +82,7 @@ TYPED_TEST(Norm, MatchesReference) {
         } else {
           std::memset(mean.data(), 0, mean.bytes().size());
           rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, eps, pool);
-          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), dx.data(), rows, n, pool);
+          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), fresh.data(), false, rows, n, workspace.data(),
                         pool);
@@ -145,7 +145,7 @@ TEST(NormGradient, MatchesDifferences) {
       layernorm_dw<double>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), false, rows,
                            n, workspace.data(), pool);
     } else {
-      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), dx.data(), rows, n, pool);
+      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
       rmsnorm_dw<double>(dy.data(), x.data(), rstd.data(), dw.data(), false, rows, n, workspace.data(), pool);
     }
     for (int64_t i = 0; i < rows * n; ++i) EXPECT_NEAR(dx[i], difference(x, i, loss), 1e-8);

@@ -10,8 +10,9 @@ namespace {
 
 // Over all members: below, a second exchange costs more than the bytes it saves.
 constexpr int64_t kSmallBytes = 64 * 1024;
-// Of what is received for reduction at a time, over all peers; two such halves are in flight.
-constexpr int64_t kScratchBytes = 4 << 20;
+// Of what is received for reduction at a time, over all peers; two such halves are in flight. Together with
+// what they are added to they stay in a core's own cache.
+constexpr int64_t kScratchBytes = 1024 << 10;
 // Messages of an uneven exchange that are in flight at once: what is kept about them stays below 4 KiB.
 constexpr size_t kWindow = 96;
 
@@ -42,12 +43,17 @@ void MpiCommunicator::do_all_reduce(const Call& call, void* data) {
     begins[static_cast<size_t>(j)] = call.count / n * j + std::min<int64_t>(j, call.count % n);
   const auto begin = [&](int j) { return begins[static_cast<size_t>(j)] * width; };
   Transfer transfer(channel_, call);
-  reduce_slices(transfer, call, data, begins, at(data, begin(rank())));
-  for (int k = 1; k < n; ++k) {
-    const int to = (rank() + k) % n, from = (rank() - k + n) % n;
-    transfer.recv(at(data, begin(from)), begin(from + 1) - begin(from), from);
-    transfer.send(at(data, begin(rank())), begin(rank() + 1) - begin(rank()), to);
-  }
+  // A block is sent round as soon as it is reduced, while it is still in the cache. A member's result for a
+  // block can only come when it has our term of it, so it may land where that term was.
+  reduce_slices(transfer, call, data, begins, at(data, begin(rank())), [&](int64_t first, int64_t bytes) {
+    for (int k = 1; k < n; ++k) {
+      const int to = (rank() + k) % n, from = (rank() - k + n) % n;
+      const int64_t coming = std::clamp<int64_t>(begin(from + 1) - begin(from) - first, 0, bytes);
+      const int64_t going = std::clamp<int64_t>(begin(rank() + 1) - begin(rank()) - first, 0, bytes);
+      transfer.recv(at(data, begin(from) + first), coming, from);
+      transfer.send(at(data, begin(rank()) + first), going, to);
+    }
+  });
   transfer.wait_all();
 }
 
@@ -72,11 +78,12 @@ void MpiCommunicator::do_reduce_scatter(const Call& call, const void* send, void
   std::vector<int64_t> begins(static_cast<size_t>(size()) + 1);
   for (size_t j = 0; j < begins.size(); ++j) begins[j] = static_cast<int64_t>(j) * call.count;
   Transfer transfer(channel_, call);
-  reduce_slices(transfer, call, send, begins, recv);
+  reduce_slices(transfer, call, send, begins, recv, [](int64_t, int64_t) {});
 }
 
 void MpiCommunicator::reduce_slices(Transfer& transfer, const Call& call, const void* send,
-                                    const std::vector<int64_t>& begins, void* result) {
+                                    const std::vector<int64_t>& begins, void* result,
+                                    const std::function<void(int64_t first, int64_t bytes)>& reduced) {
   const int n = size();
   const int64_t width = size_of(call.dtype);
   const auto begin = [&](int j) { return begins[static_cast<size_t>(j)]; };
@@ -90,25 +97,27 @@ void MpiCommunicator::reduce_slices(Transfer& transfer, const Call& call, const 
   const auto place = [&](int64_t b, int k) { return received + ((b % 2) * (n - 1) + k - 1) * block * width; };
   const auto part = [&](int64_t b, int j) { return std::clamp<int64_t>(length(j) - b * block, 0, block); };
 
-  std::vector<size_t> started(static_cast<size_t>(blocks));
   const auto start = [&](int64_t b) {
-    const size_t before = transfer.started();
     for (int k = 1; k < n; ++k) transfer.recv(place(b, k), part(b, rank()) * width, (rank() - k + n) % n);
     for (int k = 1; k < n; ++k) {
       const int to = (rank() + k) % n;
       transfer.send(at(send, (begin(to) + b * block) * width), part(b, to) * width, to);
     }
-    started[static_cast<size_t>(b)] = transfer.started() - before;
   };
   std::vector<const void*> sources(static_cast<size_t>(n));
+  size_t passed_on = 0;  // requests that `reduced` made for the block before
   for (int64_t b = 0; b < blocks; ++b) {
     if (b == 0) start(0);
+    const size_t needed = transfer.started() - passed_on;
     if (b + 1 < blocks) start(b + 1);  // travels while we reduce b
-    transfer.wait_oldest(started[static_cast<size_t>(b)]);
+    transfer.wait_oldest(needed);
     for (int k = 1; k < n; ++k) sources[static_cast<size_t>((rank() - k + n) % n)] = place(b, k);
     sources[static_cast<size_t>(rank())] = at(send, (begin(rank()) + b * block) * width);
     void* target = at(result, b * block * width);
     reduce_in_order(sources.data(), n, &target, 1, part(b, rank()), call.dtype, call.op);
+    passed_on = transfer.started();
+    reduced(b * block * width, block * width);
+    passed_on = transfer.started() - passed_on;
   }
 }
 

@@ -27,9 +27,11 @@ class MpiCommunicator final : public Communicator {
   void do_recv(const Call& call, void* data) override;
   void do_barrier(const Call& call) override;
 
-  // Elements [begins[j], begins[j + 1]) of send are reduced by member j; mine go to `result`.
+  // Elements [begins[j], begins[j + 1]) of send are reduced by member j; mine go to `result`, block by block.
+  // `reduced` is called after each with its place in the slice, in bytes; the last blocks may be shorter.
   void reduce_slices(Transfer& transfer, const Call& call, const void* send,
-                     const std::vector<int64_t>& begins, void* result);
+                     const std::vector<int64_t>& begins, void* result,
+                     const std::function<void(int64_t first, int64_t bytes)>& reduced);
   void all_reduce_small(const Call& call, void* data);
   char* scratch(int64_t bytes);
 

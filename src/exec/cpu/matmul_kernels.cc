@@ -33,6 +33,7 @@ void run_gemm(const Bound& b, kernels::GemmArgs args) {
   args.a_type = b.in_type(0).dtype;
   args.b_type = b.in_type(1).dtype;
   args.c_type = b.out_type(0).dtype;
+  if (b.in.size() > 2) args.addend = b.in[2];
   kernels::gemm(args, b.workspace, b.instr->workspace_bytes, *b.pool);
 }
 

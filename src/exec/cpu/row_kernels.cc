@@ -33,8 +33,9 @@ void rms_norm(const Bound& b, bool) {
 void rms_norm_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3), b.output<T>(0),
-                     num_rows(x), last_size(x), *b.pool);
+    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
+                     b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0), num_rows(x), last_size(x),
+                     *b.pool);
   });
 }
 void rms_norm_dw(const Bound& b, bool accumulate) {

@@ -1,12 +1,18 @@
 // linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or
 // produced at once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be
-// added after the sum over shards of the contracted dims.
+// added after the sum over shards of the contracted dims. In programs linear and linear_dx may have a third
+// operand of the result's type that is added to the product (see program/lower.cc).
 #include <algorithm>
 
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
 namespace {
+
+void require_addend(std::string_view op, const std::vector<Type>& in, const Type& result) {
+  OP_REQUIRE(op, in.size() < 3 || in[2] == result, "expects an addend like the result {}, got {}",
+             to_string(result), to_string(in[2]));
+}
 
 std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
   const Type &x = in[0], &w = in[1];
@@ -20,6 +26,7 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
                to_string(x), to_string(w));
   Type y{x.dtype, {x.dims[0]}};
   y.dims.insert(y.dims.end(), w.dims.begin(), w.dims.begin() + static_cast<ptrdiff_t>(produced));
+  require_addend("linear", in, y);
   return {y};
 }
 
@@ -59,6 +66,7 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
              to_string(dy), to_string(w));
   Type dx{in[0].dtype, {in[0].dims[0]}};
   dx.dims.insert(dx.dims.end(), in[1].dims.begin() + in[0].num_dims() - 1, in[1].dims.end());
+  require_addend("linear_dx", in, dx);
   return {dx};
 }
 
@@ -144,8 +152,8 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 
 }  // namespace
 
-const OpDef kLinear = {"linear", 2, 2, {}, infer, gradient, cost, dims};
-const OpDef kLinearDx = {"linear_dx", 2, 2, {}, infer_dx, nullptr, cost, dims_dx};
+const OpDef kLinear = {"linear", 2, 3, {}, infer, gradient, cost, dims, {{0, 2}}};
+const OpDef kLinearDx = {"linear_dx", 2, 3, {}, infer_dx, nullptr, cost, dims_dx, {{0, 2}}};
 const OpDef kLinearDw = {"linear_dw", 2, 2, kOut, infer_dw, nullptr, cost_dw, dims_dw};
 const OpDef kBiasAdd = {"bias_add", 2, 2, {}, infer_bias, gradient_bias, cost_by_bytes, dims_bias, {{0, 0}}};
 const OpDef kSumRows = {"sum_rows", 1, 1, kOut, infer_sum_rows, nullptr, cost_by_bytes, dims_bias};

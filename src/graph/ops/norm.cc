@@ -44,7 +44,9 @@ void require_backward(std::string_view op, const std::vector<Type>& in, size_t f
 }
 
 std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {
-  require_backward("rms_norm_dx", in, 3);
+  OP_REQUIRE("rms_norm_dx", in.size() < 5 || in[4] == in[1], "expects an addend like x {}, got {}",
+             to_string(in[1]), to_string(in[4]));
+  require_backward("rms_norm_dx", {in.begin(), in.begin() + 4}, 3);
   require_weight("rms_norm_dx", in[1], in[2]);
   return {in[1]};
 }
@@ -99,7 +101,7 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 }  // namespace
 
 const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
-const OpDef kRmsNormDx = {"rms_norm_dx", 4, 4, {}, infer_rms_dx, nullptr, cost, dims, {{0, 0}}};
+const OpDef kRmsNormDx = {"rms_norm_dx", 4, 5, {}, infer_rms_dx, nullptr, cost, dims, {{0, 0}, {0, 4}}};
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
 const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}}};

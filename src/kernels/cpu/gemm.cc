@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "base/error.h"
 #include "kernels/cpu/gemm_tile.h"
@@ -118,9 +119,9 @@ class Product {
           const int64_t depth = std::min(cut_.kc, g_.k - p);
           pack_b(j, cols, p, depth);
           if (cut_.strip)
-            multiply(i, rows, cols, p, depth, {strip(), cut_.nc, DType::F32, p > 0});
+            multiply(i, rows, j, cols, p, depth, {strip(), cut_.nc, DType::F32, p > 0});
           else
-            multiply(i, rows, cols, p, depth, {c(i, j), g_.ldc, g_.c_type, g_.accumulate || p > 0});
+            multiply(i, rows, j, cols, p, depth, {c(i, j), g_.ldc, g_.c_type, adds() || p > 0});
         }
         if (cut_.strip) finish_strip(i, rows, j, cols);
       }
@@ -128,6 +129,7 @@ class Product {
 
  private:
   void* c(int64_t i, int64_t j) const { return element(g_.c, i * g_.ldc + j, g_.c_type); }
+  bool adds() const { return g_.accumulate || g_.addend != nullptr; }
   float* strip() const { return reinterpret_cast<float*>(workspace_ + cut_.strip_offset); }
   int64_t panel_bytes(int rows, int64_t depth) const {
     return round_up(depth, s_.k_step) * rows * s_.packed_size;
@@ -146,7 +148,8 @@ class Product {
 
   // Rows i.. of C (or of the strip) += A block * the packed B block. Who computes which block does not change
   // a bit of it.
-  void multiply(int64_t i, int64_t rows, int64_t cols, int64_t p, int64_t depth, const Target& to) {
+  void multiply(int64_t i, int64_t rows, int64_t j, int64_t cols, int64_t p, int64_t depth,
+                const Target& to) {
     const int64_t panels_m = ceil_div(rows, s_.mr), panels_n = ceil_div(cols, s_.nr);
     const int64_t blocks_m = cut_.blocks_m;
     const int64_t tasks = blocks_m * cut_.workers_n;
@@ -159,11 +162,21 @@ class Product {
         const int64_t r = panels_m * block / blocks_m * s_.mr;
         const int64_t r_end = std::min(rows, panels_m * (block + 1) / blocks_m * s_.mr);
         const int64_t q_begin = panels_n * wn / cut_.workers_n, q_end = panels_n * (wn + 1) / cut_.workers_n;
-        if (q_begin < q_end && r < r_end)
-          multiply_block(i, r, r_end - r, q_begin, q_end, cols, p, depth, a_block, to);
+        if (q_begin >= q_end || r >= r_end) continue;
+        if (p == 0)
+          take_addend(i + r, r_end - r, j + q_begin * s_.nr, std::min(cols, q_end * s_.nr) - q_begin * s_.nr);
+        multiply_block(i, r, r_end - r, q_begin, q_end, cols, p, depth, a_block, to);
       }
       if (kernel_.end != nullptr) kernel_.end();
     });
+  }
+
+  // A block of C takes what is to be added just before its products: it then waits for them in the cache.
+  void take_addend(int64_t i, int64_t rows, int64_t j, int64_t cols) {
+    if (g_.addend == nullptr || g_.addend == g_.c) return;
+    for (int64_t row = i; row < i + rows; ++row)
+      std::memcpy(c(row, j), element(g_.addend, row * g_.ldc + j, g_.c_type),
+                  static_cast<size_t>(cols * size_of(g_.c_type)));
   }
 
   void multiply_block(int64_t i, int64_t r, int64_t rows, int64_t q_begin, int64_t q_end, int64_t cols,
@@ -198,7 +211,7 @@ class Product {
   void finish_strip(int64_t i, int64_t rows, int64_t j, int64_t cols) {
     each(pool_, rows, [&](int64_t first, int64_t last) {
       kernel_.round_to_bf16(strip() + first * cut_.nc, cut_.nc, last - first, cols,
-                            static_cast<uint16_t*>(c(i + first, j)), g_.ldc, g_.accumulate);
+                            static_cast<uint16_t*>(c(i + first, j)), g_.ldc, adds());
     });
   }
 
@@ -225,9 +238,14 @@ void multiply(const GemmArgs& g, void* workspace, int64_t workspace_bytes, devic
   check(g);
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0) {
-    if (!g.accumulate)
-      for (int64_t i = 0; i < g.m; ++i)
-        std::fill_n(element(g.c, i * g.ldc, g.c_type), g.n * size_of(g.c_type), std::byte{0});
+    for (int64_t i = 0; i < g.m; ++i) {
+      std::byte* row = element(g.c, i * g.ldc, g.c_type);
+      const size_t bytes = static_cast<size_t>(g.n * size_of(g.c_type));
+      if (g.addend != nullptr && g.addend != g.c)
+        std::memcpy(row, element(g.addend, i * g.ldc, g.c_type), bytes);
+      else if (g.addend == nullptr && !g.accumulate)
+        std::memset(row, 0, bytes);
+    }
     return;
   }
   const TileKernel& kernel = tile_kernel(g.a_type);

@@ -31,6 +31,9 @@ struct GemmArgs {
   int64_t ldc = 0;
   base::DType a_type = base::DType::F32, b_type = base::DType::F32, c_type = base::DType::F32;
   bool accumulate = false;
+  // C becomes addend + op(A) op(B): m x n elements of C's type, ldc apart; may be C itself, and must not
+  // overlap it otherwise. Summed as if C had held it and `accumulate` were set.
+  const void* addend = nullptr;
 };
 
 // Scratch that is enough for gemm() with these sizes, on every instruction set: a plan made on one machine

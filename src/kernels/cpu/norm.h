@@ -11,10 +11,11 @@ template <class T>
 void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps,
              ThreadPool& pool);
 
-// dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)). dx may alias dy.
+// dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)), plus the addend when it is not null. dx may alias dy
+// or the addend.
 template <class T>
-void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, T* dx, int64_t rows, int64_t n,
-                ThreadPool& pool);
+void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
+                int64_t rows, int64_t n, ThreadPool& pool);
 
 // dw[n] = (or +=) sum over rows of dy * x * rstd.
 template <class T>

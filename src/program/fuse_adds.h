@@ -1,0 +1,19 @@
+// Sums that are made on the way: where the result of a matmul (or of a norm's backward) exists only to be
+// added to a value that is there before it, that value becomes a last operand of the result's maker. Saves
+// writing and reading the result once.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace quintet::program {
+
+struct FusedAdds {
+  std::vector<int> add_of;     // by node: the add that this node makes on the way, or -1
+  std::vector<char> absorbed;  // by node: this add is made by another node
+};
+
+FusedAdds fuse_adds(const graph::Graph& graph);
+
+}  // namespace quintet::program
