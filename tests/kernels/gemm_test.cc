@@ -243,6 +243,26 @@ TEST_P(Gemm, AnElementDoesNotDependOnWhatLiesAroundIt) {
     }
 }
 
+// An addend elsewhere gives the bits of a C that held it; C's own content plays no part, and padding is left
+// alone.
+TEST_P(Gemm, AnAddendIsAddedAsIfCHadHeldIt) {
+  const Case shapes[] = {{100, 70, 600, false, true, true}, {30, 40, 0, false, false, true},
+                         {64, 2100, 96, true, false, true}, {300, 33, 1100, false, true, true, 3},
+                         {1, 1, 5, false, false, true},     {460, 512, 512, false, true, true}};
+  for (const Case& shape : shapes)
+    for (Types types : kTypes) {
+      const Problem held(shape, types);
+      Problem apart = held;
+      apart.args.accumulate = false;
+      apart.args.addend = held.c.data();
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      for (int64_t i = 0; i < shape.m; ++i)
+        for (int64_t j = 0; j < shape.n; ++j) write(apart.c, types.c, i * apart.args.ldc + j, nan);
+      for (int threads : {0, 1, 3})
+        EXPECT_TRUE(held.run(1) == apart.run(threads)) << held.name() << ": " << threads;
+    }
+}
+
 TEST_P(Gemm, EmptySizes) {
   for (Types types : kTypes)
     for (bool accumulate : {false, true}) {

@@ -49,7 +49,7 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kCopy,
                                                   &kSwapBlocks,
                                                   &kUpdateBias,
-                                                  &kSwapBlocks,
+
                                                   &kRouter,
                                                   &kRouterDx,
                                                   &kRouterDw,
