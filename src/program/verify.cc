@@ -206,21 +206,49 @@ class InstrChecker {
   }
 
   // Rows between tokens and experts: with one operand the counts, with three the rows and both sides' counts.
-  void check_exchange(const Instr& instr) const {
+  // What they hold is seen in the step only; how many there are, and the width of a row, is checked here.
+  void check_exchange(const Instr& instr, const Communicator& comm) const {
     const Collective& c = instr.collective;
     if ((instr.in.size() != 1 && instr.in.size() != 3) || instr.out.size() != 1)
       fail("an exchange has rows and two lists of counts, or counts alone, and one result");
-    for (const Operand* o : {&instr.in[0], &instr.out[0]})
+    const Operand &in = instr.in[0], &out = instr.out[0];
+    for (const Operand* o : {&in, &out})
       if (o->type.dtype != c.dtype)
         fail("{} is {}, the message {}", name(*o), base::to_string(o->type.dtype), base::to_string(c.dtype));
-    if (instr.out[0].type.count() != c.count || c.count <= 0)
-      fail("has room for {} elements, the message for {}", instr.out[0].type.count(), c.count);
-    for (size_t i = 1; i < instr.in.size(); ++i)
-      if (instr.in[i].type.dtype != graph::DType::I32) fail("{} does not hold counts", name(instr.in[i]));
-    for (const Operand& o : instr.in)
-      if (span(o).meets(span(instr.out[0]))) fail("{} lies in the result", name(o));
+    if (out.type.count() != c.count || c.count <= 0)
+      fail("has room for {} elements, the message for {}", out.type.count(), c.count);
     for (const char* attr : {"experts", "copies", "back"})
       if (!instr.attrs.find(attr)) fail("has no attribute {}", attr);
+    for (const Operand& o : instr.in)
+      if (span(o).meets(span(out))) fail("{} lies in the result", name(o));
+
+    const int64_t members = static_cast<int64_t>(comm.members.size());
+    const int64_t experts = instr.attrs.integer("experts"), copies = instr.attrs.integer("copies");
+    if (experts < 1 || copies < 1 || members % copies != 0)
+      fail("{} experts in {} copies on {} ranks", experts, copies, members);
+    const int64_t sent = experts * (members / copies), received = experts * members;
+    const auto check_counts = [&](const Operand& o, int64_t wanted) {
+      if (o.type.dtype != graph::DType::I32 || o.type.count() != wanted)
+        fail("{} is {}, which does not hold {} counts", name(o), graph::to_string(o.type), wanted);
+    };
+    if (instr.in.size() == 1) {
+      check_counts(in, sent);
+      check_counts(out, received);
+      return;
+    }
+    check_counts(instr.in[1], sent);
+    check_counts(instr.in[2], received);
+    const auto row = [](const graph::Type& t) {
+      return std::vector<graph::DimSize>(t.dims.begin() + (t.dims.empty() ? 0 : 1), t.dims.end());
+    };
+    for (const Operand* o : {&in, &out})
+      if (o->bytes() != p_.buffer(o->buffer).bytes)
+        fail("{} bytes of {} for rows of which any number may come: not the whole buffer", o->bytes(),
+             name(*o));
+    if (in.type.dims.empty() || row(in.type) != row(out.type))
+      fail("rows of {} become rows of {}", graph::to_string(in.type), graph::to_string(out.type));
+    if (instr.attrs.integer("back") && out.type.size(0) % copies != 0)
+      fail("{} rows come back in {} copies", out.type.size(0), copies);
   }
 
   void check_collective(const Instr& instr, std::vector<StreamId>& stream_of_comm) const {
@@ -233,7 +261,7 @@ class InstrChecker {
       fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
     if (instr.stream == kComputeStream) fail("a collective on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
-    if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr);
+    if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr, comm);
     if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
     const Operand &in = instr.in[0], &out = instr.out[0];
     for (const Operand* o : {&in, &out})

@@ -13,6 +13,9 @@ namespace quintet::program {
 //  - the types of an op's operands are those it infers; sizes of a collective agree with its count, dtype and
 //  group,
 //    its operands share bytes only where program.h allows it, and a communicator is used on one stream only;
+//  - an exchange between tokens and experts has as many counts as its group has experts, and moves whole
+//  buffers; the counts of what comes were themselves exchanged, rows that came are regrouped by them before
+//  anything else reads them, and regrouped again before they go back;
 //  - the issues are the instructions that take part in the calls, in order, and waits point backwards;
 //  - a buffer is written before it is read, with the same dtype: Body scope within its call, Micro scope in
 //  the forward call of its
@@ -27,7 +30,7 @@ void verify(const Program& program, const Expanded& expanded);
 // All ranks of a world, in rank order:
 //  - a communicator has the same members on all of them, with each rank at its position;
 //  - the members of a communicator issue the same sequence on it: kind, count, dtype and reduction, and the
-//    block, phase and note that say what it is for;
+//    block, phase, note and attributes that say what it is for;
 //  - no deadlock: with streams that run in order and nothing buffered, every instruction gets its turn.
 // Does not repeat verify().
 void verify_together(const std::vector<const Program*>& programs,

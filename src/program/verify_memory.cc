@@ -10,6 +10,21 @@
 namespace quintet::program::verifier {
 namespace {
 
+// What rows and counts of an exchange between tokens and experts are, as far as the ways differ. Rows come in
+// the order of their senders and must be regrouped before anything else reads them, and again on their way
+// back; both by the counts of their exchange.
+struct Order {
+  enum class Kind : uint8_t {
+    Plain,
+    BySender,    // rows as they came
+    ForSenders,  // rows ready to go back
+    Received,    // counts of what comes
+    Sent,        // of an operand only: counts that did not come from the others
+  } kind = Kind::Plain;
+  BufferId counts;  // BySender, ForSenders
+  friend bool operator==(const Order&, const Order&) = default;
+};
+
 struct Access {
   int first, last;  // pieces
   BufferId buffer;
@@ -17,6 +32,7 @@ struct Access {
   bool flat;  // a stretch of a group buffer: padding between parameters need not be written
   graph::DType dtype;
   bool anew;  // never added to: token rows, and results that the op always writes anew
+  Order order;
 };
 
 struct Piece {
@@ -24,6 +40,7 @@ struct Piece {
   std::optional<graph::DType> dtype;  // as it was written; none: before this program
   int generation = 0;                 // of that buffer
   int writer_stream = -1, writer_position = -1;
+  Order order;
 };
 
 class MemoryWalk {
@@ -60,8 +77,9 @@ class MemoryWalk {
   struct State {
     bool live = false;
     int generation = 0;
-    int call = -1, micro = -1;  // where it became live
-    int freed_in = -1;          // call
+    int call = -1, micro = -1;     // where it became live
+    int freed_in = -1;             // call
+    const Issue* issue = nullptr;  // that made it live
   };
 
   int64_t begin_of(const Operand& o) const { return p_.buffer(o.buffer).offset + o.offset_bytes; }
@@ -78,6 +96,45 @@ class MemoryWalk {
     if (type.num_dims() > 0 && type.dims[0].name == graph::Dim::Tokens) return true;
     return instr.op &&
            std::find(instr.op->anew.begin(), instr.op->anew.end(), result) != instr.op->anew.end();
+  }
+
+  static bool exchanges_rows(const Instr& instr) {
+    return instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllToAllV &&
+           instr.in.size() == 3;
+  }
+
+  // In which order an instruction needs its operands, and leaves its result.
+  static Order needed_order(const Instr& instr, size_t operand) {
+    if (exchanges_rows(instr)) {
+      if (operand == 1) return {Order::Kind::Sent, {}};
+      if (operand == 2) return {Order::Kind::Received, {}};
+      if (instr.attrs.integer("back")) return {Order::Kind::ForSenders, instr.in[2].buffer};
+    }
+    if (instr.op == &graph::kRegroup && operand == 0 && !instr.attrs.integer("inverse"))
+      return {Order::Kind::BySender, instr.in[1].buffer};
+    return {};
+  }
+  static Order made_order(const Instr& instr) {
+    if (exchanges_rows(instr) && !instr.attrs.integer("back"))
+      return {Order::Kind::BySender, instr.in[2].buffer};
+    if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllToAllV &&
+        instr.in.size() == 1)
+      return {Order::Kind::Received, {}};
+    if (instr.op == &graph::kRegroup && instr.attrs.integer("inverse"))
+      return {Order::Kind::ForSenders, instr.in[1].buffer};
+    return {};
+  }
+  static bool fits(const Order& has, const Order& needed) {
+    if (needed.kind == Order::Kind::Plain)
+      return has.kind == Order::Kind::Plain || has.kind == Order::Kind::Received;
+    if (needed.kind == Order::Kind::Sent) return has.kind == Order::Kind::Plain;
+    return has == needed;
+  }
+  std::string describe(const Order& order) const {
+    static constexpr const char* kNames[] = {"plain", "rows by sender", "rows for their senders",
+                                             "counts of what comes", "counts of what goes"};
+    const std::string by = order.counts.valid() ? " by " + p_.buffer(order.counts).name : "";
+    return kNames[static_cast<size_t>(order.kind)] + by;
   }
 
   void find_cuts() {
@@ -113,19 +170,26 @@ class MemoryWalk {
       auto& starts = starts_.emplace_back();
       for (const Instr& instr : body.instrs) {
         starts.push_back(accesses_.size());
-        const auto add = [&](const Operand& o, Access::Kind kind, bool anew) {
+        const auto add = [&](const Operand& o, Access::Kind kind, bool anew, Order order) {
           if (o.bytes() == 0) return;
           const int64_t begin = begin_of(o);
-          accesses_.push_back(
-              {piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o), o.type.dtype, anew});
+          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o),
+                               o.type.dtype, anew, order});
         };
-        for (const Operand& o : instr.in) add(o, Access::Kind::Read, false);
+        for (size_t i = 0; i < instr.in.size(); ++i)
+          add(instr.in[i], Access::Kind::Read, false, needed_order(instr, i));
         for (size_t i = 0; i < instr.out.size(); ++i)
-          add(instr.out[i], Access::Kind::Write, writes_anew(instr, static_cast<int>(i)));
+          add(instr.out[i], Access::Kind::Write, writes_anew(instr, static_cast<int>(i)), made_order(instr));
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
-          accesses_.push_back({piece_at(begin), piece_at(begin + instr.workspace_bytes), p_.workspace,
-                               Access::Kind::Scratch, false, graph::DType::U8, false});
+          accesses_.push_back({piece_at(begin),
+                               piece_at(begin + instr.workspace_bytes),
+                               p_.workspace,
+                               Access::Kind::Scratch,
+                               false,
+                               graph::DType::U8,
+                               false,
+                               {}});
         }
       }
       starts.push_back(accesses_.size());
@@ -240,6 +304,7 @@ class MemoryWalk {
       piece.owner = a.kind == Access::Kind::Scratch ? BufferId() : a.buffer;
       piece.generation = generation;
       piece.dtype = a.dtype;
+      piece.order = a.order;
     }
   }
 
@@ -260,6 +325,10 @@ class MemoryWalk {
         if (dtype && *dtype != a.dtype)
           fail(name_of(p_, issue), "{} is read as {}, but was written as {}", p_.buffer(a.buffer).name,
                base::to_string(a.dtype), base::to_string(*dtype));
+        if (const Order& has = pieces_[static_cast<size_t>(k)].order;
+            a.kind == Access::Kind::Read && !fits(has, a.order))
+          fail(name_of(p_, issue), "reads {} as {}, but it holds {}", p_.buffer(a.buffer).name,
+               describe(a.order), describe(has));
         continue;
       }
       int end = k + 1;
@@ -294,6 +363,7 @@ class MemoryWalk {
     ++st.generation;
     st.call = issue.call;
     st.micro = call.micro;
+    st.issue = &issue;
     (b.scope == Scope::Micro ? live_micro_ : live_body_) += 1;
     occupy(id, name_of_lazily(issue));
   }
@@ -349,7 +419,7 @@ class MemoryWalk {
       if (!state_[i].live || b.scope == Scope::Persistent) continue;
       if (b.scope == Scope::Micro && (!micro_ends || state_[i].micro != micro)) continue;
       fail(fmt::format("rank {}, end of {} (call {})", p_.rank, to_string(kind), last.call),
-           "{} is not freed", b.name);
+           "{} is not freed; it was begun by {}", b.name, name_of(p_, *state_[i].issue));
     }
   }
 

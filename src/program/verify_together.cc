@@ -51,18 +51,30 @@ class Together {
         group_of_[r].push_back(it->second);
         const size_t position = static_cast<size_t>(c.position);
         if (c.position < 0 || position >= c.members.size() || c.members[position].index() != r)
-          fail(fmt::format("rank {}", r), "communicator {} does not have it at position {}", c.name,
-               c.position);
+          fail(user_of(r, groups_.size() - 1), "communicator {} does not have rank {} at position {}", c.name,
+               r, c.position);
       }
     for (size_t g = 0; g < groups_.size(); ++g)
       for (const RankId m : groups_[g].members) {
         if (!m.valid() || m.index() >= world_)
-          fail(fmt::format("communicator {}", groups_[g].name), "there is no rank {}", m);
+          fail(user_of(someone_in(g).index(), g), "communicator {}: there is no rank {}", groups_[g].name, m);
         const auto& theirs = group_of_[m.index()];
         if (std::find(theirs.begin(), theirs.end(), static_cast<int>(g)) == theirs.end())
-          fail(fmt::format("rank {}", m), "has no communicator {} with the members that rank {} has",
-               groups_[g].name, someone_in(g));
+          fail(user_of(someone_in(g).index(), g), "rank {} has no communicator {} with the same members", m,
+               groups_[g].name);
       }
+  }
+
+  // The first instruction of a rank on the communicator; the rank alone if there is none.
+  std::string user_of(size_t r, size_t group) const {
+    for (const Issue& issue : e_[r]->issues) {
+      const Instr& instr = instr_of(*p_[r], issue);
+      if (instr.kind != InstrKind::Collective) continue;
+      const size_t comm = instr.collective.comm.index();
+      if (comm < group_of_[r].size() && group_of_[r][comm] == static_cast<int>(group))
+        return name_of(*p_[r], issue);
+    }
+    return fmt::format("rank {}", r);
   }
 
   RankId someone_in(size_t group) const {
@@ -112,7 +124,8 @@ class Together {
     const bool both_ways =
         &x != &y && a.kind == b.kind && (a.kind == CollectiveKind::Send || a.kind == CollectiveKind::Recv);
     return (a.kind == b.kind || message) && !both_ways && a.count == b.count && a.dtype == b.dtype &&
-           a.reduction == b.reduction && x.phase == y.phase && x.block == y.block && x.note == y.note;
+           a.reduction == b.reduction && x.phase == y.phase && x.block == y.block && x.note == y.note &&
+           x.attrs == y.attrs;
   }
 
   // Runs all streams of all ranks as far as they get. A plain instruction is done when it is at the head of

@@ -9,6 +9,7 @@
 // fault has to be found in the program itself.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <map>
 #include <random>
@@ -73,6 +74,15 @@ bool is_collective(const Instr& i) { return i.kind == InstrKind::Collective; }
 bool is_send(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Send; }
 bool is_receive(const Instr& i) { return is_collective(i) && i.collective.kind == CollectiveKind::Recv; }
 bool is_message(const Instr& i) { return is_send(i) || is_receive(i); }
+bool is_all_to_all(const Instr& i) {
+  return is_collective(i) && i.collective.kind == CollectiveKind::AllToAll;
+}
+bool is_exchange(const Instr& i) {
+  return is_collective(i) && i.collective.kind == CollectiveKind::AllToAllV;
+}
+bool moves_rows(const Instr& i) { return is_exchange(i) && i.in.size() == 3; }
+bool moves_counts(const Instr& i) { return is_exchange(i) && i.in.size() == 1; }
+bool is_regroup(const Instr& i) { return i.op == &graph::kRegroup; }
 bool is_free(const Instr& i) { return i.kind == InstrKind::Free; }
 bool is_compute(const Instr& i) { return i.kind == InstrKind::Compute; }
 
@@ -193,6 +203,129 @@ bool turn_message(Subject& s, Rng& rng) {
   return true;
 }
 
+// What travels, of one kind of collective at a time.
+bool is_ring_message(const Program& p, const Instr& i) {
+  return is_message(i) && !p.comms[i.collective.comm.index()].atoms.empty();
+}
+bool drop_ring_message(Subject& s, Rng& rng) {
+  return drop(s, rng, [&](const Instr& i) { return is_ring_message(s.program, i); });
+}
+
+// A view of a message or of rows, moved by an element.
+bool shift_operand(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng,
+                      [](const Instr& i) { return is_message(i) || is_all_to_all(i) || is_exchange(i); });
+  if (!instr) return false;
+  auto& list = instr->out.empty() || (rng() % 2 && !instr->in.empty()) ? instr->in : instr->out;
+  Operand& o = list[below(rng, list.size())];
+  o.offset_bytes += (rng() % 2 ? 1 : -1) * base::size_of(o.type.dtype);
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+// One member exchanges more or fewer rows than the others, consistent in itself.
+bool resize_exchange(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, [](const Instr& i) { return is_all_to_all(i) || is_exchange(i); });
+  if (!instr) return false;
+  const int64_t members =
+      static_cast<int64_t>(s.program.comms[instr->collective.comm.index()].members.size());
+  const int64_t change = rng() % 2 ? 1 : -1;
+  const bool pieces = is_all_to_all(*instr);
+  for (auto* list : {&instr->in, &instr->out})
+    (*list)[0].type.dims[0].size += change * (pieces ? members : 1);
+  instr->collective.count = instr->out[0].type.count() / (pieces ? members : 1);
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+// Rows without their counts, with one list of them, or with the lists exchanged.
+bool take_counts(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, moves_rows);
+  if (!instr) return false;
+  const size_t how = below(rng, 4);
+  if (how == 0)
+    instr->in.resize(1);
+  else if (how == 3)
+    std::swap(instr->in[1], instr->in[2]);
+  else
+    instr->in.erase(instr->in.begin() + static_cast<ptrdiff_t>(how));
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+// The counts of another block's exchange, or those sent in place of those received.
+bool change_counts(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
+  Instr* instr = pick(s.program, rng, wanted);
+  if (!instr) return false;
+  Operand& counts = instr->in.back();
+  Instr* other = pick(s.program, rng, moves_counts);
+  const Operand& to = rng() % 2 ? other->out[0] : other->in[0];
+  if (to.buffer == counts.buffer || to.type.count() != counts.type.count()) return false;
+  counts.buffer = to.buffer;
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+// Rows go on in the order in which they came.
+bool bypass_regroup(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_regroup);
+  if (!instr) return false;
+  instr->op = &graph::kCopy;
+  instr->attrs = {};
+  instr->in.resize(1);
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+bool turn_regroup(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_regroup);
+  return instr && (instr->attrs.set("inverse", 1 - instr->attrs.integer("inverse")), true);
+}
+
+bool change_exchange_attribute(Subject& s, Rng& rng) {
+  Instr* instr = pick(s.program, rng, is_exchange);
+  if (!instr || (moves_counts(*instr) && rng() % 3 == 0)) return false;
+  const char* name = std::array{"experts", "copies", "back"}[below(rng, 3)];
+  const int64_t value = instr->attrs.integer(name);
+  instr->attrs.set(name, std::string(name) == "back" ? 1 - value : value + 1);
+  s.changed = to_text(s.program, *instr);
+  return true;
+}
+
+// What came from another rank is freed as soon as it is there, before it is read.
+bool free_received(Subject& s, Rng& rng) {
+  Place at{};
+  Instr* instr = pick(
+      s.program, rng, [](const Instr& i) { return is_receive(i) || is_all_to_all(i) || is_exchange(i); },
+      &at);
+  if (!instr) return false;
+  auto& instrs = s.program.bodies[at.body].instrs;
+  const BufferId id = instr->out[0].buffer;
+  for (size_t i = at.instr + 1; i < instrs.size(); ++i)
+    if (is_free(instrs[i]) && instrs[i].frees == id) {
+      std::rotate(instrs.begin() + static_cast<ptrdiff_t>(at.instr) + 1,
+                  instrs.begin() + static_cast<ptrdiff_t>(i), instrs.begin() + static_cast<ptrdiff_t>(i) + 1);
+      return i > at.instr + 1;
+    }
+  return false;
+}
+
+// The next rows arrive where those lie that go on to the next rank.
+bool receive_on_what_is_sent(Subject& s, Rng& rng) {
+  Place at{};
+  const Instr* receive = pick(
+      s.program, rng, [&](const Instr& i) { return is_receive(i) && is_ring_message(s.program, i); }, &at);
+  if (!receive) return false;
+  const auto& instrs = s.program.bodies[at.body].instrs;
+  for (size_t i = at.instr + 1; i < instrs.size(); ++i)
+    if (is_send(instrs[i])) {
+      s.changed = to_text(s.program, *receive);
+      s.program.buffer(receive->out[0].buffer).offset = s.program.buffer(instrs[i].in[0].buffer).offset;
+      return true;
+    }
+  return false;
+}
+
 bool overlap_buffers(Subject& s, Rng& rng) {
   std::vector<Buffer*> movable;
   for (Buffer& b : s.program.buffers)
@@ -259,13 +392,44 @@ const std::vector<Kind>& kinds() {
       {"drop a receive", Fault::Always, true, [](Subject& s, Rng& r) { return drop(s, r, is_receive); }},
       {"swap two messages", Fault::Oracle, true,
        [](Subject& s, Rng& r) { return swap_near(s, r, is_message); }},
+      {"drop a ring message", Fault::Always, true, drop_ring_message},
+      {"drop an all-to-all", Fault::Always, true,
+       [](Subject& s, Rng& r) { return drop(s, r, is_all_to_all); }},
+      {"drop an exchange of rows", Fault::Always, true,
+       [](Subject& s, Rng& r) { return drop(s, r, moves_rows); }},
+      {"drop an exchange of counts", Fault::Always, true,
+       [](Subject& s, Rng& r) { return drop(s, r, moves_counts); }},
+      {"swap two exchanges", Fault::Always, true,
+       [](Subject& s, Rng& r) {
+         return swap_near(s, r, [](const Instr& i) { return is_exchange(i) || is_all_to_all(i); });
+       }},
+      {"drop a wait for an all-to-all", Fault::Always, false,
+       [](Subject& s, Rng& r) { return drop_wait(s, r, is_all_to_all); }},
+      {"drop a wait for an exchange", Fault::Always, false,
+       [](Subject& s, Rng& r) { return drop_wait(s, r, is_exchange); }},
+      {"shift a message by an element", Fault::Always, true, shift_operand},
+      {"resize one member's exchange", Fault::Always, true, resize_exchange},
+      {"take an exchange's counts", Fault::Always, true, take_counts},
+      {"exchange by other counts", Fault::Always, true,
+       [](Subject& s, Rng& r) { return change_counts(s, r, moves_rows); }},
+      {"regroup by other counts", Fault::Always, true,
+       [](Subject& s, Rng& r) { return change_counts(s, r, is_regroup); }},
+      {"drop a regroup", Fault::Always, true, [](Subject& s, Rng& r) { return drop(s, r, is_regroup); }},
+      {"copy instead of regroup", Fault::Always, true, bypass_regroup},
+      {"regroup the other way", Fault::Always, true, turn_regroup},
+      {"change an exchange's attribute", Fault::Always, true, change_exchange_attribute},
+      {"free what came before its use", Fault::Always, true, free_received},
+      {"receive on what is sent", Fault::Always, true, receive_on_what_is_sent},
       {"resize one side of a message", Fault::Always, true, resize_message},
       {"change the peer of messages", Fault::Always, true, change_peer},
       {"turn a message round", Fault::Always, true, turn_message},
       {"resize a collective's operand", Fault::Always, true,
        [](Subject& s, Rng& r) { return resize_operand(s, r, is_collective); }},
       {"resize a model op's operand", Fault::Always, true,
-       [model_op](Subject& s, Rng& r) { return resize_operand(s, r, model_op); }},
+       [model_op](Subject& s, Rng& r) {
+         // The one operand of a z-loss is tied to nothing.
+         return resize_operand(s, r, [&](const Instr& i) { return model_op(i) && i.op != &graph::kZLoss; });
+       }},
       {"resize a flat op's operand", Fault::Always, true,
        [flat_op](Subject& s, Rng& r) {
          return resize_operand(
@@ -372,6 +536,9 @@ TEST(Mutation, EveryFaultIsCaughtAndNothingElse) {
             kind.fault == Fault::Always ? "always" : memory_fault(s.program, s.expanded, p.padding[r]);
         if (fault.empty()) fault = race_fault(s.program, s.expanded);
         if (fault.empty()) fault = world_fault(programs, expanded);
+        if (!found.empty())
+          EXPECT_TRUE(found.find("instruction") != std::string::npos)
+              << kind.name << " in " << p.name << " names no instruction: " << found;
         faults += !fault.empty();
         caught += !found.empty();
         EXPECT_EQ(found.empty(), fault.empty())

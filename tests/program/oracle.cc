@@ -107,10 +107,13 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
         if (fault = touch(o.buffer); !fault.empty()) return fault;
         if (fault = read(o); !fault.empty()) return fault;
       }
-      for (const Operand& o : instr.out) {
+      for (size_t i = 0; i < instr.out.size(); ++i) {
+        const Operand& o = instr.out[i];
         if (fault = touch(o.buffer); !fault.empty()) return fault;
-        const bool rows = !o.type.dims.empty() && o.type.dims[0].name == graph::Dim::Tokens;
-        if (accumulates(instr, call) && !rows)
+        bool anew = !o.type.dims.empty() && o.type.dims[0].name == graph::Dim::Tokens;
+        if (instr.op)
+          for (const int result : instr.op->anew) anew |= result == static_cast<int>(i);
+        if (accumulates(instr, call) && !anew)
           if (fault = read(o); !fault.empty()) return fault;
         const int64_t begin = p.buffer(o.buffer).offset + o.offset_bytes;
         paint(begin, begin + o.bytes(), life[o.buffer.index()]);

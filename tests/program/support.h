@@ -124,9 +124,55 @@ inline const std::vector<Layout>& pipeline_layouts() {
   return list;
 }
 
+// Sequences cut over ranks: every method, and mixes with the other axes.
+inline const std::vector<Layout>& context_layouts() {
+  static const std::vector<Layout> list = {
+      {"cp_gather", {"parallel.cp=2", "parallel.cp_method=gather"}},
+      {"cp_ring", {"parallel.cp=4", "parallel.cp_method=ring", "batch.accumulation=2"}},
+      {"cp_ring_bf16", {"parallel.cp=2", "parallel.cp_method=ring", "precision.compute=bf16"}},
+      {"cp_ulysses", {"parallel.cp=2", "parallel.cp_method=ulysses", "batch.accumulation=2"}},
+      {"cp_ulysses_ring", {"parallel.cp=4", "parallel.cp_method=ulysses+ring", "parallel.ulysses=2"}},
+      {"cp_ring_tp_zero3",
+       {"parallel.cp=2", "parallel.cp_method=ring", "parallel.tp=2", "parallel.sequence_parallel=true",
+        "parallel.zero=3", "batch.accumulation=2"}},
+      {"cp_ring_pp",
+       {"parallel.cp=2", "parallel.cp_method=ring", "parallel.pp=2", "parallel.schedule=zb-h1",
+        "batch.accumulation=3"}},
+  };
+  return list;
+}
+
+// Experts on ranks of their own: with and without copies of rows, padding, dropping, biases and all sums.
+inline const std::vector<Layout>& expert_layouts() {
+  static const std::vector<Layout> list = [] {
+    std::vector<Layout> moe = {
+        {"ep", {"parallel.dp_shard=2", "parallel.zero=1", "parallel.ep=2", "batch.accumulation=2"}},
+        {"ep_etp",
+         {"parallel.dp_shard=2", "parallel.zero=3", "parallel.tp=2", "parallel.sequence_parallel=true",
+          "parallel.ep=2", "parallel.etp=2", "model.moe.balance_scope=global"}},
+        {"ep_padded",
+         {"parallel.dp_replicate=2", "parallel.ep=2", "model.moe.capacity_factor=1.0", "model.moe.pad=true"}},
+        {"ep_cp_ring",
+         {"parallel.dp_shard=2", "parallel.zero=2", "parallel.cp=2", "parallel.cp_method=ring",
+          "parallel.ep=4", "model.moe.score=sigmoid", "model.moe.bias_rate=0.01", "model.moe.shared_ffn=8"}},
+        {"ep_pp_ulysses",
+         {"parallel.pp=2", "parallel.cp=2", "parallel.cp_method=ulysses", "parallel.ep=2",
+          "batch.accumulation=3", "memory.recompute=full", "model.moe.balance_scope=sequence"}},
+    };
+    for (Layout& layout : moe)
+      layout.overrides.insert(
+          layout.overrides.end(),
+          {"model.layers=3", "model.moe.first_dense=1", "model.moe.experts=4", "model.moe.top_k=2",
+           "model.moe.ffn=12", "model.moe.balance_loss=0.01", "model.moe.z_loss=0.001"});
+    return moe;
+  }();
+  return list;
+}
+
 inline std::vector<Layout> all_layouts() {
-  std::vector<Layout> all = layouts();
-  all.insert(all.end(), pipeline_layouts().begin(), pipeline_layouts().end());
+  std::vector<Layout> all;
+  for (const auto* list : {&layouts(), &pipeline_layouts(), &context_layouts(), &expert_layouts()})
+    all.insert(all.end(), list->begin(), list->end());
   return all;
 }
 

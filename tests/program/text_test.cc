@@ -55,6 +55,13 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_EQ(a.workspace, b.workspace);
   EXPECT_EQ(a.result, b.result);
   EXPECT_EQ(a.inputs, b.inputs);
+  EXPECT_EQ(a.sums, b.sums);
+  EXPECT_TRUE(same_list(a.step_sums, b.step_sums, [](const SumPlace& x, const SumPlace& y) {
+    return x.name == y.name && x.block == y.block && x.first == y.first && x.count == y.count;
+  }));
+  EXPECT_TRUE(same_list(a.states, b.states, [](const StatePlace& x, const StatePlace& y) {
+    return x.name == y.name && same(x.place, y.place);
+  }));
   EXPECT_TRUE(
       same_list(a.streams, b.streams, [](const Stream& x, const Stream& y) { return x.name == y.name; }));
   EXPECT_TRUE(same_list(a.comms, b.comms, [](const Communicator& x, const Communicator& y) {
@@ -96,6 +103,31 @@ TEST(ProgramText, FullFormReadsBack) {
     expect_same(compiled.program, back);
     EXPECT_EQ(to_text(back, compiled.step, {.full = true}), text);
   }
+}
+
+// So that what reads back above is there: one program with a ring, experts, states and sums, one with
+// Ulysses.
+TEST(ProgramText, LayoutsHaveWhatTheTextMustHold) {
+  const auto compiled = [](const std::string& name) {
+    for (const Layout& layout : all_layouts())
+      if (layout.name == name) return compile_small(layout.overrides).program;
+    ADD_FAILURE() << "no layout " << name;
+    return Program();
+  };
+  const auto count = [](const Program& p, CollectiveKind kind) {
+    int n = 0;
+    for (const Body& body : p.bodies)
+      for (const Instr& i : body.instrs) n += i.kind == InstrKind::Collective && i.collective.kind == kind;
+    return n;
+  };
+  const Program ring = compiled("ep_cp_ring"), ulysses = compiled("ep_pp_ulysses");
+  EXPECT_GT(count(ring, CollectiveKind::Send), 0);
+  EXPECT_GT(count(ring, CollectiveKind::AllToAllV), 0);
+  EXPECT_EQ(ring.states.size(), 2u);  // the bias of two blocks
+  EXPECT_EQ(ring.step_sums.size(), 6u);
+  EXPECT_TRUE(ring.sums.valid());
+  EXPECT_GT(count(ulysses, CollectiveKind::AllToAll), 0);
+  EXPECT_GT(count(ulysses, CollectiveKind::AllToAllV), 0);
 }
 
 TEST(ProgramText, ParserNamesTheLine) {

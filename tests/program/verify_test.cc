@@ -125,6 +125,67 @@ TEST(VerifyTogether, ReportsWhoWaitsForWhomInADeadlock) {
   }
 }
 
+// A ring of three: each rank makes rows, sends them on, frees them and receives the next ones. With `reuse`
+// on the bytes of those it sent, without beside them.
+World ring_world(bool reuse) {
+  const graph::Type rows{graph::DType::F32, {{graph::Dim::Flat, 32}}};
+  World world;
+  for (int r = 0; r < 3; ++r) {
+    Program p{.rank = RankId(r), .world = 3};
+    p.streams = {{"compute"}, {"cp.recv"}, {"cp.send"}};
+    p.buffers = {{.name = "scalars", .bytes = 128, .scope = Scope::Persistent, .offset = 0},
+                 {.name = "workspace", .bytes = 0, .scope = Scope::Persistent, .offset = 128},
+                 {.name = "stored", .bytes = 128, .scope = Scope::Persistent, .offset = 128},
+                 {.name = "own", .bytes = 128, .offset = 256},
+                 {.name = "next", .bytes = 128, .offset = reuse ? 256 : 384}};
+    p.scalars = BufferId(0);
+    p.workspace = BufferId(1);
+    p.persistent_bytes = 256;
+    p.arena_bytes = 512;
+    const int before = (r + 2) % 3, after = (r + 1) % 3;
+    p.comms = {{fmt::format("ring {}-{}", before, r), {0}, {RankId(before), RankId(r)}, 1},
+               {fmt::format("ring {}-{}", r, after), {0}, {RankId(r), RankId(after)}, 0}};
+    const Operand stored{BufferId(2), 0, rows}, own{BufferId(3), 0, rows}, next{BufferId(4), 0, rows};
+    const auto message = [&](CollectiveKind kind) {
+      Instr instr{.kind = InstrKind::Collective};
+      const bool sends = kind == CollectiveKind::Send;
+      instr.collective = {kind, CommId(sends ? 1 : 0), 32, graph::DType::F32, graph::Reduction::Sum};
+      instr.stream = StreamId(sends ? 2 : 1);
+      (sends ? instr.in : instr.out) = {sends ? own : next};
+      return instr;
+    };
+    Body body{.kind = BodyKind::Begin, .instrs = {}};
+    body.instrs = {{.op = &graph::kCopy, .in = {stored}, .out = {own}},
+                   message(CollectiveKind::Send),
+                   {.kind = InstrKind::Free, .frees = BufferId(3)},
+                   message(CollectiveKind::Recv),
+                   {.op = &graph::kCopy, .in = {next}, .out = {stored}},
+                   {.kind = InstrKind::Free, .frees = BufferId(4)}};
+    p.bodies.push_back(body);
+    p.calls = {{0, -1, true, true}};
+    world.expanded.push_back(expand(p, p.calls));
+    world.programs.push_back(std::move(p));
+  }
+  return world;
+}
+
+TEST(VerifyTogether, ARingThatReceivesOnWhatItSendsIsADeadlock) {
+  for (const bool reuse : {false, true}) {
+    const World world = ring_world(reuse);
+    for (size_t r = 0; r < 3; ++r) EXPECT_NO_THROW(verify(world.programs[r], world.expanded[r]));
+    try {
+      verify_together(world.program_list(), world.expanded_list());
+      EXPECT_FALSE(reuse) << "not caught";
+    } catch (const base::InternalError& error) {
+      EXPECT_TRUE(reuse) << error.what();
+      const std::string text = error.what();
+      EXPECT_NE(text.find("deadlock"), std::string::npos) << text;
+      EXPECT_NE(text.find("begin instruction 1 [cp.send send comm=ring 0-1"), std::string::npos) << text;
+      EXPECT_NE(text.find("waits for position 0 of its stream cp.send"), std::string::npos) << text;
+    }
+  }
+}
+
 TEST(VerifyTogether, MembersMustAgree) {
   World world = compile_world({"parallel.dp_shard=2", "parallel.tp=2"});
   std::swap(world.programs[3].comms[0].members[0], world.programs[3].comms[0].members[1]);
