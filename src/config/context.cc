@@ -78,7 +78,7 @@ std::string why_context_method(const Parallel& p, const Model& m, const Data& da
   }
   const std::string exchange =
       u == 1 ? fmt::format("no part of cp {} divides {} heads", p.cp, heads)
-             : fmt::format("an exchange of heads would send {} elements a row and layer instead of {}",
+             : fmt::format("an exchange of heads sends no less ({} elements a row and layer, otherwise {})",
                            sends(u), sends(1));
   return fmt::format("{}, and chunks of {} rows are {}", exchange, chunk,
                      chunk < kSmallChunk ? "too small for a ring to hide its transfers"

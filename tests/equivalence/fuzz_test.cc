@@ -39,6 +39,7 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
       std::fflush(stdout);
     }
     const Case c = case_of(seed + i);
+    if (setting("QUINTET_FUZZ_PRINT", 0)) fmt::print("{}", to_text(c)), std::fflush(stdout);
     const auto failure = failure_of(c);
     if (!failure) continue;
     ++failures;

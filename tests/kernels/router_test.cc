@@ -425,6 +425,23 @@ TYPED_TEST(Limit, FirstComeGoesByPositionNotByRow) {
   EXPECT_EQ(run_limit<S>(s, {5, 5, 5, 5}, {1, 1, 1, 1}, pool), (std::vector<int32_t>{5, -1, 5, -1}));
 }
 
+// Tokens with equal pasts have equal weights but for rounding, which differs from layout to layout.
+TYPED_TEST(Limit, RoundingDoesNotDecideWhoIsDropped) {
+  using S = TypeParam;
+  ThreadPool pool(1);
+  const LimitShape s{
+      .order = {.seq_len = 4, .sequences = 1}, .k = 1, .group = 1, .capacity = 2, .by_weight = true};
+  const double u = std::numeric_limits<S>::epsilon();
+  for (const double w : {1.0, 0.5, 0.3, 1e-3})
+    EXPECT_EQ(run_limit<S>(s, {0, 0, 0, 0}, {w * (1 - u), w, w * (1 + 2 * u), w * (1 + u)}, pool),
+              (std::vector<int32_t>{0, 0, -1, -1}))
+        << w;
+  // What differs by more than rounding is told apart.
+  const double d = std::ldexp(1.0, 1 - kTieBits<S>);
+  EXPECT_EQ(run_limit<S>(s, {0, 0, 0, 0}, {0.5, 0.5 * (1 + d), 0.5, 0.5 * (1 + d)}, pool),
+            (std::vector<int32_t>{-1, 0, -1, 0}));
+}
+
 TYPED_TEST(Limit, NaNWeightsDoNoHarm) {
   using S = TypeParam;
   ThreadPool pool(1);

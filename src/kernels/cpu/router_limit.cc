@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "kernels/cpu/router_rows.h"
 
@@ -21,10 +22,15 @@ struct Pair {
   }
 };
 
-// Falls as the weight rises, and orders every bit pattern: a NaN must not break the sort.
-uint64_t falling(double weight) {
-  const uint64_t bits = std::bit_cast<uint64_t>(weight + 0.0);  // -0 becomes 0
+// Falls as the weight rises, and orders every bit pattern: a NaN must not break the sort. Weights are rounded
+// first (see kTieBits); to nearest, so that those that are often met, 1 and 1/2, do not lie at a boundary.
+uint64_t falling(double weight, int tie_bits) {
+  uint64_t bits = std::bit_cast<uint64_t>(weight + 0.0);  // -0 becomes 0
   const uint64_t sign = uint64_t{1} << 63;
+  if (std::isfinite(weight)) {
+    const uint64_t unit = uint64_t{1} << (52 - tie_bits);
+    bits = (bits + unit / 2) & ~(unit - 1);
+  }
   return ~(bits & sign ? ~bits : bits | sign);
 }
 
@@ -48,7 +54,7 @@ void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t
       Pair* pairs = static_cast<Pair*>(workspace) + g * tokens * s.k;
       for (int64_t i = 0; i < tokens * s.k; ++i) {
         const int64_t at = place(g, i);
-        pairs[i] = {s.by_weight ? falling(static_cast<double>(weights[at])) : 0, chosen[at],
+        pairs[i] = {s.by_weight ? falling(static_cast<double>(weights[at]), kTieBits<S>) : 0, chosen[at],
                     static_cast<int32_t>(i)};
       }
       std::sort(pairs, pairs + tokens * s.k);

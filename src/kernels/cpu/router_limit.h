@@ -14,8 +14,15 @@ struct LimitShape {
   bool by_weight = false;  // take the largest weights, else the first
 };
 
-// kept[rows, k] = chosen, or -1 where it is dropped; a negative choice stays negative. Ties of weights, and
-// what is first, go by (sequence, position, choice). Weights are double or float, of any value.
+// Bits of the fraction that count when weights are compared. Tokens with equal pasts (the blanks at the start
+// of a line) have equal weights but for rounding, which the layout decides; the layout must not decide who is
+// dropped.
+template <class S>
+inline constexpr int kTieBits = sizeof(S) == 8 ? 28 : 14;
+
+// kept[rows, k] = chosen, or -1 where it is dropped; a negative choice stays negative. Ties of weights (equal
+// when rounded to kTieBits), and what is first, go by (sequence, position, choice). Weights are double or
+// float, of any value.
 int64_t limit_workspace_bytes(const LimitShape& s);
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,
