@@ -81,13 +81,15 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad);
   const ValueId rows = b.to_experts(x, dispatch);
   const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);
+  // The shared experts compute while the rows are on their way.
+  const ValueId shared = moe.shared_ffn > 0 ? shared_experts(b, m, x, name) : ValueId();
   const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, kInitStddev);
   const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, kInitStddev);
   const ValueId wd = b.weight(name + "experts.down.weight", {experts, embed, inner}, residual_stddev(m));
   const ValueId gate = b.grouped_linear(rows, wg, dispatch), up = b.grouped_linear(rows, wu, dispatch);
   const ValueId hidden = b.expert_act(gate, up, row_weights, dispatch);
   const ValueId y = b.to_tokens(b.grouped_linear(hidden, wd, dispatch), dispatch);
-  return moe.shared_ffn > 0 ? b.add(y, shared_experts(b, m, x, name)) : y;
+  return moe.shared_ffn > 0 ? b.add(y, shared) : y;
 }
 
 }  // namespace quintet::models
