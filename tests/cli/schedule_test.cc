@@ -95,6 +95,7 @@ TEST(ScheduleVerb, TrainsAndVerifiesWithAFileBesideTheRecipe) {
   base::remove_file(small / "own.txt");
   EXPECT_EQ(quintet("generate " + quoted(small.run_dir().string()) + " --tokens 1").code, 0)
       << "text needs no schedule";
+  EXPECT_CONTAINS(base::read_file(small.run_folder().schedule()), "schedule gpipe");
 }
 
 TEST(ScheduleVerb, RefusesWhatMakesNoSense) {

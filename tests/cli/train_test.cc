@@ -73,6 +73,61 @@ TEST(Train, GenerateContinuesAPromptRepeatably) {
   EXPECT_EQ(json.at("prompt"), "the");
 }
 
+constexpr const char* kExperts =
+    " --set model.moe.experts=4 --set model.moe.top_k=2 --set model.moe.ffn=32 --set model.ffn=32";
+
+TEST(Train, ExpertsFromRecipeToText) {
+  const SmallRun small;
+  const Outcome o = quintet(
+      train(small, std::string("--steps 150 --sample 0 --set run.log_every=50 --set parallel.ep=4 --set "
+                               "model.moe.bias_rate=0.01 --set model.moe.balance_loss=0.01") +
+                       kExperts));
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* part :
+       {"experts      4 in each of 2 blocks, 2 per token", "ep           ep 4: 1 expert of 4 per rank",
+        "  load ", " bytes planned for the worst routing, ", " measured in the first two steps"})
+    EXPECT_CONTAINS(o.out, part);
+  const auto last = read_metrics(small.run_folder().metrics()).back();
+  ASSERT_EQ(last.at("experts").size(), 2u);
+  EXPECT_EQ(last.at("experts")[1].at("drop_rate"), 0.0);
+  EXPECT_GE(last.at("load_max_over_mean"), 1.0);
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_EQ(summary.at("planned_peak"), "bound");
+  for (const auto& rank : summary.at("ranks"))
+    EXPECT_LE(rank.at("measured_peak_bytes"), rank.at("planned_peak_bytes"));
+  const Outcome greedy = quintet("generate " + quoted(small.run_dir().string()) +
+                                 " --prompt 'the rank sends ' --tokens 18 --temperature 0");
+  ASSERT_EQ(greedy.code, 0) << greedy.err;
+  EXPECT_EQ(greedy.out, "the rank sends its shard to all o\n");
+}
+
+TEST(Train, ContextRanksWithDroppingExperts) {
+  const SmallRun small;
+  const std::string sets =
+      std::string(kExperts) +
+      " --set parallel.cp=2 --set parallel.cp_method=ring --set parallel.tp=1 --set "
+      "parallel.sequence_parallel=false --set parallel.ep=2 --set "
+      "model.moe.capacity_factor=0.5 --set eval.every=2 --set memory.recompute=full --steps 4";
+  const Outcome o = quintet(train(small, sets));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_CONTAINS(o.out, "cp           cp 2, ring: ");
+  EXPECT_CONTAINS(o.out, "sample       The ");
+  for (const auto& record : read_metrics(small.run_folder().metrics()))
+    EXPECT_GE(record.at("experts")[0].at("drop_rate"), 0.5) << "half of the places for all assignments";
+}
+
+TEST(Train, PaddedExpertsTouchWhatIsPlanned) {
+  const SmallRun small;
+  const Outcome o = quintet(train(
+      small, std::string(kExperts) + " --set model.moe.capacity_factor=1 --set model.moe.pad=true --set "
+                                     "parallel.ep=2 --steps 3 --sample 0"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto summary = read_json(small.run_folder().summary());
+  EXPECT_EQ(summary.at("planned_peak"), "exact");
+  for (const auto& rank : summary.at("ranks"))
+    EXPECT_EQ(rank.at("measured_peak_bytes"), rank.at("planned_peak_bytes"));
+}
+
 TEST(Train, CtrlCFinishesTheStepAndSaves) {
   const SmallRun small;
   Background run({"train", small.recipe_file().string(), "--steps", "1000000"});

@@ -90,6 +90,22 @@ TEST(Program, PrintsARank) {
   EXPECT_FALSE(json.at("collectives").empty());
 }
 
+TEST(Verify, BiasesOfRoutersAndPaddedExperts) {
+  const SmallRun small;
+  const std::string verify = "verify " + quoted(small.recipe_file().string()) +
+                             " --dtype f64 --steps 2 --set model.moe.experts=4 --set model.moe.top_k=2 --set "
+                             "model.moe.ffn=16 --set model.ffn=16 --set parallel.ep=2";
+  for (const char* sets :
+       {" --set model.moe.bias_rate=0.01 --set model.moe.score=sigmoid --set parallel.pp=2 --set "
+        "batch.global=16",
+        " --set model.moe.capacity_factor=0.5 --set model.moe.pad=true",
+        " --set model.moe.capacity_factor=1 --set model.moe.pad=true --set model.moe.drop=position --set "
+        "parallel.cp=2 --set parallel.sequence_parallel=false"}) {
+    const Outcome o = quintet(verify + sets);
+    EXPECT_EQ(o.code, 0) << sets << "\n" << o.out << o.err;
+  }
+}
+
 TEST(Verify, ComparesTheLayoutWithOneRank) {
   const SmallRun small;
   const std::string verify = "verify " + quoted(small.recipe_file().string()) + " --dtype f64 --steps 2";

@@ -83,5 +83,24 @@ TEST(Context, ResolvedRecipesHaveAMethod) {
   EXPECT_EQ(both.dp(), 4) << "context ranks share their sequences";
 }
 
+TEST(Context, TheReasonOfAChoiceHasItsNumbers) {
+  const auto why = [](const Parallel& p, const Model& m, int64_t seq_len) {
+    return why_context_method(p, m, {.seq_len = seq_len});
+  };
+  EXPECT_EQ(why(over(4), model(8, 8), kLong),
+            "cp 4 divides 8 heads, and it sends 192 elements a row and layer where gather and ring send 384");
+  EXPECT_EQ(why(over(8, 2), model(8, 8), kLong),
+            "cp 8 does not divide 4 heads, 4 does and sends 160 elements a row and layer where gather and "
+            "ring send "
+            "448");
+  EXPECT_EQ(why(over(2), model(8, 8), kLong),
+            "an exchange of heads sends no less (128 elements a row and layer, otherwise 128), and chunks of "
+            "262144 "
+            "rows are large enough for a ring to hide its transfers");
+  EXPECT_EQ(why(over(8), model(9, 9), 1024),
+            "no part of cp 8 divides 9 heads, and chunks of 64 rows are too small for a ring to hide its "
+            "transfers");
+}
+
 }  // namespace
 }  // namespace quintet::config

@@ -179,6 +179,14 @@ TEST(Recipe, AFlagshipLayoutIsLegal) {
   EXPECT_EQ(r.parallel.world(), 1024);
 }
 
+TEST(Recipe, PaddedExpertsGoWithEveryCutOfRows) {
+  for (const char* cut : {"parallel.tp=2", "parallel.cp=2", "parallel.sequence_parallel=true"})
+    EXPECT_TRUE(
+        parse(kGood, {"model.preset='tiny-moe'", "model.moe.capacity_factor=1", "model.moe.pad=true", cut})
+            .model.moe.pad)
+        << cut;
+}
+
 TEST(Recipe, TpMayExceedKvHeadsAsAMultiple) {
   EXPECT_EQ(parse(kGood, {"parallel.tp=4"}).parallel.tp, 4);  // 2 KV heads
 }

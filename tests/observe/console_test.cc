@@ -175,6 +175,16 @@ TEST(Progress, TimeLeftCountsThisRunsStepsOnly) {
   EXPECT_NE(pipe.take().find("left 4m 57s"), std::string::npos);
 }
 
+TEST(Progress, ShowsTheLoadOfExpertsWhereThereAreAny) {
+  Pipe pipe;
+  Console console({pipe.in(), {}, {}});
+  g_time = 0;
+  Progress progress(console, {.total_steps = 1, .now_ns = fake_now});
+  progress.update({1, 2.5, 12'345, 1.25, 3e-4, 1.416});
+  EXPECT_EQ(pipe.take(),
+            "step 1/1  loss 2.5000  12.3k tok/s  grad 1.250  lr 3.00e-04  load 1.42x  left 0s\n");
+}
+
 TEST(Progress, TerminalHasOneLiveLineThatFits) {
   Pipe pipe;
   Console console({pipe.in(), true, 30});

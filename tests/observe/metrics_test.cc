@@ -37,6 +37,17 @@ TEST(Metrics, RecordKeepsOrderAndTypes) {
   EXPECT_THROW(record.set("loss", 1.0), base::InternalError);
 }
 
+TEST(Metrics, RecordsHoldListsOfNumbersAndRecords) {
+  const std::vector<int64_t> numbers = {3, -1}, none;
+  std::vector<Record> records(2);
+  records[0].set("load", std::span<const int64_t>(numbers));
+  Record record;
+  record.set("step", 1).set("experts", std::span<const Record>(records));
+  record.set("none", std::span<const int64_t>(none));
+  EXPECT_EQ(record.json(), R"({"step": 1, "experts": [{"load": [3, -1]}, {}], "none": []})");
+  EXPECT_THROW(record.set("experts", std::span<const int64_t>(numbers)), base::InternalError);
+}
+
 TEST(Metrics, NonFiniteIsNullAndNamed) {
   const double inf = std::numeric_limits<double>::infinity();
   Record record;

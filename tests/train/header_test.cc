@@ -93,6 +93,101 @@ TEST(Header, SaysOnlyWhatHolds) {
   EXPECT_EQ(one.find("replicas"), std::string::npos);
 }
 
+std::string line_of(const std::string& text, const std::string& label) {
+  const size_t at = text.find("\n" + fmt::format("{:<13}", label));
+  return at == std::string::npos ? "" : text.substr(at + 14, text.find('\n', at + 1) - at - 14);
+}
+
+TEST(Header, SaysHowSequencesAreShared) {
+  const SmallRun small;
+  const auto cp = [&](std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"parallel.tp=1", "parallel.sequence_parallel=false", "parallel.zero=0"});
+    return line_of(header(small, sets), "cp");
+  };
+  EXPECT_EQ(cp({}), "");
+  // 2 sequences of 32 tokens, of which a rank has half: 32 rows of K and of V, 2 heads of 8, 4 bytes.
+  // Backward: K and V travel again, their gradients all the way round, which is two hops.
+  EXPECT_EQ(cp({"parallel.cp=2", "parallel.cp_method=ring"}),
+            "cp 2, ring: K and V travel round 2 ranks; 16.0 KiB sent per block and micro-batch (4.0 KiB "
+            "forward, 12.0 KiB backward); auto would take gather: an exchange of heads sends no less (48 "
+            "elements a row and layer, otherwise 32), and chunks of 8 rows are too small for a ring to hide "
+            "its transfers");
+  EXPECT_CONTAINS(cp({"parallel.cp=2"}), "cp 2, gather: K and V gathered from 2 ranks; ");
+  EXPECT_CONTAINS(cp({"parallel.cp=2"}), "; auto takes it: ");
+  // Q and O of 32, K and V of 16, half of each: 48 elements of 32 rows; backward again, and their gradients.
+  EXPECT_CONTAINS(cp({"parallel.cp=2", "parallel.cp_method=ulysses"}),
+                  "ulysses: rows exchanged for heads among 2 ranks; 18.0 KiB sent per block and micro-batch "
+                  "(6.0 KiB forward, 12.0 KiB backward)");
+  EXPECT_CONTAINS(cp({"parallel.cp=4", "parallel.cp_method=ulysses+ring", "parallel.ulysses=2"}),
+                  "rows exchanged for heads among 2 ranks, K and V travel round 2 such groups");
+  const std::string text = header(
+      small, {"parallel.dp_shard=1", "parallel.cp=2", "parallel.tp=1", "parallel.sequence_parallel=false"});
+  EXPECT_CONTAINS(text, "ranks        2 = cp 2, ");
+  EXPECT_CONTAINS(text, "zero         zero 3: parameters, gradients and optimizer state in 2 shards: ");
+}
+
+TEST(Header, SaysWhatExpertsAmountTo) {
+  const SmallRun small;
+  std::vector<std::string> moe = {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16",
+                                  "model.ffn=16"};
+  const auto with = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = moe;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return header(small, all);
+  };
+  EXPECT_EQ(line_of(header(small, {}), "experts"), "");
+  std::string text = with({});
+  EXPECT_EQ(line_of(text, "experts"), "4 in each of 2 blocks, 2 per token");
+  EXPECT_EQ(line_of(text, "router"), "softmax over all, weights made to sum to 1");
+  EXPECT_EQ(line_of(text, "capacity"), "none: nothing is dropped");
+  EXPECT_EQ(line_of(text, "ep"), "");
+  EXPECT_EQ(line_of(text, "memory").find("whatever"), std::string::npos);
+  EXPECT_EQ(text.find("up to"), std::string::npos);
+
+  // 2 x 32 tokens on a tensor rank's half: 32 rows from each of 4, times 2 choices at most; one expert a rank
+  // takes a row once.
+  text = with({"parallel.ep=4"});
+  EXPECT_CONTAINS(line_of(text, "ep"), "ep 4: 1 expert of 4 per rank; ");
+  EXPECT_CONTAINS(line_of(text, "ep"), " exchanges over dp_shard+tp (4 forward, ");
+  EXPECT_CONTAINS(line_of(text, "ep"), ", up to ");
+  EXPECT_CONTAINS(line_of(text, "ep"), "; room for 128 rows a rank, 2 times the mean");
+  EXPECT_CONTAINS(line_of(text, "dp_shard"), "experts' on one rank each");
+  EXPECT_CONTAINS(line_of(text, "memory"), "whatever the routers choose");
+  EXPECT_CONTAINS(line_of(text, "program"), " sent per rank");
+  EXPECT_CONTAINS(line_of(text, "program"), "and up to ");
+  EXPECT_EQ(line_of(text, "etp"), "");
+  // Exchanges of experts are not counted as the tensor axis' own.
+  EXPECT_EQ(line_of(text, "tp"), line_of(with({}), "tp"));
+
+  text = with({"parallel.ep=2", "parallel.etp=2", "model.moe.capacity_factor=1", "model.moe.pad=true",
+               "model.moe.drop=position"});
+  EXPECT_EQ(
+      line_of(text, "capacity"),
+      "16 rows per expert and sequence (factor 1); the last beyond are dropped; padded to 32 rows per expert "
+      "from each rank, so that sizes never vary");
+  EXPECT_CONTAINS(line_of(text, "ep"), "; always 256 rows a rank, 2 times the mean");
+  EXPECT_EQ(line_of(text, "ep").find("up to"), std::string::npos);
+  EXPECT_CONTAINS(line_of(text, "etp"), "etp 2: 8 of an expert's inner width 16 per rank");
+
+  text = with({"model.moe.score=sigmoid", "model.moe.normalise=false", "model.moe.scale=2.5",
+               "model.moe.groups=2", "model.moe.groups_kept=1", "model.moe.bias_rate=0.01",
+               "model.moe.balance_loss=0.1", "model.moe.balance_scope=sequence", "model.moe.z_loss=0.001",
+               "model.moe.capacity_factor=1.5", "model.moe.capacity_group=2", "model.moe.shared_ffn=32",
+               "model.moe.shared_gate=true", "model.moe.first_dense=1", "model.moe.force_balance=true"});
+  EXPECT_EQ(
+      line_of(text, "experts"),
+      "4 in each of 1 block, 2 per token; shared experts of width 32 for every token, scaled by a gate");
+  EXPECT_EQ(
+      line_of(text, "router"),
+      "sigmoid over all, weights as they are, times 2.5; from the best 1 of 2 groups of 2 experts; selection "
+      "bias moved by 0.01 a step against the load; balance loss 0.1 over each sequence; z-loss 0.001; its "
+      "choice is ignored: experts by position, for benchmarks");
+  EXPECT_EQ(
+      line_of(text, "capacity"),
+      "48 rows per expert and group of 2 sequences (factor 1.5); the least probable beyond are dropped");
+  EXPECT_CONTAINS(line_of(with({"model.moe.order=top_k_first"}), "router"), "softmax over the chosen");
+}
+
 TEST(Header, SaysWhatIsRecomputed) {
   const SmallRun small;
   EXPECT_EQ(header(small, {}).find("recompute"), std::string::npos);

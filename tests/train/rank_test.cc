@@ -48,5 +48,25 @@ TEST(Replicas, ADamagedCopyIsFoundAndItsRanksNamed) {
   EXPECT_EQ(replicas_after_damage(small.recipe(), 1, "embed.weight"), "");
 }
 
+TEST(Replicas, ADamagedBiasIsFound) {
+  const SmallRun small;
+  const config::Recipe recipe = small.recipe({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16",
+                                              "model.ffn=16", "model.moe.bias_rate=0.01"});
+  std::string message;
+  try {
+    comm::run_local_world(4, [&](comm::World& world) {
+      train::Rank rank(recipe, world, {});
+      rank.check_replicas();
+      ASSERT_EQ(rank.states().size(), 2u);
+      const train::Rank::State state = rank.states()[1];
+      if (world.rank().value == 2) train::write_element(state.data, state.dtype, 3, 0.5);
+      rank.check_replicas();
+    });
+  } catch (const std::exception& e) {
+    message = e.what();
+  }
+  EXPECT_CONTAINS(message, "the routers' biases that ranks 0 and 2 should share differ");
+}
+
 }  // namespace
 }  // namespace quintet

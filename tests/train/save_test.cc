@@ -1,5 +1,6 @@
 #include "train/save.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "comm/local.h"
@@ -113,6 +114,45 @@ TEST(Save, FrozenWeightsStayAsTheyWere) {
     const bool frozen = name.starts_with("embed.") || name.starts_with("blocks.0.");
     EXPECT_EQ(bytes == after.at(name), frozen) << name;
   }
+}
+
+TEST(Save, BiasesOfRoutersAreSavedAndLoaded) {
+  const std::vector<std::string> moe = {
+      "model.moe.experts=4",       "model.moe.top_k=2",     "model.moe.ffn=16", "model.ffn=16",
+      "model.moe.bias_rate=0.125", "precision.compute=f64", "run.steps=3",      "model.moe.score=sigmoid"};
+  const auto with = [&](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = moe;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return all;
+  };
+  const SmallRun small, pipeline;
+  small.train(with({"parallel.ep=4"}));
+  pipeline.train(with({"parallel.pp=2", "parallel.tp=1", "parallel.sequence_parallel=false"}));
+  const std::string from = small.run_folder().weights().string(), to = (small / "again.safetensors").string();
+  const auto saved = tensors_of(from), from_pipeline = tensors_of(pipeline.run_folder().weights());
+  const auto biases = [](const std::string& bytes) {
+    std::vector<double> values(bytes.size() / sizeof(double));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  for (const char* name : {"blocks.0.ffn.router.bias", "blocks.1.ffn.router.bias"}) {
+    const std::vector<double> values = biases(saved.at(name));
+    ASSERT_EQ(values.size(), 4u);
+    double moved = 0;
+    for (const double v : values) {
+      EXPECT_EQ(v * 8, std::round(v * 8)) << "three steps of an eighth";
+      moved += std::abs(v);
+    }
+    EXPECT_GT(moved, 0);
+    EXPECT_EQ(values, biases(from_pipeline.at(name)));
+  }
+  comm::run_local_world(2, [&](comm::World& world) {
+    const auto sets = with({"parallel.dp_shard=1", "parallel.ep=2", "parallel.zero=0"});
+    train::Rank rank(small.recipe(sets), world, {});
+    train::load_weights(rank, from);
+    train::save_weights(rank, world, to, {});
+  });
+  EXPECT_EQ(tensors_of(to), saved);
 }
 
 TEST(Save, AnotherModelsFileIsRefused) {

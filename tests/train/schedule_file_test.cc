@@ -53,5 +53,23 @@ TEST(ScheduleFile, ThatNoGeneratorMakesTrainsToTheSameNumbers) {
   EXPECT_EQ(one, own);
 }
 
+TEST(ScheduleFile, IsCopiedIntoTheRunFolder) {
+  const SmallRun small;
+  const std::string text = "# mine\n" + schedule::print(schedule::make_schedule("gpipe", 2, 0, 4));
+  base::write_file_atomically(small / "own.txt", text);
+  const Numbers first = numbers(small, {"parallel.schedule=file:own.txt"});
+  EXPECT_EQ(base::read_file(small.run_folder().schedule()), text);
+  base::remove_file(small / "own.txt");
+  // The folder's own recipe names the copy and repeats the run, over itself.
+  const auto again = [&] { return config::load(small.run_folder().recipe_file().string()); };
+  EXPECT_EQ(again().parallel.schedule, "file:" + small.run_folder().schedule().string());
+  train::run(again, {.overwrite = true});
+  EXPECT_EQ(base::read_file(small.run_folder().schedule()), text);
+  EXPECT_EQ(base::read_file(small.run_folder().weights()), first.weights);
+  // A run with a named schedule leaves none behind.
+  numbers(small, {"parallel.schedule=gpipe"});
+  EXPECT_FALSE(base::file_exists(small.run_folder().schedule()));
+}
+
 }  // namespace
 }  // namespace quintet
