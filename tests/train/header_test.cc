@@ -120,6 +120,12 @@ TEST(Header, SaysHowSequencesAreShared) {
                   "(6.0 KiB forward, 12.0 KiB backward)");
   EXPECT_CONTAINS(cp({"parallel.cp=4", "parallel.cp_method=ulysses+ring", "parallel.ulysses=2"}),
                   "rows exchanged for heads among 2 ranks, K and V travel round 2 such groups");
+  // What routers and experts exchange over the same ranks is not attention's.
+  const std::vector<std::string> alone = {"parallel.dp_shard=1", "parallel.cp=2"};
+  std::vector<std::string> experts = alone;
+  experts.insert(experts.end(), {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16",
+                                 "model.ffn=16", "model.moe.balance_loss=0.1", "parallel.ep=2"});
+  EXPECT_EQ(cp(experts), cp(alone));
   const std::string text = header(
       small, {"parallel.dp_shard=1", "parallel.cp=2", "parallel.tp=1", "parallel.sequence_parallel=false"});
   EXPECT_CONTAINS(text, "ranks        2 = cp 2, ");
