@@ -1,7 +1,7 @@
 // Ring attention: instead of being gathered, K and V travel from rank to rank. At hop h a rank holds the rows
 // of the rank h places before it; each hop's result is merged into what the earlier ones gave, and the next
-// rows are on their way while this hop computes. In the backward pass the gradients of K and V travel along,
-// gathering a term at each rank, and one more hop takes them home.
+// rows are on their way while this hop computes. In the backward pass the gradients of K and V travel one hop
+// behind: a rank adds its term to what arrived while it computed the term. One more hop takes them home.
 #include "base/error.h"
 #include "layout/partitioner.h"
 
@@ -100,14 +100,22 @@ void Partitioner::partition_ring_backward(const Divided& d) {
     ValueId next_k, next_v;
     if (hop + 1 < hops) next_k = shift(inputs[2], node), next_v = shift(inputs[3], node);
     std::vector<ValueId> in = inputs;
-    if (hop > 0) in.insert(in.end(), {dq, dk, dv});
+    if (hop > 0) in.push_back(dq);
     const std::vector<ValueId> out =
         append(d, graph::kAttentionHopDx, std::move(in), at_hop(node, hop), types).outputs;
     note(out[0], node.outputs[0], dq_at);
     note(out[1], node.outputs[1], dk_at);
     note(out[2], node.outputs[2], dv_at);
     dq = out[0];
-    dk = shift(out[1], node), dv = shift(out[2], node);  // after the last hop: home
+    // What the ranks before have gathered arrives while this hop computes, and is added to afterwards.
+    const auto with_term = [&](ValueId before, ValueId term, const Placement& at, size_t result) {
+      if (!before.valid()) return term;
+      const ValueId sum = append(graph::kAdd, {before, term}, {}, node, {out_.graph.type(term)}).outputs[0];
+      note(sum, node.outputs[result], at);
+      return sum;
+    };
+    dk = with_term(dk, out[1], dk_at, 1), dv = with_term(dv, out[2], dv_at, 2);
+    dk = shift(dk, node), dv = shift(dv, node);  // after the last hop: home
     inputs[2] = next_k, inputs[3] = next_v;
   }
   settle(node.outputs[0], settled(dq, dtype, node), dq_at);

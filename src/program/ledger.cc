@@ -5,7 +5,6 @@
 #include "base/error.h"
 
 namespace quintet::program {
-namespace {
 
 graph::Cost cost_of(const Instr& instr) {
   if (instr.kind != InstrKind::Compute || instr.op->cost == nullptr) return {};
@@ -14,8 +13,6 @@ graph::Cost cost_of(const Instr& instr) {
   for (const Operand& o : instr.out) out.push_back(o.type);
   return instr.op->cost(in, out, instr.attrs);
 }
-
-}  // namespace
 
 int64_t message_bytes(const Collective& c, int members) {
   const int64_t own = c.count * base::size_of(c.dtype);

@@ -33,6 +33,9 @@ struct Ledger {
 
 Ledger make_ledger(const Program& program, const Expanded& expanded);
 
+// FLOPs and touched bytes of an instruction; none of a collective.
+graph::Cost cost_of(const Instr& instr);
+
 // Bytes of the whole message of a collective in a group of `members`.
 int64_t message_bytes(const Collective& collective, int members);
 double sent_bytes(const Collective& collective, int members);

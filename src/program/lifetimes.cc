@@ -10,6 +10,22 @@ bool is_message(const Program& p, const Instr& instr) {
          (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
 }
 
+bool is_ring_send(const Program& p, const Instr& instr) {
+  return instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::Send &&
+         !p.comms[instr.collective.comm.index()].atoms.empty();
+}
+
+// What goes round a ring is on its way while the next hop computes: until the instruction that reads what
+// came in its place. Freed at once, its bytes would go to that hop's results, and the hop would wait for the
+// sending.
+int end_of_sending(const std::vector<Instr>& instrs, int send) {
+  const Instr& receive = instrs[static_cast<size_t>(send) - 1];  // Emitter::ring_shift
+  for (size_t i = static_cast<size_t>(send) + 1; i < instrs.size(); ++i)
+    for (const Operand& o : instrs[i].in)
+      if (o.buffer == receive.out[0].buffer) return static_cast<int>(i);
+  return send;
+}
+
 }  // namespace
 
 void insert_frees(Program& program) {
@@ -46,7 +62,11 @@ void insert_frees(Program& program) {
       if (t->last_body < 0) continue;
       // A buffer in a message is its micro-batch's own: the next micro-batch need not wait for the message.
       if (t->first_body != t->last_body || t->travels) buffer.scope = Scope::Micro;
-      ends[static_cast<size_t>(t->last_body)][static_cast<size_t>(t->last_instr)].push_back(
+      const auto& instrs = program.bodies[static_cast<size_t>(t->last_body)].instrs;
+      const int last = is_ring_send(program, instrs[static_cast<size_t>(t->last_instr)])
+                           ? end_of_sending(instrs, t->last_instr)
+                           : t->last_instr;
+      ends[static_cast<size_t>(t->last_body)][static_cast<size_t>(last)].push_back(
           BufferId(static_cast<int32_t>(i)));
     }
   }

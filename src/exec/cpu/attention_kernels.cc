@@ -123,8 +123,8 @@ void attention_hop_dx(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
     k::AttentionGradients<T> to{.dq = b.output<S>(0), .dk = b.output<T>(1), .dv = b.output<T>(2)};
-    if (!first_hop(b)) {
-      to.dq_before = b.input<S>(at);
+    if (!first_hop(b)) to.dq_before = b.input<S>(at);
+    if (b.in.size() > at + 1) {
       to.dk_before = b.input<T>(at + 1);
       to.dv_before = b.input<T>(at + 2);
     }
