@@ -123,7 +123,7 @@ TEST(Header, SaysHowSequencesAreShared) {
   // What routers and experts exchange over the same ranks is not attention's.
   const std::vector<std::string> alone = {"parallel.dp_shard=1", "parallel.cp=2"};
   std::vector<std::string> experts = alone;
-  experts.insert(experts.end(), {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16",
+  experts.insert(experts.end(), {"model.moe.experts=64", "model.moe.top_k=2", "model.moe.ffn=16",
                                  "model.ffn=16", "model.moe.balance_loss=0.1", "parallel.ep=2"});
   EXPECT_EQ(cp(experts), cp(alone));
   const std::string text = header(
