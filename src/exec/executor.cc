@@ -1,5 +1,6 @@
 #include "exec/executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <span>
@@ -125,11 +126,37 @@ const Executor::Lanes& Executor::lanes_of(const Expanded& expanded) {
     }
   }
   auto lanes = std::make_unique<Lanes>(program_.streams.size());
+  if (options_.poison) find_poison_waits(expanded);
   for (size_t i = 0; i < expanded.issues.size(); ++i) {
     const StreamId stream = instr_of(program_, expanded.issues[i]).stream;
     (*lanes)[on_compute[i] ? 0 : stream.index()].push_back(static_cast<int>(i));
   }
   return *lane_cache_.emplace_back(&expanded, std::move(lanes)).second;
+}
+
+// A message need not wait for a Free: nothing happens there, unless it poisons. Then what arrives in bytes
+// that were freed before must not be overwritten.
+void Executor::find_poison_waits(const Expanded& expanded) {
+  struct Freed {
+    int64_t begin, end;
+    int position;
+  };
+  std::map<program::BufferId, Freed> freed;  // the last time of each buffer
+  std::vector<int>& waits = poison_waits_[&expanded];
+  waits.assign(expanded.issues.size(), -1);
+  for (size_t i = 0; i < expanded.issues.size(); ++i) {
+    const Instr& instr = instr_of(program_, expanded.issues[i]);
+    if (instr.kind == InstrKind::Free && !in_message_[instr.frees.index()]) {
+      const program::Buffer& b = program_.buffer(instr.frees);
+      freed[instr.frees] = {b.offset, b.offset + b.bytes, expanded.issues[i].position};
+    }
+    if (!needs_own_thread(program_, instr)) continue;
+    for (const program::Operand& o : instr.out) {
+      const int64_t begin = program_.buffer(o.buffer).offset + o.offset_bytes, end = begin + o.bytes();
+      for (const auto& [id, f] : freed)
+        if (f.begin < end && begin < f.end) waits[i] = std::max(waits[i], f.position);
+    }
+  }
 }
 
 void Executor::run(const Expanded& expanded, const LoadBatch& load) {
@@ -170,7 +197,11 @@ void Executor::communicate(StreamId stream) {
 void Executor::run_lane(StreamId stream) {
   for (const int i : (*lanes_)[stream.index()]) {
     if (failed_.load(std::memory_order_relaxed)) return;
-    run_issue(expanded_->issues[static_cast<size_t>(i)]);
+    const Issue& issue = expanded_->issues[static_cast<size_t>(i)];
+    if (options_.poison && stream != kComputeStream)
+      if (const int freed = poison_waits_.at(expanded_)[static_cast<size_t>(i)]; freed >= 0)
+        wait_for({kComputeStream, freed});
+    run_issue(issue);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <thread>
 
@@ -68,6 +69,7 @@ class Executor {
   void fail(std::exception_ptr error);
   using Lanes = std::vector<std::vector<int>>;  // by carrying stream: issues in order
   const Lanes& lanes_of(const program::Expanded& expanded);
+  void find_poison_waits(const program::Expanded& expanded);
 
   const program::Program& program_;
   comm::World& world_;
@@ -84,6 +86,8 @@ class Executor {
   const LoadBatch* load_ = nullptr;
   const Lanes* lanes_ = nullptr;
   std::vector<std::pair<const program::Expanded*, std::unique_ptr<Lanes>>> lane_cache_;
+  // With poison, by issue: the Free of the compute stream that a message must come after; -1: none.
+  std::map<const program::Expanded*, std::vector<int>> poison_waits_;
   std::unique_ptr<std::atomic<int>[]> progress_;  // by stream: instructions completed
   std::atomic<bool> failed_{false};
   std::exception_ptr error_;

@@ -98,7 +98,7 @@ std::vector<Tensor> sums_of(const Rank& rank) {
   std::vector<Tensor> list;
   for (const Rank::Sum& sum : rank.step_sums())
     list.push_back(
-        {fmt::format("blocks.{}.{}", sum.block, sum.name), {sum.values.begin(), sum.values.end()}});
+        {fmt::format("blocks.{}.{}", sum.block - 1, sum.name), {sum.values.begin(), sum.values.end()}});
   return list;
 }
 

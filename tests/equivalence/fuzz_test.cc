@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "config/names.h"
 #include "config/validate.h"
 #include "equivalence/random_layout.h"
 
@@ -39,7 +40,6 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
       std::fflush(stdout);
     }
     const Case c = case_of(seed + i);
-    if (setting("QUINTET_FUZZ_PRINT", 0)) fmt::print("{}", to_text(c)), std::fflush(stdout);
     const auto failure = failure_of(c);
     if (!failure) continue;
     ++failures;
@@ -53,14 +53,87 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
   }
 }
 
+using Seen = std::map<std::string, int>;
+
+void see_context(const config::Recipe& r, Seen& seen) {
+  const config::Parallel& p = r.parallel;
+  const config::Model& m = r.model;
+  if (p.cp > 1) {
+    ++seen[fmt::format("cp by {}", config::name_of(p.cp_method))];
+    ++seen[fmt::format("cp {}", p.cp)];
+    ++seen[fmt::format("cp with zero {}", p.zero)];
+    ++seen[r.data.pack ? "cp with packed documents" : "cp with plain text"];
+    seen["cp with ulysses 2 of 4 or more"] += p.ulysses == 2;
+    seen["cp with a sliding window"] += m.sliding_window > 0;
+    seen["cp with dropout"] += m.dropout > 0;
+    seen["cp with tp"] += p.tp > 1;
+    seen["cp with fewer KV heads than tp"] += m.kv_heads < p.tp;
+    seen["cp with pp"] += p.pp > 1;
+    seen["cp with hsdp"] += p.dp_replicate > 1 && p.zero == 3;
+    seen["cp with recompute"] += r.memory.recompute != config::RecomputeKind::None;
+    seen["ring with pp"] += p.pp > 1 && p.cp_method == config::ContextMethod::Ring;
+  }
+  if (m.mla.kv_rank > 0) {
+    ++seen["latent attention"];
+    seen["latent attention with cp"] += p.cp > 1;
+    seen["latent attention with tp"] += p.tp > 1;
+    seen["latent attention without q_rank"] += m.mla.q_rank == 0;
+  }
+  seen["fit"] += r.memory.recompute == config::RecomputeKind::Fit;
+}
+
+void see_experts(const config::Recipe& r, Seen& seen) {
+  const config::Parallel& p = r.parallel;
+  const config::Moe& x = r.model.moe;
+  if (x.experts == 0) return;
+  ++seen[fmt::format("experts scored by {}", config::name_of(x.score))];
+  ++seen[fmt::format("experts ordered by {}", config::name_of(x.order))];
+  ++seen[fmt::format("experts with zero {}", p.zero)];
+  if (x.balance_loss > 0) ++seen[fmt::format("balance loss over {}", config::name_of(x.balance_scope))];
+  if (x.capacity_factor > 0) {
+    ++seen[fmt::format("drop by {}", config::name_of(x.drop))];
+    seen["capacity of several sequences"] += x.capacity_group > 1;
+    seen["padded"] += x.pad;
+    seen["padded with ep"] += x.pad && p.ep > 1;
+    seen["dropped with cp"] += p.cp > 1;
+    seen["dropped with tp"] += p.tp > 1;
+  }
+  ++seen[x.normalise ? "weights normalised" : "weights as they are"];
+  seen["weights scaled"] += x.scale != 1;
+  seen["groups of experts"] += x.groups > 1 && x.groups_kept < x.groups;
+  seen["z loss"] += x.z_loss > 0;
+  seen["biases"] += x.bias_rate > 0;
+  seen["biases with pp"] += x.bias_rate > 0 && p.pp > 1;
+  seen["forced balance"] += x.force_balance;
+  seen["shared experts"] += x.shared_ffn > 0 && !x.shared_gate;
+  seen["shared experts with a gate"] += x.shared_gate;
+  seen["first blocks dense"] += x.first_dense > 0;
+  seen["every other block dense"] += x.every > 1;
+  seen["ep"] += p.ep > 1;
+  seen["ep above dp"] += p.ep > p.dp();
+  seen["ep with etp"] += p.ep > 1 && p.etp > 1;
+  seen["etp alone"] += p.ep == 1 && p.etp > 1;
+  seen["ep with cp"] += p.ep > 1 && p.cp > 1;
+  seen["ep with tp and no sequence parallel"] += p.ep > 1 && p.tp > 1 && !p.sequence_parallel;
+  seen["ep with pp"] += p.ep > 1 && p.pp > 1;
+  seen["ep with hsdp"] += p.ep > 1 && p.dp_replicate > 1 && p.zero == 3;
+  seen["ep with recompute"] += p.ep > 1 && r.memory.recompute != config::RecomputeKind::None;
+  seen["ep with latent attention"] += p.ep > 1 && r.model.mla.kv_rank > 0;
+  seen["ep of one expert each"] += p.ep == x.experts;
+  seen["all five axes"] += p.pp > 1 && p.dp() > 1 && p.cp > 1 && p.tp > 1 && p.ep > 1;
+  for (const std::string& pattern : r.optimizer.freeze)
+    seen["frozen experts or router"] +=
+        pattern.find("experts") != std::string::npos || pattern.find("router") != std::string::npos;
+}
+
 // The generator reaches what it is meant to reach; a feature that never comes up would pass every time.
 TEST(Fuzz, GeneratorCoversTheAxes) {
-  std::map<std::string, int> seen;
+  Seen seen;
   for (int64_t i = 0; i < kLayouts; ++i) {
     const Case c = case_of(kSeed + i);
     const config::Parallel& p = c.recipe.parallel;
     const config::Model& m = c.recipe.model;
-    seen["zero " + std::to_string(p.zero)] += p.dp_shard > 1;
+    seen["zero " + std::to_string(p.zero)] += p.dp_shard * p.cp > 1;
     if (p.pp > 1) {
       ++seen["schedule " + p.schedule];
       ++seen["pp " + std::to_string(p.pp)];
@@ -104,6 +177,8 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["prefetch 2 or more"] += p.prefetch > 1;
     seen["odd sequence"] += c.recipe.data.seq_len % 2 != 0;
     seen["one head"] += m.heads == 1;
+    see_context(c.recipe, seen);
+    see_experts(c.recipe, seen);
   }
   for (const std::string_view name : config::pipeline_schedules())
     EXPECT_GE(seen[fmt::format("schedule {}", name)], 2) << name;

@@ -1,11 +1,6 @@
 // What other trainers got wrong, each as a test of its own. All in f64 against one rank, where nothing but
 // the layout can differ.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
-#include "equivalence/random_layout.h"
-#include "tools/verify.h"
+#include "equivalence/checks.h"
 
 namespace quintet::tests {
 namespace {
@@ -13,27 +8,11 @@ namespace {
 using config::Recipe;
 using tools::LayoutRun;
 
-void expect_equal(const Recipe& recipe, data::LabelMask mask = {}, int64_t steps = 3) {
-  const tools::VerifyResult r =
-      tools::verify(recipe, {.steps = steps, .synthetic = true, .mask = std::move(mask)});
-  EXPECT_TRUE(r.pass()) << tools::to_table(r);
-}
-
-LayoutRun run(const Recipe& recipe, const data::Dataset& dataset, data::LabelMask mask = {},
-              int64_t steps = 2) {
-  return tools::run_layout(recipe, tools::training_batches(recipe, dataset, std::move(mask)),
-                           {.steps = steps});
-}
-
 // One sequence of plain text per sample, so that every label counts that a mask leaves.
 Recipe unpacked() {
   Recipe r = small_recipe();
   r.data.pack = false;
   return r;
-}
-
-data::LabelMask only(int64_t sequence, int64_t position) {
-  return [=](const data::LabelSite& s) { return s.sequence == sequence && s.position == position; };
 }
 
 TEST(Tokens, OneValidTokenUnderDataParallelism) {
@@ -111,19 +90,6 @@ TEST(Tokens, PackedDocumentsDoNotSeeEachOther) {
   r.parallel.tp = 2;
   r.parallel.sequence_parallel = true;
   expect_equal(resolved(r, 2, 2));
-}
-
-// The norm that clipping uses, against the norm of the gradients put together from all ranks.
-void expect_norm_counts_once(const Recipe& r) {
-  const data::Dataset dataset = tools::training_data(r, true);
-  const LayoutRun layout = run(r, dataset);
-  for (const tools::StepState& s : layout.steps) {
-    double sum = 0;
-    for (const tools::Tensor& t : s.gradients)
-      for (const double g : t.values) sum += g * g;
-    EXPECT_NEAR(s.result.grad_norm, std::sqrt(sum), 1e-12 * std::sqrt(sum)) << tools::describe(r.parallel);
-  }
-  expect_equal(r);
 }
 
 TEST(Norm, TiedWeightsCountOnce) {

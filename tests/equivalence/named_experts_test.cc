@@ -1,0 +1,323 @@
+// Experts, where other trainers went wrong. All in f64 against one rank; each test says whose fault it guards
+// against.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "equivalence/checks.h"
+
+namespace quintet::tests {
+namespace {
+
+using config::BalanceScope;
+using config::Recipe;
+using tools::LayoutRun;
+
+// Four experts, of which a token takes two.
+Recipe with_experts() {
+  Recipe r = small_recipe();
+  r.model.ffn = 0;
+  r.model.moe = {.experts = 4, .top_k = 2, .ffn = 8};
+  return r;
+}
+
+Recipe on(int64_t dp_shard, int64_t zero, int64_t tp, int64_t ep, int64_t etp = 1, int64_t cp = 1) {
+  Recipe r = with_experts();
+  r.parallel.dp_shard = dp_shard;
+  r.parallel.zero = zero;
+  r.parallel.tp = tp;
+  r.parallel.sequence_parallel = tp > 1;
+  r.parallel.ep = ep;
+  r.parallel.etp = etp;
+  r.parallel.cp = cp;
+  return r;
+}
+
+// Every way to divide the experts of eight ranks.
+std::vector<Recipe> layouts() {
+  return {on(4, 0, 2, 4), on(4, 3, 2, 2, 2),    on(2, 2, 1, 4, 2, 4),
+          on(8, 1, 1, 4), on(1, 0, 2, 4, 2, 4), on(2, 3, 4, 1, 4)};
+}
+
+// Both runs with the router's biases set beforehand so that every token takes expert 0.
+tools::VerifyResult all_to_one(Recipe r) {
+  const auto prepare = [](train::Rank& rank) {
+    for (const program::StatePlace& state : rank.compiled().program.states)
+      *reinterpret_cast<double*>(rank.executor().address(state.place.buffer) + state.place.offset_bytes) =
+          1e3;
+  };
+  const data::Dataset dataset = tools::training_data(r, true);
+  const auto run = [&](const Recipe& one) {
+    return tools::run_layout(one, tools::training_batches(one, dataset), {.steps = 2, .prepare = prepare});
+  };
+  const LayoutRun layout = run(r);
+  const auto& load = values_of(layout.steps[0].sums, "blocks.1.load");
+  EXPECT_EQ(load[0], r.batch.global * r.data.seq_len);
+  EXPECT_EQ(load[1] + load[2] + load[3], 0);
+  return tools::compare(r, layout, run(tools::on_one_rank(r)));
+}
+
+// DeepSpeed#7461, PR#5008, #8262: zero 3 with experts waited for ever where a rank had no tokens; users fed
+// fake ones. Three of four expert ranks have nothing to do here, at every zero stage.
+TEST(Experts, RanksWithoutTokensTakePart) {
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(fmt::format("zero {}", zero));
+    Recipe r = on(4, zero, 1, 4);
+    r.model.moe.top_k = 1;
+    r.model.moe.normalise = false;
+    r.model.moe.bias_rate = 1e-3;
+    const tools::VerifyResult result = all_to_one(resolved(r, 2, 2));
+    EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  }
+}
+
+// verl PR#4103, DeepSpeed#5794: skewed routing. One expert takes every token of every rank, in the planned
+// memory, over expert tensor ranks, context ranks and pipeline stages too.
+TEST(Experts, OneExpertTakesEverything) {
+  for (Recipe r : {on(2, 3, 2, 4), on(2, 0, 2, 2, 2), on(1, 0, 2, 4, 1, 2)}) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.parallel.pp = 2;
+    r.data.seq_len = 16;
+    r.model.moe.top_k = 1;
+    r.model.moe.normalise = false;
+    r.model.moe.bias_rate = 1e-3;
+    const tools::VerifyResult result = all_to_one(resolved(r, 1, 2));
+    EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  }
+}
+
+// Megatron-LM#1517: a change from pipeline to expert ranks failed. Expert ranks are folded out of data,
+// context and tensor ranks together, so that there may be more of them than data ranks.
+TEST(Experts, MoreExpertRanksThanDataRanks) {
+  expect_equal(resolved(on(2, 1, 2, 4), 2, 1));
+  expect_equal(resolved(on(1, 0, 4, 4), 2, 1));
+  expect_equal(resolved(on(1, 0, 2, 4, 1, 2), 2, 1));
+  expect_equal(resolved(on(2, 3, 2, 4, 2, 2), 2, 1));
+}
+
+// torchtitan#2972: gradients scaled by a number of ranks or tokens. Those of experts are sums over tokens,
+// wherever these come from: not means over the copies of an expert, nor over ep.
+TEST(Experts, GradientsDoNotDependOnTheNumberOfCopies) {
+  for (const int64_t ep : {1, 2, 4})
+    for (const int64_t zero : {0, 2, 3}) {
+      SCOPED_TRACE(fmt::format("ep {}, zero {}", ep, zero));
+      Recipe r = on(4, zero, 1, ep);
+      r.parallel.dp_replicate = 2;
+      expect_equal(resolved(r, 1, 2));
+    }
+}
+
+// Megatron-LM PR#5916: ep with tp counted too little in the norm; VeOmni#184: hybrid sharding too much.
+TEST(Norm, ExpertGradientsCountOnce) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.optimizer.clip_norm = 0.05;
+    expect_norm_counts_once(resolved(r, 2, 1));
+    r.parallel.dp_replicate = 2;
+    expect_norm_counts_once(resolved(r, 2, 1));
+  }
+}
+
+// Megatron-LM#7452 (token counts of the router by rank). Who is dropped follows from the tokens of a capacity
+// group alone, not from who shares a rank with whom.
+TEST(Experts, DroppedTokensDoNotDependOnTheLayout) {
+  for (const config::DropPolicy policy : {config::DropPolicy::Probability, config::DropPolicy::Position})
+    for (const int64_t group : {1, 2})
+      for (Recipe r : layouts()) {
+        SCOPED_TRACE(fmt::format("{}, group {}, policy {}", tools::describe(r.parallel), group,
+                                 static_cast<int>(policy)));
+        r.model.moe.capacity_factor = 0.6;
+        r.model.moe.drop = policy;
+        r.model.moe.capacity_group = group;
+        r = resolved(r, 2, 1);
+        const LayoutRun layout = run(r, tools::training_data(r, true), {}, 1);
+        EXPECT_GT(values_of(layout.steps[0].sums, "blocks.0.load")[4], 0) << "nothing is dropped";
+        expect_equal(r);
+      }
+}
+
+// Megatron-LM#7452: the router's loss counted the tokens of one rank. It is that of one rank in all layouts
+// and for every scope.
+TEST(Experts, BalanceLossDoesNotDependOnTheLayout) {
+  for (const BalanceScope scope : {BalanceScope::MicroBatch, BalanceScope::Sequence, BalanceScope::Global})
+    for (Recipe r : layouts()) {
+      SCOPED_TRACE(fmt::format("{}, scope {}", tools::describe(r.parallel), static_cast<int>(scope)));
+      r.model.moe.balance_loss = 0.5;
+      r.model.moe.z_loss = 0.1;
+      r.model.moe.balance_scope = scope;
+      r = resolved(r, 2, 2);
+      const data::Dataset dataset = tools::training_data(r, true);
+      const LayoutRun layout = run(r, dataset, {}, 1), one = run(tools::on_one_rank(r), dataset, {}, 1);
+      for (const char* name : {"blocks.0.balance_loss", "blocks.1.z_loss"}) {
+        const double here = values_of(layout.steps[0].sums, name)[0],
+                     there = values_of(one.steps[0].sums, name)[0];
+        EXPECT_GT(there, 0);
+        EXPECT_NEAR(here, there, 1e-12 * there) << name;
+      }
+      expect_equal(r);
+    }
+}
+
+// Megatron-LM#656 (copies that drift apart). The biases move by the load of all ranks: by that of its own,
+// every rank would route by other biases. run_layout() compares them bit for bit on all ranks.
+TEST(Experts, BiasesMoveByTheLoadOfAllRanks) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.score = config::RouterScore::Sigmoid;
+    r.model.moe.bias_rate = 0.05;
+    r = resolved(r, 2, 2);
+    const LayoutRun layout = run(r, tools::training_data(r, true), {}, 1);
+    const auto& load = values_of(layout.steps[0].sums, "blocks.0.load");
+    const auto& bias = values_of(layout.steps[0].states, "blocks.0.ffn.router.bias");
+    const double mean = std::accumulate(load.begin(), load.begin() + 4, 0.0) / 4;
+    for (size_t e = 0; e < 4; ++e)
+      EXPECT_EQ(bias[e], load[e] < mean ? 0.05 : load[e] > mean ? -0.05 : 0) << e;
+    expect_equal(r, {}, 3);
+  }
+}
+
+// torchtitan#773 (recompute against other features). Routing that falls out differently when recomputed sends
+// other rows than the first time: it is never recomputed, and gradients are bit-equal.
+TEST(Experts, RecomputeChangesNoBit) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.capacity_factor = 0.8;
+    r.model.moe.balance_loss = 0.1;
+    r = resolved(r, 2, 1);
+    const data::Dataset dataset = tools::training_data(r, true);
+    const LayoutRun kept = run(r, dataset);
+    for (const auto kind : {config::RecomputeKind::Selective, config::RecomputeKind::Full}) {
+      r.memory.recompute = kind;
+      const LayoutRun again = run(r, dataset);
+      for (size_t s = 0; s < 2; ++s)
+        for (size_t t = 0; t < kept.steps[s].gradients.size(); ++t)
+          EXPECT_EQ(kept.steps[s].gradients[t].values, again.steps[s].gradients[t].values)
+              << kept.steps[s].gradients[t].name;
+    }
+    expect_equal(r);
+  }
+}
+
+// Megatron-LM PR#5916 (ep with tp). Tensor ranks hold the same rows without sequence parallel: each row is
+// routed once, not tp times.
+TEST(Experts, TensorRanksRouteEachRowOnce) {
+  for (const bool sequence_parallel : {false, true})
+    for (const int64_t ep : {1, 2, 4}) {
+      Recipe r = on(2, 0, 4, ep);
+      r.parallel.sequence_parallel = sequence_parallel;
+      r = resolved(r, 2, 1);
+      const LayoutRun layout = run(r, tools::training_data(r, true), {}, 1);
+      const auto& load = values_of(layout.steps[0].sums, "blocks.1.load");
+      EXPECT_EQ(std::accumulate(load.begin(), load.begin() + 4, 0.0), 2 * r.batch.global * r.data.seq_len);
+      expect_equal(r);
+    }
+}
+
+// DeepSpeed#5794 (sizes known beforehand against exact ones). Padding only makes messages of equal size.
+TEST(Experts, PaddingChangesNothing) {
+  for (Recipe r : {on(4, 0, 1, 4), on(4, 3, 1, 2, 2), on(2, 1, 2, 4), on(1, 0, 1, 2, 1, 4)}) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.capacity_factor = 1;
+    r = resolved(r, 2, 1);
+    const data::Dataset dataset = tools::training_data(r, true);
+    const LayoutRun plain = run(r, dataset);
+    r.model.moe.pad = true;
+    const LayoutRun padded = run(r, dataset);
+    EXPECT_NEAR(plain.steps[1].result.loss, padded.steps[1].result.loss, 1e-13 * plain.steps[1].result.loss);
+    EXPECT_NEAR(plain.steps[1].result.grad_norm, padded.steps[1].result.grad_norm, 1e-12);
+    expect_equal(r);
+  }
+}
+
+// litgpt#1417, pytorch#104690 (frozen parameters under sharding). A frozen router still routes, frozen
+// experts still pass gradients on; a group without gradients must not be waited for.
+TEST(Frozen, RouterOrExpertsOrEverythingElse) {
+  for (const char* pattern : {"*router*", "*experts*", "blocks.0.*", "*attn*"})
+    for (const int64_t zero : {0, 2, 3}) {
+      SCOPED_TRACE(fmt::format("{} zero {}", pattern, zero));
+      Recipe r = on(2, zero, 2, 4);
+      r.optimizer.freeze = {pattern};
+      r.model.moe.balance_loss = 0.1;
+      expect_equal(resolved(r, 2, 1));
+    }
+}
+
+// bigscience/Megatron-DeepSpeed#407 refuses zero 2 and 3 with pipelines; with experts there are two kinds of
+// parameter groups besides.
+TEST(Experts, ZeroTwoAndThreeWithPipelines) {
+  for (const int64_t zero : {2, 3})
+    for (const char* schedule : {"1f1b", "zb-h1", "dualpipev"}) {
+      SCOPED_TRACE(fmt::format("zero {}, {}", zero, schedule));
+      Recipe r = on(2, zero, 2, 4);
+      r.model.layers = 4;
+      r.model.moe.first_dense = 1;
+      r.model.ffn = 8;
+      r.model.moe.bias_rate = 0.01;
+      r.parallel.pp = 2;
+      r.parallel.schedule = schedule;
+      expect_equal(resolved(r, 1, 4));
+    }
+}
+
+// torchtitan#547: numbers of one stage known on its ranks only. Stages with experts only, dense blocks only
+// or none: loads and biases of all blocks reach all ranks.
+TEST(Experts, UnevenStagesOfDenseAndExpertBlocks) {
+  for (const std::vector<int64_t>& stages :
+       std::vector<std::vector<int64_t>>{{1, 3}, {3, 1}, {0, 4}, {4, 0}}) {
+    Recipe r = on(2, 1, 1, 2);
+    r.model.layers = 4;
+    r.model.moe.every = 2;
+    r.model.ffn = 8;
+    r.model.tied = true;
+    r.model.moe.bias_rate = 0.01;
+    r.parallel.pp = 2;
+    r.parallel.stages = stages;
+    expect_equal(resolved(r, 1, 2));
+  }
+}
+
+// Megatron-LM PR#7513, for experts. Labels that do not count are still routed, and one that does on one rank
+// moves all experts it reaches.
+TEST(Experts, OneValidTokenOfOneRank) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.data.pack = false;
+    r.model.moe.balance_loss = 0.1;
+    expect_equal(resolved(r, 2, 2), only(3, 6));
+  }
+}
+
+// Megatron-LM#7452 (parts left out of the norm or summed twice). Shared experts are dense parts: divided over
+// tensor ranks, their gate's gradient summed over them once.
+TEST(Experts, SharedExpertsAndTheirGate) {
+  for (const bool gate : {false, true})
+    for (const bool sequence_parallel : {false, true})
+      for (const int64_t ep : {1, 4}) {
+        Recipe r = on(2, 3, 4, ep);
+        r.parallel.sequence_parallel = sequence_parallel;
+        r.model.moe.shared_ffn = 8;
+        r.model.moe.shared_gate = gate;
+        expect_equal(resolved(r, 2, 1));
+      }
+}
+
+// torchtitan#2058, #1750 (departures under tp). DeepSeek-V3's router over all ranks: sigmoid scores, groups,
+// biases, scale, latent attention.
+TEST(Experts, GroupLimitedRouting) {
+  for (Recipe r : layouts()) {
+    SCOPED_TRACE(tools::describe(r.parallel));
+    r.model.moe.experts = 8;
+    r.model.moe.score = config::RouterScore::Sigmoid;
+    r.model.moe.groups = 4;
+    r.model.moe.groups_kept = 2;
+    r.model.moe.scale = 2.5;
+    r.model.moe.bias_rate = 0.01;
+    r.model.kv_heads = r.model.head_dim = 0;
+    r.model.mla = {.kv_rank = 6, .q_rank = 5, .nope_dim = 3, .rope_dim = 2, .v_dim = 5};
+    expect_equal(resolved(r, 2, 1));
+  }
+}
+
+}  // namespace
+}  // namespace quintet::tests
