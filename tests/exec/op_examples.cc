@@ -156,6 +156,8 @@ std::vector<OpExample> op_examples() {
           }
           list.push_back({&graph::kAttentionHop, hop, in});
           list.push_back({&graph::kAttentionHopDx, hop, back});
+          if (cp == 2)  // the shares of dk and dv alone
+            list.push_back({&graph::kAttentionHopDx, hop, {back.begin(), back.end() - 2}});
         }
   for (OpExample& e : expert_examples()) list.push_back(std::move(e));
   for (OpExample& e : router_examples()) list.push_back(std::move(e));
