@@ -1,6 +1,7 @@
 #include "program/expand.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -12,12 +13,17 @@ namespace {
 class Pieces {
  public:
   explicit Pieces(const Program& p) : program_(p) {
+    std::vector<char> whole(p.buffers.size(), 0);  // most operands are whole buffers: each once is enough
     for (const Body& body : p.bodies)
       for (const Instr& instr : body.instrs)
         for (const auto* list : {&instr.in, &instr.out})
           for (const Operand& o : *list) {
+            const int64_t bytes = o.bytes();
+            if (o.offset_bytes == 0 && bytes == p.buffer(o.buffer).bytes &&
+                std::exchange(whole[o.buffer.index()], 1))
+              continue;
             cuts_.push_back(begin_of(o));
-            cuts_.push_back(begin_of(o) + o.bytes());
+            cuts_.push_back(begin_of(o) + bytes);
           }
     std::sort(cuts_.begin(), cuts_.end());
     cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());

@@ -139,13 +139,19 @@ class MemoryWalk {
 
   void find_cuts() {
     element_bytes_.assign(p_.buffers.size(), 0);
+    std::vector<char> whole(p_.buffers.size(), 0);  // cut already at both ends
     for (const Body& body : p_.bodies)
       for (const Instr& instr : body.instrs) {
         for (const auto* list : {&instr.in, &instr.out})
           for (const Operand& o : *list) {
             element_bytes_[o.buffer.index()] = base::size_of(o.type.dtype);
+            const int64_t bytes = o.bytes();
+            if (o.offset_bytes == 0 && bytes == p_.buffer(o.buffer).bytes) {
+              if (whole[o.buffer.index()]) continue;
+              whole[o.buffer.index()] = 1;
+            }
             cuts_.push_back(begin_of(o));
-            cuts_.push_back(begin_of(o) + o.bytes());
+            cuts_.push_back(begin_of(o) + bytes);
           }
         if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::ReduceScatter &&
             is_flat(instr.in[0]))
@@ -171,9 +177,10 @@ class MemoryWalk {
       for (const Instr& instr : body.instrs) {
         starts.push_back(accesses_.size());
         const auto add = [&](const Operand& o, Access::Kind kind, bool anew, Order order) {
-          if (o.bytes() == 0) return;
+          const int64_t bytes = o.bytes();
+          if (bytes == 0) return;
           const int64_t begin = begin_of(o);
-          accesses_.push_back({piece_at(begin), piece_at(begin + o.bytes()), o.buffer, kind, is_flat(o),
+          accesses_.push_back({piece_at(begin), piece_at(begin + bytes), o.buffer, kind, is_flat(o),
                                o.type.dtype, anew, order});
         };
         for (size_t i = 0; i < instr.in.size(); ++i)
