@@ -29,10 +29,19 @@ int64_t ulysses_ranks(const Parallel& p) {
   return p.cp_method == ContextMethod::UlyssesRing ? p.ulysses : 1;
 }
 
+int64_t kv_heads_per_rank(const Parallel& p, const Model& m) {
+  return m.kv_heads % p.tp == 0 ? m.kv_heads / p.tp : 1;
+}
+
+bool heads_divide(const Parallel& p, const Model& m, int64_t u) {
+  const int64_t kv = kv_heads_per_rank(p, m);
+  return m.heads % (p.tp * u) == 0 && (kv % u == 0 || u % kv == 0);
+}
+
 double context_elements_sent(const Parallel& p, const Model& m, int64_t u) {
   QUINTET_CHECK(m.heads % (p.tp * u) == 0, "{} heads over tp {} x ulysses {}", m.heads, p.tp, u);
   const Widths width = head_widths(m);
-  const int64_t heads = m.heads / p.tp, kv = std::max<int64_t>(m.kv_heads / p.tp, 1);
+  const int64_t heads = m.heads / p.tp, kv = kv_heads_per_rank(p, m);
   const auto both = static_cast<double>(width.qk + width.v);
   const auto n = static_cast<double>(u);
   return static_cast<double>(heads) * both * (n - 1) / n + static_cast<double>(kv) * both *
@@ -42,14 +51,14 @@ double context_elements_sent(const Parallel& p, const Model& m, int64_t u) {
 
 int64_t largest_ulysses(const Parallel& p, const Model& m) {
   for (int64_t u = p.cp / 2; u > 1; --u)
-    if (p.cp % u == 0 && m.heads % (p.tp * u) == 0) return u;
+    if (p.cp % u == 0 && heads_divide(p, m, u)) return u;
   return 1;
 }
 
 ContextMethod choose_context_method(const Parallel& p, const Model& m, const Data& data) {
   QUINTET_CHECK(p.cp > 1, "no context to divide");
   const double plain = context_elements_sent(p, m, 1);
-  if (m.heads % (p.tp * p.cp) == 0) {
+  if (heads_divide(p, m, p.cp)) {
     if (context_elements_sent(p, m, p.cp) < plain) return ContextMethod::Ulysses;
   } else if (const int64_t u = largest_ulysses(p, m); u > 1 && context_elements_sent(p, m, u) < plain) {
     return ContextMethod::UlyssesRing;

@@ -19,16 +19,23 @@ namespace quintet::config {
 // ulysses, parallel.ulysses for ulysses+ring.
 int64_t ulysses_ranks(const Parallel& parallel);
 
+// KV heads that a tensor rank holds: with more tensor ranks than KV heads one, shared by some of them.
+int64_t kv_heads_per_rank(const Parallel& parallel, const Model& model);
+
+// Whether u ranks can exchange rows for heads: u divides the heads of a tensor rank, and divides its KV heads
+// or is a multiple of them, so that the query heads of a rank go with whole KV heads or with one.
+bool heads_divide(const Parallel& parallel, const Model& model, int64_t u);
+
 // sent(u) above. heads must divide by tp x u.
 double context_elements_sent(const Parallel& parallel, const Model& model, int64_t u);
 
-// The largest u with 1 < u < cp that divides cp and heads / tp; 1 when there is none.
+// The largest u with 1 < u < cp that divides cp and for which heads_divide(); 1 when there is none.
 int64_t largest_ulysses(const Parallel& parallel, const Model& model);
 
 // What "auto" becomes for cp > 1; never Auto. Without an exchange of heads it is ring, which holds less and
 // hides its transfers behind compute, unless the chunks of seq_len / (2 cp) rows are below 512, too small to
-// hide anything: then gather. ulysses is taken when cp divides heads / tp and it sends less, and ulysses+ring
-// when cp does not, but largest_ulysses() sends less.
+// hide anything: then gather. ulysses is taken when heads_divide() by cp and it sends less, and ulysses+ring
+// when they do not, but largest_ulysses() sends less.
 ContextMethod choose_context_method(const Parallel& parallel, const Model& model, const Data& data);
 // The numbers behind that choice, for people.
 std::string why_context_method(const Parallel& parallel, const Model& model, const Data& data);

@@ -53,7 +53,7 @@ void context_divides_sequence(const Recipe& r, const Fail& fail) {
 void ulysses_fits(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   const Model& m = r.model;
-  if (p.cp == 1 || m.heads % p.tp != 0) return;
+  if (p.cp == 1 || m.heads % p.tp != 0 || (m.kv_heads % p.tp != 0 && p.tp % m.kv_heads != 0)) return;
   const int64_t heads = m.heads / p.tp;
   const auto others = [&] {
     const int64_t u = largest_ulysses(p, m);
@@ -66,22 +66,34 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
              "a tensor rank (model.heads {} / tp {})",
              p.cp, heads, m.heads, p.tp),
          others());
+  const int64_t kv = kv_heads_per_rank(p, m);
+  if (p.cp_method == ContextMethod::Ulysses && heads % p.cp == 0 && !heads_divide(p, m, p.cp))
+    fail(
+        "parallel.cp_method",
+        fmt::format("\"ulysses\" gives each of parallel.cp {} ranks its share of the {} KV heads of a tensor "
+                    "rank, but neither number divides the other",
+                    p.cp, kv),
+        others());
   if (p.cp_method != ContextMethod::UlyssesRing) return;
   const int64_t u = p.ulysses;
-  const auto legal = [&](int64_t n) { return n > 1 && n < p.cp && p.cp % n == 0 && heads % n == 0; };
+  const auto legal = [&](int64_t n) { return n > 1 && n < p.cp && p.cp % n == 0 && heads_divide(p, m, n); };
   if (legal(u)) return;
   const std::string near = nearest_legal(u, p.cp, legal);
   if (near.empty())
-    fail("parallel.cp_method",
-         fmt::format("\"ulysses+ring\" needs a number of ranks between 1 and parallel.cp {}, both excluded, "
-                     "that divides cp and the {} heads of a tensor rank; there is none",
-                     p.cp, heads),
-         heads % p.cp == 0 ? "\"ulysses\"" : "\"ring\"");
+    fail(
+        "parallel.cp_method",
+        fmt::format(
+            "\"ulysses+ring\" needs a number of ranks between 1 and parallel.cp {}, both excluded, "
+            "that divides cp and the {} heads of a tensor rank, and divides its {} KV heads or is a multiple "
+            "of them; there is none",
+            p.cp, heads, kv),
+        heads_divide(p, m, p.cp) ? "\"ulysses\"" : "\"ring\"");
   else
     fail("parallel.ulysses",
-         fmt::format("{} must divide parallel.cp {} and the {} heads of a tensor rank, and lie between 1 and "
-                     "{}, both excluded",
-                     u, p.cp, heads, p.cp),
+         fmt::format(
+             "{} must divide parallel.cp {} and the {} heads of a tensor rank, divide its {} KV heads or "
+             "be a multiple of them, and lie between 1 and {}, both excluded",
+             u, p.cp, heads, kv, p.cp),
          near);
 }
 
@@ -195,7 +207,8 @@ std::vector<Rule> mesh_rules() {
        context_keys_need_cp},
       {"context divides sequence", {"parallel.cp", "data.seq_len"}, context_divides_sequence},
       {"ulysses fits",
-       {"parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp", "model.heads"},
+       {"parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp", "model.heads",
+        "model.kv_heads"},
        ulysses_fits},
       {"expert ranks need experts",
        {"parallel.ep", "parallel.etp", "model.moe.experts"},

@@ -21,12 +21,23 @@ namespace {
 std::vector<int64_t> as_attr(const AtomList& atoms) { return {atoms.begin(), atoms.end()}; }
 std::string as_attr(graph::Reduction r) { return r == graph::Reduction::Sum ? "sum" : "max"; }
 
-int64_t dim_size(const OpDim& d, const std::vector<graph::Type>& in, const std::vector<graph::Type>& out) {
-  for (size_t i = 0; i < in.size(); ++i)
-    if (d.in[i] >= 0) return in[i].size(d.in[i]);
-  for (size_t i = 0; i < out.size(); ++i)
-    if (d.out[i] >= 0) return out[i].size(d.out[i]);
-  return 1;
+// Rows on their way to experts are not cut: each rank has room for what may come (plan_slots()).
+bool is_cut(Dim name) { return name != Dim::Slots && name != Dim::Routed && name != Dim::Counts; }
+
+// The size that a direction of an op divides, told from an operand that is cut if there is one.
+graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
+                        const std::vector<graph::Type>& out) {
+  graph::DimSize any{d.key, 1};
+  const auto look = [&](const std::vector<graph::Type>& types, const std::vector<int>& dims) {
+    for (size_t i = 0; i < types.size(); ++i) {
+      if (dims[i] < 0) continue;
+      any = types[i].dims[static_cast<size_t>(dims[i])];
+      if (is_cut(any.name)) return true;
+    }
+    return false;
+  };
+  if (!look(in, d.in)) look(out, d.out);
+  return any;
 }
 
 // Atoms for each direction of an op. Inner dims claim first; token rows take the data atoms and, where
@@ -146,8 +157,8 @@ Partitioner::Divided Partitioner::divide(const Node& node) const {
   d.atoms = assign(layout_, d.rule);
   for (size_t i = 0; i < d.rule.size(); ++i) {
     const int parts = layout_.mesh.size(d.atoms[i]);
-    const int64_t size = dim_size(d.rule[i], d.in, d.out);
-    if (!d.rule[i].padded && size % parts != 0)
+    const auto [name, size] = dim_size(d.rule[i], d.in, d.out);
+    if (!d.rule[i].padded && is_cut(name) && size % parts != 0)
       base::fail_user("[{}] {} = {} cannot be divided over {} = {} ranks", node.op->name,
                       graph::to_string(d.rule[i].key), size, layout_.mesh.name(d.atoms[i]), parts);
   }
@@ -311,7 +322,7 @@ Node& Partitioner::append(const Divided& d, const graph::OpDef& op, std::vector<
   Node& node = append(op, std::move(inputs), std::move(attrs), d.node, std::move(types));
   std::vector<Division> divisions;
   for (size_t i = 0; i < d.rule.size(); ++i) {
-    const int64_t size = dim_size(d.rule[i], d.in, d.out);
+    const int64_t size = dim_size(d.rule[i], d.in, d.out).size;
     divisions.push_back({d.rule[i].key, d.atoms[i], size, shard_size(size, layout_.mesh.size(d.atoms[i]))});
   }
   out_.divisions.resize(out_.graph.nodes().size());

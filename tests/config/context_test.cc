@@ -55,6 +55,13 @@ TEST(Context, UlyssesNeedsHeadsToExchange) {
   EXPECT_EQ(largest_ulysses(over(8), model(9, 9)), 1);
   EXPECT_EQ(choice(over(8), model(9, 9)), ContextMethod::Ring);
   EXPECT_EQ(largest_ulysses(over(6), model(9, 9)), 3);
+  // Query heads 3 to 5 of 6 over 3 KV heads belong to one and a half of them.
+  EXPECT_EQ(largest_ulysses(over(4), model(6, 3)), 1);
+  EXPECT_EQ(largest_ulysses(over(6), model(6, 3)), 3);
+  EXPECT_FALSE(heads_divide(over(4), model(12, 6), 4));
+  EXPECT_TRUE(heads_divide(over(4), model(12, 6), 2));
+  EXPECT_TRUE(heads_divide(over(6), model(12, 3), 6));
+  EXPECT_TRUE(heads_divide(over(4, 4), model(16, 2), 4));
   // The exchange is dearer than what it saves.
   EXPECT_EQ(choice(over(4), model(6, 1)), ContextMethod::Ring);
 }
