@@ -23,6 +23,9 @@ void vector_tile(int64_t groups, const typename Unit::Element* a, const typename
   }
   for (int64_t p = 0; p < groups; ++p) {
     Vector columns[NV];
+    // B's panel is larger than L1 and A's next rows come from L2: about a percent is won by asking early.
+    for (int v = 0; v < NV; ++v) __builtin_prefetch(b + (8 * NV + v) * Unit::kLanes);
+    __builtin_prefetch(a + 16 * MR);
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) columns[v] = Unit::load(b + v * Unit::kLanes);
 #pragma GCC unroll 16
