@@ -110,6 +110,8 @@ std::optional<std::string> failure_of(const Case& c) {
                                                            .mask = make_mask(c.mask, c.recipe.batch.global)});
     if (r.pass()) return std::nullopt;
     return tools::to_table(r);
+  } catch (const base::UserError& error) {
+    return std::string(kRefused) + error.what();
   } catch (const std::exception& error) {
     return error.what();
   }

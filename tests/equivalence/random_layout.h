@@ -5,6 +5,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <string_view>
 
 #include "config/recipe.h"
 #include "data/batch.h"
@@ -35,11 +36,13 @@ Case random_case(std::mt19937_64& random);
 // The case with its batch worked out, or nothing when it breaks a rule.
 std::optional<Case> legal(Case c);
 
-// Why the layout does not compute what one rank computes; empty when it does.
+// Why the layout does not compute what one rank computes; empty when it does. A legal recipe that the engine
+// refuses fails too: its text begins with kRefused.
+inline constexpr std::string_view kRefused = "refused: ";
 std::optional<std::string> failure_of(const Case& c);
 
 // The smallest case that still fails, by leaving out one feature after another as long as that keeps it
-// failing.
+// failing; a refusal only stands for a refusal.
 Case shrink(Case failing);
 
 std::string to_text(const Case& c);  // the recipe, and what is not in it as comments

@@ -199,7 +199,10 @@ class Generator {
     if (r.model.layers >= x.first_dense + 2) x.every = of({1, 1, 2});
     if (r.model.has_dense_block()) r.model.ffn = p.tp * pick(2, 9);
     router(x);
-    if (chance(2, 3)) {
+    x.force_balance = chance(1, 10);
+    // Loads that are equal whatever the router says have no gradient but rounding errors, which is all of the
+    // gradient in a step without labels.
+    if (chance(2, 3) && x.top_k < x.experts && !x.force_balance) {
       x.balance_loss = 0.3;
       x.balance_scope = static_cast<BalanceScope>(pick(0, 2));
     }
@@ -210,7 +213,6 @@ class Generator {
       x.capacity_group = divisor_of(r.batch.micro);
       x.pad = chance(1, 3);
     }
-    x.force_balance = chance(1, 10);
   }
 
   void router(config::Moe& x) {

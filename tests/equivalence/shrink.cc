@@ -228,6 +228,8 @@ Case shrink(Case failing) {
   std::vector<Change> changes;
   for (const std::vector<Change>& more : {axis_changes(), expert_changes(), model_changes(), other_changes()})
     changes.insert(changes.end(), more.begin(), more.end());
+  const auto is_refusal = [](const std::optional<std::string>& f) { return f && f->starts_with(kRefused); };
+  const bool refused = is_refusal(failure_of(failing));
   for (bool smaller = true; smaller;) {
     smaller = false;
     for (const Change& change : changes) {
@@ -237,7 +239,8 @@ Case shrink(Case failing) {
       if (!candidate || (candidate->recipe == failing.recipe && candidate->mask == failing.mask &&
                          candidate->poison == failing.poison && candidate->steps == failing.steps))
         continue;
-      if (!failure_of(*candidate)) continue;
+      const auto failure = failure_of(*candidate);
+      if (!failure || is_refusal(failure) != refused) continue;
       failing = *candidate;
       smaller = true;
     }

@@ -129,6 +129,38 @@ TEST(Verify, FindsLossNormMomentAndPeak) {
   EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.loss = std::nan(""); }), Check::Kind::Loss);
 }
 
+// Loads are whole numbers and biases follow from them: both must be equal. A layout may touch less memory
+// than planned only where its number of rows is not known beforehand.
+TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
+  config::Recipe r = recipe();
+  r.model.ffn = 0;
+  r.model.moe = {.experts = 4, .top_k = 2, .ffn = 8, .balance_loss = 0.1, .bias_rate = 0.01};
+  r.parallel.ep = 4;
+  r = config::resolve(r);
+  const Runs runs(r);
+  EXPECT_TRUE(tools::compare(r, runs.layout, runs.one).pass());
+  const auto departs = [&](const std::function<void(LayoutRun&)>& change) {
+    Runs changed = runs;
+    change(changed.layout);
+    return changed.first_departure();
+  };
+  const auto load = departs([](LayoutRun& run) {
+    values(run.steps[0].sums, "blocks.1.load")[0] += 1;
+    values(run.steps[0].sums, "blocks.1.load")[1] -= 1;
+  });
+  EXPECT_EQ(load.kind, Check::Kind::Sum);
+  EXPECT_EQ(load.name, "blocks.1.load (counts)");
+  EXPECT_EQ(
+      departs([](LayoutRun& run) { values(run.steps[1].sums, "blocks.0.balance_loss")[0] *= 1 + 1e-6; }).name,
+      "blocks.0.balance_loss");
+  const auto bias =
+      departs([](LayoutRun& run) { values(run.steps[0].states, "blocks.0.ffn.router.bias")[2] += 1e-12; });
+  EXPECT_EQ(bias.kind, Check::Kind::State);
+  EXPECT_EQ(bias.name, "blocks.0.ffn.router.bias");
+  EXPECT_EQ(departs([](LayoutRun& run) { run.peaks[1].measured = run.peaks[1].planned + 1; }).kind,
+            Check::Kind::Peak);
+}
+
 TEST(Verify, TableAndJsonSayTheSame) {
   Runs runs(recipe());
   for (double& g : values(runs.layout.steps[0].gradients, "final_norm.weight")) g = -g;
