@@ -57,9 +57,17 @@ CommId Emitter::add_pair(const std::string& name, const AtomList& atoms, RankId 
   return it->second;
 }
 
-StreamId Emitter::stream_of(const AtomList& atoms) {
+// The plain names are those of the common cases: state over data ranks, values over the others.
+CommId Emitter::comm(const AtomList& atoms, Traffic traffic) {
+  const bool over_data = mesh().atom(atoms.front()).axis.starts_with("dp");
+  if (traffic == Traffic::State) return comm(atoms, over_data ? "" : "state");
+  return comm(atoms, over_data ? "values" : "");
+}
+
+StreamId Emitter::stream_of(const AtomList& atoms, Traffic traffic) {
+  if (traffic == Traffic::State) return stream_named("dp");
   const std::string& axis = mesh().atom(atoms.front()).axis;
-  return stream_named(axis.starts_with("dp") ? "dp" : axis);
+  return stream_named(axis.starts_with("dp") ? "dp.values" : axis);
 }
 
 StreamId Emitter::stream_named(const std::string& name) {
@@ -73,11 +81,13 @@ Operand Emitter::scalar(Scalar s) const {
   return {program_.scalars, scalar_offset(s), {s == Scalar::DropoutKey ? DType::I64 : DType::F64, {}}};
 }
 
-void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Reduction reduction, Instr like) {
+void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Reduction reduction, Instr like,
+                         Traffic traffic) {
   if (mesh().size(atoms) == 1) return;
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::AllReduce, comm(atoms), data.type.count(), data.type.dtype, reduction};
-  like.stream = stream_of(atoms);
+  like.collective = {CollectiveKind::AllReduce, comm(atoms, traffic), data.type.count(), data.type.dtype,
+                     reduction};
+  like.stream = stream_of(atoms, traffic);
   like.in = like.out = {data};
   emit(std::move(like));
 }
@@ -111,21 +121,22 @@ void Emitter::receive(const Operand& data, int from, bool up, Instr like) {
   emit(std::move(like));
 }
 
-void Emitter::all_gather(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
+void Emitter::all_gather(const Operand& in, const Operand& out, const AtomList& atoms, Instr like,
+                         Traffic traffic) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::AllGather, comm(atoms), in.type.count(), in.type.dtype,
+  like.collective = {CollectiveKind::AllGather, comm(atoms, traffic), in.type.count(), in.type.dtype,
                      graph::Reduction::Sum};
-  like.stream = stream_of(atoms);
+  like.stream = stream_of(atoms, traffic);
   like.in = {in};
   like.out = {out};
   emit(std::move(like));
 }
 
 void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomList& atoms, graph::Reduction r,
-                             Instr like) {
+                             Instr like, Traffic traffic) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::ReduceScatter, comm(atoms), out.type.count(), in.type.dtype, r};
-  like.stream = stream_of(atoms);
+  like.collective = {CollectiveKind::ReduceScatter, comm(atoms, traffic), out.type.count(), in.type.dtype, r};
+  like.stream = stream_of(atoms, traffic);
   like.in = {in};
   like.out = {out};
   emit(std::move(like));
@@ -133,9 +144,9 @@ void Emitter::reduce_scatter(const Operand& in, const Operand& out, const AtomLi
 
 void Emitter::all_to_all(const Operand& in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::AllToAll, comm(atoms), in.type.count() / mesh().size(atoms),
-                     in.type.dtype, graph::Reduction::Sum};
-  like.stream = stream_of(atoms);
+  like.collective = {CollectiveKind::AllToAll, comm(atoms, Traffic::Values),
+                     in.type.count() / mesh().size(atoms), in.type.dtype, graph::Reduction::Sum};
+  like.stream = stream_of(atoms, Traffic::Values);
   like.in = {in};
   like.out = {out};
   emit(std::move(like));
@@ -166,8 +177,8 @@ void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& 
     (sends ? message.in : message.out) = {data};
     emit(std::move(message));
   };
-  // The receive first: what is sent is then still held when its place is chosen. On the bytes of what is sent it
-  // would wait for the sending, which waits for the next rank to receive, and so on round the ring.
+  // The receive first: what is sent is then still held when its place is chosen. On the bytes of what is sent
+  // it would wait for the sending, which waits for the next rank to receive, and so on round the ring.
   pass((here + size - 1) % size, false, out);
   pass(here, true, in);
 }

@@ -112,7 +112,7 @@ void GroupLowering::gather(Run& run) {
     const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
     const int64_t first = layout.mesh.index(emitter_.rank(), g.data.shard) * range;
     emitter_.all_gather(flat_view(st.param, first, range, dtype), flat_view(st.param, 0, g.count, dtype),
-                        g.data.shard, like);
+                        g.data.shard, like, Traffic::State);
     return;
   }
   Storage& storage = storage_[static_cast<size_t>(run.group)];
@@ -125,10 +125,11 @@ void GroupLowering::gather(Run& run) {
   const Operand whole = flat_view(run.gathered, 0, g.count, dtype);
   if (!forward_ && storage.kept_slice) {
     const int64_t slice = g.count / layout.mesh.size(g.data.reshard);
-    emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, g.data.reshard, like);
+    emitter_.all_gather(flat_view(storage.kept, 0, slice, dtype), whole, g.data.reshard, like,
+                        Traffic::State);
   } else {
     const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
-    emitter_.all_gather(flat_view(st.param, 0, range, dtype), whole, g.data.shard, like);
+    emitter_.all_gather(flat_view(st.param, 0, range, dtype), whole, g.data.shard, like, Traffic::State);
   }
   // The last block's parameters are the first that the backward pass needs: gathering them again would gain
   // nothing.
@@ -214,6 +215,16 @@ void GroupLowering::reduce_grads(int group) {
              .block = g.block,
              .note = "reduce " + g.name};
 
+  // What is sent is defined to the last element: nobody else writes the padding at the end.
+  if (every_micro && g.used < g.count) {
+    const Operand padding = flat_view(buffer, g.used, g.count - g.used, o.grad);
+    Instr zero = like;
+    zero.op = &graph::kZeroUnlessFirst;
+    zero.attrs = {{"keep", int64_t{0}}};
+    zero.in = zero.out = {padding};
+    emitter_.emit(std::move(zero));
+  }
+
   // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism) stand
   // in front, those with the same axes side by side: one reduction for each run.
   for (size_t i = 0; i < g.segments.size();) {
@@ -223,7 +234,8 @@ void GroupLowering::reduce_grads(int group) {
     if (!atoms.empty()) {
       const int64_t begin = g.segments[i].offset,
                     stop = g.segments[end - 1].offset + g.segments[end - 1].count;
-      emitter_.all_reduce(flat_view(buffer, begin, stop - begin, o.grad), atoms, graph::Reduction::Sum, like);
+      emitter_.all_reduce(flat_view(buffer, begin, stop - begin, o.grad), atoms, graph::Reduction::Sum, like,
+                          Traffic::State);
     }
     i = end;
   }
@@ -238,7 +250,7 @@ void GroupLowering::reduce_grads(int group) {
     const AtomList& atoms = shard.empty() ? g.data.all : shard;
     Instr cast = when;
     cast.op = &graph::kCast;
-    cast.stream = emitter_.stream_of(atoms);
+    cast.stream = emitter_.stream_of(atoms, Traffic::State);
     cast.attrs = {{"out", std::string(base::to_string(o.reduce))}};
     cast.in = {view};
     cast.out = {copy};
@@ -260,14 +272,14 @@ void GroupLowering::reduce_grads(int group) {
   if (!shard.empty()) {
     own = on_wire(whole, like, [&](const Operand& message) {
       const Operand part = flat_view(message.buffer, first, range, message.type.dtype);
-      emitter_.reduce_scatter(message, part, shard, graph::Reduction::Sum, like);
+      emitter_.reduce_scatter(message, part, shard, graph::Reduction::Sum, like, Traffic::State);
       return part;
     });
     if (every_micro) {
       Instr add = like;
       add.op = &graph::kAccumulate;
       add.accumulate = Accumulate::NotFirstCall;
-      add.stream = emitter_.stream_of(shard);
+      add.stream = emitter_.stream_of(shard, Traffic::State);
       add.in = {own};
       own = flat_view(st.grad, 0, range, o.grad);
       add.out = {own};
@@ -277,7 +289,7 @@ void GroupLowering::reduce_grads(int group) {
   const AtomList rest = layout::without(g.data.all, shard);
   if (!rest.empty())
     on_wire(own, last, [&](const Operand& message) {
-      emitter_.all_reduce(message, rest, graph::Reduction::Sum, last);
+      emitter_.all_reduce(message, rest, graph::Reduction::Sum, last, Traffic::State);
       return message;
     });
   // Copies of a parameter on several pipeline ranks: once a step, when each has its own sum, so that no stage

@@ -44,7 +44,7 @@ void zero_loss(Emitter& e) {
 
 void sum_losses(Emitter& e) {
   e.all_reduce(e.scalar(Scalar::Loss), layout::set_union(e.layout().pipeline, e.layout().data()),
-               graph::Reduction::Sum, {.note = "sum losses"});
+               graph::Reduction::Sum, {.note = "sum losses"}, Traffic::State);
 }
 
 Operand all_sums(Emitter& e) {
@@ -64,7 +64,8 @@ void reduce_step_sums(Emitter& e, const layout::LocalGraph& local) {
     const Operand view = flat_view(e.program().sums, sum.first, sum.count, DType::F64);
     e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {view}, .out = {view}});
   }
-  e.all_reduce(all_sums(e), layout.everything(), graph::Reduction::Sum, {.note = "step sums"});
+  e.all_reduce(all_sums(e), layout.everything(), graph::Reduction::Sum, {.note = "step sums"},
+               Traffic::State);
 }
 
 void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& scalars) {
@@ -96,7 +97,8 @@ void lower_begin(Emitter& e) {
     const Operand sums = all_sums(e);
     e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {sums}, .out = {sums}});
   }
-  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"});
+  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
+               Traffic::State);
   e.emit({.op = &graph::kCountToSeed, .in = {e.scalar(Scalar::Count)}, .out = {e.scalar(Scalar::Seed)}});
 }
 
@@ -107,7 +109,8 @@ void lower_evaluate_begin(Emitter& e) {
 
 void lower_evaluate_end(Emitter& e) {
   e.begin(BodyKind::EvaluateEnd);
-  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"});
+  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
+               Traffic::State);
   sum_losses(e);
 }
 
@@ -144,7 +147,8 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
     first = false;
   }
   if (first) set_to_zero(e, Scalar::SumSquares);  // a stage without blocks, or with frozen ones only
-  e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"});
+  e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"},
+               Traffic::State);
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
   e.emit({.op = &graph::kClipScale,
           .attrs = {{"max_norm", o.update.clip_norm}},

@@ -8,6 +8,10 @@
 
 namespace quintet::program {
 
+// Parameters, their gradients and the step's scalars travel beside the values of the model: on a stream and
+// on communicators of their own, so that neither queues behind the other where they are of the same ranks.
+enum class Traffic : uint8_t { Values, State };
+
 // Appends instructions to one body and names the things they need.
 class Emitter {
  public:
@@ -27,21 +31,24 @@ class Emitter {
   BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
   // Of the atoms' group; for another `purpose` a channel of its own.
   CommId comm(const layout::AtomList& atoms, const std::string& purpose = {});
+  CommId comm(const layout::AtomList& atoms, Traffic traffic);
   // Of two pipeline ranks that are alike otherwise; `what` names the channel.
   CommId pair(int from, int to, const std::string& what);
   StreamId stream_named(const std::string& name);
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
-  StreamId stream_of(const layout::AtomList& atoms);  // one stream per kind of axis
+  StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
   Operand scalar(Scalar s) const;
 
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
-  void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like);
-  void all_gather(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
+  void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like,
+                  Traffic traffic = Traffic::Values);
+  void all_gather(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like,
+                  Traffic traffic = Traffic::Values);
   void all_reduce_on(CommId comm, StreamId stream, const Operand& data, Instr like);
   void send(const Operand& data, int to, bool up, Instr like);
   void receive(const Operand& data, int from, bool up, Instr like);
   void reduce_scatter(const Operand& in, const Operand& out, const layout::AtomList& atoms,
-                      graph::Reduction r, Instr like);
+                      graph::Reduction r, Instr like, Traffic traffic = Traffic::Values);
   void all_to_all(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   void all_to_all_v(std::vector<Operand> in, const Operand& out, const layout::AtomList& atoms, Instr like);
   // To the next rank of the ring that the atoms span, from the one before.

@@ -1,6 +1,9 @@
 #include "compiler/compile.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/clock.h"
 #include "config/parse.h"
@@ -38,7 +41,8 @@ TEST(Compile, EveryPresetAtSmallDepth) {
   for (const config::Model& preset : config::presets()) {
     SCOPED_TRACE(preset.preset);
     const std::string text = recipe_text(preset.preset);
-    const std::vector<std::string> shallow = {"model.layers=2"};
+    const std::vector<std::string> shallow = {
+        fmt::format("model.layers={}", std::max<int64_t>(2, preset.moe.first_dense + 1))};
     EXPECT_NO_THROW(verify_world(config::parse(text, shallow)));
     const int64_t kv = preset.kv_heads > 0 ? preset.kv_heads : preset.heads;
     std::vector<std::string> divided = shallow;

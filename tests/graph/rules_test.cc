@@ -146,7 +146,8 @@ TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
     for (const auto& [output, input] : c.op->in_place) {
       SCOPED_TRACE(c.op->name);
       ASSERT_LT(static_cast<size_t>(output), out.size());
-      ASSERT_LT(static_cast<size_t>(input), c.in.size());
+      ASSERT_LT(input, c.op->max_inputs);
+      if (static_cast<size_t>(input) >= c.in.size()) continue;  // an addend, which only programs have
       EXPECT_EQ(out[static_cast<size_t>(output)], c.in[static_cast<size_t>(input)]);
     }
   }

@@ -156,8 +156,10 @@ TensorCounts tensor_counts(int layers, int accumulation, bool sequence_parallel)
                                     fmt::format("batch.accumulation={}", accumulation),
                                     fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
   const Ledger ledger = make_ledger(c.program, c.step);
-  const CommId tp = comm_named(c.program, "tp");
-  return {ledger.collectives(tp, CollectiveKind::AllReduce),
+  // With sequence parallel what is all-reduced over tp is gradients, which travel apart.
+  const CommId tp = comm_named(c.program, "tp"),
+               reduces = sequence_parallel ? comm_named(c.program, "tp state") : tp;
+  return {ledger.collectives(reduces, CollectiveKind::AllReduce),
           ledger.collectives(tp, CollectiveKind::AllGather),
           ledger.collectives(tp, CollectiveKind::ReduceScatter)};
 }
