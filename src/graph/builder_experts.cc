@@ -39,7 +39,10 @@ ValueId Builder::limit(const Selection& s, int64_t capacity, int64_t group, bool
 
 Builder::Dispatch Builder::route(ValueId kept, int64_t experts, int64_t pad) {
   const int64_t choices = graph_.type(kept).size(1);
-  const Node& node = graph_.add_node(kRoute, {kept}, {{"experts", experts}, {"pad", pad}}, Phase::F, block_);
+  const Node& node = graph_.add_node(
+      kRoute, {kept},
+      {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"rows", graph_.type(kept).size(0)}},
+      Phase::F, block_);
   const ValueId order = node.outputs[0], send = node.outputs[1];
   return {order, send, emit(kExchangeCounts, {send}), choices, pad};
 }

@@ -199,7 +199,7 @@ void Partitioner::partition_node(const Node& node) {
     types.push_back(local_of(d.out[i], placements.back()));
   }
   // Sizes that an op cannot tell from its operands.
-  if (attrs.find("rows")) attrs.set("rows", types[0].size(0));
+  if (attrs.find("rows") && node.op != &graph::kRoute) attrs.set("rows", types[0].size(0));
   if (node.op == &graph::kGroupedLinearDw) attrs.set("experts", types[0].size(0));
   const Node& local = append(d, *node.op, std::move(inputs), std::move(attrs), std::move(types));
   const std::vector<ValueId> outputs = local.outputs;

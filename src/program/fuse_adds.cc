@@ -10,7 +10,8 @@ using graph::ValueId;
 namespace {
 
 bool takes_addend(const Node& node) {
-  return node.op == &graph::kLinear || node.op == &graph::kLinearDx || node.op == &graph::kRmsNormDx;
+  return node.op == &graph::kLinear || node.op == &graph::kLinearDx || node.op == &graph::kRmsNormDx ||
+         node.op == &graph::kGroupedLinearDx;
 }
 
 }  // namespace

@@ -102,6 +102,12 @@ class InstrChecker {
     };
     if (instr.accumulate != Accumulate::Never && std::all_of(instr.out.begin(), instr.out.end(), has_rows))
       fail("is to add to its result, but has no sum among its results");
+    // How many rows there are is read from the counts of all experts and sources.
+    for (const auto* list : {&instr.in, &instr.out})
+      for (const Operand& o : *list)
+        if (o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Counts &&
+            o.bytes() != p_.buffer(o.buffer).bytes)
+          fail("{} bytes of {}: not all of the counts", o.bytes(), name(o));
     // Results share bytes with nothing, except where an operand is updated in place.
     for (size_t i = 0; i < instr.out.size(); ++i) {
       const Span out = span(instr.out[i]);

@@ -44,7 +44,8 @@ std::vector<OpExample> expert_examples() {
 
   std::vector<OpExample> list;
   for (const int64_t pad : {0, 12}) {
-    const Attrs route = {{"experts", kExperts}, {"pad", pad}}, pack = {{"choices", kChoices}, {"pad", pad}},
+    const Attrs route = {{"experts", kExperts}, {"choices", kChoices}, {"pad", pad}, {"rows", T.size}},
+                pack = {{"choices", kChoices}, {"pad", pad}},
                 unpack = {{"choices", kChoices}, {"pad", pad}, {"rows", T.size}};
     const HostTensor order =
         run_op(graph::kRoute, route, {kept}, graph::kRoute.infer({kept.type}, route), {}).front();

@@ -167,7 +167,7 @@ TEST(ExpertSharding, TokensDivide) {
     std::vector<int64_t> send;
   };
   const auto pass = [&](int64_t begin, int64_t size, int64_t pad) {
-    const Attrs route = {{"experts", int64_t{4}}, {"pad", pad}},
+    const Attrs route = {{"experts", int64_t{4}}, {"choices", choices}, {"pad", pad}, {"rows", size}},
                 packing = {{"choices", choices}, {"pad", pad}},
                 unpacking = {{"choices", choices}, {"pad", pad}, {"rows", size}};
     std::vector<HostTensor> routed = run(graph::kRoute, route, {rows_of(kept, begin, size)});

@@ -18,8 +18,13 @@ std::vector<OpCase> expert_cases() {
     return Attrs{{"choices", int64_t{2}}, {"pad", pad}, {"rows", int64_t{8}}};
   };
   const Type padded{DType::I32, {{Dim::Slots, 20}}};
-  return {{&kRoute, {kept}, {{"experts", int64_t{4}}, {"pad", int64_t{0}}}},
-          {&kRoute, {kept}, {{"experts", int64_t{4}}, {"pad", int64_t{5}}}},
+  const auto routing = [&](int64_t pad) {
+    Attrs attrs = unpacking(pad);
+    attrs.set("experts", int64_t{4});
+    return attrs;
+  };
+  return {{&kRoute, {kept}, routing(0)},
+          {&kRoute, {kept}, routing(5)},
           {&kPack, {x, order}, packing(0)},
           {&kPack, {x, padded}, packing(5)},
           {&kUnpack, {packed, order}, unpacking(0)},

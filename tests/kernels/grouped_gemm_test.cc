@@ -204,6 +204,33 @@ TEST(GroupedGemm, MatchesSums) {
   for (size_t i = 0; i < dw.size(); ++i) EXPECT_NEAR(p.dw[static_cast<int64_t>(i)], dw[i], 1e-13);
 }
 
+// dx with an addend is the sum of both, in place and apart; rows beyond the counts stay as they were.
+TEST(GroupedGemm, AddsToTheGradientOnTheWay) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    ThreadPool pool(2);
+    Problem<double, double> p(c);
+    p.grouped(pool, false);
+    const std::vector<double> before = random_values<double>(c.rows * c.in, 9);
+    Buffer<double> addend(before), apart(c.rows * c.in);
+    GroupedArgs g = p.args();
+    Buffer<uint8_t> workspace(grouped_workspace_bytes(g, pool.threads()));
+    g.a = p.dy.data(), g.b = p.w.data(), g.c = apart.data(), g.addend = addend.data();
+    grouped_linear_dx(g, workspace.data(), grouped_workspace_bytes(g, pool.threads()), pool);
+    g.c = addend.data();
+    grouped_linear_dx(g, workspace.data(), grouped_workspace_bytes(g, pool.threads()), pool);
+    for (int64_t i = 0; i < c.rows * c.in; ++i) {
+      const double old = before[static_cast<size_t>(i)];
+      if (i >= total(c) * c.in) {
+        EXPECT_EQ(addend.data()[i], old);
+        continue;
+      }
+      EXPECT_NEAR(apart.data()[i], p.dx.data()[i] + old, 1e-11);
+      EXPECT_EQ(apart.data()[i], addend.data()[i]);
+    }
+  }
+}
+
 TEST(GroupedGemm, RefusesMoreRowsThanPlanned) {
   const Case c = {"", 10, 2, 4, 5, 1, {6, 4}};
   Problem<float, float> p(c);

@@ -107,7 +107,9 @@ void grouped_linear(const Bound& b, bool) {
   kernels::grouped_linear(bind(b, with_weight(*b.instr)), b.workspace, b.instr->workspace_bytes, *b.pool);
 }
 void grouped_linear_dx(const Bound& b, bool) {
-  kernels::grouped_linear_dx(bind(b, with_weight(*b.instr)), b.workspace, b.instr->workspace_bytes, *b.pool);
+  kernels::GroupedArgs args = bind(b, with_weight(*b.instr));
+  if (b.in.size() > 3) args.addend = b.in[3];
+  kernels::grouped_linear_dx(args, b.workspace, b.instr->workspace_bytes, *b.pool);
 }
 int64_t grouped_bytes(const Instr& i, int threads) {
   return kernels::grouped_workspace_bytes(with_weight(i), threads);

@@ -44,6 +44,9 @@ std::vector<Type> infer_route(const std::vector<Type>& in, const Attrs& attrs) {
              kept.dtype == DType::I32 && kept.num_dims() == 2 && has_tokens(kept) &&
                  kept.dims[1].name == Dim::Choices,
              "expects kept i32[tokens, choices], got {}", to_string(kept));
+  OP_REQUIRE("route", kept.size(0) == attrs.integer("rows") && kept.size(1) == attrs.integer("choices"),
+             "expects {} choices of {} tokens, got {}", attrs.integer("choices"), attrs.integer("rows"),
+             to_string(kept));
   OP_REQUIRE("route", experts > 0 && pad >= 0, "expects experts > 0 and pad >= 0, got {} and {}", experts,
              pad);
   return {{DType::I32, {{Dim::Slots, pad > 0 ? experts * pad : kept.count()}}},
@@ -200,7 +203,10 @@ const std::vector<AttrSpec> kUnpacking = {
 const OpDef kRoute = {.name = "route",
                       .min_inputs = 1,
                       .max_inputs = 1,
-                      .attrs = {{"experts", AttrKind::Integer}, {"pad", AttrKind::Integer}},
+                      .attrs = {{"experts", AttrKind::Integer},
+                                {"choices", AttrKind::Integer},
+                                {"pad", AttrKind::Integer},
+                                {"rows", AttrKind::Integer}},
                       .infer = infer_route,
                       .cost = cost_by_bytes,
                       .dims = by_tokens,

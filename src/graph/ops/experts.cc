@@ -62,7 +62,8 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>&, c
   return rule;
 }
 
-// grouped_linear_dx: dy[routed, out], w[experts, out, in], received -> dx[routed, in]
+// grouped_linear_dx: dy[routed, out], w[experts, out, in], received -> dx[routed, in]; in programs also an
+// addend like dx (see program/fuse_adds.h)
 std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   const Type &dy = in[0], &w = in[1];
   OP_REQUIRE("grouped_linear_dx",
@@ -72,7 +73,10 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   OP_REQUIRE("grouped_linear_dx", is_received(in[2], w.size(0)),
              "expects received i32[counts] with {} counts of every source, got {}", w.size(0),
              to_string(in[2]));
-  return {{dy.dtype, {dy.dims[0], w.dims[2]}}};
+  const Type dx{dy.dtype, {dy.dims[0], w.dims[2]}};
+  OP_REQUIRE("grouped_linear_dx", in.size() < 4 || in[3] == dx,
+             "expects an addend like the result {}, got {}", to_string(dx), to_string(in[3]));
+  return {dx};
 }
 
 std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
@@ -195,7 +199,7 @@ std::vector<OpDim> dims_scale(const std::vector<Type>& in, const std::vector<Typ
 }  // namespace
 
 const OpDef kGroupedLinear = {"grouped_linear", 3, 3, {}, infer, gradient, cost, dims};
-const OpDef kGroupedLinearDx = {"grouped_linear_dx", 3, 3, {}, infer_dx, nullptr, cost, dims_dx};
+const OpDef kGroupedLinearDx = {"grouped_linear_dx", 3, 4, {}, infer_dx, nullptr, cost, dims_dx, {{0, 3}}};
 const OpDef kGroupedLinearDw = {"grouped_linear_dw",
                                 3,
                                 3,

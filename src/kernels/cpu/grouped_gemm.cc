@@ -51,6 +51,7 @@ GemmArgs product(Kind kind, const GroupedArgs& g, int64_t expert, int64_t first,
       p.a = advance(g.a, first * g.out, g.type), p.lda = g.out;
       p.b = advance(g.b, weight, g.type), p.ldb = g.in;
       p.c = advance(g.c, first * g.in, g.c_type), p.ldc = g.in;
+      if (g.addend != nullptr) p.addend = advance(g.addend, first * g.in, g.c_type);
       break;
     case Kind::Dw:
       p.trans_a = true;

@@ -21,7 +21,8 @@ struct GroupedArgs {
   const void* b = nullptr;  // w, or x for dw
   void* c = nullptr;
   base::DType type = base::DType::F32, c_type = base::DType::F32;
-  bool accumulate = false;  // dw only
+  bool accumulate = false;       // dw only
+  const void* addend = nullptr;  // dx only: what is added to it, row by row; may be c
 };
 
 // Scratch for all three, whatever the counts turn out to be.
@@ -30,7 +31,7 @@ int64_t grouped_workspace_bytes(const GroupedArgs& shape, int threads);
 // y[rows, out] = x[rows, in] w[experts, out, in]^T
 void grouped_linear(const GroupedArgs& args, void* workspace, int64_t workspace_bytes,
                     device::ThreadPool& pool);
-// dx[rows, in] = dy[rows, out] w[experts, out, in]
+// dx[rows, in] = dy[rows, out] w[experts, out, in], plus the addend where there is one
 void grouped_linear_dx(const GroupedArgs& args, void* workspace, int64_t workspace_bytes,
                        device::ThreadPool& pool);
 // dw[experts, out, in] (+)= dy[rows, out]^T x[rows, in]; zero, or left as it is, where an expert has no rows
