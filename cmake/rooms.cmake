@@ -15,6 +15,7 @@ endif()
 function(quintet_room name)
   cmake_parse_arguments(R "" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/src/${name}/cuda/")  # a library of its own, in builds with CUDA
   add_library(quintet_${name} STATIC ${sources})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
   target_sources(quintet_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})

@@ -1,0 +1,372 @@
+// Bytes per second of every memory-bound CUDA kernel at training sizes, beside a device copy of the same run,
+// and the rate of tuned matmuls. Times are medians of device events; operand sets rotate so that none lies in
+// the cache.
+//   cuda_kernels_bench [part of a name]
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/optimizer.h"
+#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/rope.h"
+
+namespace {
+
+namespace k = quintet::kernels::cuda;
+using k::Bf16;
+using quintet::base::DType;
+using quintet::kernels::GemmArgs;
+
+void require(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  std::printf("CUDA: %s\n", cudaGetErrorString(status));
+  std::exit(1);
+}
+
+cudaStream_t stream;
+const char* only = "";
+
+// One pool, handed out from the start for every measurement.
+unsigned char* pool;
+size_t pool_bytes = size_t{40} << 30, used = 0;
+template <class T>
+T* take(int64_t n) {
+  T* const here = reinterpret_cast<T*>(pool + used);
+  used += (static_cast<size_t>(n) * sizeof(T) + 255) / 256 * 256;
+  if (used > pool_bytes) {
+    std::printf("the pool is too small\n");
+    std::exit(1);
+  }
+  return here;
+}
+template <class T>
+T* random(int64_t n) {
+  T* const here = take<T>(n);
+  k::fill_noise(here, n, stream);
+  return here;
+}
+int32_t* integers(const std::vector<int32_t>& from) {
+  int32_t* const here = take<int32_t>(static_cast<int64_t>(from.size()));
+  require(cudaMemcpy(here, from.data(), from.size() * 4, cudaMemcpyHostToDevice));
+  return here;
+}
+double* doubles(const std::vector<double>& from) {
+  double* const here = take<double>(static_cast<int64_t>(from.size()));
+  require(cudaMemcpy(here, from.data(), from.size() * 8, cudaMemcpyHostToDevice));
+  return here;
+}
+
+// The median milliseconds of f(set), sets in turn.
+double time_of(const std::function<void(int)>& f, int sets) {
+  constexpr int kRuns = 15, kInner = 4;
+  cudaEvent_t at[kRuns + 1];
+  for (auto& e : at) require(cudaEventCreate(&e));
+  for (int i = 0; i < 3; ++i) f(i % sets);
+  int n = 0;
+  require(cudaEventRecord(at[0], stream));
+  for (int i = 0; i < kRuns; ++i) {
+    for (int j = 0; j < kInner; ++j) f(n++ % sets);
+    require(cudaEventRecord(at[i + 1], stream));
+  }
+  require(cudaEventSynchronize(at[kRuns]));
+  std::vector<double> times;
+  for (int i = 0; i < kRuns; ++i) {
+    float ms = 0;
+    require(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+    times.push_back(static_cast<double>(ms) / kInner);
+  }
+  for (auto& e : at) cudaEventDestroy(e);
+  std::sort(times.begin(), times.end());
+  return times[kRuns / 2];
+}
+
+double copy_rate = 0;  // bytes per second
+
+bool wanted(const std::string& name) { return std::strstr(name.c_str(), only) != nullptr; }
+void report(const std::string& name, double bytes, const std::function<void(int)>& f, int sets = 1) {
+  const double ms = time_of(f, sets), rate = bytes / ms * 1e3;
+  std::printf("| %-44s | %9.1f | %8.1f | %7.0f | %5.1f %% |\n", name.c_str(), bytes / 1e6, ms * 1e3,
+              rate / 1e9, 100 * rate / copy_rate);
+}
+
+void norms(int64_t rows, int64_t n) {
+  const double row = static_cast<double>(rows * n) * 2;
+  const std::string size = " " + std::to_string(rows) + " x " + std::to_string(n);
+  used = 0;
+  auto *x = random<Bf16>(rows * n), *r = random<Bf16>(rows * n), *w = random<Bf16>(n),
+       *y = take<Bf16>(rows * n), *s = take<Bf16>(rows * n), *dx = take<Bf16>(rows * n);
+  auto *rstd = take<float>(rows), *mean = take<float>(rows), *dw = take<float>(n), *db = take<float>(n);
+  void* space = take<char>(k::layernorm_dw_workspace_bytes<Bf16>(rows, n));
+  k::layernorm<Bf16>(x, w, w, y, mean, rstd, rows, n, 1e-5, stream);
+  report("rmsnorm" + size, 2 * row, [=](int) { k::rmsnorm<Bf16>(x, w, y, rstd, rows, n, 1e-5, stream); });
+  report("add_rmsnorm" + size, 4 * row,
+         [=](int) { k::add_rmsnorm<Bf16>(x, r, w, s, y, rstd, rows, n, 1e-5, stream); });
+  report("rmsnorm_dx + addend" + size, 4 * row,
+         [=](int) { k::rmsnorm_dx<Bf16>(y, x, w, rstd, r, dx, rows, n, stream); });
+  report("rmsnorm_backward + addend" + size, 4 * row, [=](int) {
+    k::rmsnorm_backward<Bf16>(y, x, w, rstd, r, dx, nullptr, dw, false, rows, n, space, stream);
+  });
+  report("rmsnorm_backward + addend + y" + size, 5 * row,
+         [=](int) { k::rmsnorm_backward<Bf16>(y, x, w, rstd, r, dx, s, dw, false, rows, n, space, stream); });
+  report("rmsnorm_dw" + size, 2 * row,
+         [=](int) { k::rmsnorm_dw<Bf16>(y, x, rstd, dw, false, rows, n, space, stream); });
+  report("layernorm" + size, 2 * row,
+         [=](int) { k::layernorm<Bf16>(x, w, w, y, mean, rstd, rows, n, 1e-5, stream); });
+  report("layernorm_backward + addend" + size, 4 * row, [=](int) {
+    k::layernorm_backward<Bf16>(y, x, w, mean, rstd, r, dx, dw, db, false, rows, n, space, stream);
+  });
+}
+
+void activations(int64_t rows, int64_t n) {
+  const double row = static_cast<double>(rows * n) * 2;
+  const std::string size = " " + std::to_string(rows) + " x " + std::to_string(n);
+  used = 0;
+  auto *in = random<Bf16>(2 * rows * n), *y = take<Bf16>(rows * n), *dy = random<Bf16>(rows * n),
+       *d = take<Bf16>(2 * rows * n);
+  report("swiglu" + size, 3 * row, [=](int) { k::swiglu<Bf16>(in, in + n, 2 * n, y, rows, n, stream); });
+  report("swiglu_backward" + size, 5 * row,
+         [=](int) { k::swiglu_backward<Bf16>(dy, in, in + n, 2 * n, d, d + n, nullptr, rows, n, stream); });
+  report("swiglu_backward + y" + size, 6 * row,
+         [=](int) { k::swiglu_backward<Bf16>(dy, in, in + n, 2 * n, d, d + n, y, rows, n, stream); });
+  report("gelu" + size, 2 * row, [=](int) { k::gelu<Bf16>(in, y, rows * n, stream); });
+  report("gelu_backward" + size, 3 * row, [=](int) { k::gelu_backward<Bf16>(dy, in, d, rows * n, stream); });
+  report("add" + size, 3 * row, [=](int) { k::add<Bf16>(in, dy, y, rows * n, stream); });
+  report("add_bias" + size, 2 * row, [=](int) { k::add_bias<Bf16>(in, dy, y, rows, n, stream); });
+  auto* sums = take<float>(n);
+  void* space = take<char>(k::column_sum_workspace_bytes<Bf16>(rows, n));
+  report("column_sum" + size, row,
+         [=](int) { k::column_sum<Bf16>(dy, sums, false, rows, n, space, stream); });
+  std::vector<int32_t> at(static_cast<size_t>(rows));
+  for (int64_t i = 0; i < rows; ++i) at[static_cast<size_t>(i)] = static_cast<int32_t>(i % 4096);
+  int32_t* places = integers(at);
+  report("dropout" + size, 2 * row,
+         [=](int) { k::dropout<Bf16>(dy, places, places, 77, 0.1, 0, y, rows, n, stream); });
+}
+
+void rope(int64_t tokens, int64_t heads, int64_t kv, int64_t dim) {
+  used = 0;
+  const int64_t stride = (heads + 2 * kv) * dim;
+  auto* x = random<Bf16>(tokens * stride);
+  std::vector<int32_t> at(static_cast<size_t>(tokens));
+  std::vector<double> freq;
+  for (int64_t i = 0; i < tokens; ++i) at[static_cast<size_t>(i)] = static_cast<int32_t>(i % 4096);
+  for (int64_t d = 0; d < dim / 2; ++d) freq.push_back(std::pow(5e5, -2.0 * static_cast<double>(d) / dim));
+  int32_t* places = integers(at);
+  double* f = doubles(freq);
+  report("rope in place, Q and K of packed " + std::to_string(heads) + "+" + std::to_string(kv) + " x " +
+             std::to_string(dim),
+         4.0 * static_cast<double>(tokens * (heads + kv) * dim), [=](int) {
+           k::rope<Bf16>(x, stride, places, f, 1.0, x, stride, tokens, heads + kv, dim, false, stream);
+         });
+}
+
+void losses(int64_t rows, int64_t vocab) {
+  used = 0;
+  constexpr int kSets = 2;
+  Bf16* logits[kSets];
+  for (auto& l : logits) l = random<Bf16>(rows * vocab);
+  std::vector<int32_t> labels(static_cast<size_t>(rows));
+  for (int64_t r = 0; r < rows; ++r) labels[static_cast<size_t>(r)] = static_cast<int32_t>(r * 7919 % vocab);
+  int32_t* at = integers(labels);
+  double *seed = doubles({1e-3}), *sum = doubles({0});
+  auto *max = take<float>(rows), *sumexp = take<float>(rows), *target = take<float>(rows);
+  void* space = take<char>(k::cross_entropy_workspace_bytes(rows));
+  const double row = static_cast<double>(rows * vocab) * 2;
+  const std::string size = " " + std::to_string(rows) + " x " + std::to_string(vocab);
+  report(
+      "row_max" + size, row, [=](int i) { k::row_max<Bf16>(logits[i], rows, vocab, vocab, max, stream); }, 2);
+  report(
+      "row_sumexp" + size, row,
+      [=](int i) { k::row_sumexp<Bf16>(logits[i], rows, vocab, vocab, 0, at, max, sumexp, target, stream); },
+      2);
+  report(
+      "cross_entropy_backward" + size, 2 * row,
+      [=](int i) {
+        k::cross_entropy_backward<Bf16>(logits[i], rows, vocab, vocab, 0, at, max, sumexp, target, seed, true,
+                                        sum, false, nullptr, space, stream);
+      },
+      2);
+  report(
+      "cross_entropy whole, 2 reads 1 write" + size, 3 * row,
+      [=](int i) {
+        k::cross_entropy<Bf16>(logits[i], rows, vocab, vocab, at, seed, true, sum, false, nullptr, space,
+                               stream);
+      },
+      2);
+}
+
+void embeddings(int64_t tokens, int64_t vocab, int64_t n) {
+  used = 0;
+  auto *table = random<Bf16>(vocab * n), *dy = random<Bf16>(tokens * n), *y = take<Bf16>(tokens * n);
+  auto* dtable = take<float>(vocab * n);
+  std::vector<int32_t> ids;
+  uint32_t h = 1;
+  for (int64_t t = 0; t < tokens; ++t) {
+    h = h * 1664525u + 1013904223u;
+    const double u = (h >> 8) * 0x1p-24;
+    ids.push_back(
+        static_cast<int32_t>(u * u * u * static_cast<double>(vocab)));  // frequent ids and rare ones
+  }
+  int32_t* at = integers(ids);
+  std::sort(ids.begin(), ids.end());
+  const auto distinct = static_cast<double>(std::unique(ids.begin(), ids.end()) - ids.begin());
+  void* space = take<char>(k::embedding_dw_workspace_bytes<Bf16>(tokens, n));
+  const double row = static_cast<double>(tokens * n) * 2;
+  const std::string size =
+      " " + std::to_string(tokens) + " of " + std::to_string(vocab) + " x " + std::to_string(n);
+  report("embedding" + size, 2 * row,
+         [=](int) { k::embedding<Bf16>(table, at, 0, vocab, y, tokens, n, stream); });
+  report("embedding_dw added to f32" + size, row + distinct * static_cast<double>(n) * 8, [=](int) {
+    k::embedding_dw<Bf16, float>(dy, at, 0, vocab, dtable, true, tokens, n, space, stream);
+  });
+}
+
+void updates(int64_t n) {
+  used = 0;
+  auto *p = random<float>(n), *m = random<float>(n), *v = random<float>(n), *g = random<float>(n);
+  auto *low = take<Bf16>(n), *small = random<Bf16>(n), *weight = take<Bf16>(n);
+  auto* rest = take<int16_t>(n);
+  k::scale<float>(v, 0.0, v, n, stream);
+  k::split_master(p, weight, rest, n, stream);
+  const double* s = doubles({1e-4, 10, 0.5, 1});
+  const k::AdamWScalars scalars{
+      .lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3, .weight_decay = 0.1};
+  const std::vector<k::UpdateRange> ranges = {{0, n / 2, true}, {n / 2, n - n / 2, false}};
+  const double e = static_cast<double>(n);
+  const std::string size = " " + std::to_string(n >> 20) + " Mi";
+  report("adamw f32 gradient, bf16 copy" + size, e * 30,
+         [=](int) { k::adamw<float, float, float, Bf16>(p, m, v, g, low, ranges, scalars, stream); });
+  report("adamw bf16 gradient, bf16 copy" + size, e * 28,
+         [=](int) { k::adamw<float, float, Bf16, Bf16>(p, m, v, small, low, ranges, scalars, stream); });
+  report("adamw_split bf16 gradient" + size, e * 26,
+         [=](int) { k::adamw_split<float, Bf16>(weight, rest, m, v, small, ranges, scalars, stream); });
+  report("adamw_split bf16 moments and gradient" + size, e * 18, [=](int) {
+    k::adamw_split<Bf16, Bf16>(weight, rest, reinterpret_cast<Bf16*>(m), reinterpret_cast<Bf16*>(v), small,
+                               ranges, scalars, stream);
+  });
+  report("sgd with momentum, bf16 copy" + size, e * 22, [=](int) {
+    k::sgd<float, float, float, Bf16>(p, m, g, low, ranges, {.lr = s, .momentum = 0.9}, stream);
+  });
+  double* out = doubles({0});
+  void* space = take<char>(k::reduce_workspace_bytes(n));
+  report("sum_squares f32" + size, e * 4,
+         [=](int) { k::sum_squares<float>(g, n, out, false, space, stream); });
+  report("sum_squares bf16" + size, e * 2,
+         [=](int) { k::sum_squares<Bf16>(small, n, out, false, space, stream); });
+  report("cast f32 -> bf16" + size, e * 6, [=](int) { k::cast<float, Bf16>(g, low, n, stream); });
+  report("accumulate bf16 into f32" + size, e * 10,
+         [=](int) { k::accumulate<Bf16, float>(small, g, 1.0, n, stream); });
+  report("zero" + size, e * 4, [=](int) { k::zero(m, n * 4, stream); });
+  report("swap_blocks 8 x 64" + size, e * 8, [=](int) { k::swap_blocks(g, p, 8, 64, n / 512 * 4, stream); });
+}
+
+void matmuls() {
+  struct Shape {
+    const char* what;
+    int64_t m, n, k;
+    bool ta, tb;
+    DType c;
+    bool accumulate;
+  };
+  // 16384 tokens of a 1B Llama (width 2048, ffn 8192): gate-up forward, dX, dW; then 4096 wide.
+  const Shape shapes[] = {{"gate-up forward", 16384, 16384, 2048, false, true, DType::BF16, false},
+                          {"gate-up dX", 16384, 2048, 16384, false, false, DType::BF16, false},
+                          {"gate-up dW += f32", 16384, 2048, 16384, true, false, DType::F32, true},
+                          {"gate-up dW bf16", 16384, 2048, 16384, true, false, DType::BF16, false},
+                          {"down + residual", 16384, 2048, 8192, false, true, DType::BF16, true},
+                          {"square", 8192, 8192, 8192, false, true, DType::BF16, false}};
+  k::Matmul matmul, plain;
+  std::printf("\n| matmul | m x n x k | first guess TFLOP/s | tuned TFLOP/s |\n|---|---|---|---|\n");
+  for (const Shape& s : shapes) {
+    used = 0;
+    void* space = take<char>(k::Matmul::kWorkspaceBytes);
+    auto *a = random<Bf16>(s.m * s.k), *b = random<Bf16>(s.n * s.k);
+    void* c = s.c == DType::F32 ? static_cast<void*>(random<float>(s.m * s.n)) : random<Bf16>(s.m * s.n);
+    GemmArgs args{.trans_a = s.ta,
+                  .trans_b = s.tb,
+                  .m = s.m,
+                  .n = s.n,
+                  .k = s.k,
+                  .a = a,
+                  .lda = s.ta ? s.m : s.k,
+                  .b = b,
+                  .ldb = s.tb ? s.k : s.n,
+                  .c = c,
+                  .ldc = s.n,
+                  .a_type = DType::BF16,
+                  .b_type = DType::BF16,
+                  .c_type = s.c,
+                  .accumulate = s.accumulate};
+    if (!std::strcmp(s.what, "down + residual")) {
+      args.accumulate = false;
+      args.addend = random<Bf16>(s.m * s.n);
+    }
+    const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+    matmul.tune(args, k::Matmul::kWorkspaceBytes, stream);
+    // The card slows down as it warms up, so the two take turns.
+    std::vector<double> first, best;
+    for (int round = 0; round < 5; ++round) {
+      first.push_back(time_of([&](int) { plain.run(args, space, k::Matmul::kWorkspaceBytes, stream); }, 1));
+      best.push_back(time_of([&](int) { matmul.run(args, space, k::Matmul::kWorkspaceBytes, stream); }, 1));
+    }
+    std::sort(first.begin(), first.end());
+    std::sort(best.begin(), best.end());
+    const double guess = first[2], tuned = best[2];
+    std::printf("| %s | %ld x %ld x %ld | %.0f | %.0f |\n", s.what, s.m, s.n, s.k, flops / guess / 1e9,
+                flops / tuned / 1e9);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) only = argv[1];
+  require(cudaStreamCreate(&stream));
+  require(cudaMalloc(&pool, pool_bytes));
+  cudaDeviceProp card;
+  require(cudaGetDeviceProperties(&card, 0));
+  const int64_t bytes = int64_t{4} << 30;
+  k::fill_noise(reinterpret_cast<float*>(pool), bytes / 4, stream);
+  const auto copy = [&](int) {
+    require(
+        cudaMemcpyAsync(pool + bytes, pool, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
+  };
+  copy_rate = 2.0 * static_cast<double>(bytes) / time_of(copy, 1) * 1e3;
+  std::printf("%s; copy of 4 GiB: %.0f GB/s read and written\n\n", card.name, copy_rate / 1e9);
+  std::printf("| kernel | MB | us | GB/s | of copy |\n|---|---|---|---|---|\n");
+  if (wanted("norm")) {
+    norms(16384, 2048);
+    norms(16384, 4096);
+    norms(32768, 768);
+    norms(16384 * 32, 128);
+  }
+  if (wanted("activation")) activations(16384, 8192);
+  if (wanted("rope")) {
+    rope(16384, 32, 8, 64);
+    rope(16384, 32, 8, 128);
+  }
+  if (wanted("loss")) losses(4096, 128256);
+  if (wanted("embedding")) {
+    embeddings(16384, 128256, 2048);
+    embeddings(32768, 50304, 768);
+  }
+  if (wanted("update")) updates(int64_t{256} << 20);
+  if (wanted("matmul")) matmuls();
+  require(cudaStreamSynchronize(stream));
+  require(cudaGetLastError());
+  return 0;
+}

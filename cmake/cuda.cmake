@@ -1,0 +1,22 @@
+# The CUDA compiler and toolkit. Included only when QUINTET_CUDA is on: other builds never look for them.
+# Hopper by default; -DCMAKE_CUDA_ARCHITECTURES="80;90a;100" for Ampere and Blackwell too.
+include(CheckLanguage)
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90a)
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  message(FATAL_ERROR "QUINTET_CUDA=ON, but no CUDA compiler was found. Install the CUDA toolkit (13.0 or later) and put its bin folder on PATH, or configure without QUINTET_CUDA to train on CPU.")
+endif()
+enable_language(CUDA)
+# CMake before 3.26 does not know that this compiler has C++20.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+if(CCACHE)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
+endif()
+find_package(CUDAToolkit 13.0 REQUIRED)

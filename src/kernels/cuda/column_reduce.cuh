@@ -1,0 +1,96 @@
+// Sums over the rows of a matrix in two stages: chunks of rows into partial sums, then the chunks in order.
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pack.cuh"
+
+namespace quintet::kernels::cuda {
+
+// Chunks of at least 32 rows, about a thousand blocks together with the tiles of columns: a function of the
+// sizes alone.
+constexpr int64_t column_chunks(int64_t rows, int64_t n) {
+  const int64_t most = 1056 / ((n + 255) / 256 + (n == 0)), chunks = rows / 32 < most ? rows / 32 : most;
+  return chunks < 1 ? 1 : chunks;
+}
+
+inline constexpr int kColumnLanes = 32, kColumnRows = 8;
+
+// A term gives kOut values per element:  template <int V> void at(int64_t r, int64_t i, Vals<S, V>
+// (&out)[kOut]). partial[(out * chunks + chunk) * n + column]
+template <int V, class S, class Term>
+__global__ void __launch_bounds__(kColumnLanes* kColumnRows)
+    column_partial_kernel(Term term, int64_t rows, int64_t n, S* partial) {
+  constexpr int kOut = Term::kOut;
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kColumnLanes + threadIdx.x) * V;
+  const int64_t chunks = gridDim.y, chunk = blockIdx.y;
+  const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+  Vals<S, V> sum[kOut] = {};
+  if (column < n) {
+#pragma unroll 4
+    for (int64_t r = begin + threadIdx.y; r < end; r += kColumnRows) {
+      Vals<S, V> x[kOut];
+      term.template at<V>(r, column, x);
+#pragma unroll
+      for (int o = 0; o < kOut; ++o)
+#pragma unroll
+        for (int k = 0; k < V; ++k) sum[o].v[k] += x[o].v[k];
+    }
+  }
+  __shared__ Vals<S, V> shared[kColumnRows][kColumnLanes];
+#pragma unroll
+  for (int o = 0; o < kOut; ++o) {
+    shared[threadIdx.y][threadIdx.x] = sum[o];
+    __syncthreads();
+    if (threadIdx.y == 0 && column < n) {
+      Vals<S, V> all = sum[o];
+      for (int y = 1; y < kColumnRows; ++y)
+#pragma unroll
+        for (int k = 0; k < V; ++k) all.v[k] += shared[y][threadIdx.x].v[k];
+#pragma unroll
+      for (int k = 0; k < V; ++k) partial[(o * chunks + chunk) * n + column + k] = all.v[k];
+    }
+    __syncthreads();
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kColumnLanes* kColumnRows)
+    column_total_kernel(const S* partial, int64_t chunks, int64_t n, S* out, bool accumulate) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnLanes + threadIdx.x;
+  S sum = 0;
+  if (column < n)
+#pragma unroll 8
+    for (int64_t c = threadIdx.y; c < chunks; c += kColumnRows) sum += partial[c * n + column];
+  __shared__ S shared[kColumnRows][kColumnLanes];
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y == 0 && column < n) {
+    for (int y = 1; y < kColumnRows; ++y) sum += shared[y][threadIdx.x];
+    out[column] = accumulate ? out[column] + sum : sum;
+  }
+}
+
+// out[n] = (or +=) the sum over chunks of partial[chunks, n].
+template <class S>
+void column_total(const S* partial, int64_t chunks, int64_t n, S* out, bool accumulate, Stream stream) {
+  if (n <= 0) return;
+  column_total_kernel<<<static_cast<unsigned>(divide_up(n, kColumnLanes)), dim3(kColumnLanes, kColumnRows), 0,
+                        stream>>>(partial, chunks, n, out, accumulate);
+  check_launch("column_total");
+}
+
+// Fills partial[kOut, column_chunks(rows), n].
+template <int V, class S, class Term>
+void column_partial(const Term& term, int64_t rows, int64_t n, bool wide, S* partial, Stream stream) {
+  if (n <= 0) return;
+  const dim3 block(kColumnLanes, kColumnRows);
+  const dim3 grid(static_cast<unsigned>(divide_up(n, (wide ? V : 1) * kColumnLanes)),
+                  static_cast<unsigned>(column_chunks(rows, n)));
+  if (wide)
+    column_partial_kernel<V><<<grid, block, 0, stream>>>(term, rows, n, partial);
+  else
+    column_partial_kernel<1><<<grid, block, 0, stream>>>(term, rows, n, partial);
+  check_launch("column_partial");
+}
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,283 @@
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/reduce.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+// One block a row.
+inline constexpr int kThreads = 512;
+inline constexpr int kUnroll = 4;
+
+template <class S>
+__device__ __forceinline__ S lowest() {
+  return -static_cast<S>(INFINITY);
+}
+
+// The local column of a label, or -1 when it is not among the valid columns here.
+__device__ __forceinline__ int64_t local_column(int32_t label, int64_t vocab_begin, int64_t valid) {
+  const int64_t column = label - vocab_begin;
+  return label >= 0 && column >= 0 && column < valid ? column : -1;
+}
+
+// Calls f(values, column) for the packs of a row that hold valid columns, columns beyond them as -inf.
+template <int V, class T, class F>
+__device__ __forceinline__ void visit(const T* x, int64_t valid, F f) {
+  using S = Stat<T>;
+  const int64_t packs = (valid + V - 1) / V;
+  for (int64_t i = threadIdx.x; i < packs; i += kThreads * kUnroll) {
+    Pack<T, V> in[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (i + u * kThreads < packs) in[u] = fetch<V>(x + (i + u * kThreads) * V);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = (i + u * kThreads) * V;
+      if (column >= valid) continue;
+      auto v = values<T, V>(in[u]);
+      if (column + V > valid)
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          if (column + k >= valid) v.v[k] = lowest<S>();
+      f(v, column);
+    }
+  }
+}
+
+template <class S>
+struct Running {
+  S max, sum;
+};
+// Running sums of two parts. An empty part has max -inf and sum 0.
+template <class T>
+struct Merge {
+  __device__ __forceinline__ Running<Stat<T>> operator()(Running<Stat<T>> a, Running<Stat<T>> b) const {
+    using S = Stat<T>;
+    const S max = MaxNan{}(a.max, b.max);
+    const S left = a.max == max ? a.sum : a.sum * Math<T>::exp(a.max - max);
+    const S right = b.max == max ? b.sum : b.sum * Math<T>::exp(b.max - max);
+    return {max, left + right};
+  }
+};
+
+template <class T>
+__device__ Running<Stat<T>> block_merge(Running<Stat<T>> v, Running<Stat<T>>* shared) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2)
+    v = Merge<T>{}(v, {__shfl_xor_sync(0xffffffffu, v.max, d), __shfl_xor_sync(0xffffffffu, v.sum, d)});
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+  __syncthreads();
+  v = shared[0];
+  for (int w = 1; w < kThreads / 32; ++w) v = Merge<T>{}(v, shared[w]);
+  __syncthreads();
+  return v;
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    max_kernel(const T* logits, int64_t columns, int64_t valid, Stat<T>* max) {
+  using S = Stat<T>;
+  __shared__ S shared[32];
+  S best = lowest<S>();
+  visit<V>(logits + blockIdx.x * columns, valid, [&](const auto& v, int64_t) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) best = MaxNan{}(v.v[k], best);
+  });
+  best = block_fold(best, shared, MaxNan{});
+  if (threadIdx.x == 0) max[blockIdx.x] = best;
+}
+
+template <class T, int V>
+__global__ void __launch_bounds__(kThreads)
+    sumexp_kernel(const T* logits, int64_t columns, int64_t valid, int64_t vocab_begin, const int32_t* labels,
+                  const Stat<T>* max, Stat<T>* sumexp, Stat<T>* target) {
+  using S = Stat<T>;
+  __shared__ S shared[32];
+  const int64_t r = blockIdx.x;
+  const T* x = logits + r * columns;
+  const S top = max[r];
+  S sum = 0;
+  visit<V>(x, valid, [&](const auto& v, int64_t) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) sum += Math<T>::exp(v.v[k] - top);
+  });
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) {
+    const int64_t column = local_column(labels[r], vocab_begin, valid);
+    sumexp[r] = sum;
+    target[r] = column >= 0 ? load<1>(x + column).v[0] : S(0);
+  }
+}
+
+template <int V, class T>
+__device__ void zero_row(T* x, int64_t columns) {
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < columns; i += kThreads * V)
+    store<V>(x + i, Vals<Stat<T>, V>{});
+}
+
+// Overwrites a row of logits by seed * (softmax - onehot). Nobody else reads the row any more.
+template <int V, class T>
+__device__ void write_dlogits_row(T* x, int64_t columns, int64_t valid, int64_t target, Stat<T> max,
+                                  Stat<T> sumexp, double seed) {
+  using S = Stat<T>;
+  const S factor = S(seed / static_cast<double>(sumexp));
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < columns; i += kThreads * V * kUnroll) {
+    Pack<T, V> in[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (i + u * kThreads * V < columns) in[u] = fetch<V>(x + i + u * kThreads * V);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t column = i + u * kThreads * V;
+      if (column >= columns) continue;
+      auto v = values<T, V>(in[u]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const S p = Math<T>::exp(v.v[k] - max) * factor;
+        v.v[k] = column + k == target ? p - S(seed) : p;
+      }
+      if (column + V > valid)
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          if (column + k >= valid) v.v[k] = S(0);
+      store<V>(x + column, v);
+    }
+  }
+}
+
+template <class S>
+__device__ double loss_of(S max, S sumexp, S target) {
+  return log(static_cast<double>(sumexp)) + (static_cast<double>(max) - static_cast<double>(target));
+}
+
+template <class T>
+struct Loss {
+  T* logits;
+  int64_t columns, valid, vocab_begin;
+  const int32_t* labels;
+  const Stat<T>*max, *sumexp, *target;
+  const double* seed;
+  bool write_dlogits;
+  double* losses;
+};
+
+// kWhole: max, sumexp and target are found here, in one reading of the row.
+template <class T, int V, bool kWhole>
+__global__ void __launch_bounds__(kThreads) loss_kernel(Loss<T> a) {
+  using S = Stat<T>;
+  const int64_t r = blockIdx.x;
+  T* x = a.logits + r * a.columns;
+  if (a.labels[r] < 0) {
+    if (threadIdx.x == 0) a.losses[r] = 0;
+    if (a.write_dlogits) zero_row<V>(x, a.columns);
+    return;
+  }
+  const int64_t column = local_column(a.labels[r], a.vocab_begin, a.valid);
+  S max, sumexp, target;
+  if constexpr (kWhole) {
+    __shared__ Running<S> shared[32];
+    Running<S> run{lowest<S>(), S(0)};
+    visit<V>(static_cast<const T*>(x), a.valid, [&](const auto& v, int64_t) {
+      S best = v.v[0];
+#pragma unroll
+      for (int k = 1; k < V; ++k) best = MaxNan{}(v.v[k], best);
+      if (!(best <= run.max)) {
+        run.sum = run.sum == S(0) ? S(0) : run.sum * Math<T>::exp(run.max - best);
+        run.max = best;
+      }
+#pragma unroll
+      for (int k = 0; k < V; ++k) run.sum += Math<T>::exp(v.v[k] - run.max);
+    });
+    target = column >= 0 ? load<1>(static_cast<const T*>(x) + column).v[0] : S(0);
+    run = block_merge<T>(run, shared);
+    max = run.max;
+    sumexp = run.sum;
+  } else {
+    max = a.max[r];
+    sumexp = a.sumexp[r];
+    target = a.target[r];
+  }
+  if (threadIdx.x == 0) a.losses[r] = loss_of(max, sumexp, target);
+  if (a.write_dlogits) write_dlogits_row<V>(x, a.columns, a.valid, column, max, sumexp, *a.seed);
+}
+
+template <class T, bool kWhole>
+void run_loss(const Loss<T>& a, int64_t rows, bool wide, double* loss_sum, bool accumulate, Stream stream) {
+  if (rows > 0) {
+    if (wide)
+      loss_kernel<T, kWide<T>, kWhole><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
+    else
+      loss_kernel<T, 1, kWhole><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
+    check_launch("cross_entropy");
+  }
+  sum(a.losses, rows, loss_sum, accumulate, stream);
+}
+
+template <class T>
+bool wide_rows(const T* logits, int64_t columns) {
+  return columns % kWide<T> == 0 && aligned16(logits);
+}
+
+}  // namespace
+
+template <class T>
+void row_max(const T* logits, int64_t rows, int64_t columns, int64_t valid, Stat<T>* max, Stream stream) {
+  if (rows <= 0) return;
+  const auto blocks = static_cast<unsigned>(rows);
+  if (wide_rows(logits, columns))
+    max_kernel<T, kWide<T>><<<blocks, kThreads, 0, stream>>>(logits, columns, valid, max);
+  else
+    max_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(logits, columns, valid, max);
+  check_launch("row_max");
+}
+
+template <class T>
+void row_sumexp(const T* logits, int64_t rows, int64_t columns, int64_t valid, int64_t vocab_begin,
+                const int32_t* labels, const Stat<T>* max, Stat<T>* sumexp, Stat<T>* target, Stream stream) {
+  if (rows <= 0) return;
+  const auto blocks = static_cast<unsigned>(rows);
+  if (wide_rows(logits, columns))
+    sumexp_kernel<T, kWide<T>>
+        <<<blocks, kThreads, 0, stream>>>(logits, columns, valid, vocab_begin, labels, max, sumexp, target);
+  else
+    sumexp_kernel<T, 1>
+        <<<blocks, kThreads, 0, stream>>>(logits, columns, valid, vocab_begin, labels, max, sumexp, target);
+  check_launch("row_sumexp");
+}
+
+int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(double)); }
+
+template <class T>
+void cross_entropy_backward(T* logits, int64_t rows, int64_t columns, int64_t valid, int64_t vocab_begin,
+                            const int32_t* labels, const Stat<T>* max, const Stat<T>* sumexp,
+                            const Stat<T>* target, const double* seed, bool write_dlogits, double* loss_sum,
+                            bool accumulate, double* row_loss, void* workspace, Stream stream) {
+  double* losses = row_loss != nullptr ? row_loss : static_cast<double*>(workspace);
+  run_loss<T, false>(
+      {logits, columns, valid, vocab_begin, labels, max, sumexp, target, seed, write_dlogits, losses}, rows,
+      wide_rows(logits, columns), loss_sum, accumulate, stream);
+}
+
+template <class T>
+void cross_entropy(T* logits, int64_t rows, int64_t columns, int64_t valid, const int32_t* labels,
+                   const double* seed, bool write_dlogits, double* loss_sum, bool accumulate,
+                   double* row_loss, void* workspace, Stream stream) {
+  double* losses = row_loss != nullptr ? row_loss : static_cast<double*>(workspace);
+  run_loss<T, true>(
+      {logits, columns, valid, 0, labels, nullptr, nullptr, nullptr, seed, write_dlogits, losses}, rows,
+      wide_rows(logits, columns), loss_sum, accumulate, stream);
+}
+
+#define INSTANTIATE(T)                                                    \
+  template decltype(row_max<T>) row_max<T>;                               \
+  template decltype(row_sumexp<T>) row_sumexp<T>;                         \
+  template decltype(cross_entropy_backward<T>) cross_entropy_backward<T>; \
+  template decltype(cross_entropy<T>) cross_entropy<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

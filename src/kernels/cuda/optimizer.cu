@@ -1,0 +1,362 @@
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/optimizer.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+inline constexpr int kThreads = 256, kUnroll = 2;
+inline constexpr int64_t kChunk = 8192;  // elements of one block
+inline constexpr int kRanges = 64;       // of one launch
+
+// Ranges and the blocks that serve them, passed by value so that a captured graph holds them.
+struct Ranges {
+  int count = 0;
+  int64_t first[kRanges], size[kRanges];
+  int64_t block_end[kRanges];
+  bool decay[kRanges];
+};
+
+// Where the master lives: as a float or double of its own with an optional rounded copy, or split.
+template <class P, class C>
+struct PlainMaster {
+  using Arithmetic = P;
+  P* p;
+  C* copy;
+  template <int V>
+  using Held = Pack<P, V>;
+  template <int V>
+  __device__ __forceinline__ Held<V> read(int64_t i) const {
+    return fetch<V>(p + i);
+  }
+  template <int V>
+  static __device__ __forceinline__ Vals<P, V> value(const Held<V>& h) {
+    return values<P, V>(h);
+  }
+  template <int V>
+  __device__ __forceinline__ void write(int64_t i, const Vals<P, V>& next) const {
+    store<V>(p + i, next);
+    if (copy == nullptr) return;
+    Vals<Stat<C>, V> low;
+#pragma unroll
+    for (int k = 0; k < V; ++k) low.v[k] = static_cast<Stat<C>>(next.v[k]);
+    store<V>(copy + i, low);
+  }
+  bool wide(int64_t first) const { return aligned16(p + first) && aligned_to(copy + first, copy); }
+  static bool aligned_to(const C* at, const C* base) {
+    return base == nullptr ||
+           reinterpret_cast<uintptr_t>(at) % (4 * sizeof(C) < 16 ? 4 * sizeof(C) : 16) == 0;
+  }
+};
+
+struct SplitMaster {
+  using Arithmetic = float;
+  Bf16* weight;
+  int16_t* remainder;
+  template <int V>
+  struct Held {
+    Pack<Bf16, V> weight, remainder;
+  };
+  template <int V>
+  __device__ __forceinline__ Held<V> read(int64_t i) const {
+    return {fetch<V>(weight + i), fetch<V>(reinterpret_cast<const Bf16*>(remainder) + i)};
+  }
+  template <int V>
+  static __device__ __forceinline__ Vals<float, V> value(const Held<V>& h) {
+    auto high = values<Bf16, V>(h.weight);
+    const auto low = values<Bf16, V>(h.remainder);  // the remainder's bits in the upper half
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const int add = __float_as_int(low.v[k]) >> 16;
+      high.v[k] = __int_as_float(__float_as_int(high.v[k]) + add);
+    }
+    return high;
+  }
+  template <int V>
+  __device__ __forceinline__ void write(int64_t i, const Vals<float, V>& next) const {
+    uint32_t high[V], low[V];
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const uint32_t bits = __float_as_uint(next.v[k]);
+      // Infinity and NaN would carry into another number; they are cut instead, and stay what they are.
+      const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+      high[k] = (finite ? bits + 0x8000u : bits | (bits << 16 != 0 ? 0x400000u : 0u)) >> 16;
+      low[k] = finite ? (bits - (high[k] << 16)) & 0xffffu : 0u;
+    }
+    Pack<Bf16, V> w, r;
+    if constexpr (V == 1) {
+      w.raw = static_cast<uint16_t>(high[0]);
+      r.raw = static_cast<uint16_t>(low[0]);
+    } else {
+      Words<V / 2> a, b;
+#pragma unroll
+      for (int k = 0; k < V / 2; ++k) {
+        a.w[k] = high[2 * k] | high[2 * k + 1] << 16;
+        b.w[k] = low[2 * k] | low[2 * k + 1] << 16;
+      }
+      w.raw = raw_of(a);
+      r.raw = raw_of(b);
+    }
+    put<V>(weight + i, w);
+    put<V>(reinterpret_cast<Bf16*>(remainder) + i, r);
+  }
+  bool wide(int64_t first) const {
+    return reinterpret_cast<uintptr_t>(weight + first) % 8 == 0 &&
+           reinterpret_cast<uintptr_t>(remainder + first) % 8 == 0;
+  }
+};
+
+__device__ double power(double base, double exponent) {
+  double result = 1;
+  for (auto e = static_cast<uint64_t>(exponent); e > 0; e /= 2) {
+    if (e % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+template <class P>
+struct Factors {
+  P keep, rate, root, clip;
+  bool ok;
+};
+
+template <class Master, class Moment, class Gradient>
+struct AdamW {
+  using P = typename Master::Arithmetic;
+  Master master;
+  Moment *m, *v;
+  const Gradient* grad;
+  AdamWScalars k;
+  template <int V>
+  struct Loaded {
+    typename Master::template Held<V> p;
+    Pack<Moment, V> m, v;
+    Pack<Gradient, V> g;
+  };
+  __device__ Factors<P> factors(bool decay) const {
+    const double correct1 = 1.0 - power(k.beta1, *k.step), correct2 = 1.0 - power(k.beta2, *k.step);
+    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr / correct1), P(1.0 / sqrt(correct2)),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+  }
+  template <int V>
+  __device__ __forceinline__ Loaded<V> load(int64_t i) const {
+    return {master.template read<V>(i), fetch<V>(m + i), fetch<V>(v + i), fetch<V>(grad + i)};
+  }
+  template <int V>
+  __device__ __forceinline__ void apply(int64_t i, const Loaded<V>& in, const Factors<P>& f) const {
+    auto p = Master::template value<V>(in.p);
+    auto mean = values<Moment, V>(in.m), square = values<Moment, V>(in.v);
+    const auto gradient = values<Gradient, V>(in.g);
+    const P b1 = P(k.beta1), b2 = P(k.beta2), c1 = P(1.0 - k.beta1), c2 = P(1.0 - k.beta2), eps = P(k.eps);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const P g = P(gradient.v[j]) * f.clip;
+      const P next_mean = fma(c1, g, b1 * P(mean.v[j]));
+      const P next_square = fma(c2 * g, g, b2 * P(square.v[j]));
+      p.v[j] = p.v[j] * f.keep - f.rate * next_mean / fma(sqrt(next_square), f.root, eps);
+      mean.v[j] = next_mean;
+      square.v[j] = next_square;
+    }
+    store<V>(m + i, mean);
+    store<V>(v + i, square);
+    master.template write<V>(i, p);
+  }
+  bool wide(int64_t first) const { return master.wide(first) && all_aligned_to(first); }
+  bool all_aligned_to(int64_t first) const {
+    const auto fits = [&](const auto* p) { return reinterpret_cast<uintptr_t>(p + first) % 16 == 0; };
+    const auto fits_half = [&](const auto* p) { return reinterpret_cast<uintptr_t>(p + first) % 8 == 0; };
+    const bool moments = sizeof(Moment) == 2 ? fits_half(m) && fits_half(v) : fits(m) && fits(v);
+    return moments && (sizeof(Gradient) == 2 ? fits_half(grad) : fits(grad));
+  }
+};
+
+template <class Master, class Moment, class Gradient>
+struct Sgd {
+  using P = typename Master::Arithmetic;
+  Master master;
+  Moment* velocity;
+  const Gradient* grad;
+  SgdScalars k;
+  template <int V>
+  struct Loaded {
+    typename Master::template Held<V> p;
+    Pack<Moment, V> u;
+    Pack<Gradient, V> g;
+  };
+  __device__ Factors<P> factors(bool decay) const {
+    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr), P(0),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+  }
+  template <int V>
+  __device__ __forceinline__ Loaded<V> load(int64_t i) const {
+    Loaded<V> out;
+    out.p = master.template read<V>(i);
+    if (velocity != nullptr) out.u = fetch<V>(velocity + i);
+    out.g = fetch<V>(grad + i);
+    return out;
+  }
+  template <int V>
+  __device__ __forceinline__ void apply(int64_t i, const Loaded<V>& in, const Factors<P>& f) const {
+    auto p = Master::template value<V>(in.p);
+    const auto gradient = values<Gradient, V>(in.g);
+    Vals<Stat<Moment>, V> u{};
+    if (velocity != nullptr) u = values<Moment, V>(in.u);
+    const P mu = P(k.momentum);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const P g = P(gradient.v[j]) * f.clip;
+      P move = g;
+      if (velocity != nullptr) {
+        const P next = fma(mu, P(u.v[j]), g);
+        u.v[j] = next;
+        move = k.nesterov ? fma(mu, next, g) : next;
+      }
+      p.v[j] = fma(-f.rate, move, p.v[j] * f.keep);
+    }
+    if (velocity != nullptr) store<V>(velocity + i, u);
+    master.template write<V>(i, p);
+  }
+  bool wide(int64_t first) const {
+    const auto fits = [&](const auto* p) {
+      return p == nullptr || reinterpret_cast<uintptr_t>(p + first) % (4 * sizeof(*p) < 16 ? 8 : 16) == 0;
+    };
+    return master.wide(first) && fits(velocity) && fits(grad);
+  }
+};
+
+template <int V, class Rule>
+__global__ void __launch_bounds__(kThreads) update_kernel(Rule rule, const __grid_constant__ Ranges ranges) {
+  using P = typename Rule::P;
+  __shared__ Factors<P> shared;
+  int range = 0;
+  while (blockIdx.x >= ranges.block_end[range]) ++range;
+  const int64_t block = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
+  const int64_t begin = block * kChunk, left = ranges.size[range] - begin;
+  const int64_t size = left < kChunk ? left : kChunk, packs = size / V, base = ranges.first[range] + begin;
+  typename Rule::template Loaded<V> in[kUnroll];
+  const auto fetch_all = [&](int64_t i) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (i + u * kThreads < packs) in[u] = rule.template load<V>(base + (i + u * kThreads) * V);
+  };
+  fetch_all(threadIdx.x);  // under way while thread 0 works out the factors
+  if (threadIdx.x == 0) shared = rule.factors(ranges.decay[range]);
+  __syncthreads();
+  const Factors<P> factors = shared;
+  if (!factors.ok) return;
+  for (int64_t i = threadIdx.x; i < packs; i += kThreads * kUnroll) {
+    if (i != threadIdx.x) fetch_all(i);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (i + u * kThreads < packs) rule.template apply<V>(base + (i + u * kThreads) * V, in[u], factors);
+  }
+  const int64_t tail = packs * V + threadIdx.x;
+  if (V > 1 && tail < size) {
+    const auto one = rule.template load<1>(base + tail);
+    rule.template apply<1>(base + tail, one, factors);
+  }
+}
+
+// Ranges with 16-byte starts and the others go to separate launches.
+template <class Rule>
+void update(const Rule& rule, std::span<const UpdateRange> all, Stream stream, const char* what) {
+  constexpr int V = sizeof(typename Rule::P) == 8 ? 2 : 4;
+  for (const bool wide : {true, false}) {
+    Ranges ranges;
+    const auto launch = [&] {
+      if (ranges.count == 0) return;
+      const auto blocks = static_cast<unsigned>(ranges.block_end[ranges.count - 1]);
+      if (wide)
+        update_kernel<V><<<blocks, kThreads, 0, stream>>>(rule, ranges);
+      else
+        update_kernel<1><<<blocks, kThreads, 0, stream>>>(rule, ranges);
+      check_launch(what);
+      ranges.count = 0;
+    };
+    for (const UpdateRange& r : all) {
+      if (r.count <= 0 || rule.wide(r.first) != wide) continue;
+      if (ranges.count == kRanges) launch();
+      const int i = ranges.count++;
+      ranges.first[i] = r.first;
+      ranges.size[i] = r.count;
+      ranges.decay[i] = r.decay;
+      ranges.block_end[i] = (i > 0 ? ranges.block_end[i - 1] : 0) + divide_up(r.count, kChunk);
+    }
+    launch();
+  }
+}
+
+struct Split {
+  const float* from;
+  SplitMaster to;
+  template <int V>
+  __device__ Pack<float, V> load(int64_t i) const {
+    return fetch<V>(from + i);
+  }
+  template <int V>
+  __device__ void store(int64_t i, Pack<float, V> x) const {
+    to.write<V>(i, values<float, V>(x));
+  }
+};
+struct Join {
+  SplitMaster from;
+  float* to;
+  template <int V>
+  __device__ SplitMaster::Held<V> load(int64_t i) const {
+    return from.read<V>(i);
+  }
+  template <int V>
+  __device__ void store(int64_t i, const SplitMaster::Held<V>& x) const {
+    cuda::store<V>(to + i, SplitMaster::value<V>(x));
+  }
+};
+
+}  // namespace
+
+template <class Master, class Moment, class Gradient, class Copy>
+void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy,
+           std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream) {
+  update(AdamW<PlainMaster<Master, Copy>, Moment, Gradient>{{p, copy}, m, v, grad, scalars}, ranges, stream,
+         "adamw");
+}
+
+template <class Moment, class Gradient>
+void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad,
+                 std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream) {
+  update(AdamW<SplitMaster, Moment, Gradient>{{weight, remainder}, m, v, grad, scalars}, ranges, stream,
+         "adamw_split");
+}
+
+void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream) {
+  const SplitMaster to{weight, remainder};
+  each<4, 2>(Split{master, to}, n, aligned16(master) && to.wide(0), stream, "split_master");
+}
+void join_master(const Bf16* weight, const int16_t* remainder, float* master, int64_t n, Stream stream) {
+  const SplitMaster from{const_cast<Bf16*>(weight), const_cast<int16_t*>(remainder)};  // only read
+  each<4, 2>(Join{from, master}, n, aligned16(master) && from.wide(0), stream, "join_master");
+}
+
+template <class Master, class Moment, class Gradient, class Copy>
+void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::span<const UpdateRange> ranges,
+         const SgdScalars& scalars, Stream stream) {
+  update(Sgd<PlainMaster<Master, Copy>, Moment, Gradient>{{p, copy}, velocity, grad, scalars}, ranges, stream,
+         "sgd");
+}
+
+#define INSTANTIATE(M, V, G, C)                           \
+  template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
+  template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
+INSTANTIATE(double, double, double, double)
+INSTANTIATE(float, float, float, float)
+INSTANTIATE(float, float, float, Bf16)
+INSTANTIATE(float, float, Bf16, Bf16)
+INSTANTIATE(float, Bf16, float, float)
+INSTANTIATE(float, Bf16, float, Bf16)
+INSTANTIATE(float, Bf16, Bf16, Bf16)
+#undef INSTANTIATE
+template decltype(adamw_split<float, float>) adamw_split<float, float>;
+template decltype(adamw_split<float, Bf16>) adamw_split<float, Bf16>;
+template decltype(adamw_split<Bf16, float>) adamw_split<Bf16, float>;
+template decltype(adamw_split<Bf16, Bf16>) adamw_split<Bf16, Bf16>;
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,151 @@
+#include "kernels/cuda/norm.h"
+
+#include "gpu/device.h"
+#include "kernels/cpu/norm.h"
+
+namespace quintet::kernels::cuda::test {
+namespace {
+
+template <class T>
+class GpuNorm : public testing::Test {};
+TYPED_TEST_SUITE(GpuNorm, cpu::test::AllTypes);
+
+// One size for each way of sharing a row among threads, and rows that are no multiple of 16 bytes.
+constexpr int64_t kShapes[][2] = {{1, 1},     {5, 7},     {300, 128}, {1003, 64}, {37, 512},  {129, 768},
+                                  {65, 2048}, {33, 4096}, {9, 8192},  {7, 16384}, {3, 40000}, {70, 1001}};
+
+struct Reference {
+  std::vector<double> y, mean, rstd, dx, dw, db, abs_dw, abs_db;
+};
+
+Reference reference(const std::vector<double>& x, const std::vector<double>& w, const std::vector<double>& b,
+                    const std::vector<double>& dy, const std::vector<double>& addend, int64_t rows, int64_t n,
+                    bool centred) {
+  device::ThreadPool pool(1);
+  Reference r;
+  r.y = r.dx = std::vector<double>(x.size());
+  r.mean = r.rstd = std::vector<double>(static_cast<size_t>(rows));
+  r.dw = r.db = r.abs_dw = r.abs_db = std::vector<double>(static_cast<size_t>(n));
+  std::vector<double> workspace(
+      static_cast<size_t>(cpu::layernorm_dw_workspace_bytes<double>(rows, n) / 8 + 8));
+  if (centred) {
+    cpu::layernorm(x.data(), w.data(), b.data(), r.y.data(), r.mean.data(), r.rstd.data(), rows, n, 1e-5,
+                   pool);
+    cpu::layernorm_dx(dy.data(), x.data(), w.data(), r.mean.data(), r.rstd.data(), r.dx.data(), rows, n,
+                      pool);
+    cpu::layernorm_dw(dy.data(), x.data(), r.mean.data(), r.rstd.data(), r.dw.data(), r.db.data(), false,
+                      rows, n, workspace.data(), pool);
+    for (size_t i = 0; i < r.dx.size(); ++i) r.dx[i] += addend[i];
+  } else {
+    cpu::rmsnorm(x.data(), w.data(), r.y.data(), r.rstd.data(), rows, n, 1e-5, pool);
+    cpu::rmsnorm_dx(dy.data(), x.data(), w.data(), r.rstd.data(), addend.data(), r.dx.data(), rows, n, pool);
+    cpu::rmsnorm_dw(dy.data(), x.data(), r.rstd.data(), r.dw.data(), false, rows, n, workspace.data(), pool);
+  }
+  for (int64_t t = 0; t < rows; ++t)
+    for (int64_t i = 0; i < n; ++i) {
+      const size_t at = static_cast<size_t>(t * n + i), s = static_cast<size_t>(t);
+      r.abs_dw[i] += std::abs(dy[at]) * (std::abs(x[at] - r.mean[s]) + 1) * r.rstd[s];
+      r.abs_db[i] += std::abs(dy[at]);
+    }
+  return r;
+}
+
+TYPED_TEST(GpuNorm, MatchesCpu) {
+  using T = TypeParam;
+  using S = Stat<T>;
+  for (bool centred : {false, true})
+    for (const auto& [rows, n] : kShapes)
+      for (int64_t shift : kShifts) {
+        SCOPED_TRACE(testing::Message()
+                     << (centred ? "layernorm " : "rmsnorm ") << rows << " x " << n << " + " << shift);
+        const auto a = random_values<T>(rows * n, 1, 1.5, 0.5), residual = random_values<T>(rows * n, 6),
+                   w = random_values<T>(n, 2, 0.3, 1.0), b = random_values<T>(n, 3),
+                   dy = random_values<T>(rows * n, 4), addend = random_values<T>(rows * n, 7),
+                   dw0 = random_values<float>(n, 5);
+        std::vector<double> x(a.size());
+        for (size_t i = 0; i < a.size(); ++i)
+          x[i] = value(element<T>(static_cast<double>(static_cast<S>(a[i]) + static_cast<S>(residual[i]))));
+        const Reference want = reference(x, w, b, dy, addend, rows, n, centred);
+        Device<T> da(a, shift), dres(residual, shift), dx_in(x, shift), dw_in(w, shift), db_in(b, shift),
+            ddy(dy, shift), dadd(addend, shift), sum(rows * n, shift), y(rows * n, shift),
+            y2(rows * n, shift), y3(rows * n, shift), dx(rows * n, shift), dx2(rows * n, shift);
+        Device<S> mean(rows), rstd(rows), dw(dw0), db(dw0), dw2(n), db2(n);
+        Device<uint8_t> workspace(layernorm_dw_workspace_bytes<T>(rows, n));
+        if (centred) {
+          add_layernorm<T>(da.data(), dres.data(), dw_in.data(), db_in.data(), sum.data(), y.data(),
+                           mean.data(), rstd.data(), rows, n, 1e-5, nullptr);
+          layernorm<T>(dx_in.data(), dw_in.data(), db_in.data(), y2.data(), mean.data(), rstd.data(), rows, n,
+                       1e-5, nullptr);
+          layernorm_dx<T>(ddy.data(), dx_in.data(), dw_in.data(), mean.data(), rstd.data(), dadd.data(),
+                          dx2.data(), rows, n, nullptr);
+          layernorm_dw<T>(ddy.data(), dx_in.data(), mean.data(), rstd.data(), dw2.data(), db2.data(), false,
+                          rows, n, workspace.data(), nullptr);
+          layernorm_backward<T>(ddy.data(), dx_in.data(), dw_in.data(), mean.data(), rstd.data(), dadd.data(),
+                                dx.data(), dw.data(), db.data(), true, rows, n, workspace.data(), nullptr);
+        } else {
+          add_rmsnorm<T>(da.data(), dres.data(), dw_in.data(), sum.data(), y.data(), rstd.data(), rows, n,
+                         1e-5, nullptr);
+          rmsnorm<T>(dx_in.data(), dw_in.data(), y2.data(), rstd.data(), rows, n, 1e-5, nullptr);
+          rmsnorm_dx<T>(ddy.data(), dx_in.data(), dw_in.data(), rstd.data(), dadd.data(), dx2.data(), rows, n,
+                        nullptr);
+          rmsnorm_dw<T>(ddy.data(), dx_in.data(), rstd.data(), dw2.data(), false, rows, n, workspace.data(),
+                        nullptr);
+          rmsnorm_backward<T>(ddy.data(), dx_in.data(), dw_in.data(), rstd.data(), dadd.data(), dx.data(),
+                              y3.data(), dw.data(), true, rows, n, workspace.data(), nullptr);
+        }
+        EXPECT_EQ(sum.values(), x);
+        EXPECT_EQ(y.bits(), y2.bits());
+        // A row sum is a tree over threads of a short serial part; errors of mean and rstd count relative to
+        // the row's own size (about 2), times rstd (up to 320 for a row of one element).
+        const auto row_scale = [&](size_t i) {
+          const size_t r = i / static_cast<size_t>(n);
+          return 20 * (1 + want.rstd[r]) * (1 + (n == 1 ? want.rstd[r] : 0));
+        };
+        const double steps = 16 + static_cast<double>(n) / 128;
+        expect_close(y, want.y, steps, row_scale, "y");
+        if (!centred) expect_close(y3, want.y, steps, row_scale, "y again");
+        expect_close(rstd, want.rstd, 4 * steps, row_scale, "rstd");
+        if (centred) expect_close(mean, want.mean, steps, row_scale, "mean");
+        expect_close(dx, want.dx, steps, row_scale, "dx");
+        expect_close(dx2, want.dx, steps, row_scale, "dx alone");
+        const double sums = 64 + static_cast<double>(rows) / 64;
+        expect_close(
+            dw2, want.dw, sums, [&](size_t i) { return 4 * want.abs_dw[i]; }, "dw");
+        std::vector<double> added = want.dw;
+        for (size_t i = 0; i < added.size(); ++i) added[i] += dw0[i];
+        expect_close(
+            dw, added, sums, [&](size_t i) { return 4 * want.abs_dw[i] + std::abs(dw0[i]); }, "dw added");
+        if (centred) {
+          expect_close(
+              db2, want.db, sums, [&](size_t i) { return want.abs_db[i]; }, "db");
+          for (size_t i = 0; i < added.size(); ++i) added[i] = want.db[i] + dw0[i];
+          expect_close(
+              db, added, sums, [&](size_t i) { return want.abs_db[i] + std::abs(dw0[i]); }, "db added");
+        }
+      }
+}
+
+TYPED_TEST(GpuNorm, BackwardInPlace) {
+  using T = TypeParam;
+  const int64_t rows = 777, n = 1024;
+  const auto x = random_values<T>(rows * n, 1), w = random_values<T>(n, 2),
+             dy = random_values<T>(rows * n, 3), addend = random_values<T>(rows * n, 4);
+  Device<T> bx(x), bw(w), bdy(dy), badd(addend), y(rows * n), dx(rows * n);
+  Device<Stat<T>> rstd(rows), dw(n), dw2(n);
+  Device<uint8_t> workspace(rmsnorm_dw_workspace_bytes<T>(rows, n));
+  rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-6, nullptr);
+  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), dx.data(), nullptr,
+                      dw.data(), false, rows, n, workspace.data(), nullptr);
+  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), badd.data(), nullptr,
+                      dw2.data(), false, rows, n, workspace.data(), nullptr);
+  EXPECT_EQ(badd.bits(), dx.bits());
+  EXPECT_EQ(dw.bits(), dw2.bits());
+  badd.set(addend);
+  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), bdy.data(), nullptr,
+                      dw2.data(), false, rows, n, workspace.data(), nullptr);
+  EXPECT_EQ(bdy.bits(), dx.bits());
+  EXPECT_EQ(dw.bits(), dw2.bits());
+}
+
+}  // namespace
+}  // namespace quintet::kernels::cuda::test

@@ -1,0 +1,189 @@
+#include "kernels/cuda/optimizer.h"
+
+#include "gpu/device.h"
+#include "kernels/cpu/optimizer.h"
+
+namespace quintet::kernels::cuda::test {
+namespace {
+
+struct Reference {
+  std::vector<double> p, m, v;
+};
+
+// Ragged ranges with gaps between them, the first of them aligned.
+const std::vector<UpdateRange> kRanges = {{0, 4096, true},      {4100, 9001, false}, {13105, 17, true},
+                                          {13124, 30000, true}, {43124, 0, true},    {43127, 3, false}};
+constexpr int64_t kCount = 43200;
+
+bool inside(int64_t i, bool& decay) {
+  for (const UpdateRange& r : kRanges)
+    if (i >= r.first && i < r.first + r.count) {
+      decay = r.decay;
+      return true;
+    }
+  return false;
+}
+
+constexpr double kLr = 0.01, kClip = 0.6, kDecay = 0.1;
+
+void expect_reference(const std::vector<double>& got, const std::vector<double>& want, double unit_got,
+                      double unit_sum, const char* what) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double bound = unit_got * std::abs(want[i]) * 1.01 + 8 * unit_sum * (std::abs(want[i]) + 1);
+    ASSERT_LE(std::abs(got[i] - want[i]), bound) << what << "[" << i << "]";
+  }
+}
+
+template <class M, class V, class G, class C>
+void check_adamw() {
+  const auto p0 = random_values<M>(kCount, 1), g = random_values<G>(kCount, 2),
+             m0 = random_values<V>(kCount, 3, 0.1);
+  auto v0 = random_values<V>(kCount, 4, 0.1);
+  for (double& v : v0) v = std::abs(v);
+  device::ThreadPool pool(1);
+  std::vector<double> p = p0, m = m0, v = v0;
+  const int64_t count = 7;
+  const int32_t yes = 1;
+  for (const UpdateRange& r : kRanges)
+    cpu::adamw<double, double, double>(p.data() + r.first, m.data() + r.first, v.data() + r.first,
+                                       g.data() + r.first, nullptr, r.count,
+                                       {.lr = &kLr,
+                                        .step = &count,
+                                        .clip_scale = &kClip,
+                                        .ok = &yes,
+                                        .beta1 = 0.9,
+                                        .beta2 = 0.95,
+                                        .eps = 1e-8,
+                                        .weight_decay = r.decay ? kDecay : 0.0},
+                                       pool);
+  Device<double> scalars(std::vector<double>{kLr, 7, kClip, 0});
+  Device<M> bp(p0);
+  Device<V> bm(m0), bv(v0);
+  Device<G> bg(g);
+  Device<C> copy(std::vector<double>(static_cast<size_t>(kCount), 9.0));
+  const AdamWScalars k{.lr = scalars.data(),
+                       .step = scalars.data() + 1,
+                       .clip_scale = scalars.data() + 2,
+                       .ok = scalars.data() + 3,
+                       .beta1 = 0.9,
+                       .beta2 = 0.95,
+                       .eps = 1e-8,
+                       .weight_decay = kDecay};
+  adamw<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data(), kRanges, k, nullptr);
+  EXPECT_EQ(bp.values(), p0) << "a refused step changed the weights";
+  EXPECT_EQ(bm.values(), m0);
+  EXPECT_EQ(copy.values(), std::vector<double>(static_cast<size_t>(kCount), 9.0));
+  scalars.set({kLr, 7, kClip, 1});
+  adamw<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data(), kRanges, k, nullptr);
+  // Moments of 16 bits are rounded after the weights used them.
+  expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
+  expect_reference(bm.values(), m, unit<V>(), unit<M>(), "m");
+  expect_reference(bv.values(), v, unit<V>(), unit<M>(), "v");
+  const auto master = bp.values(), low = copy.values();
+  for (int64_t i = 0; i < kCount; ++i) {
+    bool decay;
+    const double want = inside(i, decay) ? value(element<C>(master[static_cast<size_t>(i)])) : 9.0;
+    ASSERT_EQ(low[static_cast<size_t>(i)], want) << i;
+  }
+}
+
+TEST(GpuAdamW, F64) { check_adamw<double, double, double, double>(); }
+TEST(GpuAdamW, F32) { check_adamw<float, float, float, float>(); }
+TEST(GpuAdamW, Bf16Copy) { check_adamw<float, float, float, Bf16>(); }
+TEST(GpuAdamW, Bf16CopyAndGradient) { check_adamw<float, float, Bf16, Bf16>(); }
+TEST(GpuAdamW, Bf16MomentsF32Copy) { check_adamw<float, Bf16, float, float>(); }
+TEST(GpuAdamW, Bf16Moments) { check_adamw<float, Bf16, float, Bf16>(); }
+TEST(GpuAdamW, Bf16MomentsAndGradient) { check_adamw<float, Bf16, Bf16, Bf16>(); }
+
+// The split master is the f32 master bit for bit.
+template <class V, class G>
+void check_split() {
+  const auto p0 = random_values<float>(kCount, 1), g = random_values<G>(kCount, 2);
+  Device<float> p(p0), joined(kCount);
+  Device<V> m(std::vector<double>(static_cast<size_t>(kCount))),
+      v(std::vector<double>(static_cast<size_t>(kCount))),
+      m2(std::vector<double>(static_cast<size_t>(kCount))),
+      v2(std::vector<double>(static_cast<size_t>(kCount)));
+  Device<G> bg(g);
+  Device<Bf16> weight(kCount), copy(p0);
+  Device<int16_t> remainder(kCount);
+  Device<double> scalars(std::vector<double>{kLr, 1, kClip, 1});
+  const AdamWScalars k{.lr = scalars.data(),
+                       .step = scalars.data() + 1,
+                       .clip_scale = scalars.data() + 2,
+                       .ok = scalars.data() + 3,
+                       .weight_decay = kDecay};
+  split_master(p.data(), weight.data(), remainder.data(), kCount, nullptr);
+  join_master(weight.data(), remainder.data(), joined.data(), kCount, nullptr);
+  EXPECT_TRUE(joined.bits() == p.bits());
+  for (int step = 1; step <= 5; ++step) {
+    scalars.set({kLr, static_cast<double>(step), kClip, 1});
+    adamw<float, V, G, Bf16>(p.data(), m.data(), v.data(), bg.data(), copy.data(), kRanges, k, nullptr);
+    adamw_split<V, G>(weight.data(), remainder.data(), m2.data(), v2.data(), bg.data(), kRanges, k, nullptr);
+  }
+  join_master(weight.data(), remainder.data(), joined.data(), kCount, nullptr);
+  EXPECT_TRUE(joined.bits() == p.bits());
+  EXPECT_TRUE(m.bits() == m2.bits());
+  const auto w = weight.get();
+  const auto master = p.values();
+  for (size_t i = 0; i < master.size(); ++i)
+    ASSERT_LE(std::abs(value(w[i]) - master[i]), unit<Bf16>() * std::abs(master[i])) << i;
+}
+TEST(GpuAdamWSplit, F32Moments) { check_split<float, Bf16>(); }
+TEST(GpuAdamWSplit, Bf16Moments) { check_split<Bf16, Bf16>(); }
+
+TEST(GpuAdamWSplit, EveryUpperHalf) {
+  std::vector<float> host;
+  for (uint32_t high = 0; high < 65536; ++high)
+    for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      const float f = std::bit_cast<float>(high << 16 | low);
+      // The largest numbers round up to infinity; weights are far from there.
+      if (std::isfinite(f) && (high & 0x7fff) != 0x7f7f) host.push_back(f);
+    }
+  const auto n = static_cast<int64_t>(host.size());
+  Device<float> from(n), back(n);
+  Device<Bf16> weight(n);
+  Device<int16_t> remainder(n);
+  require(cudaMemcpy(from.data(), host.data(), from.bytes(), cudaMemcpyHostToDevice));
+  split_master(from.data(), weight.data(), remainder.data(), n, nullptr);
+  join_master(weight.data(), remainder.data(), back.data(), n, nullptr);
+  EXPECT_TRUE(from.bits() == back.bits());
+}
+
+template <class M, class V, class G, class C>
+void check_sgd(double momentum, bool nesterov) {
+  const auto p0 = random_values<M>(kCount, 1), g = random_values<G>(kCount, 2),
+             u0 = random_values<V>(kCount, 3);
+  device::ThreadPool pool(1);
+  std::vector<double> p = p0, u = u0;
+  for (const UpdateRange& r : kRanges)
+    cpu::sgd<double, double, double>(p.data() + r.first, momentum > 0 ? u.data() + r.first : nullptr,
+                                     g.data() + r.first, nullptr, r.count,
+                                     {.lr = &kLr,
+                                      .clip_scale = &kClip,
+                                      .momentum = momentum,
+                                      .weight_decay = r.decay ? kDecay : 0.0,
+                                      .nesterov = nesterov},
+                                     pool);
+  Device<double> scalars(std::vector<double>{kLr, kClip});
+  Device<M> bp(p0);
+  Device<V> bu(u0);
+  Device<G> bg(g);
+  Device<C> copy(p0);
+  sgd<M, V, G, C>(bp.data(), momentum > 0 ? bu.data() : nullptr, bg.data(), copy.data(), kRanges,
+                  {.lr = scalars.data(),
+                   .clip_scale = scalars.data() + 1,
+                   .momentum = momentum,
+                   .weight_decay = kDecay,
+                   .nesterov = nesterov},
+                  nullptr);
+  expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
+  expect_reference(bu.values(), u, unit<V>(), unit<M>(), "velocity");
+}
+TEST(GpuSgd, Plain) { check_sgd<float, float, float, Bf16>(0, false); }
+TEST(GpuSgd, Momentum) { check_sgd<float, float, Bf16, Bf16>(0.9, false); }
+TEST(GpuSgd, Nesterov) { check_sgd<float, Bf16, float, float>(0.9, true); }
+TEST(GpuSgd, F64) { check_sgd<double, double, double, double>(0.9, true); }
+
+}  // namespace
+}  // namespace quintet::kernels::cuda::test
