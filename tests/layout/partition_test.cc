@@ -163,7 +163,9 @@ TEST(Partition, LocalSizesFollowPlacements) {
 TEST(Partition, KeepsTheChunkOfTheLoss) {
   graph::Graph logical = small_llama({});
   logical.row_chunk = 5;
-  EXPECT_EQ(partition(logical, make_layout({.tp = 2}, config::Model{.heads = 4, .kv_heads = 4})).graph.row_chunk, 5);
+  EXPECT_EQ(
+      partition(logical, make_layout({.tp = 2}, config::Model{.heads = 4, .kv_heads = 4})).graph.row_chunk,
+      5);
 }
 
 TEST(Partition, SizesThatDoNotDivideAreRefused) {
