@@ -89,7 +89,8 @@ TEST(Experts, BlocksThatHaveThem) {
   m.layers = 8;
   const auto blocks = [&] {
     std::string found;
-    for (const Node* n : nodes_of(build(m, options()), "router")) found += std::to_string(n->block - 1);
+    const Graph g = build(m, options());
+    for (const Node* n : nodes_of(g, "router")) found += std::to_string(n->block - 1);
     return found;
   };
   EXPECT_EQ(blocks(), "01234567");
