@@ -23,9 +23,9 @@ graph::Type with_rows(graph::Type type, Dim name, int64_t rows) {
 }  // namespace
 
 // Sizes that follow from a rank's tokens. The most rows that can reach it: every sender can send each of its
-// tokens to as many experts as the rank has, but no token more often than it chooses. With padding all is
-// fixed: an expert gets from a sender what the capacities of the sender's groups of sequences allow, or all
-// its tokens if fewer.
+// tokens to as many experts as the rank has, but no token more often than it chooses, and no expert gets more
+// than its capacity. With padding all is fixed: an expert gets from a sender what the capacities of the
+// sender's groups of sequences allow, or all its tokens if fewer.
 void Partitioner::plan_slots(const Node& route, graph::Attrs& attrs) {
   const graph::Type& kept = logical_.type(route.inputs[0]);
   const int64_t senders = layout_.mesh.size(layout_.experts.group());
@@ -35,6 +35,16 @@ void Partitioner::plan_slots(const Node& route, graph::Attrs& attrs) {
   attrs.set("rows", tokens);
   slot_rows_ = tokens * kept.size(1);
   routed_rows_ = senders * tokens * std::min(kept.size(1), experts);
+  if (const graph::NodeId from = logical_.value(route.inputs[0]).producer;
+      senders > 1 && from.valid() && logical_.nodes()[from.index()].op == &graph::kLimit) {
+    // An expert takes its capacity from each group of sequences, and no more. (Alone, a rank's rows stay
+    // where they were sorted.)
+    const graph::Attrs& limit = logical_.nodes()[from.index()].attrs;
+    const int64_t groups = kept.size(0) / (limit.integer("group") * limit.integer("seq_len")) /
+                           layout_.mesh.size(layout_.samples);
+    const int64_t places = layout_.mesh.size(intersection(layout_.experts.group(), layout_.samples));
+    routed_rows_ = std::min(routed_rows_, experts * places * groups * limit.integer("capacity"));
+  }
   if (int64_t pad = route.attrs.integer("pad"); pad > 0) {
     pad = std::min(tokens, pad / layout_.mesh.size(layout_.samples));
     attrs.set("pad", pad);

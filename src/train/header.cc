@@ -284,6 +284,10 @@ class Header {
       if (const int64_t bytes = peak.by_class[static_cast<size_t>(c)]; bytes > 0)
         parts.push_back(
             fmt::format("{} {}", to_string(static_cast<program::MemoryClass>(c)), base::human_bytes(bytes)));
+    // A pipeline's slots hold the place of a whole micro-batch, also where one is not in use at the peak.
+    if (const int64_t idle = program_.arena_bytes - peak.live_bytes; idle * 50 > program_.arena_bytes)
+      parts.push_back(fmt::format("idle {} of {}", base::human_bytes(idle),
+                                  program_.frame_bytes.empty() ? "gaps" : "slots and gaps"));
     line("memory", "{} planned on rank 0{}: {}", base::human_bytes(program_.arena_bytes),
          is_bound() ? ", whatever the routers choose" : "", fmt::join(parts, ", "));
   }

@@ -53,6 +53,27 @@ TEST(Compile, EveryPresetAtSmallDepth) {
   }
 }
 
+// Rows that can reach a rank's experts: without a capacity all that its senders have, with one no more than
+// that.
+TEST(Compile, CapacityBoundsTheRowsOfExperts) {
+  const auto routed = [](const std::vector<std::string>& more) {
+    std::vector<std::string> set = {"model.layers=1", "parallel.dp_shard=4", "parallel.ep=4", "batch.micro=2",
+                                    "batch.accumulation=1"};
+    set.insert(set.end(), more.begin(), more.end());
+    const Compiled c = compile(config::parse(recipe_text("tiny-moe"), set), {});
+    for (const graph::Node& n : c.local.graph.nodes())
+      if (n.op == &graph::kGroupedLinear) return c.local.graph.type(n.inputs[0]).size(0);
+    return int64_t{0};
+  };
+  const config::Recipe r = config::parse(recipe_text("tiny-moe"), {});
+  const int64_t seq = r.data.seq_len, all = 4 * 2 * seq * 2;  // senders x sequences x tokens x choices
+  EXPECT_EQ(routed({}), all);
+  const int64_t capacity = (2 * seq + 7) / 8;  // of one of 8 experts, from one sequence
+  EXPECT_EQ(routed({"model.moe.capacity_factor=1"}),
+            2 * 8 * capacity);  // experts here x sequences x capacity
+  EXPECT_EQ(routed({"model.moe.capacity_factor=100"}), all);
+}
+
 TEST(Compile, IsAPureFunctionOfRecipeAndRank) {
   const config::Recipe recipe = config::parse(
       recipe_text("llama-tiny"),
