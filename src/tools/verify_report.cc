@@ -100,6 +100,13 @@ std::string to_table(const VerifyResult& r) {
   for (const auto& [name, row] : rows)
     text += fmt::format("{:<28} {:>7} {:>7}  {:>10.3g} {:>10.3g}  {}\n", name, row.count, row.failed,
                         row.worst->error, row.worst->tolerance, row.worst->name);
+  const auto blind =
+      std::count_if(r.checks.begin(), r.checks.end(), [](const Check& c) { return c.tolerance >= 1; });
+  if (blind > 0)
+    text += fmt::format(
+        "\n{} of {} comparisons say nothing: rounding in {} may add up to as much as the value itself{}.\n",
+        blind, r.checks.size(), r.dtype,
+        r.dtype == "f64" ? " (values that are zero but for rounding)" : "; --dtype f64 is sharper");
   const Check* first = r.first_departure();
   text += first ? fmt::format("\nFAIL. First departure: {}\n", explain(*first))
                 : fmt::format("\nPASS. The layout computes what one rank computes.\n");
