@@ -93,15 +93,15 @@ void allocate(Program& p) {
     grow(place(p, life, top, all), all.empty());
     return;
   }
-  // Several micro-batches under way: what outlives a body has a frame per chunk, once for every slot; what
+  // Several micro-batches under way: what outlives a body stands in frames, each once for every slot; what
   // does not shares the bytes below the frames, for bodies run one at a time.
   top = round_up(place(p, life, top, used(Scope::Body, any)));
-  for (size_t c = 0; c < slots.count.size(); ++c) {
+  for (size_t f = 0; f < slots.count.size(); ++f) {
     const std::vector<size_t> own =
-        used(Scope::Micro, [&](size_t i) { return slots.chunk_of_buffer[i] == static_cast<int>(c); });
+        used(Scope::Micro, [&](size_t i) { return slots.frame_of_buffer[i] == static_cast<int>(f); });
     const int64_t frame = round_up(place(p, life, top, own) - top);
     p.frame_bytes.push_back(frame);
-    top += frame * slots.count[c];
+    top += frame * slots.count[f];
   }
   unroll_slots(p, slots);
   // To the last byte of a buffer, not of a frame: the last slot may have no use for the end of its frame.

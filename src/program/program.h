@@ -197,7 +197,7 @@ struct Program {
   BufferId result;                                       // Infer: the logits
   int64_t arena_bytes = 0;                               // planned peak; set by the allocator
   int64_t persistent_bytes = 0;
-  std::vector<int64_t> frame_bytes;  // pipelines: by chunk, what one micro-batch keeps between its bodies
+  std::vector<int64_t> frame_bytes;  // pipelines: by frame (slots.h), of one slot
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers[id.index()]; }

@@ -11,39 +11,78 @@ namespace quintet::program {
 
 SlotPlan plan_slots(const Program& p) {
   SlotPlan plan;
-  int chunks = 1;
-  for (const Body& body : p.bodies) chunks = std::max(chunks, body.chunk + 1);
-  plan.count.assign(static_cast<size_t>(chunks), 1);
+  for (const Body& body : p.bodies) plan.chunks = std::max(plan.chunks, body.chunk + 1);
+  std::vector<char> steps(p.bodies.size(), 0);  // bodies of micro-batches of a step
+  for (const Call& call : p.calls)
+    if (call.micro >= 0) steps[static_cast<size_t>(call.body)] = 1;
 
-  std::map<std::pair<int, int>, size_t> last;  // call
-  for (size_t i = 0; i < p.calls.size(); ++i)
-    if (p.calls[i].micro >= 0)
-      last[{p.bodies[static_cast<size_t>(p.calls[i].body)].chunk, p.calls[i].micro}] = i;
-  std::vector<std::set<int>> taken(static_cast<size_t>(chunks));
-  for (size_t i = 0; i < p.calls.size(); ++i) {
-    if (p.calls[i].micro < 0) continue;
-    const std::pair<int, int> key = {p.bodies[static_cast<size_t>(p.calls[i].body)].chunk, p.calls[i].micro};
-    std::set<int>& busy = taken[static_cast<size_t>(key.first)];
-    if (!plan.of_micro.contains(key)) {
-      int slot = 0;
-      while (busy.contains(slot)) ++slot;
-      busy.insert(slot);
-      plan.of_micro[key] = slot;
-      int& count = plan.count[static_cast<size_t>(key.first)];
-      count = std::max(count, slot + 1);
-    }
-    if (last[key] == i) busy.erase(plan.of_micro[key]);
-  }
-
-  plan.chunk_of_buffer.assign(p.buffers.size(), -1);
-  for (const Body& body : p.bodies)
-    for (const Instr& instr : body.instrs)
+  // The bodies of a step that touch each buffer, first and last; -1: none.
+  std::vector<std::pair<int, int>> touched(p.buffers.size(), {-1, -1});
+  for (size_t b = 0; b < p.bodies.size(); ++b)
+    for (const Instr& instr : p.bodies[b].instrs)
       for (const auto* list : {&instr.in, &instr.out})
         for (const Operand& o : *list) {
-          if (p.buffer(o.buffer).scope != Scope::Micro) continue;
-          int& chunk = plan.chunk_of_buffer[o.buffer.index()];
-          chunk = chunk < 0 ? body.chunk : std::min(chunk, body.chunk);
+          if (!steps[b] || p.buffer(o.buffer).scope != Scope::Micro) continue;
+          auto& [first, last] = touched[o.buffer.index()];
+          if (first < 0) first = static_cast<int>(b);
+          last = static_cast<int>(b);
         }
+  // A buffer in a message between stages is its micro-batch's own as long as its chunk has it under way: the
+  // next micro-batch need not wait for the message.
+  for (const Body& body : p.bodies)
+    for (const Instr& instr : body.instrs) {
+      if (instr.kind != InstrKind::Collective || !p.comms[instr.collective.comm.index()].atoms.empty())
+        continue;
+      for (const auto* list : {&instr.in, &instr.out})
+        for (const Operand& o : *list) {
+          auto& [first, last] = touched[o.buffer.index()];
+          for (size_t b = 0; b < p.bodies.size() && first >= 0; ++b) {
+            if (!steps[b] || p.bodies[b].chunk != body.chunk) continue;
+            first = std::min(first, static_cast<int>(b));
+            last = std::max(last, static_cast<int>(b));
+          }
+        }
+    }
+  std::map<std::pair<int, int>, int> frames;
+  plan.frame_of_buffer.assign(p.buffers.size(), -1);
+  for (size_t i = 0; i < p.buffers.size(); ++i)
+    if (p.buffers[i].scope == Scope::Micro && touched[i].first >= 0)
+      plan.frame_of_buffer[i] = frames.try_emplace(touched[i], static_cast<int>(frames.size())).first->second;
+  // An evaluation runs when no step does: what only it touches may stand on anything of a step.
+  for (size_t i = 0; i < p.buffers.size(); ++i)
+    if (p.buffers[i].scope == Scope::Micro && plan.frame_of_buffer[i] < 0) plan.frame_of_buffer[i] = 0;
+  plan.count.assign(std::max<size_t>(frames.size(), 1), 1);
+
+  // Between the first and the last body others may touch a frame, and a schedule may call them later: a slot
+  // is held over all of them.
+  std::vector<std::set<int>> bodies(plan.count.size());
+  for (size_t b = 0; b < p.bodies.size(); ++b)
+    for (const Instr& instr : p.bodies[b].instrs)
+      for (const auto* list : {&instr.in, &instr.out})
+        for (const Operand& o : *list)
+          if (const int frame = plan.frame_of_buffer[o.buffer.index()]; frame >= 0 && steps[b])
+            bodies[static_cast<size_t>(frame)].insert(static_cast<int>(b));
+  for (const auto& [ends, frame] : frames)
+    for (const int b : {ends.first, ends.second}) bodies[static_cast<size_t>(frame)].insert(b);
+  for (size_t f = 0; f < bodies.size(); ++f) {
+    std::map<int, size_t> last;  // micro-batch -> its last call
+    for (size_t i = 0; i < p.calls.size(); ++i)
+      if (bodies[f].contains(p.calls[i].body)) last[p.calls[i].micro] = i;
+    std::set<int> busy;
+    for (size_t i = 0; i < p.calls.size(); ++i) {
+      if (!bodies[f].contains(p.calls[i].body)) continue;
+      const int micro = p.calls[i].micro;
+      const std::pair<int, int> key = {static_cast<int>(f), micro};
+      if (!plan.of_micro.contains(key)) {
+        int slot = 0;
+        while (busy.contains(slot)) ++slot;
+        busy.insert(slot);
+        plan.of_micro[key] = slot;
+        plan.count[f] = std::max(plan.count[f], slot + 1);
+      }
+      if (last[micro] == i) busy.erase(plan.of_micro[key]);
+    }
+  }
   return plan;
 }
 
@@ -56,14 +95,14 @@ void unroll_slots(Program& p, const SlotPlan& plan) {
     if (is_new) {
       Buffer copy = p.buffer(id);
       copy.name += fmt::format("@{}", slot);
-      copy.offset += slot * p.frame_bytes[static_cast<size_t>(plan.chunk_of_buffer[id.index()])];
+      copy.offset += slot * p.frame_bytes[static_cast<size_t>(plan.frame_of_buffer[id.index()])];
       p.buffers.push_back(std::move(copy));
       for (size_t i = 0, n = p.inputs.size(); i < n; ++i)
         if (p.inputs[i].second == id) p.inputs.emplace_back(p.inputs[i].first, it->second);
     }
     return it->second;
   };
-  std::map<std::pair<int, std::vector<int>>, int> bodies;  // (body, slots by chunk) -> its repetition
+  std::map<std::pair<int, std::vector<int>>, int> bodies;  // (body, slots by frame) -> its repetition
   for (Call& call : p.calls) {
     if (call.micro < 0) continue;
     // The slots of the frames that the body touches.
@@ -76,16 +115,16 @@ void unroll_slots(Program& p, const SlotPlan& plan) {
       }
     };
     each_buffer(p.bodies[static_cast<size_t>(call.body)], [&](BufferId id) {
-      const int chunk = id.index() < plan.chunk_of_buffer.size() ? plan.chunk_of_buffer[id.index()] : -1;
-      if (chunk >= 0) slots[static_cast<size_t>(chunk)] = plan.of_micro.at({chunk, call.micro});
+      const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
+      if (frame >= 0) slots[static_cast<size_t>(frame)] = plan.of_micro.at({frame, call.micro});
     });
     if (std::all_of(slots.begin(), slots.end(), [](int s) { return s == 0; })) continue;
     const auto [it, is_new] = bodies.try_emplace({call.body, slots}, static_cast<int>(p.bodies.size()));
     if (is_new) {
       Body body = p.bodies[static_cast<size_t>(call.body)];
       each_buffer(body, [&](BufferId& id) {
-        const int chunk = id.index() < plan.chunk_of_buffer.size() ? plan.chunk_of_buffer[id.index()] : -1;
-        if (chunk >= 0) id = copy_of(id, slots[static_cast<size_t>(chunk)]);
+        const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
+        if (frame >= 0) id = copy_of(id, slots[static_cast<size_t>(frame)]);
       });
       p.bodies.push_back(std::move(body));
     }
