@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <numeric>
 
 #include "base/error.h"
@@ -29,8 +28,15 @@ int64_t ulysses_ranks(const Parallel& p) {
   return p.cp_method == ContextMethod::UlyssesRing ? p.ulysses : 1;
 }
 
+int64_t attention_kv_heads(const Model& m) { return m.mla.kv_rank > 0 ? m.heads : m.kv_heads; }
+
 int64_t kv_heads_per_rank(const Parallel& p, const Model& m) {
-  return m.kv_heads % p.tp == 0 ? m.kv_heads / p.tp : 1;
+  const int64_t heads = attention_kv_heads(m);
+  return heads % p.tp == 0 ? heads / p.tp : 1;
+}
+
+int64_t ulysses_kv_ranks(const Parallel& p, const Model& m) {
+  return std::gcd(ulysses_ranks(p), kv_heads_per_rank(p, m));
 }
 
 bool heads_divide(const Parallel& p, const Model& m, int64_t u) {

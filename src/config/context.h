@@ -19,8 +19,14 @@ namespace quintet::config {
 // ulysses, parallel.ulysses for ulysses+ring.
 int64_t ulysses_ranks(const Parallel& parallel);
 
+// KV heads as attention sees them: with latent attention every head has K and V of its own.
+int64_t attention_kv_heads(const Model& model);
+
 // KV heads that a tensor rank holds: with more tensor ranks than KV heads one, shared by some of them.
 int64_t kv_heads_per_rank(const Parallel& parallel, const Model& model);
+
+// How many of the ulysses_ranks() have KV heads of their own; the others share them. u_kv above.
+int64_t ulysses_kv_ranks(const Parallel& parallel, const Model& model);
 
 // Whether u ranks can exchange rows for heads: u divides the heads of a tensor rank, and divides its KV heads
 // or is a multiple of them, so that the query heads of a rank go with whole KV heads or with one.

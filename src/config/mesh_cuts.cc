@@ -14,9 +14,8 @@ std::vector<Cut> mesh_cuts(const Parallel& p, const Model& m) {
   const auto add = [&](int64_t size, std::string why, const char* key) {
     if (size > 1) cuts.push_back({size, std::move(why), key});
   };
-  const int64_t kv = m.mla.kv_rank > 0 ? m.heads : m.kv_heads;
-  const int64_t u = ulysses_ranks(p);
-  const int64_t u_rest = kv % p.tp == 0 ? u / std::gcd(u, kv / p.tp) : u;
+  const int64_t kv = attention_kv_heads(m);
+  const int64_t u = ulysses_ranks(p), u_rest = u / ulysses_kv_ranks(p, m);
   // Of equal sizes the first stays: the plain axes come before what is made of them.
   const int64_t context = p.tp * p.cp, shard = context * p.dp_shard, data = shard * p.dp_replicate;
   add(p.tp, fmt::format("tp {}", p.tp), "parallel.tp");

@@ -21,14 +21,13 @@ struct Cut {
 // Sorted, each size once, without size 1; the last is the world. Sizes are
 //   tp / gcd(tp, kv_heads)            tensor ranks that hold the same KV heads
 //   tp                                tensor ranks
-//   tp u_rest, tp u                   Ulysses ranks that hold the same KV heads, and all of them: u as in
-//                                     context.h, u_rest = u / gcd(u, kv_heads / tp), u where tp does not
-//                                     divide kv_heads
+//   tp u_rest, tp u                   Ulysses ranks that hold the same KV heads, and all of them: u is
+//                                     ulysses_ranks(), u_rest = u / ulysses_kv_ranks()
 //   tp cp                             context ranks
 //   tp k                              reshard_after_forward = k
 //   tp cp dp_shard, x dp_replicate, x pp
 //   etp, etp ep                       expert ranks
-// With latent attention every head has K and V of its own. Every axis must be at least 1.
+// kv_heads is attention_kv_heads(). Every axis must be at least 1.
 std::vector<Cut> mesh_cuts(const Parallel& parallel, const Model& model);
 
 // The first cut that does not divide the next one; cuts.size() when all do.
