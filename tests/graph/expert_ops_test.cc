@@ -1,26 +1,25 @@
 // What the ops of expert dispatch, of experts and of joined heads infer, refuse, cost and how they divide.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <set>
 
 #include "base/error.h"
 #include "graph/autodiff.h"
-#include "graph/support.h"
+#include "graph/refusals.h"
 
 namespace quintet::graph {
 namespace {
 
+using testing::attr;
 using testing::expert_cases;
+using testing::inferred;
 using testing::op_case;
 using testing::OpCase;
-
-std::string text(const std::vector<Type>& types) {
-  std::string all;
-  for (const Type& t : types) all += (all.empty() ? "" : ", ") + to_string(t);
-  return all;
-}
-std::string inferred(const OpDef& op) { return text(op_case(op).out()); }
+using testing::Refusal;
+using testing::rename;
+using testing::resize;
+using testing::retype;
+using testing::text;
 
 // The case of an op with pad > 0.
 OpCase padded(const OpDef& op) {
@@ -56,29 +55,10 @@ TEST(ExpertOps, Inferred) {
             "f32[tokens=8, heads=4, head_dim=6], f32[tokens=8, choices=1, head_dim=3]");
 }
 
-struct Refusal {
-  const OpDef* op;
-  const char* what;
-  std::function<void(OpCase&)> spoil;
-};
-
-std::function<void(OpCase&)> resize(size_t operand, size_t dim, int64_t size) {
-  return [=](OpCase& c) { c.in[operand].dims[dim].size = size; };
-}
-std::function<void(OpCase&)> rename(size_t operand, size_t dim, Dim name) {
-  return [=](OpCase& c) { c.in[operand].dims[dim].name = name; };
-}
-std::function<void(OpCase&)> retype(size_t operand, DType dtype) {
-  return [=](OpCase& c) { c.in[operand].dtype = dtype; };
-}
-std::function<void(OpCase&)> attr(const char* name, int64_t value) {
-  return [=](OpCase& c) { c.attrs.set(name, value); };
-}
-
 std::vector<Refusal> refusals() {
   return {{&kRoute, "real experts", retype(0, DType::F32)},
           {&kRoute, "no choices", rename(0, 1, Dim::Embed)},
-          {&kRoute, "no experts", attr("experts", 0)},
+          {&kRoute, "no experts", attr("experts", int64_t{0})},
           {&kPack, "another number of slots", resize(1, 0, 15)},
           {&kPack, "an order of tokens", rename(1, 0, Dim::Tokens)},
           {&kPack, "x not by tokens", rename(0, 0, Dim::Slots)},
@@ -96,8 +76,8 @@ std::vector<Refusal> refusals() {
           {&kToTokens, "rows that are not routed", rename(0, 0, Dim::Slots)},
           {&kToTokens, "real counts", retype(2, DType::F32)},
           {&kRegroup, "rows that are not routed", rename(0, 0, Dim::Slots)},
-          {&kRegroup, "counts that are no whole sources", attr("experts", 3)},
-          {&kSumCopies, "uneven blocks", attr("copies", 3)},
+          {&kRegroup, "counts that are no whole sources", attr("experts", int64_t{3})},
+          {&kSumCopies, "uneven blocks", attr("copies", int64_t{3})},
           {&kSumCopies, "rows that are no slots", rename(0, 0, Dim::Tokens)},
           {&kGroupedLinear, "another inner size", resize(0, 1, 17)},
           {&kGroupedLinear, "two dtypes", retype(1, DType::BF16)},
@@ -123,27 +103,11 @@ std::vector<Refusal> refusals() {
           {&kJoinHeads, "two shared parts", resize(1, 1, 2)},
           {&kJoinHeads, "two dtypes", retype(1, DType::BF16)},
           {&kJoinHeads, "a without heads", rename(0, 1, Dim::Embed)},
-          {&kJoinHeadsDx, "nothing left for b", attr("d1", 9)},
+          {&kJoinHeadsDx, "nothing left for b", attr("d1", int64_t{9})},
           {&kJoinHeadsDx, "dy without heads", rename(0, 1, Dim::Embed)}};
 }
 
-TEST(ExpertOps, Refused) {
-  std::set<const OpDef*> tested;
-  for (const Refusal& r : refusals()) {
-    SCOPED_TRACE(std::string(r.op->name) + ": " + r.what);
-    tested.insert(r.op);
-    OpCase c = op_case(*r.op);
-    EXPECT_NO_THROW(c.out());
-    r.spoil(c);
-    try {
-      c.out();
-      ADD_FAILURE() << "was accepted";
-    } catch (const base::UserError& e) {
-      EXPECT_TRUE(std::string(e.what()).starts_with("[" + std::string(r.op->name) + "]")) << e.what();
-    }
-  }
-  for (const OpCase& c : expert_cases()) EXPECT_TRUE(tested.contains(c.op)) << c.op->name;
-}
+TEST(ExpertOps, Refused) { testing::expect_refusals(refusals(), expert_cases()); }
 
 TEST(ExpertOps, WeightsStayWideBesideNarrowRows) {
   OpCase c = op_case(kExpertActDx);

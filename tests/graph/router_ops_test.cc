@@ -2,26 +2,25 @@
 // gradients find their way through a choice.
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <set>
 
 #include "base/error.h"
 #include "graph/autodiff.h"
-#include "graph/support.h"
+#include "graph/refusals.h"
 
 namespace quintet::graph {
 namespace {
 
+using testing::attr;
+using testing::inferred;
 using testing::op_case;
 using testing::OpCase;
+using testing::Refusal;
+using testing::rename;
+using testing::resize;
+using testing::retype;
 using testing::router_cases;
-
-std::string text(const std::vector<Type>& types) {
-  std::string all;
-  for (const Type& t : types) all += (all.empty() ? "" : ", ") + to_string(t);
-  return all;
-}
-std::string inferred(const OpDef& op) { return text(op_case(op).out()); }
+using testing::text;
 
 OpCase scoped(const OpDef& op, std::string_view scope) {
   for (const OpCase& c : router_cases())
@@ -63,25 +62,6 @@ TEST(RouterOps, UpdateBias) {
   EXPECT_EQ(text(kUpdateBias.infer({load, scalars, bias}, {{"rate", 0.001}})), "f32[routes=6]");
   EXPECT_THROW(kUpdateBias.infer({load, scalars, other}, {{"rate", 0.001}}), base::UserError);
   EXPECT_EQ(kUpdateBias.in_place, (std::vector<std::pair<int, int>>{{0, 2}}));
-}
-
-struct Refusal {
-  const OpDef* op;
-  const char* what;
-  std::function<void(OpCase&)> spoil;
-};
-
-std::function<void(OpCase&)> resize(size_t operand, size_t dim, int64_t size) {
-  return [=](OpCase& c) { c.in[operand].dims[dim].size = size; };
-}
-std::function<void(OpCase&)> rename(size_t operand, size_t dim, Dim name) {
-  return [=](OpCase& c) { c.in[operand].dims[dim].name = name; };
-}
-std::function<void(OpCase&)> retype(size_t operand, DType dtype) {
-  return [=](OpCase& c) { c.in[operand].dtype = dtype; };
-}
-std::function<void(OpCase&)> attr(const char* name, AttrValue value) {
-  return [=](OpCase& c) { c.attrs.set(name, value); };
 }
 
 std::vector<Refusal> refusals() {
@@ -177,23 +157,7 @@ std::vector<Refusal> refusals() {
           {&kZLossDx, "narrow logits", retype(0, DType::BF16)}};
 }
 
-TEST(RouterOps, Refused) {
-  std::set<const OpDef*> tested;
-  for (const Refusal& r : refusals()) {
-    SCOPED_TRACE(std::string(r.op->name) + ": " + r.what);
-    tested.insert(r.op);
-    OpCase c = op_case(*r.op);
-    EXPECT_NO_THROW(c.out());
-    r.spoil(c);
-    try {
-      c.out();
-      ADD_FAILURE() << "was accepted";
-    } catch (const base::UserError& e) {
-      EXPECT_TRUE(std::string(e.what()).starts_with("[" + std::string(r.op->name) + "]")) << e.what();
-    }
-  }
-  for (const OpCase& c : router_cases()) EXPECT_TRUE(tested.contains(c.op)) << c.op->name;
-}
+TEST(RouterOps, Refused) { testing::expect_refusals(refusals(), router_cases()); }
 
 // A choice is over the tensor ranks too wherever rows stand alone; what a sequence shares is not cut in it.
 TEST(RouterOps, SpreadOrWholeSequences) {
