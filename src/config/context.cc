@@ -74,9 +74,8 @@ ContextMethod choose_context_method(const Parallel& p, const Model& m, const Dat
 
 std::string why_context_method(const Parallel& p, const Model& m, const Data& data) {
   const auto sends = [&](int64_t u) { return fmt::format("{:.6g}", context_elements_sent(p, m, u)); };
-  const int64_t heads = m.heads / p.tp, chunk = data.seq_len / (2 * p.cp);
-  const bool divides = heads % p.cp == 0;
-  const int64_t u = divides ? p.cp : largest_ulysses(p, m);
+  const int64_t heads = m.heads / p.tp, kv = kv_heads_per_rank(p, m), chunk = data.seq_len / (2 * p.cp);
+  const int64_t u = heads_divide(p, m, p.cp) ? p.cp : largest_ulysses(p, m);
   switch (choose_context_method(p, m, data)) {
     case ContextMethod::Ulysses:
       return fmt::format(
@@ -85,14 +84,16 @@ std::string why_context_method(const Parallel& p, const Model& m, const Data& da
           p.cp, heads, sends(u), sends(1));
     case ContextMethod::UlyssesRing:
       return fmt::format(
-          "cp {} does not divide {} heads, {} does and sends {} elements a row and layer where "
+          "cp {} does not divide {}, {} does and sends {} elements a row and layer where "
           "gather and ring send {}",
-          p.cp, heads, u, sends(u), sends(1));
+          p.cp, heads % p.cp != 0 ? fmt::format("{} heads", heads) : fmt::format("{} KV heads", kv), u,
+          sends(u), sends(1));
     default:
       break;
   }
   const std::string exchange =
-      u == 1 ? fmt::format("no part of cp {} divides {} heads", p.cp, heads)
+      u == 1 ? fmt::format("no part of cp {} divides {} heads{}", p.cp, heads,
+                           kv == heads ? "" : fmt::format(" and goes with {} KV heads", kv))
              : fmt::format("an exchange of heads sends no less ({} elements a row and layer, otherwise {})",
                            sends(u), sends(1));
   return fmt::format("{}, and chunks of {} rows are {}", exchange, chunk,

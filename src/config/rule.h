@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "config/names.h"
 #include "config/recipe.h"
 #include "config/report.h"
 
@@ -39,6 +40,9 @@ void idle(const Fail& fail, const char* key, const T& value, const T& idle_value
   if (value == idle_value) return;
   if constexpr (std::is_same_v<T, bool>)
     fail(key, "has no effect " + why, idle_value ? "true" : "false");
+  else if constexpr (std::is_enum_v<T>)
+    fail(key, fmt::format("\"{}\" has no effect {}", name_of(value), why),
+         fmt::format("\"{}\"", name_of(idle_value)));
   else
     fail(key, fmt::format("{} has no effect {}", value, why), fmt::format("{}", idle_value));
 }
@@ -49,6 +53,8 @@ std::vector<Rule> mesh_rules();              // rules_mesh.cc: context ranks, ex
 
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 
+// Parallel::world() that no axis within its limits overflows.
+__int128 wide_world(const Parallel& parallel);
 // Whether the axes multiply to at most kMaxWorld ranks. Rules that multiply axes ask first.
 bool world_in_reach(const Parallel& parallel);
 

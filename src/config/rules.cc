@@ -120,9 +120,7 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   idle(fail, "model.sliding_window", m.sliding_window, int64_t{0}, why);
   idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which has every bias");
   idle(fail, "model.qk_norm", m.qk_norm, false, why);
-  if (m.rope_scaling.kind != RopeScalingKind::None)
-    fail("model.rope_scaling.kind", fmt::format("\"{}\" has no effect {}", name_of(m.rope_scaling.kind), why),
-         "\"none\"");
+  idle(fail, "model.rope_scaling.kind", m.rope_scaling.kind, RopeScalingKind::None, why);
   idle(fail, "model.moe.experts", m.moe.experts, int64_t{0}, why);
   idle(fail, "model.mla.kv_rank", m.mla.kv_rank, int64_t{0}, why);
 }
@@ -199,14 +197,8 @@ void rope_scaling_band_is_ordered(const Recipe& r, const Fail& fail) {
 void world_is_in_reach(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (world_in_reach(p)) return;
-  const auto product = [](std::initializer_list<int64_t> axes) {
-    __int128 ranks = 1;
-    for (const int64_t axis : axes) ranks *= axis;
-    return ranks;
-  };
-  const __int128 others = product({p.pp, p.dp_shard, p.cp, p.tp});
-  fail("parallel.dp_replicate",
-       fmt::format("{} = {} ranks; at most {}", layout_text(p), others * p.dp_replicate, kMaxWorld),
+  const __int128 world = wide_world(p), others = world / p.dp_replicate;
+  fail("parallel.dp_replicate", fmt::format("{} = {} ranks; at most {}", layout_text(p), world, kMaxWorld),
        fmt::format("{}", std::max<__int128>(1, kMaxWorld / others)));
 }
 
@@ -281,8 +273,9 @@ void zero_needs_dp_shard(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.zero == 0 || p.dp_shard * p.cp > 1) return;
   fail("parallel.zero",
-       fmt::format("{} has no effect with parallel.dp_shard = 1{}: there is nothing to shard over", p.zero,
-                   p.cp == 1 ? " and parallel.cp = 1" : ""),
+       fmt::format(
+           "{} has no effect with parallel.dp_shard = 1 and parallel.cp = 1: there is nothing to shard over",
+           p.zero),
        p.dp_replicate > 1 ? fmt::format("0, or dp_shard {} with dp_replicate 1", p.dp_replicate)
                           : "0, or dp_shard 2");
 }

@@ -31,14 +31,13 @@ std::string nearest_legal(int64_t v, int64_t max, const std::function<bool(int64
 
 void context_keys_need_cp(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
-  if (p.cp == 1 && p.cp_method != ContextMethod::Auto)
-    fail("parallel.cp_method", fmt::format("\"{}\" has no effect with parallel.cp = 1", name_of(p.cp_method)),
-         "\"auto\"");
-  if (p.cp == 1)
+  if (p.cp == 1) {
+    idle(fail, "parallel.cp_method", p.cp_method, ContextMethod::Auto, "with parallel.cp = 1");
     idle(fail, "parallel.ulysses", p.ulysses, int64_t{0}, "with parallel.cp = 1");
-  else if (p.cp_method != ContextMethod::UlyssesRing)
+  } else if (p.cp_method != ContextMethod::UlyssesRing) {
     idle(fail, "parallel.ulysses", p.ulysses, int64_t{0},
          fmt::format("with parallel.cp_method = \"{}\"", name_of(p.cp_method)));
+  }
 }
 
 void context_divides_sequence(const Recipe& r, const Fail& fail) {
@@ -187,11 +186,13 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
 
 }  // namespace
 
-bool world_in_reach(const Parallel& p) {
+__int128 wide_world(const Parallel& p) {
   __int128 ranks = 1;
   for (const int64_t axis : {p.pp, p.dp_replicate, p.dp_shard, p.cp, p.tp}) ranks *= axis;
-  return ranks <= kMaxWorld;
+  return ranks;
 }
+
+bool world_in_reach(const Parallel& p) { return wide_world(p) <= kMaxWorld; }
 
 std::string layout_text(const Parallel& p) {
   std::string text = p.pp > 1 ? fmt::format("pp {} x ", p.pp) : "";

@@ -1,5 +1,4 @@
 // Rules of [model.moe] and [model.mla].
-#include "config/names.h"
 #include "config/nearest.h"
 #include "config/rule.h"
 
@@ -8,13 +7,6 @@ namespace {
 
 const Moe kDefaultMoe;
 const Mla kDefaultMla;
-
-template <class E>
-void idle_word(const Fail& fail, const char* key, E value, E idle_value, const std::string& why) {
-  if (value != idle_value)
-    fail(key, fmt::format("\"{}\" has no effect {}", name_of(value), why),
-         fmt::format("\"{}\"", name_of(idle_value)));
-}
 
 // ---- experts
 // ---------------------------------------------------------------------------------------------------
@@ -30,18 +22,18 @@ void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   idle(fail, "model.moe.shared_gate", x.shared_gate, d.shared_gate, why);
   idle(fail, "model.moe.first_dense", x.first_dense, d.first_dense, why);
   idle(fail, "model.moe.every", x.every, d.every, why);
-  idle_word(fail, "model.moe.score", x.score, d.score, why);
-  idle_word(fail, "model.moe.order", x.order, d.order, why);
+  idle(fail, "model.moe.score", x.score, d.score, why);
+  idle(fail, "model.moe.order", x.order, d.order, why);
   idle(fail, "model.moe.normalise", x.normalise, d.normalise, why);
   idle(fail, "model.moe.scale", x.scale, d.scale, why);
   idle(fail, "model.moe.groups", x.groups, d.groups, why);
   idle(fail, "model.moe.groups_kept", x.groups_kept, d.groups_kept, why);
   idle(fail, "model.moe.balance_loss", x.balance_loss, d.balance_loss, why);
-  idle_word(fail, "model.moe.balance_scope", x.balance_scope, d.balance_scope, why);
+  idle(fail, "model.moe.balance_scope", x.balance_scope, d.balance_scope, why);
   idle(fail, "model.moe.z_loss", x.z_loss, d.z_loss, why);
   idle(fail, "model.moe.bias_rate", x.bias_rate, d.bias_rate, why);
   idle(fail, "model.moe.capacity_factor", x.capacity_factor, d.capacity_factor, why);
-  idle_word(fail, "model.moe.drop", x.drop, d.drop, why);
+  idle(fail, "model.moe.drop", x.drop, d.drop, why);
   idle(fail, "model.moe.capacity_group", x.capacity_group, d.capacity_group, why);
   idle(fail, "model.moe.pad", x.pad, d.pad, why);
   idle(fail, "model.moe.force_balance", x.force_balance, d.force_balance, why);
@@ -111,8 +103,8 @@ void router_keys_fit(const Recipe& r, const Fail& fail) {
 void balance_keys_fit(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
   if (x.experts > 0 && x.balance_loss == 0)
-    idle_word(fail, "model.moe.balance_scope", x.balance_scope, kDefaultMoe.balance_scope,
-              "with model.moe.balance_loss = 0");
+    idle(fail, "model.moe.balance_scope", x.balance_scope, kDefaultMoe.balance_scope,
+         "with model.moe.balance_loss = 0");
   if (x.experts > 0 && x.shared_ffn == 0)
     idle(fail, "model.moe.shared_gate", x.shared_gate, false, "with model.moe.shared_ffn = 0");
 }
@@ -122,7 +114,7 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
   if (x.experts == 0) return;
   if (x.capacity_factor == 0) {
     const std::string why = "with model.moe.capacity_factor = 0: nothing is dropped";
-    idle_word(fail, "model.moe.drop", x.drop, kDefaultMoe.drop, why);
+    idle(fail, "model.moe.drop", x.drop, kDefaultMoe.drop, why);
     idle(fail, "model.moe.capacity_group", x.capacity_group, kDefaultMoe.capacity_group, why);
     if (x.pad)
       fail("model.moe.pad", "pads to a capacity, but model.moe.capacity_factor is 0",

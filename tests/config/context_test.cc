@@ -104,6 +104,12 @@ TEST(Context, TheReasonOfAChoiceHasItsNumbers) {
             "an exchange of heads sends no less (128 elements a row and layer, otherwise 128), and chunks of "
             "262144 "
             "rows are large enough for a ring to hide its transfers");
+  EXPECT_EQ(why(over(4), model(12, 6), kLong),
+            "cp 4 does not divide 6 KV heads, 2 does and sends 240 elements a row and layer where gather and "
+            "ring send 288");
+  EXPECT_EQ(why(over(4), model(6, 3), kLong),
+            "no part of cp 4 divides 6 heads and goes with 3 KV heads, and chunks of 131072 rows are large "
+            "enough for a ring to hide its transfers");
   EXPECT_EQ(why(over(8), model(9, 9), 1024),
             "no part of cp 8 divides 9 heads, and chunks of 64 rows are too small for a ring to hide its "
             "transfers");
