@@ -59,7 +59,7 @@ struct Param {
 // A result that adds up over the micro-batches of a step and, at its end, over the ranks: what a run reports
 // about its experts, and what their balancing goes by.
 struct StepSum {
-  std::string name;  // "load", "balance_loss", "z_loss"
+  std::string name;  // "load", "balance_loss", "z_loss", or "running": only to live on, never reported
   ValueId value;
   int block = 0;
 };

@@ -25,8 +25,9 @@ int64_t size_of_dim(Dim d) {
       return 10;
     case Dim::Flat:
       return 100;
+    default:
+      base::fail_internal("no common size of {}: cases that have it say it themselves", to_string(d));
   }
-  return 0;
 }
 
 Type typed(DType dtype, const std::vector<Dim>& dims) {

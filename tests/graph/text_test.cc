@@ -33,6 +33,18 @@ void expect_same(const Graph& a, const Graph& b) {
   EXPECT_EQ(a.logits, b.logits);
   EXPECT_EQ(a.row_chunk, b.row_chunk);
   EXPECT_EQ(a.num_blocks, b.num_blocks);
+  ASSERT_EQ(a.step_sums.size(), b.step_sums.size());
+  for (size_t i = 0; i < a.step_sums.size(); ++i) {
+    EXPECT_EQ(a.step_sums[i].name, b.step_sums[i].name);
+    EXPECT_EQ(a.step_sums[i].value, b.step_sums[i].value);
+    EXPECT_EQ(a.step_sums[i].block, b.step_sums[i].block);
+  }
+  ASSERT_EQ(a.bias_updates.size(), b.bias_updates.size());
+  for (size_t i = 0; i < a.bias_updates.size(); ++i) {
+    EXPECT_EQ(a.bias_updates[i].bias, b.bias_updates[i].bias);
+    EXPECT_EQ(a.bias_updates[i].load, b.bias_updates[i].load);
+    EXPECT_TRUE(same_bits(a.bias_updates[i].rate, b.bias_updates[i].rate));
+  }
   ASSERT_EQ(a.values().size(), b.values().size());
   for (size_t i = 0; i < a.values().size(); ++i) {
     SCOPED_TRACE(::testing::Message() << "%" << i);
@@ -130,6 +142,9 @@ TEST(GraphText, RoundTripOfOddThings) {
   g.value(n.outputs[0]).name = "hint";
   g.params()[0].grads = {n.outputs[0], x, p};
   g.add_value({.name = "left over", .type = type});
+  const ValueId bias = g.add_value({.name = "bias", .type = type, .kind = ValueKind::State});
+  g.step_sums = {{"load", n.outputs[0], 1}, {"a \"quoted\" sum", x, 0}};
+  g.bias_updates = {{bias, n.outputs[0], 1.0 / 3.0}};
   g.add_value({.name = "", .type = type});
   expect_round_trip(g);
 }

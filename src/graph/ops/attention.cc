@@ -17,8 +17,8 @@
 // attention_hop: the result over the keys of ring rank g - hop merged with that of the hops before, which
 // follow as o_before and lse_before when hop > 0. o stays in the dtype of statistics. attention_hop_dx adds
 // the hop's share to dq_before (dtype of statistics), dk_before and dv_before, which follow when hop > 0 (the
-// last two may be left out: then dk and dv are the hop's share alone);
-// its o and lse are the results over all keys, o in the dtype of q. Hops exist in local graphs only.
+// last two may be left out: then dk and dv are the hop's share alone); its o and lse are the results over all
+// keys, o in the dtype of q. Hops exist in local graphs only.
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -114,6 +114,14 @@ Type in_stat(Type t) {
   return t;
 }
 
+// Results of the hops before, from operand `first` on: of the types of the results.
+void require_running(std::string_view op, const std::vector<Type>& in, size_t first,
+                     const std::vector<Type>& out) {
+  for (size_t i = first; i < in.size(); ++i)
+    OP_REQUIRE(op, in[i] == out[i - first], "expects {} for operand {}, got {}", to_string(out[i - first]), i,
+               to_string(in[i]));
+}
+
 std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
   require_count("attention", in.size(), 3 + num_indices(attrs), attrs);
   return infer_results("attention", in, 0, 3, attrs);
@@ -124,9 +132,7 @@ std::vector<Type> infer_hop(const std::vector<Type>& in, const Attrs& attrs) {
   require_count("attention_hop", in.size(), before + (hop_of(attrs) > 0 ? 2 : 0), attrs);
   std::vector<Type> out = infer_results("attention_hop", in, 0, 3, attrs);
   out[0] = in_stat(out[0]);
-  for (size_t i = before; i < in.size(); ++i)
-    OP_REQUIRE("attention_hop", in[i] == out[i - before], "expects {} for operand {}, got {}",
-               to_string(out[i - before]), i, to_string(in[i]));
+  require_running("attention_hop", in, before, out);
   return out;
 }
 
@@ -216,9 +222,7 @@ std::vector<Type> infer_hop_dx(const std::vector<Type>& in, const Attrs& attrs) 
   require_count("attention_hop_dx", in.size(), before + running, attrs);
   std::vector<Type> out = infer_backward("attention_hop_dx", in, attrs);
   out[0] = in_stat(out[0]);
-  for (size_t i = before; i < in.size(); ++i)
-    OP_REQUIRE("attention_hop_dx", in[i] == out[i - before], "expects {} for operand {}, got {}",
-               to_string(out[i - before]), i, to_string(in[i]));
+  require_running("attention_hop_dx", in, before, out);
   return out;
 }
 
@@ -246,7 +250,9 @@ std::vector<AttrSpec> hop_attrs() {
 const OpDef kAttention = {"attention", 5, 9, kAttrs, infer, gradient, cost, dims};
 const OpDef kAttentionDx = {"attention_dx", 8, 12, kAttrs, infer_dx, nullptr, cost_dx, dims_dx};
 
-// What is updated in place stands at the end: behind two indices without dropout, behind six with it.
+// What is updated in place stands at the end: behind two indices without dropout, behind six with it. Where
+// the pairs of the one case meet indices of the other, types differ, and memory is shared by equal types
+// only.
 const OpDef kAttentionHop = {.name = "attention_hop",
                              .min_inputs = 5,
                              .max_inputs = 11,

@@ -26,19 +26,13 @@ Type sums_type(DType dtype, int64_t experts, int64_t tokens, const Attrs& attrs)
   return t;
 }
 
-bool is_flat(const Type& t, DType dtype, int64_t size) { return t == Type{dtype, {{Dim::Flat, size}}}; }
-
 // expert_load: chosen, kept, scores -> f64[experts + 2]: assignments per expert before anything is dropped,
 // dropped assignments, sum over tokens of the entropy of their scores (natural logarithm).
 std::vector<Type> infer_load(const std::vector<Type>& in, const Attrs&) {
   const Type &chosen = in[0], &kept = in[1], &scores = in[2];
-  OP_REQUIRE(
-      "expert_load",
-      is_row_of_routes(scores) && is_accumulator(scores.dtype) && is_choice(chosen, scores, DType::I32) &&
-          kept == chosen,
-      "expects chosen and kept i32[tokens, choices] and scores[tokens, routes] in f32 or f64, got {}, {} "
-      "and {}",
-      to_string(chosen), to_string(kept), to_string(scores));
+  require_routes_and_chosen("expert_load", "scores", scores, chosen);
+  OP_REQUIRE("expert_load", kept == chosen, "expects kept like chosen {}, got {}", to_string(chosen),
+             to_string(kept));
   return {{DType::F64, {{Dim::Flat, scores.size(1) + 2}}}};
 }
 
@@ -46,11 +40,7 @@ std::vector<Type> infer_load(const std::vector<Type>& in, const Attrs&) {
 std::vector<Type> infer_sums(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &scores = in[0], &chosen = in[1];
   require_scope("balance_sums", attrs);
-  OP_REQUIRE(
-      "balance_sums",
-      is_row_of_routes(scores) && is_accumulator(scores.dtype) && is_choice(chosen, scores, DType::I32),
-      "expects scores[tokens, routes] in f32 or f64 and chosen i32[tokens, choices], got {} and {}",
-      to_string(scores), to_string(chosen));
+  require_routes_and_chosen("balance_sums", "scores", scores, chosen);
   if (by_sequence(attrs)) require_row_order("balance_sums", scores.size(0), attrs);
   return {sums_type(scores.dtype, scores.size(1), scores.size(0), attrs)};
 }
@@ -109,7 +99,7 @@ std::vector<Type> infer_loss(const std::vector<Type>& in, const Attrs& attrs) {
   OP_REQUIRE("balance_loss", in.size() == (global ? 2u : 1u), "expects {} operands with scope \"{}\", got {}",
              global ? 2 : 1, attrs.text("scope"), in.size());
   if (global)
-    OP_REQUIRE("balance_loss", is_flat(in[1], DType::F64, 2 * experts),
+    OP_REQUIRE("balance_loss", (in[1] == Type{DType::F64, {{Dim::Flat, 2 * experts}}}),
                "expects running f64[flat={}], got {}", 2 * experts, to_string(in[1]));
   OP_REQUIRE(
       "balance_loss",
@@ -144,13 +134,8 @@ std::vector<OpDim> dims_loss(const std::vector<Type>& in, const std::vector<Type
 }
 
 // z_loss: logits -> f64[]: coefficient * sum over rows of (log of the sum of exp(logits))^2
-void require_z_logits(std::string_view op, const Type& logits) {
-  OP_REQUIRE(op, is_row_of_routes(logits) && is_accumulator(logits.dtype),
-             "expects logits[tokens, routes] in f32 or f64, got {}", to_string(logits));
-}
-
 std::vector<Type> infer_z(const std::vector<Type>& in, const Attrs&) {
-  require_z_logits("z_loss", in[0]);
+  require_routes("z_loss", "logits", in[0]);
   return {{DType::F64, {}}};
 }
 
@@ -161,7 +146,7 @@ void gradient_z(GradContext& g, const Node& n) {
 
 // z_loss_dx: logits, dloss -> dlogits
 std::vector<Type> infer_z_dx(const std::vector<Type>& in, const Attrs&) {
-  require_z_logits("z_loss_dx", in[0]);
+  require_routes("z_loss_dx", "logits", in[0]);
   OP_REQUIRE("z_loss_dx", is_scalar(in[1], DType::F64), "expects dloss f64[], got {}", to_string(in[1]));
   return {in[0]};
 }

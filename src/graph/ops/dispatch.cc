@@ -7,7 +7,7 @@
 // How many slots and routed rows there are is known in the step only; their types say how many there may be.
 // Rows beyond are neither read nor written. With pad > 0 every expert has the same number of slots instead,
 // and those that no pair took are zero.
-#include "graph/ops/support.h"
+#include "graph/ops/routing.h"
 
 namespace quintet::graph {
 namespace {
@@ -107,8 +107,8 @@ std::vector<Type> infer_pack_weights(const std::vector<Type>& in, const Attrs& a
       "pack_weights",
       has_tokens(weights) && weights.num_dims() == 2 && weights.dims[1] == DimSize(Dim::Choices, choices),
       "expects weights[tokens, choices={}], got {}", choices, to_string(weights));
-  OP_REQUIRE("pack_weights", weights.dtype == base::accumulator_of(weights.dtype),
-             "expects weights of a wide dtype, got {}", to_string(weights));
+  OP_REQUIRE("pack_weights", is_accumulator(weights.dtype), "expects weights in f32 or f64, got {}",
+             to_string(weights));
   OP_REQUIRE("pack_weights",
              is_index(order, Dim::Slots) && (attrs.integer("pad") > 0 || order.size(0) == weights.count()),
              "expects order i32[slots={}], got {}", weights.count(), to_string(order));
@@ -130,8 +130,8 @@ std::vector<Type> infer_unpack_weights(const std::vector<Type>& in, const Attrs&
                  order.dims[0] == packed.dims[0],
              "expects packed[slots] and order i32[slots] of the same slots, got {} and {}", to_string(packed),
              to_string(order));
-  OP_REQUIRE("unpack_weights", packed.dtype == base::accumulator_of(packed.dtype),
-             "expects weights of a wide dtype, got {}", to_string(packed));
+  OP_REQUIRE("unpack_weights", is_accumulator(packed.dtype), "expects weights in f32 or f64, got {}",
+             to_string(packed));
   return {{packed.dtype,
            {{Dim::Tokens, unpacked_rows("unpack_weights", packed.size(0), attrs)},
             {Dim::Choices, attrs.integer("choices")}}}};
@@ -218,8 +218,14 @@ const OpDef kPackWeights = {"pack_weights", 2,        2, kPacking, infer_pack_we
 const OpDef kUnpackWeights = {
     "unpack_weights", 2,        2, kUnpacking, infer_unpack_weights, gradient_unpack_weights,
     cost_by_bytes,    by_tokens};
-const OpDef kExchangeCounts = {
-    "exchange_counts", 1, 1, {}, infer_exchange_counts, nullptr, cost_by_bytes, by_tokens, {}, false, true};
+const OpDef kExchangeCounts = {.name = "exchange_counts",
+                               .min_inputs = 1,
+                               .max_inputs = 1,
+                               .attrs = {},
+                               .infer = infer_exchange_counts,
+                               .cost = cost_by_bytes,
+                               .dims = by_tokens,
+                               .keep = true};
 const OpDef kToExperts = {"to_experts",  3,        3, {}, infer_to_experts, gradient_to_experts,
                           cost_by_bytes, by_tokens};
 const OpDef kToTokens = {"to_tokens",   3,        3, {}, infer_to_tokens, gradient_to_tokens,

@@ -1,16 +1,18 @@
 // What experts do to the rows that were routed to them. `received` is i32[counts = sources * experts], as
 // [source][expert]; the rows of one expert are contiguous, in expert order, the sum over the sources of its
 // counts many. Rows beyond the sum of all counts are neither read nor written.
-#include "graph/ops/support.h"
+#include "graph/ops/routing.h"
 
 namespace quintet::graph {
 namespace {
 
 bool is_routed(const Type& t) { return t.num_dims() == 2 && t.dims[0].name == Dim::Routed; }
 
-bool is_received(const Type& t, int64_t experts) {
-  return t.dtype == DType::I32 && t.num_dims() == 1 && t.dims[0].name == Dim::Counts && experts > 0 &&
-         t.size(0) % experts == 0;
+void require_received(std::string_view op, const Type& t, int64_t experts) {
+  OP_REQUIRE(op,
+             t.dtype == DType::I32 && t.num_dims() == 1 && t.dims[0].name == Dim::Counts && experts > 0 &&
+                 t.size(0) % experts == 0,
+             "expects received i32[counts] with {} counts of every source, got {}", experts, to_string(t));
 }
 
 bool is_expert_weight(const Type& t) { return t.num_dims() == 3 && t.dims[0].name == Dim::Experts; }
@@ -35,9 +37,7 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
              is_routed(x) && is_expert_weight(w) && w.dims[2] == x.dims[1] && w.dtype == x.dtype,
              "expects x[routed, in] and w[experts, out, in] of one dtype, got {} and {}", to_string(x),
              to_string(w));
-  OP_REQUIRE("grouped_linear", is_received(in[2], w.size(0)),
-             "expects received i32[counts] with {} counts of every source, got {}", w.size(0),
-             to_string(in[2]));
+  require_received("grouped_linear", in[2], w.size(0));
   return {{x.dtype, {x.dims[0], w.dims[1]}}};
 }
 
@@ -70,9 +70,7 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
              is_routed(dy) && is_expert_weight(w) && w.dims[1] == dy.dims[1] && w.dtype == dy.dtype,
              "expects dy[routed, out] and w[experts, out, in] of one dtype, got {} and {}", to_string(dy),
              to_string(w));
-  OP_REQUIRE("grouped_linear_dx", is_received(in[2], w.size(0)),
-             "expects received i32[counts] with {} counts of every source, got {}", w.size(0),
-             to_string(in[2]));
+  require_received("grouped_linear_dx", in[2], w.size(0));
   const Type dx{dy.dtype, {dy.dims[0], w.dims[2]}};
   OP_REQUIRE("grouped_linear_dx", in.size() < 4 || in[3] == dx,
              "expects an addend like the result {}, got {}", to_string(dx), to_string(in[3]));
@@ -88,16 +86,13 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
 
 // grouped_linear_dw: dy[routed, out], x[routed, in], received -> dw[experts, out, in]
 std::vector<Type> infer_dw(const std::vector<Type>& in, const Attrs& attrs) {
-  const Type &dy = in[0], &x = in[1], &received = in[2];
+  const Type &dy = in[0], &x = in[1];
   OP_REQUIRE("grouped_linear_dw",
              is_routed(dy) && is_routed(x) && dy.dims[0] == x.dims[0] && dy.dtype == x.dtype,
              "expects dy[routed, out] and x[routed, in] of the same rows and dtype, got {} and {}",
              to_string(dy), to_string(x));
-  OP_REQUIRE("grouped_linear_dw", is_received(received, 1), "expects received i32[counts], got {}",
-             to_string(received));
   const int64_t experts = attrs.integer("experts");
-  OP_REQUIRE("grouped_linear_dw", experts > 0 && received.size(0) % experts == 0,
-             "expects counts of {} experts from every source, got {}", experts, to_string(received));
+  require_received("grouped_linear_dw", in[2], experts);
   return {{dtype_attr(attrs, "out"), {{Dim::Experts, experts}, dy.dims[1], x.dims[1]}}};
 }
 
@@ -123,7 +118,7 @@ void require_act(std::string_view op, const Type& gate, const Type& up, const Ty
                  weight.dims[0] == gate.dims[0],
              "expects row_weight {}[routed={}], got {}", to_string(base::accumulator_of(gate.dtype)),
              gate.size(0), to_string(weight));
-  OP_REQUIRE(op, is_received(received, 1), "expects received i32[counts], got {}", to_string(received));
+  require_received(op, received, 1);  // only how many rows there are is of interest
 }
 
 std::vector<Type> infer_act(const std::vector<Type>& in, const Attrs&) {
@@ -190,12 +185,6 @@ std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
   return {in[1], in[2]};
 }
 
-std::vector<OpDim> dims_scale(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  OpDim tokens = tokens_dim(in, out);
-  tokens.spread = true;
-  return {tokens};
-}
-
 }  // namespace
 
 const OpDef kGroupedLinear = {"grouped_linear", 3, 3, {}, infer, gradient, cost, dims};
@@ -211,8 +200,8 @@ const OpDef kGroupedLinearDw = {"grouped_linear_dw",
 const OpDef kExpertAct = {"expert_act", 4, 4, {}, infer_act, gradient_act, cost_act, dims_act};
 const OpDef kExpertActDx = {"expert_act_dx", 5, 5, {}, infer_act_dx, nullptr, cost_act, dims_act_dx,
                             {{0, 1}, {1, 2}}};
-const OpDef kScaleRows = {"scale_rows", 2, 2, {}, infer_scale, gradient_scale, cost_by_bytes, dims_scale};
-const OpDef kScaleRowsDx = {"scale_rows_dx", 3,          3,       {}, infer_scale_dx, nullptr,
-                            cost_by_bytes,   dims_scale, {{0, 0}}};
+const OpDef kScaleRows = {"scale_rows", 2, 2, {}, infer_scale, gradient_scale, cost_by_bytes, spread_tokens};
+const OpDef kScaleRowsDx = {"scale_rows_dx", 3,       3, {}, infer_scale_dx, nullptr, cost_by_bytes,
+                            spread_tokens,   {{0, 0}}};
 
 }  // namespace quintet::graph

@@ -1,6 +1,6 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
 // heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
-// pass.
+// pass. In programs rms_norm_dx may have an addend like dx as its last operand (see program/fuse_adds.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {

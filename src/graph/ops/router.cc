@@ -76,8 +76,7 @@ void require_scoring(std::string_view op, const Attrs& attrs) {
 std::vector<Type> infer_select(const std::vector<Type>& in, const Attrs& attrs) {
   const Type& logits = in[0];
   require_scoring("select", attrs);
-  OP_REQUIRE("select", is_row_of_routes(logits) && is_accumulator(logits.dtype),
-             "expects logits[tokens, routes] in f32 or f64, got {}", to_string(logits));
+  require_routes("select", "logits", logits);
   const bool biased = attrs.integer("biased") != 0, forced = attrs.integer("force_balance") != 0;
   const size_t operands = 1 + (biased ? 1 : 0) + (forced ? 1 : 0);
   OP_REQUIRE("select", in.size() == operands,
@@ -122,11 +121,7 @@ void gradient_select(GradContext& g, const Node& n) {
 std::vector<Type> infer_select_dx(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &logits = in[0], &chosen = in[1];
   require_scoring("select_dx", attrs);
-  OP_REQUIRE(
-      "select_dx",
-      is_row_of_routes(logits) && is_accumulator(logits.dtype) && is_choice(chosen, logits, DType::I32),
-      "expects logits[tokens, routes] in f32 or f64 and chosen i32[tokens, choices], got {} and {}",
-      to_string(logits), to_string(chosen));
+  require_routes_and_chosen("select_dx", "logits", logits, chosen);
   const bool weights = attrs.integer("has_dweights") != 0, scores = attrs.integer("has_dscores") != 0;
   const size_t operands = 2 + (weights ? 1 : 0) + (scores ? 1 : 0);
   OP_REQUIRE(

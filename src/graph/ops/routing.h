@@ -1,4 +1,4 @@
-// Operands that the ops of the router and of the balance between experts share.
+// Operands and rules that the ops of the router, of the balance between experts and of experts share.
 #pragma once
 
 #include "graph/ops/support.h"
@@ -16,6 +16,19 @@ inline bool is_row_of_routes(const Type& t) {
 inline bool is_choice(const Type& t, const Type& rows, DType dtype) {
   return t.dtype == dtype && has_tokens(t) && has_tokens(rows) && t.num_dims() == 2 &&
          t.dims[1].name == Dim::Choices && t.dims[0] == rows.dims[0];
+}
+
+// A number per token and expert that is never narrower than sums are: logits, scores.
+inline void require_routes(std::string_view op, std::string_view name, const Type& t) {
+  OP_REQUIRE(op, is_row_of_routes(t) && is_accumulator(t.dtype),
+             "expects {}[tokens, routes] in f32 or f64, got {}", name, to_string(t));
+}
+
+inline void require_routes_and_chosen(std::string_view op, std::string_view name, const Type& t,
+                                      const Type& chosen) {
+  require_routes(op, name, t);
+  OP_REQUIRE(op, is_choice(chosen, t, DType::I32), "expects chosen i32[tokens={}, choices], got {}",
+             t.size(0), to_string(chosen));
 }
 
 // Rows are whole sequences in the order of base::RowOrder{seq_len, ranks = cp, first = 0, count = cp}.

@@ -49,7 +49,6 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kCopy,
                                                   &kSwapBlocks,
                                                   &kUpdateBias,
-
                                                   &kRouter,
                                                   &kRouterDx,
                                                   &kRouterDw,
