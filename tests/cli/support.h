@@ -18,8 +18,6 @@ inline const std::string kMpirun =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
     "OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe ";
 
-inline bool have_mpirun() { return ::system("command -v mpirun >/dev/null 2>&1") == 0; }
-
 struct Outcome {
   int code = -1;
   std::string out, err;

@@ -157,8 +157,16 @@ TEST(Train, NonFiniteStepsEndWithExitCodeOne) {
 
 // ---- MPI
 
-TEST(TrainUnderMpi, GivesTheBitsOfThreads) {
-  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+class TrainUnderMpi : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::system("command -v mpirun >/dev/null 2>&1") != 0)
+      GTEST_SKIP()
+          << "Open MPI's mpirun is not on PATH, so nothing here was run under MPI; `make setup` installs it";
+  }
+};
+
+TEST_F(TrainUnderMpi, GivesTheBitsOfThreads) {
   const SmallRun small, threads;
   const Outcome o = shell(kMpirun + "-np 4 " + kTool + " " + train(small, "--trace steps=2 --sample 0"));
   ASSERT_EQ(o.code, 0) << o.err;
@@ -177,8 +185,7 @@ TEST(TrainUnderMpi, GivesTheBitsOfThreads) {
   EXPECT_EQ(ranks, (std::set<int>{0, 1, 2, 3}));
 }
 
-TEST(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
-  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+TEST_F(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
   const SmallRun small;
   const Outcome o = shell(kMpirun + "-np 3 " + kTool + " " + train(small));
   EXPECT_EQ(o.code, 2);
@@ -189,8 +196,7 @@ TEST(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST(TrainUnderMpi, TheRankThatFailsNamesItself) {
-  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+TEST_F(TrainUnderMpi, TheRankThatFailsNamesItself) {
   const SmallRun small;
   const std::string tool =
       kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
@@ -200,8 +206,7 @@ TEST(TrainUnderMpi, TheRankThatFailsNamesItself) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
-  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+TEST_F(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
   const SmallRun small;
   const std::string tool =
       kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
@@ -211,8 +216,7 @@ TEST(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
-  if (!test::have_mpirun()) GTEST_SKIP() << "there is no mpirun";
+TEST_F(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
   const SmallRun small;
   // Rank 1 signals itself as soon as a step is done.
   const std::string metrics = small.run_folder().metrics().string();

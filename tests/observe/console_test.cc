@@ -7,6 +7,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -79,7 +81,8 @@ TEST(Console, LiveLineIsCutToTheWidthBetweenCharacters) {
 TEST(Console, AsksTheTerminal) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0)
-    GTEST_SKIP() << "no pseudo-terminals here";
+    GTEST_SKIP() << "this system gives no pseudo-terminal (" << std::strerror(errno)
+                 << "): mount devpts at /dev/pts to run this test";
   const int slave = ::open(::ptsname(master), O_RDWR | O_NOCTTY);
   ASSERT_GE(slave, 0);
   winsize size{};
