@@ -135,7 +135,7 @@ TYPED_TEST(DispatchRows, Weights) {
 TEST(Dispatch, RegroupTurnsSourcesAndExpertsRound) {
   const int64_t sources = 3, experts = 2, row = 3, rows = 16;
   const Indices received = {2, 1, 0, 4, 3, 0};  // [source][expert]
-  // Rows as they arrive, each marked 10 * source + expert, then its number.
+  // Rows as they arrive: source, expert and the number among those of both.
   std::vector<double> arrive, grouped;
   for (int64_t s = 0; s < sources; ++s)
     for (int64_t e = 0; e < experts; ++e)

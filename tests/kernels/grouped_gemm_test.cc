@@ -79,7 +79,6 @@ struct Problem {
 
   void grouped(ThreadPool& pool, bool accumulate) {
     GroupedArgs g = args();
-    g.c_type = kType<T>;
     int64_t bytes = grouped_workspace_bytes(g, pool.threads());
     g.c_type = kType<C>;
     bytes = std::max(bytes, grouped_workspace_bytes(g, pool.threads()));
@@ -93,7 +92,7 @@ struct Problem {
     grouped_linear_dw(g, workspace.data(), bytes, pool);
   }
 
-  // One product per expert, element by element.
+  // One product per expert.
   void reference(bool accumulate) {
     int64_t first = 0;
     for (int64_t e = 0; e < c.experts; ++e) {

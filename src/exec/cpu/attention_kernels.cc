@@ -11,12 +11,6 @@ using graph::Type;
 using program::Instr;
 namespace k = kernels::cpu;
 
-const program::Part* part_of(const Instr& i, Dim dim) {
-  for (const program::Part& p : i.parts)
-    if (p.dim == dim) return &p;
-  return nullptr;
-}
-
 // q, k, v start at operand `first`, documents and key_documents at `rest`.
 k::AttentionShape attention_shape(const Instr& i, size_t first, size_t rest) {
   const Type &q = i.in[first].type, &key = i.in[first + 1].type, &v = i.in[first + 2].type;

@@ -14,12 +14,6 @@ using graph::Type;
 using program::Instr;
 namespace k = kernels::cpu;
 
-// Elements of one row of a value whose first dim is rows.
-int64_t columns(const Type& t) {
-  int64_t n = 1;
-  for (size_t i = 1; i < t.dims.size(); ++i) n *= t.dims[i].size;
-  return n;
-}
 int64_t row_bytes(const Type& t) { return columns(t) * base::size_of(t.dtype); }
 bool padded(const Bound& b) { return b.instr->attrs.integer("pad") > 0; }
 

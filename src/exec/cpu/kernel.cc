@@ -4,8 +4,8 @@
 
 namespace quintet::exec::cpu {
 
-const program::Part* Bound::part(graph::Dim dim) const {
-  for (const program::Part& p : instr->parts)
+const program::Part* part_of(const program::Instr& instr, graph::Dim dim) {
+  for (const program::Part& p : instr.parts)
     if (p.dim == dim) return &p;
   return nullptr;
 }

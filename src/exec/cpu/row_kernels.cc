@@ -20,8 +20,6 @@ namespace k = kernels::cpu;
 
 int64_t last_size(const Type& t) { return t.dims.back().size; }
 int64_t num_rows(const Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
-// Columns of a value whose first dim is token rows.
-int64_t columns(const Type& t) { return t.size(0) == 0 ? 0 : t.count() / t.size(0); }
 
 void rms_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "kernels/cpu/chunks.h"
-#include "kernels/cpu/router_rows.h"
 
 namespace quintet::kernels::cpu {
 namespace {
@@ -13,6 +12,11 @@ constexpr int64_t kGrain = 8;  // rows
 
 // Chunk c of `rows` rows, cut as chunks.h says.
 int64_t chunk_begin(int64_t rows, int64_t c) { return rows * c / column_chunks(rows); }
+
+// The sequence of a row where a buffer holds the rows of all ranks.
+int64_t sequence_of(const base::RowOrder& order, int64_t row) {
+  return row / (order.seq_len / order.ranks) % order.sequences;
+}
 
 template <class S>
 double entropy(const S* p, int64_t n) {
@@ -75,7 +79,7 @@ void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const
       double* totals = counts + experts;
       std::fill_n(counts, n, 0.0);
       for (int64_t p = chunk_begin(order.seq_len, c); p < chunk_begin(order.seq_len, c + 1); ++p) {
-        const int64_t row = row_of(order, sequence, p);
+        const int64_t row = order.row_in_whole(sequence, p);
         for (int64_t j = 0; j < k; ++j) counts[chosen[row * k + j]] += 1;
         for (int64_t i = 0; i < experts; ++i) totals[i] += static_cast<double>(scores[row * experts + i]);
       }

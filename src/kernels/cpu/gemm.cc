@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/gemm_tile.h"
+#include "kernels/cpu/round_up.h"
 
 namespace quintet::kernels {
 namespace {
@@ -18,9 +19,6 @@ using base::DType;
 constexpr int64_t kLine = 64;
 // A bf16 C whose k takes several blocks is summed in an f32 strip of at most this size.
 constexpr int64_t kStripRows = 2048, kStripCols = 512;
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
 
 // Equal blocks of at most `largest`, a multiple of `step`.
 int64_t even_block(int64_t size, int64_t largest, int64_t step) {

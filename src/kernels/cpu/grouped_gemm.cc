@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "base/error.h"
+#include "kernels/cpu/round_up.h"
 
 namespace quintet::kernels {
 namespace {
@@ -20,7 +21,6 @@ enum class Kind : uint8_t { Forward, Dx, Dw };
 constexpr double kTeamFlops = 0x1p27, kAloneFlops = 0x1p23;
 
 constexpr int64_t kLine = 64;
-int64_t round_up(int64_t a, int64_t b) { return (a + b - 1) / b * b; }
 
 int64_t rows_of(const GroupedArgs& g, int64_t expert) {
   int64_t rows = 0;

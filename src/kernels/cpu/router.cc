@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/round_up.h"
 
 namespace quintet::kernels::cpu {
 namespace {
@@ -11,9 +12,7 @@ namespace {
 // Rows that are widened at a time.
 constexpr int64_t kBlock = 256;
 
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-}
+constexpr int64_t aligned(int64_t bytes) { return round_up(bytes, kWorkspaceAlignment); }
 
 template <class T>
 inline constexpr bool kNarrow = !std::is_same_v<T, Stat<T>>;

@@ -4,8 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "kernels/cpu/router_rows.h"
-
 namespace quintet::kernels::cpu {
 namespace {
 
@@ -46,7 +44,8 @@ void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t
   const int64_t tokens = s.group * s.order.seq_len;  // of a group
   const auto place = [&](int64_t group, int64_t index) {
     const int64_t token = index / s.k;
-    const int64_t row = row_of(s.order, group * s.group + token / s.order.seq_len, token % s.order.seq_len);
+    const int64_t row =
+        s.order.row_in_whole(group * s.group + token / s.order.seq_len, token % s.order.seq_len);
     return row * s.k + index % s.k;
   };
   pool.parallel_for(0, s.order.sequences / s.group, 1, [&](int64_t begin, int64_t end, int) {

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/round_up.h"
+
 namespace quintet::kernels::cpu {
 namespace {
 
 constexpr int64_t kGrain = 8;  // rows
 
-constexpr int64_t aligned(int64_t bytes) {
-  return (bytes + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment;
-}
+constexpr int64_t aligned(int64_t bytes) { return round_up(bytes, kWorkspaceAlignment); }
 
 template <class S>
 void softmax(const S* x, S* y, int64_t n) {
@@ -87,7 +87,7 @@ void keep_groups(const SelectShape& s, bool biased, const Scratch<S>& scratch) {
     if (!scratch.group_taken[g]) std::fill_n(scratch.taken + g * size, size, uint8_t{1});
 }
 
-// `scores` are those that are compared, and `logits` those of the row.
+// `scores` are not divided yet.
 template <class S>
 void choose(const SelectShape& s, const S* logits, const S* scores, const S* bias, int32_t* chosen,
             const Scratch<S>& scratch) {
