@@ -1,9 +1,10 @@
 // How long it takes to build and verify the programs of all ranks of a large job.
-//   compile_bench [--threads N] [--text DIR] [layout ...]
+//   compile_bench [--threads N] [--text DIR] [layout ...]     layouts: moe, moe_zero1, dense (default: all)
 // Prints wall and processor time. With --text the full text of every program is written to DIR, to compare
 // two versions of the compiler.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <fstream>
 
@@ -86,7 +87,8 @@ struct Stopwatch {
 int main(int argc, char** argv) {
   using namespace quintet;
   int threads = 2;
-  std::string dir, only;
+  std::string dir;
+  std::vector<std::string> only;
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     if (arg == "--text" && i + 1 < argc)
@@ -94,10 +96,16 @@ int main(int argc, char** argv) {
     else if (arg == "--threads" && i + 1 < argc)
       threads = std::stoi(argv[++i]);
     else
-      only = arg;
+      only.push_back(arg);
   }
-  for (const Case& c : cases()) {
-    if (!only.empty() && c.name != only) continue;
+  const std::vector<Case> all = cases();
+  for (const std::string& name : only)
+    if (std::none_of(all.begin(), all.end(), [&](const Case& c) { return c.name == name; })) {
+      fmt::print(stderr, "no layout {}; there are moe, moe_zero1 and dense\n", name);
+      return 2;
+    }
+  for (const Case& c : all) {
+    if (!only.empty() && std::find(only.begin(), only.end(), c.name) == only.end()) continue;
     const config::Recipe recipe = config::parse(kModel, c.overrides);
     Stopwatch total, watch;
     const std::vector<compiler::RankProgram> world = compiler::compile_world(recipe, {}, threads);

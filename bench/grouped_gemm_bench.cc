@@ -4,11 +4,11 @@
 #include <time.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/philox.h"
 #include "device/arena.h"
 #include "kernels/cpu/grouped_gemm.h"
@@ -33,10 +33,6 @@ double now() {
   return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
 }
 
-double seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void fill(std::byte* at, int64_t count, DType type) {
   for (int64_t i = 0; i < count; ++i) {
     const double value = 2 * quintet::base::uniform(3, static_cast<uint64_t>(i % 65536)) - 1;
@@ -52,11 +48,14 @@ struct Times {
 using Grouped = void (*)(const GroupedArgs&, void*, int64_t, ThreadPool&);
 
 // Both in turns, so that other load on the machine meets both; the best of each.
-Times measure(const GemmArgs& plain, const GroupedArgs& args, Grouped grouped, Arena& workspace,
-              ThreadPool& pool, double budget_s) {
+Times measure(const GemmArgs& plain, const GroupedArgs& args, Grouped grouped, ThreadPool& pool,
+              double budget_s) {
+  Arena workspace{Bytes(
+      std::max(grouped_workspace_bytes(args, pool.threads()),
+               gemm_workspace_bytes(plain.m, plain.n, plain.k, plain.a_type, plain.c_type, pool.threads())))};
   Times t;
-  const double begin = seconds();
-  for (int i = 0; i < 3 || seconds() - begin < budget_s; ++i) {
+  const int64_t begin = quintet::base::now_ns();
+  for (int i = 0; i < 3 || 1e-9 * double(quintet::base::now_ns() - begin) < budget_s; ++i) {
     const double per = g_cpu_time ? pool.threads() : 1;
     double start = now();
     gemm(plain, workspace.data(), workspace.size().value, pool);
@@ -98,13 +97,7 @@ int main(int argc, char** argv) {
                       .in = embed,
                       .received = spread.received.data(),
                       .type = type,
-                      .c_type = DType::F32};
-        Arena workspace{
-            Bytes(std::max({grouped_workspace_bytes(g, threads),
-                            gemm_workspace_bound(kRows, kFfn, embed, type, type, threads),
-                            gemm_workspace_bound(kRows, embed, kFfn, type, type, threads),
-                            gemm_workspace_bound(kFfn, embed, kRows, type, DType::F32, threads)}) *
-                  2)};
+                      .c_type = type};
         const auto report = [&](const char* what, const Times& t) {
           const double flops = 2e-9 * double(kRows) * double(kFfn) * double(embed);
           fmt::print("{:5} embed {:5} {} {:3}  plain {:7.1f}  grouped {:7.1f} GFLOP/s  ratio {:.3f}\n",
@@ -125,9 +118,8 @@ int main(int argc, char** argv) {
                    .a_type = type,
                    .b_type = type,
                    .c_type = type};
-        g.c_type = type;
         g.a = x.data(), g.b = w.data(), g.c = y.data();
-        report("fwd", measure(p, g, grouped_linear, workspace, pool, budget_s));
+        report("fwd", measure(p, g, grouped_linear, pool, budget_s));
         p = {.m = kRows,
              .n = embed,
              .k = kFfn,
@@ -141,7 +133,7 @@ int main(int argc, char** argv) {
              .b_type = type,
              .c_type = type};
         g.a = y.data(), g.c = x.data();
-        report("dx", measure(p, g, grouped_linear_dx, workspace, pool, budget_s));
+        report("dx", measure(p, g, grouped_linear_dx, pool, budget_s));
         p = {.trans_a = true,
              .m = kFfn,
              .n = embed,
@@ -157,7 +149,7 @@ int main(int argc, char** argv) {
              .c_type = DType::F32,
              .accumulate = true};
         g.b = x.data(), g.c = dw.data(), g.c_type = DType::F32, g.accumulate = true;
-        report("dw", measure(p, g, grouped_linear_dw, workspace, pool, budget_s));
+        report("dw", measure(p, g, grouped_linear_dw, pool, budget_s));
         fill(x.data(), narrow, type);
         fill(y.data(), wide, type);
       }

@@ -80,7 +80,11 @@ void write(const World& world, const program::Simulation& sim, const std::string
 
 int main(int argc, char** argv) {
   using namespace quintet;
-  const std::string path = argc == 3 && std::string(argv[1]) == "--trace" ? argv[2] : "";
+  const bool traces = argc == 3 && std::string_view(argv[1]) == "--trace";
+  if (argc > 1 && !traces) {
+    fmt::print(stderr, "usage: ring_sim [--trace FILE]\n");
+    return 2;
+  }
   fmt::print("{:>10} {:>10} {:>12} {:>12} {:>8}\n", "sequence", "step ms", "moving ms", "waiting ms",
              "hidden");
   for (const int64_t seq_len : {2048, 8192, 32768, 65536, 131072}) {
@@ -89,6 +93,6 @@ int main(int argc, char** argv) {
     const Shown s = shown(world, sim);
     fmt::print("{:>10} {:>10.2f} {:>12.2f} {:>12.2f} {:>7.1f}%\n", seq_len, 1e-6 * sim.end, 1e-6 * s.moving,
                1e-6 * s.waiting, 100 * (1 - s.waiting / s.moving));
-    if (!path.empty() && seq_len == 131072) write(world, sim, path);
+    if (traces && seq_len == 131072) write(world, sim, argv[2]);
   }
 }
