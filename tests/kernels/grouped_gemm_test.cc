@@ -12,9 +12,7 @@ namespace {
 using base::DType;
 
 template <class T>
-constexpr DType kType = std::is_same_v<T, double>  ? DType::F64
-                        : std::is_same_v<T, float> ? DType::F32
-                                                   : DType::BF16;
+constexpr DType kType = base::DTypeOf<T>::value;
 
 struct Case {
   const char* name;

@@ -120,6 +120,36 @@ TYPED_TEST(Norm, MatchesReference) {
     }
 }
 
+// In place of the gradient, of the addend, and apart: the gradient plus the addend, rounded once.
+TYPED_TEST(Norm, AddsToTheGradientOnTheWay) {
+  using T = TypeParam;
+  using S = Stat<T>;
+  const int64_t rows = 9, n = 37;
+  const auto x = random_values<T>(rows * n, 1), w = random_values<T>(n, 2),
+             dy = random_values<T>(rows * n, 3), addend = random_values<T>(rows * n, 4),
+             zeros = std::vector<double>(n, 0.0);
+  const Reference want = reference(x, w, zeros, dy, rows, n, 1e-5, false);
+  std::vector<double> sum = want.dx;
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+  run_everywhere([&](ThreadPool& pool) {
+    const Buffer<T> bx(x), bw(w), bdy(dy), badd(addend);
+    Buffer<T> y(rows * n), apart(rows * n), over_dy(dy), over_addend(addend);
+    Buffer<S> rstd(rows);
+    rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-5, pool);
+    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), apart.data(), rows, n, pool);
+    rmsnorm_dx<T>(over_dy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), over_dy.data(), rows, n,
+                  pool);
+    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), over_addend.data(), over_addend.data(), rows,
+                  n, pool);
+    // Sums of n terms of order 1, as above.
+    expect_near(
+        apart, sum, [&](int64_t) { return 64 * unit<S>() * n; }, "dx");
+    EXPECT_EQ(apart.bytes(), over_dy.bytes());
+    EXPECT_EQ(apart.bytes(), over_addend.bytes());
+    return apart.bytes();
+  });
+}
+
 TEST(NormGradient, MatchesDifferences) {
   const int64_t rows = 3, n = 7;
   auto x = random_values<double>(rows * n, 11), w = random_values<double>(n, 12),

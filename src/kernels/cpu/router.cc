@@ -18,11 +18,7 @@ template <class T>
 inline constexpr bool kNarrow = !std::is_same_v<T, Stat<T>>;
 
 template <class T>
-constexpr base::DType dtype() {
-  return std::is_same_v<T, double>  ? base::DType::F64
-         : std::is_same_v<T, float> ? base::DType::F32
-                                    : base::DType::BF16;
-}
+inline constexpr base::DType kType = base::DTypeOf<T>::value;
 
 // Scratch of one product, rounded up so that it can be followed by more.
 int64_t product_bytes(int64_t m, int64_t n, int64_t k, base::DType t, int threads) {
@@ -33,7 +29,7 @@ int64_t product_bytes(int64_t m, int64_t n, int64_t k, base::DType t, int thread
 
 template <class T>
 int64_t router_workspace_bytes(const RouterShape& s, int threads) {
-  return gemm_workspace_bytes(s.rows, s.routes, s.embed, dtype<T>(), dtype<Stat<T>>(), threads);
+  return gemm_workspace_bytes(s.rows, s.routes, s.embed, kType<T>, kType<Stat<T>>, threads);
 }
 
 template <class T>
@@ -49,9 +45,9 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, void*
         .ldb = s.embed,
         .c = logits,
         .ldc = s.routes,
-        .a_type = dtype<T>(),
-        .b_type = dtype<T>(),
-        .c_type = dtype<Stat<T>>()},
+        .a_type = kType<T>,
+        .b_type = kType<T>,
+        .c_type = kType<Stat<T>>},
        workspace, router_workspace_bytes<T>(s, pool.threads()), pool);
 }
 
@@ -60,9 +56,9 @@ template <class T>
 int64_t router_dx_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;
   const int64_t block = kNarrow<T> ? std::min(s.rows, kBlock) : s.rows;
-  int64_t product = product_bytes(block, s.embed, s.routes, dtype<S>(), threads);
+  int64_t product = product_bytes(block, s.embed, s.routes, kType<S>, threads);
   if (!kNarrow<T>) return product;
-  product = std::max(product, product_bytes(s.rows % kBlock, s.embed, s.routes, dtype<S>(), threads));
+  product = std::max(product, product_bytes(s.rows % kBlock, s.embed, s.routes, kType<S>, threads));
   const int64_t size = static_cast<int64_t>(sizeof(S));
   return aligned(s.routes * s.embed * size) + aligned(block * s.embed * size) + product;
 }
@@ -81,10 +77,10 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
           .ldb = s.embed,
           .c = out,
           .ldc = s.embed,
-          .a_type = dtype<S>(),
-          .b_type = dtype<S>(),
-          .c_type = dtype<S>()},
-         scratch, product_bytes(rows, s.embed, s.routes, dtype<S>(), pool.threads()), pool);
+          .a_type = kType<S>,
+          .b_type = kType<S>,
+          .c_type = kType<S>},
+         scratch, product_bytes(rows, s.embed, s.routes, kType<S>, pool.threads()), pool);
   };
   if constexpr (!kNarrow<T>) {
     product(dlogits, w, dx, s.rows, workspace);
@@ -108,9 +104,9 @@ template <class T>
 int64_t router_dw_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;
   const int64_t block = kNarrow<T> ? std::min(s.rows, kBlock) : s.rows;
-  int64_t product = product_bytes(s.routes, s.embed, block, dtype<S>(), threads);
+  int64_t product = product_bytes(s.routes, s.embed, block, kType<S>, threads);
   if (!kNarrow<T>) return product;
-  product = std::max(product, product_bytes(s.routes, s.embed, s.rows % kBlock, dtype<S>(), threads));
+  product = std::max(product, product_bytes(s.routes, s.embed, s.rows % kBlock, kType<S>, threads));
   return aligned(block * s.embed * static_cast<int64_t>(sizeof(S))) + product;
 }
 
@@ -129,11 +125,11 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>
           .ldb = s.embed,
           .c = dw,
           .ldc = s.embed,
-          .a_type = dtype<S>(),
-          .b_type = dtype<S>(),
-          .c_type = dtype<S>(),
+          .a_type = kType<S>,
+          .b_type = kType<S>,
+          .c_type = kType<S>,
           .accumulate = add},
-         scratch, product_bytes(s.routes, s.embed, rows, dtype<S>(), pool.threads()), pool);
+         scratch, product_bytes(s.routes, s.embed, rows, kType<S>, pool.threads()), pool);
   };
   if constexpr (!kNarrow<T>) {
     product(dlogits, x, s.rows, accumulate, workspace);
