@@ -26,10 +26,9 @@ constexpr unsigned char kPattern[2] = {0xA5, 0x5A};
 // Messages, and sums of gradients that two stages share: the partner may be far from ready, and may wait for
 // this rank's computing to become so. They are never carried by the computing thread.
 bool needs_own_thread(const program::Program& p, const Instr& instr) {
-  if (instr.kind != InstrKind::Collective) return false;
-  const program::CollectiveKind kind = instr.collective.kind;
-  return kind == CollectiveKind::Send || kind == CollectiveKind::Recv ||
-         p.comms[instr.collective.comm.index()].atoms.empty();
+  const CollectiveKind kind = instr.collective.kind;
+  const bool message = kind == CollectiveKind::Send || kind == CollectiveKind::Recv;
+  return joins_stages(p, instr) || (instr.kind == InstrKind::Collective && message);
 }
 
 comm::ReduceOp op_of(graph::Reduction r) {

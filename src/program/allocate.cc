@@ -85,7 +85,7 @@ void allocate(Program& p) {
   };
 
   const SlotPlan slots = plan_slots(p);
-  if (!slots.several()) {
+  if (!slots.interleaved) {
     std::vector<size_t> all = used(Scope::Micro, any);
     const std::vector<size_t> body = used(Scope::Body, any);
     all.insert(all.end(), body.begin(), body.end());
@@ -93,7 +93,7 @@ void allocate(Program& p) {
     grow(place(p, life, top, all), all.empty());
     return;
   }
-  // Several micro-batches under way: what outlives a body stands in frames, each once for every slot; what
+  // What outlives a body stands in frames, each once for every slot; what
   // does not shares the bytes below the frames, for bodies run one at a time.
   top = round_up(place(p, life, top, used(Scope::Body, any)));
   for (size_t f = 0; f < slots.count.size(); ++f) {

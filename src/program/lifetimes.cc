@@ -4,15 +4,10 @@ namespace quintet::program {
 
 namespace {
 
-// Between pipeline stages; messages round a ring stay inside their body.
-bool is_message(const Program& p, const Instr& instr) {
-  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty() &&
-         (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
-}
-
+// Messages round a ring stay inside their body, unlike those between stages.
 bool is_ring_send(const Program& p, const Instr& instr) {
   return instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::Send &&
-         !p.comms[instr.collective.comm.index()].atoms.empty();
+         !joins_stages(p, instr);
 }
 
 // What goes round a ring is on its way while the next hop computes: until the instruction that reads what
@@ -46,7 +41,7 @@ void insert_frees(Program& program) {
         if (t.first_body < 0) t.first_body = static_cast<int>(b);
         t.last_body = static_cast<int>(b);
         t.last_instr = static_cast<int>(i);
-        t.travels |= is_message(program, instrs[i]);
+        t.travels |= joins_stages(program, instrs[i]);
       };
       for (const Operand& o : instrs[i].in) touch(o);
       for (const Operand& o : instrs[i].out) touch(o);

@@ -203,6 +203,12 @@ struct Program {
   Buffer& buffer(BufferId id) { return buffers[id.index()]; }
 };
 
+// Whether it goes between pipeline stages, over a communicator of two of them instead of a part of the mesh:
+// a message, or a sum of gradients that they share.
+inline bool joins_stages(const Program& p, const Instr& instr) {
+  return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
+}
+
 inline int64_t scalar_offset(Scalar s) { return static_cast<int64_t>(s) * 8; }
 
 std::string_view to_string(MemoryClass c);

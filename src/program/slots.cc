@@ -9,41 +9,58 @@
 
 namespace quintet::program {
 
-SlotPlan plan_slots(const Program& p) {
-  SlotPlan plan;
-  for (const Body& body : p.bodies) plan.chunks = std::max(plan.chunks, body.chunk + 1);
-  std::vector<char> steps(p.bodies.size(), 0);  // bodies of micro-batches of a step
-  for (const Call& call : p.calls)
-    if (call.micro >= 0) steps[static_cast<size_t>(call.body)] = 1;
+namespace {
 
-  // The bodies of a step that touch each buffer, first and last; -1: none.
-  std::vector<std::pair<int, int>> touched(p.buffers.size(), {-1, -1});
-  for (size_t b = 0; b < p.bodies.size(); ++b)
-    for (const Instr& instr : p.bodies[b].instrs)
-      for (const auto* list : {&instr.in, &instr.out})
-        for (const Operand& o : *list) {
-          if (!steps[b] || p.buffer(o.buffer).scope != Scope::Micro) continue;
-          auto& [first, last] = touched[o.buffer.index()];
-          if (first < 0) first = static_cast<int>(b);
-          last = static_cast<int>(b);
-        }
-  // A buffer in a message between stages is its micro-batch's own as long as its chunk has it under way: the
-  // next micro-batch need not wait for the message.
-  for (const Body& body : p.bodies)
-    for (const Instr& instr : body.instrs) {
-      if (instr.kind != InstrKind::Collective || !p.comms[instr.collective.comm.index()].atoms.empty())
-        continue;
-      for (const auto* list : {&instr.in, &instr.out})
-        for (const Operand& o : *list) {
-          auto& [first, last] = touched[o.buffer.index()];
-          for (size_t b = 0; b < p.bodies.size() && first >= 0; ++b) {
-            if (!steps[b] || p.bodies[b].chunk != body.chunk) continue;
-            first = std::min(first, static_cast<int>(b));
-            last = std::max(last, static_cast<int>(b));
-          }
-        }
-    }
-  std::map<std::pair<int, int>, int> frames;
+using Stretch = std::pair<int, int>;  // first and last body; -1: none
+
+bool is_interleaved(const std::vector<Call>& calls) {
+  const Call* before = nullptr;
+  std::set<int> begun;
+  for (const Call& call : calls) {
+    if (call.micro < 0) continue;
+    const bool goes_on = before != nullptr && before->micro == call.micro && before->body < call.body;
+    if (!begun.insert(call.micro).second && !goes_on) return true;
+    before = &call;
+  }
+  return false;
+}
+
+void extend(Stretch& stretch, Stretch by) {
+  stretch.first = stretch.first < 0 ? by.first : std::min(stretch.first, by.first);
+  stretch.second = std::max(stretch.second, by.second);
+}
+
+template <class Fn>
+void each_operand(const Instr& instr, const Fn& fn) {
+  for (const auto* list : {&instr.in, &instr.out})
+    for (const Operand& o : *list) fn(o.buffer);
+}
+
+}  // namespace
+
+SlotPlan plan_slots(const Program& p) {
+  SlotPlan plan{.interleaved = is_interleaved(p.calls)};
+  std::vector<int> steps;  // bodies of micro-batches of a step
+  for (const Call& call : p.calls)
+    if (call.micro >= 0) steps.push_back(call.body);
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  std::map<int, Stretch> of_chunk;
+  for (const int b : steps)
+    extend(of_chunk.try_emplace(p.bodies[static_cast<size_t>(b)].chunk, -1, -1).first->second, {b, b});
+
+  std::vector<Stretch> touched(p.buffers.size(), {-1, -1});
+  for (const int b : steps) {
+    const Body& body = p.bodies[static_cast<size_t>(b)];
+    for (const Instr& instr : body.instrs)
+      each_operand(instr, [&](BufferId id) {
+        if (p.buffer(id).scope != Scope::Micro) return;
+        // A buffer that goes between stages is its micro-batch's own as long as its chunk has it under way:
+        // the next micro-batch need not wait for the message.
+        extend(touched[id.index()], joins_stages(p, instr) ? of_chunk.at(body.chunk) : Stretch{b, b});
+      });
+  }
+  std::map<Stretch, int> frames;
   plan.frame_of_buffer.assign(p.buffers.size(), -1);
   for (size_t i = 0; i < p.buffers.size(); ++i)
     if (p.buffers[i].scope == Scope::Micro && touched[i].first >= 0)
@@ -56,14 +73,13 @@ SlotPlan plan_slots(const Program& p) {
   // Between the first and the last body others may touch a frame, and a schedule may call them later: a slot
   // is held over all of them.
   std::vector<std::set<int>> bodies(plan.count.size());
-  for (size_t b = 0; b < p.bodies.size(); ++b)
-    for (const Instr& instr : p.bodies[b].instrs)
-      for (const auto* list : {&instr.in, &instr.out})
-        for (const Operand& o : *list)
-          if (const int frame = plan.frame_of_buffer[o.buffer.index()]; frame >= 0 && steps[b])
-            bodies[static_cast<size_t>(frame)].insert(static_cast<int>(b));
-  for (const auto& [ends, frame] : frames)
-    for (const int b : {ends.first, ends.second}) bodies[static_cast<size_t>(frame)].insert(b);
+  for (const auto& [ends, frame] : frames) bodies[static_cast<size_t>(frame)] = {ends.first, ends.second};
+  for (const int b : steps)
+    for (const Instr& instr : p.bodies[static_cast<size_t>(b)].instrs)
+      each_operand(instr, [&](BufferId id) {
+        if (const int frame = plan.frame_of_buffer[id.index()]; frame >= 0)
+          bodies[static_cast<size_t>(frame)].insert(b);
+      });
   for (size_t f = 0; f < bodies.size(); ++f) {
     std::map<int, size_t> last;  // micro-batch -> its last call
     for (size_t i = 0; i < p.calls.size(); ++i)

@@ -12,16 +12,12 @@
 namespace quintet::program {
 
 struct SlotPlan {
+  // Whether the calls of a micro-batch are not one after another in the order of the bodies. If they are, a
+  // lifetime is a stretch of instructions and slots are not needed.
+  bool interleaved = false;
   std::vector<int> count;                       // by frame: slots
   std::map<std::pair<int, int>, int> of_micro;  // (frame, micro-batch) -> slot
   std::vector<int> frame_of_buffer;             // Micro buffers: the frame it stands in; others: -1
-
-  bool several() const {
-    for (const int slots : count)
-      if (slots > 1) return true;
-    return chunks > 1;
-  }
-  int chunks = 1;
 };
 
 // From the order of the calls.
