@@ -53,18 +53,8 @@ AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
   return list;
 }
 
-int64_t attention_kv_heads(const config::Model& model) {
-  return model.mla.kv_rank > 0 ? model.heads : model.kv_heads;
-}
-
-// How many of the ranks that exchange rows for heads have KV heads of their own; the others share them.
-int64_t ulysses_kv_ranks(const config::Parallel& p, const config::Model& model, int64_t ranks) {
-  const int64_t heads = attention_kv_heads(model);
-  return heads % p.tp == 0 ? std::gcd(ranks, heads / p.tp) : 1;
-}
-
 Context make_context(const config::Parallel& p, const config::Model& model, const Mesh& mesh) {
-  const int64_t heads = config::ulysses_ranks(p), kv_heads = ulysses_kv_ranks(p, model, heads);
+  const int64_t heads = config::ulysses_ranks(p), kv_heads = config::ulysses_kv_ranks(p, model);
   using config::ContextMethod;
   return {.atoms = mesh.axis("cp"),
           .rows = atoms_between(mesh, p.tp * heads, p.tp * p.cp),
@@ -106,7 +96,7 @@ Layout make_layout(const config::Parallel& p, const config::Model& model) {
   set(Dim::Context, layout.context.rows);
   for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) set(d, layout.tensor);
   // Fewer KV heads than tp: the inner part of tp shares them.
-  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, attention_kv_heads(model)), p.tp));
+  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, config::attention_kv_heads(model)), p.tp));
   if (p.sequence_parallel) layout.sequence = layout.tensor;
 
   const int64_t stage = p.dp() * p.cp * p.tp;
