@@ -41,7 +41,7 @@ Builder::Dispatch Builder::route(ValueId kept, int64_t experts, int64_t pad) {
   const int64_t choices = graph_.type(kept).size(1);
   const Node& node = graph_.add_node(
       kRoute, {kept},
-      {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"rows", graph_.type(kept).size(0)}},
+      {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", graph_.type(kept).size(0)}},
       Phase::F, block_);
   const ValueId order = node.outputs[0], send = node.outputs[1];
   return {order, send, emit(kExchangeCounts, {send}), choices, pad};
@@ -59,7 +59,8 @@ ValueId Builder::weights_to_experts(ValueId weights, const Dispatch& d) {
 
 ValueId Builder::to_tokens(ValueId y, const Dispatch& d) {
   const ValueId slots = emit(kToTokens, {y, d.send, d.received});
-  return emit(kUnpack, {slots, d.order}, {{"choices", d.choices}, {"pad", d.pad}, {"rows", options_.tokens}});
+  return emit(kUnpack, {slots, d.order},
+              {{"choices", d.choices}, {"pad", d.pad}, {"token_rows", options_.tokens}});
 }
 
 ValueId Builder::grouped_linear(ValueId x, ValueId w, const Dispatch& d) {

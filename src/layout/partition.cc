@@ -199,7 +199,10 @@ void Partitioner::partition_node(const Node& node) {
     types.push_back(local_of(d.out[i], placements.back()));
   }
   // Sizes that an op cannot tell from its operands.
-  if (attrs.find("rows") && node.op != &graph::kRoute) attrs.set("rows", types[0].size(0));
+  if (attrs.find("token_rows"))
+    for (size_t i = 0; i < d.rule.size(); ++i)
+      if (d.rule[i].key == Dim::Tokens)
+        attrs.set("token_rows", attrs.integer("token_rows") / layout_.mesh.size(d.atoms[i]));
   if (node.op == &graph::kGroupedLinearDw) attrs.set("experts", types[0].size(0));
   const Node& local = append(d, *node.op, std::move(inputs), std::move(attrs), std::move(types));
   const std::vector<ValueId> outputs = local.outputs;

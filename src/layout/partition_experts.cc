@@ -32,7 +32,6 @@ void Partitioner::plan_slots(const Node& route, graph::Attrs& attrs) {
   const int64_t all_experts = route.attrs.integer("experts");
   const int64_t experts = all_experts / layout_.mesh.size(layout_.experts.ep);
   const int64_t tokens = kept.size(0) / layout_.mesh.size(concat(layout_.data(), layout_.tensor));
-  attrs.set("rows", tokens);
   slot_rows_ = tokens * kept.size(1);
   routed_rows_ = senders * tokens * std::min(kept.size(1), experts);
   if (const graph::NodeId from = logical_.value(route.inputs[0]).producer;

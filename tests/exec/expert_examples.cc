@@ -44,9 +44,9 @@ std::vector<OpExample> expert_examples() {
 
   std::vector<OpExample> list;
   for (const int64_t pad : {0, 12}) {
-    const Attrs route = {{"experts", kExperts}, {"choices", kChoices}, {"pad", pad}, {"rows", T.size}},
+    const Attrs route = {{"experts", kExperts}, {"choices", kChoices}, {"pad", pad}, {"token_rows", T.size}},
                 pack = {{"choices", kChoices}, {"pad", pad}},
-                unpack = {{"choices", kChoices}, {"pad", pad}, {"rows", T.size}};
+                unpack = {{"choices", kChoices}, {"pad", pad}, {"token_rows", T.size}};
     const HostTensor order =
         run_op(graph::kRoute, route, {kept}, graph::kRoute.infer({kept.type}, route), {}).front();
     const DimSize slots = order.type.dims[0];

@@ -167,9 +167,9 @@ TEST(ExpertSharding, TokensDivide) {
     std::vector<int64_t> send;
   };
   const auto pass = [&](int64_t begin, int64_t size, int64_t pad) {
-    const Attrs route = {{"experts", int64_t{4}}, {"choices", choices}, {"pad", pad}, {"rows", size}},
+    const Attrs route = {{"experts", int64_t{4}}, {"choices", choices}, {"pad", pad}, {"token_rows", size}},
                 packing = {{"choices", choices}, {"pad", pad}},
-                unpacking = {{"choices", choices}, {"pad", pad}, {"rows", size}};
+                unpacking = {{"choices", choices}, {"pad", pad}, {"token_rows", size}};
     std::vector<HostTensor> routed = run(graph::kRoute, route, {rows_of(kept, begin, size)});
     HostTensor &order = routed[0], &send = routed[1];
     HostTensor packed = run(graph::kPack, packing, {rows_of(x, begin, size), order})[0],

@@ -15,7 +15,7 @@ std::vector<OpCase> expert_cases() {
              weight = f({routed}), w = f({experts, ffn, embed});
   const auto packing = [](int64_t pad) { return Attrs{{"choices", int64_t{2}}, {"pad", pad}}; };
   const auto unpacking = [](int64_t pad) {
-    return Attrs{{"choices", int64_t{2}}, {"pad", pad}, {"rows", int64_t{8}}};
+    return Attrs{{"choices", int64_t{2}}, {"pad", pad}, {"token_rows", int64_t{8}}};
   };
   const Type padded{DType::I32, {{Dim::Slots, 20}}};
   const auto routing = [&](int64_t pad) {

@@ -44,8 +44,8 @@ std::vector<Type> infer_route(const std::vector<Type>& in, const Attrs& attrs) {
              kept.dtype == DType::I32 && kept.num_dims() == 2 && has_tokens(kept) &&
                  kept.dims[1].name == Dim::Choices,
              "expects kept i32[tokens, choices], got {}", to_string(kept));
-  OP_REQUIRE("route", kept.size(0) == attrs.integer("rows") && kept.size(1) == attrs.integer("choices"),
-             "expects {} choices of {} tokens, got {}", attrs.integer("choices"), attrs.integer("rows"),
+  OP_REQUIRE("route", kept.size(0) == attrs.integer("token_rows") && kept.size(1) == attrs.integer("choices"),
+             "expects {} choices of {} tokens, got {}", attrs.integer("choices"), attrs.integer("token_rows"),
              to_string(kept));
   OP_REQUIRE("route", experts > 0 && pad >= 0, "expects experts > 0 and pad >= 0, got {} and {}", experts,
              pad);
@@ -68,7 +68,7 @@ std::vector<Type> infer_pack(const std::vector<Type>& in, const Attrs& attrs) {
 
 void gradient_pack(GradContext& g, const Node& n) {
   Attrs attrs = n.attrs;
-  attrs.set("rows", g.graph().type(n.inputs[0]).size(0));
+  attrs.set("token_rows", g.graph().type(n.inputs[0]).size(0));
   g.add(n.inputs[0], g.emit(kUnpack, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
 }
 
@@ -76,7 +76,7 @@ void gradient_pack(GradContext& g, const Node& n) {
 int64_t unpacked_rows(std::string_view op, int64_t slots, const Attrs& attrs) {
   const int64_t choices = attrs.integer("choices");
   OP_REQUIRE(op, choices > 0, "expects choices > 0, got {}", choices);
-  if (attrs.integer("pad") > 0) return attrs.integer("rows");
+  if (attrs.integer("pad") > 0) return attrs.integer("token_rows");
   OP_REQUIRE(op, slots % choices == 0, "{} slots are no whole tokens of {} choices", slots, choices);
   return slots / choices;
 }
@@ -117,7 +117,7 @@ std::vector<Type> infer_pack_weights(const std::vector<Type>& in, const Attrs& a
 
 void gradient_pack_weights(GradContext& g, const Node& n) {
   Attrs attrs = n.attrs;
-  attrs.set("rows", g.graph().type(n.inputs[0]).size(0));
+  attrs.set("token_rows", g.graph().type(n.inputs[0]).size(0));
   g.add(n.inputs[0],
         g.emit(kUnpackWeights, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
 }
@@ -196,7 +196,7 @@ std::vector<Type> infer_sum_copies(const std::vector<Type>& in, const Attrs& att
 
 const std::vector<AttrSpec> kPacking = {{"choices", AttrKind::Integer}, {"pad", AttrKind::Integer}};
 const std::vector<AttrSpec> kUnpacking = {
-    {"choices", AttrKind::Integer}, {"pad", AttrKind::Integer}, {"rows", AttrKind::Integer}};
+    {"choices", AttrKind::Integer}, {"pad", AttrKind::Integer}, {"token_rows", AttrKind::Integer}};
 
 }  // namespace
 
@@ -206,7 +206,7 @@ const OpDef kRoute = {.name = "route",
                       .attrs = {{"experts", AttrKind::Integer},
                                 {"choices", AttrKind::Integer},
                                 {"pad", AttrKind::Integer},
-                                {"rows", AttrKind::Integer}},
+                                {"token_rows", AttrKind::Integer}},
                       .infer = infer_route,
                       .cost = cost_by_bytes,
                       .dims = by_tokens,
