@@ -348,11 +348,6 @@ passes::Prices rough_prices(const Compiled& c, const RoughRates& rates) {
   for (size_t i = 0; i < local.values().size(); ++i)
     if (const graph::ValueId v = c.local.origin[i]; v.valid())
       prices.bytes[v.index()] = std::min(prices.bytes[v.index()], local.values()[i].type.bytes());
-  // What a W of its own reads is kept until then, recomputed or not.
-  if (c.pipeline.schedule && c.pipeline.schedule->splits_backward)
-    for (const graph::Node& n : c.logical.nodes())
-      if (n.phase == graph::Phase::W)
-        for (const graph::ValueId v : n.inputs) prices.bytes[v.index()] = 0;
   // Local nodes stand in the order of the model's; those inside an op's expansion have no origin and belong
   // to the op whose result comes next.
   int64_t inside = 0;
