@@ -81,14 +81,12 @@ class Collector {
   bool any_ = false;
 };
 
-std::vector<Tensor> states_of(Rank& rank) {
+std::vector<Tensor> states_of(const Rank& rank) {
   std::vector<Tensor> list;
-  for (const program::StatePlace& state : rank.compiled().program.states) {
-    const graph::Type& type = state.place.type;
-    const std::byte* data = rank.executor().address(state.place.buffer) + state.place.offset_bytes;
-    Tensor t{state.name, std::vector<double>(static_cast<size_t>(type.count()))};
-    for (int64_t i = 0; i < type.count(); ++i)
-      t.values[static_cast<size_t>(i)] = element(data, type.dtype, i);
+  for (const Rank::State& state : rank.states()) {
+    Tensor t{std::string(state.name), std::vector<double>(static_cast<size_t>(state.count))};
+    for (int64_t i = 0; i < state.count; ++i)
+      t.values[static_cast<size_t>(i)] = element(state.data, state.dtype, i);
     list.push_back(std::move(t));
   }
   return list;

@@ -223,8 +223,7 @@ class Header {
     const layout::AtomList tensor = compiled_.layout.mesh.axis("tp");
     const BlockTraffic t =
         block_traffic(program_, block, [&](const program::Instr& i, const layout::AtomList& atoms) {
-          return i.collective.kind != program::CollectiveKind::AllToAllV && !atoms.empty() &&
-                 layout::without(atoms, tensor).empty();
+          return i.collective.kind != program::CollectiveKind::AllToAllV && is_inside(atoms, tensor);
         });
     line("tp", "tp {}{}: {} per block per micro-batch ({} forward, {} backward)", p.tp,
          p.sequence_parallel ? " with sequence parallel" : "", counted(t.forward + t.backward, "collective"),

@@ -21,10 +21,6 @@ using program::Instr;
 
 namespace {
 
-bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer) {
-  return !atoms.empty() && layout::without(atoms, outer).empty();
-}
-
 bool moves_state(const program::Program& program, const Instr& instr) {
   for (const auto* list : {&instr.in, &instr.out})
     for (const program::Operand& o : *list) {
@@ -109,6 +105,10 @@ std::string capacity(const ExpertPlan& plan, const config::Moe& m) {
 }
 
 }  // namespace
+
+bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer) {
+  return !atoms.empty() && layout::without(atoms, outer).empty();
+}
 
 std::string counted(int64_t n, std::string_view what, std::string_view plural) {
   return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);

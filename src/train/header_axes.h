@@ -19,6 +19,8 @@ struct BlockTraffic {
   int64_t forward = 0, backward = 0;
   double forward_bytes = 0, backward_bytes = 0;
 };
+// Whether a group is of some ranks along `outer` and no other atoms.
+bool is_inside(const layout::AtomList& atoms, const layout::AtomList& outer);
 // Of the collectives that move activations (not parameters and gradients) those that `take` wants, in the
 // block with label `block`.
 BlockTraffic block_traffic(const program::Program& program, int block,

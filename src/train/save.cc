@@ -61,19 +61,15 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 std::vector<TensorInfo> saved_tensors(const Rank& rank) {
   std::vector<TensorInfo> tensors;
+  const auto add = [&](const graph::Value& v, DType dtype) {
+    TensorInfo& info = tensors.emplace_back(TensorInfo{.name = v.name, .dtype = dtype, .shape = {}});
+    for (const graph::DimSize& d : v.type.dims) info.shape.push_back(d.size);
+  };
   // All of the model's, whichever of them this rank's pipeline stage holds.
   const graph::Graph& model = rank.compiled().logical;
-  for (const graph::Param& p : model.params()) {
-    TensorInfo info{.name = model.value(p.value).name, .dtype = rank.weight_dtype(p.trainable), .shape = {}};
-    for (const graph::DimSize& d : model.type(p.value).dims) info.shape.push_back(d.size);
-    tensors.push_back(std::move(info));
-  }
-  for (const graph::Value& v : model.values()) {
-    if (v.kind != graph::ValueKind::State) continue;
-    TensorInfo info{.name = v.name, .dtype = v.type.dtype, .shape = {}};
-    for (const graph::DimSize& d : v.type.dims) info.shape.push_back(d.size);
-    tensors.push_back(std::move(info));
-  }
+  for (const graph::Param& p : model.params()) add(model.value(p.value), rank.weight_dtype(p.trainable));
+  for (const graph::Value& v : model.values())
+    if (v.kind == graph::ValueKind::State) add(v, v.type.dtype);
   return tensors;
 }
 
