@@ -110,7 +110,4 @@ void expect_close(Device<T>& got, const std::vector<double>& expected, double sl
 // Sizes are ragged on purpose; a shift of 1 takes away the alignment that wide accesses need.
 inline constexpr int64_t kShifts[] = {0, 1};
 
-template <class T>
-class Gpu : public testing::Test {};
-
 }  // namespace quintet::kernels::cuda::test

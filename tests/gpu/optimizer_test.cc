@@ -6,10 +6,6 @@
 namespace quintet::kernels::cuda::test {
 namespace {
 
-struct Reference {
-  std::vector<double> p, m, v;
-};
-
 // Ragged ranges with gaps between them, the first of them aligned.
 const std::vector<UpdateRange> kRanges = {{0, 4096, true},      {4100, 9001, false}, {13105, 17, true},
                                           {13124, 30000, true}, {43124, 0, true},    {43127, 3, false}};

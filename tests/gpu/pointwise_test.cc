@@ -42,15 +42,7 @@ void check_pair() {
 }
 
 TEST(GpuConvert, AllPairs) {
-  check_pair<double, double>();
-  check_pair<double, float>();
-  check_pair<double, Bf16>();
-  check_pair<float, double>();
-  check_pair<float, float>();
-  check_pair<float, Bf16>();
-  check_pair<Bf16, double>();
-  check_pair<Bf16, float>();
-  check_pair<Bf16, Bf16>();
+  cpu::test::every_pair([]<class X, class Y>() { check_pair<X, Y>(); });
 }
 
 TYPED_TEST(GpuPointwise, AddFillScale) {

@@ -106,16 +106,17 @@ class Cut {
     return s;
   }
 
-  void forward(Queries& q, const Keys& k) const {
+  // Checks what the queries get: o, lse and dq.
+  void forward_and_backward(Queries& q, Keys& k) const {
     const AttentionShape s = shape(q, k);
-    Buffer<uint8_t> workspace(attention_workspace_bytes<T>(s, pool_.threads()));
-    attention<T>(s, q.q.data(), k.k.data(), k.v.data(), q.o.data(), q.lse.data(), workspace.data(), pool_);
-  }
-  void backward(Queries& q, Keys& k) const {
-    const AttentionShape s = shape(q, k);
-    Buffer<uint8_t> workspace(attention_backward_workspace_bytes<T>(s, pool_.threads()));
+    Buffer<uint8_t> forward(attention_workspace_bytes<T>(s, pool_.threads())),
+        backward(attention_backward_workspace_bytes<T>(s, pool_.threads()));
+    attention<T>(s, q.q.data(), k.k.data(), k.v.data(), q.o.data(), q.lse.data(), forward.data(), pool_);
     attention_backward<T>(s, q.dout.data(), q.q.data(), k.k.data(), k.v.data(), q.o.data(), q.lse.data(),
-                          q.dq.data(), k.dk.data(), k.dv.data(), workspace.data(), pool_);
+                          q.dq.data(), k.dk.data(), k.dv.data(), backward.data(), pool_);
+    expect_lse(q);
+    expect_o(q.o, q);
+    expect_dq(q.dq, q);
   }
   void hop(Queries& q, const Keys& k, bool first) const {
     const AttentionShape s = shape(q, k);
@@ -196,88 +197,75 @@ template <class T>
 class AttentionCut : public testing::Test {};
 TYPED_TEST_SUITE(AttentionCut, AllTypes);
 
-TYPED_TEST(AttentionCut, QueriesOfSomeRanksAgainstAllKeys) {
-  using T = TypeParam;
+// Runs `check` on every case; what it returns must not depend on the number of threads.
+template <class T>
+void on_every_cut(const std::function<std::vector<uint8_t>(const Cut<T>&)>& check) {
   for (const CutCase& c : kCutCases) {
     SCOPED_TRACE(c.c.name);
     const Problem problem = problem_for<T>(c.c);
-    run_everywhere([&](ThreadPool& pool) {
-      const Cut<T> cut(c, problem, pool);
-      std::vector<uint8_t> bytes;
-      std::vector<typename Cut<T>::Keys> partial;
-      for (int64_t g = 0; g < cut.ring(); ++g) {
-        SCOPED_TRACE(testing::Message() << "ring rank " << g);
-        auto q = cut.queries(cut.rank(g));
-        partial.push_back(cut.keys(cut.whole()));
-        cut.forward(q, partial.back());
-        cut.backward(q, partial.back());
-        cut.expect_lse(q);
-        cut.expect_o(q.o, q);
-        cut.expect_dq(q.dq, q);
-        append(bytes, bytes_of(q.o, q.lse, q.dq, partial.back().dk, partial.back().dv));
-      }
-      auto sum = cut.keys(cut.whole());
-      cut.add_keys(partial, sum);
-      cut.expect_keys(sum, static_cast<double>(cut.ring()));
-      return bytes;
-    });
+    run_everywhere([&](ThreadPool& pool) { return check(Cut<T>(c, problem, pool)); });
   }
+}
+
+TYPED_TEST(AttentionCut, QueriesOfSomeRanksAgainstAllKeys) {
+  using T = TypeParam;
+  on_every_cut<T>([](const Cut<T>& cut) {
+    std::vector<uint8_t> bytes;
+    std::vector<typename Cut<T>::Keys> partial;
+    for (int64_t g = 0; g < cut.ring(); ++g) {
+      SCOPED_TRACE(testing::Message() << "ring rank " << g);
+      auto q = cut.queries(cut.rank(g));
+      partial.push_back(cut.keys(cut.whole()));
+      cut.forward_and_backward(q, partial.back());
+      append(bytes, bytes_of(q.o, q.lse, q.dq, partial.back().dk, partial.back().dv));
+    }
+    auto sum = cut.keys(cut.whole());
+    cut.add_keys(partial, sum);
+    cut.expect_keys(sum, static_cast<double>(cut.ring()));
+    return bytes;
+  });
 }
 
 // What head parallelism has: all rows of both, one rank after another.
 TYPED_TEST(AttentionCut, AllQueriesAgainstAllKeys) {
   using T = TypeParam;
-  for (const CutCase& c : kCutCases) {
-    SCOPED_TRACE(c.c.name);
-    const Problem problem = problem_for<T>(c.c);
-    run_everywhere([&](ThreadPool& pool) {
-      const Cut<T> cut(c, problem, pool);
-      auto q = cut.queries(cut.whole());
-      auto k = cut.keys(cut.whole());
-      cut.forward(q, k);
-      cut.backward(q, k);
-      cut.expect_lse(q);
-      cut.expect_o(q.o, q);
-      cut.expect_dq(q.dq, q);
-      cut.expect_keys(k);
-      return bytes_of(q.o, q.lse, q.dq, k.dk, k.dv);
-    });
-  }
+  on_every_cut<T>([](const Cut<T>& cut) {
+    auto q = cut.queries(cut.whole());
+    auto k = cut.keys(cut.whole());
+    cut.forward_and_backward(q, k);
+    cut.expect_keys(k);
+    return bytes_of(q.o, q.lse, q.dq, k.dk, k.dv);
+  });
 }
 
 TYPED_TEST(AttentionCut, HopsOfARingAddUp) {
   using T = TypeParam;
-  for (const CutCase& c : kCutCases) {
-    SCOPED_TRACE(c.c.name);
-    const Problem problem = problem_for<T>(c.c);
-    run_everywhere([&](ThreadPool& pool) {
-      const Cut<T> cut(c, problem, pool);
-      const int64_t ring = cut.ring();
-      std::vector<typename Cut<T>::Queries> queries;
-      std::vector<typename Cut<T>::Keys> keys;
-      for (int64_t g = 0; g < ring; ++g) {
-        queries.push_back(cut.queries(cut.rank(g)));
-        keys.push_back(cut.keys(cut.rank(g)));
-      }
-      const auto each_hop = [&](auto&& fn) {
-        for (int64_t hop = 0; hop < ring; ++hop)
-          for (int64_t g = 0; g < ring; ++g) fn(queries[g], keys[(g - hop + ring) % ring], hop == 0);
-      };
-      each_hop([&](auto& q, auto& k, bool first) { cut.hop(q, k, first); });
-      for (auto& q : queries) cut.round_sums(q);
-      each_hop([&](auto& q, auto& k, bool first) { cut.hop_backward(q, k, first); });
-      std::vector<uint8_t> bytes;
-      for (int64_t g = 0; g < ring; ++g) {
-        SCOPED_TRACE(testing::Message() << "ring rank " << g);
-        cut.expect_lse(queries[g]);
-        cut.expect_o(queries[g].sum_o, queries[g], static_cast<double>(ring));
-        cut.expect_dq(queries[g].sum_dq, queries[g]);
-        cut.expect_keys(keys[g], static_cast<double>(ring));
-        append(bytes, bytes_of(queries[g].sum_o, queries[g].lse, queries[g].sum_dq, keys[g].dk, keys[g].dv));
-      }
-      return bytes;
-    });
-  }
+  on_every_cut<T>([](const Cut<T>& cut) {
+    const int64_t ring = cut.ring();
+    std::vector<typename Cut<T>::Queries> queries;
+    std::vector<typename Cut<T>::Keys> keys;
+    for (int64_t g = 0; g < ring; ++g) {
+      queries.push_back(cut.queries(cut.rank(g)));
+      keys.push_back(cut.keys(cut.rank(g)));
+    }
+    const auto each_hop = [&](auto&& fn) {
+      for (int64_t hop = 0; hop < ring; ++hop)
+        for (int64_t g = 0; g < ring; ++g) fn(queries[g], keys[(g - hop + ring) % ring], hop == 0);
+    };
+    each_hop([&](auto& q, auto& k, bool first) { cut.hop(q, k, first); });
+    for (auto& q : queries) cut.round_sums(q);
+    each_hop([&](auto& q, auto& k, bool first) { cut.hop_backward(q, k, first); });
+    std::vector<uint8_t> bytes;
+    for (int64_t g = 0; g < ring; ++g) {
+      SCOPED_TRACE(testing::Message() << "ring rank " << g);
+      cut.expect_lse(queries[g]);
+      cut.expect_o(queries[g].sum_o, queries[g], static_cast<double>(ring));
+      cut.expect_dq(queries[g].sum_dq, queries[g]);
+      cut.expect_keys(keys[g], static_cast<double>(ring));
+      append(bytes, bytes_of(queries[g].sum_o, queries[g].lse, queries[g].sum_dq, keys[g].dk, keys[g].dv));
+    }
+    return bytes;
+  });
 }
 
 // One rank of one sequence: hops with the same keys under other documents.

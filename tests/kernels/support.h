@@ -154,6 +154,19 @@ void expect_near(const Buffer<T>& got, const std::vector<double>& expected, Slac
 
 using AllTypes = testing::Types<double, float, Bf16>;
 
+// Calls fn.operator()<X, Y>() for every pair of these types.
+template <class F>
+void every_pair(F fn) {
+  const auto with = [&]<class X>() {
+    fn.template operator()<X, double>();
+    fn.template operator()<X, float>();
+    fn.template operator()<X, Bf16>();
+  };
+  with.template operator()<double>();
+  with.template operator()<float>();
+  with.template operator()<Bf16>();
+}
+
 // The derivative of f with respect to x[i] by central differences.
 inline double difference(std::vector<double>& x, int64_t i, const std::function<double()>& f,
                          double h = 1e-5) {
