@@ -1,7 +1,6 @@
 // Bytes per second of every memory-bound CUDA kernel at training sizes, beside a device copy of the same run,
-// and the rate of tuned matmuls. Times are medians of device events; operand sets rotate so that none lies in
-// the cache.
-//   cuda_kernels_bench [part of a name]
+// and the rate of tuned matmuls. Times are medians of device events; operands are larger than the cache.
+//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | matmul]     default: all
 #include <cuda_runtime.h>
 
 #include <algorithm>

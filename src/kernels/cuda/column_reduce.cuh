@@ -79,7 +79,7 @@ void column_total(const S* partial, int64_t chunks, int64_t n, S* out, bool accu
   check_launch("column_total");
 }
 
-// Fills partial[kOut, column_chunks(rows), n].
+// Fills partial[kOut, column_chunks(rows, n), n].
 template <int V, class S, class Term>
 void column_partial(const Term& term, int64_t rows, int64_t n, bool wide, S* partial, Stream stream) {
   if (n <= 0) return;

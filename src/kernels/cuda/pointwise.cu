@@ -128,6 +128,7 @@ struct Noise {
     cuda::store<V>(y + i, v);
   }
 };
+
 // Block r of y comes from block (r % a) * b + r / a of x. Word is what one element stands for.
 template <class Word>
 struct SwapBlocks {
