@@ -152,9 +152,7 @@ void Communicator::copy_own_piece(const Call& call, const Exchange& exchange) co
   const auto me = static_cast<size_t>(rank_);
   const int64_t count = exchange.send_counts[me], expected = exchange.recv_counts[me];
   if (count != expected)
-    throw MismatchError(
-        fmt::format("{} on communicator '{}': rank {} sends {} elements to rank {}, which expects {}",
-                    describe(call), name_, world_rank(), count, world_rank(), expected));
+    throw MismatchError(describe_count_mismatch(call, name_, world_rank(), count, world_rank(), expected));
   if (count == 0) return;
   const int64_t width = size_of(call.dtype);
   copy_unless_same(static_cast<char*>(exchange.recv) + exchange.recv_offsets[me] * width,

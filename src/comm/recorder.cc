@@ -70,6 +70,12 @@ std::string describe(const Call& call) {
   return text + fmt::format(") #{}", call.sequence);
 }
 
+std::string describe_count_mismatch(const Call& call, const std::string& communicator, base::RankId from,
+                                    int64_t sent, base::RankId to, int64_t expected) {
+  return fmt::format("{} on communicator '{}': rank {} sends {} elements to rank {}, which expects {}",
+                     describe(call), communicator, from, sent, to, expected);
+}
+
 int Recorder::intern(const std::string& communicator_name) {
   const std::lock_guard lock(names_mutex_);
   names_.push_back(communicator_name);

@@ -93,5 +93,8 @@ class Recorder {
 
 // "all_reduce(count 12, f32, sum) #7"
 std::string describe(const Call& call);
+// Two members of an uneven exchange that disagree.
+std::string describe_count_mismatch(const Call& call, const std::string& communicator, base::RankId from,
+                                    int64_t sent, base::RankId to, int64_t expected);
 
 }  // namespace quintet::comm

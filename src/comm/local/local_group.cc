@@ -129,8 +129,7 @@ std::string LocalGroup::find_count_mismatch() const {
     for (size_t j = 0; j < slots_.size(); ++j) {
       const int64_t sent = slots_[i].exchange->send_counts[j], expected = slots_[j].exchange->recv_counts[i];
       if (sent != expected)
-        return fmt::format("{} on communicator '{}': rank {} sends {} elements to rank {}, which expects {}",
-                           describe(slots_[i].call), name_, members_[i], sent, members_[j], expected);
+        return describe_count_mismatch(slots_[i].call, name_, members_[i], sent, members_[j], expected);
     }
   return {};
 }
