@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "support/op_runner.h"
+#include "exec/random_tensors.h"
 
 namespace quintet::tests {
 
@@ -24,13 +24,8 @@ std::vector<OpExample> expert_examples() {
   const DimSize T{Dim::Tokens, 12}, E{Dim::Embed, 8}, C{Dim::Choices, kChoices}, one{Dim::Choices, 1},
       routed{Dim::Routed, 24}, counts{Dim::Counts, kExperts}, experts{Dim::Experts, kExperts},
       F{Dim::ExpertFfn, 12}, H{Dim::Heads, 4}, K{Dim::KvHeads, 4}, D1{Dim::HeadDim, 3}, D2{Dim::HeadDim, 2};
-  std::mt19937_64 random(11);
-  std::normal_distribution<double> normal;
-  const auto real = [&](std::vector<DimSize> dims) {
-    HostTensor t(Type{DType::F64, std::move(dims)});
-    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = normal(random);
-    return t;
-  };
+  RandomTensors random(11);
+  const auto real = [&](std::vector<DimSize> dims) { return random.real(std::move(dims)); };
   const Attrs none, out = {{"out", std::string("f64")}};
 
   // Every seventh pair is dropped, and all of one token.

@@ -1,6 +1,6 @@
-#include <cmath>
+#include <cstring>
 
-#include "support/op_runner.h"
+#include "exec/random_tensors.h"
 
 namespace quintet::tests {
 
@@ -16,18 +16,10 @@ constexpr int64_t kTokens = 12, kSeq = 3, kVocab = 10;
 const DimSize T{Dim::Tokens, kTokens}, E{Dim::Embed, 8}, H{Dim::Heads, 4}, D{Dim::HeadDim, 4},
     F{Dim::Ffn, 12}, V{Dim::Vocab, kVocab};
 
-class Maker {
+class Maker : public RandomTensors {
  public:
-  HostTensor real(std::vector<DimSize> dims, double shift = 0) {
-    HostTensor t(Type{DType::F64, std::move(dims)});
-    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = shift + normal_(random_);
-    return t;
-  }
-  HostTensor positive(std::vector<DimSize> dims) {
-    HostTensor t = real(std::move(dims));
-    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = 0.5 + std::abs(t.real()[i]);
-    return t;
-  }
+  Maker() : RandomTensors(7) {}
+
   template <class Fn>
   HostTensor rows(Fn&& fn) {
     HostTensor t(Type{DType::I32, {T}});
@@ -40,10 +32,6 @@ class Maker {
     std::memcpy(t.bytes.data(), &key, sizeof key);
     return t;
   }
-
- private:
-  std::mt19937_64 random_{7};
-  std::normal_distribution<double> normal_;
 };
 
 Attrs attention(int64_t seq_len, int64_t window, double dropout, int64_t cp) {

@@ -1,6 +1,4 @@
-#include <cmath>
-
-#include "support/op_runner.h"
+#include "exec/random_tensors.h"
 
 namespace quintet::tests {
 
@@ -13,34 +11,19 @@ using graph::Type;
 namespace {
 
 constexpr int64_t kTokens = 12, kSeq = 3, kExperts = 8, kChoices = 2;
+constexpr double kLowest = 0.1;  // of scores, weights and sums
 const DimSize T{Dim::Tokens, kTokens}, E{Dim::Embed, 8}, R{Dim::Routes, kExperts}, C{Dim::Choices, kChoices},
     kSums{Dim::Flat, 2 * kExperts};
 
-class Maker {
- public:
-  HostTensor real(std::vector<DimSize> dims) {
-    HostTensor t(Type{DType::F64, std::move(dims)});
-    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = normal_(random_);
-    return t;
+// Different experts of a row, expert 1 more often than others.
+HostTensor choices() {
+  HostTensor t(Type{DType::I32, {T, C}});
+  for (int32_t r = 0; r < kTokens; ++r) {
+    t.index()[r * kChoices] = r % 3 == 0 ? r * 5 % static_cast<int32_t>(kExperts) : 1;
+    t.index()[r * kChoices + 1] = 2 + (r + 2) % 5;
   }
-  HostTensor positive(std::vector<DimSize> dims) {
-    HostTensor t = real(std::move(dims));
-    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = 0.1 + std::abs(t.real()[i]);
-    return t;
-  }
-  HostTensor chosen() {  // different experts of a row, expert 1 more often than others
-    HostTensor t(Type{DType::I32, {T, C}});
-    for (int32_t r = 0; r < kTokens; ++r) {
-      t.index()[r * kChoices] = r % 3 == 0 ? r * 5 % static_cast<int32_t>(kExperts) : 1;
-      t.index()[r * kChoices + 1] = 2 + (r + 2) % 5;
-    }
-    return t;
-  }
-
- private:
-  std::mt19937_64 random_{11};
-  std::normal_distribution<double> normal_;
-};
+  return t;
+}
 
 Attrs select(const char* score, const char* order, int64_t normalise, int64_t groups, int64_t biased,
              int64_t forced) {
@@ -67,24 +50,24 @@ Attrs loss(const char* scope, int64_t tokens, int64_t groups) {
 }  // namespace
 
 std::vector<OpExample> router_examples() {
-  Maker m;
-  const HostTensor logits = m.real({T, R}), chosen = m.chosen(), weights = m.positive({T, C});
+  RandomTensors m(11);
+  const HostTensor logits = m.real({T, R}), chosen = choices(), weights = m.positive({T, C}, kLowest);
   HostTensor positions(Type{DType::I32, {T}}), kept = chosen, dloss(Type{DType::F64, {}});
   for (int32_t i = 0; i < kTokens; ++i) positions.index()[i] = i % static_cast<int32_t>(kSeq);
   for (int64_t i = 0; i < kTokens * kChoices; i += 5) kept.index()[i] = -1;
   *dloss.real() = 0.7;
-  const HostTensor by_sequence = m.positive({{Dim::Tokens, kTokens / kSeq}, kSums}),
-                   whole = m.positive({kSums});
+  const HostTensor by_sequence = m.positive({{Dim::Tokens, kTokens / kSeq}, kSums}, kLowest),
+                   whole = m.positive({kSums}, kLowest);
   const Attrs coefficient = {{"coefficient", 0.1}};
 
   std::vector<OpExample> list = {
       {&graph::kRouter, {}, {m.real({T, E}), m.real({R, E})}},
       {&graph::kRouterDx, {}, {m.real({T, R}), m.real({R, E})}},
       {&graph::kRouterDw, {{"out", std::string("f64")}}, {m.real({T, R}), m.real({T, E})}},
-      {&graph::kExpertLoad, {}, {chosen, kept, m.positive({T, R})}},
-      {&graph::kBalanceSums, sums("micro", kSeq, 1), {m.positive({T, R}), chosen}},
-      {&graph::kBalanceSums, sums("sequence", kSeq, 1), {m.positive({T, R}), chosen}},
-      {&graph::kBalanceSums, sums("sequence", 4, 2), {m.positive({T, R}), chosen}},
+      {&graph::kExpertLoad, {}, {chosen, kept, m.positive({T, R}, kLowest)}},
+      {&graph::kBalanceSums, sums("micro", kSeq, 1), {m.positive({T, R}, kLowest), chosen}},
+      {&graph::kBalanceSums, sums("sequence", kSeq, 1), {m.positive({T, R}, kLowest), chosen}},
+      {&graph::kBalanceSums, sums("sequence", 4, 2), {m.positive({T, R}, kLowest), chosen}},
       {&graph::kBalanceDx, sums("global", kSeq, 1), {m.real({kSums}), chosen}},
       {&graph::kBalanceDx,
        sums("sequence", kSeq, 1),
@@ -94,7 +77,7 @@ std::vector<OpExample> router_examples() {
       // the scores behind them.
       {&graph::kBalanceLoss, loss("sequence", kSeq, 4), {by_sequence}, {0}, {0}},
       {&graph::kBalanceLoss, loss("micro", kTokens, 1), {whole}, {0}, {0}},
-      {&graph::kBalanceLoss, loss("global", kTokens, 1), {whole, m.positive({kSums})}, {0}, {1}},
+      {&graph::kBalanceLoss, loss("global", kTokens, 1), {whole, m.positive({kSums}, kLowest)}, {0}, {1}},
       {&graph::kBalanceDsums, {{"scope", std::string("sequence")}}, {by_sequence, dloss}},
       {&graph::kBalanceDsums, {{"scope", std::string("micro")}}, {whole, dloss}},
       {&graph::kZLoss, coefficient, {logits}},

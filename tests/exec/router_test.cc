@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "exec/random_tensors.h"
 #include "graph/autodiff.h"
 #include "support/interpreter.h"
 
@@ -20,13 +21,7 @@ using graph::ValueId;
 
 constexpr int64_t kTokens = 12, kSeq = 4, kEmbed = 5, kExperts = 6, kChoices = 2;
 
-HostTensor random_tensor(const Type& type, uint64_t seed) {
-  HostTensor t(type);
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> normal;
-  for (int64_t i = 0; i < type.count(); ++i) t.real()[i] = normal(random);
-  return t;
-}
+HostTensor random_tensor(const Type& type, uint64_t seed) { return RandomTensors(seed).real(type.dims); }
 
 HostTensor scalar(double value) {
   HostTensor t(Type{DType::F64, {}});
