@@ -5,7 +5,7 @@
 
 namespace quintet::exec {
 
-void exchange_rows(const cpu::Bound& b, comm::Communicator& comm) {
+void exchange_rows(const Operands& b, comm::Communicator& comm) {
   const graph::Attrs& attrs = b.instr->attrs;
   const int64_t experts = attrs.integer("experts"), copies = attrs.integer("copies");
   const size_t members = static_cast<size_t>(comm.size());

@@ -3,13 +3,13 @@
 #pragma once
 
 #include "comm/communicator.h"
-#include "exec/cpu/kernel.h"
+#include "exec/operands.h"
 
 namespace quintet::exec {
 
 // Member m of the group is (expert rank m / copies, copy m % copies); it owns experts [e * E, (e + 1) * E) of
 // expert rank e. `send` counts this rank's rows by expert, `received` what each member sends it by own
 // expert.
-void exchange_rows(const cpu::Bound& bound, comm::Communicator& comm);
+void exchange_rows(const Operands& operands, comm::Communicator& comm);
 
 }  // namespace quintet::exec

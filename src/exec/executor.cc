@@ -67,11 +67,10 @@ void Executor::bind() {
     std::vector<cpu::Bound>& list = bound_.emplace_back();
     inputs_.emplace_back();
     for (const Instr& instr : body.instrs) {
-      cpu::Bound b{.instr = &instr,
-                   .in = {},
-                   .out = {},
-                   .workspace = address(program_.workspace),
-                   .pool = instr.stream == kComputeStream ? pool_.get() : comm_pool_.get()};
+      cpu::Bound b;
+      b.instr = &instr;
+      b.workspace = address(program_.workspace);
+      b.pool = instr.stream == kComputeStream ? pool_.get() : comm_pool_.get();
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)

@@ -52,7 +52,9 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   std::vector<HostTensor> inputs = in, outputs;
   for (const graph::Type& t : out_types) outputs.emplace_back(t);
   if (&op == &graph::kLossGrad) inputs[2] = exchange_pairs(in[2], true);
-  exec::cpu::Bound bound{.instr = &instr, .in = {}, .out = {}, .workspace = nullptr, .pool = &pool};
+  exec::cpu::Bound bound;
+  bound.instr = &instr;
+  bound.pool = &pool;
   // Kernels may ask for aligned scratch.
   const auto address = reinterpret_cast<uintptr_t>(workspace.data());
   bound.workspace = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);

@@ -4,12 +4,6 @@
 
 namespace quintet::exec::cpu {
 
-const program::Part* part_of(const program::Instr& instr, graph::Dim dim) {
-  for (const program::Part& p : instr.parts)
-    if (p.dim == dim) return &p;
-  return nullptr;
-}
-
 const Kernel& find_kernel(const graph::OpDef& op) {
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;

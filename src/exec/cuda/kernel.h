@@ -1,0 +1,44 @@
+// How an instruction meets its kernels on a GPU: addresses and library plans are made once, then a launch per
+// execution.
+#pragma once
+
+#include "base/error.h"
+#include "exec/operands.h"
+#include "kernels/cuda/types.h"
+
+namespace quintet::exec::cuda {
+
+class Libraries;  // handles, plans and tuned choices of cuBLASLt and cuDNN (exec/cuda/libraries.h)
+
+struct Bound : Operands {
+  std::byte* workspace = nullptr;  // of instr->workspace_bytes
+  Libraries* libraries = nullptr;
+  kernels::cuda::Stream stream = nullptr;
+  const std::byte* constants = nullptr;  // device memory that prepare() filled, such as frequencies
+};
+
+// run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
+// before the first run, with all addresses known: it uploads constants, builds plans and tunes.
+// workspace_bytes() is a function of the instruction alone: a plan is made where there is no GPU.
+struct Kernel {
+  const graph::OpDef* op;
+  void (*run)(const Bound& b, bool accumulate);
+  int64_t (*workspace_bytes)(const program::Instr& instr) = nullptr;  // null: none
+  void (*prepare)(Bound& b) = nullptr;                                // null: nothing to do
+};
+
+// The kernel of an op; an InternalError when there is none.
+const Kernel& find_kernel(const graph::OpDef& op);
+
+// Scratch an instruction needs: what the compiler plans for this backend.
+int64_t workspace_bytes(const program::Instr& instr);
+
+// The tables, one per file of kernels.
+const std::vector<Kernel>& matmul_kernels();  // linear
+const std::vector<Kernel>& attention_kernels();
+const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embedding, loss
+const std::vector<Kernel>& router_kernels();  // routing and balance of experts
+const std::vector<Kernel>& update_kernels();  // step ops
+const std::vector<Kernel>& expert_kernels();  // dispatch, experts, joined heads
+
+}  // namespace quintet::exec::cuda
