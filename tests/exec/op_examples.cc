@@ -140,12 +140,10 @@ std::vector<OpExample> op_examples() {
               hop.set("seq_len", int64_t{2 * seq});
             }
             in.insert(in.end(), {m.real({T, H, D}), m.positive({H, T})});
-            back.insert(back.end(), {m.real({T, H, D}), m.real({T, K, D}), m.real({T, K, D})});
+            back.push_back(m.real({T, H, D}));
           }
           list.push_back({&graph::kAttentionHop, hop, in});
           list.push_back({&graph::kAttentionHopDx, hop, back});
-          if (cp == 2)  // the shares of dk and dv alone
-            list.push_back({&graph::kAttentionHopDx, hop, {back.begin(), back.end() - 2}});
         }
   for (OpExample& e : expert_examples()) list.push_back(std::move(e));
   for (OpExample& e : router_examples()) list.push_back(std::move(e));

@@ -187,8 +187,6 @@ class RuleTest {
       if (rule_[direction].key == Dim::Context && (parts != cp || hop)) return false;
       if (rule_[direction].key == Dim::Tokens && cp != 1) return false;
     }
-    // Cut by query heads, the gradients that a hop adds to would be partial sums themselves.
-    if (e_.op == &graph::kAttentionHopDx && e_.attrs.integer("hop") > 0 && head_parts > 1) return false;
     // Attention: cut between KV heads first; query heads inside a group only where one KV head is left.
     const size_t k = e_.op == &graph::kAttention || e_.op == &graph::kAttentionHop ? 1 : 2;
     const int64_t kv_heads = in_[k].size(1), heads = in_[k - 1].size(1);

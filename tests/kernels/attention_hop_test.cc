@@ -127,14 +127,11 @@ class Cut {
   void hop_backward(Queries& q, Keys& k, bool first) const {
     const AttentionShape s = shape(q, k);
     Buffer<uint8_t> workspace(attention_backward_workspace_bytes<T>(s, pool_.threads()));
-    AttentionGradients<T> to{.dq = q.sum_dq.data(), .dk = k.dk.data(), .dv = k.dv.data()};
-    if (!first) {
-      to.dq_before = to.dq;
-      to.dk_before = to.dk;
-      to.dv_before = to.dv;
-    }
+    Keys share = keys(k.rows);
     attention_hop_backward<T>(s, q.dout.data(), q.q.data(), k.k.data(), k.v.data(), q.o.data(), q.lse.data(),
-                              to, workspace.data(), pool_);
+                              first ? nullptr : q.sum_dq.data(), q.sum_dq.data(), share.dk.data(),
+                              share.dv.data(), workspace.data(), pool_);
+    add_keys(first ? std::vector<const Keys*>{&share} : std::vector<const Keys*>{&k, &share}, k);
   }
   static void round_sums(Queries& q) {
     for (int64_t i = 0; i < q.o.size(); ++i) q.o.data()[i] = element<T>(q.sum_o[i]);
@@ -171,14 +168,14 @@ class Cut {
     expect_rows(k.dv, s.dv_stride, p_.dv, p_.abs_dv, p_.v_width(), k.rows, e_ + rounding, "dv");
   }
   // The partial dk and dv of `list` added up.
-  void add_keys(const std::vector<Keys>& list, Keys& sum) const {
+  void add_keys(const std::vector<const Keys*>& list, Keys& sum) const {
     for (Buffer<T> Keys::*member : {&Keys::dk, &Keys::dv}) {
       const int64_t stride = member == &Keys::dk ? shape_of(p_).dk_stride : shape_of(p_).dv_stride;
       const int64_t width = member == &Keys::dk ? p_.k_width() : p_.v_width();
       for (int64_t i = 0; i < (sum.*member).size(); ++i) {
         if (i % stride >= width) continue;
         double total = 0;
-        for (const Keys& k : list) total += (k.*member)[i];
+        for (const Keys* k : list) total += (k->*member)[i];
         (sum.*member).data()[i] = element<T>(total);
       }
     }
@@ -220,7 +217,9 @@ TYPED_TEST(AttentionCut, QueriesOfSomeRanksAgainstAllKeys) {
       append(bytes, bytes_of(q.o, q.lse, q.dq, partial.back().dk, partial.back().dv));
     }
     auto sum = cut.keys(cut.whole());
-    cut.add_keys(partial, sum);
+    std::vector<const typename Cut<T>::Keys*> shares;
+    for (const auto& k : partial) shares.push_back(&k);
+    cut.add_keys(shares, sum);
     cut.expect_keys(sum, static_cast<double>(cut.ring()));
     return bytes;
   });

@@ -116,14 +116,9 @@ void attention_hop_dx(const Bound& b, bool) {
   const size_t at = before(b, 6);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
-    k::AttentionGradients<T> to{.dq = b.output<S>(0), .dk = b.output<T>(1), .dv = b.output<T>(2)};
-    if (!first_hop(b)) to.dq_before = b.input<S>(at);
-    if (b.in.size() > at + 1) {
-      to.dk_before = b.input<T>(at + 1);
-      to.dv_before = b.input<T>(at + 2);
-    }
     k::attention_hop_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                                 b.input<S>(5), to, b.workspace, *b.pool);
+                                 b.input<S>(5), first_hop(b) ? nullptr : b.input<S>(at), b.output<S>(0),
+                                 b.output<T>(1), b.output<T>(2), b.workspace, *b.pool);
   });
 }
 

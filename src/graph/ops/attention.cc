@@ -16,9 +16,9 @@
 //
 // attention_hop: the result over the keys of ring rank g - hop merged with that of the hops before, which
 // follow as o_before and lse_before when hop > 0. o stays in the dtype of statistics. attention_hop_dx adds
-// the hop's share to dq_before (dtype of statistics), dk_before and dv_before, which follow when hop > 0 (the
-// last two may be left out: then dk and dv are the hop's share alone); its o and lse are the results over all
-// keys, o in the dtype of q. Hops exist in local graphs only.
+// the hop's share of dq to dq_before (dtype of statistics), which follows when hop > 0, and gives the hop's
+// shares of dk and dv; its o and lse are the results over all keys, o in the dtype of q. Hops exist in local
+// graphs only.
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -218,19 +218,17 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs& attrs) {
 
 std::vector<Type> infer_hop_dx(const std::vector<Type>& in, const Attrs& attrs) {
   const size_t before = 6 + num_indices(attrs);
-  const size_t running = hop_of(attrs) <= 0 ? 0 : in.size() == before + 1 ? 1 : 3;
-  require_count("attention_hop_dx", in.size(), before + running, attrs);
+  require_count("attention_hop_dx", in.size(), before + (hop_of(attrs) > 0 ? 1 : 0), attrs);
   std::vector<Type> out = infer_backward("attention_hop_dx", in, attrs);
   out[0] = in_stat(out[0]);
   require_running("attention_hop_dx", in, before, out);
   return out;
 }
 
-std::vector<OpDim> dims_dx(const std::vector<Type>& operands, const std::vector<Type>&, const Attrs& attrs) {
+std::vector<OpDim> dims_dx(const std::vector<Type>&, const std::vector<Type>&, const Attrs& attrs) {
   std::vector<Role> in = {Role::Query, Role::Query, Role::Key, Role::Key, Role::Query, Role::Lse};
   for (const Role r : index_roles(attrs)) in.push_back(r);
-  if (hop_of(attrs) > 0) in.insert(in.end(), {Role::Query, Role::Key, Role::Key});
-  in.resize(std::min(in.size(), operands.size()), Role::Key);
+  if (hop_of(attrs) > 0) in.push_back(Role::Query);
   return rule(in, {Role::Query, Role::Key, Role::Key});
 }
 
@@ -263,11 +261,11 @@ const OpDef kAttentionHop = {.name = "attention_hop",
                              .in_place = {{0, 5}, {1, 6}, {0, 9}, {1, 10}}};
 const OpDef kAttentionHopDx = {.name = "attention_hop_dx",
                                .min_inputs = 8,
-                               .max_inputs = 15,
+                               .max_inputs = 13,
                                .attrs = hop_attrs(),
                                .infer = infer_hop_dx,
                                .cost = cost_dx,
                                .dims = dims_dx,
-                               .in_place = {{0, 8}, {1, 9}, {2, 10}, {0, 12}, {1, 13}, {2, 14}}};
+                               .in_place = {{0, 8}, {0, 12}}};
 
 }  // namespace quintet::graph

@@ -72,18 +72,11 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* q, 
                         const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace,
                         ThreadPool& pool);
 
-// The same for one part of the keys, with o and lse over all of them: every result is its `before` (of the
-// same stride, null: zero; may be the memory of the result) and the share of the rows at hand.
-template <class T>
-struct AttentionGradients {
-  const Stat<T>* dq_before = nullptr;
-  const T *dk_before = nullptr, *dv_before = nullptr;
-  Stat<T>* dq = nullptr;
-  T *dk = nullptr, *dv = nullptr;
-};
+// The same for one part of the keys, with o and lse over all of them: dk and dv are the share of the rows at
+// hand, dq is dq_before (of the same stride, null: zero; may be dq) and the share.
 template <class T>
 void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
-                            const T* o, const Stat<T>* lse, const AttentionGradients<T>& gradients,
-                            void* workspace, ThreadPool& pool);
+                            const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
+                            T* dv, void* workspace, ThreadPool& pool);
 
 }  // namespace quintet::kernels::cpu

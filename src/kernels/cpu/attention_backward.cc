@@ -23,9 +23,9 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* q, 
 
 template <class T>
 void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
-                            const T* o, const Stat<T>* lse, const AttentionGradients<T>& gradients,
-                            void* workspace, ThreadPool& pool) {
-  variants<T>().attention_hop_backward(shape, dout, q, k, v, o, lse, gradients, workspace, pool);
+                            const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
+                            T* dv, void* workspace, ThreadPool& pool) {
+  variants<T>().attention_hop_backward(shape, dout, q, k, v, o, lse, dq_before, dq, dk, dv, workspace, pool);
 }
 
 #define INSTANTIATE(T)                                                                            \
