@@ -137,6 +137,7 @@ class World {
 
   // How long a call waits for its peers before it throws a TimeoutError. For calls that begin afterwards.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
+  virtual std::chrono::nanoseconds timeout() const = 0;
 
   virtual Recorder& recorder() = 0;
 

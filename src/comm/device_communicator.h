@@ -122,13 +122,15 @@ using DeviceCommunicators = std::vector<std::unique_ptr<DeviceCommunicator>>;
 // the call is collective over the world: ranks with no group call it too. Two ranks of one process (a local
 // world) need two GPUs; processes may share one if each has its own NCCL_HOSTID. The communicators must not
 // outlive the world and are destroyed in this order on every rank; while an exception unwinds they are
-// aborted instead, which waits for nobody.
+// aborted instead, which waits for nobody. Graphs that hold calls are destroyed before the communicators,
+// also after an abort: NCCL waits for them.
 DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& groups, World& world,
                                               int device);
 
 // Waits until done() (say, that an event has passed) while it checks the communicators. A failure or the
 // world's timeout aborts all of them and throws; the message of a timeout tells what this rank was inside.
-// The waiting thread spins for some tens of microseconds and then sleeps between looks.
+// The waiting thread spins for some tens of microseconds and then sleeps between looks, a millisecond at
+// most.
 void wait_for_device(const std::function<bool()>& done, const DeviceCommunicators& communicators,
                      World& world);
 

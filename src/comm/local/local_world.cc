@@ -120,6 +120,7 @@ class LocalWorld final : public World {
   Recorder& recorder() override { return job_.recorder(rank_); }
   void abort(const std::string& reason) override { job_.abort(rank_, reason); }
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_->store(timeout.count()); }
+  std::chrono::nanoseconds timeout() const override { return std::chrono::nanoseconds(timeout_->load()); }
 
   std::shared_ptr<Communicator> create(const std::vector<base::RankId>& members, std::string name) override {
     const int index = member_index(members, rank_, size());

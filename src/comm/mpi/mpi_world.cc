@@ -62,6 +62,9 @@ class MpiWorld final : public World {
   Communicator& world() override { return *world_; }
   Recorder& recorder() override { return recorder_; }
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_ = timeout.count(); }
+  std::chrono::nanoseconds timeout() const override {
+    return std::chrono::nanoseconds(timeout_.load(std::memory_order_relaxed));
+  }
   void abort(const std::string& reason) override { end_job(reason, kExitFailure); }
 
   std::shared_ptr<Communicator> create(const std::vector<base::RankId>& members, std::string name) override {
@@ -69,7 +72,7 @@ class MpiWorld final : public World {
     if (name.empty()) name = members_text(members);
     mpi::Channel channel;
     if (members.size() > 1) channel.comm = make_comm(members);
-    channel.timeout = [this] { return std::chrono::nanoseconds(timeout_.load(std::memory_order_relaxed)); };
+    channel.timeout = [this] { return timeout(); };
     channel.while_waiting = [this] { inquiry_.serve(); };
     channel.ask_members = [this, members] { return inquiry_.ask(members); };
     channel.who = fmt::format("rank {} on communicator '{}' {}", rank(), name, members_text(members));

@@ -1,0 +1,65 @@
+#include "comm/nccl/failure.h"
+
+#include <fmt/format.h>
+
+#include "comm/errors.h"
+
+namespace quintet::comm::nccl {
+namespace {
+
+std::string version_text(int code) {
+  return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
+const char* advice(ncclResult_t result) {
+  switch (result) {
+    case ncclUnhandledCudaError:
+      return "A CUDA call failed: an earlier kernel may have faulted (run under compute-sanitizer), memory "
+             "may be "
+             "full, or the driver may be older than the library (nvidia-smi). NCCL_DEBUG=WARN names the call";
+    case ncclSystemError:
+      return "A system call failed: check that NCCL_SOCKET_IFNAME names an interface on which the hosts "
+             "reach each "
+             "other (lo when all ranks are on one host), that no firewall is between them, that /dev/shm has "
+             "room "
+             "and that memory may be locked (ulimit -l). NCCL_DEBUG=INFO names the call";
+    case ncclInvalidUsage:
+      return "Processes that share a GPU each need a NCCL_HOSTID of their own; otherwise every rank of a "
+             "host needs "
+             "its own GPU. NCCL_DEBUG=WARN names the rule that was broken";
+    case ncclInvalidArgument:
+      return "NCCL was given an argument it does not accept: is the library that was loaded older than the "
+             "one this "
+             "was built with? NCCL_DEBUG=WARN names the argument";
+    case ncclRemoteError:
+      return "A peer ended or the network to it was lost: its own output has the cause. NCCL_DEBUG=WARN "
+             "names the "
+             "connection";
+    default:
+      return "NCCL_DEBUG=INFO in the environment of all ranks tells more";
+  }
+}
+
+}  // namespace
+
+std::string version() {
+  int loaded = 0;
+  if (ncclGetVersion(&loaded) != ncclSuccess || loaded == NCCL_VERSION_CODE)
+    return version_text(NCCL_VERSION_CODE);
+  return fmt::format("{} (built with {})", version_text(loaded), version_text(NCCL_VERSION_CODE));
+}
+
+std::string describe(ncclResult_t result, ncclComm_t comm) {
+  const char* last = ncclGetLastError(comm);
+  return fmt::format("NCCL {}: {}{}. {}", version(), ncclGetErrorString(result),
+                     last != nullptr && *last != 0 ? fmt::format(" (last message: {})", last) : "",
+                     advice(result));
+}
+
+void require(cudaError_t status, const char* call) {
+  if (status != cudaSuccess)
+    throw CommError(
+        fmt::format("{} failed: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status)));
+}
+
+}  // namespace quintet::comm::nccl

@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "base/error.h"
+#include "comm/members.h"
+#include "comm/nccl/failure.h"
+#include "comm/nccl/nccl_communicator.h"
+
+namespace quintet::comm {
+namespace nccl {
+namespace {
+
+// Where a rank is.
+struct Place {
+  std::array<uint8_t, 16> process{};  // the same on the threads of one process, and only there
+  std::array<uint8_t, 16> card{};     // identity of the GPU
+};
+static_assert(sizeof(Place) == 32);
+
+std::array<uint8_t, 16> make_process_identity() {
+  std::array<uint8_t, 16> identity{};
+  std::random_device random;
+  for (size_t i = 0; i < identity.size(); i += 4) {
+    const uint32_t word = random();
+    std::memcpy(identity.data() + i, &word, 4);
+  }
+  return identity;
+}
+
+void choose_device(int device) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess)
+    base::fail_user(
+        "no GPU can be used: {} ({}). Check nvidia-smi and CUDA_VISIBLE_DEVICES, or run with device = "
+        "\"cpu\"",
+        cudaGetErrorString(status), cudaGetErrorName(status));
+  if (device < 0 || device >= count)
+    base::fail_user("GPU {} was asked for, but this process sees {} (check CUDA_VISIBLE_DEVICES)", device,
+                    count);
+  require(cudaSetDevice(device), "cudaSetDevice");
+}
+
+std::vector<Place> gather_places(World& world, int device) {
+  static const std::array<uint8_t, 16> process = make_process_identity();
+  cudaDeviceProp properties{};
+  require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+  Place mine{.process = process};
+  static_assert(sizeof properties.uuid == sizeof mine.card);
+  std::memcpy(mine.card.data(), &properties.uuid, sizeof mine.card);
+  std::vector<Place> places(static_cast<size_t>(world.size()));
+  world.world().all_gather(&mine, places.data(), sizeof(Place), base::DType::U8);
+  return places;
+}
+
+// The first two members on one card, or nothing.
+struct Sharing {
+  base::RankId a, b;
+  bool same_process = false;
+};
+std::optional<Sharing> find_sharing(const std::vector<base::RankId>& members,
+                                    const std::vector<Place>& places) {
+  std::optional<Sharing> found;
+  for (size_t i = 0; i < members.size(); ++i)
+    for (size_t j = i + 1; j < members.size(); ++j) {
+      const Place &a = places[members[i].index()], &b = places[members[j].index()];
+      if (a.card != b.card) continue;
+      const Sharing s{members[i], members[j], a.process == b.process};
+      if (s.same_process) return s;
+      if (!found) found = s;
+    }
+  return found;
+}
+
+// From member 0 to the others.
+ncclUniqueId agree_on_identity(World& world, const std::vector<base::RankId>& members, int index) {
+  ncclUniqueId id{};
+  if (index > 0) {
+    world.world().recv(&id, sizeof id, base::DType::U8, members.front().value);
+    return id;
+  }
+  const ncclResult_t result = ncclGetUniqueId(&id);
+  if (result != ncclSuccess)
+    throw CommError(
+        fmt::format("rank {}: NCCL could not start: {}", world.rank(), describe(result, nullptr)));
+  for (size_t j = 1; j < members.size(); ++j)
+    world.world().send(&id, sizeof id, base::DType::U8, members[j].value);
+  return id;
+}
+
+std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& world,
+                                             const std::vector<Place>& places) {
+  const int index = member_index(group.members, world.rank(), world.size());
+  const std::string name = group.name.empty() ? members_text(group.members) : group.name;
+  auto made = std::make_unique<NcclCommunicator>(world, name, index, group.members);
+  if (group.members.size() == 1) return made;
+  const std::optional<Sharing> sharing = find_sharing(group.members, places);
+  if (sharing && sharing->same_process)
+    base::fail_user(
+        "ranks {} and {} of group '{}' are threads of one process on one GPU, and NCCL cannot connect those. "
+        "Run one "
+        "process a rank (mpirun -n {} quintet ..., each with a NCCL_HOSTID of its own when they share a "
+        "GPU), or "
+        "make as many GPUs visible as there are ranks",
+        sharing->a, sharing->b, name, world.size());
+  const ncclUniqueId id = agree_on_identity(world, group.members, index);
+  made->connect(id, sharing ? fmt::format(". Ranks {} and {} share a GPU", sharing->a, sharing->b) : "");
+  return made;
+}
+
+}  // namespace
+}  // namespace nccl
+
+bool device_communication_available() { return true; }
+
+DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& groups, World& world,
+                                              int device) {
+  nccl::choose_device(device);
+  const std::vector<nccl::Place> places = nccl::gather_places(world, device);
+  DeviceCommunicators made;
+  for (const DeviceGroup& g : groups) made.push_back(nccl::make_one(g, world, places));
+  return made;
+}
+
+}  // namespace quintet::comm

@@ -1,0 +1,158 @@
+// Peers that do not come. Rank 0 is the one that waits; the others stay away from the call in question. All
+// end well: the script looks at exit codes and at the line that each mode prints.
+#include <fmt/core.h>
+
+#include <stdexcept>
+
+#include "gpu/nccl/values.h"
+
+namespace quintet::comm::testing {
+namespace {
+
+using base::DType;
+using base::RankId;
+
+constexpr int64_t kCount = 1000;
+constexpr std::chrono::seconds kShort{4}, kLong{60};
+
+bool waits(const World& world) { return world.rank().value == 0; }
+
+std::vector<RankId> everybody(const World& world) {
+  std::vector<RankId> members;
+  for (int r = 0; r < world.size(); ++r) members.emplace_back(r);
+  return members;
+}
+
+template <class Error, class Body>
+void must_throw(const char* what, Body&& body) {
+  try {
+    body();
+  } catch (const Error& e) {
+    fmt::print("as it should ({}): {}\n", what, e.what());
+    return;
+  }
+  throw std::runtime_error(fmt::format("{}: nothing was thrown", what));
+}
+
+// Rank 0 makes `body` fail with `Error` under a short timeout; then all meet on the host.
+template <class Error, class Body>
+void alone(World& world, Communicator& end, const char* what, Body&& body) {
+  if (waits(world)) {
+    world.set_timeout(kShort);
+    must_throw<Error>(what, body);
+    world.set_timeout(kLong);
+  }
+  end.barrier();
+}
+
+struct Setting {
+  explicit Setting(World& w)
+      : end((w.set_timeout(kLong), w.create(everybody(w), "end"))),
+        device(device_of(w)),
+        made(make_device_communicators({{everybody(w), "tested"}}, w, device)),
+        data(values(DType::F32, w.rank().value, kCount, 1)) {}
+  void sum() { made[0]->all_reduce(data.data(), kCount, DType::F32, ReduceOp::Sum, stream); }
+
+  std::shared_ptr<Communicator> end;
+  int device;
+  DeviceCommunicators made;
+  Stream stream;
+  DeviceBytes data;
+};
+
+}  // namespace
+
+void fail_to_join(World& world) {
+  world.set_timeout(kLong);
+  const auto end = world.create(everybody(world), "end");
+  const int device = device_of(world);
+  if (waits(world)) {
+    alone<TimeoutError>(world, *end, "nobody joins", [&] {
+      make_device_communicators({{everybody(world), "lonely"}}, world, device);
+    });
+  } else {
+    // Takes what is sent over the host, but never asks NCCL.
+    make_device_communicators({}, world, device);
+    uint8_t identity[128];
+    world.world().recv(identity, sizeof identity, DType::U8, 0);
+    end->barrier();
+  }
+}
+
+void fail_at_first_call(World& world) {
+  Setting s(world);
+  alone<TimeoutError>(world, *s.end, "first call", [&] {
+    s.sum();
+    wait(s.stream, s.made, world);
+  });
+  require(cudaStreamSynchronize(s.stream));
+}
+
+void fail_at_later_call(World& world) {
+  Setting s(world);
+  s.sum();
+  wait(s.stream, s.made, world);
+  alone<TimeoutError>(world, *s.end, "later call", [&] {
+    s.sum();
+    wait(s.stream, s.made, world);
+  });
+  require(cudaStreamSynchronize(s.stream));
+  if (waits(world)) must_throw<TimeoutError>("a dead communicator", [&] { s.sum(); });
+}
+
+void fail_in_graph(World& world) {
+  Setting s(world);
+  s.sum();
+  wait(s.stream, s.made, world);
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
+  require(cudaStreamBeginCapture(s.stream, cudaStreamCaptureModeThreadLocal));
+  s.sum();
+  require(cudaStreamEndCapture(s.stream, &graph));
+  require(cudaGraphInstantiate(&exec, graph, 0));
+  alone<TimeoutError>(world, *s.end, "replayed call", [&] {
+    require(cudaGraphLaunch(exec, s.stream));
+    wait(s.stream, s.made, world);
+  });
+  // The abort waits for the graph to go, beside us.
+  require(cudaGraphExecDestroy(exec));
+  require(cudaGraphDestroy(graph));
+  require(cudaStreamSynchronize(s.stream));
+}
+
+void abort_a_call(World& world) {
+  Setting s(world);
+  s.sum();
+  wait(s.stream, s.made, world);
+  if (waits(world)) {
+    s.sum();
+    s.made[0]->check();
+    s.made[0]->abort("the test wants it");
+    require(cudaStreamSynchronize(s.stream));
+    must_throw<AbortedError>("aborted", [&] { s.sum(); });
+    must_throw<AbortedError>("aborted", [&] { s.made[0]->check(); });
+  }
+  s.end->barrier();
+}
+
+// An exception goes through a rank that has a call under way; its peers time out of theirs.
+void unwind(World& world) {
+  const auto end = world.create(everybody(world), "end");
+  try {
+    Setting s(world);
+    s.sum();
+    wait(s.stream, s.made, world);
+    if (!waits(world)) throw std::runtime_error("a rank fails");
+    world.set_timeout(kShort);
+    must_throw<CommError>("a peer unwound", [&] {
+      s.sum();
+      wait(s.stream, s.made, world);
+    });
+    world.set_timeout(kLong);
+  } catch (const std::runtime_error& e) {
+    if (std::string(e.what()) != "a rank fails") throw;
+  }
+  end->barrier();
+}
+
+}  // namespace quintet::comm::testing
