@@ -1,11 +1,20 @@
 #include "hardware/accelerator.h"
 
 namespace quintet::hardware {
+namespace {
+constexpr std::array<std::string_view, kNumArithmetics> kNames = {"f64",  "f32", "tf32", "f16",
+                                                                  "bf16", "fp8", "fp4"};
+constexpr std::array<double, kNumArithmetics> kBytes = {8, 4, 4, 2, 2, 1, 0.5};
+}  // namespace
 
-std::string_view to_string(Arithmetic a) {
-  constexpr std::array<std::string_view, kNumArithmetics> names = {"f64",  "f32", "tf32", "f16",
-                                                                   "bf16", "fp8", "fp4"};
-  return names[static_cast<size_t>(a)];
+std::string_view to_string(Arithmetic a) { return kNames[static_cast<size_t>(a)]; }
+
+std::optional<Arithmetic> arithmetic_from(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i)
+    if (kNames[i] == name) return static_cast<Arithmetic>(i);
+  return std::nullopt;
 }
+
+double bytes_per_element(Arithmetic a) { return kBytes[static_cast<size_t>(a)]; }
 
 }  // namespace quintet::hardware

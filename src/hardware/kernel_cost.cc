@@ -1,0 +1,119 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "hardware/cost.h"
+
+namespace quintet::hardware {
+namespace {
+
+// A tile of the output and the share of the full rate at which one unit works it off: small tiles read more
+// operands per product. These are of the sizes that vendors' libraries choose from.
+struct Tile {
+  double m, n, rate;
+};
+constexpr Tile kTiles[] = {{256, 128, 1},   {128, 256, 1}, {128, 128, 0.92}, {64, 128, 0.78},
+                           {128, 64, 0.78}, {64, 64, 0.6}, {32, 64, 0.4},    {64, 32, 0.4}};
+
+// FLOPs' worth of time of the best tiling, all units together: whole tiles in whole waves, each tile as long
+// as its inner product and `extra` beside. Inner products may be cut into pieces so that more units have
+// work; the pieces' sums cost once more the extra. Each way grows with m, n and k, so the best of them does.
+double tiled_flops(double m, double n, double k, double groups, int units, double extra) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const Tile& tile : kTiles)
+    for (const double pieces : {1., 2., 4., 8.}) {
+      const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * groups * pieces;
+      const double length = k / pieces + extra * (pieces > 1 ? 2 : 1);
+      best = std::min(best, std::ceil(tiles / units) * units * 2 * tile.m * tile.n * length / tile.rate);
+    }
+  return best;
+}
+
+double base_share(Arithmetic a, const Efficiency& e) {
+  switch (a) {
+    case Arithmetic::FP8:
+      return e.matmul_fp8;
+    case Arithmetic::FP4:
+      return e.matmul_fp4;
+    default:
+      return e.matmul;
+  }
+}
+
+double launch(const Accelerator& accelerator, const Stack& stack) {
+  return accelerator.efficiency.launch_seconds + stack.launch_seconds;
+}
+
+double stream_seconds(double bytes, const Accelerator& accelerator) {
+  return bytes / (accelerator.memory_bytes_per_s * accelerator.efficiency.memory);
+}
+
+}  // namespace
+
+Arithmetic usable_arithmetic(Arithmetic wanted, const Accelerator& accelerator) {
+  constexpr Arithmetic wider[] = {Arithmetic::FP4,  Arithmetic::FP8, Arithmetic::BF16, Arithmetic::F16,
+                                  Arithmetic::TF32, Arithmetic::F32, Arithmetic::F64};
+  bool seen = false;
+  for (const Arithmetic a : wider) {
+    seen = seen || a == wanted;
+    // TF32 rounds its operands: f32 does not fall to it, and a wanted TF32 rises to f32.
+    if (seen && accelerator.dense(a) > 0) return a;
+  }
+  base::fail_user("{} has no arithmetic for {} products", accelerator.title, to_string(wanted));
+}
+
+namespace {
+
+double arithmetic_seconds(const Matmul& mm, const Accelerator& accelerator, const Stack& stack) {
+  const Efficiency& e = accelerator.efficiency;
+  const double flops = 2 * mm.m * mm.n * mm.k * mm.groups;
+  if (flops <= 0) return 0;
+  const Arithmetic arithmetic = usable_arithmetic(mm.arithmetic, accelerator);
+  const double peak = accelerator.dense(arithmetic);
+  // What a tile costs beside its products is time, so a faster arithmetic needs longer inner products. The
+  // reference is bf16 (or what stands for it).
+  const double reference = accelerator.dense(usable_arithmetic(Arithmetic::BF16, accelerator));
+  const double extra = e.half_k * peak / reference;
+  const double rate = peak * base_share(arithmetic, e) * stack.matmul;
+  const double work = tiled_flops(mm.m, mm.n, mm.k, mm.groups, accelerator.units, extra);
+  return std::max(flops / peak, (work + e.half_flops) / rate);
+}
+
+}  // namespace
+
+double matmul_efficiency(const Matmul& mm, const Accelerator& accelerator, const Stack& stack) {
+  const double seconds = arithmetic_seconds(mm, accelerator, stack);
+  if (seconds <= 0) return 0;
+  const double peak = accelerator.dense(usable_arithmetic(mm.arithmetic, accelerator));
+  return 2 * mm.m * mm.n * mm.k * mm.groups / (peak * seconds);
+}
+
+double matmul_seconds(const Matmul& mm, const Accelerator& accelerator, const Stack& stack) {
+  return launch(accelerator, stack) +
+         std::max(stream_seconds(mm.bytes, accelerator), arithmetic_seconds(mm, accelerator, stack));
+}
+
+double attention_seconds(const Attention& attention, const Accelerator& accelerator, const Stack& stack) {
+  const Efficiency& e = accelerator.efficiency;
+  const Arithmetic arithmetic = usable_arithmetic(attention.arithmetic, accelerator);
+  // The softmax between the products does not get faster with narrower operands.
+  constexpr double kNarrowShare = 0.7;
+  const double share = attention.backward ? e.attention_backward : e.attention_forward;
+  const double half_head = attention.backward ? e.half_head_backward : e.half_head_forward;
+  const double head = std::min<double>(128, static_cast<double>(attention.head_dim));
+  const double by_head = head / (head + half_head) * (128 + half_head) / 128;
+  const double narrow = bytes_per_element(arithmetic) < 2 ? kNarrowShare : 1;
+  // On the diagonal of a causal mask half of a 128 x 128 block is computed for nothing.
+  const double diagonal = attention.keys > 0 ? attention.keys / (attention.keys + 128) : 1;
+  const double rate =
+      accelerator.dense(arithmetic) * std::min(1.0, share * stack.attention * by_head * narrow * diagonal);
+  return launch(accelerator, stack) +
+         std::max(stream_seconds(attention.bytes, accelerator), (attention.flops + e.half_flops) / rate);
+}
+
+double memory_seconds(double bytes, const Accelerator& accelerator, const Stack& stack) {
+  return launch(accelerator, stack) + stream_seconds(bytes * stack.memory, accelerator);
+}
+
+}  // namespace quintet::hardware

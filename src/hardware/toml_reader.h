@@ -1,0 +1,98 @@
+// A TOML table read key by key: a value of the wrong type, and at the end a key that nobody asked for, is a
+// UserError that names the place and what was expected.
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace quintet::hardware {
+
+class TomlReader {
+ public:
+  TomlReader(const toml::table& table, std::string where) : table_(table), where_(std::move(where)) {}
+
+  bool has(std::string_view key) const { return table_.contains(key); }
+  const std::string& where() const { return where_; }
+
+  void number(std::string_view key, double& value, double scale = 1) {
+    const toml::node* node = ask(key);
+    if (node == nullptr) return;
+    const auto got = node->value<double>();
+    if (!got || !std::isfinite(*got) || *got < 0)
+      base::fail_user("{}: {} is not a number from 0 up; give one such as {} = 1.5", where_, key, key);
+    value = *got * scale;
+  }
+  void count(std::string_view key, int& value) {
+    const toml::node* node = ask(key);
+    if (node == nullptr) return;
+    const auto got = node->value_exact<int64_t>();
+    if (!got || *got < 0 || *got > (1 << 30))
+      base::fail_user("{}: {} is not a whole number from 0 to 2^30", where_, key);
+    value = static_cast<int>(*got);
+  }
+  void bytes(std::string_view key, int64_t& value, double scale) {
+    if (!has(key)) return;
+    double units = 0;
+    number(key, units);
+    value = std::llround(units * scale);
+  }
+  void text(std::string_view key, std::string& value) {
+    const toml::node* node = ask(key);
+    if (node == nullptr) return;
+    const auto got = node->value_exact<std::string>();
+    if (!got) base::fail_user("{}: {} is not a text in quotes", where_, key);
+    value = *got;
+  }
+  std::vector<std::string> texts(std::string_view key) {
+    std::vector<std::string> all;
+    const toml::node* node = ask(key);
+    if (node == nullptr) return all;
+    const toml::array* list = node->as_array();
+    if (list == nullptr) base::fail_user("{}: {} is not a list of texts", where_, key);
+    for (const toml::node& item : *list) {
+      const auto got = item.value_exact<std::string>();
+      if (!got) base::fail_user("{}: {} is not a list of texts", where_, key);
+      all.push_back(*got);
+    }
+    return all;
+  }
+  // Null when the key is not there.
+  const toml::table* table(std::string_view key) {
+    const toml::node* node = ask(key);
+    if (node == nullptr) return nullptr;
+    if (node->as_table() == nullptr) base::fail_user("{}: {} is not a table", where_, key);
+    return node->as_table();
+  }
+  bool is_table(std::string_view key) const { return table_[key].is_table(); }
+
+  // Every key has been asked for; others are slips.
+  void finish() const {
+    for (const auto& [key, node] : table_) {
+      const std::string name(key.str());
+      if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
+      const auto nearest = base::nearest_word(name, asked_);
+      base::fail_user("{}: there is no key '{}'{}; the keys are {}", where_, name,
+                      nearest ? fmt::format(", perhaps '{}'", *nearest) : "", fmt::join(asked_, ", "));
+    }
+  }
+
+ private:
+  const toml::node* ask(std::string_view key) {
+    asked_.emplace_back(key);
+    return table_.get(key);
+  }
+  const toml::table& table_;
+  std::string where_;
+  std::vector<std::string> asked_;
+};
+
+}  // namespace quintet::hardware
