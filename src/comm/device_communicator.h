@@ -123,14 +123,14 @@ using DeviceCommunicators = std::vector<std::unique_ptr<DeviceCommunicator>>;
 // world) need two GPUs; processes may share one if each has its own NCCL_HOSTID. The communicators must not
 // outlive the world and are destroyed in this order on every rank; while an exception unwinds they are
 // aborted instead, which waits for nobody. Graphs that hold calls are destroyed before the communicators,
-// also after an abort: NCCL waits for them.
+// also after an abort: NCCL waits for them. Memory is freed after the communicators: freeing waits for the
+// device, which may hang in a call until its communicator goes.
 DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& groups, World& world,
                                               int device);
 
 // Waits until done() (say, that an event has passed) while it checks the communicators. A failure or the
 // world's timeout aborts all of them and throws; the message of a timeout tells what this rank was inside.
-// The waiting thread spins for some tens of microseconds and then sleeps between looks, a millisecond at
-// most.
+// The waiting thread spins for some tens of microseconds and then sleeps between looks, 0.2 ms at most.
 void wait_for_device(const std::function<bool()>& done, const DeviceCommunicators& communicators,
                      World& world);
 

@@ -1,5 +1,5 @@
-// How a thread waits for something that only asking can tell: first it gives its turn away, then it sleeps a
-// little longer each time, up to a millisecond.
+// How a thread waits for something that only asking can tell: first it gives its turn away, then it sleeps
+// between looks, each time for a small part of what it has slept so far, so that it wakes little too late.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,16 @@ class Patience {
  public:
   void pause() {
     if (looks_++ < kSpins) return std::this_thread::yield();
-    std::this_thread::sleep_for(nap_);
-    nap_ = std::min(nap_ * 2, kLongest);
+    const std::chrono::microseconds nap = std::clamp(slept_ / 64, kShortest, kLongest);
+    std::this_thread::sleep_for(nap);
+    slept_ += nap;
   }
 
  private:
   static constexpr int kSpins = 64;
-  static constexpr std::chrono::microseconds kLongest{1000};
+  static constexpr std::chrono::microseconds kShortest{5}, kLongest{200};
   int looks_ = 0;
-  std::chrono::microseconds nap_{10};
+  std::chrono::microseconds slept_{0};
 };
 
 }  // namespace quintet::comm

@@ -2,7 +2,8 @@
 # Tests communication over NCCL on this machine, 2 and 4 ranks, on one GPU if it has no more.
 #   run_nccl.sh [FOLDER]
 # FOLDER holds test_gpu_nccl, built elsewhere; without it it is built here, in build-cuda. Libraries that are not on
-# the loader's path are looked for in Python's site-packages. Exit status 1 if any mode fails.
+# the loader's path are looked for in Python's site-packages. RANKS="2" and MODES="graph abort" in the environment
+# choose a part. Exit status 1 if any mode fails.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-}
@@ -41,15 +42,15 @@ check() {  # what status log expected
   fi
 }
 
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader
+command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
+nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null || true
 status=0
 log=$(timeout -k 10 120 "$program" threads 2>&1) || status=$?
 check "threads of one process" "$status" "$log" "threads passed"
 run 120 1 alone
-for ranks in 2 4; do
-  run 300 $ranks collectives
-  for mode in groups grouped graph join_timeout first_timeout later_timeout graph_timeout abort unwind; do
-    run 150 $ranks $mode
+for ranks in ${RANKS:-2 4}; do
+  for mode in ${MODES:-collectives groups grouped graph join_timeout first_timeout later_timeout graph_timeout abort unwind}; do
+    run 240 $ranks $mode
   done
 done
 exit $failed

@@ -27,12 +27,14 @@ bool wait_until(Condition&& condition, int64_t nanoseconds) {
 
 }  // namespace
 
-Handle::Handle(const ncclUniqueId& id, int size, int rank, const char* name,
+Handle::Handle(const ncclUniqueId& id, int size, int rank, const std::string& name,
                std::function<std::chrono::nanoseconds()> timeout)
-    : timeout_(std::move(timeout)), exceptions_at_start_(std::uncaught_exceptions()) {
+    : timeout_(std::move(timeout)),
+      name_(std::make_shared<const std::string>(name)),
+      exceptions_at_start_(std::uncaught_exceptions()) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.commName = name;
+  config.commName = name_->c_str();
   started_ = ncclCommInitRankConfig(&comm_, size, id, rank, &config);
 }
 
@@ -82,7 +84,7 @@ void Handle::stop() {
   stop_done_ = std::make_shared<std::atomic<bool>>(false);
   int device = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess;
-  stopping_ = std::thread([comm = comm_, done = stop_done_, device, known] {
+  stopping_ = std::thread([comm = comm_, name = name_, done = stop_done_, device, known] {
     if (known) cudaSetDevice(device);
     ncclCommAbort(comm);
     done->store(true, std::memory_order_release);

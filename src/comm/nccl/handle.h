@@ -15,8 +15,8 @@ namespace quintet::comm::nccl {
 class Handle {
  public:
   // Starts the creation, which needs all members, and returns; state() tells when it is done. `name` is shown
-  // in NCCL's own messages and must outlive the handle. A failure to start is kept and told by state().
-  Handle(const ncclUniqueId& id, int size, int rank, const char* name,
+  // in NCCL's own messages. A failure to start is kept and told by state().
+  Handle(const ncclUniqueId& id, int size, int rank, const std::string& name,
          std::function<std::chrono::nanoseconds()> timeout);
   // Finalises and destroys, within the timeout; aborts instead when something went wrong or an exception
   // unwinds. Graphs that hold calls must be gone by now: NCCL waits for them.
@@ -41,6 +41,7 @@ class Handle {
   void destroy();
 
   const std::function<std::chrono::nanoseconds()> timeout_;
+  const std::shared_ptr<const std::string> name_;  // NCCL keeps a pointer into it to the very end
   const int exceptions_at_start_;
   ncclComm_t comm_ = nullptr;
   ncclResult_t started_ = ncclSuccess;

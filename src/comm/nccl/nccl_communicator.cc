@@ -52,7 +52,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 void NcclCommunicator::connect(const ncclUniqueId& id, const std::string& context) {
-  handle_.emplace(id, size(), rank(), name().c_str(), [this] { return world_.timeout(); });
+  handle_.emplace(id, size(), rank(), name(), [this] { return world_.timeout(); });
   const ncclResult_t result = handle_->settle();
   if (result == ncclSuccess) return;
   if (result == ncclInProgress)

@@ -45,19 +45,20 @@ void alone(World& world, Communicator& end, const char* what, Body&& body) {
   end.barrier();
 }
 
+// Memory last: freeing it would wait for a call that hangs, and the communicators' end stops that.
 struct Setting {
   explicit Setting(World& w)
       : end((w.set_timeout(kLong), w.create(everybody(w), "end"))),
         device(device_of(w)),
-        made(make_device_communicators({{everybody(w), "tested"}}, w, device)),
-        data(values(DType::F32, w.rank().value, kCount, 1)) {}
+        data(values(DType::F32, w.rank().value, kCount, 1)),
+        made(make_device_communicators({{everybody(w), "tested"}}, w, device)) {}
   void sum() { made[0]->all_reduce(data.data(), kCount, DType::F32, ReduceOp::Sum, stream); }
 
   std::shared_ptr<Communicator> end;
   int device;
-  DeviceCommunicators made;
-  Stream stream;
   DeviceBytes data;
+  Stream stream;
+  DeviceCommunicators made;
 };
 
 }  // namespace
@@ -135,7 +136,7 @@ void abort_a_call(World& world) {
   s.end->barrier();
 }
 
-// An exception goes through a rank that has a call under way; its peers time out of theirs.
+// All ranks but rank 0 leave by an exception before its second call, which must not hang.
 void unwind(World& world) {
   const auto end = world.create(everybody(world), "end");
   try {
