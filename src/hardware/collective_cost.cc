@@ -42,22 +42,24 @@ CollectiveCost ring(double rounds, double bytes, const Spread& s, const Rates& r
               rounds * (s.members - 1) / s.members * bytes / rate);
 }
 
-// Up and down two binary trees over the domains, a chain inside: every byte goes up once and down once.
+// Up and down two binary trees over the domains, each with half of the bytes: a domain is a leaf of one and
+// within the other, so it sends everything twice; with two domains each is root once and leaf once, and
+// everything goes once. Inside a domain a chain to its port.
 CollectiveCost tree(double bytes, const Spread& s, const Rates& r) {
   const double rate =
       s.domains > 1 ? (s.per_domain == 1 ? r.out_of_domain : std::min(r.inner, r.out_of_domain)) : r.inner;
   const double latency =
       2 * (log2_steps(s.domains) * r.outer_latency + log2_steps(s.per_domain) * r.inner_latency);
-  return cost(CollectiveAlgorithm::Tree, latency, 2 * bytes / rate);
+  return cost(CollectiveAlgorithm::Tree, latency, (s.domains == 2 ? 1 : 2) * bytes / rate);
 }
 
-// Reduce-scatter in the domain, exchange of the pieces between domains, all-gather in the domain.
-// `rounds` 2: all-reduce; 1: one half of it.
-CollectiveCost hierarchical(double rounds, double bytes, const Spread& s, const Rates& r) {
+// All-reduce as reduce-scatter in the domain, all-reduce of the pieces between domains, all-gather in the
+// domain. Libraries have no such form of all-gather and reduce-scatter themselves.
+CollectiveCost hierarchical(double bytes, const Spread& s, const Rates& r) {
   const double p = s.per_domain, d = s.domains;
-  const double inner = rounds * ((p - 1) / p * bytes / r.inner);
-  const double outer = rounds * ((d - 1) / d * bytes / r.out_of_domain);
-  const double latency = rounds * ((p - 1) * r.inner_latency + log2_steps(s.domains) * r.outer_latency);
+  const double inner = 2 * (p - 1) / p * bytes / r.inner;
+  const double outer = 2 * (d - 1) / d * bytes / r.out_of_domain;
+  const double latency = 2 * ((p - 1) * r.inner_latency + (d - 1) * r.outer_latency);
   return cost(CollectiveAlgorithm::Hierarchical, latency, inner + outer);
 }
 
@@ -114,7 +116,7 @@ CollectiveCost collective_cost(CollectiveShape shape, double bytes, const Spread
   switch (shape) {
     case CollectiveShape::AllReduce:
       best = better(ring(2, bytes, s, r), tree(bytes, s, r));
-      if (s.domains > 1 && s.per_domain > 1) best = better(best, hierarchical(2, bytes, s, r));
+      if (s.domains > 1 && s.per_domain > 1) best = better(best, hierarchical(bytes, s, r));
       if (s.domains == 1 && cluster.inner.in_network > 0)
         best = better(best,
                       cost(CollectiveAlgorithm::InNetwork, 4 * r.inner_latency,
@@ -123,7 +125,6 @@ CollectiveCost collective_cost(CollectiveShape shape, double bytes, const Spread
     case CollectiveShape::AllGather:
     case CollectiveShape::ReduceScatter:
       best = ring(1, bytes, s, r);
-      if (s.domains > 1 && s.per_domain > 1) best = better(best, hierarchical(1, bytes, s, r));
       break;
     case CollectiveShape::AllToAll:
       best = all_to_all(bytes, s, r);
