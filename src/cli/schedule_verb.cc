@@ -13,6 +13,7 @@
 #include "schedule/gantt.h"
 #include "schedule/generators.h"
 #include "schedule/simulate.h"
+#include "schedule/synthesize.h"
 #include "schedule/text.h"
 
 namespace quintet::cli {
@@ -30,7 +31,8 @@ struct ScheduleOptions {
   RecipeOptions recipe;
   std::string name, file, costs, svg;
   int pp = 0, micro = 0, chunks = 0;
-  bool gantt = false, json = false;
+  double memory = 0, freed_at_b = 0;  // 0: no limit
+  bool synthesize = false, gantt = false, json = false;
 };
 
 StageCosts parse_costs(const std::string& text) {
@@ -56,14 +58,38 @@ StageCosts parse_costs(const std::string& text) {
   return costs;
 }
 
+// A chunk takes its share of a stage.
+schedule::Costs costs_of(const Schedule& s, const StageCosts& costs) {
+  const double share = 1.0 / s.chunks;
+  return schedule::Costs::uniform(s, costs.f * share, costs.b * share, costs.w * share, costs.comm);
+}
+
+schedule::Synthesis synthesize(const ScheduleOptions& o, const StageCosts& costs) {
+  schedule::Problem problem{.ranks = o.pp,
+                            .micro_batches = o.micro,
+                            .costs = [costs](const Schedule& s) { return costs_of(s, costs); },
+                            .freed_at_b = o.freed_at_b};
+  if (o.memory > 0) problem.memory = o.memory;
+  if (o.chunks > 0) problem.max_chunks = o.chunks;
+  return schedule::synthesize(problem);
+}
+
+// How it came about and how good it is, as comments of a schedule's text.
+std::string explain(const schedule::Synthesis& s) {
+  const auto best = std::min_element(s.named.begin(), s.named.end(),
+                                     [](const auto& a, const auto& b) { return a.makespan < b.makespan; });
+  return fmt::format(
+      "# {}: takes {:.6g}, at most {:.2f} % above the least possible ({:.6g})\n# best named schedule: {}\n",
+      s.origin, s.timeline.makespan, 100 * s.gap(), s.bound,
+      std::isfinite(best->makespan) ? fmt::format("{} with {:.6g} ({:+.2f} %)", best->name, best->makespan,
+                                                  100 * (best->makespan / s.timeline.makespan - 1))
+                                    : "none keeps to the memory");
+}
+
 Schedule schedule_of(const ScheduleOptions& o) {
-  const int sources = !o.recipe.path.empty() + !o.name.empty() + !o.file.empty();
-  if (sources != 1)
-    base::fail_user("'quintet schedule' takes one of RECIPE, --name NAME and --check FILE; {} are given",
-                    sources);
   if (o.name.empty() && (o.pp != 0 || o.micro != 0 || o.chunks != 0))
     base::fail_user(
-        "--pp, --micro and --chunks go with --name; {}",
+        "--pp, --micro and --chunks go with --name or --synthesize; {}",
         o.file.empty()
             ? "in a recipe they are parallel.pp, batch.accumulation and parallel.chunks (--set KEY=VALUE)"
             : "a file has its own numbers");
@@ -126,11 +152,27 @@ std::string to_json(const Schedule& s, const StageCosts& costs, const Timeline& 
 }
 
 int schedule_action(const ScheduleOptions& o) {
+  const int sources = !o.recipe.path.empty() + !o.name.empty() + !o.file.empty() + o.synthesize;
+  if (sources != 1)
+    base::fail_user(
+        "'quintet schedule' takes one of RECIPE, --name NAME, --synthesize and --check FILE; {} are given",
+        sources);
+  if (!o.synthesize && (o.memory != 0 || o.freed_at_b != 0))
+    base::fail_user("--memory and --freed-at-b go with --synthesize");
+  if (o.synthesize && (o.pp == 0 || o.micro == 0))
+    base::fail_user(
+        "--synthesize needs --pp (stages) and --micro (micro-batches), for example --pp 4 --micro 8");
   const StageCosts costs = parse_costs(o.costs);
-  const Schedule s = schedule_of(o);
-  const double share = 1.0 / s.chunks;
-  const Timeline line = schedule::simulate(
-      s, schedule::Costs::uniform(s, costs.f * share, costs.b * share, costs.w * share, costs.comm));
+  std::string note;
+  Schedule s;
+  if (o.synthesize) {
+    schedule::Synthesis made = synthesize(o, costs);
+    note = explain(made);
+    s = std::move(made.schedule);
+  } else {
+    s = schedule_of(o);
+  }
+  const Timeline line = schedule::simulate(s, costs_of(s, costs));
   if (!o.svg.empty()) base::write_file_atomically(o.svg, schedule::svg_gantt(s, line));
   if (o.json)
     print(to_json(s, costs, line));
@@ -141,7 +183,7 @@ int schedule_action(const ScheduleOptions& o) {
   else if (!o.file.empty())
     print(fmt::format("good: {}\n", summary(s, line)));
   else
-    print(schedule::print(s));
+    print(note + schedule::print(s));
   return kExitGood;
 }
 
@@ -156,11 +198,23 @@ Verb add_schedule(CLI::App& app) {
   command->add_option("--name", o->name,
                       fmt::format("by name instead: {}", fmt::join(schedule::schedule_names(), ", ")));
   const auto count = CLI::Range(1, 1 << 20);
-  command->add_option("--pp", o->pp, "with --name: stages")->type_name("N")->check(count);
-  command->add_option("--micro", o->micro, "with --name: micro-batches")->type_name("N")->check(count);
+  command->add_flag("--synthesize", o->synthesize,
+                    "one made for --costs and --memory, never slower than the best named one");
+  command->add_option("--memory", o->memory, "with --synthesize: stage activations that a rank may hold")
+      ->type_name("X")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--freed-at-b", o->freed_at_b, "with --synthesize: share of them that B gives back (0)")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--pp", o->pp, "with --name or --synthesize: stages")->type_name("N")->check(count);
+  command->add_option("--micro", o->micro, "with --name or --synthesize: micro-batches")
+      ->type_name("N")
+      ->check(count);
   command
-      ->add_option("--chunks", o->chunks,
-                   "with --name: virtual stages per rank (its own number when not given)")
+      ->add_option(
+          "--chunks", o->chunks,
+          "with --name: virtual stages per rank (its own number when not given); with --synthesize: at "
+          "most so many (2)")
       ->type_name("N")
       ->check(count);
   command->add_option("--check", o->file, "check a schedule file instead, and draw it if asked")

@@ -54,6 +54,24 @@ TEST(ScheduleVerb, DrawsAndCounts) {
   EXPECT_EQ(slow.at("costs").at("comm"), 0.5);
 }
 
+TEST(ScheduleVerb, SynthesizesForCostsAndMemory) {
+  const std::string asked = "schedule --synthesize --pp 4 --micro 12 --costs 1,1.1,0.6,0.1 --memory 3";
+  const Outcome o = quintet(asked);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_NE(o.out.find("above the least possible"), std::string::npos) << o.out;
+  EXPECT_NE(o.out.find("# best named schedule: "), std::string::npos) << o.out;
+  const schedule::Schedule made = schedule::parse(o.out);
+  for (const int held : made.max_in_flight) EXPECT_LE(held, 3 * made.chunks);
+  const SmallRun small;
+  const std::string file = (small / "made.txt").string();
+  base::write_file_atomically(file, o.out);
+  EXPECT_EQ(quintet("schedule --check " + quoted(file)).code, 0);
+  EXPECT_EQ(quintet("schedule --synthesize --pp 4").code, 2);
+  EXPECT_EQ(quintet("schedule --name 1f1b --pp 4 --micro 8 --memory 3").code, 2);
+  const Outcome little = quintet(asked + " --memory 0.1");
+  EXPECT_EQ(little.code, 2);
+}
+
 TEST(ScheduleVerb, ChecksAndDrawsFiles) {
   const SmallRun small;
   const std::string file = (small / "own.txt").string(), chart = (small / "chart.svg").string();
