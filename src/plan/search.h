@@ -1,0 +1,56 @@
+// The best layouts of a space for a cluster. Bounds (bounds.h) put aside what cannot fit or cannot be among
+// the best; what is left is compiled and simulated, likely ones first. The answer is a pure function of the
+// recipe, the assumptions, the space and the number of plans allowed: threads only make it come sooner.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "plan/bounds.h"
+#include "plan/plan.h"
+#include "plan/space.h"
+
+namespace quintet::plan {
+
+struct Progress {
+  int planned = 0, most = 0;  // plans made, and allowed
+  int64_t left = 0;           // families and layouts still under consideration
+  double best_seconds = 0;    // of a step; 0: nothing fits yet
+};
+
+struct SearchOptions {
+  int keep = 5;     // layouts to return
+  int plans = 160;  // that are compiled at most
+  int threads = 2;
+  std::function<void(const Progress&)> progress = {};
+};
+
+struct Found {
+  Report report;
+  std::vector<std::string> reasons;  // see explain()
+};
+
+struct SearchResult {
+  std::vector<Found> best;                           // fastest first; empty: nothing fits
+  int64_t families = 0;                              // considered
+  int64_t too_large = 0, too_slow = 0, illegal = 0;  // families and layouts put aside: by bounds, by rules
+  int planned = 0, did_not_fit = 0;
+  // No layout of the space takes less than this, planned or not.
+  double bound_seconds = 0;
+  bool proven = false;  // the best is the best of the space: bound_seconds is its step
+  // The smallest memory that was seen, when nothing fits.
+  std::optional<Report> smallest;
+};
+
+SearchResult search(const config::Recipe& recipe, const Assumptions& assumptions, const Space& space,
+                    const SearchOptions& options = {});
+
+// Why a layout is as it is: for every choice that is not the simplest, what the simpler one would need or
+// take, each planned. "tp 8: with tp 4 a device needs 97.3 GiB of 79.6 GiB".
+std::vector<std::string> explain(const Report& report);
+
+// What was considered and found, for people.
+std::string to_text(const SearchResult& result, const Assumptions& assumptions);
+
+}  // namespace quintet::plan

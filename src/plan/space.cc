@@ -1,0 +1,165 @@
+#include "plan/space.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/names.h"
+#include "config/validate.h"
+
+namespace quintet::plan {
+namespace {
+
+constexpr int64_t kLeastRows = 512;  // of a chunk of a sequence, of which a context rank has two
+
+std::vector<int64_t> divisors(int64_t n, int64_t most) {
+  std::vector<int64_t> list;
+  for (int64_t d = 1; d <= std::min(n, most); ++d)
+    if (n % d == 0) list.push_back(d);
+  return list;
+}
+
+}  // namespace
+
+Space usual_space(const config::Recipe& r, const hardware::Cluster& cluster) {
+  const int64_t world = cluster.world(), near = std::max(cluster.domain, 1);
+  Space s;
+  s.pp = divisors(world, r.model.layers);
+  s.tp = divisors(world, near);
+  s.cp = divisors(world, std::max<int64_t>(1, r.data.seq_len / (2 * kLeastRows)));
+  s.ep = r.model.moe.experts > 0 ? divisors(r.model.moe.experts, world) : std::vector<int64_t>{1};
+  s.etp = r.model.moe.experts > 0 ? divisors(world, near) : std::vector<int64_t>{1};
+  s.sequence_parallel = {1, 0};
+  s.methods = {config::ContextMethod::Gather, config::ContextMethod::Ring, config::ContextMethod::Ulysses,
+               config::ContextMethod::UlyssesRing};
+  for (const int64_t micro : {1, 2, 4, 8})
+    if (micro <= r.batch.global) s.micro.push_back(micro);
+  s.zero = {0, 1, 2, 3};
+  s.recompute = {config::RecomputeKind::None, config::RecomputeKind::Selective, config::RecomputeKind::Full};
+  for (const std::string_view name : config::pipeline_schedules())
+    if (name != "gpipe") s.schedules.emplace_back(name);
+  s.chunks = {2, 3, 4, 5, 6, 8, 10};
+  return s;
+}
+
+std::vector<Family> families(const config::Recipe& r, const Space& space, int64_t world) {
+  std::vector<Family> list;
+  Family f;
+  const auto add = [&] {
+    for (const int64_t micro : space.micro) {
+      if (r.batch.global % (micro * f.dp_replicate * f.dp_shard) != 0) continue;
+      f.micro = micro;
+      for (const config::RecomputeKind recompute : space.recompute) {
+        f.recompute = recompute;
+        list.push_back(f);
+      }
+    }
+  };
+  const auto each_state = [&](int64_t dp) {
+    for (const int64_t zero : space.zero) {
+      f.zero = zero;
+      if (zero == 0) {
+        f.dp_replicate = dp, f.dp_shard = 1;
+        add();
+        continue;
+      }
+      for (const int64_t replicas : divisors(dp, dp)) {
+        f.dp_replicate = replicas, f.dp_shard = dp / replicas;
+        if (f.dp_shard * f.cp > 1) add();
+      }
+    }
+  };
+  for (const int64_t tp : space.tp)
+    for (const int64_t sp : space.sequence_parallel)
+      for (const int64_t cp : space.cp)
+        for (const config::ContextMethod method : space.methods)
+          for (const int64_t pp : space.pp)
+            for (const int64_t ep : space.ep)
+              for (const int64_t etp : space.etp) {
+                if (tp == 1 && sp != 0) continue;
+                if (cp == 1 && method != space.methods.front()) continue;
+                if (world % (tp * cp * pp) != 0) continue;
+                f = {.pp = pp,
+                     .cp = cp,
+                     .tp = tp,
+                     .ep = ep,
+                     .etp = etp,
+                     .sequence_parallel = sp != 0,
+                     .method = cp == 1 ? config::ContextMethod::Auto : method};
+                each_state(world / (tp * cp * pp));
+              }
+  return list;
+}
+
+std::vector<Schedule> schedules(const Family& f, const Space& space) {
+  if (f.pp == 1) return {{"", 1}};
+  std::vector<Schedule> list;
+  for (const std::string& name : space.schedules) {
+    if (name == "interleaved")
+      for (const int64_t chunks : space.chunks) list.push_back({name, chunks});
+    else
+      list.push_back({name, config::needs_two_chunks(name) ? 2 : 1});
+  }
+  return list;
+}
+
+config::Recipe with_layout(const config::Recipe& recipe, const Family& f, const Schedule& s) {
+  config::Recipe r = recipe;
+  config::Parallel p;
+  p.pp = f.pp;
+  p.dp_replicate = f.dp_replicate;
+  p.dp_shard = f.dp_shard;
+  p.cp = f.cp;
+  p.tp = f.tp;
+  p.ep = f.ep;
+  p.etp = f.etp;
+  p.zero = f.zero;
+  p.sequence_parallel = f.sequence_parallel;
+  p.cp_method = f.method;
+  p.schedule = s.name;
+  p.chunks = s.chunks;
+  r.parallel = p;
+  r.batch.micro = f.micro;
+  r.batch.accumulation = r.batch.global / (f.micro * f.dp_replicate * f.dp_shard);
+  r.memory = {.recompute = f.recompute};
+  return r;
+}
+
+std::vector<config::Recipe> legal_recipes(const config::Recipe& recipe, const Space& space, int64_t world) {
+  std::vector<config::Recipe> list;
+  for (const Family& f : families(recipe, space, world))
+    for (const Schedule& s : schedules(f, space)) {
+      const config::Recipe r = with_layout(recipe, f, s);
+      if (config::problems_of(r).empty()) list.push_back(config::resolve(r));
+    }
+  return list;
+}
+
+std::string layout_words(const config::Recipe& r) {
+  const config::Parallel& p = r.parallel;
+  std::vector<std::string> words;
+  if (p.tp > 1)
+    words.push_back(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallel" : ""));
+  if (p.cp > 1) words.push_back(fmt::format("cp {} ({})", p.cp, config::name_of(p.cp_method)));
+  if (p.pp > 1)
+    words.push_back(fmt::format("pp {} ({}{})", p.pp, p.schedule,
+                                p.chunks > 1 ? fmt::format(", {} chunks", p.chunks) : ""));
+  if (p.ep > 1) words.push_back(fmt::format("ep {}", p.ep));
+  if (p.etp > 1) words.push_back(fmt::format("etp {}", p.etp));
+  if (p.zero == 0) {
+    if (p.dp() > 1) words.push_back(fmt::format("dp {}", p.dp()));
+  } else if (p.dp_replicate > 1) {
+    words.push_back(
+        fmt::format("dp {} x {} (zero {} over {})", p.dp_replicate, p.dp_shard, p.zero, p.dp_shard * p.cp));
+  } else {
+    words.push_back(fmt::format("dp {} (zero {})", p.dp_shard, p.zero));
+  }
+  words.push_back(fmt::format("micro {} x {}", r.batch.micro, r.batch.accumulation));
+  if (r.memory.recompute != config::RecomputeKind::None)
+    words.push_back(fmt::format("recompute {}", config::name_of(r.memory.recompute)));
+  std::string text;
+  for (const std::string& w : words) text += (text.empty() ? "" : ", ") + w;
+  return text;
+}
+
+}  // namespace quintet::plan
