@@ -20,7 +20,8 @@ namespace {
 struct StageCosts {
   double f = 0, b = 0, w = 0;   // seconds of its rank; schedules that do not split have b + w in b
   double f_way = 0, b_way = 0;  // from when the stage before (or after) is done to when the next may begin
-  int64_t kept = 0, passing = 0;
+  // Bytes of a micro-batch: from F to B, from F to W, from B to W; and what passes through a body.
+  int64_t kept = 0, kept_for_w = 0, left_for_w = 0, passing = 0;
 };
 
 StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits) {
@@ -34,8 +35,11 @@ StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits) 
     // The backward pass ends with the first block.
     c.b += label > first ? back_of(label).to_next : back_of(label).own;
     if (splits) c.w += b.backward_w;
-    c.kept += b.kept_bytes;
-    c.passing = std::max(c.passing, b.passing_bytes);
+    const int64_t for_w = splits ? b.kept_for_w : 0;
+    c.kept += b.kept_bytes - for_w;
+    c.kept_for_w += for_w;
+    if (splits) c.left_for_w += b.left_for_w;
+    c.passing = std::max(c.passing, splits ? b.passing_split : b.passing_bytes);
   }
   c.f_way = std::max(0.0, c.f - t.block(first).forward.early - t.block(last).forward.late);
   c.b_way = std::max(0.0, c.b - back_of(last).early - back_of(first).late);
@@ -77,15 +81,40 @@ bool is_v_shape(const std::string& schedule) {
   return config::needs_two_chunks(schedule) && schedule != "interleaved";
 }
 
-// The most that the micro-batches under way keep on a rank.
-int64_t most_kept(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
-  int64_t now = 0, most = 0;
+// What the micro-batches under way hold on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
+// many places as it has micro-batches at once (program/slots.h).
+struct UnderWay {
+  int64_t bytes = 0;
+  bool alone = true;  // never more than one: then bytes are shared by lifetimes instead
+};
+
+UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
+  struct Count {
+    int now = 0, most = 0;
+    void begin() { most = std::max(most, ++now); }
+    void end() { --now; }
+  };
+  std::vector<Count> f_to_b(static_cast<size_t>(s.chunks)), f_to_w = f_to_b, b_to_w = f_to_b;
+  Count any;
   for (const schedule::Action& a : s.ranks[static_cast<size_t>(rank)]) {
-    const int64_t bytes = stages[static_cast<size_t>(s.stage_of(rank, a.chunk))].kept;
-    if (a.kind == schedule::Kind::F) most = std::max(most, now += bytes);
-    if (a.kind == schedule::Kind::B || a.kind == schedule::Kind::BW) now -= bytes;
+    const auto c = static_cast<size_t>(a.chunk);
+    using schedule::Kind;
+    if (a.kind == Kind::F) f_to_b[c].begin(), f_to_w[c].begin(), any.begin();
+    if (a.kind == Kind::B || a.kind == Kind::BW) b_to_w[c].begin(), f_to_b[c].end();
+    if (a.kind == Kind::W || a.kind == Kind::BW) f_to_w[c].end(), b_to_w[c].end(), any.end();
   }
-  return most;
+  UnderWay out{.alone = any.most <= s.chunks};
+  for (int c = 0; c < s.chunks; ++c) {
+    const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, c))];
+    const auto at = static_cast<size_t>(c);
+    // Alone, what one stretch holds may have the bytes of another that is over.
+    if (out.alone)
+      out.bytes = std::max(out.bytes, stage.kept + stage.kept_for_w);
+    else
+      out.bytes += f_to_b[at].most * stage.kept + f_to_w[at].most * stage.kept_for_w +
+                   b_to_w[at].most * stage.left_for_w;
+  }
+  return out;
 }
 
 double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& stages) {
@@ -208,7 +237,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     for (int64_t chunk = 0; chunk < p.chunks; ++chunk) {
       const size_t s = stage_index(rank, chunk, p.pp, v_shape);
       busy += stages[s].f + stages[s].b + stages[s].w;
-      kept += stages[s].kept;
+      kept += stages[s].kept + stages[s].kept_for_w;
       passing = std::max(passing, stages[s].passing);
       for (size_t label = begin[s]; label < begin[s + 1]; ++label) {
         // The embedding's table is not read in the backward pass, and of a stage's last block it is there.
@@ -226,9 +255,9 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       likely = kept + t->scratch_bytes + gathered + passes;
     } else if (schedule) {
       // With several micro-batches under way, what passes through a body has bytes of its own.
-      const int64_t under_way = most_kept(*schedule, static_cast<int>(rank), stages);
-      least = under_way + (under_way > kept ? std::max(passing, gathered) : 0);
-      likely = under_way + passing + passes;
+      const UnderWay held = under_way(*schedule, static_cast<int>(rank), stages);
+      least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
+      likely = held.bytes + passing + passes;
     } else {
       least = likely = kept / p.chunks;
     }

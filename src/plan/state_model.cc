@@ -19,6 +19,8 @@ hardware::Spread spread_of(int64_t stride, int64_t count, int64_t domain) {
           .domains = static_cast<int>(domains)};
 }
 
+constexpr double kReductionsWaitedFor = 0.7;  // a guess from simulated steps
+
 double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
 
 }  // namespace
@@ -107,10 +109,11 @@ double StateModel::likely_exposed(const StateCosts& c, double busy) const {
     case 0:
     case 1:
       return beyond(c.gather, f) + beyond(c.reduce + c.replicate, b);
-    case 2:
-      return beyond(c.gather, f) + (n - 1) * beyond(c.reduce, busy) + beyond(c.reduce + c.replicate, b);
+    case 2:  // the next block's gradients come to stand where those on their way still are
+      return beyond(c.gather, f) + n * kReductionsWaitedFor * c.reduce + beyond(c.replicate, b);
     default:
-      return n * (beyond(c.gather, f) + beyond(c.again + c.reduce, b)) + 0.1 * c.replicate;
+      return n * (beyond(c.gather, f) + kReductionsWaitedFor * c.reduce + beyond(c.again, b)) +
+             0.1 * c.replicate;
   }
 }
 

@@ -153,13 +153,14 @@ void measure(const program::Program& p, const program::Body& body, const sim::Du
 }
 
 // The most bytes of buffers that one body makes and uses up, while instructions of a block run.
-void measure_passing(const program::Program& p, const program::Body& body,
+void measure_passing(const program::Program& p, const program::Body& body, const std::vector<char>& without,
                      const std::function<int64_t&(int block)>& of) {
   std::vector<char> alive(p.buffers.size(), 0);
   int64_t bytes = 0;
   const auto set = [&](program::BufferId id, bool to) {
     char& was = alive[id.index()];
-    if (p.buffer(id).scope != program::Scope::Body || static_cast<bool>(was) == to) return;
+    if (p.buffer(id).scope != program::Scope::Body || without[id.index()] || static_cast<bool>(was) == to)
+      return;
     was = to;
     bytes += to ? p.buffer(id).bytes : -p.buffer(id).bytes;
   };
@@ -195,37 +196,52 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
            .kind = small.stands_for};
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
 
-  std::vector<char> in_forward(p.buffers.size(), 0), counted(p.buffers.size(), 0);
-  int64_t kept = 0;
-  for (const program::Body& body : p.bodies) {
-    if (body.kind == BodyKind::Forward)
-      measure(
-          p, body, duration, [](const Instr&) { return true; },
-          [&](int b) -> Stretch& { return row(b).forward; });
-    if (body.kind == BodyKind::Backward) {
-      measure(
-          p, body, duration, [](const Instr&) { return true; },
-          [&](int b) -> Stretch& { return row(b).backward; });
-      measure(
-          p, body, duration, [](const Instr& i) { return !is_phase_w(i); },
-          [&](int b) -> Stretch& { return row(b).backward_b; });
-    }
-    if (body.kind == BodyKind::Forward || body.kind == BodyKind::Backward)
-      measure_passing(p, body, [&](int b) -> int64_t& { return row(b).passing_bytes; });
-    for (const Instr& i : body.instrs) {
-      if (body.kind == BodyKind::Backward && is_phase_w(i) && i.kind == InstrKind::Compute &&
-          i.stream == program::kComputeStream)
-        row(i.block).backward_w += duration(i);
+  // By buffer: touched in the forward pass, by W, and by the rest of the backward pass.
+  std::vector<char> in_forward(p.buffers.size(), 0), in_w(p.buffers.size(), 0), in_b(p.buffers.size(), 0);
+  std::vector<int> backward_block(p.buffers.size(), -1);  // the first to touch it in the backward pass
+  for (const program::Body& body : p.bodies)
+    for (const Instr& i : body.instrs)
       for (const auto* list : {&i.in, &i.out})
         for (const program::Operand& o : *list) {
           const size_t id = o.buffer.index();
-          if (p.buffers[id].scope != program::Scope::Micro) continue;
+          if (p.buffers[id].scope == program::Scope::Persistent) continue;
           if (body.kind == BodyKind::Forward) in_forward[id] = 1;
-          if (body.kind != BodyKind::Backward || !in_forward[id] || counted[id]) continue;
-          counted[id] = 1;
-          row(i.block).kept_bytes += p.buffers[id].bytes;
-          kept += p.buffers[id].bytes;
+          if (body.kind != BodyKind::Backward) continue;
+          (is_phase_w(i) ? in_w : in_b)[id] = 1;
+          if (backward_block[id] < 0) backward_block[id] = i.block;
         }
+  int64_t kept = 0;
+  std::vector<char> left(p.buffers.size(), 0);
+  for (size_t id = 0; id < p.buffers.size(); ++id) {
+    if (backward_block[id] < 0) continue;
+    BlockTable& b = row(backward_block[id]);
+    const int64_t bytes = p.buffers[id].bytes;
+    if (in_forward[id]) {
+      b.kept_bytes += bytes;
+      kept += bytes;
+      if (in_w[id]) b.kept_for_w += bytes;
+    } else if (in_w[id] && in_b[id]) {
+      b.left_for_w += bytes;
+      left[id] = 1;
+    }
+  }
+  const std::vector<char> none(p.buffers.size(), 0);
+  for (const program::Body& body : p.bodies) {
+    const auto all = [](const Instr&) { return true; };
+    if (body.kind == BodyKind::Forward)
+      measure(p, body, duration, all, [&](int b) -> Stretch& { return row(b).forward; });
+    if (body.kind == BodyKind::Backward) {
+      measure(p, body, duration, all, [&](int b) -> Stretch& { return row(b).backward; });
+      measure(
+          p, body, duration, [](const Instr& i) { return !is_phase_w(i); },
+          [&](int b) -> Stretch& { return row(b).backward_b; });
+      for (const Instr& i : body.instrs)
+        if (is_phase_w(i) && i.kind == InstrKind::Compute && i.stream == program::kComputeStream)
+          row(i.block).backward_w += duration(i);
+    }
+    if (body.kind == BodyKind::Forward || body.kind == BodyKind::Backward) {
+      measure_passing(p, body, none, [&](int b) -> int64_t& { return row(b).passing_bytes; });
+      measure_passing(p, body, left, [&](int b) -> int64_t& { return row(b).passing_split; });
     }
   }
   for (const layout::Group& g : c.groups)

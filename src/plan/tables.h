@@ -21,12 +21,15 @@ struct Stretch {
 };
 
 struct BlockTable {
-  Stretch forward, backward;      // backward: gradients of activations and of parameters
-  Stretch backward_b;             // with those of parameters left for later ...
-  double backward_w = 0;          // ... which take this
-  int64_t kept_bytes = 0;         // from forward to backward, of one micro-batch
-  int64_t passing_bytes = 0;      // the most that is alive inside it beside that, for one pass only
-  int64_t dense = 0, expert = 0;  // trainable elements on a rank, before ZeRO
+  Stretch forward, backward;  // backward: gradients of activations and of parameters
+  Stretch backward_b;         // with those of parameters left for later ...
+  double backward_w = 0;      // ... which take this
+  int64_t kept_bytes = 0;     // from forward to backward, of one micro-batch
+  int64_t kept_for_w = 0;     // of that, what gradients of parameters need
+  int64_t left_for_w = 0;     // from B to W where they are split: what B makes and W needs
+  // The most that is alive inside it beside that, for one pass only; and without what would be left for W.
+  int64_t passing_bytes = 0, passing_split = 0;
+  int64_t dense = 0, expert = 0;                // trainable elements on a rank, before ZeRO
   int64_t frozen_dense = 0, frozen_expert = 0;  // frozen ones
 };
 
