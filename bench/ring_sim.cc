@@ -5,20 +5,19 @@
 
 #include "compiler/compile.h"
 #include "config/parse.h"
-#include "observe/trace.h"
-#include "program/simulate.h"
+#include "sim/simulate.h"
+#include "sim/trace.h"
 
 namespace quintet {
 namespace {
 
-constexpr program::SimRates kRates{
-    .flops_per_ns = 500e3, .memory_bytes_per_ns = 3e3, .sent_bytes_per_ns = 50, .latency_ns = 10e3};
+constexpr sim::Rates kRates{
+    .flops_per_s = 500e12, .memory_bytes_per_s = 3e12, .sent_bytes_per_s = 50e9, .latency_s = 10e-6};
 constexpr int kRanks = 4;
 
 struct World {
   std::vector<compiler::RankProgram> ranks;
-  std::vector<const program::Program*> programs;
-  std::vector<const program::Expanded*> steps;
+  sim::World world;
 
   explicit World(int64_t seq_len)
       : ranks(compiler::compile_world(
@@ -28,51 +27,26 @@ struct World {
                  fmt::format("data.seq_len={}", seq_len), fmt::format("parallel.cp={}", kRanks),
                  "parallel.cp_method=ring"}),
             {}, 2)) {
-    for (const compiler::RankProgram& r : ranks) programs.push_back(&r.program), steps.push_back(&r.step);
+    for (const compiler::RankProgram& r : ranks) world.ranks.push_back({&r.program, &r.step});
   }
 };
 
-// Nanoseconds in which rank 0 moves K, V and their gradients, and in which its computing waits for them.
+// Seconds in which rank 0 moves K, V and their gradients, and in which its computing waits for them.
 struct Shown {
   double moving = 0, waiting = 0;
 };
-Shown shown(const World& world, const program::Simulation& sim) {
+Shown shown(const sim::Rank& rank, const std::vector<sim::Span>& spans) {
   Shown sum;
-  const program::Program& p = *world.programs[0];
-  for (size_t k = 0; k < sim.ranks[0].size(); ++k) {
-    const program::Instr& instr = program::instr_of(p, world.steps[0]->issues[k]);
-    const program::SimSpan& span = sim.ranks[0][k];
-    const auto is_context = [&](program::StreamId s) { return p.streams[s.index()].name.starts_with("cp."); };
-    if (p.streams[instr.stream.index()].name == "cp.recv") sum.moving += span.end - span.start;
-    if (instr.stream == program::kComputeStream && span.waited_for.valid() && is_context(span.waited_for))
-      sum.waiting += span.stall();
+  const program::Program& p = *rank.program;
+  for (size_t k = 0; k < spans.size(); ++k) {
+    const program::Instr& instr = program::instr_of(p, rank.expanded->issues[k]);
+    const program::StreamId stream = sim::waited_for(rank, spans, k);
+    if (p.streams[instr.stream.index()].name == "cp.recv") sum.moving += spans[k].end - spans[k].start;
+    if (instr.stream == program::kComputeStream && stream.valid() &&
+        p.streams[stream.index()].name.starts_with("cp."))
+      sum.waiting += spans[k].stall();
   }
   return sum;
-}
-
-void write(const World& world, const program::Simulation& sim, const std::string& path) {
-  std::vector<observe::RankTrace> traces;
-  for (size_t r = 0; r < world.programs.size(); ++r) {
-    const program::Program& p = *world.programs[r];
-    observe::RankTrace& trace = traces.emplace_back(static_cast<int>(r));
-    for (const program::Stream& s : p.streams) trace.add_stream(s.name);
-    for (size_t k = 0; k < sim.ranks[r].size(); ++k) {
-      const program::Issue& issue = world.steps[r]->issues[k];
-      const program::Instr& instr = program::instr_of(p, issue);
-      const program::SimSpan& span = sim.ranks[r][k];
-      if (instr.kind == program::InstrKind::Free) continue;
-      const bool moves = instr.kind == program::InstrKind::Collective;
-      trace.add(instr.stream.value,
-                moves      ? program::to_string(instr.collective.kind)
-                : instr.op ? instr.op->name
-                           : std::string_view("load_batch"),
-                moves ? "communication" : "compute", static_cast<int64_t>(span.start),
-                static_cast<int64_t>(span.end - span.start),
-                {{"block", instr.block},
-                 {"micro_batch", world.steps[r]->calls[static_cast<size_t>(issue.call)].micro}});
-    }
-  }
-  observe::write_trace(path, traces);
 }
 
 }  // namespace
@@ -89,10 +63,11 @@ int main(int argc, char** argv) {
              "hidden");
   for (const int64_t seq_len : {2048, 8192, 32768, 65536, 131072}) {
     const World world(seq_len);
-    const program::Simulation sim = program::simulate(world.programs, world.steps, kRates);
-    const Shown s = shown(world, sim);
-    fmt::print("{:>10} {:>10.2f} {:>12.2f} {:>12.2f} {:>7.1f}%\n", seq_len, 1e-6 * sim.end, 1e-6 * s.moving,
-               1e-6 * s.waiting, 100 * (1 - s.waiting / s.moving));
-    if (traces && seq_len == 131072) write(world, sim, argv[2]);
+    const sim::Simulation simulation = sim::simulate(world.world, sim::by_rates(kRates));
+    const Shown s = shown(world.world.ranks[0], simulation.ranks[0]);
+    fmt::print("{:>10} {:>10.2f} {:>12.2f} {:>12.2f} {:>7.1f}%\n", seq_len, 1e3 * simulation.end,
+               1e3 * s.moving, 1e3 * s.waiting, 100 * (1 - s.waiting / s.moving));
+    if (traces && seq_len == 131072)
+      observe::write_trace(std::string(argv[2]), sim::make_trace(simulation, world.world));
   }
 }

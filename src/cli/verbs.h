@@ -36,6 +36,7 @@ Verb add_train(CLI::App& app);
 Verb add_check(CLI::App& app);
 Verb add_verify(CLI::App& app);
 Verb add_program(CLI::App& app);
+Verb add_plan(CLI::App& app);
 Verb add_generate(CLI::App& app);
 Verb add_schedule(CLI::App& app);
 

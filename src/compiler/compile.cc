@@ -80,7 +80,7 @@ struct Front {
   layout::Layout layout;
   Pipeline pipeline;
   std::optional<Fit> fit;
-  graph::Graph logical;
+  graph::Graph model, logical;  // before and after recompute
   layout::LocalGraph local, evaluate;
 };
 
@@ -110,7 +110,8 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   };
 
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
-  graph::Graph logical = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  graph::Graph logical = plain;
   std::optional<Fit> fit = options.fit;
   if (!options.infer) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
@@ -125,7 +126,7 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
-  return {std::move(layout),  std::move(pipeline), std::move(fit),
+  return {std::move(layout),  std::move(pipeline), std::move(fit),     std::move(plain),
           std::move(logical), std::move(local),    std::move(evaluate)};
 }
 
@@ -159,8 +160,11 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
   pass("free", [&] { return program::insert_frees(program), 0; });
   pass("allocate", [&] { return program::allocate(program), 0; });
   require_budget(front.fit, program);
-  program::Expanded step = pass("expand", [&] { return program::expand(program, program.calls); });
-  program::Expanded evaluate = pass("expand", [&] { return program::expand(program, program.eval_calls); });
+  program::Expanded step, evaluate;
+  if (options.expand) {
+    step = pass("expand", [&] { return program::expand(program, program.calls); });
+    evaluate = pass("expand", [&] { return program::expand(program, program.eval_calls); });
+  }
   return {std::move(groups), std::move(program), std::move(step), std::move(evaluate)};
 }
 
@@ -183,19 +187,32 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
           .passes = std::move(records)};
 }
 
-std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
-                                       int threads) {
+Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
+                    const std::vector<base::RankId>& ranks, int threads) {
   std::vector<PassRecord> records;
   Passes pass(options, records);
-  const Front front = make_front(recipe, options, pass);
-  std::vector<RankProgram> world(static_cast<size_t>(front.layout.mesh.world()));
-  base::parallel_for(threads, world.size(), [&](size_t r) {
+  Front front = make_front(recipe, options, pass);
+  std::vector<RankProgram> programs(ranks.size());
+  base::parallel_for(threads, ranks.size(), [&](size_t i) {
     std::vector<PassRecord> own_records;
     Passes own(options, own_records);
-    Back back = make_back(recipe, options, front, base::RankId(static_cast<int32_t>(r)), own);
-    world[r] = {std::move(back.program), std::move(back.step), std::move(back.evaluate)};
+    Back back = make_back(recipe, options, front, ranks[i], own);
+    programs[i] = {std::move(back.program), std::move(back.step), std::move(back.evaluate)};
   });
-  return world;
+  return {std::move(front.layout), std::move(front.pipeline), std::move(front.fit), std::move(front.model),
+          std::move(programs)};
+}
+
+std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
+                                       int threads) {
+  std::vector<base::RankId> ranks;
+  for (int64_t r = 0; r < recipe.parallel.world(); ++r) ranks.emplace_back(static_cast<int32_t>(r));
+  return compile_ranks(recipe, options, ranks, threads).program;
+}
+
+std::vector<base::RankId> pipeline_ranks(const config::Recipe& recipe) {
+  const layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
+  return layout.mesh.group(base::RankId(0), layout.pipeline);
 }
 
 }  // namespace quintet::compiler

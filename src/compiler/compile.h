@@ -34,6 +34,8 @@ struct CompileOptions {
   ModelFn model;          // empty: recipe.model
   // What the backend's kernels need as scratch (kernels are chosen there, bytes are planned here).
   std::function<int64_t(const program::Instr&)> workspace_bytes;
+  // Whether the calls of a step are expanded (and those of an evaluation); memory is known without.
+  bool expand = true;
   // Called with the text of the graph or program after each pass; for dumps.
   std::function<void(const std::string& pass, const std::string& text)> dump;
   // What to recompute, in place of the recipe's memory section. Ranks of one process need find it only once.
@@ -62,14 +64,29 @@ struct Compiled {
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
 
-// The programs of all ranks, in rank order. What the ranks have in common (the graphs, their partition, the
-// schedule) is made once, and `threads` ranks are lowered at a time: options.workspace_bytes must bear that.
-// options.rank is not looked at. Every program is the one that compile() makes.
+// The programs of some ranks. What the ranks have in common (the graphs, their partition, the schedule) is
+// made once, and `threads` ranks are lowered at a time: options.workspace_bytes must bear that. options.rank
+// is not looked at. Every program is the one that compile() makes.
 struct RankProgram {
   program::Program program;
   program::Expanded step, evaluate;
 };
+struct Ranks {
+  layout::Layout layout;
+  Pipeline pipeline;
+  std::optional<Fit> fit;
+  graph::Graph model;                // of a micro-batch, before recompute
+  std::vector<RankProgram> program;  // in the order of the ranks that were asked for
+};
+Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
+                    const std::vector<base::RankId>& ranks, int threads);
+
+// All ranks, in rank order.
 std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
                                        int threads);
+
+// One rank of every pipeline place, the first in all other axes. The structure of a program depends on the
+// pipeline place only, so these stand for the world.
+std::vector<base::RankId> pipeline_ranks(const config::Recipe& recipe);
 
 }  // namespace quintet::compiler

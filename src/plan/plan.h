@@ -2,7 +2,9 @@
 // pipeline stage are compiled, their memory read off to the byte, and their time simulated.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,14 +25,19 @@ struct Assumptions {
   // simulated is this.
   double imbalance = 1.0;
   bool timeline = false;  // keep every simulated span (trace, drawings)
+  // Scratch of the backend's kernels; empty: program::gpu_workspace_bytes.
+  std::function<int64_t(const program::Instr&)> workspace_bytes = {};
+  int threads = 2;  // that compile
 };
 
 struct RankMemory {
   base::RankId rank;
   int stage = 0;
   int64_t arena_bytes = 0;                                     // the program's plan
-  std::array<int64_t, program::kNumMemoryClasses> by_class{};  // at the moment of the peak
+  std::array<int64_t, program::kNumMemoryClasses> by_class{};  // live at the moment of the peak
   int64_t runtime_bytes = 0;                                   // context and libraries
+  int64_t live_bytes() const;                                  // sum of by_class
+  int64_t gaps() const { return arena_bytes - live_bytes(); }  // bytes between buffers at the peak
   int64_t total() const { return arena_bytes + runtime_bytes; }
 };
 
@@ -64,10 +71,15 @@ struct Time {
   double hardware_flops = 0;  // with recompute
   double peak_flops = 0;      // dense, of one device, in the plan's arithmetic
   double mfu = 0, hfu = 0;
-  double model_flops_per_device() const;  // per second
+  int devices = 1;
+  double model_flops_per_device() const { return model_flops / step / devices; }  // per second
+  int busiest = 0;          // pipeline place whose stream the shares are of
+  double compute_rate = 0;  // share of the step in which the mean stage computes: 1 - bubble and waits
   std::vector<TimeShare> shares;
-  std::vector<LinkBytes> links;
+  std::vector<LinkBytes> links;  // of the busiest rank
 };
+
+struct Timeline;  // timeline.h
 
 struct Report {
   config::Recipe recipe;
@@ -75,7 +87,8 @@ struct Report {
   int64_t parameters = 0, active_parameters = 0;
   Memory memory;
   Time time;
-  std::vector<std::string> notes;  // plan-only precisions, assumptions that matter
+  std::vector<std::string> notes;            // plan-only precisions, assumptions that matter
+  std::shared_ptr<const Timeline> timeline;  // where it was asked for
 };
 
 // A UserError where the recipe's world is not the cluster's, or the cluster's accelerator has no such

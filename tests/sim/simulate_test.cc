@@ -1,51 +1,59 @@
-#include "program/simulate.h"
+#include "sim/simulate.h"
 
 #include <gtest/gtest.h>
 
 #include "program/ledger.h"
-#include "program/support.h"
+#include "sim/support.h"
 
-namespace quintet::program {
+namespace quintet::sim {
 namespace {
 
-using namespace testing;
+using namespace program::testing;
+using program::Communicator;
+using program::Instr;
+using program::InstrKind;
+using program::Issue;
+using program::kComputeStream;
+using program::Program;
+using program::RankId;
+using program::Wait;
+using testing::world_of;
+using World = program::testing::World;
 
-Simulation run(const World& world, const SimRates& rates) {
-  return simulate(world.program_list(), world.expanded_list(), rates);
-}
+Simulation run(const World& world, const Rates& rates) { return simulate(world_of(world), by_rates(rates)); }
 
 TEST(Simulate, OneRankTakesTheSumOfItsInstructions) {
   const World world = compile_world({"batch.accumulation=2"});
-  const SimRates rates{.flops_per_ns = 3, .memory_bytes_per_ns = 2};
+  const Rates rates{.flops_per_s = 3, .memory_bytes_per_s = 2};
   const Simulation sim = run(world, rates);
   double sum = 0;
   for (size_t k = 0; k < world.expanded[0].issues.size(); ++k) {
     EXPECT_EQ(sim.ranks[0][k].start, sim.ranks[0][k].ready);
-    sum += duration_ns(world.programs[0], instr_of(world.programs[0], world.expanded[0].issues[k]), rates);
+    sum += by_rates(rates)(world.programs[0], instr_of(world.programs[0], world.expanded[0].issues[k]));
   }
   EXPECT_DOUBLE_EQ(sim.end, sum);
-  EXPECT_GT(sim.end, make_ledger(world.programs[0], world.expanded[0]).flops / 3);
+  EXPECT_GT(sim.end, program::make_ledger(world.programs[0], world.expanded[0]).flops / 3);
 }
 
 // What must hold of any result: streams in order, waits kept, members side by side.
 TEST(Simulate, KeepsOrderWaitsAndMeetings) {
-  for (const testing::Layout& layout : all_layouts()) {
+  for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
     const World world = compile_world(layout.overrides);
-    const Simulation sim = run(world, {.flops_per_ns = 7, .sent_bytes_per_ns = 0.3, .latency_ns = 11});
-    std::map<std::pair<std::string, std::vector<RankId>>, std::map<size_t, std::vector<SimSpan>>> met;
+    const Simulation sim = run(world, {.flops_per_s = 7, .sent_bytes_per_s = 0.3, .latency_s = 11});
+    std::map<std::pair<std::string, std::vector<RankId>>, std::map<size_t, std::vector<Span>>> met;
     for (size_t r = 0; r < world.programs.size(); ++r) {
       const Program& p = world.programs[r];
       std::vector<std::vector<double>> ends(p.streams.size());
       for (size_t k = 0; k < world.expanded[r].issues.size(); ++k) {
         const Issue& issue = world.expanded[r].issues[k];
         const Instr& instr = instr_of(p, issue);
-        const SimSpan& span = sim.ranks[r][k];
+        const Span& span = sim.ranks[r][k];
         auto& own = ends[instr.stream.index()];
         EXPECT_EQ(span.ready, own.empty() ? 0 : own.back());
         EXPECT_GE(span.start, span.ready);
         EXPECT_GE(span.end, span.start);
-        EXPECT_EQ(span.waited_for.valid(), span.start > span.ready);
+        EXPECT_EQ(waited_for(world_of(world).ranks[r], sim.ranks[r], k).valid(), span.start > span.ready);
         for (int w = 0; w < issue.num_waits; ++w) {
           const Wait& wait = world.expanded[r].waits[static_cast<size_t>(issue.first_wait + w)];
           EXPECT_GE(span.start, ends[wait.stream.index()][static_cast<size_t>(wait.position)]);
@@ -66,8 +74,8 @@ TEST(Simulate, KeepsOrderWaitsAndMeetings) {
 }
 
 // Long sequences on ranks of an accelerator's rates: 500 TFLOP/s, 3 TB/s, links of 50 GB/s.
-const SimRates kAccelerator{
-    .flops_per_ns = 500e3, .memory_bytes_per_ns = 3e3, .sent_bytes_per_ns = 50, .latency_ns = 10e3};
+const Rates kAccelerator{
+    .flops_per_s = 500e12, .memory_bytes_per_s = 3e12, .sent_bytes_per_s = 50e9, .latency_s = 10e-6};
 
 Overrides long_ring(int cp, int64_t seq_len) {
   return {"model.embed=4096",
@@ -84,8 +92,8 @@ Overrides long_ring(int cp, int64_t seq_len) {
 
 struct Exposed {
   int hops = 0;
-  double hops_stalled = 0;  // ns that hops stood still
-  double stalled = 0;       // ns that any computing waited for the ring
+  double hops_stalled = 0;  // seconds that hops stood still
+  double stalled = 0;       // seconds that any computing waited for the ring
 };
 
 Exposed exposed(const World& world, const Simulation& sim) {
@@ -94,9 +102,9 @@ Exposed exposed(const World& world, const Simulation& sim) {
     for (size_t k = 0; k < world.expanded[r].issues.size(); ++k) {
       const Instr& instr = instr_of(world.programs[r], world.expanded[r].issues[k]);
       if (instr.stream != kComputeStream) continue;
-      const SimSpan& span = sim.ranks[r][k];
-      if (span.waited_for.valid() &&
-          world.programs[r].streams[span.waited_for.index()].name.starts_with("cp."))
+      const Span& span = sim.ranks[r][k];
+      const program::StreamId stream = waited_for(world_of(world).ranks[r], sim.ranks[r], k);
+      if (stream.valid() && world.programs[r].streams[stream.index()].name.starts_with("cp."))
         sum.stalled += span.stall();
       if (instr.op != &graph::kAttentionHop && instr.op != &graph::kAttentionHopDx) continue;
       ++sum.hops;
@@ -113,8 +121,7 @@ TEST(Simulate, RingTransfersHideBehindTheHopsOfLongSequences) {
     EXPECT_EQ(e.hops, 2 * 2 * 2 * cp * cp);  // forward and backward, micro-batches, blocks, ranks, hops
     EXPECT_EQ(e.hops_stalled, 0);
     // All that shows is the way home of the gradients of K and V, after the last hop.
-    const double home =
-        2 * (kAccelerator.latency_ns + 16384.0 * 8 * 128 * 2 / kAccelerator.sent_bytes_per_ns);
+    const double home = 2 * (kAccelerator.latency_s + 16384.0 * 8 * 128 * 2 / kAccelerator.sent_bytes_per_s);
     EXPECT_LE(e.stalled, 2 * 2 * cp * home * (1 + 1e-9));
   }
 }
@@ -127,4 +134,4 @@ TEST(Simulate, ShortSequencesExposeTheRing) {
 }
 
 }  // namespace
-}  // namespace quintet::program
+}  // namespace quintet::sim

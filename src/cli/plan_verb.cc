@@ -1,0 +1,114 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/verbs.h"
+#include "exec/cpu/kernel.h"
+#include "plan/plan.h"
+#include "plan/text.h"
+#include "plan/timeline.h"
+#include "plan/without_file.h"
+#include "train/loop.h"
+
+namespace quintet::cli {
+namespace {
+
+struct PlanOptions {
+  RecipeOptions recipe;
+  plan::Question question;
+  std::string cluster, stack, matmul, trace;
+  double imbalance = 1;
+  bool json = false;
+};
+
+// This machine, its ranks as devices that share its memory.
+hardware::Cluster this_machine(int64_t ranks) {
+  hardware::Cluster cluster = hardware::parse_cluster(fmt::format("1x{} cpu", ranks));
+  const int64_t bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
+  cluster.accelerator.memory_bytes = bytes / ranks;
+  cluster.host_bytes = bytes;
+  return cluster;
+}
+
+std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
+  if (word.empty()) return std::nullopt;
+  for (int i = 0; i < hardware::kNumArithmetics; ++i)
+    if (to_string(static_cast<hardware::Arithmetic>(i)) == word) return static_cast<hardware::Arithmetic>(i);
+  base::fail_user("--matmul {}: expected one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
+}
+
+int plan_action(const PlanOptions& o) {
+  const bool from_file = !o.recipe.path.empty();
+  if (from_file && !o.question.model.empty()) base::fail_user("give a recipe or --model, not both");
+  if (!from_file && o.question.model.empty())
+    base::fail_user(
+        "give a recipe, or --model with --cluster, e.g. quintet plan --model llama3-8b --cluster \"1x8 "
+        "h100\"");
+  if (!from_file && o.cluster.empty())
+    base::fail_user("--model needs --cluster, e.g. --cluster \"2048x8 h100\"");
+  if (from_file && (o.question.seq_len > 0 || o.question.global_batch > 0 || o.question.micro_batch > 0))
+    base::fail_user(
+        "--seq-len, --global-batch and --micro-batch are for --model; use --set data.seq_len=... here");
+
+  plan::Assumptions assumptions;
+  plan::Answer answer;
+  if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
+  if (from_file) {
+    answer.recipe = o.recipe.load();
+    if (o.cluster.empty()) assumptions.cluster = this_machine(answer.recipe.parallel.world());
+  } else {
+    plan::Question question = o.question;
+    question.sets = o.recipe.sets;
+    answer = plan::recipe_for(question, assumptions.cluster);
+  }
+  if (!o.stack.empty()) assumptions.stack = hardware::find_stack(o.stack);
+  assumptions.matmul = arithmetic(o.matmul);
+  assumptions.imbalance = o.imbalance;
+  assumptions.timeline = !o.trace.empty();
+  if (assumptions.cluster.accelerator.vendor == "cpu") {
+    const int threads = train::kernel_threads(answer.recipe, answer.recipe.parallel.world());
+    assumptions.workspace_bytes = [threads](const program::Instr& i) {
+      return exec::cpu::workspace_bytes(i, threads);
+    };
+  }
+
+  plan::Report report = plan::make_plan(answer.recipe, assumptions);
+  for (const std::string& filled : answer.filled) report.notes.push_back("filled in " + filled);
+  if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
+  print(o.json ? plan::to_json(report) : plan::to_text(report));
+  return report.memory.fits() ? kExitGood : kExitFailure;
+}
+
+}  // namespace
+
+Verb add_plan(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("plan", "what a recipe needs and how fast it is on a cluster, before anything runs");
+  auto o = std::make_shared<PlanOptions>();
+  o->recipe.add_to(*command, true, "how many steps (run.steps)");
+  command->get_option("RECIPE")->required(false);
+  command->add_option(
+      "--cluster", o->cluster,
+      "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
+      "it this machine");
+  command->add_option("--model", o->question.model, "a preset instead of a recipe")->type_name("PRESET");
+  command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")->type_name("N");
+  command->add_option("--global-batch", o->question.global_batch, "with --model: sequences of a step")
+      ->type_name("N");
+  command->add_option("--micro-batch", o->question.micro_batch, "with --model: sequences of a micro-batch")
+      ->type_name("N");
+  command->add_option("--stack", o->stack, "the software whose efficiency to assume")->type_name("NAME");
+  command
+      ->add_option("--matmul", o->matmul, "arithmetic of matrix products, where it is not the recipe's (fp8)")
+      ->type_name("TYPE");
+  command->add_option("--imbalance", o->imbalance, "rows of the busiest expert rank over the mean")
+      ->type_name("X")
+      ->check(CLI::Range(1.0, 1e6));
+  command->add_option("--trace", o->trace, "write the simulated step, to be opened in Perfetto")
+      ->type_name("FILE");
+  command->add_flag("--json", o->json, "the report as JSON");
+  command->footer("Exit code 1 when it does not fit in memory.");
+  return {command, [o] { return plan_action(*o); }};
+}
+
+}  // namespace quintet::cli

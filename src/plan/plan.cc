@@ -1,0 +1,97 @@
+#include "plan/plan.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "models/build.h"
+#include "plan/memory.h"
+#include "plan/steady.h"
+#include "plan/text.h"
+#include "plan/time.h"
+#include "program/gpu_workspace.h"
+#include "sim/durations.h"
+
+namespace quintet::plan {
+namespace {
+
+// What is simulated at once: a few seconds' work, a few hundred MiB.
+constexpr double kMostInstructions = 3e6;
+
+void check(const config::Recipe& recipe, const Assumptions& a) {
+  const config::Parallel& p = recipe.parallel;
+  const int64_t world = a.cluster.world(), inner = p.world() / p.dp_shard;
+  if (p.world() != world)
+    base::fail_user("the recipe has {} ranks ({}), the cluster {} devices ({} x {} {}){}", p.world(),
+                    axes_text(p), world, a.cluster.nodes, a.cluster.per_node, a.cluster.accelerator.name,
+                    world % inner == 0
+                        ? fmt::format("; parallel.dp_shard = {} would fit", world / inner)
+                        : fmt::format("; the other axes take {}, which does not divide it", inner));
+  const hardware::Arithmetic arithmetic = a.matmul.value_or(sim::arithmetic_of(recipe.precision.compute));
+  if (a.cluster.accelerator.dense(arithmetic) <= 0)
+    base::fail_user("{} has no {} arithmetic", a.cluster.accelerator.title, to_string(arithmetic));
+}
+
+double instructions(const compiler::Ranks& ranks) {
+  double sum = 0;
+  for (const compiler::RankProgram& r : ranks.program)
+    for (const program::Call& call : r.program.calls)
+      sum += static_cast<double>(r.program.bodies[static_cast<size_t>(call.body)].instrs.size());
+  return sum;
+}
+
+void expand(compiler::Ranks& ranks) {
+  for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
+}
+
+void add_notes(Report& report) {
+  const config::Recipe& r = report.recipe;
+  const Assumptions& a = report.assumptions;
+  if (a.matmul && *a.matmul != sim::arithmetic_of(r.precision.compute))
+    report.notes.push_back(
+        fmt::format("plan-only: matrix products of blocks in {}; the engine runs them in {}",
+                    to_string(*a.matmul), base::to_string(r.precision.compute)));
+  if (r.model.moe.experts > 0 && !r.model.moe.pad && r.parallel.ep * r.parallel.etp > 1)
+    report.notes.push_back(fmt::format(
+        "experts: memory is planned for the most rows that can come to a rank; time and bytes are of the "
+        "mean{}",
+        a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
+  if (a.stack.name != "quintet")
+    report.notes.push_back(fmt::format("time as the software stack {} runs this layout", a.stack.name));
+}
+
+}  // namespace
+
+Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
+  check(recipe, assumptions);
+  compiler::CompileOptions options;
+  options.evaluate = recipe.eval.every > 0;
+  options.expand = false;
+  options.workspace_bytes =
+      assumptions.workspace_bytes ? assumptions.workspace_bytes : program::gpu_workspace_bytes;
+  const auto compile = [&](const config::Recipe& r) {
+    return compiler::compile_ranks(r, options, compiler::pipeline_ranks(r), assumptions.threads);
+  };
+  compiler::Ranks ranks = compile(recipe);
+
+  Report report{.recipe = recipe, .assumptions = assumptions};
+  report.parameters = models::parameter_count(ranks.model);
+  report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
+  report.memory = memory_of(ranks, assumptions.cluster);
+
+  std::vector<std::pair<double, Time>> times;
+  const std::vector<Sample> list = samples(recipe, instructions(ranks), kMostInstructions);
+  for (const Sample& sample : list) {
+    if (list.size() > 1) ranks = compile(sample.recipe);
+    expand(ranks);
+    sim::Simulation simulation = simulate(assumptions, ranks);
+    times.emplace_back(sample.weight, time_of(sample.recipe, assumptions, ranks, simulation));
+    if (assumptions.timeline && !report.timeline)
+      report.timeline = std::make_shared<Timeline>(
+          Timeline{std::move(ranks), std::move(simulation), sample.recipe.batch.accumulation});
+  }
+  report.time = combine(times);
+  add_notes(report);
+  return report;
+}
+
+}  // namespace quintet::plan

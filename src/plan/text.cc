@@ -1,0 +1,143 @@
+#include "plan/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "config/names.h"
+
+namespace quintet::plan {
+
+using base::human_bytes;
+using base::thousands;
+
+std::string axes_text(const config::Parallel& p) {
+  std::string out;
+  for (const auto& [axis, n] : {std::pair{"pp", p.pp},
+                                {"dp_replicate", p.dp_replicate},
+                                {"dp_shard", p.dp_shard},
+                                {"cp", p.cp},
+                                {"tp", p.tp}})
+    if (n > 1) out += fmt::format("{}{} {}", out.empty() ? "" : " x ", axis, n);
+  return out.empty() ? "one rank" : out;
+}
+
+std::string seconds_text(double s) {
+  if (s >= 0.9995) return fmt::format("{:.4g} s", s);
+  if (s >= 0.9995e-3) return fmt::format("{:.4g} ms", s * 1e3);
+  return fmt::format("{:.4g} us", s * 1e6);
+}
+
+namespace {
+
+std::string counted(int64_t n, const char* what, const char* plural = "s") {
+  return fmt::format("{} {}{}", thousands(n), what, n == 1 ? "" : plural);
+}
+
+class Page {
+ public:
+  explicit Page(const Report& r) : r_(r) {}
+
+  std::string text() {
+    head();
+    memory();
+    time();
+    links();
+    for (const std::string& note : r_.notes) line("note: {}", note);
+    return std::move(out_);
+  }
+
+ private:
+  template <class... Args>
+  void line(fmt::format_string<Args...> form, Args&&... args) {
+    out_ += fmt::format(form, std::forward<Args>(args)...) + "\n";
+  }
+
+  void head() {
+    const config::Recipe& r = r_.recipe;
+    const config::Parallel& p = r.parallel;
+    const hardware::Cluster& c = r_.assumptions.cluster;
+    const std::string active =
+        r_.active_parameters == r_.parameters
+            ? ""
+            : fmt::format(" ({} active)", base::human_count(static_cast<double>(r_.active_parameters)));
+    line("{}: {} parameters{} on {} x {}", r.model.preset.empty() ? r.name : r.model.preset,
+         base::human_count(static_cast<double>(r_.parameters)), active, thousands(c.world()),
+         c.accelerator.title.empty() ? c.accelerator.name : c.accelerator.title);
+    line("  cluster   {} of {}, {} inside, {} between", counted(c.nodes, "node"), c.per_node,
+         c.inner.title.empty() ? "nothing" : c.inner.title, c.nodes == 1 ? "nothing" : c.outer.title);
+    std::string more;
+    if (p.ep > 1 || p.etp > 1) more += fmt::format(", ep {} etp {}", p.ep, p.etp);
+    if (p.dp_shard * p.cp > 1) more += fmt::format(", zero {}", p.zero);
+    if (p.sequence_parallel) more += ", sequence parallel";
+    if (p.cp > 1) more += fmt::format(", cp by {}", config::name_of(p.cp_method));
+    if (r.memory.recompute != config::RecomputeKind::None)
+      more += fmt::format(", recompute {}", config::name_of(r.memory.recompute));
+    line("  layout    {}{}", axes_text(p), more);
+    line("  step      {} of {} tokens; {} of {}{}", counted(r.batch.global, "sequence"),
+         thousands(r.data.seq_len), counted(r.batch.accumulation, "micro-batch", "es"), r.batch.micro,
+         p.pp > 1 ? fmt::format(", schedule {}{}", p.schedule,
+                                p.chunks > 1 ? fmt::format(" with {} chunks", p.chunks) : "")
+                  : "");
+  }
+
+  void memory() {
+    const Memory& m = r_.memory;
+    const RankMemory& most = m.ranks[m.most_loaded];
+    line("");
+    line("memory of a device: {} of {}, {}", human_bytes(most.total()), human_bytes(m.limit),
+         m.fits() ? fmt::format("fits with {} free", human_bytes(m.limit - most.total()))
+                  : fmt::format("DOES NOT FIT by {}", human_bytes(most.total() - m.limit)));
+    if (m.ranks.size() > 1)
+      line("  most loaded: rank {}, stage {} of {}", most.rank, most.stage, m.ranks.size());
+    const auto row = [&](std::string_view what, int64_t bytes) {
+      if (bytes != 0) line("  {:<16} {:>10}", what, human_bytes(bytes));
+    };
+    for (size_t i = 0; i < most.by_class.size(); ++i)
+      row(program::to_string(static_cast<program::MemoryClass>(i)), most.by_class[i]);
+    row("gaps", most.gaps());
+    row("runtime", most.runtime_bytes);
+    if (m.ranks.size() > 1) {
+      std::string stages;
+      for (const RankMemory& s : m.ranks)
+        stages += fmt::format(" {:.1f}", static_cast<double>(s.total()) / (1 << 30));
+      line("  GiB by stage:{}", stages);
+    }
+  }
+
+  void time() {
+    const Time& t = r_.time;
+    line("");
+    line("time of a step: {}, {} tokens/s, {:.4g} tokens/s per device", seconds_text(t.step),
+         base::human_count(t.tokens_per_s), t.tokens_per_s_per_device);
+    if (r_.memory.ranks.size() > 1) line("  as stage {} spends it, the busiest:", t.busiest);
+    for (const TimeShare& s : t.shares)
+      if (s.seconds > 0.00005 * t.step)
+        line("  {:<16} {:>10} {:>6.1f} %", s.what, seconds_text(s.seconds), 100 * s.seconds / t.step);
+    line("  {:.4g} TFLOP/s of the model per device: MFU {:.1f} %, HFU {:.1f} %",
+         t.model_flops_per_device() / 1e12, 100 * t.mfu, 100 * t.hfu);
+    line("  MFU = {:.4g} model FLOPs / ({} x {} devices x {:.4g} TFLOP/s dense); HFU counts recomputing too",
+         t.model_flops, seconds_text(t.step), thousands(t.devices), t.peak_flops / 1e12);
+  }
+
+  void links() {
+    if (r_.time.links.empty()) return;
+    line("");
+    line("sent by a device in a step");
+    line("  {:<16} {:>12} {:>12} {:>12}  {}", "axes", "bytes", "takes", "waited for", "link");
+    for (const LinkBytes& l : r_.time.links)
+      line("  {:<16} {:>12} {:>12} {:>12}  {}", l.axes, human_bytes(std::llround(l.bytes)),
+           seconds_text(l.seconds), seconds_text(l.exposed), l.link);
+  }
+
+  const Report& r_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string to_text(const Report& report) { return Page(report).text(); }
+
+}  // namespace quintet::plan

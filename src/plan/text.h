@@ -1,0 +1,18 @@
+// A report for people (one screen) and for scripts.
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace quintet::plan {
+
+std::string to_text(const Report& report);
+std::string to_json(const Report& report);
+
+// "pp 16 x dp_shard 128 x tp 8"
+std::string axes_text(const config::Parallel& parallel);
+// "12.3 ms", "6.12 s"
+std::string seconds_text(double seconds);
+
+}  // namespace quintet::plan

@@ -1,0 +1,176 @@
+#include "plan/time.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+
+#include "sim/durations.h"
+#include "sim/shares.h"
+
+namespace quintet::plan {
+
+using program::InstrKind;
+
+namespace {
+
+sim::Machine machine_of(const Assumptions& a) { return {a.cluster, a.stack, a.matmul, a.imbalance}; }
+
+// A share of the time by its name; a new one comes last.
+double& named(std::vector<TimeShare>& shares, const std::string& what) {
+  for (TimeShare& s : shares)
+    if (s.what == what) return s.seconds;
+  return shares.emplace_back(TimeShare{what, 0}).seconds;
+}
+
+LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, const std::string& link) {
+  for (LinkBytes& l : links)
+    if (l.axes == axes && l.link == link) return l;
+  return links.emplace_back(LinkBytes{.axes = axes, .link = link});
+}
+
+// What a rank sends over each kind of link, and how long its collectives take.
+std::vector<LinkBytes> links_of(const sim::Rank& rank, const std::vector<sim::Span>& spans,
+                                const std::vector<double>& waits, const sim::Machine& machine) {
+  const sim::Durations durations(*rank.program, machine);
+  std::vector<LinkBytes> links;
+  const auto link_of = [&](program::CommId comm) -> LinkBytes& {
+    const hardware::Spread& spread = durations.spread(comm);
+    const hardware::Link& link = spread.domains > 1 ? machine.cluster.outer : machine.cluster.inner;
+    return named(links, sim::axes_of(rank.program->comms[comm.index()]),
+                 link.title.empty() ? link.name : link.title);
+  };
+  for (size_t k = 0; k < spans.size(); ++k) {
+    const program::Instr& instr = instr_of(*rank.program, rank.expanded->issues[k]);
+    if (instr.kind != InstrKind::Collective) continue;
+    LinkBytes& link = link_of(instr.collective.comm);
+    link.bytes += durations.sent_bytes(instr);
+    link.seconds += spans[k].end - spans[k].start;
+  }
+  for (size_t c = 0; c < waits.size(); ++c)
+    if (waits[c] > 0) link_of(program::CommId(static_cast<int32_t>(c))).exposed += waits[c];
+  return links;
+}
+
+double hardware_flops(const sim::Rank& rank, const sim::Machine& machine) {
+  const sim::Durations durations(*rank.program, machine);
+  std::vector<std::vector<double>> of_instr;
+  for (const program::Body& body : rank.program->bodies) {
+    auto& list = of_instr.emplace_back();
+    for (const program::Instr& i : body.instrs)
+      list.push_back(i.kind == InstrKind::Compute && sim::class_of(*i.op) != sim::WorkClass::Other
+                         ? durations.cost(i).flops
+                         : 0);
+  }
+  double flops = 0;
+  for (const program::Issue& issue : rank.expanded->issues)
+    flops += of_instr[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
+  return flops;
+}
+
+void set_rates(Time& t) {
+  t.tokens_per_s = t.tokens / t.step;
+  t.tokens_per_s_per_device = t.tokens_per_s / t.devices;
+  t.mfu = t.model_flops / (t.step * t.devices * t.peak_flops);
+  t.hfu = t.hardware_flops / (t.step * t.devices * t.peak_flops);
+}
+
+}  // namespace
+
+double model_flops(const graph::Graph& model) {
+  double flops = 0;
+  for (const graph::Node& node : model.nodes()) {
+    if (sim::class_of(*node.op) == sim::WorkClass::Other) continue;
+    const std::vector<graph::Type> in = input_types(model, node);
+    const double own = node.op->cost(in, output_types(model, node), node.attrs).flops;
+    if (node.op != &graph::kAttentionDx) {
+      flops += own;
+      continue;
+    }
+    // dO, Q, K, V: five products are computed, two of them of the width of V; four are the gradient's.
+    const double qk = static_cast<double>(in[1].size(2)), v = static_cast<double>(in[3].size(2));
+    flops += own * (2 * qk + 2 * v) / (3 * qk + 2 * v);
+  }
+  return flops;
+}
+
+sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks) {
+  const sim::Machine machine = machine_of(assumptions);
+  std::map<const program::Program*, sim::Durations> durations;
+  for (const compiler::RankProgram& r : ranks.program) durations.try_emplace(&r.program, r.program, machine);
+  return sim::simulate(
+      world_of(ranks),
+      [&](const program::Program& p, const program::Instr& i) { return durations.at(&p)(i); },
+      {.hidden = assumptions.stack.hidden});
+}
+
+Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const compiler::Ranks& ranks,
+             const sim::Simulation& simulation) {
+  const sim::World world = world_of(ranks);
+  const sim::Machine machine = machine_of(assumptions);
+  Time t;
+  t.devices = static_cast<int>(recipe.parallel.world());
+  t.step = simulation.end + assumptions.stack.step_seconds;
+  t.tokens = static_cast<double>(recipe.batch.global * recipe.data.seq_len);
+  t.model_flops = model_flops(ranks.model) * static_cast<double>(recipe.batch.accumulation);
+  t.peak_flops = assumptions.cluster.accelerator.dense(
+      assumptions.matmul.value_or(sim::arithmetic_of(recipe.precision.compute)));
+
+  std::vector<sim::Shares> shares;
+  for (size_t r = 0; r < world.ranks.size(); ++r) {
+    shares.push_back(sim::shares_of(simulation, world, r));
+    if (shares[r].busy() > shares[static_cast<size_t>(t.busiest)].busy()) t.busiest = static_cast<int>(r);
+    t.hardware_flops += hardware_flops(world.ranks[r], machine);
+    t.compute_rate += shares[r].busy() / t.step;
+  }
+  const double per_place = static_cast<double>(t.devices) / static_cast<double>(world.ranks.size());
+  t.hardware_flops *= per_place;
+  t.compute_rate /= static_cast<double>(world.ranks.size());
+
+  const size_t busiest = static_cast<size_t>(t.busiest);
+  const sim::Shares& own = shares[busiest];
+  t.shares = {{"matmul", own.matmul},
+              {"attention", own.attention},
+              {"other kernels", own.other},
+              {"optimizer", own.optimizer}};
+  for (size_t c = 0; c < own.waits.size(); ++c)
+    if (own.waits[c] > 0)
+      named(t.shares, "wait " + sim::axes_of(world.ranks[busiest].program->comms[c])) += own.waits[c];
+  if (recipe.parallel.pp > 1) t.shares.push_back({"bubble", own.bubble});
+  t.shares.push_back({"host", assumptions.stack.step_seconds});
+  t.links = links_of(world.ranks[busiest], simulation.ranks[busiest], own.waits, machine);
+  set_rates(t);
+  return t;
+}
+
+Time combine(const std::vector<std::pair<double, Time>>& samples) {
+  Time sum = samples.front().second;
+  if (samples.size() == 1) return sum;
+  const double first = samples.front().first;
+  sum.step *= first;
+  sum.tokens *= first;
+  sum.model_flops *= first;
+  sum.hardware_flops *= first;
+  double computed = sum.step * sum.compute_rate;
+  for (TimeShare& s : sum.shares) s.seconds *= first;
+  for (LinkBytes& l : sum.links) l.bytes *= first, l.seconds *= first, l.exposed *= first;
+  for (size_t i = 1; i < samples.size(); ++i) {
+    const auto& [w, t] = samples[i];
+    sum.step += w * t.step;
+    sum.tokens += w * t.tokens;
+    sum.model_flops += w * t.model_flops;
+    sum.hardware_flops += w * t.hardware_flops;
+    computed += w * t.step * t.compute_rate;
+    for (const TimeShare& s : t.shares) named(sum.shares, s.what) += w * s.seconds;
+    for (const LinkBytes& l : t.links) {
+      LinkBytes& own = named(sum.links, l.axes, l.link);
+      own.bytes += w * l.bytes;
+      own.seconds += w * l.seconds;
+      own.exposed += w * l.exposed;
+    }
+  }
+  sum.compute_rate = computed / sum.step;
+  set_rates(sum);
+  return sum;
+}
+
+}  // namespace quintet::plan

@@ -1,0 +1,234 @@
+#include "sim/durations.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/error.h"
+#include "program/ledger.h"
+#include "sim/shares.h"
+
+namespace quintet::sim {
+
+using graph::Dim;
+using graph::Type;
+using hardware::Arithmetic;
+using hardware::CollectiveShape;
+using program::Collective;
+using program::CollectiveKind;
+using program::Instr;
+using program::InstrKind;
+
+namespace {
+
+bool has_dim(const Type& t, Dim d) {
+  return std::any_of(t.dims.begin(), t.dims.end(), [&](const graph::DimSize& s) { return s.name == d; });
+}
+
+double width(const Type& t) {
+  return static_cast<double>(t.count()) / static_cast<double>(std::max<int64_t>(t.size(0), 1));
+}
+
+// The product behind an op that class_of() calls one.
+hardware::Matmul product_of(const graph::OpDef& op, const std::vector<Type>& in,
+                            const std::vector<Type>& out) {
+  const double rows = static_cast<double>(in[0].size(0));
+  if (&op == &graph::kLinear || &op == &graph::kRouter)
+    return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
+  if (&op == &graph::kLinearDx || &op == &graph::kRouterDx)
+    return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
+  if (&op == &graph::kLinearDw || &op == &graph::kRouterDw)
+    return {.m = width(in[0]), .n = width(in[1]), .k = rows};
+  const bool dw = &op == &graph::kGroupedLinearDw;
+  const Type& weight = dw ? out[0] : in[1];
+  const double experts = static_cast<double>(weight.size(0)), a = static_cast<double>(weight.size(1)),
+               b = static_cast<double>(weight.size(2)), each = rows / experts;
+  if (dw) return {.m = a, .n = b, .k = each, .groups = experts};
+  if (&op == &graph::kGroupedLinearDx) return {.m = each, .n = b, .k = a, .groups = experts};
+  return {.m = each, .n = a, .k = b, .groups = experts};
+}
+
+// Keys that a query sees at most.
+double keys_of(const Instr& instr) {
+  const int64_t seq_len = instr.attrs.integer("seq_len"), window = instr.attrs.integer("window");
+  return static_cast<double>(window > 0 ? std::min(window, seq_len) : seq_len);
+}
+
+// Narrow operands are made from wide ones: read in two bytes, written in one, and in one once more turned for
+// the backward products. The forward product makes both of its operands, the one for the input's gradient the
+// output's gradient; the weight's gradient finds all it reads.
+double narrowed_bytes(const graph::OpDef& op, const std::vector<Type>& in) {
+  constexpr double kPerElement = 4;
+  const double first = static_cast<double>(in[0].count()), second = static_cast<double>(in[1].count());
+  if (&op == &graph::kLinear || &op == &graph::kGroupedLinear) return kPerElement * (first + second);
+  if (&op == &graph::kLinearDx || &op == &graph::kGroupedLinearDx) return kPerElement * first;
+  return 0;
+}
+
+CollectiveShape shape_of(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+      return CollectiveShape::AllReduce;
+    case CollectiveKind::AllGather:
+      return CollectiveShape::AllGather;
+    case CollectiveKind::ReduceScatter:
+      return CollectiveShape::ReduceScatter;
+    case CollectiveKind::AllToAll:
+    case CollectiveKind::AllToAllV:
+      return CollectiveShape::AllToAll;
+    case CollectiveKind::Send:
+    case CollectiveKind::Recv:
+      return CollectiveShape::Message;
+  }
+  base::fail_internal("unknown collective");
+}
+
+}  // namespace
+
+WorkClass class_of(const graph::OpDef& op) {
+  static const std::set<const graph::OpDef*> products = {
+      &graph::kLinear,        &graph::kLinearDx,        &graph::kLinearDw,
+      &graph::kRouter,        &graph::kRouterDx,        &graph::kRouterDw,
+      &graph::kGroupedLinear, &graph::kGroupedLinearDx, &graph::kGroupedLinearDw};
+  static const std::set<const graph::OpDef*> attention = {&graph::kAttention, &graph::kAttentionDx,
+                                                          &graph::kAttentionHop, &graph::kAttentionHopDx};
+  if (products.contains(&op)) return WorkClass::Matmul;
+  return attention.contains(&op) ? WorkClass::Attention : WorkClass::Other;
+}
+
+Arithmetic arithmetic_of(base::DType dtype) {
+  switch (dtype) {
+    case base::DType::BF16:
+      return Arithmetic::BF16;
+    case base::DType::F64:
+      return Arithmetic::F64;
+    default:
+      return Arithmetic::F32;
+  }
+}
+
+Durations::Durations(const program::Program& program, const Machine& machine)
+    : program_(program), machine_(machine) {
+  for (const program::Communicator& c : program.comms) {
+    spreads_.push_back(hardware::spread_of(c.members, machine.cluster));
+    const std::string axes = axes_of(c);
+    tensor_.push_back(axes == "tp");
+    experts_.push_back(axes == "ep");
+  }
+  for (const program::Body& body : program.bodies)
+    for (const Instr& i : body.instrs)
+      if (i.kind == InstrKind::Compute && i.op == &graph::kRoute)
+        choices_ = static_cast<double>(i.attrs.integer("choices"));
+  // What a rank sends is what it receives on average; on the way back it is all there, with the copies that
+  // ranks sharing an expert make.
+  std::map<int64_t, int64_t> sent;
+  for (const program::Body& body : program.bodies)
+    for (const Instr& i : body.instrs) {
+      if (i.kind != InstrKind::Collective || i.collective.kind != CollectiveKind::AllToAllV) continue;
+      const Type &from = i.in[0].type, &to = i.out[0].type;
+      if (!has_dim(from, Dim::Routed) && !has_dim(to, Dim::Routed)) continue;
+      const bool back = has_dim(from, Dim::Routed);
+      int64_t& rows = sent[(back ? from : to).size(0)];
+      rows = std::max(rows, (back ? to : from).size(0));
+    }
+  for (const auto& [bound, rows] : sent)
+    expected_rows_[bound] = std::clamp<int64_t>(std::llround(machine.imbalance * static_cast<double>(rows)),
+                                                1, std::max<int64_t>(bound, 1));
+}
+
+Type Durations::expected(Type type) const {
+  for (graph::DimSize& d : type.dims)
+    if (d.name == Dim::Routed)
+      if (const auto it = expected_rows_.find(d.size); it != expected_rows_.end()) d.size = it->second;
+  return type;
+}
+
+graph::Cost Durations::cost(const Instr& instr) const {
+  if (expected_rows_.empty() || instr.kind != InstrKind::Compute || instr.op->cost == nullptr)
+    return program::cost_of(instr);
+  std::vector<Type> in, out;
+  for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
+  for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
+  return instr.op->cost(in, out, instr.attrs);
+}
+
+double Durations::message_bytes(const Collective& c, const Instr& instr) const {
+  const int members = spread(c.comm).members;
+  if (c.kind != CollectiveKind::AllToAllV) return static_cast<double>(program::message_bytes(c, members));
+  // The larger side of what is expected: with copies a row leaves several times.
+  const auto bytes = [&](const program::Operand& o) {
+    const Type t = expected(o.type);
+    return static_cast<double>(t.bytes());
+  };
+  return std::max(bytes(instr.in[0]), bytes(instr.out[0]));
+}
+
+double Durations::sent_bytes(const Instr& instr) const {
+  const Collective& c = instr.collective;
+  const int members = spread(c.comm).members;
+  if (c.kind != CollectiveKind::AllToAllV) return program::sent_bytes(c, members);
+  return message_bytes(c, instr) * (members - 1) / members;
+}
+
+double Durations::compute_seconds(const Instr& instr) const {
+  const hardware::Accelerator& device = machine_.cluster.accelerator;
+  const graph::Cost c = cost(instr);
+  const WorkClass kind = class_of(*instr.op);
+  if (kind == WorkClass::Other)
+    return hardware::memory_seconds(c.bytes, device, machine_.stack) +
+           (instr.op == &graph::kRoute ? machine_.stack.route_seconds : 0);
+  const Arithmetic own = arithmetic_of(instr.in[0].type.dtype);
+  if (kind == WorkClass::Attention)
+    return hardware::attention_seconds(
+        {.flops = c.flops,
+         .bytes = c.bytes,
+         .head_dim = instr.in[0].type.size(2),
+         .backward = instr.op == &graph::kAttentionDx || instr.op == &graph::kAttentionHopDx,
+         .arithmetic = own,
+         .keys = keys_of(instr)},
+        device, machine_.stack);
+  std::vector<Type> in, out;
+  for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
+  for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
+  hardware::Matmul product = product_of(*instr.op, in, out);
+  const bool narrow = machine_.matmul && !has_dim(in[0], Dim::Vocab) && !has_dim(in[1], Dim::Vocab) &&
+                      !has_dim(in[1], Dim::Routes) && !has_dim(in[0], Dim::Routes) &&
+                      !has_dim(out[0], Dim::Routes);
+  product.arithmetic = narrow ? *machine_.matmul : own;
+  product.bytes = c.bytes;
+  const double seconds = hardware::matmul_seconds(product, device, machine_.stack);
+  if (!narrow || hardware::bytes_per_element(product.arithmetic) >= hardware::bytes_per_element(own))
+    return seconds;
+  const double made = narrowed_bytes(*instr.op, in);
+  return made > 0 ? seconds + hardware::memory_seconds(made, device, machine_.stack) : seconds;
+}
+
+// Where rows for several experts of a domain cross the network once: of the copies of a token that leave the
+// domain, as many as there are other domains with an expert of its. Inside all copies are made.
+double Durations::exchange_seconds(const Instr& instr) const {
+  const Collective& c = instr.collective;
+  const hardware::Spread& all = spread(c.comm);
+  const double bytes = message_bytes(c, instr), domains = all.domains;
+  const double leaving = choices_ * (1 - 1 / domains);
+  const double reached = (domains - 1) * (1 - std::pow(1 - 1 / domains, choices_));
+  const auto seconds = [&](double size, const hardware::Spread& spread) {
+    return hardware::collective_seconds(shape_of(c.kind), size, spread, machine_.cluster, machine_.stack);
+  };
+  const hardware::Spread inside{.members = all.per_domain, .per_domain = all.per_domain, .domains = 1};
+  return std::max(seconds(bytes * std::min(1.0, reached / leaving), all), seconds(bytes, inside));
+}
+
+double Durations::operator()(const Instr& instr) const {
+  if (instr.kind == InstrKind::Compute) return compute_seconds(instr);
+  if (instr.kind != InstrKind::Collective) return 0;
+  const Collective& c = instr.collective;
+  const hardware::Stack& stack = machine_.stack;
+  if (stack.dispatch_once && experts_[c.comm.index()] && spread(c.comm).domains > 1 &&
+      shape_of(c.kind) == CollectiveShape::AllToAll)
+    return exchange_seconds(instr);
+  const double seconds = hardware::collective_seconds(shape_of(c.kind), message_bytes(c, instr),
+                                                      spread(c.comm), machine_.cluster, stack);
+  return tensor_[c.comm.index()] ? seconds * (1 - stack.tensor_hidden) : seconds;
+}
+
+}  // namespace quintet::sim

@@ -1,0 +1,165 @@
+#include "sim/shares.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "base/error.h"
+
+namespace quintet::sim {
+
+using program::BodyKind;
+using program::Instr;
+using program::InstrKind;
+using program::kComputeStream;
+
+namespace {
+
+class Attribution {
+ public:
+  Attribution(const Simulation& sim, const World& world, size_t rank)
+      : program_(*world.ranks[rank].program),
+        issues_(world.ranks[rank].expanded->issues),
+        spans_(sim.ranks[rank]),
+        blocked_(sim.blocked[rank]),
+        before_(issues_.size(), -1),
+        joins_stages_(program_.comms.size(), 0) {
+    shares_.waits.assign(program_.comms.size(), 0);
+    std::vector<int> last(program_.streams.size(), -1);
+    for (size_t k = 0; k < issues_.size(); ++k) {
+      int& previous = last[instr(k).stream.index()];
+      before_[k] = previous;
+      previous = static_cast<int>(k);
+    }
+    for (size_t c = 0; c < program_.comms.size(); ++c) {
+      std::set<int> kinds;
+      for (const base::RankId m : program_.comms[c].members)
+        kinds.insert(world.like ? world.like(m) : static_cast<int>(m.value));
+      const std::string axes = axes_of(program_.comms[c]);
+      joins_stages_[c] = axes == "pp" || axes.starts_with("pp+");
+    }
+  }
+
+  Shares run(double end) {
+    double now = 0;
+    size_t next_blocked = 0;
+    for (size_t k = 0; k < issues_.size(); ++k) {
+      const Instr& i = instr(k);
+      if (i.stream != kComputeStream || i.kind == InstrKind::Free) continue;
+      const Span& span = spans_[k];
+      double from = now;
+      while (next_blocked < blocked_.size() && static_cast<size_t>(blocked_[next_blocked].issue) <= k) {
+        const Blocked& b = blocked_[next_blocked++];
+        const double seconds = std::min(b.seconds, std::max(span.start - from, 0.0));
+        shares_.waits[instr(static_cast<size_t>(b.collective)).collective.comm.index()] += seconds;
+        from += seconds;
+      }
+      if (span.start > from) waited(static_cast<int>(k), from, span.start);
+      count(k, span.end - span.start);
+      now = span.end;
+    }
+    // The rest of the step belongs to other streams, then to other stages.
+    for (size_t s = 0; s < program_.streams.size() && now < end; ++s) {
+      int last = -1;
+      for (size_t k = 0; k < issues_.size(); ++k)
+        if (instr(k).stream.index() == s) last = static_cast<int>(k);
+      if (last < 0 || spans_[static_cast<size_t>(last)].end <= now) continue;
+      const double until = spans_[static_cast<size_t>(last)].end;
+      follow(last, now, until);
+      now = until;
+    }
+    shares_.bubble += std::max(end - now, 0.0);
+    return shares_;
+  }
+
+ private:
+  const Instr& instr(size_t k) const { return instr_of(program_, issues_[k]); }
+
+  void count(size_t k, double seconds) {
+    const BodyKind body = program_.bodies[static_cast<size_t>(issues_[k].body)].kind;
+    const Instr& i = instr(k);
+    if (body == BodyKind::Begin || body == BodyKind::Step) {
+      shares_.optimizer += seconds;
+    } else if (i.kind != InstrKind::Compute) {
+      shares_.other += seconds;
+    } else {
+      const WorkClass c = class_of(*i.op);
+      (c == WorkClass::Matmul      ? shares_.matmul
+       : c == WorkClass::Attention ? shares_.attention
+                                   : shares_.other) += seconds;
+    }
+  }
+
+  // Issue k stood still in [from, to): what for?
+  void waited(int k, double from, double to) {
+    const Span& span = spans_[static_cast<size_t>(k)];
+    if (span.cause >= 0)
+      follow(span.cause, from, to);
+    else
+      shares_.other += to - from;
+  }
+
+  // [from, to) was spent waiting for issue k to end.
+  void follow(int k, double from, double to) {
+    while (k >= 0 && to > from) {
+      const Span& span = spans_[static_cast<size_t>(k)];
+      const Instr& i = instr(static_cast<size_t>(k));
+      const auto take = [&](double begin, double& share) {
+        begin = std::max(begin, from);
+        if (to > begin) share += to - begin, to = begin;
+      };
+      if (i.kind == InstrKind::Collective) {
+        const size_t comm = i.collective.comm.index();
+        take(span.start, shares_.waits[comm]);
+        take(span.arrived, joins_stages_[comm] ? shares_.bubble : shares_.waits[comm]);
+        // A part that is not hidden stands between what was waited for and its arrival.
+        const double reason =
+            span.cause >= 0 ? std::max(spans_[static_cast<size_t>(span.cause)].end, span.ready) : span.ready;
+        take(reason, shares_.waits[comm]);
+      } else {
+        // Work on another stream (casts of what is sent); on the compute stream `from` ends it.
+        take(span.start, shares_.other);
+      }
+      k = span.cause >= 0 ? span.cause : before_[static_cast<size_t>(k)];
+    }
+    if (to > from) shares_.other += to - from;
+  }
+
+  const program::Program& program_;
+  const std::vector<program::Issue>& issues_;
+  const std::vector<Span>& spans_;
+  const std::vector<Blocked>& blocked_;
+  std::vector<int> before_;  // by issue: the one before it in its stream
+  std::vector<char> joins_stages_;
+  Shares shares_;
+};
+
+}  // namespace
+
+std::string axes_of(const program::Communicator& comm) {
+  if (comm.atoms.empty()) return "pp";
+  if (comm.name.ends_with(" experts")) return "ep";
+  // "dp_shard[1]+tp state": the axes of the atoms, each once, without what the channel is for.
+  const std::string name = comm.name.substr(0, comm.name.find(' '));
+  std::string out;
+  std::vector<std::string> seen;
+  for (size_t at = 0; at < name.size();) {
+    const size_t end = std::min(name.find('+', at), name.size());
+    std::string axis = name.substr(at, end - at);
+    axis = axis.substr(0, axis.find('['));
+    if (std::find(seen.begin(), seen.end(), axis) == seen.end()) {
+      out += (out.empty() ? "" : "+") + axis;
+      seen.push_back(axis);
+    }
+    at = end + 1;
+  }
+  return out;
+}
+
+double Shares::total() const { return busy() + bubble + std::accumulate(waits.begin(), waits.end(), 0.0); }
+
+Shares shares_of(const Simulation& sim, const World& world, size_t rank) {
+  return Attribution(sim, world, rank).run(sim.end);
+}
+
+}  // namespace quintet::sim

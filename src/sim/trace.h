@@ -1,0 +1,11 @@
+// A simulated step in the trace format of real runs: a process is a rank, a thread is a stream.
+#pragma once
+
+#include "observe/trace.h"
+#include "sim/simulate.h"
+
+namespace quintet::sim {
+
+std::vector<observe::RankTrace> make_trace(const Simulation& sim, const World& world);
+
+}  // namespace quintet::sim
