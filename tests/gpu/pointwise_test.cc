@@ -251,8 +251,10 @@ TYPED_TEST(GpuPointwise, DropoutMasksAreThoseOfTheCpu) {
                         cy.data(), tokens, n, pool);
         Device<T> bx(x, shift), y(tokens * n, shift);
         auto bs = integers(samples), bp = integers(positions);
-        dropout<T>(bx.data(), bs.data(), bp.data(), 0x123456789abcdefull, p, offset, y.data(), tokens, n,
-                   nullptr);
+        Device<uint64_t> key(1);
+        const uint64_t word = 0x123456789abcdefull;
+        require(cudaMemcpy(key.data(), &word, sizeof word, cudaMemcpyHostToDevice));
+        dropout<T>(bx.data(), bs.data(), bp.data(), key.data(), p, offset, y.data(), tokens, n, nullptr);
         EXPECT_EQ(y.bits(), cy.bytes()) << tokens << " x " << n << " + " << offset << ", p = " << p;
       }
 }

@@ -1,32 +1,17 @@
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/philox.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
-
-// The words of base::philox.
-__device__ __forceinline__ Words<4> philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3) {
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-#pragma unroll
-  for (int round = 0; round < 10; ++round) {
-    const uint32_t high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
-    const uint32_t high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;
-    c0 = high1 ^ c1 ^ k0;
-    c1 = low1;
-    c2 = high0 ^ c3 ^ k1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return {{c0, c1, c2, c3}};
-}
 
 template <class T>
 struct Dropout {
   const T* x;
   T* y;
   const int32_t *samples, *positions;
-  uint64_t key, threshold;  // a word is kept from the threshold on
+  const uint64_t* key;
+  uint64_t threshold;  // a word is kept from the threshold on
   Stat<T> scale;
   int64_t offset, n;
   template <int V>
@@ -42,7 +27,7 @@ struct Dropout {
     for (int k = 0; k < V; ++k) {
       const int64_t feature = offset + i + k;
       // Packs of 4 and more begin at a multiple of 4, so the word's index is known when compiling.
-      if (V < 4 || k % 4 == 0) words = philox(key, static_cast<uint32_t>(feature >> 2), position, sample, 0);
+      if (V < 4 || k % 4 == 0) words = philox(*key, static_cast<uint32_t>(feature >> 2), position, sample, 0);
       uint32_t word = words.w[k % 4];
       if constexpr (V < 4) {
         const int which = static_cast<int>(feature & 3);
@@ -57,15 +42,12 @@ struct Dropout {
 }  // namespace
 
 template <class T>
-void dropout(const T* x, const int32_t* samples, const int32_t* positions, uint64_t key, double p,
+void dropout(const T* x, const int32_t* samples, const int32_t* positions, const uint64_t* key, double p,
              int64_t feature_offset, T* y, int64_t tokens, int64_t n, Stream stream) {
-  const double scaled = p * 0x1p32;
-  const auto floor = static_cast<uint64_t>(scaled);
-  const uint64_t threshold = floor + (static_cast<double>(floor) < scaled ? 1 : 0);
   constexpr int V = kWide<T>;
   const bool wide = n % V == 0 && (V < 4 || feature_offset % 4 == 0) && all_aligned16(x, y);
-  each_row<V, 2>(Dropout<T>{x, y, samples, positions, key, threshold, static_cast<Stat<T>>(1.0 / (1.0 - p)),
-                            feature_offset, n},
+  each_row<V, 2>(Dropout<T>{x, y, samples, positions, key, keep_threshold(p),
+                            static_cast<Stat<T>>(1.0 / (1.0 - p)), feature_offset, n},
                  tokens, n, wide, stream, "dropout");
 }
 

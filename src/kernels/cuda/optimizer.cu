@@ -347,6 +347,8 @@ void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::spa
   template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
   template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
 INSTANTIATE(double, double, double, double)
+INSTANTIATE(double, double, double, float)
+INSTANTIATE(double, double, double, Bf16)
 INSTANTIATE(float, float, float, float)
 INSTANTIATE(float, float, float, Bf16)
 INSTANTIATE(float, float, Bf16, Bf16)

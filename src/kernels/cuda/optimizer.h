@@ -31,8 +31,8 @@ struct AdamWScalars {
 
 // As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to
-// Copy. Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double,
-// double>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
+// Copy. Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of
+// the three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
 // Bf16, float, float>, <float, Bf16, float, Bf16>, <float, Bf16, Bf16, Bf16>.
 template <class Master, class Moment, class Gradient, class Copy>
 void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy,

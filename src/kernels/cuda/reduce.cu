@@ -27,13 +27,14 @@ struct Or {
   __device__ __forceinline__ int32_t operator()(int32_t a, int32_t b) const { return a | b; }
 };
 
+// The block's share of x[n], its chunk number `chunk`.
 template <class T, int V, class Rule, class Fold>
-__global__ void __launch_bounds__(kThreads)
-    partial_kernel(const T* x, int64_t n, typename Rule::Sum* partial, Fold fold) {
+__device__ __forceinline__ void chunk_sum(const T* x, int64_t n, int64_t chunk, typename Rule::Sum* result,
+                                          Fold fold) {
   using R = typename Rule::Sum;
   constexpr int kUnroll = 4;
   __shared__ R shared[32];
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kChunk;
+  const int64_t begin = chunk * kChunk;
   const int64_t size = n - begin < kChunk ? n - begin : kChunk, packs = size / V;
   x += begin;
   R sum[kUnroll] = {};
@@ -53,7 +54,34 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t tail = packs * V + threadIdx.x;
   if (V > 1 && tail < size) Rule::add(sum[0], load<1>(x + tail).v[0]);
   const R all = block_fold(fold(fold(sum[0], sum[1]), fold(sum[2], sum[3])), shared, fold);
-  if (threadIdx.x == 0) partial[blockIdx.x] = all;
+  if (threadIdx.x == 0) *result = all;
+}
+
+template <class T, int V, class Rule, class Fold>
+__global__ void __launch_bounds__(kThreads)
+    partial_kernel(const T* x, int64_t n, typename Rule::Sum* partial, Fold fold) {
+  chunk_sum<T, V, Rule>(x, n, blockIdx.x, partial + blockIdx.x, fold);
+}
+
+// Ranges of one launch, in its parameters.
+inline constexpr int kRanges = 64;
+struct Ranges {
+  int count = 0;
+  int64_t first[kRanges], size[kRanges];
+  int64_t block_end[kRanges];  // blocks of the ranges up to and with this one
+};
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    range_squares_kernel(const T* x, const __grid_constant__ Ranges ranges, double* partial) {
+  int range = 0;
+  while (blockIdx.x >= ranges.block_end[range]) ++range;
+  const int64_t chunk = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
+  const T* const begin = x + ranges.first[range];
+  if (reinterpret_cast<uintptr_t>(begin) % 16 == 0)
+    chunk_sum<T, kWide<T>, Square>(begin, ranges.size[range], chunk, partial + blockIdx.x, Plus{});
+  else
+    chunk_sum<T, 1, Square>(begin, ranges.size[range], chunk, partial + blockIdx.x, Plus{});
 }
 
 template <class R, class Fold>
@@ -107,6 +135,40 @@ void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* work
   reduce<T, Square, Plus>(x, n, out, accumulate, workspace, stream, "sum_squares");
 }
 
+int64_t sum_squares_workspace_bytes(std::span<const Range> ranges) {
+  int64_t chunks = 0;
+  for (const Range& r : ranges) chunks += divide_up(r.count, kChunk);
+  return chunks * static_cast<int64_t>(sizeof(double));
+}
+
+template <class T>
+void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool accumulate, void* workspace,
+                 Stream stream) {
+  auto* const partial = static_cast<double*>(workspace);
+  int64_t done = 0;
+  Ranges part;
+  const auto launch = [&] {
+    if (part.count == 0) return;
+    const int64_t blocks = part.block_end[part.count - 1];
+    range_squares_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, part, partial + done);
+    check_launch("sum_squares");
+    done += blocks;
+    part.count = 0;
+  };
+  for (const Range& r : ranges) {
+    if (r.count <= 0) continue;
+    if (part.count == kRanges) launch();
+    const int i = part.count++;
+    part.first[i] = r.first;
+    part.size[i] = r.count;
+    part.block_end[i] = (i > 0 ? part.block_end[i - 1] : 0) + divide_up(r.count, kChunk);
+  }
+  launch();
+  finish_kernel<<<1, kFinishThreads, 0, stream>>>(static_cast<const double*>(partial), done, out, accumulate,
+                                                  Plus{});
+  check_launch("sum_squares");
+}
+
 template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, Stream stream) {
   reduce<T, NonFinite, Or>(x, n, out, accumulate, workspace, stream, "any_nonfinite");
@@ -130,10 +192,11 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
   check_launch("sum");
 }
 
-#define INSTANTIATE(T)                                                            \
-  template decltype(sum_squares<T>) sum_squares<T>;                               \
-  template decltype(any_nonfinite<T>) any_nonfinite<T>;                           \
-  template decltype(column_sum_workspace_bytes<T>) column_sum_workspace_bytes<T>; \
+#define INSTANTIATE(T)                                                                          \
+  template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                \
+  template void sum_squares<T>(const T*, std::span<const Range>, double*, bool, void*, Stream); \
+  template decltype(any_nonfinite<T>) any_nonfinite<T>;                                         \
+  template decltype(column_sum_workspace_bytes<T>) column_sum_workspace_bytes<T>;               \
   template decltype(column_sum<T>) column_sum<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -1,6 +1,8 @@
 // Reductions over flat ranges and over token rows.
 #pragma once
 
+#include <span>
+
 #include "kernels/cuda/types.h"
 
 namespace quintet::kernels::cuda {
@@ -11,6 +13,15 @@ int64_t reduce_workspace_bytes(int64_t n);
 // *out = (or +=) sum of x^2, squares and sums in double.
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream);
+
+// The same over the elements [first, first + count) of each range, host memory that is read during the call.
+struct Range {
+  int64_t first = 0, count = 0;
+};
+int64_t sum_squares_workspace_bytes(std::span<const Range> ranges);
+template <class T>
+void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool accumulate, void* workspace,
+                 Stream stream);
 
 // *out = (or |=) 1 if any element is infinite or NaN, else 0.
 template <class T>

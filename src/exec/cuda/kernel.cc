@@ -1,0 +1,25 @@
+#include "exec/cuda/kernel.h"
+
+#include <map>
+
+namespace quintet::exec::cuda {
+
+const Kernel& find_kernel(const graph::OpDef& op) {
+  static const std::map<const graph::OpDef*, const Kernel*> table = [] {
+    std::map<const graph::OpDef*, const Kernel*> t;
+    for (const auto* list : {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(),
+                             &update_kernels(), &expert_kernels()})
+      for (const Kernel& k : *list) t[k.op] = &k;
+    return t;
+  }();
+  const auto it = table.find(&op);
+  QUINTET_CHECK(it != table.end(), "[{}] has no CUDA kernel", op.name);
+  return *it->second;
+}
+
+int64_t workspace_bytes(const program::Instr& instr) {
+  const Kernel& k = find_kernel(*instr.op);
+  return k.workspace_bytes ? k.workspace_bytes(instr) : 0;
+}
+
+}  // namespace quintet::exec::cuda

@@ -1,0 +1,95 @@
+// Linear layers.
+#include <algorithm>
+
+#include "exec/cuda/kernel.h"
+#include "exec/cuda/libraries.h"
+
+namespace quintet::exec::cuda {
+namespace {
+
+using kernels::GemmArgs;
+using program::Accumulate;
+using program::Instr;
+
+// Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
+struct Shape {
+  int64_t rows, out, in;
+};
+
+int64_t width(const graph::Type& t) { return t.count() / std::max<int64_t>(t.size(0), 1); }
+
+Shape forward_shape(const Instr& i) {  // x, w -> y
+  const int64_t in = width(i.in[0].type);
+  return {i.in[0].type.size(0), i.in[1].type.count() / std::max<int64_t>(in, 1), in};
+}
+Shape dx_shape(const Instr& i) {  // dy, w -> dx
+  const int64_t out = width(i.in[0].type);
+  return {i.in[0].type.size(0), out, i.in[1].type.count() / std::max<int64_t>(out, 1)};
+}
+Shape dw_shape(const Instr& i) {  // dy, x -> dw
+  return {i.in[0].type.size(0), width(i.in[0].type), width(i.in[1].type)};
+}
+
+GemmArgs with_operands(const Bound& b, GemmArgs args) {
+  args.a = b.in[0];
+  args.b = b.in[1];
+  args.c = b.out[0];
+  args.a_type = b.in_type(0).dtype;
+  args.b_type = b.in_type(1).dtype;
+  args.c_type = b.out_type(0).dtype;
+  if (b.in.size() > 2) args.addend = b.in[2];
+  return args;
+}
+
+GemmArgs linear_args(const Bound& b) {
+  const Shape s = forward_shape(*b.instr);
+  return with_operands(
+      b, {.trans_b = true, .m = s.rows, .n = s.out, .k = s.in, .lda = s.in, .ldb = s.in, .ldc = s.out});
+}
+GemmArgs linear_dx_args(const Bound& b) {
+  const Shape s = dx_shape(*b.instr);
+  return with_operands(b, {.m = s.rows, .n = s.in, .k = s.out, .lda = s.out, .ldb = s.in, .ldc = s.in});
+}
+GemmArgs linear_dw_args(const Bound& b, bool accumulate) {
+  const Shape s = dw_shape(*b.instr);
+  return with_operands(b, {.trans_a = true,
+                           .m = s.out,
+                           .n = s.in,
+                           .k = s.rows,
+                           .lda = s.out,
+                           .ldb = s.in,
+                           .ldc = s.in,
+                           .accumulate = accumulate});
+}
+
+void run_gemm(const Bound& b, const GemmArgs& args) {
+  b.libraries->matmul().run(args, b.workspace, b.instr->workspace_bytes, b.stream);
+}
+void tune(const Bound& b, const GemmArgs& args) {
+  if (b.libraries->tunes()) b.libraries->matmul().tune(args, b.instr->workspace_bytes, b.stream);
+}
+
+void linear(const Bound& b, bool) { run_gemm(b, linear_args(b)); }
+void linear_dx(const Bound& b, bool) { run_gemm(b, linear_dx_args(b)); }
+void linear_dw(const Bound& b, bool accumulate) { run_gemm(b, linear_dw_args(b, accumulate)); }
+
+void prepare_linear(Bound& b) { tune(b, linear_args(b)); }
+void prepare_linear_dx(Bound& b) { tune(b, linear_dx_args(b)); }
+// What is added to in some calls only is two problems to the library.
+void prepare_linear_dw(Bound& b) {
+  if (b.instr->accumulate != Accumulate::Always) tune(b, linear_dw_args(b, false));
+  if (b.instr->accumulate != Accumulate::Never) tune(b, linear_dw_args(b, true));
+}
+
+int64_t bytes(const Instr&) { return kernels::cuda::Matmul::kWorkspaceBytes; }
+
+}  // namespace
+
+const std::vector<Kernel>& matmul_kernels() {
+  static const std::vector<Kernel> table = {{&graph::kLinear, linear, bytes, prepare_linear},
+                                            {&graph::kLinearDx, linear_dx, bytes, prepare_linear_dx},
+                                            {&graph::kLinearDw, linear_dw, bytes, prepare_linear_dw}};
+  return table;
+}
+
+}  // namespace quintet::exec::cuda

@@ -1,0 +1,250 @@
+// Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
+#include "exec/cuda/kernel.h"
+#include "exec/cuda/libraries.h"
+#include "exec/cuda/with_type.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/rope.h"
+#include "kernels/cuda/scalars.h"
+
+namespace quintet::exec::cuda {
+namespace {
+
+using graph::Dim;
+using graph::Type;
+using program::Instr;
+namespace k = kernels::cuda;
+
+int64_t last_size(const Type& t) { return t.dims.back().size; }
+int64_t num_rows(const Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
+
+void rms_norm(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), b.output<k::Stat<T>>(1), num_rows(x),
+                  last_size(x), b.instr->attrs.real("eps"), b.stream);
+  });
+}
+void rms_norm_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
+                     b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0), num_rows(x), last_size(x),
+                     b.stream);
+  });
+}
+void rms_norm_dw(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0),
+                     accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
+  });
+}
+int64_t rms_norm_dw_bytes(const Instr& i) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+}
+
+void layer_norm(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
+                    b.output<k::Stat<T>>(2), num_rows(x), last_size(x), b.instr->attrs.real("eps"), b.stream);
+  });
+}
+void layer_norm_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
+                       b.input<k::Stat<T>>(4), b.in.size() > 5 ? b.input<T>(5) : nullptr, b.output<T>(0),
+                       num_rows(x), last_size(x), b.stream);
+  });
+}
+void layer_norm_dw(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
+                       b.output<k::Grad<T>>(0), b.out.size() > 1 ? b.output<k::Grad<T>>(1) : nullptr,
+                       accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
+  });
+}
+int64_t layer_norm_dw_bytes(const Instr& i) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+}
+
+void rope(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const graph::Attrs& a = b.instr->attrs;
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), reinterpret_cast<const double*>(b.constants),
+               a.real("scale"), b.output<T>(0), columns(x), x.size(0), x.size(1), x.size(2),
+               a.integer("inverse") != 0, b.stream);
+  });
+}
+void prepare_rope(Bound& b) {
+  const std::vector<double>& frequencies = b.instr->attrs.reals("inv_freq");
+  QUINTET_CHECK(static_cast<int64_t>(frequencies.size()) * 2 == b.in_type(0).size(2),
+                "{} frequencies for heads of {}", frequencies.size(), b.in_type(0).size(2));
+  b.constants = b.libraries->upload(std::as_bytes(std::span(frequencies)));
+}
+
+void swiglu(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::swiglu<T>(b.input<T>(0), b.input<T>(1), columns(x), b.output<T>(0), x.size(0), columns(x), b.stream);
+  });
+}
+void swiglu_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0),
+                          b.output<T>(1), static_cast<T*>(nullptr), x.size(0), columns(x), b.stream);
+  });
+}
+void gelu(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) { k::gelu<T>(b.input<T>(0), b.output<T>(0), x.count(), b.stream); });
+}
+void gelu_dx(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::gelu_backward<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), b.stream);
+  });
+}
+void add(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), b.stream);
+  });
+}
+void bias_add(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add_bias<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.size(0), columns(x), b.stream);
+  });
+}
+void sum_rows(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace,
+                     b.stream);
+  });
+}
+int64_t sum_rows_bytes(const Instr& i) {
+  const Type& x = i.in[0].type;
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
+}
+void cast(const Bound& b, bool) {
+  with_type(b.in_type(0).dtype, [&]<class X>(X) {
+    with_type(b.out_type(0).dtype, [&]<class Y>(Y) {
+      k::cast<X, Y>(b.input<X>(0), b.output<Y>(0), b.in_type(0).count(), b.stream);
+    });
+  });
+}
+// The key of this use is derived on the device, from the step's.
+void dropout(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  auto* key = reinterpret_cast<uint64_t*>(b.workspace);
+  k::derive_key(b.input<const int64_t>(3), static_cast<uint64_t>(b.instr->attrs.integer("salt")), key,
+                b.stream);
+  const program::Part* features = b.part(x.dims[1].name);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::dropout<T>(b.input<T>(0), b.input<int32_t>(1), b.input<int32_t>(2), key, b.instr->attrs.real("p"),
+                  features->begin, b.output<T>(0), x.size(0), x.size(1), b.stream);
+  });
+}
+int64_t dropout_bytes(const Instr&) { return int64_t{sizeof(uint64_t)}; }
+
+void embedding(const Bound& b, bool) {
+  const Type& table = b.in_type(0);
+  const int64_t begin = b.part(table.dims[0].name)->begin;
+  with_type(table.dtype, [&]<class T>(T) {
+    k::embedding<T>(b.input<T>(0), b.input<int32_t>(1), begin, table.size(0), b.output<T>(0),
+                    b.in_type(1).size(0), table.size(1), b.stream);
+  });
+}
+void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
+  const Type& table = b.out_type(0);
+  const int64_t begin = b.part(table.dims[0].name)->begin;
+  with_type(b.in_type(1).dtype, [&]<class T>(T) {
+    k::embedding_dw<T, k::Grad<T>>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0),
+                                   b.output<k::Grad<T>>(0), accumulate, b.in_type(1).size(0), table.size(1),
+                                   b.workspace, b.stream);
+  });
+}
+int64_t embedding_dw_bytes(const Instr& i) {
+  const Type& dy = i.in[1].type;
+  return with_type(dy.dtype, [&]<class T>(T) {
+    return k::embedding_dw_workspace_bytes<T>(dy.size(0), i.out[0].type.size(1));
+  });
+}
+
+void row_max(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::row_max<T>(b.input<T>(0), x.size(0), x.size(1), b.part(Dim::Vocab)->valid, b.output<k::Stat<T>>(0),
+                  b.stream);
+  });
+}
+// The pair (sum of exponentials, label's logit) of each row lies as two arrays one after the other.
+void row_sum_exp(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const program::Part* vocab = b.part(Dim::Vocab);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::row_sumexp<T>(b.input<T>(0), x.size(0), x.size(1), vocab->valid, vocab->begin, b.input<int32_t>(2),
+                     b.input<k::Stat<T>>(1), b.output<k::Stat<T>>(0), b.output<k::Stat<T>>(0) + x.size(0),
+                     b.stream);
+  });
+}
+void loss_grad(const Bound& b,
+               bool accumulate) {  // logits, max, sums, labels, seed -> loss, dlogits over logits
+  const Type& x = b.in_type(0);
+  const program::Part* vocab = b.part(Dim::Vocab);
+  QUINTET_CHECK(b.in[0] == b.out[1], "loss_grad works in place");
+  with_type(x.dtype, [&]<class T>(T) {
+    k::cross_entropy_backward<T>(b.output<T>(1), x.size(0), x.size(1), vocab->valid, vocab->begin,
+                                 b.input<int32_t>(3), b.input<k::Stat<T>>(1), b.input<k::Stat<T>>(2),
+                                 b.input<k::Stat<T>>(2) + x.size(0), b.input<double>(4),
+                                 /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
+                                 b.workspace, b.stream);
+  });
+}
+int64_t loss_grad_bytes(const Instr& i) { return k::cross_entropy_workspace_bytes(i.in[0].type.size(0)); }
+
+}  // namespace
+
+const std::vector<Kernel>& row_kernels() {
+  static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm},
+                                            {&graph::kRmsNormDx, rms_norm_dx},
+                                            {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
+                                            {&graph::kLayerNorm, layer_norm},
+                                            {&graph::kLayerNormDx, layer_norm_dx},
+                                            {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
+                                            {&graph::kRope, rope, nullptr, prepare_rope},
+                                            {&graph::kSwiGlu, swiglu},
+                                            {&graph::kSwiGluDx, swiglu_dx},
+                                            {&graph::kGelu, gelu},
+                                            {&graph::kGeluDx, gelu_dx},
+                                            {&graph::kAdd, add},
+                                            {&graph::kBiasAdd, bias_add},
+                                            {&graph::kSumRows, sum_rows, sum_rows_bytes},
+                                            {&graph::kCast, cast},
+                                            {&graph::kDropout, dropout, dropout_bytes},
+                                            {&graph::kEmbedding, embedding},
+                                            {&graph::kEmbeddingDw, embedding_dw, embedding_dw_bytes},
+                                            {&graph::kRowMax, row_max},
+                                            {&graph::kRowSumExp, row_sum_exp},
+                                            {&graph::kLossGrad, loss_grad, loss_grad_bytes}};
+  return table;
+}
+
+}  // namespace quintet::exec::cuda

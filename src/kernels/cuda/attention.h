@@ -1,0 +1,119 @@
+// Causal attention with grouped KV heads, document masks and a sliding window: kernels of our own that serve
+// everything, and cuDNN for what it has and does faster (the class Attention).
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/row_order.h"
+#include "kernels/cuda/types.h"
+
+namespace quintet::kernels::cuda {
+
+// Shapes and masks as kernels::cpu::AttentionShape has them, on device pointers; the key of dropout lies on
+// the device too.
+struct AttentionShape {
+  base::RowOrder q_rows, k_rows;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;   // of q and k
+  int64_t value_dim = 0;  // of v and o
+  int64_t q_stride = 0;   // elements from one token's row to the next; heads are contiguous within a row
+  int64_t k_stride = 0;
+  int64_t v_stride = 0;
+  int64_t o_stride = 0;   // of o and do
+  int64_t dq_stride = 0;  // of the gradients, read by the backward pass only
+  int64_t dk_stride = 0;
+  int64_t dv_stride = 0;
+  int64_t window = 0;
+  double scale = 1.0;
+  const int32_t* documents = nullptr;
+  const int32_t* key_documents = nullptr;
+  // Work for our own kernels only: nothing is done where *needed is 0. Null: always.
+  const int32_t* needed = nullptr;
+
+  double dropout_p = 0.0;
+  const uint64_t* dropout_key = nullptr;
+  const int32_t* samples = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* key_positions = nullptr;
+  int64_t head_offset = 0;
+};
+
+// o[rows of q, heads, value_dim] and lse[heads, rows of q] = log of the sum over visible keys of exp(score).
+template <class T>
+void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, T* o, Stat<T>* lse,
+               Stream stream);
+
+// One part of the keys of a sequence after another: o and lse are the result over the keys seen before and
+// those at hand. With o_before (stride o_stride) and lse_before null this is the first part. Each may be the
+// memory of its result.
+template <class T>
+void attention_hop(const AttentionShape& shape, const T* q, const T* k, const T* v, const Stat<T>* o_before,
+                   const Stat<T>* lse_before, Stat<T>* o, Stat<T>* lse, Stream stream);
+
+// Overwrites dq, dk, dv from dout (stride o_stride), recomputing the scores from lse.
+template <class T>
+int64_t attention_backward_workspace_bytes(const AttentionShape& shape);
+template <class T>
+void attention_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
+                        const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace, Stream stream);
+
+// The same for one part of the keys, with o and lse over all of them: dk and dv are the share of the rows at
+// hand, dq is dq_before (of the same stride, null: zero; may be dq) and the share.
+template <class T>
+void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
+                            const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
+                            T* dv, void* workspace, Stream stream);
+
+// Attention through cuDNN: bf16 in plain order (whole sequences, q and k of the same rows), without dropout,
+// head sizes that are multiples of 8 up to 256. Plans are built once per problem.
+//
+// Dense takes every sequence as one document: the documents are not read, and what stands in rows of padding
+// is of no meaning. Documents turns the runs of equal documents into sequences of variable length, found on
+// the device; batches with more runs than segments(), or whose documents do not rise within a sequence, are
+// served by our own kernels in the same call (both are launched, one of them has nothing to do).
+//
+// Backward adds the parts of dq in an order of chance unless it is deterministic. Deterministic, the library
+// wants a score matrix in scratch, heads * seq_len^2 elements of bf16 per sequence, so the work is cut into
+// slices of sequences and KV groups that fit kWorkspaceBytes (or one KV group, when that is more). With
+// Documents there is no such plan: our own kernels serve it, much slower.
+enum class AttentionMasks : uint8_t { Dense, Documents };
+
+class Attention {
+ public:
+  // What scratch is kept to where a smaller slice can do with it.
+  static constexpr int64_t kWorkspaceBytes = 512 << 20;
+
+  Attention();
+  ~Attention();
+  Attention(const Attention&) = delete;
+  Attention& operator=(const Attention&) = delete;
+
+  void set_deterministic(bool deterministic);
+
+  // Whether a problem is of the kind that the library may have a plan for, and the scratch to plan for it
+  // (ours included): functions of the shape alone.
+  static bool suits(const AttentionShape& shape, base::DType type);
+  static int64_t workspace_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
+  // Most runs of documents in a batch.
+  static int64_t segments(const AttentionShape& shape);
+
+  // Builds the plan of a problem that suits() for this much scratch; false when the library has none, which
+  // why_not() explains. Before training, never inside a step.
+  bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes);
+  const std::string& why_not() const;
+
+  // As attention() and attention_backward() above. The plan must have been prepared.
+  void forward(const AttentionShape& shape, AttentionMasks masks, const Bf16* q, const Bf16* k, const Bf16* v,
+               Bf16* o, float* lse, void* workspace, int64_t workspace_bytes, Stream stream);
+  void backward(const AttentionShape& shape, AttentionMasks masks, const Bf16* dout, const Bf16* q,
+                const Bf16* k, const Bf16* v, const Bf16* o, const float* lse, Bf16* dq, Bf16* dk, Bf16* dv,
+                void* workspace, int64_t workspace_bytes, Stream stream);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,460 @@
+// Attention through cuDNN's graph interface. Every tensor is [sequences, heads, rows, width] with strides
+// that fit our [tokens, heads, width]: nothing is transposed.
+//
+// A problem is cut into slices of sequences and KV groups that all run the same plan, one after another. The
+// largest slice whose plan keeps to the scratch is taken: most often everything at once.
+#include <cudnn_frontend.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_segments.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pointwise.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using fe::graph::Tensor_attributes;
+using Tensor = std::shared_ptr<Tensor_attributes>;
+
+enum Uid : int64_t {
+  kQ = 1,
+  kK,
+  kV,
+  kO,
+  kStats,
+  kDout,
+  kDq,
+  kDk,
+  kDv,
+  kLengthsQ,
+  kLengthsK,
+  kOffsetsQ,
+  kOffsetsK,
+  kOffsetsV,
+  kOffsetsO,
+  kOffsetsStats
+};
+
+constexpr int64_t kAlign = kWorkspaceAlignment;
+int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+void check_dnn(cudnnStatus_t status, const char* what) {
+  if (status != CUDNN_STATUS_SUCCESS) fail(std::string(what) + ": " + cudnnGetErrorString(status));
+}
+
+// What the library's own scratch comes to for some sequences and query heads, by what its graph keeps: the
+// sums of dout * o, dq in f32, dk and dv of every query head where KV heads are shared; deterministic, the
+// scores.
+int64_t library_bytes(const AttentionShape& s, bool backward, bool deterministic, int64_t sequences,
+                      int64_t heads) {
+  constexpr int64_t kSlack = 16 << 20;
+  if (!backward) return kSlack;
+  const int64_t rows = sequences * heads * s.q_rows.seq_len;
+  int64_t per_row = int64_t{sizeof(float)};
+  per_row += deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
+  if (s.heads != s.kv_heads) per_row += 4 * (s.head_dim + s.value_dim);
+  return rows * per_row + kSlack;
+}
+
+// Scratch of ours before the library's.
+int64_t own_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  const int64_t stats = s.q_rows.rows() * s.heads * int64_t{sizeof(float)};
+  if (masks == AttentionMasks::Dense) return backward ? aligned(stats) : 0;
+  const int64_t plain = backward ? aligned(attention_backward_workspace_bytes<Bf16>(s)) : 0;
+  return aligned(Segments::bytes(Attention::segments(s))) + aligned(stats) + plain;
+}
+
+struct Slice {
+  int64_t sequences = 0, groups = 0;  // of the problem, in one run of the plan
+};
+
+struct Plan {
+  std::unique_ptr<fe::graph::Graph> graph;
+  Slice slice;
+  int64_t workspace_bytes = 0;
+};
+
+std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward, bool deterministic) {
+  std::ostringstream out;
+  out << (backward ? "backward " : "forward ") << (masks == AttentionMasks::Dense ? "dense " : "documents ")
+      << (backward && deterministic ? "deterministic " : "") << s.q_rows.sequences << " x "
+      << s.q_rows.seq_len << " rows, heads " << s.heads << ' ' << s.kv_heads << ' ' << s.head_dim << ' '
+      << s.value_dim << ", strides " << s.q_stride << ' ' << s.k_stride << ' ' << s.v_stride << ' '
+      << s.o_stride << ' ' << s.dq_stride << ' ' << s.dk_stride << ' ' << s.dv_stride << ", window "
+      << s.window << ", scale " << s.scale;
+  return out.str();
+}
+
+// The graph of one slice.
+class Builder {
+ public:
+  Builder(const AttentionShape& s, AttentionMasks masks, const Slice& slice)
+      : shape_(s), ragged_(masks == AttentionMasks::Documents), slice_(slice) {
+    graph_ = std::make_unique<fe::graph::Graph>();
+    graph_->set_io_data_type(fe::DataType_t::BFLOAT16)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    heads_ = slice.groups * (s.heads / s.kv_heads);
+    batch_ = ragged_ ? Attention::segments(s) : slice.sequences;
+    if (ragged_) {
+      lengths_q_ = index(kLengthsQ, "lengths_q", batch_);
+      lengths_k_ = index(kLengthsK, "lengths_k", batch_);
+    }
+  }
+
+  std::unique_ptr<fe::graph::Graph> forward() {
+    auto options = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true);
+    common(options);
+    auto [o, stats] = graph_->sdpa(query(kQ, "q", shape_.q_stride, shape_.head_dim, kOffsetsQ),
+                                   key(kK, "k", shape_.k_stride, shape_.head_dim, kOffsetsK),
+                                   key(kV, "v", shape_.v_stride, shape_.value_dim, kOffsetsV), options);
+    result(o, kO, heads_, shape_.o_stride, shape_.value_dim, kOffsetsO);
+    stats->set_output(true).set_uid(kStats).set_data_type(fe::DataType_t::FLOAT);
+    stats->set_dim({batch_, heads_, shape_.q_rows.seq_len, 1});
+    if (ragged_) {
+      stats->set_stride(packed_stats()).set_ragged_offset(offsets(kOffsetsStats));
+    } else {  // straight into lse[heads, tokens]
+      stats->set_stride({shape_.q_rows.seq_len, shape_.q_rows.rows(), 1, 1});
+    }
+    return std::move(graph_);
+  }
+
+  std::unique_ptr<fe::graph::Graph> backward(bool deterministic) {
+    auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward");
+    options.set_deterministic_algorithm(deterministic);
+    common(options);
+    if (ragged_) {
+      options.set_max_total_seq_len_q(shape_.q_rows.rows());
+      options.set_max_total_seq_len_kv(shape_.k_rows.rows());
+    }
+    Tensor stats = graph_->tensor(Tensor_attributes()
+                                      .set_name("stats")
+                                      .set_uid(kStats)
+                                      .set_data_type(fe::DataType_t::FLOAT)
+                                      .set_dim({batch_, heads_, shape_.q_rows.seq_len, 1})
+                                      .set_stride(packed_stats()));
+    if (ragged_) stats->set_ragged_offset(offsets(kOffsetsStats));
+    auto [dq, dk, dv] = graph_->sdpa_backward(
+        query(kQ, "q", shape_.q_stride, shape_.head_dim, kOffsetsQ),
+        key(kK, "k", shape_.k_stride, shape_.head_dim, kOffsetsK),
+        key(kV, "v", shape_.v_stride, shape_.value_dim, kOffsetsV),
+        query(kO, "o", shape_.o_stride, shape_.value_dim, kOffsetsO),
+        query(kDout, "dout", shape_.o_stride, shape_.value_dim, kOffsetsO), stats, options);
+    result(dq, kDq, heads_, shape_.dq_stride, shape_.head_dim, kOffsetsQ);
+    result(dk, kDk, slice_.groups, shape_.dk_stride, shape_.head_dim, kOffsetsK);
+    result(dv, kDv, slice_.groups, shape_.dv_stride, shape_.value_dim, kOffsetsV);
+    return std::move(graph_);
+  }
+
+ private:
+  template <class Options>
+  void common(Options& options) {
+    options.set_attn_scale(static_cast<float>(shape_.scale));
+    options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (shape_.window > 0 && shape_.window < shape_.q_rows.seq_len)
+      options.set_diagonal_band_left_bound(static_cast<int>(shape_.window));
+    if (ragged_) options.set_padding_mask(true).set_seq_len_q(lengths_q_).set_seq_len_kv(lengths_k_);
+  }
+  Tensor index(Uid uid, const char* name, int64_t count) {
+    return graph_->tensor(Tensor_attributes()
+                              .set_name(name)
+                              .set_uid(uid)
+                              .set_data_type(fe::DataType_t::INT32)
+                              .set_dim({count, 1, 1, 1})
+                              .set_stride({1, 1, 1, 1}));
+  }
+  const Tensor& offsets(Uid uid) {
+    Tensor& t = offsets_[uid];
+    if (t == nullptr) t = index(uid, "offsets", batch_ + 1);
+    return t;
+  }
+  // Documents: the sums lie as [tokens, all heads]; else packed for the slice.
+  std::vector<int64_t> packed_stats() const {
+    const int64_t rows = shape_.q_rows.seq_len;
+    if (ragged_) return {shape_.heads * rows, 1, shape_.heads, 1};
+    return {heads_ * rows, rows, 1, 1};
+  }
+  Tensor operand(Uid uid, const char* name, int64_t heads, int64_t rows, int64_t stride, int64_t width,
+                 Uid offset) {
+    Tensor t = graph_->tensor(Tensor_attributes()
+                                  .set_name(name)
+                                  .set_uid(uid)
+                                  .set_dim({batch_, heads, rows, width})
+                                  .set_stride({stride * rows, width, stride, 1}));
+    if (ragged_) t->set_ragged_offset(offsets(offset));
+    return t;
+  }
+  Tensor query(Uid uid, const char* name, int64_t stride, int64_t width, Uid offset) {
+    return operand(uid, name, heads_, shape_.q_rows.seq_len, stride, width, offset);
+  }
+  Tensor key(Uid uid, const char* name, int64_t stride, int64_t width, Uid offset) {
+    return operand(uid, name, slice_.groups, shape_.k_rows.seq_len, stride, width, offset);
+  }
+  void result(const Tensor& t, Uid uid, int64_t heads, int64_t stride, int64_t width, Uid offset) {
+    const int64_t rows = shape_.q_rows.seq_len;
+    t->set_output(true)
+        .set_uid(uid)
+        .set_dim({batch_, heads, rows, width})
+        .set_stride({stride * rows, width, stride, 1});
+    if (ragged_) t->set_ragged_offset(offsets(offset));
+  }
+
+  const AttentionShape& shape_;
+  bool ragged_;
+  Slice slice_;
+  int64_t heads_ = 0, batch_ = 0;
+  std::unique_ptr<fe::graph::Graph> graph_;
+  Tensor lengths_q_, lengths_k_;
+  std::map<int64_t, Tensor> offsets_;
+};
+
+// From the whole problem down to one sequence, then to one KV group.
+std::vector<Slice> slices_of(const AttentionShape& s, AttentionMasks masks) {
+  std::vector<Slice> list;
+  int64_t sequences = s.q_rows.sequences, groups = s.kv_heads;
+  const auto smaller = [](int64_t n) {  // the next smaller divisor
+    for (int64_t d = n - 1; d > 1; --d)
+      if (n % d == 0) return d;
+    return int64_t{1};
+  };
+  list.push_back({sequences, groups});
+  while (masks == AttentionMasks::Dense && sequences > 1)
+    list.push_back({sequences = smaller(sequences), groups});
+  while (groups > 1) list.push_back({sequences, groups = smaller(groups)});
+  return list;
+}
+
+}  // namespace
+
+struct Attention::State {
+  cudnnHandle_t handle = nullptr;
+  bool deterministic = false;
+  std::string why_not;
+  std::map<std::string, Plan> plans;
+
+  const Plan& plan(const AttentionShape& s, AttentionMasks masks, bool backward) const {
+    const auto at = plans.find(problem_of(s, masks, backward, deterministic));
+    if (at == plans.end() || at->second.graph == nullptr)
+      fail("attention: no plan was prepared for " + problem_of(s, masks, backward, deterministic));
+    return at->second;
+  }
+
+  // Null when the library has no plan for the slice within the scratch.
+  std::unique_ptr<fe::graph::Graph> build(const AttentionShape& s, AttentionMasks masks, bool backward,
+                                          const Slice& slice, int64_t bytes, int64_t& used) {
+    Builder builder(s, masks, slice);
+    auto graph = backward ? builder.backward(deterministic) : builder.forward();
+    const auto good = [&](fe::error_t status) {
+      if (status.is_bad()) why_not = status.get_message();
+      return status.is_good();
+    };
+    if (!good(graph->validate()) || !good(graph->build_operation_graph(handle)) ||
+        !good(graph->create_execution_plans({fe::HeurMode_t::A})))
+      return nullptr;
+    graph->deselect_workspace_greater_than(bytes);
+    if (!good(graph->check_support()) || !good(graph->build_plans(fe::BuildPlanPolicy_t::HEURISTICS_CHOICE)))
+      return nullptr;
+    if (!good(graph->get_workspace_size(used))) return nullptr;
+    if (used <= bytes) return graph;
+    why_not =
+        "its plan wants " + std::to_string(used) + " bytes of scratch, there are " + std::to_string(bytes);
+    return nullptr;
+  }
+
+  void execute(const Plan& plan, std::unordered_map<int64_t, void*>& operands, void* workspace,
+               Stream stream) {
+    check_dnn(cudnnSetStream(handle, stream), "attention");
+    fe::error_t status = plan.graph->execute(handle, operands, workspace);
+    if (status.is_bad()) fail("attention: " + status.get_message());
+  }
+};
+
+Attention::Attention() : state_(std::make_unique<State>()) {
+  check_dnn(cudnnCreate(&state_->handle), "attention");
+}
+Attention::~Attention() {
+  state_->plans.clear();
+  if (state_->handle != nullptr) cudnnDestroy(state_->handle);
+}
+
+void Attention::set_deterministic(bool deterministic) { state_->deterministic = deterministic; }
+const std::string& Attention::why_not() const { return state_->why_not; }
+
+bool Attention::suits(const AttentionShape& s, base::DType type) {
+  const auto plain = [](const base::RowOrder& r) { return r.ranks == 1; };
+  const auto width = [](int64_t n) { return n > 0 && n % 8 == 0 && n <= 256; };
+  const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride};
+  for (const int64_t stride : strides)
+    if (stride % 8 != 0) return false;
+  // Offsets of segments are 32-bit numbers.
+  const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
+  return type == base::DType::BF16 && s.dropout_p == 0 && plain(s.q_rows) && plain(s.k_rows) &&
+         s.q_rows.seq_len == s.k_rows.seq_len && s.q_rows.sequences == s.k_rows.sequences &&
+         s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 && s.kv_heads > 0 && width(s.head_dim) &&
+         width(s.value_dim) && s.dq_stride == s.q_stride && s.dk_stride == s.k_stride &&
+         s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
+}
+
+int64_t Attention::segments(const AttentionShape& s) {
+  return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
+}
+
+int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  const int64_t own = own_bytes(s, masks, backward), group = s.heads / s.kv_heads;
+  const bool dense = masks == AttentionMasks::Dense;
+  int64_t most = 0;
+  // With and without determinism: everything where it fits, else as much as there is room for, and in any
+  // case enough for one KV group (of one sequence, where sequences can be told apart). Room for one group is
+  // estimated generously: without it there is no plan at all.
+  for (const bool deterministic : {false, true}) {
+    if (deterministic && (!backward || !dense)) continue;
+    const int64_t all = library_bytes(s, backward, deterministic, s.q_rows.sequences, s.heads);
+    const int64_t least =
+        library_bytes(s, backward, deterministic, dense ? 1 : s.q_rows.sequences, group) * 3 / 2;
+    most = std::max(most, std::max(std::min(all, kWorkspaceBytes), least));
+  }
+  return own + aligned(most);
+}
+
+bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward,
+                        int64_t workspace_bytes) {
+  state_->why_not.clear();
+  if (!suits(s, base::DType::BF16)) {
+    state_->why_not = "the problem does not suit the library";
+    return false;
+  }
+  if (backward && state_->deterministic && masks == AttentionMasks::Documents) {
+    state_->why_not = "the library has no deterministic backward pass for documents without a score matrix";
+    return false;
+  }
+  const std::string key = problem_of(s, masks, backward, state_->deterministic);
+  const auto known = state_->plans.find(key);
+  if (known != state_->plans.end()) return known->second.graph != nullptr;
+  const int64_t bytes = workspace_bytes - own_bytes(s, masks, backward);
+  Plan plan;
+  for (const Slice& slice : slices_of(s, masks)) {
+    // A plan that cannot fit need not be built to be refused.
+    if (backward && state_->deterministic &&
+        library_bytes(s, true, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
+      continue;
+    plan.slice = slice;
+    plan.graph = state_->build(s, masks, backward, slice, bytes, plan.workspace_bytes);
+    if (plan.graph != nullptr) break;
+  }
+  const bool found = plan.graph != nullptr;
+  state_->plans.emplace(key, std::move(plan));
+  return found;
+}
+
+namespace {
+
+SegmentStrides strides_of(const AttentionShape& s) {
+  return {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.heads};
+}
+void add_segments(const Segments& g, std::unordered_map<int64_t, void*>& operands) {
+  operands[kLengthsQ] = operands[kLengthsK] = g.lengths;
+  operands[kOffsetsQ] = g.q;
+  operands[kOffsetsK] = g.k;
+  operands[kOffsetsV] = g.v;
+  operands[kOffsetsO] = g.o;
+  operands[kOffsetsStats] = g.stats;
+}
+template <class T>
+void* at(T* base, int64_t offset) {
+  return const_cast<std::remove_const_t<T>*>(base) + offset;
+}
+
+}  // namespace
+
+void Attention::forward(const AttentionShape& s, AttentionMasks masks, const Bf16* q, const Bf16* k,
+                        const Bf16* v, Bf16* o, float* lse, void* workspace, int64_t workspace_bytes,
+                        Stream stream) {
+  const Plan& plan = state_->plan(s, masks, false);
+  const int64_t own = own_bytes(s, masks, false), rows = s.q_rows.seq_len, group = s.heads / s.kv_heads;
+  if (own + plan.workspace_bytes > workspace_bytes)
+    fail("attention: scratch is smaller than it was prepared for");
+  auto* const memory = static_cast<std::byte*>(workspace);
+  const bool dense = masks == AttentionMasks::Dense;
+  Segments segments;
+  float* stats = lse;
+  if (!dense) {
+    segments = Segments::at(memory, Attention::segments(s));
+    stats = reinterpret_cast<float*>(memory + aligned(Segments::bytes(segments.most)));
+    find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
+  }
+  for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
+    for (int64_t g = 0; g < s.kv_heads; g += plan.slice.groups) {
+      const int64_t h = g * group, row = b * rows;
+      std::unordered_map<int64_t, void*> operands = {
+          {kQ, at(q, row * s.q_stride + h * s.head_dim)},
+          {kK, at(k, row * s.k_stride + g * s.head_dim)},
+          {kV, at(v, row * s.v_stride + g * s.value_dim)},
+          {kO, at(o, row * s.o_stride + h * s.value_dim)},
+          {kStats, dense ? at(stats, h * s.q_rows.rows() + row) : at(stats, h)}};
+      if (!dense) add_segments(segments, operands);
+      state_->execute(plan, operands, memory + own, stream);
+    }
+  if (dense) return;
+  finish_forward(s.documents, s.q_rows.rows(), s.heads, stats, segments.refused, lse, o, s.o_stride,
+                 s.heads * s.value_dim, stream);
+  AttentionShape rest = s;
+  rest.needed = segments.refused;
+  attention<Bf16>(rest, q, k, v, o, lse, stream);
+}
+
+void Attention::backward(const AttentionShape& s, AttentionMasks masks, const Bf16* dout, const Bf16* q,
+                         const Bf16* k, const Bf16* v, const Bf16* o, const float* lse, Bf16* dq, Bf16* dk,
+                         Bf16* dv, void* workspace, int64_t workspace_bytes, Stream stream) {
+  const Plan& plan = state_->plan(s, masks, true);
+  const int64_t own = own_bytes(s, masks, true), rows = s.q_rows.seq_len, group = s.heads / s.kv_heads;
+  if (own + plan.workspace_bytes > workspace_bytes)
+    fail("attention: scratch is smaller than it was prepared for");
+  auto* const memory = static_cast<std::byte*>(workspace);
+  const bool dense = masks == AttentionMasks::Dense;
+  const int64_t slice_heads = plan.slice.groups * group;
+  Segments segments;
+  float* stats = reinterpret_cast<float*>(memory);
+  void* plain = nullptr;
+  if (dense) {
+    // The library reads its sums packed by slice: [slice of sequences][slice of heads][sequence][head][row].
+    for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
+      for (int64_t h = 0; h < s.heads; h += slice_heads)
+        pack_stats(lse + h * s.q_rows.rows() + b * rows, s.q_rows.rows(), slice_heads, plan.slice.sequences,
+                   rows, stats + b * s.heads * rows + h * plan.slice.sequences * rows, stream);
+  } else {
+    segments = Segments::at(memory, Attention::segments(s));
+    stats = reinterpret_cast<float*>(memory + aligned(Segments::bytes(segments.most)));
+    plain = reinterpret_cast<std::byte*>(stats) + aligned(s.q_rows.rows() * s.heads * int64_t{sizeof(float)});
+    find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
+    begin_backward(s.q_rows.rows(), s.heads, lse, stats, stream);
+  }
+  for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
+    for (int64_t g = 0; g < s.kv_heads; g += plan.slice.groups) {
+      const int64_t h = g * group, row = b * rows;
+      const int64_t dense_stats = b * s.heads * rows + h * plan.slice.sequences * rows;
+      std::unordered_map<int64_t, void*> operands = {{kQ, at(q, row * s.q_stride + h * s.head_dim)},
+                                                     {kK, at(k, row * s.k_stride + g * s.head_dim)},
+                                                     {kV, at(v, row * s.v_stride + g * s.value_dim)},
+                                                     {kO, at(o, row * s.o_stride + h * s.value_dim)},
+                                                     {kDout, at(dout, row * s.o_stride + h * s.value_dim)},
+                                                     {kDq, at(dq, row * s.dq_stride + h * s.head_dim)},
+                                                     {kDk, at(dk, row * s.dk_stride + g * s.head_dim)},
+                                                     {kDv, at(dv, row * s.dv_stride + g * s.value_dim)},
+                                                     {kStats, at(stats, dense ? dense_stats : h)}};
+      if (!dense) add_segments(segments, operands);
+      state_->execute(plan, operands, memory + own, stream);
+    }
+  if (dense) return;
+  finish_backward(s.documents, s.q_rows.rows(), segments.refused, dq, s.heads * s.head_dim, dk,
+                  s.kv_heads * s.head_dim, dv, s.kv_heads * s.value_dim, stream);
+  AttentionShape rest = s;
+  rest.needed = segments.refused;
+  attention_backward<Bf16>(rest, dout, q, k, v, o, lse, dq, dk, dv, plain, stream);
+}
+
+}  // namespace quintet::kernels::cuda

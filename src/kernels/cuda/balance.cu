@@ -1,0 +1,279 @@
+#include "kernels/cuda/balance.h"
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/row_order.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+inline constexpr int kThreads = 256, kWarps = kThreads / 32;
+
+// Chunks of rows that are summed by a block each.
+int64_t row_chunks(int64_t rows) {
+  const int64_t chunks = rows / 64;
+  return chunks < 1 ? 1 : chunks > 128 ? 128 : chunks;
+}
+
+__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+__device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+
+template <class S>
+__device__ __forceinline__ S log_sum_exp(const S* x, int64_t n) {
+  S max = x[0];
+  for (int64_t i = lane(); i < n; i += 32) max = x[i] > max ? x[i] : max;
+  max = warp_fold(max, [](S a, S b) { return a > b ? a : b; });
+  S sum = 0;
+  for (int64_t i = lane(); i < n; i += 32) sum += Math<S>::exp(x[i] - max);
+  return max + log(warp_fold(sum, Plus{}));
+}
+
+// partial[chunk, experts + 2]. Counts are integers until the end, so their order does not matter.
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    load_kernel(int64_t rows, int64_t experts, int64_t k, const int32_t* chosen, const int32_t* kept,
+                const S* scores, double* partial) {
+  extern __shared__ int counts[];
+  __shared__ double shared[32];
+  const int64_t chunk = blockIdx.x, chunks = gridDim.x;
+  const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+  for (int64_t i = threadIdx.x; i <= experts; i += kThreads) counts[i] = 0;
+  __syncthreads();
+  for (int64_t i = begin * k + threadIdx.x; i < end * k; i += kThreads) {
+    atomicAdd(&counts[chosen[i]], 1);
+    if (kept[i] < 0) atomicAdd(&counts[experts], 1);
+  }
+  double entropy = 0;
+  for (int64_t r = begin + warp(); r < end; r += kWarps)
+    for (int64_t i = lane(); i < experts; i += 32) {
+      const S p = scores[r * experts + i];
+      if (p > 0) entropy -= static_cast<double>(p * log(p));
+    }
+  entropy = block_fold(entropy, shared, Plus{});
+  double* const out = partial + chunk * (experts + 2);
+  for (int64_t i = threadIdx.x; i <= experts; i += kThreads) out[i] = counts[i];
+  if (threadIdx.x == 0) out[experts + 1] = entropy;
+}
+
+// out[outer, n] = (or +=) the sum over chunks of partial[outer, chunks, n].
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    chunks_kernel(const double* partial, int64_t outer, int64_t chunks, int64_t n, S* out, bool accumulate) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= outer * n) return;
+  double total = 0;
+  for (int64_t c = 0; c < chunks; ++c) total += partial[(i / n * chunks + c) * n + i % n];
+  out[i] = static_cast<S>(accumulate ? static_cast<double>(out[i]) + total : total);
+}
+
+// partial[sequence, chunk, 2 * experts]
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    sums_kernel(const __grid_constant__ WholeRows order, int64_t experts, int64_t k, const S* scores,
+                const int32_t* chosen, double* partial) {
+  extern __shared__ int counts[];
+  const int64_t chunk = blockIdx.x, chunks = gridDim.x, sequence = blockIdx.y;
+  const int64_t begin = order.seq_len * chunk / chunks, end = order.seq_len * (chunk + 1) / chunks;
+  for (int64_t i = threadIdx.x; i < experts; i += kThreads) counts[i] = 0;
+  __syncthreads();
+  for (int64_t i = begin * k + threadIdx.x; i < end * k; i += kThreads)
+    atomicAdd(&counts[chosen[order.row(sequence, i / k) * k + i % k]], 1);
+  __syncthreads();
+  double* const out = partial + (sequence * chunks + chunk) * 2 * experts;
+  for (int64_t e = threadIdx.x; e < experts; e += kThreads) {
+    double total = 0;
+    for (int64_t p = begin; p < end; ++p)
+      total += static_cast<double>(scores[order.row(sequence, p) * experts + e]);
+    out[e] = counts[e];
+    out[experts + e] = total;
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    dx_kernel(const __grid_constant__ WholeRows order, int64_t experts, int64_t count, const S* dsums,
+              S* dscores) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < count) dscores[i] = dsums[order.sequence_of(i / experts) * 2 * experts + experts + i % experts];
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads) loss_kernel(BalanceLoss s, const S* sums, const double* running,
+                                                        double* loss, bool accumulate, S* slope) {
+  __shared__ double shared[32];
+  const double tokens = static_cast<double>(s.tokens);
+  const double factor =
+      s.coefficient / static_cast<double>(s.groups) * static_cast<double>(s.experts) / tokens;
+  double assignments = static_cast<double>(s.k) * tokens;
+  if (running != nullptr) {
+    assignments = 0;
+    for (int64_t i = threadIdx.x; i < s.experts; i += kThreads) assignments += running[i];
+    assignments = block_fold(assignments, shared, Plus{});
+  }
+  double total = 0;
+  for (int64_t at = threadIdx.x; at < s.groups_here * s.experts; at += kThreads) {
+    const int64_t g = at / s.experts, i = at % s.experts;
+    const S* group = sums + g * 2 * s.experts;
+    S* out = slope + g * 2 * s.experts;
+    const double count = running != nullptr ? running[i] : static_cast<double>(group[i]);
+    const double share = assignments > 0 ? count / assignments : 0;
+    total += factor * share * static_cast<double>(group[s.experts + i]);
+    out[i] = S(0);
+    out[s.experts + i] = static_cast<S>(factor * share);
+  }
+  total = block_fold(total, shared, Plus{});
+  if (threadIdx.x == 0) *loss = accumulate ? *loss + total : total;
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    z_loss_kernel(const S* logits, int64_t rows, int64_t experts, double* partial) {
+  __shared__ double shared[32];
+  const int64_t chunk = blockIdx.x, chunks = gridDim.x;
+  const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+  double sum = 0;
+  for (int64_t r = begin + warp(); r < end; r += kWarps) {
+    const double l = static_cast<double>(log_sum_exp(logits + r * experts, experts));
+    if (lane() == 0) sum += l * l;
+  }
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) partial[chunk] = sum;
+}
+__global__ void z_total_kernel(const double* partial, int64_t chunks, double coefficient, double* loss,
+                               bool accumulate) {
+  double total = 0;
+  for (int64_t c = 0; c < chunks; ++c) total += partial[c];
+  *loss = accumulate ? *loss + coefficient * total : coefficient * total;
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    z_loss_dx_kernel(const S* logits, int64_t rows, int64_t experts, double coefficient, const double* dloss,
+                     S* dlogits) {
+  const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + warp();
+  if (r >= rows) return;
+  const S* z = logits + r * experts;
+  const S l = log_sum_exp(z, experts);
+  const S slope = static_cast<S>(*dloss * coefficient * 2 * static_cast<double>(l));
+  for (int64_t i = lane(); i < experts; i += 32) dlogits[r * experts + i] = slope * Math<S>::exp(z[i] - l);
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    update_bias_kernel(const double* load, int64_t experts, double rate, const double* ok, S* bias) {
+  __shared__ double mean;
+  if (*ok == 0) return;
+  if (threadIdx.x == 0) {  // in the CPU's order: who is above the mean must not depend on rounding
+    double sum = 0;
+    for (int64_t i = 0; i < experts; ++i) sum += load[i];
+    mean = sum / static_cast<double>(experts);
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < experts; i += kThreads)
+    bias[i] += static_cast<S>(rate * ((mean > load[i]) - (mean < load[i])));
+}
+
+unsigned blocks_for(int64_t n) { return static_cast<unsigned>(divide_up(n, kThreads)); }
+
+// Counts of experts lie in a block's shared memory.
+size_t count_bytes(int64_t counts, const char* what) {
+  if (counts > 12000)
+    fail(std::string(what) + ": " + std::to_string(counts) + " experts are more than it is made for");
+  return static_cast<size_t>(counts) * sizeof(int);
+}
+
+}  // namespace
+
+int64_t expert_load_workspace_bytes(const LoadShape& s) {
+  return row_chunks(s.rows) * (s.experts + 2) * static_cast<int64_t>(sizeof(double));
+}
+
+template <class S>
+void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept, const S* scores,
+                 double* load, bool accumulate, void* workspace, Stream stream) {
+  const int64_t chunks = row_chunks(s.rows), n = s.experts + 2;
+  auto* const partial = static_cast<double*>(workspace);
+  load_kernel<<<static_cast<unsigned>(chunks), kThreads, count_bytes(s.experts + 1, "expert_load"), stream>>>(
+      s.rows, s.experts, s.k, chosen, kept, scores, partial);
+  check_launch("expert_load");
+  chunks_kernel<<<blocks_for(n), kThreads, 0, stream>>>(partial, int64_t{1}, chunks, n, load, accumulate);
+  check_launch("expert_load");
+}
+
+int64_t balance_sums_workspace_bytes(const base::RowOrder& order, int64_t experts) {
+  return order.sequences * row_chunks(order.seq_len) * 2 * experts * static_cast<int64_t>(sizeof(double));
+}
+
+template <class S>
+void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const S* scores,
+                  const int32_t* chosen, S* sums, void* workspace, Stream stream) {
+  if (order.sequences <= 0 || experts <= 0) return;
+  const int64_t chunks = row_chunks(order.seq_len), n = 2 * experts;
+  auto* const partial = static_cast<double*>(workspace);
+  const dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(order.sequences));
+  sums_kernel<<<grid, kThreads, count_bytes(experts, "balance_sums"), stream>>>(WholeRows(order), experts, k,
+                                                                                scores, chosen, partial);
+  check_launch("balance_sums");
+  chunks_kernel<<<blocks_for(order.sequences * n), kThreads, 0, stream>>>(partial, order.sequences, chunks, n,
+                                                                          sums, false);
+  check_launch("balance_sums");
+}
+
+template <class S>
+void balance_dx(const base::RowOrder& order, int64_t experts, const S* dsums, S* dscores, Stream stream) {
+  const int64_t count = order.rows() * experts;
+  if (count <= 0) return;
+  dx_kernel<<<blocks_for(count), kThreads, 0, stream>>>(WholeRows(order), experts, count, dsums, dscores);
+  check_launch("balance_dx");
+}
+
+template <class S>
+void balance_loss(const BalanceLoss& s, const S* sums, const double* running, double* loss, bool accumulate,
+                  S* slope, Stream stream) {
+  loss_kernel<<<1, kThreads, 0, stream>>>(s, sums, running, loss, accumulate, slope);
+  check_launch("balance_loss");
+}
+
+int64_t z_loss_workspace_bytes(int64_t rows) {
+  return row_chunks(rows) * static_cast<int64_t>(sizeof(double));
+}
+
+template <class S>
+void z_loss(const S* logits, int64_t rows, int64_t experts, double coefficient, double* loss, bool accumulate,
+            void* workspace, Stream stream) {
+  const int64_t chunks = row_chunks(rows);
+  auto* const partial = static_cast<double*>(workspace);
+  z_loss_kernel<<<static_cast<unsigned>(chunks), kThreads, 0, stream>>>(logits, rows, experts, partial);
+  check_launch("z_loss");
+  z_total_kernel<<<1, 1, 0, stream>>>(partial, chunks, coefficient, loss, accumulate);
+  check_launch("z_loss");
+}
+
+template <class S>
+void z_loss_dx(const S* logits, int64_t rows, int64_t experts, double coefficient, const double* dloss,
+               S* dlogits, Stream stream) {
+  if (rows <= 0) return;
+  z_loss_dx_kernel<<<static_cast<unsigned>(divide_up(rows, kWarps)), kThreads, 0, stream>>>(
+      logits, rows, experts, coefficient, dloss, dlogits);
+  check_launch("z_loss_dx");
+}
+
+template <class S>
+void update_bias(const double* load, int64_t experts, double rate, const double* ok, S* bias, Stream stream) {
+  update_bias_kernel<<<1, kThreads, 0, stream>>>(load, experts, rate, ok, bias);
+  check_launch("update_bias");
+}
+
+#define INSTANTIATE(S)                                \
+  template decltype(expert_load<S>) expert_load<S>;   \
+  template decltype(balance_sums<S>) balance_sums<S>; \
+  template decltype(balance_dx<S>) balance_dx<S>;     \
+  template decltype(balance_loss<S>) balance_loss<S>; \
+  template decltype(z_loss<S>) z_loss<S>;             \
+  template decltype(z_loss_dx<S>) z_loss_dx<S>;       \
+  template decltype(update_bias<S>) update_bias<S>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

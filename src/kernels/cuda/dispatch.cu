@@ -1,0 +1,359 @@
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/sort.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+inline constexpr int kThreads = 256;
+
+unsigned blocks_for(int64_t n) { return static_cast<unsigned>(divide_up(n, kThreads)); }
+int64_t aligned(int64_t bytes) { return divide_up(bytes, kWorkspaceAlignment) * kWorkspaceAlignment; }
+__device__ __forceinline__ int64_t thread_index() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+// Dropped pairs sort behind all experts.
+__global__ void __launch_bounds__(kThreads)
+    pairs_kernel(const int32_t* kept, int64_t pairs, uint32_t experts, SortPair* to) {
+  const int64_t i = thread_index();
+  if (i >= pairs) return;
+  const int32_t expert = kept[i];
+  to[i] = {expert >= 0 && static_cast<uint32_t>(expert) < experts ? static_cast<uint32_t>(expert) : experts,
+           static_cast<uint32_t>(i)};
+}
+
+// begin[e] = where expert e's pairs begin in the sorted list; begin[experts] = how many are kept.
+__global__ void __launch_bounds__(kThreads)
+    begins_kernel(const SortPair* sorted, int64_t pairs, int64_t experts, int32_t* begin) {
+  const int64_t e = thread_index();
+  if (e > experts) return;
+  int64_t low = 0, high = pairs;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (sorted[middle].key < static_cast<uint32_t>(e))
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  begin[e] = static_cast<int32_t>(low);
+}
+
+// A thread per slot: the slot's place among those of its expert (padded), or in the sorted list.
+__global__ void __launch_bounds__(kThreads)
+    order_kernel(const SortPair* sorted, const int32_t* begin, int64_t experts, bool padded, int64_t slots,
+                 int32_t* order, int32_t* send) {
+  const int64_t s = thread_index();
+  const int64_t each = experts > 0 ? slots / experts : 0;
+  if (s < experts) send[s] = padded ? static_cast<int32_t>(each) : begin[s + 1] - begin[s];
+  if (s >= slots) return;
+  int64_t from = s, end = begin[experts];
+  if (padded) {
+    const int64_t e = each > 0 ? s / each : experts;
+    from = e < experts ? begin[e] + s % each : 0;
+    end = e < experts ? begin[e + 1] : 0;
+  }
+  order[s] = from < end ? static_cast<int32_t>(sorted[from].value) : -1;
+}
+
+// A row of W-byte words by the threads of a block.
+template <class W>
+__device__ __forceinline__ void copy_row(const std::byte* from, std::byte* to, int64_t bytes) {
+  const int64_t words = bytes / static_cast<int64_t>(sizeof(W));
+  for (int64_t i = threadIdx.x; i < words; i += blockDim.x)
+    reinterpret_cast<W*>(to)[i] = reinterpret_cast<const W*>(from)[i];
+}
+template <class W>
+__device__ __forceinline__ void clear_row(std::byte* to, int64_t bytes) {
+  const int64_t words = bytes / static_cast<int64_t>(sizeof(W));
+  for (int64_t i = threadIdx.x; i < words; i += blockDim.x) reinterpret_cast<W*>(to)[i] = W{};
+}
+
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
+                int64_t row_bytes) {
+  const int64_t slot = blockIdx.x, pair = order[slot];
+  if (pair >= 0)
+    copy_row<W>(x + pair / choices * row_bytes, y + slot * row_bytes, row_bytes);
+  else if (zero_unused)
+    clear_row<W>(y + slot * row_bytes, row_bytes);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    slots_kernel(const int32_t* order, int64_t slots, int32_t* slot_of) {
+  const int64_t s = thread_index();
+  if (s < slots && order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
+}
+
+template <class T>
+struct SumSlots {
+  const T* y;
+  const int32_t* slot_of;
+  int64_t choices, n;
+  T* x;
+  template <int V>
+  __device__ Vals<Stat<T>, V> load(int64_t r, int64_t i) const {
+    Vals<Stat<T>, V> sum = {};
+    for (int64_t c = 0; c < choices; ++c) {
+      const int64_t slot = slot_of[r * choices + c];
+      if (slot < 0) continue;
+      const auto v = cuda::load<V>(y + slot * n + i);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+    }
+    return sum;
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, const Vals<Stat<T>, V>& sum) const {
+    cuda::store<V>(x + r * n + i, sum);
+  }
+};
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    pack_weights_kernel(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots) {
+  const int64_t s = thread_index();
+  if (s >= slots) return;
+  if (order[s] >= 0)
+    packed[s] = weights[order[s]];
+  else if (zero_unused)
+    packed[s] = S(0);
+}
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    unpack_weights_kernel(const S* packed, const int32_t* order, int64_t slots, S* weights) {
+  const int64_t s = thread_index();
+  if (s < slots && order[s] >= 0) weights[order[s]] = packed[s];
+}
+
+// The sum of f(i) for all i below, for every i below n; the total behind the last. One block of kThreads.
+template <class F, class G>
+__device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
+  const int64_t each = (n + kThreads - 1) / kThreads, begin = threadIdx.x * each;
+  const int64_t end = begin + each < n ? begin + each : n;
+  int64_t own = 0;
+  for (int64_t i = begin; i < end; ++i) own += value(i);
+  __syncthreads();
+  totals[threadIdx.x] = own;
+  __syncthreads();
+  int64_t at = 0;
+  for (unsigned t = 0; t < threadIdx.x; ++t) at += totals[t];
+  for (int64_t i = begin; i < end; ++i) {
+    put(i, at);
+    at += value(i);
+  }
+  if (threadIdx.x == kThreads - 1) put(n, at);
+}
+
+// Blocks in the order of the result: where each begins there (to) and where in x (from).
+__global__ void __launch_bounds__(kThreads)
+    regroup_table_kernel(const int32_t* received, int64_t sources, int64_t experts, bool inverse, int64_t* to,
+                         int64_t* from) {
+  __shared__ int64_t totals[kThreads];
+  const int64_t blocks = sources * experts;
+  // Block number -> (source, expert), in the order by sources and in that by experts.
+  const auto by_source = [&](int64_t i) { return i; };
+  const auto by_expert = [&](int64_t i) { return i % sources * experts + i / sources; };
+  const auto expert_index = [&](int64_t i) { return i % experts * sources + i / experts; };
+  const auto source_index = [&](int64_t i) { return i % sources * experts + i / sources; };
+  scan(
+      blocks,
+      [&](int64_t i) { return static_cast<int64_t>(received[inverse ? by_source(i) : by_expert(i)]); },
+      [&](int64_t i, int64_t at) { to[i] = at; }, totals);
+  // x lies in the other order; its block i is the result's block of the index given.
+  scan(
+      blocks,
+      [&](int64_t i) { return static_cast<int64_t>(received[inverse ? by_expert(i) : by_source(i)]); },
+      [&](int64_t i, int64_t at) {
+        if (i < blocks) from[inverse ? source_index(i) : expert_index(i)] = at;
+      },
+      totals);
+}
+
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    regroup_kernel(const std::byte* x, const int64_t* to, const int64_t* from, int64_t blocks, std::byte* y,
+                   int64_t rows, int64_t row_bytes) {
+  const int64_t row = blockIdx.x;
+  if (row >= to[blocks]) return;
+  int64_t low = 0, high = blocks;  // the last block that begins at or before the row, among those with rows
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (to[middle] <= row)
+      low = middle;
+    else
+      high = middle;
+  }
+  const int64_t source = from[low] + row - to[low];
+  if (source < rows) copy_row<W>(x + source * row_bytes, y + row * row_bytes, row_bytes);
+}
+
+template <class T>
+struct SumCopies {
+  const T* x;
+  int64_t copies, n;
+  T* y;
+  template <int V>
+  __device__ Vals<Stat<T>, V> load(int64_t i) const {
+    Vals<Stat<T>, V> sum = cuda::load<V>(x + i);
+    for (int64_t c = 1; c < copies; ++c) {
+      const auto v = cuda::load<V>(x + c * n + i);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+    }
+    return sum;
+  }
+  template <int V>
+  __device__ void store(int64_t i, const Vals<Stat<T>, V>& sum) const {
+    cuda::store<V>(y + i, sum);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    count_rows_kernel(const int32_t* counts, int64_t n, int64_t most, int64_t* rows) {
+  __shared__ int64_t shared[32];
+  int64_t sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += counts[i];
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) *rows = sum < most ? sum : most;
+}
+
+// Calls fn with a word that rows of both buffers can be moved by.
+template <class F>
+void with_word(const void* x, const void* y, int64_t row_bytes, const F& fn) {
+  if (row_bytes % 16 == 0 && aligned16(x) && aligned16(y)) return fn(uint4{});
+  if (row_bytes % 4 == 0) return fn(uint32_t{});
+  fn(uint16_t{});
+}
+unsigned row_threads(int64_t row_bytes, size_t word) {
+  int64_t threads = 32;
+  while (threads < kThreads && threads * static_cast<int64_t>(word) < row_bytes) threads *= 2;
+  return static_cast<unsigned>(threads);
+}
+
+}  // namespace
+
+int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
+  const int64_t pairs = tokens * choices;
+  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + aligned(sort_workspace_bytes(pairs)) +
+         aligned((experts + 1) * int64_t{sizeof(int32_t)});
+}
+
+void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
+           int32_t* order, int32_t* send, void* workspace, Stream stream) {
+  const int64_t pairs = tokens * choices;
+  auto* at = static_cast<std::byte*>(workspace);
+  const auto take = [&](int64_t bytes) {
+    std::byte* const begin = at;
+    at += aligned(bytes);
+    return begin;
+  };
+  auto* first = reinterpret_cast<SortPair*>(take(pairs * int64_t{sizeof(SortPair)}));
+  auto* second = reinterpret_cast<SortPair*>(take(pairs * int64_t{sizeof(SortPair)}));
+  void* counts = take(sort_workspace_bytes(pairs));
+  auto* begin = reinterpret_cast<int32_t*>(at);
+  if (pairs > 0) {
+    pairs_kernel<<<blocks_for(pairs), kThreads, 0, stream>>>(kept, pairs, static_cast<uint32_t>(experts),
+                                                             first);
+    check_launch("route");
+  }
+  int bits = 1;
+  while ((int64_t{1} << bits) <= experts) ++bits;
+  const SortPair* sorted = sort_pairs(first, second, pairs, bits, counts, stream);
+  begins_kernel<<<blocks_for(experts + 1), kThreads, 0, stream>>>(sorted, pairs, experts, begin);
+  check_launch("route");
+  order_kernel<<<blocks_for(slots > experts ? slots : experts), kThreads, 0, stream>>>(
+      sorted, begin, experts, padded, slots, order, send);
+  check_launch("route");
+}
+
+void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
+               int64_t slots, int64_t row_bytes, Stream stream) {
+  if (slots <= 0 || row_bytes <= 0) return;
+  with_word(x, y, row_bytes, [&]<class W>(W) {
+    pack_kernel<W><<<static_cast<unsigned>(slots), row_threads(row_bytes, sizeof(W)), 0, stream>>>(
+        x, order, choices, zero_unused, y, row_bytes);
+  });
+  check_launch("pack_rows");
+}
+
+int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
+  return tokens * choices * int64_t{sizeof(int32_t)};
+}
+
+template <class T>
+void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
+                 int64_t n, void* workspace, Stream stream) {
+  auto* const slot_of = static_cast<int32_t*>(workspace);
+  if (tokens * choices > 0)
+    check(cudaMemsetAsync(slot_of, 0xff, static_cast<size_t>(tokens * choices) * sizeof(int32_t), stream),
+          "unpack_rows");
+  if (slots > 0) slots_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(order, slots, slot_of);
+  check_launch("unpack_rows");
+  each_row<kWide<T>, 1>(SumSlots<T>{y, slot_of, choices, n, x}, tokens, n,
+                        n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
+}
+
+template <class S>
+void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots,
+                  Stream stream) {
+  if (slots <= 0) return;
+  pack_weights_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(weights, order, zero_unused, packed, slots);
+  check_launch("pack_weights");
+}
+
+template <class S>
+void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs,
+                    Stream stream) {
+  if (pairs > 0)
+    check(cudaMemsetAsync(weights, 0, static_cast<size_t>(pairs) * sizeof(S), stream), "unpack_weights");
+  if (slots > 0)
+    unpack_weights_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(packed, order, slots, weights);
+  check_launch("unpack_weights");
+}
+
+int64_t regroup_workspace_bytes(int64_t sources, int64_t experts) {
+  return (2 * sources * experts + 1) * int64_t{sizeof(int64_t)};
+}
+
+void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64_t experts, bool inverse,
+             std::byte* y, int64_t rows, int64_t row_bytes, void* workspace, Stream stream) {
+  if (rows <= 0 || row_bytes <= 0) return;
+  const int64_t blocks = sources * experts;
+  auto* const to = static_cast<int64_t*>(workspace);
+  auto* const from = to + blocks + 1;
+  regroup_table_kernel<<<1, kThreads, 0, stream>>>(received, sources, experts, inverse, to, from);
+  check_launch("regroup");
+  with_word(x, y, row_bytes, [&]<class W>(W) {
+    regroup_kernel<W><<<static_cast<unsigned>(rows), row_threads(row_bytes, sizeof(W)), 0, stream>>>(
+        x, to, from, blocks, y, rows, row_bytes);
+  });
+  check_launch("regroup");
+}
+
+template <class T>
+void sum_copies(const T* x, int64_t copies, T* y, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(SumCopies<T>{x, copies, n, y}, n,
+                    all_aligned16(x, y) && (copies == 1 || n % kWide<T> == 0), stream, "sum_copies");
+}
+
+void count_rows(const int32_t* counts, int64_t n, int64_t most, int64_t* rows, Stream stream) {
+  count_rows_kernel<<<1, kThreads, 0, stream>>>(counts, n, most, rows);
+  check_launch("count_rows");
+}
+
+#define INSTANTIATE(T)                              \
+  template decltype(unpack_rows<T>) unpack_rows<T>; \
+  template decltype(sum_copies<T>) sum_copies<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+#undef INSTANTIATE
+template decltype(pack_weights<double>) pack_weights<double>;
+template decltype(pack_weights<float>) pack_weights<float>;
+template decltype(unpack_weights<double>) unpack_weights<double>;
+template decltype(unpack_weights<float>) unpack_weights<float>;
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,104 @@
+#include "kernels/cuda/column_reduce.cuh"
+#include "kernels/cuda/router.h"
+#include "kernels/cuda/tile_matmul.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+template <class Tile, class A, class B, class C>
+__global__ void __launch_bounds__(kProductThreads)
+    product_kernel(const __grid_constant__ TileProduct<A, B, C> product) {
+  __shared__ typename Tile::Memory memory;
+  Tile::run(product, static_cast<int64_t>(blockIdx.y) * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN,
+            memory);
+}
+
+template <class Tile, class A, class B, class C>
+void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
+  if (p.m <= 0 || p.n <= 0) return;
+  // Tiles of rows are counted in grid.y: 4 million rows at least.
+  const int64_t high = divide_up(p.m, Tile::kM);
+  if (high > 65535)
+    fail(std::string(what) + ": " + std::to_string(p.m) + " rows are more than it is made for");
+  const dim3 grid(static_cast<unsigned>(divide_up(p.n, Tile::kN)), static_cast<unsigned>(high));
+  product_kernel<Tile, A, B, C><<<grid, kProductThreads, 0, stream>>>(p);
+  check_launch(what);
+}
+
+// Chunks of rows of the weight gradient: a function of the sizes alone.
+int64_t dw_chunks(const RouterShape& s) {
+  const int64_t chunks = s.rows / 512;
+  return chunks < 1 ? 1 : chunks > 32 ? 32 : chunks;
+}
+
+template <class Tile, class S, class T>
+__global__ void __launch_bounds__(kProductThreads)
+    dw_kernel(const S* dlogits, const T* x, int64_t rows, int64_t routes, int64_t embed, S* partial) {
+  __shared__ typename Tile::Memory memory;
+  const int64_t chunk = blockIdx.z, chunks = gridDim.z;
+  const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+  const TileProduct<S, T, S> product{dlogits + begin * routes,
+                                     routes,
+                                     x + begin * embed,
+                                     embed,
+                                     partial + chunk * routes * embed,
+                                     embed,
+                                     nullptr,
+                                     false,
+                                     routes,
+                                     embed,
+                                     end - begin};
+  Tile::run(product, static_cast<int64_t>(blockIdx.y) * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN,
+            memory);
+}
+
+}  // namespace
+
+template <class T>
+void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Stream stream) {
+  const TileProduct<T, T, Stat<T>> p{x,       s.embed, w,      s.embed,  logits, s.routes,
+                                     nullptr, false,   s.rows, s.routes, s.embed};
+  if constexpr (std::is_same_v<T, Bf16>) {
+    if (s.embed % 8 == 0 && all_aligned16(x, w))
+      return launch<TileFor<T, T, false, true, true>>(p, stream, "router");
+  }
+  launch<TileFor<T, T, false, true, false>>(p, stream, "router");
+}
+
+template <class T>
+void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, Stream stream) {
+  const TileProduct<Stat<T>, T, T> p{dlogits, s.routes, w,      s.embed, dx,      s.embed,
+                                     nullptr, false,    s.rows, s.embed, s.routes};
+  launch<TileFor<Stat<T>, T, false, false, false>>(p, stream, "router_dx");
+}
+
+template <class T>
+int64_t router_dw_workspace_bytes(const RouterShape& s) {
+  return dw_chunks(s) * s.routes * s.embed * static_cast<int64_t>(sizeof(Stat<T>));
+}
+
+template <class T>
+void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>* dw, bool accumulate,
+               void* workspace, Stream stream) {
+  using Tile = TileFor<Stat<T>, T, true, false, false>;
+  if (s.routes <= 0 || s.embed <= 0) return;
+  auto* const partial = static_cast<Stat<T>*>(workspace);
+  const int64_t chunks = dw_chunks(s);
+  const dim3 grid(static_cast<unsigned>(divide_up(s.embed, Tile::kN)),
+                  static_cast<unsigned>(divide_up(s.routes, Tile::kM)), static_cast<unsigned>(chunks));
+  dw_kernel<Tile><<<grid, kProductThreads, 0, stream>>>(dlogits, x, s.rows, s.routes, s.embed, partial);
+  check_launch("router_dw");
+  column_total(static_cast<const Stat<T>*>(partial), chunks, s.routes * s.embed, dw, accumulate, stream);
+}
+
+#define INSTANTIATE(T)                                                          \
+  template decltype(router<T>) router<T>;                                       \
+  template decltype(router_dx<T>) router_dx<T>;                                 \
+  template decltype(router_dw_workspace_bytes<T>) router_dw_workspace_bytes<T>; \
+  template decltype(router_dw<T>) router_dw<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,300 @@
+// A warp has a row; its keys and marks lie in shared memory.
+#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/router_select.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+using cpu::kSmallest;
+
+inline constexpr int kWarps = 4, kThreads = kWarps * 32;
+
+// Of SelectShape, what kernels read.
+struct Shape {
+  int64_t rows;
+  int experts, k, groups, groups_kept;
+  bool sigmoid, top_k_first, normalise;
+  double scale;
+
+  explicit Shape(const SelectShape& s)
+      : rows(s.rows),
+        experts(static_cast<int>(s.experts)),
+        k(static_cast<int>(s.k)),
+        groups(static_cast<int>(s.groups)),
+        groups_kept(static_cast<int>(s.groups_kept)),
+        sigmoid(s.sigmoid),
+        top_k_first(s.top_k_first),
+        normalise(s.normalise),
+        scale(s.scale) {}
+};
+
+__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+
+struct Larger {
+  template <class S>
+  __device__ __forceinline__ S operator()(S a, S b) const {
+    return a > b ? a : b;
+  }
+};
+
+template <class S>
+__device__ __forceinline__ S sigmoid(S x) {
+  return S(1) / (S(1) + Math<S>::exp(-x));
+}
+
+// f(i) summed over i < n by the lanes of a warp.
+template <class S, class F>
+__device__ __forceinline__ S warp_sum(int n, const F& f) {
+  S sum = 0;
+  for (int i = lane(); i < n; i += 32) sum += f(i);
+  return warp_fold(sum, Plus{});
+}
+
+// y = softmax(x); y may be x. Lanes touch only their own elements.
+template <class S>
+__device__ __forceinline__ void softmax(const S* x, S* y, int n) {
+  S max = x[0];
+  for (int i = lane(); i < n; i += 32) max = Larger{}(x[i], max);
+  max = warp_fold(max, Larger{});
+  S sum = 0;
+  for (int i = lane(); i < n; i += 32) sum += y[i] = Math<S>::exp(x[i] - max);
+  sum = warp_fold(sum, Plus{});
+  for (int i = lane(); i < n; i += 32) y[i] /= sum;
+}
+
+// Whether (a, i) goes before (b, j): the larger key, of equals the lower index, NaN last. An index of -1
+// stands for nothing.
+template <class S>
+__device__ __forceinline__ bool before(S a, int i, S b, int j) {
+  if (j < 0) return i >= 0;
+  if (i < 0) return false;
+  const bool a_number = a == a, b_number = b == b;
+  if (a_number != b_number) return a_number;
+  if (a_number && a != b) return a > b;
+  return i < j;
+}
+
+// The best of the keys that are not taken, the same in all lanes.
+template <class S>
+__device__ __forceinline__ int best_of_warp(const S* keys, const uint8_t* taken, int n) {
+  S key = 0;
+  int at = -1;
+  for (int i = lane(); i < n; i += 32)
+    if (!taken[i] && before(keys[i], i, key, at)) {
+      key = keys[i];
+      at = i;
+    }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {
+    const S other = __shfl_xor_sync(0xffffffffu, key, d);
+    const int other_at = __shfl_xor_sync(0xffffffffu, at, d);
+    if (before(other, other_at, key, at)) {
+      key = other;
+      at = other_at;
+    }
+  }
+  return at;
+}
+// The same by one lane.
+template <class S>
+__device__ __forceinline__ int best_of_lane(const S* keys, const uint8_t* taken, int n, int without) {
+  int at = -1;
+  for (int i = 0; i < n; ++i)
+    if (!taken[i] && i != without && (at < 0 || before(keys[i], i, keys[at], at))) at = i;
+  return at;
+}
+
+template <class S>
+struct Scratch {
+  S *keys, *group_keys;
+  uint8_t *taken, *group_taken;
+
+  static __host__ __device__ int64_t bytes(int experts, int groups) {
+    return ((experts + groups) * static_cast<int64_t>(sizeof(S) + 1) + 15) / 16 * 16;
+  }
+  __device__ Scratch(const Shape& s, unsigned char* memory)
+      : keys(reinterpret_cast<S*>(memory)),
+        group_keys(keys + s.experts),
+        taken(reinterpret_cast<uint8_t*>(group_keys + s.groups)),
+        group_taken(taken + s.experts) {}
+};
+
+// Takes the experts of all but the best groups out of the choice.
+template <class S>
+__device__ void keep_groups(const Shape& s, bool biased, const Scratch<S>& scratch) {
+  const int size = s.experts / s.groups;
+  for (int g = lane(); g < s.groups; g += 32) {
+    const S* keys = scratch.keys + g * size;
+    const uint8_t* taken = scratch.taken + g * size;
+    const int first = best_of_lane(keys, taken, size, -1);
+    S key = keys[first];
+    if (biased && size > 1) key += keys[best_of_lane(keys, taken, size, first)];
+    scratch.group_keys[g] = key;
+    scratch.group_taken[g] = 0;
+  }
+  __syncwarp();
+  for (int i = 0; i < s.groups_kept; ++i) {
+    const int g = best_of_warp(scratch.group_keys, scratch.group_taken, s.groups);
+    __syncwarp();
+    if (lane() == 0) scratch.group_taken[g] = 1;
+    __syncwarp();
+  }
+  for (int i = lane(); i < s.experts; i += 32)
+    if (!scratch.group_taken[i / size]) scratch.taken[i] = 1;
+  __syncwarp();
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    select_kernel(const __grid_constant__ Shape s, const S* logits, const S* bias, const int32_t* positions,
+                  S* scores, int32_t* chosen, S* weights) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= s.rows) return;
+  const Scratch<S> scratch(s, memory + threadIdx.x / 32 * Scratch<S>::bytes(s.experts, s.groups));
+  const S* z = logits + row * s.experts;
+  S *p = scores + row * s.experts, *w = weights + row * s.k;
+  int32_t* c = chosen + row * s.k;
+  if (s.sigmoid)
+    for (int i = lane(); i < s.experts; i += 32) p[i] = sigmoid(z[i]);
+  else
+    softmax(z, p, s.experts);
+  if (positions != nullptr) {
+    for (int j = lane(); j < s.k; j += 32)
+      c[j] = static_cast<int32_t>((static_cast<int64_t>(positions[row]) * s.k + j) % s.experts);
+  } else {
+    for (int i = lane(); i < s.experts; i += 32) {
+      const S key = s.top_k_first ? z[i] : p[i];
+      scratch.keys[i] = bias != nullptr ? key + bias[i] : key;
+      scratch.taken[i] = 0;
+    }
+    __syncwarp();
+    if (s.groups_kept < s.groups) keep_groups(s, bias != nullptr, scratch);
+    for (int j = 0; j < s.k; ++j) {
+      const int at = best_of_warp(scratch.keys, scratch.taken, s.experts);
+      __syncwarp();
+      if (lane() == 0) {
+        scratch.taken[at] = 1;
+        c[j] = at;
+      }
+      __syncwarp();
+    }
+  }
+  __syncwarp();
+  for (int j = lane(); j < s.k; j += 32) w[j] = (s.top_k_first ? z : p)[c[j]];
+  __syncwarp();
+  if (s.top_k_first) softmax(w, w, s.k);
+  const S divisor =
+      s.normalise ? warp_sum<S>(s.k, [&](int j) { return w[j]; }) + static_cast<S>(kSmallest) : S(1);
+  for (int j = lane(); j < s.k; j += 32) w[j] = w[j] / divisor * static_cast<S>(s.scale);
+  if (s.sigmoid) {
+    __syncwarp();  // other lanes' scores became weights above
+    const S sum = warp_sum<S>(s.experts, [&](int i) { return p[i]; }) + static_cast<S>(kSmallest);
+    for (int i = lane(); i < s.experts; i += 32) p[i] /= sum;
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(kThreads)
+    select_dx_kernel(const __grid_constant__ Shape s, const S* logits, const int32_t* chosen,
+                     const S* dweights, const S* dscores, S* dlogits) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= s.rows) return;
+  const int n = s.experts, k = s.k;
+  // Scores, gradient of the scores and at the end of the logits, weights before normalising, their gradients.
+  S* const p = reinterpret_cast<S*>(memory) + threadIdx.x / 32 * (2 * n + 2 * k);
+  S *const g = p + n, *const u = g + n, *const du = u + k;
+  const S* z = logits + row * n;
+  const int32_t* c = chosen + row * k;
+  if (s.sigmoid)
+    for (int i = lane(); i < n; i += 32) p[i] = sigmoid(z[i]);
+  else
+    softmax(z, p, n);
+  for (int i = lane(); i < n; i += 32) g[i] = dscores != nullptr ? dscores[row * n + i] : S(0);
+  __syncwarp();
+  if (s.sigmoid && dscores != nullptr) {  // through the division by the row's sum
+    const S sum = warp_sum<S>(n, [&](int i) { return p[i]; }) + static_cast<S>(kSmallest);
+    const S mean = warp_sum<S>(n, [&](int i) { return g[i] * p[i]; }) / sum;
+    for (int i = lane(); i < n; i += 32) g[i] = (g[i] - mean) / sum;
+  }
+  if (dweights != nullptr) {
+    for (int j = lane(); j < k; j += 32) {
+      u[j] = (s.top_k_first ? z : p)[c[j]];
+      du[j] = dweights[row * k + j] * static_cast<S>(s.scale);
+    }
+    __syncwarp();
+    if (s.top_k_first) softmax(u, u, k);
+    if (s.normalise) {
+      const S sum = warp_sum<S>(k, [&](int j) { return u[j]; }) + static_cast<S>(kSmallest);
+      const S mean = warp_sum<S>(k, [&](int j) { return du[j] * u[j]; }) / sum;
+      for (int j = lane(); j < k; j += 32) du[j] = (du[j] - mean) / sum;
+    }
+    __syncwarp();
+    // The choices of a row differ, unless balance is forced onto fewer experts than choices.
+    if (!s.top_k_first && lane() == 0)
+      for (int j = 0; j < k; ++j) g[c[j]] += du[j];
+    __syncwarp();
+  }
+  if (s.sigmoid) {
+    for (int i = lane(); i < n; i += 32) g[i] *= p[i] * (1 - p[i]);
+  } else {
+    const S mean = warp_sum<S>(n, [&](int i) { return g[i] * p[i]; });
+    for (int i = lane(); i < n; i += 32) g[i] = p[i] * (g[i] - mean);
+  }
+  __syncwarp();
+  if (dweights != nullptr && s.top_k_first) {
+    const S mean = warp_sum<S>(k, [&](int j) { return du[j] * u[j]; });
+    if (lane() == 0)
+      for (int j = 0; j < k; ++j) g[c[j]] += u[j] * (du[j] - mean);
+    __syncwarp();
+  }
+  for (int i = lane(); i < n; i += 32) dlogits[row * n + i] = g[i];
+}
+
+template <class K>
+void allow(K* kernel, int64_t bytes, const char* what) {
+  if (bytes > (48 << 10))
+    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+          what);
+}
+
+}  // namespace
+
+template <class S>
+void select(const SelectShape& given, const S* logits, const S* bias, const int32_t* positions, S* scores,
+            int32_t* chosen, S* weights, Stream stream) {
+  const Shape s(given);
+  if (s.rows <= 0 || s.experts <= 0) return;
+  const int64_t bytes = kWarps * Scratch<S>::bytes(s.experts, s.groups);
+  allow(select_kernel<S>, bytes, "select");
+  select_kernel<S>
+      <<<static_cast<unsigned>(divide_up(s.rows, kWarps)), kThreads, static_cast<size_t>(bytes), stream>>>(
+          s, logits, bias, positions, scores, chosen, weights);
+  check_launch("select");
+}
+
+template <class S>
+void select_dx(const SelectShape& given, const S* logits, const int32_t* chosen, const S* dweights,
+               const S* dscores, S* dlogits, Stream stream) {
+  const Shape s(given);
+  if (s.rows <= 0 || s.experts <= 0) return;
+  const int64_t bytes = kWarps * (2 * given.experts + 2 * given.k) * static_cast<int64_t>(sizeof(S));
+  allow(select_dx_kernel<S>, bytes, "select_dx");
+  select_dx_kernel<S>
+      <<<static_cast<unsigned>(divide_up(s.rows, kWarps)), kThreads, static_cast<size_t>(bytes), stream>>>(
+          s, logits, chosen, dweights, dscores, dlogits);
+  check_launch("select_dx");
+}
+
+#define INSTANTIATE(S)                    \
+  template decltype(select<S>) select<S>; \
+  template decltype(select_dx<S>) select_dx<S>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

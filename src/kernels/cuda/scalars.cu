@@ -1,0 +1,77 @@
+#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/scalars.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+__global__ void count_to_seed_kernel(const double* count, double* seed) {
+  *seed = *count > 0 ? 1.0 / *count : 0.0;
+}
+
+__global__ void clip_scale_kernel(ClipScalars s, double max_norm) {
+  const double norm = sqrt(*s.sum_squares);
+  const bool ok = isfinite(norm) && isfinite(*s.loss);
+  *s.norm = norm;
+  *s.ok = ok ? 1.0 : 0.0;
+  *s.clip_scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
+  *s.update_count += ok ? 1.0 : 0.0;
+  *s.skipped_in_row = ok ? 0.0 : *s.skipped_in_row + 1;
+  *s.skipped_total += ok ? 0.0 : 1.0;
+}
+
+__global__ void derive_key_kernel(const int64_t* seed, uint64_t salt, uint64_t* key) {
+  const Words<4> words = philox(static_cast<uint64_t>(*seed), static_cast<uint32_t>(salt),
+                                static_cast<uint32_t>(salt >> 32), 0, 0);
+  *key = (uint64_t{words.w[0]} << 32) | words.w[1];
+}
+
+template <class S>
+struct ScaleBy {
+  const S* x;
+  const double* factor;
+  S* y;
+  template <int V>
+  __device__ Pack<S, V> load(int64_t i) const {
+    return fetch<V>(x + i);
+  }
+  template <int V>
+  __device__ void store(int64_t i, Pack<S, V> in) const {
+    const S f = static_cast<S>(*factor);
+    auto v = values<S, V>(in);
+#pragma unroll
+    for (int k = 0; k < V; ++k) v.v[k] *= f;
+    cuda::store<V>(y + i, v);
+  }
+};
+
+}  // namespace
+
+void count_to_seed(const double* count, double* seed, Stream stream) {
+  count_to_seed_kernel<<<1, 1, 0, stream>>>(count, seed);
+  check_launch("count_to_seed");
+}
+
+void clip_scale(const ClipScalars& s, double max_norm, Stream stream) {
+  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm);
+  check_launch("clip_scale");
+}
+
+void derive_key(const int64_t* seed, uint64_t salt, uint64_t* key, Stream stream) {
+  derive_key_kernel<<<1, 1, 0, stream>>>(seed, salt, key);
+  check_launch("derive_key");
+}
+
+template <class S>
+void scale_by(const S* x, const double* factor, S* y, int64_t n, Stream stream) {
+  each<kWide<S>, 2>(ScaleBy<S>{x, factor, y}, n, all_aligned16(x, y), stream, "scale_by");
+}
+template decltype(scale_by<double>) scale_by<double>;
+template decltype(scale_by<float>) scale_by<float>;
+
+void copy(const void* x, void* y, int64_t bytes, Stream stream) {
+  if (bytes <= 0 || x == y) return;
+  check(cudaMemcpyAsync(y, x, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
+}
+
+}  // namespace quintet::kernels::cuda
