@@ -24,6 +24,8 @@ struct Efficiency {
   double matmul_fp8 = 0.65, matmul_fp4 = 0.5;
   double attention_forward = 0.5;  // of the bf16 peak at head size 128, causal FLOPs counted as half
   double attention_backward = 0.4;
+  // What kernels written for the generation before reach of those two rates.
+  double older_attention = 1;
   // Head sizes at which attention would reach half of its limit: how fast the rate falls below 128.
   double half_head_forward = 40, half_head_backward = 40;
   double memory = 0.85;          // of the memory bandwidth, for kernels that stream
@@ -41,6 +43,7 @@ struct Accelerator {
   double memory_bytes_per_s = 0;
   std::array<double, kNumArithmetics> dense_flops{};  // by Arithmetic; 0: not there
   int units = 1;                                      // processors that a matmul's tiles are spread over
+  int tile = 128;                                     // edge of a usual tile; the others are in proportion
   double watts = 0;                                   // of the device at full load
   double system_watts = 0;            // of its share of a server at full load, itself included
   int64_t runtime_bytes = 0;          // context and libraries, outside of any plan

@@ -30,6 +30,7 @@ void read_efficiency(TomlReader& reader, Efficiency& e) {
   inner.number("matmul_fp4", e.matmul_fp4);
   inner.number("attention_forward", e.attention_forward);
   inner.number("attention_backward", e.attention_backward);
+  inner.number("older_attention", e.older_attention);
   inner.number("half_head_forward", e.half_head_forward);
   inner.number("half_head_backward", e.half_head_backward);
   inner.number("memory", e.memory);
@@ -58,7 +59,11 @@ void read_stack(TomlReader& reader, Stack& stack) {
   reader.number("memory", stack.memory);
   reader.number("network", stack.network);
   reader.number("hidden", stack.hidden);
+  reader.number("tensor_hidden", stack.tensor_hidden);
+  reader.flag("older_attention", stack.older_attention);
+  reader.flag("dispatch_once", stack.dispatch_once);
   reader.number("launch_us", stack.launch_seconds, 1e-6);
+  reader.number("route_us", stack.route_seconds, 1e-6);
   reader.number("step_ms", stack.step_seconds, 1e-3);
   reader.texts("fitted_on");
   reader.text("source", unused);
@@ -186,6 +191,7 @@ void read_accelerator(TomlReader& reader, Accelerator& a, Quoted* quoted) {
   reader.number("memory_gb_per_s", a.memory_bytes_per_s, 1e9);
   read_flops(reader, "dense_tflops", a.dense_flops);
   reader.count("units", a.units);
+  reader.count("tile", a.tile);
   reader.number("watts", a.watts);
   reader.number("system_watts", a.system_watts);
   reader.bytes("runtime_mib", a.runtime_bytes, kMiB);
@@ -201,8 +207,9 @@ void read_accelerator(TomlReader& reader, Accelerator& a, Quoted* quoted) {
   reader.text("date", a.date);
   reader.text("efficiency_source", a.efficiency_source);
   if (quoted != nullptr) read_flops(reader, "quoted_sparse_tflops", quoted->sparse_flops);
-  if (a.memory_bytes <= 0 || a.memory_bytes_per_s <= 0 || a.units < 1 || a.per_node < 1)
-    base::fail_user("{}: memory_mib, memory_gb_per_s, units and per_node must be above 0", reader.where());
+  if (a.memory_bytes <= 0 || a.memory_bytes_per_s <= 0 || a.units < 1 || a.tile < 1 || a.per_node < 1)
+    base::fail_user("{}: memory_mib, memory_gb_per_s, units, tile and per_node must be above 0",
+                    reader.where());
 }
 
 void read_link(TomlReader& reader, Link& link, Quoted* quoted) {

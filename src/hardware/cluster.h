@@ -35,7 +35,14 @@ struct Stack {
   double memory = 1;     // factor on the bytes of memory-bound kernels (unfused software moves more)
   double network = 1;    // factor on the links' efficiency
   double hidden = 1;     // share of communication that may run beside computation where the program allows
+  // Share of tensor-parallel communication that runs inside the products beside it, piece by piece.
+  double tensor_hidden = 0;
+  // Attention kernels that were written for the accelerators before this one (Efficiency::older_attention).
+  bool older_attention = false;
+  // Rows that go to several experts of a domain cross the network once and are copied there.
+  bool dispatch_once = false;
   double launch_seconds = 0;  // per kernel, beyond the accelerator's
+  double route_seconds = 0;   // per block with experts: the host waits for how many rows come
   double step_seconds = 0;    // per step, host time that nothing hides
   friend bool operator==(const Stack&, const Stack&) = default;
 };

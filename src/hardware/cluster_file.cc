@@ -171,6 +171,7 @@ std::string print_cluster(const Cluster& c) {
   w.line("memory_mib", static_cast<double>(a.memory_bytes) / kMiB);
   w.line("memory_gb_per_s", a.memory_bytes_per_s / 1e9);
   w.line("units", a.units);
+  w.line("tile", a.tile);
   w.line("watts", a.watts);
   w.line("system_watts", a.system_watts);
   w.line("runtime_mib", static_cast<double>(a.runtime_bytes) / kMiB);

@@ -19,13 +19,16 @@ constexpr Tile kTiles[] = {{256, 128, 1},   {128, 256, 1}, {128, 128, 0.92}, {64
 // FLOPs' worth of time of the best tiling, all units together: whole tiles in whole waves, each tile as long
 // as its inner product and `extra` beside. Inner products may be cut into pieces so that more units have
 // work; the pieces' sums cost once more the extra. Each way grows with m, n and k, so the best of them does.
-double tiled_flops(double m, double n, double k, double groups, int units, double extra) {
+double tiled_flops(double m, double n, double k, double groups, const Accelerator& a, double extra) {
   double best = std::numeric_limits<double>::infinity();
+  const double scale = a.tile / 128.0;
   for (const Tile& tile : kTiles)
     for (const double pieces : {1., 2., 4., 8.}) {
-      const double tiles = std::ceil(m / tile.m) * std::ceil(n / tile.n) * groups * pieces;
+      const double tiles =
+          std::ceil(m / (tile.m * scale)) * std::ceil(n / (tile.n * scale)) * groups * pieces;
       const double length = k / pieces + extra * (pieces > 1 ? 2 : 1);
-      best = std::min(best, std::ceil(tiles / units) * units * 2 * tile.m * tile.n * length / tile.rate);
+      const double area = tile.m * tile.n * scale * scale;
+      best = std::min(best, std::ceil(tiles / a.units) * a.units * 2 * area * length / tile.rate);
     }
   return best;
 }
@@ -76,7 +79,7 @@ double arithmetic_seconds(const Matmul& mm, const Accelerator& accelerator, cons
   const double reference = accelerator.dense(usable_arithmetic(Arithmetic::BF16, accelerator));
   const double extra = e.half_k * peak / reference;
   const double rate = peak * base_share(arithmetic, e) * stack.matmul;
-  const double work = tiled_flops(mm.m, mm.n, mm.k, mm.groups, accelerator.units, extra);
+  const double work = tiled_flops(mm.m, mm.n, mm.k, mm.groups, accelerator, extra);
   return std::max(flops / peak, (work + e.half_flops) / rate);
 }
 
@@ -100,14 +103,15 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
   // The softmax between the products does not get faster with narrower operands.
   constexpr double kNarrowShare = 0.7;
   const double share = attention.backward ? e.attention_backward : e.attention_forward;
+  const double older = stack.older_attention ? e.older_attention : 1;
   const double half_head = attention.backward ? e.half_head_backward : e.half_head_forward;
   const double head = std::min<double>(128, static_cast<double>(attention.head_dim));
   const double by_head = head / (head + half_head) * (128 + half_head) / 128;
   const double narrow = bytes_per_element(arithmetic) < 2 ? kNarrowShare : 1;
   // On the diagonal of a causal mask half of a 128 x 128 block is computed for nothing.
   const double diagonal = attention.keys > 0 ? attention.keys / (attention.keys + 128) : 1;
-  const double rate =
-      accelerator.dense(arithmetic) * std::min(1.0, share * stack.attention * by_head * narrow * diagonal);
+  const double rate = accelerator.dense(arithmetic) *
+                      std::min(1.0, share * stack.attention * older * by_head * narrow * diagonal);
   return launch(accelerator, stack) +
          std::max(stream_seconds(attention.bytes, accelerator), (attention.flops + e.half_flops) / rate);
 }

@@ -45,6 +45,13 @@ class TomlReader {
     number(key, units);
     value = std::llround(units * scale);
   }
+  void flag(std::string_view key, bool& value) {
+    const toml::node* node = ask(key);
+    if (node == nullptr) return;
+    const auto got = node->value_exact<bool>();
+    if (!got) base::fail_user("{}: {} is neither true nor false", where_, key);
+    value = *got;
+  }
   void text(std::string_view key, std::string& value) {
     const toml::node* node = ask(key);
     if (node == nullptr) return;
