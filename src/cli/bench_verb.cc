@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "cli/bench_step_verb.h"
+#include "cli/verbs.h"
+#include "plan/reference_bench.h"
+
+namespace quintet::cli {
+namespace {
+
+struct ReferenceVerbOptions {
+  std::string path, source, row;
+  bool json = false;
+  int threads = 2;
+};
+
+int reference(const ReferenceVerbOptions& o) {
+  const auto runs = plan::read_published_runs(base::read_file(o.path), o.path);
+  plan::ReferenceOptions options{.threads = o.threads, .collection = o.source, .id = o.row};
+  const plan::ReferenceReport report = plan::run_reference(runs, options);
+  if (report.rows.empty())
+    base::fail_user("{} has no row{}{}; ids look like {}", o.path,
+                    o.source.empty() ? "" : fmt::format(" of source '{}'", o.source),
+                    o.row.empty() ? "" : fmt::format(" with id '{}'", o.row),
+                    runs.empty() ? "'TT-001'" : fmt::format("'{}'", runs.front().id));
+  print(o.json ? plan::reference_json(report) : plan::reference_text(report));
+  return kExitGood;
+}
+
+Verb add_bench_reference(CLI::App& bench) {
+  auto options = std::make_shared<ReferenceVerbOptions>();
+  CLI::App* command = bench.add_subcommand(
+      "reference", "Plan runs that others published, and compare with what they measured");
+  command->add_option("FILE", options->path, "Table in the format of docs/reference/published_runs.csv")
+      ->required();
+  command->add_flag("--json", options->json, "Print JSON");
+  command->add_option("--source", options->source, "Only rows whose id begins with it, such as TT");
+  command->add_option("--row", options->row, "Only the row with this id");
+  command->add_option("--threads", options->threads, "Rows planned at a time")->check(CLI::Range(1, 256));
+  return {command, [options] { return reference(*options); }};
+}
+
+}  // namespace
+
+Verb add_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "measure: a recipe's step, or plans against published runs");
+  bench->require_subcommand(1);
+  const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench)};
+  return {bench, [benches] {
+            for (const Verb& verb : benches)
+              if (verb.command->parsed()) return verb.action();
+            return kExitUser;
+          }};
+}
+
+}  // namespace quintet::cli

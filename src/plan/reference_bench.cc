@@ -1,0 +1,139 @@
+#include "plan/reference_bench.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "base/parallel_for.h"
+
+namespace quintet::plan {
+namespace {
+
+constexpr double kGib = 1024.0 * 1024 * 1024;
+
+// One plan serves all rows that ask for the same.
+bool same_question(const ModelledRun& a, const ModelledRun& b) {
+  const hardware::Cluster &x = a.assumptions.cluster, &y = b.assumptions.cluster;
+  return a.recipe == b.recipe && a.assumptions.stack.name == b.assumptions.stack.name &&
+         a.assumptions.matmul == b.assumptions.matmul && x.accelerator.name == y.accelerator.name &&
+         x.outer.name == y.outer.name && x.ports_per_device == y.ports_per_device && x.domain == y.domain;
+}
+
+void predict(ReferenceRow& row) {
+  try {
+    const Report report = make_plan(row.mapping.run->recipe, row.mapping.run->assumptions);
+    row.time = report.time;
+    row.predicted = report.time.tokens_per_s_per_device;
+    const RankMemory& most = report.memory.ranks[report.memory.most_loaded];
+    row.predicted_memory = static_cast<double>(most.arena_bytes) / kGib;
+    row.fits = report.memory.fits();
+  } catch (const base::UserError& e) {
+    row.mapping.run.reset();
+    row.mapping.reason = e.what();
+  }
+}
+
+std::vector<std::pair<std::string, ErrorSummary>> by(
+    const std::vector<ReferenceRow>& rows, const std::function<std::string(const ReferenceRow&)>& key) {
+  std::map<std::string, std::vector<double>> errors;
+  for (const ReferenceRow& row : rows)
+    if (row.scored()) errors[key(row)].push_back(row.error());
+  std::vector<std::pair<std::string, ErrorSummary>> out;
+  for (auto& [name, list] : errors) out.emplace_back(name, summarise(std::move(list)));
+  return out;
+}
+
+}  // namespace
+
+double ReferenceRow::error() const { return predicted / tokens_per_s - 1; }
+double ReferenceRow::memory_error() const { return predicted_memory / memory_gib - 1; }
+
+double quantile(std::vector<double> values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const size_t low = static_cast<size_t>(at);
+  const double next = values[std::min(low + 1, values.size() - 1)];
+  return values[low] + (next - values[low]) * (at - static_cast<double>(low));
+}
+
+ErrorSummary summarise(std::vector<double> errors) {
+  ErrorSummary s;
+  s.rows = errors.size();
+  s.bias = quantile(errors, 0.5);
+  for (double& e : errors) e = std::abs(e);
+  s.median = quantile(errors, 0.5);
+  s.p90 = quantile(errors, 0.9);
+  return s;
+}
+
+ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const ReferenceOptions& options) {
+  ReferenceReport report;
+  for (const PublishedRun& run : runs) {
+    if (!options.collection.empty() && run.collection() != options.collection) continue;
+    if (!options.id.empty() && run.id != options.id) continue;
+    ReferenceRow row{.published = run, .mapping = map_run(run)};
+    if (row.mapping.run) {
+      row.accelerator = row.mapping.run->assumptions.cluster.accelerator.name;
+      row.stack = row.mapping.run->assumptions.stack.name;
+      row.tokens_per_s = row.mapping.run->tokens_per_s;
+      row.memory_gib = run.memory_gib.value_or(0);
+      if (row.tokens_per_s == 0 && row.memory_gib == 0) {
+        row.mapping.run.reset();
+        row.mapping.reason = "the row states neither speed nor memory";
+      }
+    }
+    report.rows.push_back(std::move(row));
+  }
+
+  // The first row that asks a question, by row.
+  std::vector<size_t> asked_by(report.rows.size()), distinct;
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    asked_by[i] = i;
+    if (!report.rows[i].mapping.run) continue;
+    const auto same = std::find_if(distinct.begin(), distinct.end(), [&](size_t j) {
+      return same_question(*report.rows[i].mapping.run, *report.rows[j].mapping.run);
+    });
+    if (same != distinct.end())
+      asked_by[i] = *same;
+    else
+      distinct.push_back(i);
+  }
+  std::mutex mutex;
+  size_t done = 0;
+  base::parallel_for(options.threads, distinct.size(), [&](size_t k) {
+    predict(report.rows[distinct[k]]);
+    const std::lock_guard lock(mutex);
+    if (options.tick) options.tick(++done, distinct.size());
+  });
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    if (asked_by[i] == i) continue;
+    const ReferenceRow& from = report.rows[asked_by[i]];
+    ReferenceRow& to = report.rows[i];
+    to.time = from.time;
+    to.predicted = from.predicted;
+    to.predicted_memory = from.predicted_memory;
+    to.fits = from.fits;
+    if (!from.mapping.run) to.mapping = from.mapping;
+  }
+
+  std::vector<double> all, stated, memory;
+  for (const ReferenceRow& row : report.rows) {
+    if (!row.mapping.run) ++report.unmodelled;
+    if (row.memory_scored()) memory.push_back(row.memory_error());
+    if (!row.scored()) continue;
+    all.push_back(row.error());
+    if (row.mapping.run->stated) stated.push_back(row.error());
+  }
+  report.all = summarise(std::move(all));
+  report.stated = summarise(std::move(stated));
+  report.memory = summarise(std::move(memory));
+  report.by_source = by(report.rows, [](const ReferenceRow& r) { return r.published.collection(); });
+  report.by_accelerator = by(report.rows, [](const ReferenceRow& r) { return r.accelerator; });
+  report.by_stack = by(report.rows, [](const ReferenceRow& r) { return r.stack; });
+  return report;
+}
+
+}  // namespace quintet::plan

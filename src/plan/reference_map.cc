@@ -1,0 +1,95 @@
+#include "plan/reference_map.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "config/validate.h"
+
+namespace quintet::plan {
+namespace {
+
+using hardware::Arithmetic;
+
+std::optional<Arithmetic> arithmetic(const PublishedRun& row) {
+  if (contains(row.precision, "fp4")) return Arithmetic::FP4;
+  if (contains(row.precision, "fp8")) return Arithmetic::FP8;
+  if (contains(row.precision, "fp16")) return Arithmetic::F16;
+  return std::nullopt;
+}
+
+// Tokens per second from whatever the row publishes, and how.
+void published_speed(const PublishedRun& row, const Source& source, ModelledRun& run) {
+  const config::Model& m = run.recipe.model;
+  if (row.tokens_per_s) {
+    run.tokens_per_s = *row.tokens_per_s;
+    run.convention = "tokens/s";
+    return;
+  }
+  if (!row.tflops && !row.mfu) return;
+  FlopCount count = source.flops;
+  if (contains(row.verified, "hardware incl. recompute")) count = FlopCount::Hardware;
+  if (count == FlopCount::Hardware && run.recipe.memory.recompute != config::RecomputeKind::Full)
+    count = FlopCount::Full;
+  const double flops = flops_per_token(m, run.recipe.data.seq_len, count);
+  const char* how = count == FlopCount::Causal ? "attention at half"
+                    : count == FlopCount::Full ? "attention in full"
+                                               : "with the recomputed forward";
+  if (row.tflops) {
+    run.tokens_per_s = *row.tflops * 1e12 / flops;
+    run.convention = fmt::format("from TFLOP/s, {}", how);
+  } else {
+    run.tokens_per_s = *row.mfu * run.assumptions.cluster.accelerator.dense(Arithmetic::BF16) / flops;
+    run.convention = fmt::format("from MFU, {}", how);
+  }
+}
+
+ModelledRun map_or_throw(const PublishedRun& row) {
+  const Source* source = find_source(row.collection());
+  if (source == nullptr)
+    throw Unmodelled(fmt::format("collection '{}' has no software stack in the table", row.collection()));
+  Notes notes;
+  ModelledRun run;
+  config::Recipe& r = run.recipe;
+  r.name = "reference";
+  r.model = reference_model(row, *source, notes);
+  r.data.seq_len = row.seq.value_or(source->seq);
+  reference_layout(row, *source, r, notes);
+  reference_recompute(row, *source, r, notes);
+  r.precision = config::Precision::of(base::DType::BF16);
+  if (!source->reduce_f32 && !contains(row.precision, "fp32 grad")) r.precision.reduce = base::DType::BF16;
+  if (contains(row.precision, "PURE")) r.precision.reduce = base::DType::BF16;
+  r.optimizer.lr = 1e-4;
+  r.run.steps = 1;
+  run.assumptions.cluster = reference_cluster(row, *source, notes);
+  run.assumptions.stack = hardware::find_stack(reference_stack(row, *source));
+  run.assumptions.matmul = arithmetic(row);
+  r = config::resolve(std::move(r));
+  published_speed(row, *source, run);
+  run.assumed = std::move(notes.assumed);
+  run.stated = notes.stated;
+  return run;
+}
+
+// The first line of a message of many.
+std::string first_line(std::string text) {
+  if (const size_t at = text.find('\n'); at != std::string::npos) {
+    std::string rest = text.substr(at + 1);
+    text.resize(at);
+    if (!rest.empty()) text += " " + rest.substr(rest.find_first_not_of(" -"), rest.find('\n'));
+  }
+  return text;
+}
+
+}  // namespace
+
+Mapping map_run(const PublishedRun& row) {
+  try {
+    return {.run = map_or_throw(row), .reason = {}};
+  } catch (const Unmodelled& e) {
+    return {.run = std::nullopt, .reason = e.what()};
+  } catch (const base::UserError& e) {
+    return {.run = std::nullopt, .reason = first_line(e.what())};
+  }
+}
+
+}  // namespace quintet::plan
