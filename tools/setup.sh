@@ -3,6 +3,8 @@
 # changes nothing, needs no rights and never touches the network.
 #   tools/setup.sh            compiler, CMake, libraries, MPI, clang-format
 #   tools/setup.sh --bench    also what the benchmarks need: Google Benchmark and PyTorch in build/peer-venv
+#   tools/setup.sh --cuda     also the headers of cuDNN's front end in build/cudnn-frontend, for QUINTET_CUDA=ON. The
+#                             toolkit itself (13.0 or later), cuDNN 9 and NCCL come from NVIDIA's packages
 #   tools/setup.sh --check    only say what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,13 +17,16 @@ packages=(
 )
 torch_version=2.11.0
 venv=build/peer-venv
+frontend_version=1.32.0
+frontend=build/cudnn-frontend
 
-bench=no check=no
+bench=no cuda=no check=no
 for argument in "$@"; do
   case $argument in
     --bench) bench=yes ;;
+    --cuda) cuda=yes ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
@@ -38,6 +43,7 @@ for package in "${packages[@]}"; do
   [ "$state" = installed ] || missing+=("$package")
 done
 if [ $check = yes ]; then
+  [ $cuda = no ] || [ -f "$frontend/include/cudnn_frontend.h" ] || missing+=(cudnn-frontend)
   [ ${#missing[@]} -eq 0 ] || { echo "setup: missing: ${missing[*]}"; exit 1; }
   exit 0
 fi
@@ -73,4 +79,17 @@ if [ $bench = yes ] && ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
     echo "setup: PyTorch could not be installed; the benchmarks need PyPI once" >&2
     exit 1
   fi
+fi
+
+if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ]; then
+  echo "setup: fetching the headers of cuDNN's front end $frontend_version into $frontend"
+  wheel=$(mktemp -d)
+  if ! { python3 -m pip download -q --no-deps --only-binary :all: -d "$wheel" "nvidia-cudnn-frontend==$frontend_version" &&
+    mkdir -p "$frontend" && python3 -m zipfile -e "$wheel"/*.whl "$wheel/x" && rm -rf "$frontend/include" &&
+    cp -r "$wheel/x/include" "$frontend/include"; }; then
+    rm -rf "$wheel"
+    echo "setup: the front end could not be fetched; it needs PyPI once, or set QUINTET_CUDNN_FRONTEND to its headers" >&2
+    exit 1
+  fi
+  rm -rf "$wheel"
 fi
