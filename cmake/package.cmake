@@ -23,6 +23,15 @@ foreach(room ${rooms})
   endforeach()
 endforeach()
 list(REMOVE_DUPLICATES quintet_dependencies)
+# Libraries beside the rooms' own, in builds with CUDA.
+foreach(library device_cuda kernels_cuda comm_nccl)
+  if(TARGET quintet_${library})
+    install(TARGETS quintet_${library} EXPORT quintetTargets ARCHIVE)
+  endif()
+endforeach()
+if(QUINTET_CUDA)
+  list(APPEND quintet_dependencies CUDAToolkit)
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/quintet)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/quintetConfig.cmake.in ${PROJECT_BINARY_DIR}/quintetConfig.cmake

@@ -4,9 +4,9 @@
 #include "base/text.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
+#include "config/names.h"
 #include "config/print.h"
 #include "config/problem.h"
-#include "exec/cpu/kernel.h"
 #include "models/build.h"
 #include "observe/metrics.h"
 #include "program/allocate.h"
@@ -15,6 +15,7 @@
 #include "program/verify.h"
 #include "tools/verify.h"
 #include "train/loop.h"
+#include "train/rank.h"
 
 namespace quintet::cli {
 namespace {
@@ -24,9 +25,7 @@ compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
   compiler::CompileOptions options;
   options.rank = base::RankId(static_cast<int32_t>(rank));
   options.evaluate = recipe.eval.every > 0;
-  options.workspace_bytes = [threads](const program::Instr& i) {
-    return exec::cpu::workspace_bytes(i, threads);
-  };
+  options.workspace_bytes = exec::workspace_of(train::device_of(recipe), threads);
   return compiler::compile(recipe, options);
 }
 
@@ -113,6 +112,7 @@ int program_action(const ProgramOptions& o) {
 
 struct VerifyVerbOptions {
   RecipeOptions recipe;
+  std::string reference;
   bool json = false, synthetic = false;
 };
 
@@ -121,7 +121,9 @@ int verify_action(const VerifyVerbOptions& o) {
   tools::VerifyOptions options;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   options.synthetic = o.synthetic;
+  if (!o.reference.empty()) options.reference = config::value_of<config::DeviceKind>(o.reference);
   const tools::VerifyResult result = tools::verify(recipe, options);
+  if (!result.is_first) return kExitGood;
   print(o.json ? tools::to_json(result) : tools::to_table(result));
   return result.pass() ? kExitGood : kExitFailure;
 }
@@ -157,6 +159,8 @@ Verb add_verify(CLI::App& app) {
       "verify", "compare the recipe's layout with a single rank: loss, every gradient, weights");
   auto o = std::make_shared<VerifyVerbOptions>();
   o->recipe.add_to(*command, true, "how many steps to compare");
+  command->add_option("--reference", o->reference, "where the single rank runs; else where the recipe does")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--synthetic", o->synthetic, "random tokens, even where the recipe names data");
   command->add_flag("--json", o->json, "the comparison as JSON");
   command->footer(

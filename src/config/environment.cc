@@ -59,4 +59,12 @@ std::optional<Launch> detect_launch(const Environment& lookup) {
   return std::nullopt;
 }
 
+std::string cache_folder(const Environment& lookup) {
+  const auto given = [&](const char* name) { return lookup(name).value_or(""); };
+  if (const std::string own = given("QUINTET_CACHE_DIR"); !own.empty()) return own;
+  if (const std::string caches = given("XDG_CACHE_HOME"); !caches.empty()) return caches + "/quintet";
+  if (const std::string home = given("HOME"); !home.empty()) return home + "/.cache/quintet";
+  return "";
+}
+
 }  // namespace quintet::config

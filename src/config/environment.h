@@ -27,4 +27,8 @@ struct Launch {
 // (PMIX_RANK with PMIX_SIZE). Throws UserError on values that are no numbers or contradict one another.
 std::optional<Launch> detect_launch(const Environment& lookup = environment);
 
+// Where things are kept that only cost time to find again, such as tuned choices: QUINTET_CACHE_DIR,
+// else quintet/ in XDG_CACHE_HOME or in ~/.cache. Empty when none of them is known.
+std::string cache_folder(const Environment& lookup = environment);
+
 }  // namespace quintet::config

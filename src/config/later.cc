@@ -15,8 +15,7 @@ constexpr std::array<LaterKey, 4> kLaterKeys = {{
 struct LaterWord {
   std::string_view section_or_key, word;
 };
-constexpr std::array<LaterWord, 5> kLaterWords = {{
-    {"run.device", "cuda"},
+constexpr std::array<LaterWord, 4> kLaterWords = {{
     {"run.backend", "gloo"},
     {"run.backend", "nccl"},
     {"precision.", "f16"},

@@ -80,8 +80,8 @@ struct Names<ScheduleKind> {
 };
 template <>
 struct Names<DeviceKind> {
-  static constexpr std::array<std::pair<DeviceKind, std::string_view>, 1> kTable = {
-      {{DeviceKind::Cpu, "cpu"}}};
+  static constexpr std::array<std::pair<DeviceKind, std::string_view>, 2> kTable = {
+      {{DeviceKind::Cpu, "cpu"}, {DeviceKind::Cuda, "cuda"}}};
 };
 template <>
 struct Names<BackendKind> {

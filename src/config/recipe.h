@@ -248,7 +248,7 @@ struct Eval {
   bool operator==(const Eval&) const = default;
 };
 
-enum class DeviceKind : uint8_t { Cpu };
+enum class DeviceKind : uint8_t { Cpu, Cuda };
 enum class BackendKind : uint8_t { Auto, Local, Mpi };
 
 struct Run {

@@ -1,107 +1,144 @@
-// Runs expanded programs of one rank on the CPU. The calling thread carries the compute stream; every other
-// stream has a thread of its own, so that communication runs beside computation where the program allows and
-// a stream that waits for another rank holds nobody else up. A collective that the very next computation
-// waits for runs on the calling thread: there is nothing to overlap.
+// Runs expanded programs of one rank. One interface, a backend per device: cpu/ and cuda/ (cuda_missing/ in
+// builds without it). Memory belongs to the backend; the host reaches it by ranges of buffers.
 #pragma once
 
-#include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
-#include <thread>
+#include <span>
 
-#include "base/ids.h"
+#include "base/file.h"
 #include "comm/communicator.h"
-#include "device/arena.h"
-#include "exec/cpu/kernel.h"
 #include "observe/trace.h"
 #include "program/expand.h"
 
 namespace quintet::exec {
 
+enum class Device : uint8_t { Cpu, Cuda };
+
 struct ExecutorOptions {
-  int threads = 1;  // of this rank's kernels
-  // Computation and collectives on the calling thread in issue order, freed bytes overwritten with NaN: a use
-  // after free shows. (Messages between pipeline stages keep their threads; their buffers are left as they
-  // are.)
+  Device device = Device::Cpu;
+  int threads = 1;  // Cpu: of this rank's kernels
+  // Computation and collectives in issue order, freed bytes overwritten with NaN: a use after free shows.
+  // (Messages between pipeline stages stay beside them; their buffers are left as they are.)
   bool poison = false;
+  int device_index = 0;   // Cuda: which of the machine's devices, modulo their number
+  bool capture = true;    // Cuda: a run becomes a graph that is replayed; false: every launch anew
+  bool tune = true;       // Cuda: products are timed once per problem, before the first run
+  base::Path tuned = {};  // Cuda: where the choices are kept between runs; empty: nowhere
+  bool tf32 = false;      // Cuda: products of f32 round their operands to 10 bits of mantissa
+  // Told once per expansion that cannot be captured, and why.
+  std::function<void(const std::string&)> log = {};
 };
 
 // Fills the inputs of a micro-batch: names and addresses in the order of Program::inputs.
 using LoadBatch = std::function<void(int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs)>;
 
+// The inputs of a run. Those of one source with the same id of at least 0 are the same.
+struct Inputs {
+  LoadBatch load;
+  const void* source = nullptr;
+  int64_t id = -1;
+};
+
+// Bytes of a buffer.
+struct Range {
+  program::BufferId buffer;
+  int64_t offset = 0, bytes = 0;
+};
+
+// What a range holds, for the host to read: the memory itself, or a copy of it. Valid until the next run or
+// write.
+class HostBytes {
+ public:
+  explicit HostBytes(const std::byte* memory) : data_(memory) {}
+  explicit HostBytes(std::unique_ptr<std::byte[]> copy) : copy_(std::move(copy)), data_(copy_.get()) {}
+  const std::byte* data() const { return data_; }
+
+ private:
+  std::unique_ptr<std::byte[]> copy_;
+  const std::byte* data_;
+};
+
+// Numbers drawn into a range that holds elements [first, first + n) of a box: element i of the box is element
+// `begin` + i of the whole, dim by dim. Each is 0 or 1 or stddev x base::normal(key, its index in the whole);
+// what lies outside the whole is padding and becomes 0.
+struct Draw {
+  enum class Kind : uint8_t { Zeros, Ones, Normal };
+  Kind kind = Kind::Zeros;
+  double stddev = 1;
+  uint64_t key = 0;
+  std::span<const int64_t> box, whole, begin;  // sizes and starts by dim
+  int64_t first = 0;
+};
+inline constexpr size_t kMaxDrawDims = 8;
+
 class Executor {
  public:
-  // Allocates the arena and creates the communicators (all ranks do so together). The program must outlive
-  // it.
-  Executor(const program::Program& program, comm::World& world, ExecutorOptions options);
-  ~Executor();
+  virtual ~Executor() = default;
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  void run(const program::Expanded& expanded, const LoadBatch& load);
+  // Returns when all of it is done. Where the device works on its own, the inputs of the next run of this
+  // expansion are loaded meanwhile if `next` is given and has an id; that run then does not call its load.
+  virtual void run(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) = 0;
+  void run(const program::Expanded& expanded, const LoadBatch& load) {
+    run(expanded, Inputs{.load = load}, nullptr);
+  }
 
-  std::byte* address(program::BufferId id) const;
-  double& scalar(program::Scalar s) const;
-  int64_t& dropout_key() const;
-  device::ThreadPool& pool() { return *pool_; }
+  // The host's view of memory, between runs.
+  virtual HostBytes read(const Range& range) const = 0;
+  // `fill` is given the bytes to write, all of them: what they held before is unknown.
+  virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
+  virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;
+  // to[i] := from[i] rounded to nearest even; floating types. The ranges do not overlap.
+  virtual void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) = 0;
 
-  // The next run() is recorded; streams of `trace` are those of the program, in order.
-  void trace_next(observe::RankTrace* trace, int64_t step);
+  virtual double scalar(program::Scalar s) const = 0;
+  virtual void set_scalar(program::Scalar s, double value) = 0;  // Count or LearningRate
+  virtual void set_dropout_key(int64_t key) = 0;
+  // The buffer Program::sums after a run; empty when there is none.
+  virtual std::span<const double> sums() const = 0;
+
+  // The next run is recorded; streams of `trace` are those of the program, in order.
+  virtual void trace_next(observe::RankTrace* trace, int64_t step) = 0;
 
   // High-water mark by what was really written. Call begin before a run and end after it, twice: each time
   // the bytes above the persistent ones are first set to a pattern (the second its complement, so that a
   // written byte cannot hide in both), and the highest changed byte is found. Also checks that nothing was
   // written beyond the plan.
-  void begin_measuring(int round);
-  void end_measuring(int round);
+  virtual void begin_measuring(int round) = 0;
+  virtual void end_measuring(int round) = 0;
   int64_t measured_peak_bytes() const { return measured_; }
 
+  // "CPU, 8 threads", "NVIDIA H200"; and what the device holds beside the arena.
+  virtual std::string device_name() const = 0;
+  virtual int64_t extra_bytes() const { return 0; }
+
+ protected:
+  Executor() = default;
+  // Takes in that bytes up to `top` of the arena were changed.
+  void note_touched(const program::Program& program, int64_t top);
+
  private:
-  void bind();
-  void run_lane(program::StreamId stream);
-  void run_issue(const program::Issue& issue);
-  void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
-  void run_collective(const cpu::Bound& bound);
-  void wait_for(const program::Wait& wait);
-  void advance(program::StreamId stream, int position);
-  void communicate(program::StreamId stream);
-  void fail(std::exception_ptr error);
-  using Lanes = std::vector<std::vector<int>>;  // by carrying stream: issues in order
-  const Lanes& lanes_of(const program::Expanded& expanded);
-  void find_poison_waits(const program::Expanded& expanded);
-
-  const program::Program& program_;
-  comm::World& world_;
-  const ExecutorOptions options_;
-  device::Arena arena_;
-  std::unique_ptr<device::ThreadPool> pool_, comm_pool_;
-  std::vector<std::shared_ptr<comm::Communicator>> comms_;
-  std::vector<std::vector<cpu::Bound>> bound_;                         // by body and instruction
-  std::vector<std::vector<std::pair<std::string, int32_t*>>> inputs_;  // by body
-  std::vector<char> in_message_;                                       // by buffer: sent or received
-
-  // The run in progress.
-  const program::Expanded* expanded_ = nullptr;
-  const LoadBatch* load_ = nullptr;
-  const Lanes* lanes_ = nullptr;
-  std::vector<std::pair<const program::Expanded*, std::unique_ptr<Lanes>>> lane_cache_;
-  // With poison, by issue: the Free of the compute stream that a message must come after; -1: none.
-  std::map<const program::Expanded*, std::vector<int>> poison_waits_;
-  std::unique_ptr<std::atomic<int>[]> progress_;  // by stream: instructions completed
-  std::atomic<bool> failed_{false};
-  std::exception_ptr error_;
-  std::atomic<int> error_taken_{0};
-
-  // The streams' threads: woken with a run's number, each answers with it.
-  std::vector<std::thread> threads_;
-  std::atomic<int> run_number_{0};
-  std::unique_ptr<std::atomic<int>[]> run_done_;  // by stream
-  std::atomic<bool> stop_{false};
-
-  observe::RankTrace* trace_ = nullptr;
-  int64_t trace_step_ = 0;
   int64_t measured_ = 0;
 };
+
+inline constexpr int64_t kGuardBytes = 4096;  // behind the planned arena: must stay untouched
+inline constexpr unsigned char kMeasurePatterns[2] = {0xA5, 0x5A};
+
+// Allocates the arena, zeroed, and creates the communicators (all ranks do so together). The program must
+// outlive it.
+std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
+                                        const ExecutorOptions& options);
+
+// Scratch that an instruction needs: what the compiler plans. Needs a build with the device's backend, but no
+// device.
+std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads);
+
+// UserError that says what is missing and what to do, unless this process can run programs on the device.
+void require_device(Device device);
+
+// Bytes that all ranks on this machine may use together, as seen from device `index`; 0: unknown.
+int64_t available_memory_bytes(Device device, int64_t index);
 
 }  // namespace quintet::exec

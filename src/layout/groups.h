@@ -57,6 +57,11 @@ class GlobalIndex {
   GlobalIndex(const Segment& segment, const Mesh& mesh, RankId rank);
   int64_t operator()(int64_t local) const;
 
+  // By dim: the local part, the whole, and where in it the part begins.
+  const std::vector<int64_t>& local_sizes() const { return local_sizes_; }
+  const std::vector<int64_t>& global_sizes() const { return global_sizes_; }
+  const std::vector<int64_t>& begins() const { return begins_; }
+
  private:
   std::vector<int64_t> local_sizes_, global_sizes_, begins_;
 };

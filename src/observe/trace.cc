@@ -63,6 +63,23 @@ size_t RankTrace::events() const {
   return count;
 }
 
+std::vector<TraceRecord> RankTrace::records() const {
+  std::vector<TraceRecord> records;
+  for (const Stream& stream : streams_)
+    for (const Event& event : stream.events) {
+      TraceRecord& r = records.emplace_back(TraceRecord{.rank = rank_,
+                                                        .stream = stream.name,
+                                                        .name = event.name,
+                                                        .category = event.category,
+                                                        .start_ns = event.start_ns,
+                                                        .dur_ns = event.dur_ns,
+                                                        .args = {}});
+      for (size_t i = 0; i < event.arg_count; ++i)
+        r.args[std::string(event.args[i].key)] = event.args[i].value;
+    }
+  return records;
+}
+
 std::string RankTrace::fragment(int64_t origin_ns) const {
   std::string out;
   append_name_event(out, "process_name", rank_, 0, label_);

@@ -24,6 +24,14 @@ struct TraceArg {
   int64_t value = 0;
 };
 
+// An event as a trace tells it, for tools and tests.
+struct TraceRecord {
+  int rank = 0;
+  std::string stream, name, category;
+  int64_t start_ns = 0, dur_ns = 0;
+  std::map<std::string, int64_t> args;
+};
+
 class RankTrace {
  public:
   explicit RankTrace(int rank,
@@ -39,7 +47,8 @@ class RankTrace {
            std::initializer_list<TraceArg> args = {});
 
   int rank() const { return rank_; }
-  int64_t first_ns() const;  // earliest start; INT64_MAX when there are no events
+  std::vector<TraceRecord> records() const;  // by stream, as recorded
+  int64_t first_ns() const;                  // earliest start; INT64_MAX when there are no events
   size_t events() const;
 
   // The events as JSON objects separated by commas, times relative to `origin_ns`.
@@ -66,14 +75,7 @@ void write_trace(const base::Path& path, std::span<const std::string> fragments)
 // The same for ranks in one process; times start at the earliest event of all ranks.
 void write_trace(const base::Path& path, std::span<const RankTrace> ranks);
 
-// What a trace file says, for tools and tests.
-struct TraceRecord {
-  int rank = 0;
-  std::string stream, name, category;
-  int64_t start_ns = 0, dur_ns = 0;
-  std::map<std::string, int64_t> args;
-};
-// In the order of the file: by rank, by stream, as recorded.
+// What a trace file says, in the order of the file: by rank, by stream, as recorded.
 std::vector<TraceRecord> read_trace(const base::Path& path);
 
 }  // namespace quintet::observe

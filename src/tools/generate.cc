@@ -47,11 +47,12 @@ class Window {
           if (name == "documents" || name == "samples") data[i] = 0;
         }
     });
-    const std::byte* result = rank_.executor().address(rank_.compiled().program.result);
+    const int64_t row_bytes = recipe_.model.vocab * base::size_of(recipe_.precision.compute);
+    const exec::HostBytes result =
+        rank_.executor().read({rank_.compiled().program.result, (length - 1) * row_bytes, row_bytes});
     std::vector<double> out(static_cast<size_t>(recipe_.model.vocab));
     for (size_t v = 0; v < out.size(); ++v)
-      out[v] = train::read_element(result, recipe_.precision.compute,
-                                   (length - 1) * recipe_.model.vocab + static_cast<int64_t>(v));
+      out[v] = train::read_element(result.data(), recipe_.precision.compute, static_cast<int64_t>(v));
     return out;
   }
 

@@ -1,16 +1,14 @@
 #include "tools/layouts.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
-#include <map>
-#include <mutex>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "comm/local.h"
 #include "data/text_source.h"
 #include "program/verify.h"
+#include "tools/collect.h"
 #include "train/fit.h"
 
 namespace quintet::tools {
@@ -20,85 +18,6 @@ using train::Rank;
 using train::StateKind;
 
 namespace {
-
-double element(const std::byte* data, DType dtype, int64_t i) {
-  switch (dtype) {
-    case DType::F64:
-      return reinterpret_cast<const double*>(data)[i];
-    case DType::F32:
-      return reinterpret_cast<const float*>(data)[i];
-    case DType::BF16:
-      return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
-    default:
-      base::fail_internal("no state of type {}", base::to_string(dtype));
-  }
-}
-
-// A state of all parameters while the ranks fill it in. Ranks write disjoint elements, but share the table.
-class Collector {
- public:
-  Collector(const graph::Graph& logical, bool trainable_only) {
-    for (const graph::Param& p : logical.params()) {
-      if (trainable_only && !p.trainable) continue;
-      const graph::Value& v = logical.value(p.value);
-      index_[v.name] = tensors_.size();
-      tensors_.push_back({v.name, std::vector<double>(static_cast<size_t>(v.type.count()))});
-      written_.emplace_back(static_cast<size_t>(v.type.count()), 0);
-    }
-  }
-
-  void take(const Rank& rank, StateKind kind) {
-    rank.visit(kind, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
-      if (!rank.owns(piece)) return;
-      const std::lock_guard lock(mutex_);
-      const auto it = index_.find(piece.segment->name);
-      if (it == index_.end()) return;
-      any_ = true;
-      for (int64_t i = 0; i < piece.count; ++i) {
-        const int64_t g = global(piece.first + i);
-        if (g < 0) continue;
-        tensors_[it->second].values[static_cast<size_t>(g)] = element(piece.data, piece.dtype, i);
-        ++written_[it->second][static_cast<size_t>(g)];
-      }
-    });
-  }
-
-  // The tensors of a round in which every rank has taken part.
-  std::vector<Tensor> finish(std::string_view what) {
-    if (!any_) return {};
-    for (size_t t = 0; t < tensors_.size(); ++t)
-      for (size_t i = 0; i < written_[t].size(); ++i)
-        QUINTET_CHECK(written_[t][i] == 1, "{} of {}: element {} is owned by {} ranks", what,
-                      tensors_[t].name, i, written_[t][i]);
-    return std::move(tensors_);
-  }
-
- private:
-  std::vector<Tensor> tensors_;
-  std::vector<std::vector<char>> written_;
-  std::map<std::string, size_t> index_;
-  std::mutex mutex_;
-  bool any_ = false;
-};
-
-std::vector<Tensor> states_of(const Rank& rank) {
-  std::vector<Tensor> list;
-  for (const Rank::State& state : rank.states()) {
-    Tensor t{std::string(state.name), std::vector<double>(static_cast<size_t>(state.count))};
-    for (int64_t i = 0; i < state.count; ++i)
-      t.values[static_cast<size_t>(i)] = element(state.data, state.dtype, i);
-    list.push_back(std::move(t));
-  }
-  return list;
-}
-
-std::vector<Tensor> sums_of(const Rank& rank) {
-  std::vector<Tensor> list;
-  for (const Rank::Sum& sum : rank.step_sums())
-    list.push_back(
-        {fmt::format("blocks.{}.{}", sum.block - 1, sum.name), {sum.values.begin(), sum.values.end()}});
-  return list;
-}
 
 // NaN equals NaN: a step that overflowed did so on all ranks.
 void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b, int64_t step,
@@ -117,45 +36,17 @@ void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& 
   }
 }
 
-// Adds one AdamW step to the moves, from the moments it left behind.
-void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
-               const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update) {
-  if (moves.empty())
-    for (const Tensor& t : m) moves.push_back({t.name, std::vector<double>(t.values.size(), 0.0)});
-  const double correct1 = 1 - std::pow(o.betas[0], static_cast<double>(update));
-  const double correct2 = 1 - std::pow(o.betas[1], static_cast<double>(update));
-  for (size_t t = 0; t < m.size(); ++t) {
-    const bool decays = logical.find_param(logical.find(m[t].name))->decay;
-    const double keep = 1 - (decays ? lr * o.weight_decay : 0.0);
-    for (size_t i = 0; i < m[t].values.size(); ++i)
-      moves[t].values[i] = moves[t].values[i] * keep -
-                           lr * (m[t].values[i] / correct1) / (std::sqrt(v[t].values[i] / correct2) + o.eps);
-  }
-}
-
 bool same_bits(const train::StepResult& a, const train::StepResult& b) {
   const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   return equal(a.loss, b.loss) && equal(a.grad_norm, b.grad_norm) && equal(a.lr, b.lr) &&
          a.tokens == b.tokens && a.skipped == b.skipped;
 }
 
-int64_t longest_path(const graph::Graph& graph) {
-  std::vector<int64_t> length(graph.values().size(), 0);
-  int64_t longest = 0;
-  for (const graph::Node& node : graph.nodes()) {
-    int64_t here = 0;
-    for (const graph::ValueId in : node.inputs) here = std::max(here, length[in.index()]);
-    for (const graph::ValueId out : node.outputs) length[out.index()] = here + 1;
-    longest = std::max(longest, here + 1);
-  }
-  return longest;
-}
-
 }  // namespace
 
 LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options) {
-  LayoutRun run;
+  LayoutRun run{.device = train::device_of(recipe)};
   const int world_size = static_cast<int>(recipe.parallel.world());
   const bool adam = recipe.optimizer.kind == config::OptimizerKind::AdamW;
   std::vector<Rank*> ranks(static_cast<size_t>(world_size));
@@ -168,7 +59,13 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   const std::optional<compiler::Fit> fit = train::find_fit(recipe, options.model, options.threads);
   comm::run_local_world(world_size, [&](comm::World& world) {
     Rank rank(recipe, world,
-              {.model = options.model, .threads = options.threads, .poison = options.poison, .fit = fit});
+              {.model = options.model,
+               .threads = options.threads,
+               .poison = options.poison,
+               .local_rank = world.rank().value,
+               .capture = options.capture,
+               .tune = options.tune,
+               .fit = fit});
     const auto me = static_cast<size_t>(world.rank().value);
     const bool first = me == 0;
     ranks[me] = &rank;
@@ -227,6 +124,56 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     rank.check_replicas();
     world.world().barrier();  // rank 0 reads its peers' programs
   });
+  return run;
+}
+
+LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const data::Batches& batches,
+                        const LayoutOptions& options, int64_t local_rank) {
+  LayoutRun run{.device = train::device_of(recipe)};
+  comm::Communicator& all = world.world();
+  const bool adam = recipe.optimizer.kind == config::OptimizerKind::AdamW, first = world.rank().value == 0;
+  Rank rank(recipe, world,
+            {.model = options.model,
+             .threads = options.threads,
+             .poison = options.poison,
+             .local_rank = local_rank,
+             .capture = options.capture,
+             .tune = options.tune,
+             .fit = train::find_fit(recipe, options.model, options.threads)});
+  const graph::Graph& logical = rank.compiled().logical;
+  if (options.prepare) options.prepare(rank);
+  const auto collect = [&](StateKind kind, const char* what) {
+    Collector collector(logical, kind != StateKind::Weight);
+    collector.take(rank, kind);
+    collector.sum(all);
+    return first ? collector.finish(what) : std::vector<Tensor>();
+  };
+  run.initial = collect(StateKind::Weight, "initial weight");
+  int64_t updates = 0;
+  for (int64_t step = 0; step < options.steps; ++step) {
+    const train::StepResult result = options.step ? options.step(rank, step) : rank.step(step, batches);
+    const double mine[2] = {result.loss, result.grad_norm};
+    std::vector<double> theirs(2 * static_cast<size_t>(world.size()));
+    all.all_gather(mine, theirs.data(), 2, DType::F64);
+    for (size_t r = 0; r < theirs.size(); ++r)
+      QUINTET_CHECK(std::memcmp(&theirs[r], &theirs[r % 2], sizeof(double)) == 0,
+                    "step {}: ranks 0 and {} report different results: {} and {}", step, r / 2, theirs[r % 2],
+                    theirs[r]);
+    StepState state{result, collect(StateKind::Gradient, "gradient"), collect(StateKind::Weight, "weight"),
+                    states_of(rank), sums_of(rank)};
+    run.moment1 = collect(StateKind::Moment1, "first moment");
+    run.moment2 = collect(StateKind::Moment2, "second moment");
+    updates += !result.skipped;
+    if (first && adam && !result.skipped)
+      add_moves(run.moves, run.moment1, run.moment2, logical, recipe.optimizer, result.lr, updates);
+    run.steps.push_back(std::move(state));
+  }
+  run.longest_path = longest_path(logical);
+  const int64_t peak[2] = {rank.planned_peak_bytes(), rank.measured_peak_bytes()};
+  std::vector<int64_t> peaks(2 * static_cast<size_t>(world.size()));
+  all.all_gather(peak, peaks.data(), 2, DType::I64);
+  for (size_t r = 0; r < peaks.size(); r += 2) run.peaks.push_back({peaks[r], peaks[r + 1]});
+  rank.check_replicas();
   return run;
 }
 

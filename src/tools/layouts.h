@@ -22,9 +22,10 @@ struct Tensor {
 struct LayoutOptions {
   int64_t steps = 2;
   bool poison = false;
-  int threads = 1;              // of each rank's kernels
-  compiler::ModelFn model;      // empty: recipe.model
-  bool verify_together = true;  // programs of all ranks against one another
+  int threads = 1;                    // of each rank's kernels
+  compiler::ModelFn model;            // empty: recipe.model
+  bool verify_together = true;        // programs of all ranks against one another
+  bool capture = true, tune = false;  // see exec::ExecutorOptions
   // Replaces the step itself, e.g. to feed tokens of one's own.
   std::function<train::StepResult(train::Rank&, int64_t step)> step;
   // Called on every rank when its weights are drawn.
@@ -46,6 +47,7 @@ struct StepState {
 };
 
 struct LayoutRun {
+  exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
   std::vector<Tensor> moment1, moment2;  // after the last step; empty where the optimizer has none
@@ -61,6 +63,11 @@ struct LayoutRun {
 // end.
 LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options);
+
+// The same in a world that exists already, such as one of MPI processes: `world` has the recipe's size and
+// every rank calls. Complete on rank 0. Programs are not compared with one another.
+LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const data::Batches& batches,
+                        const LayoutOptions& options, int64_t local_rank);
 
 // The same mathematics on one rank: no parallelism, nothing recomputed, and as few micro-batches as fit into
 // kOneRankTokens rows and keep groups of sequences whole that share something (a capacity, a balance loss).

@@ -49,9 +49,13 @@
 //     differ by what gradients may.
 //  8. Peak memory is as planned, to the byte. Rows that experts receive are the exception: their number is
 //     known beforehand only when nothing is dropped and the experts are not divided, or when they are padded.
-//     Else the plan holds for the worst case, and less may be touched.
+//     Else the plan holds for the worst case, and less may be touched; so it may on a GPU, where libraries
+//     leave some of the scratch that they ask for.
+//  9. Between two devices initial weights may differ in their last bits: each has its own logarithm and
+//     cosine. What follows from that is small beside the tolerances above.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,10 +90,11 @@ struct Check {
 
 struct VerifyOptions {
   int64_t steps = 3;
-  bool synthetic = false;  // even where the recipe names data
-  bool poison = false;     // freed memory is overwritten in the layout's run
-  int threads = 1;         // of each rank's kernels
-  data::LabelMask mask;    // labels that count; empty: all
+  bool synthetic = false;                            // even where the recipe names data
+  bool poison = false;                               // freed memory is overwritten in the layout's run
+  int threads = 1;                                   // of each rank's kernels
+  std::optional<config::DeviceKind> reference = {};  // where the one rank runs; empty: where the layout does
+  data::LabelMask mask;                              // labels that count; empty: all
 };
 
 struct VerifyResult {
@@ -99,12 +104,14 @@ struct VerifyResult {
   int64_t world = 1, steps = 0;
   bool synthetic = false;
   double tolerance = 0;  // of one gradient (2. above)
+  bool is_first = true;  // false on the ranks other than 0 of an MPI job, which have nothing to compare
 
   bool pass() const { return first_departure() == nullptr; }
   const Check* first_departure() const;  // null: none
 };
 
-// `recipe` is resolved. Worlds are threads of this process. UserError for data that cannot be read.
+// `recipe` is resolved. Ranks are threads of this process, or this process is one of an MPI job. UserError
+// for data that cannot be read.
 VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options);
 
 // The comparison alone.

@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "exec/cpu/kernel.h"
 #include "program/allocate.h"
+#include "train/rank.h"
 
 namespace quintet::train {
 
@@ -17,8 +17,7 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
   return {.rank = base::RankId(0),
           .evaluate = recipe.eval.every > 0,
           .model = model,
-          .workspace_bytes =
-              [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
+          .workspace_bytes = exec::workspace_of(device_of(recipe), threads),
           .dump = {}};
 }
 

@@ -118,8 +118,8 @@ class Header {
     factor("dp_shard", p.dp_shard);
     factor("cp", p.cp);
     factor("tp", p.tp);
-    line("ranks", "{}{}, {}, {} each", p.world(), factors, facts_.backend,
-         counted(facts_.threads, "kernel thread"));
+    line("ranks", "{}{}, {}, {}", p.world(), factors, facts_.backend,
+         facts_.device.empty() ? counted(facts_.threads, "kernel thread") + " each" : facts_.device);
   }
 
   // The blocks of each virtual stage, in the order of the model: "0-2 | 3-5".

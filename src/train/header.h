@@ -14,6 +14,7 @@ namespace quintet::train {
 struct HeaderFacts {
   std::string backend;  // "threads of this process", "MPI processes"
   int threads = 1;      // of each rank's kernels
+  std::string device;   // "NVIDIA H200"; empty: the CPU
   int64_t compile_ns = 0;
 };
 

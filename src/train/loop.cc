@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/machine.h"
 #include "base/text.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
@@ -93,13 +92,15 @@ void verify_programs_together(const Rank& rank, comm::World& world) {
 // One rank's way through the run.
 class RankLoop {
  public:
-  RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts)
+  RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts,
+           int64_t local_rank)
       : recipe_(prepared.recipe),
         data_(prepared.data),
         fit_(prepared.fit),
         options_(options),
         world_(world),
         facts_(facts),
+        local_rank_(local_rank),
         folder_(recipe_.run.dir),
         first_(world.rank().value == 0),
         alarm_(recipe_.parallel.ep) {}
@@ -124,6 +125,9 @@ class RankLoop {
                               .threads = facts_.threads,
                               .evaluate = recipe_.eval.every > 0,
                               .poison = options_.poison,
+                              .local_rank = local_rank_,
+                              .tuned = tuned_file(),
+                              .log = [this](const std::string& line) { say(line); },
                               .fit = fit_});
     verify_programs_together(*rank_, world_);
     if (options_.trace)
@@ -133,6 +137,7 @@ class RankLoop {
       metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
+      if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
       for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
       say("");
     }
@@ -256,6 +261,7 @@ class RankLoop {
   const RunOptions& options_;
   comm::World& world_;
   const HeaderFacts facts_;
+  const int64_t local_rank_;
   const RunFolder folder_;
   const bool first_;
 
@@ -274,15 +280,18 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   check_options(recipe, options);
   RunFolder(recipe.run.dir).require_free(options.overwrite);
   const int64_t world_size = recipe.parallel.world();
+  const exec::Device device = device_of(recipe);
+  exec::require_device(device);
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
                           .threads = kernel_threads(recipe, world_size)};
   const auto fit = find_fit(recipe, options.model, facts.threads);
-  require_memory(recipe, options.model, facts.threads, world_size, base::available_memory_bytes(), fit);
+  require_memory(recipe, options.model, facts.threads, world_size, exec::available_memory_bytes(device, 0),
+                 fit);
   const Prepared prepared{recipe, load_run_data(recipe, options), fit};
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
-      RunResult mine = RankLoop(prepared, options, world, facts).run();
+      RunResult mine = RankLoop(prepared, options, world, facts, world.rank().value).run();
       if (world.rank().value == 0) result = std::move(mine);
     } catch (const base::UserError&) {
       throw;
@@ -295,7 +304,8 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   return result;
 }
 
-RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here) {
+RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here,
+                        int64_t local_rank) {
   RunResult result;
   comm::run_mpi_world([&](comm::World& world) {
     std::optional<Prepared> prepared;
@@ -305,9 +315,12 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       config::check_world(recipe, world.size());
       check_options(recipe, options);
       if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
+      const exec::Device device = device_of(recipe);
+      exec::require_device(device);
       const int threads = kernel_threads(recipe, ranks_here);
       const auto fit = find_fit(recipe, options.model, threads);
-      require_memory(recipe, options.model, threads, ranks_here, base::available_memory_bytes(), fit);
+      require_memory(recipe, options.model, threads, ranks_here,
+                     exec::available_memory_bytes(device, local_rank), fit);
       prepared.emplace(Prepared{recipe, load_run_data(recipe, options), fit});
     } catch (...) {
       failure = std::current_exception();
@@ -315,7 +328,7 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
     agree(world, failure);
     const HeaderFacts facts{.backend = "MPI processes",
                             .threads = kernel_threads(prepared->recipe, ranks_here)};
-    result = RankLoop(*prepared, options, world, facts).run();
+    result = RankLoop(*prepared, options, world, facts, local_rank).run();
   });
   return result;
 }
@@ -331,6 +344,11 @@ int kernel_threads(const Recipe& recipe, int64_t ranks_here) {
   return static_cast<int>(std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks_here)));
 }
 
+base::Path tuned_file() {
+  const std::string folder = config::cache_folder();
+  return folder.empty() ? base::Path() : base::Path(folder) / "matmul.txt";
+}
+
 RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
   const std::optional<config::Launch> launch = config::detect_launch();
   if (launch && launch->world > 1) {
@@ -343,13 +361,13 @@ RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
             launch->launcher, launch->world);
       return recipe;
     };
-    return run_under_mpi(checked, options, launch->local_world);
+    return run_under_mpi(checked, options, launch->local_world, launch->local_rank);
   }
   const Recipe recipe = load();
   const bool mpi = recipe.run.backend == config::BackendKind::Mpi ||
                    (recipe.run.backend == config::BackendKind::Auto && launch.has_value());
   if (!mpi) return run_as_threads(recipe, options);
-  return run_under_mpi([&] { return recipe; }, options, 1);
+  return run_under_mpi([&] { return recipe; }, options, 1, 0);
 }
 
 }  // namespace quintet::train

@@ -48,4 +48,7 @@ RunResult run(const std::function<config::Recipe()>& load, const RunOptions& opt
 // The number of kernel threads of a rank: run.threads, or an equal share of this process's cores, at least 1.
 int kernel_threads(const config::Recipe& recipe, int64_t ranks_here);
 
+// Where the tuned choices of matrix products are kept between runs; empty when no place is known.
+base::Path tuned_file();
+
 }  // namespace quintet::train

@@ -1,17 +1,14 @@
 #include "train/rank.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/checksum.h"
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/row_order.h"
-#include "exec/cpu/kernel.h"
 #include "optim/schedule.h"
 #include "program/verify.h"
-#include "train/element.h"
 
 namespace quintet::train {
 
@@ -20,31 +17,39 @@ using layout::AtomList;
 using layout::Segment;
 using program::Scalar;
 
+exec::Device device_of(const config::Recipe& recipe) {
+  return recipe.run.device == config::DeviceKind::Cuda ? exec::Device::Cuda : exec::Device::Cpu;
+}
+
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
     : recipe_(recipe), world_(world) {
   const int threads = options.threads;
-  compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(
-      recipe, {.rank = world.rank(),
-               .evaluate = options.evaluate,
-               .infer = options.infer,
-               .model = options.model,
-               .workspace_bytes =
-                   [threads](const program::Instr& i) { return exec::cpu::workspace_bytes(i, threads); },
-               .dump = {},
-               .fit = options.fit}));
+  compiled_ = std::make_unique<compiler::Compiled>(
+      compiler::compile(recipe, {.rank = world.rank(),
+                                 .evaluate = options.evaluate,
+                                 .infer = options.infer,
+                                 .model = options.model,
+                                 .workspace_bytes = exec::workspace_of(device_of(recipe), threads),
+                                 .dump = {},
+                                 .fit = options.fit}));
   QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}",
                 compiled_->program.world, world.size());
   if (options.verify_program) {
     program::verify(compiled_->program, compiled_->step);
     if (options.evaluate) program::verify(compiled_->program, compiled_->evaluate);
   }
-  executor_ = std::make_unique<exec::Executor>(
-      compiled_->program, world, exec::ExecutorOptions{.threads = threads, .poison = options.poison});
+  executor_ = exec::make_executor(compiled_->program, world,
+                                  {.device = device_of(recipe),
+                                   .threads = threads,
+                                   .poison = options.poison,
+                                   .device_index = static_cast<int>(options.local_rank),
+                                   .capture = options.capture,
+                                   .tune = options.tune,
+                                   .tuned = options.tuned,
+                                   .log = options.log});
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
-  for (const State& state : states())
-    std::memset(state.data, 0, static_cast<size_t>(state.count * base::size_of(state.dtype)));
   create_replica_groups();
   initialise_weights();
 }
@@ -80,12 +85,17 @@ void Rank::visit(StateKind kind,
         break;
     }
     if (!buffer.valid()) continue;
-    std::byte* base = executor_->address(buffer) + offset;
     for (const Segment& s : g.segments) {
       const int64_t begin = std::max(s.offset, st.first),
                     end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      fn({&s, &g, begin - s.offset, end - begin, base + (begin - st.first) * base::size_of(dtype), dtype},
+      const int64_t size = base::size_of(dtype);
+      fn({&s,
+          &g,
+          begin - s.offset,
+          end - begin,
+          {buffer, offset + (begin - st.first) * size, (end - begin) * size},
+          dtype},
          layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
@@ -98,14 +108,17 @@ base::DType Rank::weight_dtype(const program::GroupState& state) const {
 void Rank::initialise_weights() {
   visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex& global) {
     const Segment& s = *piece.segment;
-    const uint64_t key = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), s.name);
-    for (int64_t i = 0; i < piece.count; ++i) {
-      const int64_t g = global(piece.first + i);
-      double v = 0;  // padding
-      if (g >= 0 && s.init == graph::Init::Ones) v = 1;
-      if (g >= 0 && s.init == graph::Init::Normal) v = s.stddev * base::normal(key, static_cast<uint64_t>(g));
-      write_element(piece.data, piece.dtype, i, v);
-    }
+    using Kind = exec::Draw::Kind;
+    executor_->draw(piece.range, piece.dtype,
+                    {.kind = s.init == graph::Init::Normal ? Kind::Normal
+                             : s.init == graph::Init::Ones ? Kind::Ones
+                                                           : Kind::Zeros,
+                     .stddev = s.stddev,
+                     .key = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), s.name),
+                     .box = global.local_sizes(),
+                     .whole = global.global_sizes(),
+                     .begin = global.begins(),
+                     .first = piece.first});
   });
   weights_changed();
 }
@@ -114,17 +127,17 @@ void Rank::weights_changed() {
   const compiler::Compiled& c = *compiled_;
   for (const program::GroupState& st : c.program.groups) {
     if (st.master == st.param) continue;
-    const std::byte* master = executor_->address(st.master) + st.master_offset_bytes;
+    const config::Precision& p = recipe_.precision;
     const int64_t first = c.layout.zero == 3 ? 0 : st.first;
-    for (int64_t i = 0; i < st.count; ++i)
-      write_element(executor_->address(st.param), recipe_.precision.compute, first + i,
-                    read_element(master, recipe_.precision.master, i));
+    executor_->convert({st.master, st.master_offset_bytes, st.count * base::size_of(p.master)}, p.master,
+                       {st.param, first * base::size_of(p.compute), st.count * base::size_of(p.compute)},
+                       p.compute);
   }
 }
 
-StepResult Rank::step(int64_t step, const data::Batches& batches) {
-  const size_t rows = static_cast<size_t>(batches.micro_tokens());
-  const exec::LoadBatch load = [&](int micro, const auto& inputs) {
+exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
+  return [this, step, &batches](int micro, const auto& inputs) {
+    const size_t rows = static_cast<size_t>(batches.micro_tokens());
     data::MicroBatch out;
     for (const auto& [name, data] : inputs) {
       const std::span<int32_t> span(data, rows);
@@ -136,21 +149,38 @@ StepResult Rank::step(int64_t step, const data::Batches& batches) {
     }
     batches.fill(step, micro, dp_index_, out);
   };
-  return step_with(step, load, batches.count_labels(step, dp_index_));
+}
+
+StepResult Rank::step(int64_t step, const data::Batches& batches) {
+  const exec::Inputs now{in_row_order(load_of(step, batches)), &batches, step};
+  const exec::Inputs next{in_row_order(load_of(step + 1, batches)), &batches, step + 1};
+  return run_step(step, now, &next, batches.count_labels(step, dp_index_));
+}
+
+StepResult Rank::step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
+                           int64_t valid_tokens) {
+  const exec::Inputs now{in_row_order(load_of(step)), this, step};
+  const exec::Inputs next{in_row_order(load_of(step + 1)), this, step + 1};
+  return run_step(step, now, &next, valid_tokens);
 }
 
 StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens) {
+  return run_step(step, {.load = in_row_order(load)}, nullptr, valid_tokens);
+}
+
+StepResult Rank::run_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
+                          int64_t valid_tokens) {
   exec::Executor& e = *executor_;
   // The context ranks of a data-parallel place share its sequences: one of them counts.
-  e.scalar(Scalar::Count) = cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0;
-  e.scalar(Scalar::LearningRate) = optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps);
+  e.set_scalar(Scalar::Count, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
+  e.set_scalar(Scalar::LearningRate, optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps));
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
-  e.dropout_key() = static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]);
+  e.set_dropout_key(static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]));
   // The first two steps measure what is really touched.
   const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;
   if (round >= 0) e.begin_measuring(round);
-  e.run(compiled_->step, in_row_order(load));
+  e.run(compiled_->step, inputs, next);
   if (round >= 0) e.end_measuring(round);
 
   const double count = e.scalar(Scalar::Count);
@@ -169,7 +199,7 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
 exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
   const int64_t ranks = compiled_->layout.context.ranks;
   if (ranks == 1) return load;
-  return [this, ranks, &load](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+  return [this, ranks, load](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
     const int64_t seq_len = recipe_.data.seq_len;
     const base::RowOrder whole{.seq_len = seq_len, .sequences = recipe_.batch.micro};
     std::vector<std::pair<std::string, int32_t*>> wanted;
@@ -201,16 +231,19 @@ std::vector<Rank::Sum> Rank::step_sums() const {
   std::vector<Sum> list;
   const program::Program& p = compiled_->program;
   if (!p.sums.valid()) return list;
-  const auto* values = reinterpret_cast<const double*>(executor_->address(p.sums));
+  const std::span<const double> values = executor_->sums();
   for (const program::SumPlace& s : p.step_sums)
-    list.push_back({s.name, s.block, {values + s.first, static_cast<size_t>(s.count)}});
+    list.push_back(
+        {s.name, s.block, values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count))});
   return list;
 }
 
 std::vector<Rank::State> Rank::states() const {
   std::vector<State> list;
   for (const program::StatePlace& s : compiled_->program.states)
-    list.push_back({s.name, executor_->address(s.place.buffer) + s.place.offset_bytes, s.place.type.count(),
+    list.push_back({s.name,
+                    {s.place.buffer, s.place.offset_bytes, s.place.bytes()},
+                    s.place.type.count(),
                     s.place.type.dtype});
   return list;
 }
@@ -220,8 +253,8 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
     // Before the run: its streams need not wait for the batch to read the count.
-    e.scalar(Scalar::Count) =
-        cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0;
+    e.set_scalar(Scalar::Count,
+                 cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0);
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
@@ -298,14 +331,14 @@ void Rank::check_replicas() {
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
       if (group.shared_by.empty() ? replicated_over(piece) == group.atoms
                                   : piece.group->shared_by == group.shared_by)
-        hash.add({piece.data, static_cast<size_t>(piece.count * base::size_of(piece.dtype))});
+        hash.add({read(piece.range).data(), static_cast<size_t>(piece.range.bytes)});
     });
     compare(hash.value(), *group.comm, fmt::format("weights ({})", group.name));
   }
   if (compiled_->program.states.empty()) return;
   base::Checksum hash;
   for (const State& state : states())
-    hash.add({state.data, static_cast<size_t>(state.count * base::size_of(state.dtype))});
+    hash.add({read(state.range).data(), static_cast<size_t>(state.range.bytes)});
   compare(hash.value(), world_.world(), "routers' biases");
 }
 

@@ -21,6 +21,11 @@ struct RankOptions {
   bool evaluate = false;    // also plan an evaluation pass
   bool infer = false;       // a forward pass to logits instead of training
   bool poison = false;      // see exec::ExecutorOptions
+  int64_t local_rank = 0;   // among the ranks on this host: which of its GPUs is this rank's
+  bool capture = true;      // see exec::ExecutorOptions
+  bool tune = true;         // see exec::ExecutorOptions
+  base::Path tuned = {};    // see exec::ExecutorOptions
+  std::function<void(const std::string&)> log = {};  // of the executor
   bool verify_program = true;
   std::optional<compiler::Fit> fit = {};  // memory.recompute = "fit" found already (train/fit.h)
 };
@@ -33,6 +38,9 @@ struct StepResult {
   bool skipped = false;  // non-finite loss or gradient somewhere: nothing was updated, on any rank
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
+
+// Where the recipe runs.
+exec::Device device_of(const config::Recipe& recipe);
 
 enum class StateKind : uint8_t { Weight, Gradient, Moment1, Moment2 };
 
@@ -47,6 +55,10 @@ class Rank {
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
   // labels that count in all of this data-parallel place's micro-batches.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
+  // The same where the tokens of every step are known beforehand: those of the next one may be loaded while
+  // this one runs.
+  StepResult step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
+                       int64_t valid_tokens);
   // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each from `first`
   // on, equal on all ranks.
   struct Evaluation {
@@ -61,11 +73,16 @@ class Rank {
     const layout::Segment* segment;
     const layout::Group* group;
     int64_t first, count;  // in the segment's local part
-    std::byte* data;
+    exec::Range range;
     base::DType dtype;
   };
   void visit(StateKind kind,
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
+  // See exec::Executor.
+  exec::HostBytes read(const exec::Range& range) const { return executor_->read(range); }
+  void write(const exec::Range& range, const std::function<void(std::byte*)>& fill) {
+    executor_->write(range, fill);
+  }
   // The type that a group's weights have in StateKind::Weight.
   base::DType weight_dtype(const program::GroupState& state) const;
   // The same for a parameter, on whichever rank it lies; for training.
@@ -92,7 +109,7 @@ class Rank {
   // of routers. Every rank has all of them, whole and equal.
   struct State {
     std::string_view name;
-    std::byte* data;
+    exec::Range range;
     int64_t count;
     base::DType dtype;
   };
@@ -116,6 +133,9 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
+  exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
+  StepResult run_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
+                      int64_t valid_tokens);
 
   const config::Recipe recipe_;
   comm::World& world_;

@@ -20,14 +20,16 @@ class Gathered {
   explicit Gathered(const TensorInfo& info)
       : info_(info), words_(static_cast<size_t>((info.bytes() + 7) / 8 + 1), int64_t{0}) {}
 
-  void add(const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  void add(const Rank& rank, const Rank::Piece& piece, const layout::GlobalIndex& global) {
     QUINTET_CHECK(piece.dtype == info_.dtype, "{} is kept as {} and saved as {}", info_.name,
                   to_string(piece.dtype), to_string(info_.dtype));
     const size_t size = static_cast<size_t>(base::size_of(info_.dtype));
+    const exec::HostBytes data = rank.read(piece.range);
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t at = global(piece.first + i);
       if (at < 0) continue;  // padding
-      std::memcpy(bytes() + static_cast<size_t>(at) * size, piece.data + static_cast<size_t>(i) * size, size);
+      std::memcpy(bytes() + static_cast<size_t>(at) * size, data.data() + static_cast<size_t>(i) * size,
+                  size);
       ++words_.back();
     }
   }
@@ -91,10 +93,10 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
   const auto gather = [&](const TensorInfo& info) {
     Gathered whole(info);
     if (const auto state = states.find(info.name); state != states.end()) {
-      std::memcpy(whole.bytes(), state->second.data, static_cast<size_t>(info.bytes()));
+      std::memcpy(whole.bytes(), rank.read(state->second.range).data(), static_cast<size_t>(info.bytes()));
       return whole;  // whole on every rank
     }
-    for (const auto& [piece, global] : pieces[info.name]) whole.add(piece, global);
+    for (const auto& [piece, global] : pieces[info.name]) whole.add(rank, piece, global);
     whole.sum(world.world());
     return whole;
   };
@@ -127,15 +129,19 @@ void load_weights(Rank& rank, const std::string& path) {
   rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     const TensorInfo& info = *file.find(piece.segment->name);
     const std::byte* data = file.bytes(info).data();
-    for (int64_t i = 0; i < piece.count; ++i) {
-      const int64_t at = global(piece.first + i);
-      if (at >= 0) write_element(piece.data, piece.dtype, i, read_element(data, info.dtype, at));
-    }
+    rank.write(piece.range, [&](std::byte* to) {
+      for (int64_t i = 0; i < piece.count; ++i) {
+        const int64_t at = global(piece.first + i);
+        write_element(to, piece.dtype, i, at < 0 ? 0.0 : read_element(data, info.dtype, at));
+      }
+    });
   });
   for (const Rank::State& state : rank.states()) {
     const TensorInfo& info = *file.find(std::string(state.name));
-    for (int64_t i = 0; i < state.count; ++i)
-      write_element(state.data, state.dtype, i, read_element(file.bytes(info).data(), info.dtype, i));
+    rank.write(state.range, [&](std::byte* to) {
+      for (int64_t i = 0; i < state.count; ++i)
+        write_element(to, state.dtype, i, read_element(file.bytes(info).data(), info.dtype, i));
+    });
   }
   rank.weights_changed();
 }

@@ -15,6 +15,17 @@ struct BadCase {
   std::vector<std::string> parts;  // of the message
 };
 
+// A build without CUDA, or a machine without a GPU: one message that says what to do.
+TEST(BadInput, CudaWhereThereIsNone) {
+  const SmallRun small;
+  const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " --set run.device=cuda");
+  if (o.code == 0) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(o.code, 2) << o.err;
+  EXPECT_CONTAINS(o.err, "run.device is \"cuda\", but this");
+  EXPECT_CONTAINS(o.err, "use run.device = \"cpu\"");
+  EXPECT_FALSE(base::file_exists(small.run_dir()));
+}
+
 TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   const SmallRun small;
   base::write_file_atomically(small / "empty.txt", "");

@@ -54,6 +54,20 @@ TEST(Environment, ASlurmStepIsALaunchAndABatchScriptIsNot) {
   EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}));
 }
 
+TEST(Environment, TheCacheFolderIsWhereTheUserSays) {
+  const auto folder = [](const Variables& variables) {
+    return cache_folder([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    });
+  };
+  EXPECT_EQ(folder({}), "");
+  EXPECT_EQ(folder({{"HOME", "/home/a"}}), "/home/a/.cache/quintet");
+  EXPECT_EQ(folder({{"HOME", "/home/a"}, {"XDG_CACHE_HOME", "/c"}}), "/c/quintet");
+  EXPECT_EQ(folder({{"XDG_CACHE_HOME", "/c"}, {"QUINTET_CACHE_DIR", "/own"}}), "/own");
+}
+
 TEST(Environment, NonsenseIsRefused) {
   EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);
   EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "-1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);

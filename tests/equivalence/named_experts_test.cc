@@ -43,9 +43,11 @@ std::vector<Recipe> layouts() {
 // Both runs with the router's biases set beforehand so that every token takes expert 0.
 tools::VerifyResult all_to_one(Recipe r) {
   const auto prepare = [](train::Rank& rank) {
-    for (const program::StatePlace& state : rank.compiled().program.states)
-      *reinterpret_cast<double*>(rank.executor().address(state.place.buffer) + state.place.offset_bytes) =
-          1e3;
+    for (const train::Rank::State& state : rank.states())
+      rank.write(state.range, [&](std::byte* data) {
+        std::fill_n(reinterpret_cast<double*>(data), state.count, 0.0);
+        *reinterpret_cast<double*>(data) = 1e3;
+      });
   };
   const data::Dataset dataset = tools::training_data(r, true);
   const auto run = [&](const Recipe& one) {

@@ -122,19 +122,20 @@ TEST(Pipeline, TiedEmbeddingStaysBitIdenticalOnBothStages) {
     const data::Batches batches = tools::training_batches(r, tools::training_data(r, true));
     std::mutex mutex;
     std::map<int, std::vector<std::byte>> tables;  // by rank
-    tools::run_layout(
-        r, batches,
-        {.steps = 3, .step = [&](train::Rank& rank, int64_t step) {
-           const train::StepResult result = rank.step(step, batches);
-           const std::lock_guard lock(mutex);
-           std::vector<std::byte>& mine = tables[rank.compiled().program.rank.value];
-           mine.clear();
-           rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
-             if (p.segment->name == "embed.weight")
-               mine.insert(mine.end(), p.data, p.data + p.count * base::size_of(p.dtype));
-           });
-           return result;
-         }});
+    tools::run_layout(r, batches,
+                      {.steps = 3, .step = [&](train::Rank& rank, int64_t step) {
+                         const train::StepResult result = rank.step(step, batches);
+                         const std::lock_guard lock(mutex);
+                         std::vector<std::byte>& mine = tables[rank.compiled().program.rank.value];
+                         mine.clear();
+                         rank.visit(train::StateKind::Weight,
+                                    [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
+                                      if (p.segment->name != "embed.weight") return;
+                                      const exec::HostBytes data = rank.read(p.range);
+                                      mine.insert(mine.end(), data.data(), data.data() + p.range.bytes);
+                                    });
+                         return result;
+                       }});
     ASSERT_EQ(tables.size(), 4u);
     ASSERT_FALSE(tables[0].empty());
     // Ranks 0 and 1 are the first stage, 2 and 3 the last.

@@ -1,5 +1,7 @@
 #include "train/rank.h"
 
+#include <cstring>
+
 #include "comm/local.h"
 #include "train/element.h"
 #include "train/support.h"
@@ -19,8 +21,12 @@ std::string replicas_after_damage(const config::Recipe& recipe, int sick, const 
         rank.visit(train::StateKind::Weight,
                    [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
                      if (piece.segment->name != parameter) return;
-                     const double value = train::read_element(piece.data, piece.dtype, 0);
-                     train::write_element(piece.data, piece.dtype, 0, value + 1e-3);
+                     const exec::HostBytes held = rank.read(piece.range);
+                     rank.write(piece.range, [&](std::byte* data) {
+                       std::memmove(data, held.data(), static_cast<size_t>(piece.range.bytes));
+                       const double value = train::read_element(data, piece.dtype, 0);
+                       train::write_element(data, piece.dtype, 0, value + 1e-3);
+                     });
                    });
       rank.check_replicas();
     });
@@ -59,7 +65,11 @@ TEST(Replicas, ADamagedBiasIsFound) {
       rank.check_replicas();
       ASSERT_EQ(rank.states().size(), 2u);
       const train::Rank::State state = rank.states()[1];
-      if (world.rank().value == 2) train::write_element(state.data, state.dtype, 3, 0.5);
+      if (world.rank().value == 2)
+        rank.write(state.range, [&](std::byte* data) {
+          for (int64_t i = 0; i < state.count; ++i)
+            train::write_element(data, state.dtype, i, i == 3 ? 0.5 : 0.0);
+        });
       rank.check_replicas();
     });
   } catch (const std::exception& e) {

@@ -1,0 +1,85 @@
+// Runs a rank on the CPU. The calling thread carries the compute stream; every other stream has a thread of
+// its own, so that communication runs beside computation where the program allows and a stream that waits for
+// another rank holds nobody else up. A collective that the very next computation waits for runs on the
+// calling thread: there is nothing to overlap.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "device/arena.h"
+#include "exec/cpu/kernel.h"
+#include "exec/executor.h"
+
+namespace quintet::exec::cpu {
+
+class CpuExecutor : public Executor {
+ public:
+  CpuExecutor(const program::Program& program, comm::World& world, const ExecutorOptions& options);
+  ~CpuExecutor() override;
+
+  using Executor::run;
+  void run(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) override;
+
+  HostBytes read(const Range& range) const override;
+  void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
+  void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
+  void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) override;
+  double scalar(program::Scalar s) const override { return slot(s); }
+  void set_scalar(program::Scalar s, double value) override { slot(s) = value; }
+  void set_dropout_key(int64_t key) override;
+  std::span<const double> sums() const override;
+  void trace_next(observe::RankTrace* trace, int64_t step) override;
+  void begin_measuring(int round) override;
+  void end_measuring(int round) override;
+  std::string device_name() const override;
+
+ private:
+  std::byte* address(program::BufferId id) const;
+  double& slot(program::Scalar s) const;
+  void bind();
+  void run_lane(program::StreamId stream);
+  void run_issue(const program::Issue& issue);
+  void run_instr(int body, int index, const program::Instr& instr, const program::Call& call);
+  void run_collective(const Bound& bound);
+  void wait_for(const program::Wait& wait);
+  void advance(program::StreamId stream, int position);
+  void communicate(program::StreamId stream);
+  void fail(std::exception_ptr error);
+  using Lanes = std::vector<std::vector<int>>;  // by carrying stream: issues in order
+  const Lanes& lanes_of(const program::Expanded& expanded);
+
+  const program::Program& program_;
+  comm::World& world_;
+  const ExecutorOptions options_;
+  device::Arena arena_;
+  std::unique_ptr<device::ThreadPool> pool_, comm_pool_;
+  std::vector<std::shared_ptr<comm::Communicator>> comms_;
+  std::vector<std::vector<Bound>> bound_;                              // by body and instruction
+  std::vector<std::vector<std::pair<std::string, int32_t*>>> inputs_;  // by body
+  std::vector<char> in_message_;                                       // by buffer: sent or received
+
+  // The run in progress.
+  const program::Expanded* expanded_ = nullptr;
+  const LoadBatch* load_ = nullptr;
+  const Lanes* lanes_ = nullptr;
+  std::vector<std::pair<const program::Expanded*, std::unique_ptr<Lanes>>> lane_cache_;
+  // With poison: see frees_before_messages.
+  std::map<const program::Expanded*, std::vector<int>> poison_waits_;
+  std::unique_ptr<std::atomic<int>[]> progress_;  // by stream: instructions completed
+  std::atomic<bool> failed_{false};
+  std::exception_ptr error_;
+  std::atomic<int> error_taken_{0};
+
+  // The streams' threads: woken with a run's number, each answers with it.
+  std::vector<std::thread> threads_;
+  std::atomic<int> run_number_{0};
+  std::unique_ptr<std::atomic<int>[]> run_done_;  // by stream
+  std::atomic<bool> stop_{false};
+
+  observe::RankTrace* trace_ = nullptr;
+  int64_t trace_step_ = 0;
+};
+
+}  // namespace quintet::exec::cpu

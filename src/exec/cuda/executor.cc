@@ -1,0 +1,418 @@
+#include "exec/cuda/executor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/error.h"
+#include "exec/cuda/timer.h"
+#include "exec/cuda/with_type.h"
+#include "exec/exchange_rows.h"
+#include "exec/messages.h"
+#include "kernels/cuda/draw.h"
+#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/touched.h"
+
+namespace quintet::exec::cuda {
+
+namespace gpu = device::cuda;
+using program::CollectiveKind;
+using program::Expanded;
+using program::Instr;
+using program::InstrKind;
+using program::Issue;
+using program::Scalar;
+
+namespace {
+
+comm::ReduceOp op_of(graph::Reduction r) {
+  return r == graph::Reduction::Sum ? comm::ReduceOp::Sum : comm::ReduceOp::Max;
+}
+
+// The index of this rank's device, made current.
+int choose_device(int wanted) {
+  const int count = gpu::device_count();
+  QUINTET_CHECK(count > 0, "no CUDA device: require_device was not asked");
+  const int index = wanted % count;
+  gpu::use_device(index);
+  return index;
+}
+
+std::byte* aligned_arena(const program::Program& p, std::byte* memory) {
+  const int64_t offset = p.workspace.valid() ? p.buffer(p.workspace).offset : 0;
+  const int64_t align = kernels::cuda::kWorkspaceAlignment;
+  return memory + (align - offset % align) % align;
+}
+
+int64_t sums_bytes(const program::Program& p) { return p.sums.valid() ? p.buffer(p.sums).bytes : 0; }
+
+constexpr int64_t kScalarBytes = program::kNumScalars * int64_t{8};
+
+}  // namespace
+
+CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
+                           const ExecutorOptions& options)
+    : program_(program),
+      world_(world),
+      options_(options),
+      device_(choose_device(options.device_index)),
+      memory_(program.arena_bytes + kGuardBytes + kernels::cuda::kWorkspaceAlignment),
+      arena_(aligned_arena(program, memory_.data())),
+      streams_(program.streams.size()),
+      mirror_(kScalarBytes + sums_bytes(program)),
+      libraries_({.tune = options.tune, .tf32 = options.tf32}),
+      in_message_(buffers_in_messages(program)) {
+  for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
+  mirror()[static_cast<size_t>(Scalar::One)] = 1;
+  streams_[0].copy(address(program.scalars), mirror(), kScalarBytes);
+  streams_[0].synchronize();
+  std::vector<comm::DeviceGroup> groups;
+  for (const program::Communicator& c : program.comms) groups.push_back({c.members, c.name});
+  if (world.size() > 1 || !groups.empty()) comms_ = comm::make_device_communicators(groups, world, device_);
+  bind();
+  prepare_kernels();
+}
+
+CudaExecutor::~CudaExecutor() = default;
+
+std::byte* CudaExecutor::address(program::BufferId id) const { return arena_ + program_.buffer(id).offset; }
+
+void CudaExecutor::bind() {
+  const auto address_of = [&](const program::Operand& o) { return address(o.buffer) + o.offset_bytes; };
+  int64_t counts = 0;
+  for (const program::Body& body : program_.bodies) {
+    std::vector<Bound>& list = bound_.emplace_back();
+    for (const Instr& instr : body.instrs) {
+      Bound b;
+      b.instr = &instr;
+      b.workspace = program_.workspace.valid() ? address(program_.workspace) : nullptr;
+      b.libraries = &libraries_;
+      const bool moved = options_.poison && !is_message(program_, instr);
+      b.stream = streams_[moved ? 0 : instr.stream.index()].handle();
+      for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
+      for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
+      if (instr.kind == InstrKind::Compute)
+        find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
+      if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllToAllV &&
+          instr.in.size() > 1)
+        counts = std::max(counts, instr.in[1].bytes() + instr.in[2].bytes());
+      list.push_back(std::move(b));
+    }
+  }
+  counts_ = gpu::Pinned(counts);
+}
+
+// Rank 0 times first and tells the others, so that equal products run equal algorithms on all ranks. The file
+// is a cache: of two ranks that save at once one may lose what it found, which is then timed again some day.
+void CudaExecutor::prepare_kernels() {
+  const auto prepare_all = [&] {
+    for (std::vector<Bound>& list : bound_)
+      for (Bound& b : list) {
+        if (b.instr->kind != InstrKind::Compute) continue;
+        if (const Kernel& kernel = find_kernel(*b.instr->op); kernel.prepare != nullptr) kernel.prepare(b);
+      }
+  };
+  kernels::cuda::Matmul& matmul = libraries_.matmul();
+  const bool keeps = options_.tune && !options_.tuned.empty();
+  if (keeps) matmul.load(options_.tuned);
+  const int64_t known = matmul.tuned_count();
+  const bool first = world_.rank().value == 0;
+  if (first) prepare_all();
+  if (options_.tune && world_.size() > 1) {
+    std::string text = first ? matmul.tuned() : std::string();
+    int64_t size = static_cast<int64_t>(text.size());
+    comm::Communicator& all = world_.world();
+    all.broadcast(&size, 1, base::DType::I64, 0);
+    text.resize(static_cast<size_t>(size));
+    all.broadcast(text.data(), size, base::DType::U8, 0);
+    if (!first) matmul.read_tuned(text);
+  }
+  const int64_t told = matmul.tuned_count();
+  if (!first) prepare_all();
+  if (keeps && matmul.tuned_count() > (first ? known : told)) matmul.save(options_.tuned);
+  gpu::synchronize_device();
+}
+
+CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
+  QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()),
+                "an expansion of another program");
+  const auto [it, is_new] = prepared_.try_emplace(&expanded);
+  Prepared& p = it->second;
+  if (!is_new) return p;
+  p.plan = make_launch_plan(program_, expanded, options_.poison);
+  for (int e = 0; e < p.plan.num_events; ++e) p.events.emplace_back();
+  p.staging = gpu::Memory(p.plan.staging_bytes);
+  for (gpu::Pinned& host : p.host) host = gpu::Pinned(p.plan.staging_bytes);
+  if (options_.capture && !p.plan.not_captured.empty() && options_.log)
+    options_.log("not captured as a CUDA graph, launched piece by piece: " + p.plan.not_captured);
+  return p;
+}
+
+void CudaExecutor::load(Prepared& p, int slot, const Inputs& inputs) const {
+  p.loaded[slot] = {};
+  std::vector<std::pair<std::string, int32_t*>> list;
+  for (const LaunchPlan::Load& l : p.plan.loads) {
+    list.clear();
+    for (const LaunchPlan::Load::Input& input : l.inputs)
+      list.emplace_back(input.name, reinterpret_cast<int32_t*>(p.host[slot].data() + input.offset));
+    inputs.load(l.micro, list);
+  }
+  p.loaded[slot] = {inputs.source, inputs.id};
+}
+
+// The slot that holds the inputs of this run: loaded during the one before, or now.
+int CudaExecutor::take_inputs(Prepared& p, const Inputs& inputs) {
+  for (int slot = 0; slot < 2; ++slot)
+    if (inputs.id >= 0 && p.loaded[slot].id == inputs.id && p.loaded[slot].source == inputs.source)
+      return slot;
+  load(p, 0, inputs);
+  return 0;
+}
+
+void CudaExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inputs* next) {
+  gpu::use_device(device_);
+  Prepared& p = prepare(expanded);
+  const int slot = take_inputs(p, inputs);
+  const gpu::Stream& compute = streams_[0];
+  try {
+    auto* scalars = reinterpret_cast<double*>(p.host[slot].data());
+    for (const Scalar s : kHostScalars) *scalars++ = mirror()[static_cast<size_t>(s)];
+    compute.copy(p.staging.data(), p.host[slot].data(), p.plan.staging_bytes);
+    if (trace_ != nullptr) {
+      Timer timer(program_, expanded, compute);
+      enqueue(expanded, p, &timer);
+      compute.record(done_);
+      wait_until_done();
+      timer.write(*std::exchange(trace_, nullptr), trace_step_);
+    } else {
+      launch(expanded, p);
+    }
+    compute.copy(mirror(), address(program_.scalars), kScalarBytes);
+    if (program_.sums.valid())
+      compute.copy(mirror() + program::kNumScalars, address(program_.sums), sums_bytes(program_));
+    compute.record(done_);
+    if (next != nullptr && next->id >= 0) load(p, 1 - slot, *next);
+    wait_until_done();
+  } catch (...) {
+    // Peers may be waiting for us in a collective.
+    compute.drop_capture();
+    for (const auto& c : comms_) try {
+        c->abort("this rank failed during a step");
+      } catch (...) {  // the first failure is the one to tell
+      }
+    if (world_.size() > 1) world_.abort("a rank failed during a step");
+    throw;
+  }
+  p.loaded[slot] = {};
+  ++p.runs;
+}
+
+void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
+  const gpu::Stream& compute = streams_[0];
+  // Libraries load their code when it is first used, which a capture cannot hold: the first run is plain.
+  const bool captures = options_.capture && p.plan.not_captured.empty() && p.runs > 0;
+  if (!captures) return enqueue(expanded, p, nullptr);
+  if (!p.graph) {
+    compute.begin_capture();
+    enqueue(expanded, p, nullptr);
+    p.graph = compute.end_capture();
+  }
+  p.graph.launch(compute.handle());
+}
+
+void CudaExecutor::enqueue(const Expanded& expanded, const Prepared& p, Timer* timer) {
+  const gpu::Stream& compute = streams_[0];
+  int64_t at = 0;
+  for (const Scalar s : kHostScalars) {
+    compute.copy(address(program_.scalars) + program::scalar_offset(s), p.staging.data() + at, 8);
+    at += 8;
+  }
+  compute.record(fork_);
+  for (size_t s = 1; s < streams_.size(); ++s)
+    if (p.plan.lane_used[s]) streams_[s].wait(fork_);
+  for (size_t i = 0; i < expanded.issues.size(); ++i) {
+    const LaunchPlan::Step& step = p.plan.steps[i];
+    const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
+    for (int w = 0; w < step.num_waits; ++w)
+      stream.wait(p.events[static_cast<size_t>(p.plan.waits[static_cast<size_t>(step.first_wait + w)])]);
+    const bool timed = timer != nullptr && instr_of(program_, expanded.issues[i]).kind != InstrKind::Free;
+    if (timed) timer->begin(i, stream);
+    enqueue_instr(expanded, p, i);
+    if (timed) timer->end(stream);
+    if (step.event >= 0) stream.record(p.events[static_cast<size_t>(step.event)]);
+  }
+  for (size_t s = 1; s < streams_.size(); ++s)
+    if (p.plan.lane_used[s]) {
+      streams_[s].record(joins_[s]);
+      compute.wait(joins_[s]);
+    }
+}
+
+void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, size_t i) {
+  const Issue& issue = expanded.issues[i];
+  const LaunchPlan::Step& step = p.plan.steps[i];
+  const Bound& b = bound_[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
+  const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
+  switch (b.instr->kind) {
+    case InstrKind::Compute:
+      find_kernel(*b.instr->op)
+          .run(b, accumulates(*b.instr, expanded.calls[static_cast<size_t>(issue.call)]));
+      break;
+    case InstrKind::Collective:
+      run_collective(b, stream);
+      break;
+    case InstrKind::LoadBatch:
+      for (const LaunchPlan::Load::Input& input : p.plan.loads[static_cast<size_t>(step.load)].inputs)
+        stream.copy(arena_ + input.arena_offset, p.staging.data() + input.offset, input.bytes);
+      break;
+    case InstrKind::Free:
+      if (options_.poison && !in_message_[b.instr->frees.index()])
+        stream.fill(address(b.instr->frees), 0xFF, program_.buffer(b.instr->frees).bytes);
+      break;
+  }
+}
+
+void CudaExecutor::run_collective(const Bound& b, const gpu::Stream& stream) {
+  const program::Collective& c = b.instr->collective;
+  comm::DeviceCommunicator& comm = *comms_[c.comm.index()];
+  switch (c.kind) {
+    case CollectiveKind::AllReduce:
+      comm.all_reduce(b.out[0], c.count, c.dtype, op_of(c.reduction), stream.handle());
+      break;
+    case CollectiveKind::AllGather:
+      comm.all_gather(b.in[0], b.out[0], c.count, c.dtype, stream.handle());
+      break;
+    case CollectiveKind::ReduceScatter:
+      comm.reduce_scatter(b.in[0], b.out[0], c.count, c.dtype, op_of(c.reduction), stream.handle());
+      break;
+    case CollectiveKind::AllToAll:
+      comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype, stream.handle());
+      break;
+    case CollectiveKind::AllToAllV:
+      exchange_rows(b, comm, stream);
+      break;
+    case CollectiveKind::Send:
+      comm.send(b.in[0], c.count, c.dtype, 1 - comm.rank(), stream.handle());
+      break;
+    case CollectiveKind::Recv:
+      comm.recv(b.out[0], c.count, c.dtype, 1 - comm.rank(), stream.handle());
+      break;
+  }
+}
+
+void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm, const gpu::Stream& stream) {
+  RowCounts counts;
+  if (b.in.size() > 1) {
+    const int64_t send = b.in_type(1).bytes(), received = b.in_type(2).bytes();
+    stream.copy(counts_.data(), b.in[1], send);
+    stream.copy(counts_.data() + send, b.in[2], received);
+    stream.record(done_);
+    wait_until_done();
+    counts = {.send = reinterpret_cast<const int32_t*>(counts_.data()),
+              .received = reinterpret_cast<const int32_t*>(counts_.data() + send)};
+  }
+  const RowExchange rows = plan_rows(b, comm.size(), counts);
+  comm.all_to_all_v(rows.exchange, rows.dtype, stream.handle());
+}
+
+// What the event done_ stands for has happened. Other ranks may fail meanwhile.
+void CudaExecutor::wait_until_done() {
+  if (world_.size() == 1) return done_.synchronize();
+  comm::wait_for_device([&] { return done_.done(); }, comms_, world_);
+}
+
+void CudaExecutor::trace_next(observe::RankTrace* trace, int64_t step) {
+  trace_ = trace;
+  trace_step_ = step;
+}
+
+HostBytes CudaExecutor::read(const Range& range) const {
+  gpu::use_device(device_);
+  auto copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(range.bytes));
+  streams_[0].copy(copy.get(), address(range), range.bytes);
+  streams_[0].synchronize();
+  return HostBytes(std::move(copy));
+}
+
+void CudaExecutor::write(const Range& range, const std::function<void(std::byte*)>& fill) {
+  gpu::use_device(device_);
+  const auto copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(range.bytes));
+  fill(copy.get());
+  streams_[0].copy(address(range), copy.get(), range.bytes);
+  streams_[0].synchronize();
+}
+
+void CudaExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
+  namespace k = kernels::cuda;
+  static_assert(kMaxDrawDims == k::kMaxBoxDims);
+  QUINTET_CHECK(d.box.size() <= kMaxDrawDims, "numbers in {} dims", d.box.size());
+  gpu::use_device(device_);
+  k::Box box;
+  box.dims = static_cast<int>(d.box.size());
+  for (size_t i = 0; i < d.box.size(); ++i) {
+    box.box[i] = d.box[i];
+    box.whole[i] = d.whole[i];
+    box.begin[i] = d.begin[i];
+  }
+  const k::Numbers numbers = d.kind == Draw::Kind::Normal ? k::Numbers::Normal
+                             : d.kind == Draw::Kind::Ones ? k::Numbers::Ones
+                                                          : k::Numbers::Zeros;
+  with_type(dtype, [&]<class T>(T) {
+    k::draw(reinterpret_cast<T*>(address(range)), range.bytes / static_cast<int64_t>(sizeof(T)), numbers,
+            d.stddev, d.key, box, d.first, streams_[0].handle());
+  });
+}
+
+void CudaExecutor::convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) {
+  gpu::use_device(device_);
+  with_type(from_type, [&]<class X>(X) {
+    with_type(to_type, [&]<class Y>(Y) {
+      kernels::cuda::cast(reinterpret_cast<const X*>(address(from)), reinterpret_cast<Y*>(address(to)),
+                          from.bytes / static_cast<int64_t>(sizeof(X)), streams_[0].handle());
+    });
+  });
+}
+
+double CudaExecutor::scalar(Scalar s) const { return mirror()[static_cast<size_t>(s)]; }
+
+void CudaExecutor::set_scalar(Scalar s, double value) {
+  QUINTET_CHECK(s == Scalar::Count || s == Scalar::LearningRate, "scalar {} is the program's",
+                static_cast<int>(s));
+  mirror()[static_cast<size_t>(s)] = value;
+}
+
+void CudaExecutor::set_dropout_key(int64_t key) {
+  std::memcpy(mirror() + static_cast<size_t>(Scalar::DropoutKey), &key, sizeof(key));
+}
+
+std::span<const double> CudaExecutor::sums() const {
+  return {mirror() + program::kNumScalars, static_cast<size_t>(sums_bytes(program_)) / sizeof(double)};
+}
+
+void CudaExecutor::begin_measuring(int round) {
+  gpu::use_device(device_);
+  streams_[0].fill(arena_ + program_.persistent_bytes, kMeasurePatterns[round],
+                   program_.arena_bytes + kGuardBytes - program_.persistent_bytes);
+}
+
+void CudaExecutor::end_measuring(int round) {
+  gpu::use_device(device_);
+  const gpu::Memory device_top(sizeof(unsigned long long));
+  kernels::cuda::last_changed(arena_ + program_.persistent_bytes,
+                              program_.arena_bytes + kGuardBytes - program_.persistent_bytes,
+                              kMeasurePatterns[round],
+                              reinterpret_cast<unsigned long long*>(device_top.data()), streams_[0].handle());
+  unsigned long long top = 0;
+  streams_[0].copy(&top, device_top.data(), sizeof(top));
+  streams_[0].synchronize();
+  note_touched(program_, program_.persistent_bytes + static_cast<int64_t>(top));
+}
+
+std::string CudaExecutor::device_name() const { return gpu::device_name(device_); }
+
+int64_t CudaExecutor::extra_bytes() const {
+  int64_t bytes = memory_.bytes() - program_.arena_bytes;
+  for (const auto& [expanded, p] : prepared_) bytes += p.staging.bytes();
+  return bytes;
+}
+
+}  // namespace quintet::exec::cuda

@@ -1,0 +1,48 @@
+// How an expansion becomes launches: which issues are followed by an event, which events each waits for, and
+// where in the staging memory the inputs lie. Made once per expansion, without a device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "program/expand.h"
+
+namespace quintet::exec::cuda {
+
+struct LaunchPlan {
+  struct Step {
+    int lane = 0;        // stream that carries the issue
+    int first_wait = 0;  // events, in `waits`
+    int num_waits = 0;
+    int event = -1;  // recorded after it; -1: none
+    int load = -1;   // LoadBatch: index into `loads`
+  };
+  std::vector<Step> steps;  // by issue
+  std::vector<int> waits;
+  int num_events = 0;
+  std::vector<char> lane_used;  // by stream
+
+  // Inputs of one LoadBatch, behind the scalars in the staging memory.
+  struct Load {
+    int micro = 0;
+    struct Input {
+      std::string name;
+      int64_t offset = 0, bytes = 0;
+      int64_t arena_offset = 0;
+    };
+    std::vector<Input> inputs;
+  };
+  std::vector<Load> loads;
+  int64_t staging_bytes = 0;
+
+  std::string not_captured;  // why a graph cannot hold it; empty: it can
+};
+
+// The scalars that the host sets, at the beginning of the staging memory.
+inline constexpr program::Scalar kHostScalars[] = {program::Scalar::Count, program::Scalar::LearningRate,
+                                                   program::Scalar::DropoutKey};
+
+// With `poison` everything but messages is carried by the compute stream in issue order.
+LaunchPlan make_launch_plan(const program::Program& program, const program::Expanded& expanded, bool poison);
+
+}  // namespace quintet::exec::cuda

@@ -1,0 +1,237 @@
+#include "tools/bench_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+
+#include "base/clock.h"
+#include "base/philox.h"
+#include "comm/local.h"
+#include "comm/mpi.h"
+#include "config/environment.h"
+#include "config/validate.h"
+#include "hardware/catalogue.h"
+#include "models/build.h"
+#include "program/ledger.h"
+#include "train/fit.h"
+#include "train/loop.h"
+#include "train/loop_trace.h"
+#include "train/rank.h"
+
+namespace quintet::tools {
+namespace {
+
+constexpr int64_t kMinWarmup = 3;
+
+double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
+
+// Random tokens: one document per sequence.
+exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_t place) {
+  const int64_t rows = recipe.batch.micro * recipe.data.seq_len, seq_len = recipe.data.seq_len;
+  const auto vocab = static_cast<uint64_t>(recipe.model.vocab);
+  const int64_t micro_batches = recipe.batch.accumulation, sequences = recipe.batch.micro;
+  const int64_t first = (step * recipe.parallel.dp() + place) * micro_batches;
+  return [=](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+    const auto key = static_cast<uint64_t>(first + micro);
+    for (const auto& [name, data] : inputs)
+      for (int64_t i = 0; i < rows; ++i) {
+        // Four tokens from one draw; the labels are the ids of the next row.
+        const auto token = [&](int64_t at) {
+          return static_cast<int32_t>(base::philox(key, static_cast<uint64_t>(at / 4))[at % 4] % vocab);
+        };
+        if (name == "ids") data[i] = token(i);
+        if (name == "labels") data[i] = token(i + 1);
+        if (name == "positions") data[i] = static_cast<int32_t>(i % seq_len);
+        if (name == "documents") data[i] = 0;
+        if (name == "samples") data[i] = static_cast<int32_t>((first + micro) * sequences + i / seq_len);
+      }
+  };
+}
+
+// What an instruction is counted under.
+std::string class_of(const std::string& op, const std::string& category) {
+  if (category == "communication") return "communication";
+  static const std::vector<std::pair<const char*, const char*>> kClasses = {
+      {"grouped_linear", "experts' matmul"},
+      {"linear", "matmul"},
+      {"attention", "attention"},
+      {"join_heads", "attention"},
+      {"rms_norm", "norm"},
+      {"layer_norm", "norm"},
+      {"rope", "rope"},
+      {"swiglu", "activation"},
+      {"gelu", "activation"},
+      {"row_max", "loss"},
+      {"row_sum_exp", "loss"},
+      {"loss", "loss"},
+      {"embedding", "embedding"},
+      {"adamw", "optimizer"},
+      {"sgd", "optimizer"},
+      {"sum_squares", "gradient norm"},
+      {"clip_scale", "gradient norm"},
+      {"load_batch", "inputs"},
+  };
+  for (const auto& [start, name] : kClasses)
+    if (op.starts_with(start)) return name;
+  return op;
+}
+
+struct Peak {
+  double tflops = 0;
+  std::string source;
+};
+
+// Of the accelerator whose name or alias is the longest that the device's name holds.
+Peak peak_of(const std::string& device, base::DType dtype) {
+  std::string lower = device;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const hardware::Catalogue& all = hardware::catalogue();
+  const hardware::Accelerator* found = nullptr;
+  size_t longest = 0;
+  for (size_t i = 0; i < all.accelerator_names.aliases.size(); ++i) {
+    const std::string& alias = all.accelerator_names.aliases[i];
+    if (alias.size() <= longest || lower.find(alias) == std::string::npos) continue;
+    longest = alias.size();
+    found = &all.accelerators[all.accelerator_names.entry[i]];
+  }
+  if (found == nullptr) return {};
+  const hardware::Arithmetic arithmetic = dtype == base::DType::BF16  ? hardware::Arithmetic::BF16
+                                          : dtype == base::DType::F16 ? hardware::Arithmetic::F16
+                                          : dtype == base::DType::F64 ? hardware::Arithmetic::F64
+                                                                      : hardware::Arithmetic::F32;
+  return {found->dense(arithmetic) * 1e-12,
+          fmt::format("{}, dense {}", found->title, base::to_string(dtype))};
+}
+
+// One rank's part. Complete on rank 0.
+StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& options, comm::World& world,
+                     int64_t ranks_here, int64_t local_rank) {
+  StepBench bench;
+  const bool first = world.rank().value == 0;
+  const int threads = train::kernel_threads(recipe, ranks_here);
+  const int64_t begin = base::now_ns();
+  train::Rank rank(recipe, world,
+                   {.threads = threads,
+                    .local_rank = local_rank,
+                    .tuned = train::tuned_file(),
+                    .log = first ? options.log : nullptr,
+                    .fit = train::find_fit(recipe, {}, threads)});
+  world.world().barrier();
+  bench.setup_seconds = seconds_since(begin);
+
+  const int64_t valid = recipe.batch.micro * recipe.batch.accumulation * recipe.data.seq_len;
+  const auto load_of = [&](int64_t step) { return random_tokens(recipe, step, rank.dp_index()); };
+  int64_t step = 0;
+  train::StepResult result;
+  const auto timed_step = [&] {
+    const int64_t start = base::now_ns();
+    result = rank.step_from(step++, load_of, valid);
+    return seconds_since(start);
+  };
+  bench.first_step_seconds = timed_step();
+  for (int64_t i = 1; i < std::max(options.warmup, kMinWarmup); ++i) timed_step();
+  world.world().barrier();
+  std::vector<double> seconds;
+  for (int64_t i = 0; i < options.steps; ++i) seconds.push_back(timed_step());
+
+  observe::RankTrace trace = train::make_trace(rank, world.rank(), 1);
+  rank.executor().trace_next(&trace, step);
+  timed_step();
+
+  std::sort(seconds.begin(), seconds.end());
+  const program::Ledger ledger = program::make_ledger(rank.compiled().program, rank.compiled().step);
+  double program_flops = ledger.flops;
+  world.world().all_reduce(&program_flops, 1, base::DType::F64, comm::ReduceOp::Sum);
+  if (!first) return bench;
+
+  bench.name = recipe.name;
+  bench.device = rank.executor().device_name();
+  bench.dtype = base::to_string(recipe.precision.compute);
+  bench.world = world.size();
+  bench.parameters = models::parameter_count(rank.compiled().logical);
+  bench.tokens_per_step = recipe.batch.global * recipe.data.seq_len;
+  bench.steps = options.steps;
+  bench.fastest_seconds = seconds.front();
+  bench.slowest_seconds = seconds.back();
+  bench.step_seconds = seconds[seconds.size() / 2];
+  bench.tokens_per_s = static_cast<double>(bench.tokens_per_step) / bench.step_seconds;
+  bench.model_flops =
+      model_flops_per_token(recipe, rank.compiled().logical) * static_cast<double>(bench.tokens_per_step);
+  bench.program_flops = program_flops;
+  bench.tflops = bench.model_flops / bench.step_seconds / static_cast<double>(bench.world) * 1e-12;
+  const Peak peak = options.peak_tflops > 0 ? Peak{options.peak_tflops, "--peak"}
+                    : train::device_of(recipe) == exec::Device::Cpu
+                        ? Peak{}
+                        : peak_of(bench.device, recipe.precision.compute);
+  bench.peak_tflops = peak.tflops;
+  bench.peak_source = peak.source;
+  bench.mfu = peak.tflops > 0 ? bench.tflops / peak.tflops : 0;
+  bench.planned_bytes = rank.planned_peak_bytes();
+  bench.measured_bytes = rank.measured_peak_bytes();
+  bench.extra_bytes = rank.executor().extra_bytes();
+  bench.loss = result.loss;
+
+  std::map<std::string, OpClassTime> classes;
+  int64_t start = INT64_MAX, end = INT64_MIN;
+  for (const observe::TraceRecord& r : trace.records()) {
+    OpClassTime& c = classes[class_of(r.name, r.category)];
+    ++c.instructions;
+    c.seconds += static_cast<double>(r.dur_ns) * 1e-9;
+    start = std::min(start, r.start_ns);
+    end = std::max(end, r.start_ns + r.dur_ns);
+  }
+  bench.traced_seconds = static_cast<double>(end - start) * 1e-9;
+  for (auto& [name, c] : classes) {
+    c.name = name;
+    bench.classes.push_back(c);
+  }
+  std::sort(bench.classes.begin(), bench.classes.end(),
+            [](const OpClassTime& a, const OpClassTime& b) { return a.seconds > b.seconds; });
+  return bench;
+}
+
+}  // namespace
+
+double model_flops_per_token(const config::Recipe& recipe, const graph::Graph& model) {
+  const config::Model& m = recipe.model;
+  double weights = 0;
+  for (const graph::Param& p : model.params()) {
+    const graph::Value& v = model.value(p.value);
+    if (v.type.dims.size() < 2) continue;  // norms and biases
+    if (v.name == "positions.weight" || (v.name == "embed.weight" && !m.tied)) continue;
+    const bool expert = v.type.dims[0].name == graph::Dim::Experts;
+    weights += static_cast<double>(v.type.count()) *
+               (expert ? static_cast<double>(m.moe.top_k) / static_cast<double>(m.moe.experts) : 1.0);
+  }
+  const double seq = static_cast<double>(recipe.data.seq_len);
+  const double window = m.sliding_window > 0 ? std::min(seq, static_cast<double>(m.sliding_window)) : seq;
+  const double keys = (window * (window + 1) / 2 + (seq - window) * window) / seq;
+  const double qk = static_cast<double>(m.head_dim);
+  const double v = m.mla.kv_rank > 0 ? static_cast<double>(m.mla.v_dim) : qk;
+  return 6 * weights + 6 * static_cast<double>(m.layers * m.heads) * (qk + v) * keys;
+}
+
+std::optional<StepBench> bench_step(const config::Recipe& recipe, const StepBenchOptions& options) {
+  exec::require_device(train::device_of(recipe));
+  const std::optional<config::Launch> launch = config::detect_launch();
+  std::optional<StepBench> bench;
+  const auto run = [&](comm::World& world, int64_t ranks_here, int64_t local_rank) {
+    StepBench mine = bench_rank(recipe, options, world, ranks_here, local_rank);
+    if (world.rank().value == 0) bench = std::move(mine);
+  };
+  if (launch && launch->world > 1) {
+    comm::run_mpi_world([&](comm::World& world) {
+      config::check_world(recipe, world.size());
+      run(world, launch->local_world, launch->local_rank);
+    });
+  } else {
+    const int64_t ranks = recipe.parallel.world();
+    comm::run_local_world(static_cast<int>(ranks),
+                          [&](comm::World& world) { run(world, ranks, world.rank().value); });
+  }
+  return bench;
+}
+
+}  // namespace quintet::tools

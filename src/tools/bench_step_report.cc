@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "tools/bench_step.h"
+
+namespace quintet::tools {
+
+using base::human_bytes;
+using base::thousands;
+
+std::string to_table(const StepBench& b) {
+  std::string text;
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("{:<13}{}\n", label, value);
+  };
+  line("recipe", fmt::format("{}, {} parameters, {}, {} tokens a step", b.name, thousands(b.parameters),
+                             b.dtype, thousands(b.tokens_per_step)));
+  line("device", fmt::format("{} x {}", b.world, b.device));
+  line("set-up", fmt::format("{:.2f} s, first step {:.3f} s", b.setup_seconds, b.first_step_seconds));
+  line("step", fmt::format("{:.3f} ms median of {} ({:.3f} to {:.3f})", b.step_seconds * 1e3, b.steps,
+                           b.fastest_seconds * 1e3, b.slowest_seconds * 1e3));
+  line("speed", fmt::format("{} tokens/s", thousands(static_cast<int64_t>(b.tokens_per_s))));
+  line("model", fmt::format("{:.1f} TFLOP/s a device: {}", b.tflops, kModelFlopsFormula));
+  line("program", fmt::format("{:.1f} TFLOP a step on all ranks, {:.1f} of them the model's",
+                              b.program_flops * 1e-12, b.model_flops * 1e-12));
+  line("MFU", b.peak_tflops > 0
+                  ? fmt::format("{:.1f} % of {:.1f} TFLOP/s ({})", b.mfu * 100, b.peak_tflops, b.peak_source)
+                  : "unknown: no peak for this device; --peak TFLOPS gives one");
+  line("memory", fmt::format("planned {}, measured {}, beside it {}", human_bytes(b.planned_bytes),
+                             human_bytes(b.measured_bytes), human_bytes(b.extra_bytes)));
+  line("loss", fmt::format("{:.6f} after the last step", b.loss));
+  double sum = 0;
+  for (const OpClassTime& c : b.classes) sum += c.seconds;
+  text += fmt::format("\none traced step, {:.3f} ms from first to last:\n", b.traced_seconds * 1e3);
+  for (const OpClassTime& c : b.classes)
+    text += fmt::format("  {:<18}{:>10.3f} ms {:>6.1f} % {:>7} launches\n", c.name, c.seconds * 1e3,
+                        sum > 0 ? c.seconds / sum * 100 : 0, c.instructions);
+  return text;
+}
+
+std::string to_json(const StepBench& b) {
+  nlohmann::ordered_json json = {{"recipe", b.name},
+                                 {"device", b.device},
+                                 {"world", b.world},
+                                 {"dtype", b.dtype},
+                                 {"parameters", b.parameters},
+                                 {"tokens_per_step", b.tokens_per_step},
+                                 {"steps", b.steps},
+                                 {"setup_s", b.setup_seconds},
+                                 {"first_step_s", b.first_step_seconds},
+                                 {"step_s", b.step_seconds},
+                                 {"fastest_step_s", b.fastest_seconds},
+                                 {"slowest_step_s", b.slowest_seconds},
+                                 {"tokens_per_s", b.tokens_per_s},
+                                 {"model_flops_per_step", b.model_flops},
+                                 {"model_flops_formula", kModelFlopsFormula},
+                                 {"program_flops_per_step", b.program_flops},
+                                 {"model_tflops_per_device", b.tflops},
+                                 {"peak_tflops_per_device", b.peak_tflops},
+                                 {"peak_source", b.peak_source},
+                                 {"mfu", b.mfu},
+                                 {"planned_peak_bytes", b.planned_bytes},
+                                 {"measured_peak_bytes", b.measured_bytes},
+                                 {"extra_bytes", b.extra_bytes},
+                                 {"last_loss", b.loss},
+                                 {"traced_step_s", b.traced_seconds}};
+  json["op_classes"] = nlohmann::ordered_json::array();
+  for (const OpClassTime& c : b.classes)
+    json["op_classes"].push_back({{"class", c.name}, {"instructions", c.instructions}, {"s", c.seconds}});
+  return json.dump(2) + "\n";
+}
+
+}  // namespace quintet::tools

@@ -1,0 +1,127 @@
+#include "tools/collect.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace quintet::tools {
+
+using base::DType;
+using train::Rank;
+using train::StateKind;
+
+namespace {
+
+double element(const std::byte* data, DType dtype, int64_t i) {
+  switch (dtype) {
+    case DType::F64:
+      return reinterpret_cast<const double*>(data)[i];
+    case DType::F32:
+      return reinterpret_cast<const float*>(data)[i];
+    case DType::BF16:
+      return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
+    default:
+      base::fail_internal("no state of type {}", base::to_string(dtype));
+  }
+}
+
+}  // namespace
+
+Collector::Collector(const graph::Graph& logical, bool trainable_only) {
+  for (const graph::Param& p : logical.params()) {
+    if (trainable_only && !p.trainable) continue;
+    const graph::Value& v = logical.value(p.value);
+    index_[v.name] = tensors_.size();
+    tensors_.push_back({v.name, std::vector<double>(static_cast<size_t>(v.type.count()))});
+    written_.emplace_back(static_cast<size_t>(v.type.count()), 0);
+  }
+}
+
+void Collector::take(const Rank& rank, StateKind kind) {
+  rank.visit(kind, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+    if (!rank.owns(piece)) return;
+    const std::lock_guard lock(mutex_);
+    const auto it = index_.find(piece.segment->name);
+    if (it == index_.end()) return;
+    any_ = true;
+    const exec::HostBytes data = rank.read(piece.range);
+    for (int64_t i = 0; i < piece.count; ++i) {
+      const int64_t g = global(piece.first + i);
+      if (g < 0) continue;
+      tensors_[it->second].values[static_cast<size_t>(g)] = element(data.data(), piece.dtype, i);
+      ++written_[it->second][static_cast<size_t>(g)];
+    }
+  });
+}
+
+void Collector::sum(comm::Communicator& comm) {
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    const auto count = static_cast<int64_t>(written_[t].size());
+    comm.all_reduce(tensors_[t].values.data(), count, DType::F64, comm::ReduceOp::Sum);
+    comm.all_reduce(written_[t].data(), count, DType::I32, comm::ReduceOp::Sum);
+  }
+  int32_t any = any_;
+  comm.all_reduce(&any, 1, DType::I32, comm::ReduceOp::Max);
+  any_ = any != 0;
+}
+
+std::vector<Tensor> Collector::finish(std::string_view what) {
+  if (!any_) return {};
+  for (size_t t = 0; t < tensors_.size(); ++t)
+    for (size_t i = 0; i < written_[t].size(); ++i)
+      QUINTET_CHECK(written_[t][i] == 1, "{} of {}: element {} is owned by {} ranks", what, tensors_[t].name,
+                    i, written_[t][i]);
+  return std::move(tensors_);
+}
+
+std::vector<Tensor> states_of(const Rank& rank) {
+  std::vector<Tensor> list;
+  for (const Rank::State& state : rank.states()) {
+    Tensor t{std::string(state.name), std::vector<double>(static_cast<size_t>(state.count))};
+    const exec::HostBytes data = rank.read(state.range);
+    for (int64_t i = 0; i < state.count; ++i)
+      t.values[static_cast<size_t>(i)] = element(data.data(), state.dtype, i);
+    list.push_back(std::move(t));
+  }
+  return list;
+}
+
+std::vector<Tensor> sums_of(const Rank& rank) {
+  std::vector<Tensor> list;
+  for (const Rank::Sum& sum : rank.step_sums())
+    list.push_back(
+        {fmt::format("blocks.{}.{}", sum.block - 1, sum.name), {sum.values.begin(), sum.values.end()}});
+  return list;
+}
+
+// Adds one AdamW step to the moves, from the moments it left behind.
+void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
+               const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update) {
+  if (moves.empty())
+    for (const Tensor& t : m) moves.push_back({t.name, std::vector<double>(t.values.size(), 0.0)});
+  const double correct1 = 1 - std::pow(o.betas[0], static_cast<double>(update));
+  const double correct2 = 1 - std::pow(o.betas[1], static_cast<double>(update));
+  for (size_t t = 0; t < m.size(); ++t) {
+    const bool decays = logical.find_param(logical.find(m[t].name))->decay;
+    const double keep = 1 - (decays ? lr * o.weight_decay : 0.0);
+    for (size_t i = 0; i < m[t].values.size(); ++i)
+      moves[t].values[i] = moves[t].values[i] * keep -
+                           lr * (m[t].values[i] / correct1) / (std::sqrt(v[t].values[i] / correct2) + o.eps);
+  }
+}
+
+int64_t longest_path(const graph::Graph& graph) {
+  std::vector<int64_t> length(graph.values().size(), 0);
+  int64_t longest = 0;
+  for (const graph::Node& node : graph.nodes()) {
+    int64_t here = 0;
+    for (const graph::ValueId in : node.inputs) here = std::max(here, length[in.index()]);
+    for (const graph::ValueId out : node.outputs) length[out.index()] = here + 1;
+    longest = std::max(longest, here + 1);
+  }
+  return longest;
+}
+
+}  // namespace quintet::tools

@@ -1,0 +1,44 @@
+// Putting whole tensors together from the pieces of ranks. Shared by the two ways to run a layout.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "tools/layouts.h"
+
+namespace quintet::tools {
+
+// A state of all parameters while the ranks fill it in. Ranks of a process write disjoint elements of one
+// table; processes have a table each and add them up.
+class Collector {
+ public:
+  Collector(const graph::Graph& logical, bool trainable_only);
+
+  void take(const train::Rank& rank, train::StateKind kind);
+  // Adds what the members of `comm` took; collective.
+  void sum(comm::Communicator& comm);
+  // The tensors of a round in which every rank has taken part.
+  std::vector<Tensor> finish(std::string_view what);
+
+ private:
+  std::vector<Tensor> tensors_;
+  std::vector<std::vector<int32_t>> written_;
+  std::map<std::string, size_t> index_;
+  std::mutex mutex_;
+  bool any_ = false;
+};
+
+std::vector<Tensor> states_of(const train::Rank& rank);
+std::vector<Tensor> sums_of(const train::Rank& rank);
+
+// Adds one AdamW step to the moves, from the moments it left behind.
+void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
+               const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update);
+
+// Ops in a row.
+int64_t longest_path(const graph::Graph& graph);
+
+}  // namespace quintet::tools

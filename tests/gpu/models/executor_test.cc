@@ -1,0 +1,160 @@
+// The executor itself: graphs, bits, memory, drawing, tracing, saving.
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "base/philox.h"
+#include "base/temp_folder.h"
+#include "comm/local.h"
+#include "gpu/models/support.h"
+#include "train/element.h"
+#include "train/loop_trace.h"
+#include "train/save.h"
+
+namespace quintet {
+namespace {
+
+std::vector<std::string> all_models() {
+  std::vector<std::string> all = test::dense_models();
+  all.insert(all.end(), test::expert_models().begin(), test::expert_models().end());
+  return all;
+}
+
+TEST(Graph, ReplayGivesTheBitsOfPlainLaunches) {
+  for (const std::string& model : all_models())
+    for (const char* dtype : {"f32", "bf16"}) {
+      SCOPED_TRACE(model + " " + dtype);
+      const config::Recipe r = test::gpu_recipe(model, dtype);
+      test::expect_same_bits(test::run(r, {.steps = 5, .capture = true}),
+                             test::run(r, {.steps = 5, .capture = false}));
+    }
+}
+
+TEST(Determinism, TwoRunsGiveTheSameBits) {
+  for (const std::string& model : all_models())
+    for (const char* dtype : {"f64", "f32", "bf16"}) {
+      SCOPED_TRACE(model + " " + dtype);
+      const config::Recipe r = test::gpu_recipe(model, dtype);
+      test::expect_same_bits(test::run(r, {.steps = 4}), test::run(r, {.steps = 4}));
+    }
+}
+
+TEST(Memory, StaysWithinThePlanAndIsUsed) {
+  for (const std::string& model : all_models()) {
+    SCOPED_TRACE(model);
+    const tools::LayoutRun run = test::run(test::gpu_recipe(model, "bf16"), {.steps = 2});
+    EXPECT_LE(run.peaks[0].measured, run.peaks[0].planned);
+    EXPECT_GT(run.peaks[0].measured, 0);
+  }
+}
+
+// Words are the host's; logarithm and cosine are the device's.
+TEST(Draw, GivesTheCpusWeights) {
+  for (const char* dtype : {"f64", "f32", "bf16"}) {
+    SCOPED_TRACE(dtype);
+    const config::Recipe r = test::gpu_recipe("llama-odd", dtype, {"model.vocab=20001"});
+    const auto gpu = test::run(r, {.steps = 0}).initial,
+               cpu = test::run(test::on_cpu(r), {.steps = 0}).initial;
+    ASSERT_EQ(gpu.size(), cpu.size());
+    int64_t differ = 0, count = 0;
+    double worst = 0;
+    for (size_t t = 0; t < gpu.size(); ++t)
+      for (size_t i = 0; i < gpu[t].values.size(); ++i) {
+        const double a = gpu[t].values[i], b = cpu[t].values[i];
+        ++count;
+        if (a == b) continue;
+        ++differ;
+        worst = std::max(worst, std::abs(a - b) / std::abs(b));
+      }
+    EXPECT_GT(count, 1000000);
+    if (std::string(dtype) == "f64") {
+      EXPECT_LE(worst, 4 * 0x1p-52);
+    } else {
+      EXPECT_LE(differ, 2) << "of " << count;
+      EXPECT_LE(worst, 0x1p-23);
+    }
+  }
+}
+
+TEST(HostView, WhatIsWrittenIsReadAndPaddingIsZero) {
+  const config::Recipe r = test::gpu_recipe("llama", "bf16");
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(r, world, {});
+    double next = 0;
+    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
+      rank.write(piece.range, [&](std::byte* data) {
+        for (int64_t i = 0; i < piece.count; ++i)
+          train::write_element(data, piece.dtype, i, 1 + 0x1p-20 * static_cast<double>(i % 4096));
+      });
+      next += 1;
+      const exec::HostBytes held = rank.read(piece.range);
+      for (int64_t i = 0; i < piece.count; i += 7)
+        ASSERT_EQ(train::read_element(held.data(), piece.dtype, i),
+                  1 + 0x1p-20 * static_cast<double>(i % 4096));
+    });
+    EXPECT_GT(next, 0);
+    rank.weights_changed();  // the compute copies are what the masters round to
+    const program::GroupState& st = rank.compiled().program.groups[0];
+    ASSERT_NE(st.master, st.param);
+    const exec::HostBytes param = rank.read({st.param, 0, 16});
+    for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(train::read_element(param.data(), base::DType::BF16, i), 1.0);
+  });
+}
+
+TEST(Trace, HoldsEveryInstructionAndChangesNoBit) {
+  const config::Recipe r = test::gpu_recipe("llama", "f32");
+  const data::Dataset dataset = tools::training_data(r, true);
+  const data::Batches batches = tools::training_batches(r, dataset);
+  const auto losses = [&](bool traced) {
+    std::vector<double> list;
+    comm::run_local_world(1, [&](comm::World& world) {
+      train::Rank rank(r, world, {});
+      observe::RankTrace trace = train::make_trace(rank, world.rank(), 1);
+      for (int64_t s = 0; s < 4; ++s) {
+        if (traced && s == 2) rank.executor().trace_next(&trace, s);
+        list.push_back(rank.step(s, batches).loss);
+      }
+      if (!traced) return;
+      size_t expected = 0;
+      for (const program::Issue& issue : rank.compiled().step.issues)
+        expected += instr_of(rank.compiled().program, issue).kind != program::InstrKind::Free;
+      EXPECT_EQ(trace.events(), expected);
+      int64_t total = 0;
+      for (const observe::TraceRecord& e : trace.records()) total += e.dur_ns;
+      EXPECT_GT(total, 0);
+    });
+    return list;
+  };
+  EXPECT_EQ(losses(true), losses(false));
+}
+
+TEST(Save, WhatTheGpuSavesTheCpuLoads) {
+  const test::TempFolder folder;
+  const std::string path = (folder / "model.safetensors").string();
+  const config::Recipe r = test::gpu_recipe("experts-shared-bias", "bf16");
+  const auto state = [](const train::Rank& rank) {
+    std::vector<std::byte> bytes;
+    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
+      const exec::HostBytes held = rank.read(p.range);
+      bytes.insert(bytes.end(), held.data(), held.data() + p.range.bytes);
+    });
+    return bytes;
+  };
+  std::vector<std::byte> gpu, cpu;
+  const data::Dataset dataset = tools::training_data(r, true);
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(r, world, {});
+    rank.step(0, tools::training_batches(r, dataset));
+    train::save_weights(rank, world, path, {});
+    gpu = state(rank);
+  });
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(test::on_cpu(r), world, {});
+    train::load_weights(rank, path);
+    cpu = state(rank);
+  });
+  EXPECT_EQ(gpu, cpu);
+}
+
+}  // namespace
+}  // namespace quintet

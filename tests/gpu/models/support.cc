@@ -1,0 +1,145 @@
+#include "gpu/models/support.h"
+
+#include <cstring>
+
+#include "base/temp_folder.h"
+#include "comm/local.h"
+#include "config/names.h"
+#include "config/parse.h"
+#include "train/loop_data.h"
+#include "train/support.h"
+
+namespace quintet::test {
+namespace {
+
+constexpr const char* kRecipe = R"(name = "gpu-test"
+[model]
+family = "llama"
+layers = 2
+embed = 64
+ffn = 160
+heads = 4
+kv_heads = 2
+vocab = 256
+[data]
+seq_len = 96
+[batch]
+global = 8
+micro = 2
+[optimizer]
+lr = 1e-2
+[run]
+steps = 10
+seed = 3
+device = "cuda"
+)";
+
+std::vector<std::string> settings_of(const std::string& model) {
+  if (model == "llama") return {};
+  if (model == "llama-tied-window")
+    return {"model.tied=true", "model.sliding_window=40", "model.qk_norm=true", "model.qkv_bias=true"};
+  if (model == "llama-wide-heads") return {"model.heads=2", "model.kv_heads=1", "model.head_dim=128"};
+  if (model == "llama-odd")
+    return {"model.embed=60", "model.ffn=100", "model.head_dim=20", "model.vocab=259"};
+  if (model == "llama-recompute") return {"memory.recompute=\"full\"", "loss.chunk=64"};
+  if (model == "gpt2")
+    return {"model.family=\"gpt2\"", "model.kv_heads=4", "model.max_positions=96", "model.ffn=256"};
+  if (model == "gpt2-dropout")
+    return {"model.family=\"gpt2\"", "model.kv_heads=4", "model.max_positions=96", "model.ffn=256",
+            "model.dropout=0.1"};
+  if (model == "latent")
+    return {"model.kv_heads=4",      "model.mla.kv_rank=32",  "model.mla.q_rank=48",
+            "model.mla.nope_dim=16", "model.mla.rope_dim=16", "model.mla.v_dim=16"};
+  if (model == "experts")
+    return {"model.moe.experts=8",         "model.moe.top_k=2",      "model.moe.ffn=48",
+            "model.moe.balance_loss=0.01", "model.moe.z_loss=0.001", "model.moe.first_dense=1"};
+  if (model == "experts-shared-bias")
+    return {"model.moe.experts=8",     "model.moe.top_k=2",         "model.moe.ffn=48",
+            "model.moe.shared_ffn=48", "model.moe.bias_rate=0.001", "model.moe.score=\"sigmoid\""};
+  if (model == "experts-capacity")
+    return {"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=48", "model.moe.capacity_factor=1.25"};
+  throw std::runtime_error("no model " + model);
+}
+
+void expect_same(const std::vector<tools::Tensor>& a, const std::vector<tools::Tensor>& b,
+                 const std::string& what) {
+  ASSERT_EQ(a.size(), b.size()) << what;
+  for (size_t t = 0; t < a.size(); ++t) {
+    ASSERT_EQ(a[t].values.size(), b[t].values.size()) << what << " " << a[t].name;
+    EXPECT_EQ(std::memcmp(a[t].values.data(), b[t].values.data(), a[t].values.size() * sizeof(double)), 0)
+        << what << " " << a[t].name << " differs";
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& dense_models() {
+  static const std::vector<std::string> list = {"llama",
+                                                "llama-tied-window",
+                                                "llama-wide-heads",
+                                                "llama-odd",
+                                                "llama-recompute",
+                                                "gpt2",
+                                                "gpt2-dropout",
+                                                "latent"};
+  return list;
+}
+
+const std::vector<std::string>& expert_models() {
+  static const std::vector<std::string> list = {"experts", "experts-shared-bias", "experts-capacity"};
+  return list;
+}
+
+config::Recipe gpu_recipe(const std::string& model, const std::string& dtype,
+                          std::vector<std::string> settings) {
+  std::vector<std::string> all = settings_of(model);
+  const auto p = config::Precision::of(*config::value_of<base::DType>(dtype));
+  for (const auto& [key, value] :
+       {std::pair{"compute", p.compute}, {"master", p.master}, {"moments", p.moments}, {"reduce", p.reduce}})
+    all.push_back(std::string("precision.") + key + "=\"" + std::string(config::name_of(value)) + "\"");
+  all.insert(all.end(), settings.begin(), settings.end());
+  return config::parse(kRecipe, all);
+}
+
+config::Recipe on_cpu(config::Recipe recipe) {
+  recipe.run.device = config::DeviceKind::Cpu;
+  return recipe;
+}
+
+tools::LayoutRun run(const config::Recipe& recipe, tools::LayoutOptions options) {
+  const data::Dataset dataset = tools::training_data(recipe, true);
+  return tools::run_layout(recipe, tools::training_batches(recipe, dataset), options);
+}
+
+void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b) {
+  expect_same(a.initial, b.initial, "initial weight");
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t s = 0; s < a.steps.size(); ++s) {
+    const std::string step = "step " + std::to_string(s + 1) + ", ";
+    EXPECT_EQ(a.steps[s].result.loss, b.steps[s].result.loss) << step;
+    EXPECT_EQ(a.steps[s].result.grad_norm, b.steps[s].result.grad_norm) << step;
+    EXPECT_FALSE(a.steps[s].result.skipped) << step;
+    expect_same(a.steps[s].gradients, b.steps[s].gradients, step + "gradient");
+    expect_same(a.steps[s].weights, b.steps[s].weights, step + "weight");
+    expect_same(a.steps[s].states, b.steps[s].states, step + "state");
+    expect_same(a.steps[s].sums, b.steps[s].sums, step + "sum");
+  }
+  expect_same(a.moment1, b.moment1, "first moment");
+  expect_same(a.moment2, b.moment2, "second moment");
+}
+
+std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads) {
+  const TempFolder folder;
+  base::write_file_atomically(folder / "data.txt", sample_text(200000));
+  config::Recipe r = recipe;
+  r.data.path = {(folder / "data.txt").string()};
+  const train::RunData data = train::load_data(r);
+  std::vector<double> losses;
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(r, world, {.threads = threads});
+    for (int64_t s = 0; s < steps; ++s) losses.push_back(rank.step(s, data.train).loss);
+  });
+  return losses;
+}
+
+}  // namespace quintet::test

@@ -1,0 +1,29 @@
+// Tiny models for tests on a GPU: recipes, runs, and comparison bit by bit.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tools/layouts.h"
+
+namespace quintet::test {
+
+// A recipe by name (see support.cc) on the GPU, changed by settings such as "precision.compute=\"bf16\"".
+config::Recipe gpu_recipe(const std::string& model, const std::string& dtype,
+                          std::vector<std::string> settings = {});
+const std::vector<std::string>& dense_models();
+const std::vector<std::string>& expert_models();
+
+config::Recipe on_cpu(config::Recipe recipe);
+
+tools::LayoutRun run(const config::Recipe& recipe, tools::LayoutOptions options);
+
+// Every number of the two runs has the same bits.
+void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b);
+
+// Losses of so many steps on learnable text.
+std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads);
+
+}  // namespace quintet::test

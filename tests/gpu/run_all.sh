@@ -1,0 +1,147 @@
+#!/usr/bin/env bash
+# Everything that needs a GPU, in one go: kernels and ops, models against the CPU, NCCL, layouts on 2 and 4 ranks
+# against one rank, and compute-sanitizer on the small ones.
+#   run_all.sh [FOLDER]
+# FOLDER holds programs that were built elsewhere with QUINTET_CUDA (test_gpu_kernels, test_gpu_models, test_gpu_nccl,
+# quintet, cuda_kernels_bench); without it they are built here, in build-cuda. Libraries that are not on the loader's path
+# are looked for in Python's site-packages. In the environment:
+#   PARTS="kernels models curve nccl layouts sanitize bench"   which parts run (this is the default)
+#   RESULTS=FILE                                               also write the table of results there, as Markdown
+# Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=${1:-}
+parts=${PARTS:-kernels models curve nccl layouts sanitize bench}
+if [ -z "$folder" ]; then
+  cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON -DQUINTET_BENCH=ON > /dev/null || exit 2
+  ninja -C "$root/build-cuda" quintet test_gpu_kernels test_gpu_models test_gpu_nccl cuda_kernels_bench || exit 2
+  folder=$root/build-cuda/bin
+  mkdir -p "$folder"
+  ln -sf ../quintet ../tests/gpu/test_gpu_kernels ../tests/gpu/models/test_gpu_models ../tests/gpu/nccl/test_gpu_nccl \
+    ../bench/cuda_kernels_bench "$folder"
+fi
+folder=$(cd "$folder" && pwd) || exit 2
+packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
+for lib in "$packages"/nvidia/*/lib "$folder"; do
+  [ -d "$lib" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
+done
+export LD_LIBRARY_PATH
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Containers often forbid one process to read another's memory; a machine without ssh has no remote nodes to reach.
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+command -v ssh > /dev/null || export OMPI_MCA_plm=isolated
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+
+card=$(nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | head -n 1)
+if [ -z "$card" ]; then
+  echo "no NVIDIA GPU here: nvidia-smi finds none"
+  exit 2
+fi
+echo "$card"
+results="| part | what | result | seconds |
+|---|---|---|---|"
+failed=0
+note() {  # part what result seconds
+  results+=$'\n'"| $1 | $2 | $3 | $4 |"
+  printf '%-9s %-10s %s (%s s)\n' "$3" "$1" "$2" "$4"
+}
+# Runs a command; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
+try() {  # part what seconds command...
+  local part=$1 what=$2 limit=$3 log status=0 begin=$SECONDS passed
+  shift 3
+  log=$(timeout -k 10 "$limit" "$@" 2>&1) || status=$?
+  if [ "$status" -eq 0 ]; then
+    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | head -n 1)
+    note "$part" "$what${passed:+, $passed tests}" ok $((SECONDS - begin))
+  else
+    note "$part" "$what, exit status $status" FAILED $((SECONDS - begin))
+    tail -n "${LINES_OF_FAILURE:-60}" <<< "$log" | sed 's/^/        /'
+    failed=1
+  fi
+}
+missing() { note "$1" "$2" "left out" 0; }  # part why
+runs() { [[ " $parts " == *" $1 "* ]]; }
+
+if runs kernels; then
+  for program in test_gpu_kernels test_gpu_ops; do
+    [ -x "$folder/$program" ] && try kernels "$program" 900 "$folder/$program" --gtest_brief=1
+  done
+fi
+if runs models; then
+  try models "GPU against CPU, graphs, bits, memory, traces" 900 "$folder/test_gpu_models" --gtest_brief=1 \
+    --gtest_filter=-LossCurve.*
+fi
+if runs curve; then
+  try models "500 steps beside the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
+fi
+
+# Ranks that share a GPU must look like hosts of their own to NCCL.
+on_ranks() {  # ranks command...
+  local ranks=$1
+  shift
+  mpirun --oversubscribe -n "$ranks" -x LD_LIBRARY_PATH -x NCCL_SOCKET_IFNAME -x NCCL_DEBUG \
+    bash -c 'export NCCL_HOSTID=quintet-rank-$OMPI_COMM_WORLD_RANK; exec "$0" "$@"' "$@"
+}
+export -f on_ranks
+layout() {  # ranks what settings...
+  local ranks=$1 what=$2 arguments=()
+  shift 2
+  for setting in "$@"; do arguments+=(--set "$setting"); done
+  try layouts "$ranks ranks: $what" 180 bash -c 'on_ranks "$@"' on_ranks "$ranks" "$folder/quintet" verify \
+    "$root/tests/gpu/layouts.toml" --synthetic --dtype f64 --steps 2 "${arguments[@]}"
+}
+have_mpi=$(command -v mpirun || true)
+if runs nccl; then
+  if [ -n "$have_mpi" ]; then
+    try nccl "collectives, groups, graphs, failures" 1800 "$root/tests/gpu/run_nccl.sh" "$folder"
+  else
+    missing nccl "mpirun was not found (Debian: openmpi-bin)"
+  fi
+fi
+if runs layouts && [ -z "$have_mpi" ]; then
+  missing layouts "mpirun was not found (Debian: openmpi-bin)"
+elif runs layouts; then
+  experts=(model.moe.experts=4 model.moe.top_k=2 model.moe.ffn=32)
+  layout 2 "dp_replicate 2" parallel.dp_replicate=2
+  for zero in 1 2 3; do layout 2 "dp_shard 2, zero $zero" parallel.dp_shard=2 parallel.zero=$zero; done
+  layout 2 "tp 2" parallel.tp=2
+  layout 2 "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
+  for method in gather ring ulysses; do layout 2 "cp 2, $method" parallel.cp=2 parallel.cp_method=$method; done
+  layout 2 "pp 2, 1f1b" parallel.pp=2
+  layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true
+  layout 2 "ep 2" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
+  layout 4 "dp_shard 2 x tp 2, zero 3" parallel.dp_shard=2 parallel.zero=3 parallel.tp=2 \
+    parallel.sequence_parallel=true
+  layout 4 "pp 2 x tp 2" parallel.pp=2 parallel.tp=2
+  layout 4 "pp 2 x dp_shard 2, zero 1, zb-h1" parallel.pp=2 parallel.dp_shard=2 parallel.zero=1 \
+    parallel.schedule=zb-h1
+  layout 4 "cp 2 x tp 2, ring" parallel.cp=2 parallel.tp=2 parallel.cp_method=ring
+  layout 4 "dp_replicate 2 x dp_shard 2, zero 3" parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=3
+  layout 4 "dp_shard 2 x tp 2, ep 4, zero 2" parallel.dp_shard=2 parallel.tp=2 parallel.ep=4 parallel.zero=2 \
+    parallel.sequence_parallel=true "${experts[@]}"
+fi
+
+if runs sanitize; then
+  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null || true)
+  if [ -z "$sanitizer" ]; then
+    missing sanitize "compute-sanitizer was not found (it comes with the CUDA toolkit)"
+  else
+    small='Models.GiveTheCpusNumbers/llama_f32:Models.GiveTheCpusNumbers/gpt2_bf16:Models.GiveTheCpusNumbers/experts_f32'
+    small="*$(sed 's/:/:*/g' <<< "$small")"
+    for tool in memcheck racecheck; do
+      try sanitize "$tool, models" 900 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
+        "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter="$small"
+      try sanitize "$tool, kernels" 900 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
+        "$folder/test_gpu_kernels" --gtest_brief=1 --gtest_filter="${SANITIZE_KERNELS:-*}"
+    done
+  fi
+fi
+if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then
+  "$folder/cuda_kernels_bench" || failed=1
+fi
+
+if [ -n "${RESULTS:-}" ]; then
+  printf '%s, %s\n\n%s\n' "$(date -u +%Y-%m-%d)" "$card" "$results" > "$RESULTS"
+fi
+[ "$failed" -eq 0 ] && echo "all passed" || echo "some failed"
+exit $failed

@@ -1,0 +1,78 @@
+#include "tools/bench_step.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "config/parse.h"
+#include "models/build.h"
+
+namespace quintet {
+namespace {
+
+config::Recipe small(const std::vector<std::string>& sets = {}) {
+  return config::parse(R"(name = "small"
+[model]
+family = "llama"
+layers = 3
+embed = 32
+ffn = 48
+heads = 4
+kv_heads = 2
+vocab = 256
+[data]
+seq_len = 16
+[batch]
+global = 4
+micro = 1
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1
+threads = 1
+)",
+                       sets);
+}
+
+TEST(BenchStep, CountsTheModelsFlops) {
+  const auto flops = [](const config::Recipe& r) {
+    return tools::model_flops_per_token(r, models::build(r.model, {.tokens = 16, .seq_len = 16}));
+  };
+  // Q and O 32 x 32, K and V 16 x 32, gate, up and down 48 x 32; the head 256 x 32. Of 16 tokens each sees
+  // 8.5 on average.
+  const double block = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32, head = 256 * 32;
+  const double attention = 6.0 * 3 * 4 * (8 + 8) * 8.5;
+  EXPECT_EQ(flops(small()), 6 * (3 * block + head) + attention);
+  EXPECT_EQ(flops(small({"model.tied=true"})), 6 * (3 * block + head) + attention);
+  // A window of 4: 1, 2, 3 and thirteen times 4 keys.
+  EXPECT_DOUBLE_EQ(flops(small({"model.sliding_window=4"})),
+                   6 * (3 * block + head) + attention / 8.5 * (1 + 2 + 3 + 13 * 4) / 16);
+  // Of eight experts two, and the router.
+  const double experts = 2 * 32 * 32 + 2 * 16 * 32 + 2 * 3 * 24 * 32 + 8 * 32;
+  EXPECT_EQ(flops(small({"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=24"})),
+            6 * (3 * experts + head) + attention);
+}
+
+TEST(BenchStep, RunsOnTheCpu) {
+  const auto bench = tools::bench_step(small({"parallel.dp_shard=2", "parallel.zero=3"}),
+                                       {.steps = 2, .warmup = 3, .peak_tflops = 1});
+  ASSERT_TRUE(bench);
+  EXPECT_EQ(bench->world, 2);
+  EXPECT_EQ(bench->tokens_per_step, 64);
+  EXPECT_GT(bench->tokens_per_s, 0);
+  EXPECT_DOUBLE_EQ(bench->mfu, bench->tflops);
+  EXPECT_EQ(bench->planned_bytes, bench->measured_bytes);
+  EXPECT_GE(bench->program_flops, 0.9 * bench->model_flops);
+  bool matmul = false, communication = false;
+  for (const tools::OpClassTime& c : bench->classes) {
+    matmul |= c.name == "matmul" && c.instructions > 0 && c.seconds > 0;
+    communication |= c.name == "communication";
+  }
+  EXPECT_TRUE(matmul && communication) << tools::to_table(*bench);
+  const auto json = nlohmann::json::parse(tools::to_json(*bench));
+  EXPECT_EQ(json["tokens_per_step"], 64);
+  EXPECT_EQ(json["op_classes"].size(), bench->classes.size());
+}
+
+}  // namespace
+}  // namespace quintet
