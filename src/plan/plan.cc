@@ -14,9 +14,6 @@
 namespace quintet::plan {
 namespace {
 
-// What is simulated at once: a few seconds' work, a few hundred MiB.
-constexpr double kMostInstructions = 3e6;
-
 void check(const config::Recipe& recipe, const Assumptions& a) {
   const config::Parallel& p = recipe.parallel;
   const int64_t world = a.cluster.world(), inner = p.world() / p.dp_shard;
@@ -79,7 +76,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.memory = memory_of(ranks, assumptions.cluster);
 
   std::vector<std::pair<double, Time>> times;
-  const std::vector<Sample> list = samples(recipe, instructions(ranks), kMostInstructions);
+  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
   for (const Sample& sample : list) {
     if (list.size() > 1) ranks = compile(sample.recipe);
     expand(ranks);

@@ -28,6 +28,8 @@ struct Assumptions {
   // Scratch of the backend's kernels; empty: program::gpu_workspace_bytes.
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};
   int threads = 2;  // that compile
+  // Steps of more than this are simulated with fewer micro-batches (steady.h).
+  double most_instructions = 3e6;
 };
 
 struct RankMemory {

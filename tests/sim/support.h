@@ -1,4 +1,4 @@
-// Shared by the tests of room sim: worlds of small recipes.
+// Shared by the tests of room sim: worlds of small recipes, whole and as representatives.
 #pragma once
 
 #include "program/support.h"
@@ -13,5 +13,22 @@ inline World world_of(const program::testing::World& world) {
     out.ranks.push_back({&world.programs[r], &world.expanded[r]});
   return out;
 }
+
+// One rank of every pipeline place. Refers to `ranks`.
+inline World world_of(const compiler::Ranks& ranks) {
+  World out;
+  for (const compiler::RankProgram& r : ranks.program) out.ranks.push_back({&r.program, &r.step});
+  out.like = [&ranks](base::RankId r) { return ranks.layout.mesh.index(r, ranks.layout.pipeline); };
+  return out;
+}
+
+inline compiler::Ranks compile_representatives(const program::testing::Overrides& overrides) {
+  const config::Recipe recipe = program::testing::small_recipe(overrides);
+  return compiler::compile_ranks(recipe, {}, compiler::pipeline_ranks(recipe), 1);
+}
+
+// Rates of which neither arithmetic, nor memory, nor links are always the slowest.
+inline const Rates kRates{
+    .flops_per_s = 7, .memory_bytes_per_s = 3, .sent_bytes_per_s = 0.3, .latency_s = 11};
 
 }  // namespace quintet::sim::testing
