@@ -2,8 +2,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "cli/verbs.h"
 #include "exec/cpu/kernel.h"
+#include "plan/html.h"
 #include "plan/plan.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
@@ -16,7 +18,7 @@ namespace {
 struct PlanOptions {
   RecipeOptions recipe;
   plan::Question question;
-  std::string cluster, stack, matmul, trace;
+  std::string cluster, stack, matmul, trace, html;
   double imbalance = 1;
   bool json = false;
 };
@@ -64,7 +66,7 @@ int plan_action(const PlanOptions& o) {
   if (!o.stack.empty()) assumptions.stack = hardware::find_stack(o.stack);
   assumptions.matmul = arithmetic(o.matmul);
   assumptions.imbalance = o.imbalance;
-  assumptions.timeline = !o.trace.empty();
+  assumptions.timeline = !o.trace.empty() || !o.html.empty();
   if (assumptions.cluster.accelerator.vendor == "cpu") {
     const int threads = train::kernel_threads(answer.recipe, answer.recipe.parallel.world());
     assumptions.workspace_bytes = [threads](const program::Instr& i) {
@@ -75,6 +77,7 @@ int plan_action(const PlanOptions& o) {
   plan::Report report = plan::make_plan(answer.recipe, assumptions);
   for (const std::string& filled : answer.filled) report.notes.push_back("filled in " + filled);
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
+  if (!o.html.empty()) base::write_file_atomically(o.html, plan::to_html(report));
   print(o.json ? plan::to_json(report) : plan::to_text(report));
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
@@ -106,6 +109,7 @@ Verb add_plan(CLI::App& app) {
       ->check(CLI::Range(1.0, 1e6));
   command->add_option("--trace", o->trace, "write the simulated step, to be opened in Perfetto")
       ->type_name("FILE");
+  command->add_option("--html", o->html, "write the report as one page for a browser")->type_name("FILE");
   command->add_flag("--json", o->json, "the report as JSON");
   command->footer("Exit code 1 when it does not fit in memory.");
   return {command, [o] { return plan_action(*o); }};
