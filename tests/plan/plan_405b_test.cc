@@ -1,0 +1,81 @@
+// Llama 3 405B at full size: facts of the literature that follow from programs.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "plan/plan.h"
+#include "plan/timeline.h"
+#include "plan/without_file.h"
+#include "program/ledger.h"
+
+namespace quintet::plan {
+namespace {
+
+Report plan_405b(const std::string& cluster, const std::vector<std::string>& sets, int64_t seq_len,
+                 int64_t batch, bool timeline = false) {
+  Assumptions a;
+  a.cluster = hardware::parse_cluster(cluster);
+  a.timeline = timeline;
+  const Answer answer = recipe_for(
+      {.model = "llama3-405b", .sets = sets, .seq_len = seq_len, .global_batch = batch}, a.cluster);
+  return make_plan(answer.recipe, a);
+}
+
+// Parameters, gradients and optimizer state of the mean device, in units of 1e9 bytes.
+double state_gb(const Report& r) {
+  double sum = 0;
+  for (const RankMemory& m : r.memory.ranks)
+    sum += static_cast<double>(m.by_class[0] + m.by_class[1] + m.by_class[2]);
+  return sum / static_cast<double>(r.memory.ranks.size()) / 1e9;
+}
+
+// One replica on 64 devices holds 18 bytes of every parameter over 64: 114 GB, more than 80. Four replicas
+// share the optimizer's 12: 57 GB.
+TEST(Plan405b, OneReplicaOnSixtyFourDoesNotFit) {
+  const Report one = plan_405b("8x8 h100", {"parallel.tp=8", "parallel.pp=8"}, 8192, 64);
+  EXPECT_EQ(one.parameters, 405853388800);
+  EXPECT_NEAR(state_gb(one), 405.85 * 18 / 64, 1);
+  EXPECT_FALSE(one.memory.fits());
+  const Report four = plan_405b("32x8 h100", {"parallel.tp=8", "parallel.pp=8"}, 8192, 256);
+  EXPECT_NEAR(state_gb(four), 405.85 * 9 / 64, 0.6);
+}
+
+// The two layouts of the training of Llama 3. Both have 16,384 devices.
+TEST(Plan405b, PublishedLayouts) {
+  const Report base = plan_405b("2048x8 h100",
+                                {"parallel.tp=8", "parallel.pp=16", "parallel.schedule=interleaved",
+                                 "parallel.chunks=4", "memory.recompute=selective"},
+                                8192, 2048, true);
+  EXPECT_EQ(base.time.devices, 16384);
+  EXPECT_EQ(base.recipe.parallel.dp_shard, 128);
+  EXPECT_TRUE(base.memory.fits());
+  EXPECT_GT(base.time.mfu, 0.3);
+  EXPECT_LT(base.time.mfu, 0.55);
+
+  // Tensor parallel with sequence parallel: of every block and micro-batch two gathers and two
+  // reduce-scatters forward, the same backward; recomputing gathers what a weight's gradient reads again.
+  const compiler::RankProgram& stage = base.timeline->ranks.program[1];
+  const program::Ledger ledger = program::make_ledger(stage.program, stage.step);
+  int64_t scatters = 0, sends = 0, blocks = 0;
+  for (const program::LedgerRow& row : ledger.rows) {
+    const program::Communicator& c = stage.program.comms[row.comm.index()];
+    if (c.name == "tp" && row.kind == program::CollectiveKind::ReduceScatter) scatters += row.collectives;
+    if (row.kind == program::CollectiveKind::Send) sends += row.collectives;
+  }
+  const layout::Stages& stages = base.timeline->ranks.pipeline.stages;
+  for (size_t label = 0; label < stages.of_block.size(); ++label)
+    blocks += stages.rank_of_block(static_cast<int>(label)) == 1;
+  EXPECT_EQ(scatters, blocks * 16 * 4);
+  EXPECT_EQ(sends, 2 * 16 * 4);  // up and down, micro-batches, chunks
+
+  const Report longer =
+      plan_405b("2048x8 h100", {"parallel.tp=8", "parallel.pp=16", "parallel.cp=16", "memory.recompute=full"},
+                131072, 128);
+  EXPECT_EQ(longer.time.devices, 16384);
+  EXPECT_EQ(longer.recipe.parallel.dp_shard, 8);
+  EXPECT_TRUE(longer.memory.fits());
+  EXPECT_EQ(longer.time.tokens, base.time.tokens);
+}
+
+}  // namespace
+}  // namespace quintet::plan

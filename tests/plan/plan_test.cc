@@ -1,0 +1,198 @@
+// What a plan says is what the programs say.
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+
+#include "base/error.h"
+#include "plan/plan_support.h"
+#include "plan/time.h"
+#include "plan/timeline.h"
+#include "program/allocate.h"
+#include "program/gpu_workspace.h"
+#include "program/ledger.h"
+#include "sim/shares.h"
+
+namespace quintet::plan {
+namespace {
+
+using program::testing::all_layouts;
+using program::testing::Layout;
+using program::testing::Overrides;
+using testing::assumptions_for;
+using testing::recipe_of;
+
+// Of every rank of the world, compiled by itself.
+TEST(Plan, MemoryIsTheArenaOfEveryRank) {
+  for (const Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    const config::Recipe recipe = recipe_of(layout.overrides);
+    const Report report = make_plan(recipe, assumptions_for(recipe));
+    ASSERT_EQ(report.memory.ranks.size(), static_cast<size_t>(recipe.parallel.pp));
+    int64_t most = 0;
+    for (int64_t r = 0; r < recipe.parallel.world(); ++r) {
+      compiler::CompileOptions options;
+      options.rank = base::RankId(static_cast<int32_t>(r));
+      options.workspace_bytes = program::gpu_workspace_bytes;
+      const compiler::Compiled c = compiler::compile(recipe, options);
+      const size_t stage = static_cast<size_t>(c.layout.mesh.index(options.rank, c.layout.pipeline));
+      const RankMemory& planned = report.memory.ranks[stage];
+      EXPECT_EQ(planned.arena_bytes, c.program.arena_bytes) << "rank " << r;
+      EXPECT_EQ(planned.by_class, program::peak_of(c.program).by_class) << "rank " << r;
+      EXPECT_EQ(planned.total(),
+                c.program.arena_bytes + report.assumptions.cluster.accelerator.runtime_bytes);
+      most = std::max(most, planned.total());
+    }
+    EXPECT_EQ(report.memory.ranks[report.memory.most_loaded].total(), most);
+  }
+}
+
+TEST(Plan, SharesAddUpToTheStep) {
+  for (const Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    const config::Recipe recipe = recipe_of(layout.overrides);
+    Assumptions a = assumptions_for(recipe);
+    a.stack.step_seconds = 0.001;
+    a.stack.hidden = 0.7;
+    const Time t = make_plan(recipe, a).time;
+    double sum = 0, exposed = 0, waits = 0;
+    for (const TimeShare& s : t.shares) {
+      EXPECT_GE(s.seconds, 0) << s.what;
+      sum += s.seconds;
+      if (s.what.starts_with("wait ")) waits += s.seconds;
+    }
+    for (const LinkBytes& l : t.links) exposed += l.exposed;
+    EXPECT_NEAR(sum, t.step, 1e-9 * t.step);
+    EXPECT_NEAR(exposed, waits, 1e-9 * t.step);
+    EXPECT_LT(t.mfu, 1);
+    EXPECT_NEAR(t.mfu, t.model_flops / (t.step * t.devices * t.peak_flops), 1e-12);
+    EXPECT_EQ(t.tokens, static_cast<double>(recipe.batch.global * recipe.data.seq_len));
+  }
+}
+
+// Bytes by link are the program's ledger, rows of experts aside: those are worst cases there.
+TEST(Plan, LinkBytesAreTheLedger) {
+  for (const Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    const config::Recipe recipe = recipe_of(layout.overrides);
+    Assumptions a = assumptions_for(recipe);
+    a.timeline = true;
+    const Report report = make_plan(recipe, a);
+    const compiler::RankProgram& r = report.timeline->ranks.program[static_cast<size_t>(report.time.busiest)];
+    std::map<std::string, double> expected, got;
+    for (const program::LedgerRow& row : program::make_ledger(r.program, r.step).rows)
+      if (row.kind != program::CollectiveKind::AllToAllV)
+        expected[sim::axes_of(r.program.comms[row.comm.index()])] += row.sent_bytes;
+    for (const LinkBytes& l : report.time.links) got[l.axes] += l.bytes;
+    for (const auto& [axes, bytes] : expected)
+      if (axes != "ep") EXPECT_DOUBLE_EQ(got[axes], bytes) << axes;
+    if (recipe.model.moe.experts == 0) EXPECT_EQ(got.size(), expected.size());
+  }
+}
+
+// Expected rows never exceed the worst case, and grow with the imbalance.
+TEST(Plan, ExpertsCountAsTheirMean) {
+  const config::Recipe recipe =
+      recipe_of({"model.layers=3", "model.moe.first_dense=1", "model.moe.experts=8", "model.moe.top_k=2",
+                 "model.moe.ffn=12", "parallel.dp_shard=4", "parallel.zero=1", "parallel.ep=4"});
+  Assumptions a = assumptions_for(recipe);
+  const auto bytes = [&](double imbalance) {
+    a.imbalance = imbalance;
+    for (const LinkBytes& l : make_plan(recipe, a).time.links)
+      if (l.axes == "ep") return l.bytes;
+    return 0.0;
+  };
+  const double mean = bytes(1);
+  // There and back, forward and backward, in two blocks: rows of 16 f32, weights of one f32 there and their
+  // gradients back, and counts.
+  const double tokens = 8, rows = tokens * 2, row = 16 * 4;
+  EXPECT_GE(mean, 2 * 4 * rows * row * 3 / 4);
+  EXPECT_LT(mean, 1.2 * 2 * 4 * rows * row * 3 / 4);
+  EXPECT_GT(bytes(1.5), 1.4 * mean);
+  EXPECT_GT(bytes(100), bytes(1.5));
+  EXPECT_EQ(bytes(100), bytes(1000));  // the worst case is the most
+}
+
+// 6 N and attention, to the last FLOP.
+TEST(Plan, ModelFlopsAreThoseOfTheLiterature) {
+  const config::Recipe recipe = recipe_of({"model.layers=3", "batch.accumulation=2"});
+  const Report report = make_plan(recipe, assumptions_for(recipe));
+  const config::Model& m = recipe.model;
+  const double tokens = static_cast<double>(recipe.batch.global * recipe.data.seq_len);
+  const double matrices =
+      static_cast<double>(m.layers * (m.embed * m.head_dim * (m.heads + 2 * m.kv_heads) +
+                                      m.heads * m.head_dim * m.embed + 3 * m.embed * m.ffn) +
+                          m.vocab * m.embed);
+  const double s = static_cast<double>(recipe.data.seq_len);
+  // Two products of every pair that the mask leaves, three times.
+  const double attention = 3 * 2 * 2.0 * static_cast<double>(m.layers * m.heads * m.head_dim) * (s + 1) / 2;
+  EXPECT_DOUBLE_EQ(report.time.model_flops, tokens * (6 * matrices + attention));
+  EXPECT_GE(report.time.hardware_flops, report.time.model_flops);
+}
+
+TEST(Plan, RecomputeIsHardwareNotModel) {
+  const config::Recipe none = recipe_of({}), full = recipe_of({"memory.recompute=full"});
+  const Time a = make_plan(none, assumptions_for(none)).time, b = make_plan(full, assumptions_for(full)).time;
+  EXPECT_EQ(a.model_flops, b.model_flops);
+  EXPECT_GT(b.hardware_flops, 1.1 * a.hardware_flops);
+  EXPECT_GT(b.hfu, b.mfu);
+}
+
+// A step of many micro-batches from two short ones is what the whole would have been.
+TEST(Plan, LongStepsFollowFromShortOnes) {
+  const std::vector<Layout> list = {
+      {"single", {"batch.accumulation=40"}},
+      {"zero1", {"parallel.dp_shard=2", "parallel.zero=1", "batch.accumulation=40"}},
+      {"zero2", {"parallel.dp_shard=2", "parallel.zero=2", "batch.accumulation=40"}},
+      {"zero3", {"parallel.dp_shard=4", "parallel.zero=3", "parallel.tp=2", "batch.accumulation=40"}},
+      {"1f1b",
+       {"parallel.pp=2", "batch.accumulation=41", "parallel.tp=2", "parallel.dp_shard=2", "parallel.zero=1"}},
+      {"interleaved",
+       {"parallel.pp=2", "batch.accumulation=40", "parallel.schedule=interleaved", "model.layers=4"}},
+      {"zb-h1", {"parallel.pp=4", "model.layers=4", "batch.accumulation=64", "parallel.schedule=zb-h1"}},
+      {"zb-v", {"parallel.pp=2", "model.layers=4", "batch.accumulation=40", "parallel.schedule=zb-v"}},
+  };
+  for (const Layout& layout : list) {
+    SCOPED_TRACE(layout.name);
+    const config::Recipe recipe = recipe_of(layout.overrides);
+    Assumptions a = assumptions_for(recipe);
+    const Report whole = make_plan(recipe, a);
+    a.most_instructions = 1;
+    const Report few = make_plan(recipe, a);
+    EXPECT_EQ(few.memory.ranks[few.memory.most_loaded].arena_bytes,
+              whole.memory.ranks[whole.memory.most_loaded].arena_bytes);
+    EXPECT_NEAR(few.time.step, whole.time.step, 1e-6 * whole.time.step);
+    EXPECT_NEAR(few.time.tokens, whole.time.tokens, 1e-6 * whole.time.tokens);
+    EXPECT_NEAR(few.time.mfu, whole.time.mfu, 1e-6 * whole.time.mfu);
+    ASSERT_EQ(few.time.links.size(), whole.time.links.size());
+    for (size_t i = 0; i < few.time.links.size(); ++i)
+      EXPECT_NEAR(few.time.links[i].bytes, whole.time.links[i].bytes,
+                  1e-6 * whole.time.links[i].bytes + 1e-6);
+    double sum = 0;
+    for (const TimeShare& s : few.time.shares) sum += s.seconds;
+    EXPECT_NEAR(sum, few.time.step, 1e-9 * few.time.step);
+  }
+}
+
+TEST(Plan, BadInput) {
+  const config::Recipe recipe = recipe_of({"parallel.dp_shard=2", "parallel.zero=1"});
+  Assumptions a = assumptions_for(recipe);
+  a.cluster = hardware::parse_cluster("1x8 h100");
+  try {
+    make_plan(recipe, a);
+    FAIL();
+  } catch (const base::UserError& e) {
+    const std::string what = e.what();
+    EXPECT_NE(what.find("2 ranks"), std::string::npos) << what;
+    EXPECT_NE(what.find("8 devices"), std::string::npos) << what;
+    EXPECT_NE(what.find("dp_shard = 8"), std::string::npos) << what;
+  }
+  a = assumptions_for(recipe, "a100");
+  a.matmul = hardware::Arithmetic::FP8;
+  EXPECT_THROW(make_plan(recipe, a), base::UserError);
+}
+
+}  // namespace
+}  // namespace quintet::plan
