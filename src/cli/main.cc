@@ -41,8 +41,9 @@ int run(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "'quintet VERB --help' explains a verb. Exit codes: 0 good, 2 the input is at fault, 1 anything else.");
-  const std::vector<Verb> verbs = {add_train(app), add_check(app),    add_verify(app),   add_program(app),
-                                   add_plan(app),  add_schedule(app), add_generate(app), add_bench(app)};
+  const std::vector<Verb> verbs = {add_train(app),    add_check(app),  add_verify(app),
+                                   add_program(app),  add_plan(app),   add_schedule(app),
+                                   add_generate(app), add_doctor(app), add_bench(app)};
   if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
   try {
     app.parse(argc, argv);

@@ -39,6 +39,7 @@ Verb add_program(CLI::App& app);
 Verb add_plan(CLI::App& app);
 Verb add_generate(CLI::App& app);
 Verb add_schedule(CLI::App& app);
+Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 
 // Standard output, checked: a text that cannot be written whole is an error.

@@ -196,6 +196,7 @@ std::string print_cluster(const Cluster& c) {
   w.line("matmul_fp4", e.matmul_fp4);
   w.line("attention_forward", e.attention_forward);
   w.line("attention_backward", e.attention_backward);
+  w.line("older_attention", e.older_attention);
   w.line("half_head_forward", e.half_head_forward);
   w.line("half_head_backward", e.half_head_backward);
   w.line("memory", e.memory);

@@ -134,7 +134,15 @@ TEST(ClusterFile, RoundTrip) {
     for (int k = 0; k < kNumArithmetics; ++k)
       EXPECT_TRUE(near(read.accelerator.dense_flops[static_cast<size_t>(k)],
                        wrote.accelerator.dense_flops[static_cast<size_t>(k)]));
-    EXPECT_EQ(read.accelerator.efficiency.matmul, wrote.accelerator.efficiency.matmul);
+    // Every share is there; the terms with units are compared below.
+    Efficiency shares = read.accelerator.efficiency;
+    shares.half_flops = wrote.accelerator.efficiency.half_flops;
+    shares.launch_seconds = wrote.accelerator.efficiency.launch_seconds;
+    EXPECT_EQ(shares, wrote.accelerator.efficiency) << a.name;
+    EXPECT_TRUE(
+        near(read.accelerator.efficiency.launch_seconds, wrote.accelerator.efficiency.launch_seconds));
+    EXPECT_EQ(read.accelerator.units, wrote.accelerator.units);
+    EXPECT_EQ(read.accelerator.tile, wrote.accelerator.tile);
     EXPECT_TRUE(near(read.accelerator.efficiency.half_flops, wrote.accelerator.efficiency.half_flops));
     for (const auto& [r, w] : {std::pair(&read.inner, &wrote.inner), std::pair(&read.outer, &wrote.outer),
                                std::pair(&read.host, &wrote.host), std::pair(&read.disk, &wrote.disk)}) {

@@ -1,0 +1,60 @@
+// quintet doctor as a user runs it.
+#include "cli/support.h"
+#include "comm/mpi.h"
+#include "hardware/cluster.h"
+
+namespace quintet {
+namespace {
+
+using test::Outcome;
+using test::quintet;
+using test::quoted;
+
+TEST(Doctor, SaysWhatThereIs) {
+  const Outcome plain = quintet("doctor");
+  EXPECT_EQ(plain.code, 0) << plain.err;
+  for (const char* part : {"processor", "memory", "MPI", "CUDA"})
+    EXPECT_NE(plain.out.find(part), std::string::npos) << plain.out;
+  const Outcome json = quintet("doctor --json");
+  EXPECT_EQ(json.code, 0);
+  EXPECT_EQ(json.out.find("{\"processor\": "), 0u) << json.out;
+}
+
+TEST(Doctor, ProbeWritesAClusterThatPlansRead) {
+  const test::TempFolder folder;
+  const std::string file = (folder / "here.toml").string();
+  const Outcome probe = quintet("doctor --probe --seconds 0.002 --ranks 2 --disk " +
+                                quoted((folder / ".").string()) + " --out " + quoted(file));
+  ASSERT_EQ(probe.code, 0) << probe.err;
+  EXPECT_NE(probe.out.find("matmul f32"), std::string::npos);
+  EXPECT_NE(probe.out.find("written to"), std::string::npos);
+  const hardware::Cluster cluster = hardware::parse_cluster(file);
+  EXPECT_EQ(cluster.world(), 2);
+  EXPECT_GT(cluster.accelerator.dense(hardware::Arithmetic::F32), 0);
+  EXPECT_GT(cluster.inner.bytes_per_s, 0);
+}
+
+TEST(Doctor, UnderMpirun) {
+  if (!comm::mpi_available()) GTEST_SKIP() << "built without MPI";
+  const test::TempFolder folder;
+  const std::string file = (folder / "mpi.toml").string();
+  const Outcome probe = test::shell(test::kMpirun + "-np 2 " + test::kTool +
+                                    " doctor --probe --seconds 0.002 --no-disk --out " + quoted(file));
+  ASSERT_EQ(probe.code, 0) << probe.err;
+  const hardware::Cluster cluster = hardware::parse_cluster(file);
+  EXPECT_EQ(cluster.world(), 2);
+  EXPECT_EQ(cluster.inner.title, "processes of one host");
+}
+
+TEST(Doctor, BadOptionsTeach) {
+  const Outcome out = quintet("doctor --out x.toml");
+  EXPECT_EQ(out.code, 2);
+  EXPECT_NE(out.err.find("--probe"), std::string::npos);
+  const Outcome name = quintet("doctor --probe --out cluster.txt");
+  EXPECT_EQ(name.code, 2);
+  EXPECT_NE(name.err.find(".toml"), std::string::npos);
+  EXPECT_EQ(quintet("doctor --probe --ranks 0").code, 2);
+}
+
+}  // namespace
+}  // namespace quintet
