@@ -1,0 +1,291 @@
+// Every op through the table of CUDA kernels against the CPU's in f64: in f64, and in f32 and bf16 on
+// operands that were rounded first.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "gpu/op_runner.h"
+
+namespace quintet::tests {
+namespace {
+
+using graph::DType;
+using graph::Type;
+
+exec::cuda::Libraries& libraries() {
+  static exec::cuda::Libraries instance({.tune = false});
+  return instance;
+}
+
+// Operands that hold statistics, or numbers that are f64 whatever the model's dtype is.
+std::set<size_t> statistics(const OpExample& e) {
+  static const std::map<const graph::OpDef*, std::set<size_t>> table = {
+      {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},     {&graph::kLayerNormDx, {3, 4}},
+      {&graph::kLayerNormDw, {2, 3}}, {&graph::kAttentionDx, {5}},   {&graph::kRowSumExp, {1}},
+      {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},      {&graph::kRouterDw, {0}},
+      {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}}, {&graph::kExpertAct, {2}},
+      {&graph::kExpertActDx, {3}}};
+  const bool drops = e.attrs.find("dropout") != nullptr && e.attrs.real("dropout") > 0;
+  const size_t indices = drops ? 6 : 2;
+  if (e.op == &graph::kAttentionHop) return {3 + indices, 4 + indices};
+  if (e.op == &graph::kAttentionHopDx) return {5, 6 + indices};
+  const auto at = table.find(e.op);
+  return at == table.end() ? std::set<size_t>{} : at->second;
+}
+// Ops that never see the model's dtype: routing is done in the dtype of statistics.
+bool routes(const graph::OpDef& op) {
+  static const std::set<const graph::OpDef*> ops = {
+      &graph::kSelect,       &graph::kSelectDx,  &graph::kLimit,      &graph::kExpertLoad,
+      &graph::kBalanceSums,  &graph::kBalanceDx, &graph::kRunningSum, &graph::kBalanceLoss,
+      &graph::kBalanceDsums, &graph::kZLoss,     &graph::kZLossDx};
+  return ops.contains(&op);
+}
+bool stays_f64(const OpExample& e, size_t i) {
+  return e.in[i].type.num_dims() == 0 || (e.op == &graph::kBalanceLoss && i == 1);
+}
+
+struct Pair {
+  OpRun reference, run;  // on the CPU in f64; on the GPU
+};
+
+// An example in a dtype; results begin as `before` where they are added to.
+Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
+  Pair p;
+  for (OpRun* r : {&p.reference, &p.run}) {
+    r->op = e.op;
+    r->attrs = e.attrs;
+    r->accumulate = accumulate;
+    if (e.op == &graph::kLossGrad) r->in_place = {{1, 0}};
+  }
+  const std::set<size_t> stats = statistics(e);
+  for (size_t i = 0; i < e.in.size(); ++i) {
+    const bool stat = stats.contains(i) || routes(*e.op);
+    const DType to = stays_f64(e, i) ? DType::F64 : stat ? base::accumulator_of(dtype) : dtype;
+    HostTensor typed = to_dtype(e.in[i], to);
+    if (e.op == &graph::kLossGrad && i == 2) {
+      p.reference.in.push_back(exchange_pairs(to_f64(typed), true));
+      p.run.in.push_back(to_dtype(exchange_pairs(to_f64(typed), true), to));
+      continue;
+    }
+    p.reference.in.push_back(to_f64(typed));
+    p.run.in.push_back(std::move(typed));
+  }
+  if (e.attrs.find("out") != nullptr)
+    p.run.attrs.set("out", std::string(base::to_string(base::accumulator_of(dtype))));
+  const auto finish = [&](OpRun& r) {
+    std::vector<Type> in;
+    for (const HostTensor& t : r.in) in.push_back(t.type);
+    const std::vector<Type> out = e.op->infer(in, r.attrs);
+    r.parts = whole_parts(*e.op, in, out, r.attrs);
+    for (const Type& t : out) {
+      HostTensor before(t);
+      if (accumulate)
+        for (int64_t i = 0; i < t.count(); ++i) {
+          const double value = 0.25 * static_cast<double>(i % 7);
+          if (t.dtype == DType::F64) before.real()[i] = value;
+          if (t.dtype == DType::F32)
+            reinterpret_cast<float*>(before.bytes.data())[i] = static_cast<float>(value);
+        }
+      r.out.push_back(std::move(before));
+    }
+  };
+  finish(p.reference);
+  finish(p.run);
+  if (e.op == &graph::kLimit) p.reference = p.run;  // which weights count as equal depends on the dtype
+  return p;
+}
+
+// Numbers within one rounding to their dtype, and within some hundred roundings of the arithmetic (whose
+// terms are as large as the largest result), counts exactly.
+void expect_close(const HostTensor& got, const HostTensor& want, DType dtype, const std::string& what) {
+  if (!want.is_real()) {
+    EXPECT_EQ(got.bytes, want.bytes) << what;
+    return;
+  }
+  const double rounding = got.type.dtype == DType::BF16  ? 0x1p-8
+                          : got.type.dtype == DType::F32 ? 0x1p-24
+                                                         : 0x1p-53;
+  const double arithmetic = dtype == DType::F64 ? 0x1p-53 : 0x1p-24;
+  const HostTensor wide = to_f64(got);
+  double largest = 0;
+  for (int64_t i = 0; i < want.type.count(); ++i)
+    if (std::isfinite(want.real()[i])) largest = std::max(largest, std::abs(want.real()[i]));
+  int wrong = 0;
+  for (int64_t i = 0; i < want.type.count() && wrong < 4; ++i) {
+    const double w = want.real()[i], g = wide.real()[i];
+    if (w == g || (std::isnan(w) && std::isnan(g))) continue;
+    const double bound = rounding * std::abs(w) + 512 * arithmetic * (largest + 1);
+    if (std::abs(w - g) <= bound) continue;
+    ++wrong;
+    ADD_FAILURE() << what << "[" << i << "] = " << g << ", expected " << w << ", off by " << std::abs(w - g)
+                  << ", allowed " << bound;
+  }
+}
+
+void compare(const Pair& p, DType dtype) {
+  const std::vector<HostTensor> want = run_on_cpu(p.reference), got = run_on_gpu(p.run, libraries());
+  for (size_t i = 0; i < want.size(); ++i)
+    expect_close(got[i], want[i], dtype, "result " + std::to_string(i));
+}
+
+// Rows that no pair took, or that lie beyond the counts, are left as they were: zero here, on both sides.
+TEST(GpuOps, MatchTheCpu) {
+  std::set<const graph::OpDef*> seen;
+  for (const OpExample& e : op_examples()) {
+    seen.insert(e.op);
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16}) {
+      SCOPED_TRACE(std::string(e.op->name) + " " + graph::to_string(e.attrs) + " " +
+                   std::string(base::to_string(dtype)));
+      compare(in_dtype(e, dtype, false), dtype);
+      if (HasFatalFailure()) return;
+    }
+  }
+  EXPECT_GE(seen.size(), 50u);
+}
+
+TEST(GpuOps, SumsAreAddedToWhatIsThere) {
+  const std::set<const graph::OpDef*> sums = {
+      &graph::kLinearDw,   &graph::kEmbeddingDw,     &graph::kRmsNormDw, &graph::kLayerNormDw,
+      &graph::kSumRows,    &graph::kGroupedLinearDw, &graph::kRouterDw,  &graph::kExpertLoad,
+      &graph::kRunningSum, &graph::kBalanceLoss,     &graph::kZLoss,     &graph::kLossGrad};
+  std::set<const graph::OpDef*> seen;
+  for (const OpExample& e : op_examples()) {
+    if (!sums.contains(e.op)) continue;
+    seen.insert(e.op);
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16}) {
+      SCOPED_TRACE(std::string(e.op->name) + " " + std::string(base::to_string(dtype)));
+      compare(in_dtype(e, dtype, true), dtype);
+    }
+  }
+  EXPECT_EQ(seen, sums);
+}
+
+// Every op that the CPU has a kernel for.
+TEST(GpuOps, NoneIsMissing) {
+  for (const auto* table :
+       {&exec::cpu::matmul_kernels(), &exec::cpu::attention_kernels(), &exec::cpu::row_kernels(),
+        &exec::cpu::router_kernels(), &exec::cpu::update_kernels(), &exec::cpu::expert_kernels()})
+    for (const exec::cpu::Kernel& k : *table) EXPECT_NO_THROW(exec::cuda::find_kernel(*k.op)) << k.op->name;
+}
+
+HostTensor numbers(DType dtype, std::vector<double> values) {
+  HostTensor t(Type{DType::F64, {{graph::Dim::Flat, static_cast<int64_t>(values.size())}}});
+  std::copy(values.begin(), values.end(), t.real());
+  return to_dtype(t, dtype);
+}
+HostTensor random_numbers(DType dtype, int64_t n, uint64_t seed, double shift = 0) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<double> values;
+  for (int64_t i = 0; i < n; ++i) values.push_back(shift + normal(random));
+  return numbers(dtype, values);
+}
+HostTensor scalars(double sum_squares, double loss, double ok) {
+  using program::Scalar;
+  std::vector<double> s(program::kNumScalars, 0.0);
+  const auto at = [&](Scalar x) -> double& { return s[static_cast<size_t>(x)]; };
+  at(Scalar::Count) = 40;
+  at(Scalar::Loss) = loss;
+  at(Scalar::SumSquares) = sum_squares;
+  at(Scalar::Ok) = ok;
+  at(Scalar::ClipScale) = 0.5;
+  at(Scalar::LearningRate) = 0.01;
+  at(Scalar::UpdateCount) = 3;
+  at(Scalar::SkippedInRow) = 1;
+  at(Scalar::SkippedTotal) = 2;
+  return numbers(DType::F64, s);
+}
+void compare_bits(const OpRun& run) {
+  const auto want = run_on_cpu(run), got = run_on_gpu(run, libraries());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].bytes, want[i].bytes) << run.op->name << " " << i;
+}
+void compare_step(const OpRun& run, DType dtype) {
+  const auto want = run_on_cpu(run), got = run_on_gpu(run, libraries());
+  for (size_t i = 0; i < want.size(); ++i)
+    expect_close(got[i], to_f64(want[i]), dtype, std::string(run.op->name) + " result " + std::to_string(i));
+}
+
+TEST(GpuOps, StepScalars) {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
+  for (const double count : {0.0, 48.0})
+    compare_bits({&graph::kCountToSeed, {}, {numbers(DType::F64, {count})}, {numbers(DType::F64, {7})}});
+  for (const double squares : {0.25, 9.0, inf, nan})
+    for (const double loss : {1.5, nan})
+      for (const double limit : {0.0, 1.0}) {
+        const HostTensor s = scalars(squares, loss, 1);
+        compare_bits({&graph::kClipScale, {{"max_norm", limit}}, {s, s}, {s}, {{0, 0}}});
+      }
+}
+
+TEST(GpuOps, StepMoves) {
+  const HostTensor x = random_numbers(DType::F32, 60, 1), y = random_numbers(DType::F32, 60, 2);
+  compare_bits({&graph::kCopy, {}, {x}, {y}});
+  compare_bits({&graph::kAccumulate, {}, {x}, {y}});
+  compare_bits({&graph::kAccumulate, {}, {x}, {y}, {}, {}, true});
+  for (const int64_t keep : {0, 1}) compare_bits({&graph::kZeroUnlessFirst, {{"keep", keep}}, {x}, {y}});
+  compare_bits({&graph::kSwapBlocks, {{"a", int64_t{4}}, {"b", int64_t{5}}}, {x}, {y}});
+}
+
+TEST(GpuOps, SumOfSquaresOverRanges) {
+  const int64_t n = 200000;
+  std::vector<int64_t> many;
+  for (int64_t i = 0; i < 150; ++i) many.insert(many.end(), {i * 1000 + i % 5, 900 + i % 3});
+  for (const DType dtype : {DType::F64, DType::F32})
+    for (const std::vector<int64_t>& ranges : {std::vector<int64_t>{}, std::vector<int64_t>{0, n},
+                                               std::vector<int64_t>{3, 70000, 100001, 99999}, many})
+      for (const bool accumulate : {false, true})
+        compare_step({&graph::kSumSquares,
+                      {{"ranges", ranges}},
+                      {random_numbers(dtype, n, 3)},
+                      {numbers(DType::F64, {2.5})},
+                      {},
+                      {},
+                      accumulate},
+                     DType::F64);
+}
+
+TEST(GpuOps, OptimizerUpdates) {
+  const int64_t n = 5000;
+  const std::vector<int64_t> ranges = {0, 1000, 1, 1003, 997, 0, 2000, 2999, 1};
+  const graph::Attrs adamw = {
+      {"ranges", ranges}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
+  for (const double ok : {0.0, 1.0})
+    for (const auto& [master, moment, copy] : {std::tuple{DType::F64, DType::F64, DType::F64},
+                                               {DType::F64, DType::F64, DType::F32},
+                                               {DType::F32, DType::F32, DType::F32},
+                                               {DType::F32, DType::F32, DType::BF16},
+                                               {DType::F32, DType::BF16, DType::BF16}}) {
+      SCOPED_TRACE(std::string(base::to_string(master)) + " " + std::string(base::to_string(moment)) + " " +
+                   std::string(base::to_string(copy)));
+      OpRun run{
+          &graph::kAdamW,
+          adamw,
+          {random_numbers(master, n, 1), scalars(4, 1, ok)},
+          {random_numbers(master, n, 2), random_numbers(moment, n, 3), random_numbers(moment, n, 4, 5)}};
+      for (int64_t i = 0; i < n; ++i)  // second moments are never negative
+        if (moment == DType::F64) run.out[2].real()[i] = std::abs(run.out[2].real()[i]);
+      if (copy != master) run.out.push_back(random_numbers(copy, n, 5));
+      compare_step(run, master);
+      OpRun sgd{&graph::kSgd,
+                {{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}},
+                {random_numbers(master, n, 1), scalars(4, 1, ok)},
+                {random_numbers(master, n, 2), random_numbers(moment, n, 3)}};
+      if (copy != master) sgd.out.push_back(random_numbers(copy, n, 5));
+      compare_step(sgd, master);
+    }
+}
+
+TEST(GpuOps, BiasOfTheRouterFollowsTheLoad) {
+  HostTensor bias(Type{DType::F32, {{graph::Dim::Routes, 6}}});
+  for (const double ok : {0.0, 1.0})
+    compare_bits({&graph::kUpdateBias,
+                  {{"rate", 0.001}},
+                  {numbers(DType::F64, {4, 9, 1, 4, 0, 6, 2, 0.5}), scalars(1, 1, ok), bias},
+                  {bias},
+                  {{0, 2}}});
+}
+
+}  // namespace
+}  // namespace quintet::tests
