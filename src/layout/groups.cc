@@ -59,7 +59,9 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       s.offset = round_up(group.used, kSegmentAlign);
       group.used = s.offset + s.count;
     }
-    group.count = round_up(group.used, kSegmentAlign * mesh.size(group.data.shard));
+    // Shards are of equal size; a group that nobody divides needs no padding at its end.
+    const int64_t shards = mesh.size(group.data.shard);
+    group.count = shards == 1 ? group.used : round_up(group.used, kSegmentAlign * shards);
     groups.push_back(std::move(group));
   };
 

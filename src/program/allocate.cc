@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
 #include "program/expand.h"
 #include "program/slots.h"
 
@@ -17,7 +18,7 @@ struct Lifetime {
 
 std::vector<Lifetime> lifetimes(const Program& p) {
   std::vector<Lifetime> out(p.buffers.size());
-  int time = 0;
+  int time = 0, end_of_step = -1;
   for (const Body& body : p.bodies) {
     for (const Instr& instr : body.instrs) {
       const auto touch = [&](BufferId id) {
@@ -30,7 +31,10 @@ std::vector<Lifetime> lifetimes(const Program& p) {
       if (instr.kind == InstrKind::Free) touch(instr.frees);
       ++time;
     }
+    if (body.kind == BodyKind::Step) end_of_step = time - 1;
   }
+  for (size_t i = 0; i < out.size(); ++i)
+    if (p.buffers[i].scope == Scope::Step && out[i].first >= 0) out[i].last = end_of_step;
   return out;
 }
 
@@ -86,13 +90,16 @@ void allocate(Program& p) {
 
   const SlotPlan slots = plan_slots(p);
   if (!slots.interleaved) {
-    std::vector<size_t> all = used(Scope::Micro, any);
-    const std::vector<size_t> body = used(Scope::Body, any);
-    all.insert(all.end(), body.begin(), body.end());
+    std::vector<size_t> all;
+    for (const Scope scope : {Scope::Step, Scope::Micro, Scope::Body}) {
+      const std::vector<size_t> some = used(scope, any);
+      all.insert(all.end(), some.begin(), some.end());
+    }
     std::sort(all.begin(), all.end());
     grow(place(p, life, top, all), all.empty());
     return;
   }
+  QUINTET_CHECK(used(Scope::Step, any).empty(), "buffers of a step among micro-batches that overlap");
   // What outlives a body stands in frames, each once for every slot; what
   // does not shares the bytes below the frames, for bodies run one at a time.
   top = round_up(place(p, life, top, used(Scope::Body, any)));
@@ -126,7 +133,7 @@ Peak peak_of(const Program& p) {
     now[static_cast<size_t>(b.memory_class)] += change;
     live += change;
   };
-  for (const auto* calls : {&p.calls, &p.eval_calls})
+  for (const auto* calls : {&p.calls, &p.eval_calls}) {
     for (const Call& call : *calls) {
       const std::vector<Instr>& instrs = p.bodies[static_cast<size_t>(call.body)].instrs;
       for (size_t i = 0; i < instrs.size(); ++i) {
@@ -142,6 +149,9 @@ Peak peak_of(const Program& p) {
         if (instrs[i].kind == InstrKind::Free) set(instrs[i].frees, false);
       }
     }
+    for (size_t i = 0; i < p.buffers.size(); ++i)
+      if (p.buffers[i].scope == Scope::Step) set(BufferId(static_cast<int32_t>(i)), false);
+  }
   return peak;
 }
 

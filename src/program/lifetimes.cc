@@ -51,7 +51,7 @@ void insert_frees(Program& program) {
   for (size_t b = 0; b < program.bodies.size(); ++b) ends[b].resize(program.bodies[b].instrs.size());
   for (size_t i = 0; i < program.buffers.size(); ++i) {
     Buffer& buffer = program.buffers[i];
-    if (buffer.scope == Scope::Persistent) continue;
+    if (buffer.scope == Scope::Persistent || buffer.scope == Scope::Step) continue;
     buffer.scope = Scope::Body;
     for (const Touch* t : {&of_step[i], &of_evaluation[i]}) {
       if (t->last_body < 0) continue;

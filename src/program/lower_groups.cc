@@ -23,10 +23,13 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
   const int zero = layout.zero;
-  const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c) {
-    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c,
-                              Scope::Persistent);
+  const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c,
+                       Scope scope = Scope::Persistent) {
+    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c, scope);
   };
+  // Gradients of one micro-batch alone exist from its backward pass on: they lie over activations that are
+  // dead by then.
+  const Scope grad_scope = o.accumulation == 1 && layout.pipeline.empty() ? Scope::Step : Scope::Persistent;
 
   for (size_t i = 0; i < groups.size(); ++i) {
     const Group& g = groups[i];
@@ -48,7 +51,7 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
         st.moment1 = add(g, "moment1", st.count, o.moments, MemoryClass::Optimizer);
       if (o.update.num_moments >= 2)
         st.moment2 = add(g, "moment2", st.count, o.moments, MemoryClass::Optimizer);
-      st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients);
+      st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients, grad_scope);
       st.grad_offset_bytes = zero >= 2 ? 0 : size_bytes(st.first, o.grad);
     }
     emitter.program().groups.push_back(st);
@@ -216,7 +219,8 @@ void GroupLowering::reduce_grads(int group) {
              .note = "reduce " + g.name};
 
   // What is sent is defined to the last element: nobody else writes the padding at the end.
-  if (every_micro && g.used < g.count) {
+  const bool is_transient = emitter_.program().buffer(buffer).scope != Scope::Persistent;
+  if (is_transient && g.used < g.count) {
     const Operand padding = flat_view(buffer, g.used, g.count - g.used, o.grad);
     Instr zero = like;
     zero.op = &graph::kZeroUnlessFirst;

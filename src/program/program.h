@@ -36,6 +36,7 @@ inline constexpr int kNumMemoryClasses = 7;
 // How long the bytes of a buffer stay its own.
 enum class Scope : uint8_t {
   Persistent,  // for the whole run
+  Step,        // from its first use in a step to the end of the step
   Micro,       // from the forward body of a micro-batch to the end of its backward body
   Body,        // inside one call of one body
 };

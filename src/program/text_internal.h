@@ -9,7 +9,7 @@
 namespace quintet::program::text {
 
 // In the order of the enumerators.
-inline constexpr std::array<std::string_view, 3> kScopes = {"persistent", "micro", "body"};
+inline constexpr std::array<std::string_view, 4> kScopes = {"persistent", "step", "micro", "body"};
 inline constexpr std::array<std::string_view, 3> kWhen = {"always", "first", "last"};
 inline constexpr std::array<std::string_view, 3> kAccumulate = {"never", "not_first", "always"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};

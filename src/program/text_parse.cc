@@ -300,7 +300,7 @@ void parse_line(Cursor& in, Program& p) {
     expect_index(in, p.buffers.size());
     Buffer b{.name = in.quoted()};
     b.memory_class = in.named<MemoryClass>(kNumMemoryClasses, "a class of memory");
-    b.scope = in.one_of<Scope>(text::kScopes, "persistent, micro or body");
+    b.scope = in.one_of<Scope>(text::kScopes, "persistent, step, micro or body");
     b.offset = in.field<int64_t>("offset");
     b.bytes = in.field<int64_t>("bytes");
     p.buffers.push_back(std::move(b));

@@ -90,8 +90,9 @@ class InstrChecker {
 
   void check_free(const Instr& instr) const {
     if (!instr.frees.valid() || instr.frees.index() >= p_.buffers.size()) fail("frees no buffer");
-    if (p_.buffer(instr.frees).scope == Scope::Persistent)
-      fail("{} lives for the whole run", p_.buffer(instr.frees).name);
+    const Scope scope = p_.buffer(instr.frees).scope;
+    if (scope == Scope::Persistent || scope == Scope::Step)
+      fail("{} lives for the whole {}", p_.buffer(instr.frees).name, scope == Scope::Step ? "step" : "run");
     if (!instr.in.empty() || !instr.out.empty()) fail("a free has no operands");
   }
 

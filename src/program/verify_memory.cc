@@ -371,7 +371,7 @@ class MemoryWalk {
     st.call = issue.call;
     st.micro = call.micro;
     st.issue = &issue;
-    (b.scope == Scope::Micro ? live_micro_ : live_body_) += 1;
+    count_live(b, 1);
     occupy(id, name_of_lazily(issue));
   }
 
@@ -411,8 +411,13 @@ class MemoryWalk {
     }
     st.live = false;
     st.freed_in = issue.call;
-    (b.scope == Scope::Micro ? live_micro_ : live_body_) -= 1;
+    count_live(b, -1);
     if (b.bytes > 0) occupied_.erase(b.offset);
+  }
+
+  void count_live(const Buffer& b, int64_t change) {
+    if (b.scope == Scope::Micro) live_micro_ += change;
+    if (b.scope == Scope::Body) live_body_ += change;
   }
 
   // Nothing outlives its scope: a call for Body buffers, its micro-batch for Micro buffers.
@@ -423,7 +428,7 @@ class MemoryWalk {
     const int micro = e_.calls[static_cast<size_t>(last.call)].micro;
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const Buffer& b = p_.buffers[i];
-      if (!state_[i].live || b.scope == Scope::Persistent) continue;
+      if (!state_[i].live || b.scope == Scope::Persistent || b.scope == Scope::Step) continue;
       if (b.scope == Scope::Micro && (!micro_ends || state_[i].micro != micro)) continue;
       fail(fmt::format("rank {}, end of {} (call {})", p_.rank, to_string(kind), last.call),
            "{} is not freed; it was begun by {}", b.name, name_of(p_, *state_[i].issue));

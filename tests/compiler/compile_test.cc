@@ -141,6 +141,29 @@ TEST(Compile, FrozenParametersHaveNoState) {
   }
 }
 
+// With one micro-batch a step, gradients lie where activations were; the weights and what the optimizer keeps
+// are all that stays.
+TEST(Compile, GradientsOfOneMicroBatchLieOverDeadActivations) {
+  const auto compiled = [](const char* accumulation, const char* zero) {
+    return compile(config::parse(recipe_text("llama-tiny"),
+                                 {fmt::format("batch.accumulation={}", accumulation), "data.seq_len=512",
+                                  "parallel.dp_shard=2", fmt::format("parallel.zero={}", zero)}),
+                   {});
+  };
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    SCOPED_TRACE(zero);
+    const Compiled one = compiled("1", zero), two = compiled("2", zero);
+    EXPECT_NO_THROW(program::verify(one.program, one.step));
+    int64_t gradients = 0;
+    for (const program::GroupState& g : one.program.groups) {
+      EXPECT_EQ(one.program.buffer(g.grad).scope, program::Scope::Step);
+      EXPECT_EQ(two.program.buffer(g.grad).scope, program::Scope::Persistent);
+      gradients += one.program.buffer(g.grad).bytes;
+    }
+    EXPECT_LT(one.program.arena_bytes, two.program.arena_bytes - gradients / 2);
+  }
+}
+
 // Llama 3 405B as trained on 1024 devices: what one rank must do to start. The time is printed, not judged.
 TEST(Compile, Llama405B) {
   const config::Recipe recipe = config::parse(
