@@ -16,6 +16,8 @@
 namespace quintet::plan {
 namespace {
 
+constexpr double kBubble = 0.25;  // of 1f1b's: what is guessed of a schedule that is not chosen yet
+
 // What a virtual stage takes and holds.
 struct StageCosts {
   double f = 0, b = 0, w = 0;   // seconds of its rank; schedules that do not split have b + w in b
@@ -207,7 +209,10 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
                            state.travel(all)) /
                   ranks;
     out.likely_bytes = out.bytes;
-    out.likely_seconds = out.seconds;
+    // The pipeline fills and drains once for a step; good schedules lose a quarter of that.
+    const auto n = static_cast<double>(r.batch.accumulation);
+    const double bubble = kBubble * (ranks - 1) / n, busy = seconds / ranks;
+    out.likely_seconds = out.seconds + bubble * n * busy + state.likely_exposed(all, seconds) / ranks;
     return with_runtime(out);
   }
 

@@ -20,8 +20,8 @@ struct Progress {
 };
 
 struct SearchOptions {
-  int keep = 5;     // layouts to return
-  int plans = 160;  // that are compiled at most
+  int keep = 5;    // layouts to return
+  int plans = 96;  // that are compiled at most
   int threads = 2;
   std::function<void(const Progress&)> progress = {};
 };
@@ -48,7 +48,7 @@ SearchResult search(const config::Recipe& recipe, const Assumptions& assumptions
 
 // Why a layout is as it is: for every choice that is not the simplest, what the simpler one would need or
 // take, each planned. "tp 8: with tp 4 a device needs 97.3 GiB of 79.6 GiB".
-std::vector<std::string> explain(const Report& report);
+std::vector<std::string> explain(const Report& report, int threads = 2);
 
 // What was considered and found, for people.
 std::string to_text(const SearchResult& result, const Assumptions& assumptions);

@@ -38,7 +38,7 @@ Space usual_space(const config::Recipe& r, const hardware::Cluster& cluster) {
   s.recompute = {config::RecomputeKind::None, config::RecomputeKind::Selective, config::RecomputeKind::Full};
   for (const std::string_view name : config::pipeline_schedules())
     if (name != "gpipe") s.schedules.emplace_back(name);
-  s.chunks = {2, 3, 4, 5, 6, 8, 10};
+  s.chunks = {2, 4, 8};
   return s;
 }
 
@@ -64,6 +64,8 @@ std::vector<Family> families(const config::Recipe& r, const Space& space, int64_
         continue;
       }
       for (const int64_t replicas : divisors(dp, dp)) {
+        const std::vector<int64_t>& wanted = space.dp_replicate;
+        if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), replicas) == wanted.end()) continue;
         f.dp_replicate = replicas, f.dp_shard = dp / replicas;
         if (f.dp_shard * f.cp > 1) add();
       }

@@ -15,6 +15,7 @@ namespace quintet::plan {
 // dp_shard in every way (zero 0: all of it dp_replicate, for there is nothing to shard).
 struct Space {
   std::vector<int64_t> pp, cp, tp, ep, etp;
+  std::vector<int64_t> dp_replicate;       // of sharded state; empty: every divisor of dp
   std::vector<int64_t> sequence_parallel;  // 0 and 1; where tp is 1 only 0 is tried
   std::vector<config::ContextMethod> methods;
   std::vector<int64_t> micro, zero;

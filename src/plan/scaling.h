@@ -1,0 +1,44 @@
+// How a model scales over numbers of devices: for each the best layout that a short search finds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/search.h"
+
+namespace quintet::plan {
+
+struct ScalePoint {
+  int devices = 0;
+  int64_t global_batch = 0;
+  std::optional<Report> best;  // nothing: no layout fits, or the batch does not divide
+  double speedup = 0;          // of tokens per second over the first point that fits
+  double efficiency = 0;       // speedup over the growth of devices
+};
+
+struct Scaling {
+  std::vector<ScalePoint> strong;  // the same global batch
+  std::vector<ScalePoint> weak;    // a global batch that grows with the devices
+  // Of `strong`: beyond this, twice the devices bring less than kWorthwhile. 0: nothing fits.
+  int worthwhile = 0;
+};
+inline constexpr double kWorthwhile = 1.6;
+
+struct ScalingOptions {
+  int plans = 8;  // for each point
+  int threads = 2;
+  bool weak = true;
+  std::function<void(int devices)> progress = {};
+};
+
+// Halves and doubles of the cluster's devices: `down` times and `up` times.
+std::vector<int> device_counts(const hardware::Cluster& cluster, int down, int up);
+// The same machines, more or fewer.
+hardware::Cluster resized(const hardware::Cluster& cluster, int devices);
+
+Scaling scale(const config::Recipe& recipe, const Assumptions& assumptions, const std::vector<int>& devices,
+              const ScalingOptions& options = {});
+
+std::string to_text(const Scaling& scaling);
+
+}  // namespace quintet::plan

@@ -1,0 +1,66 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/changes.h"
+#include "plan/search.h"
+#include "plan/text.h"
+
+namespace quintet::plan {
+
+std::vector<std::string> explain(const Report& report, int threads) {
+  const std::vector<Change> changes = simpler(report.recipe);
+  std::vector<config::Recipe> recipes;
+  for (const Change& c : changes) recipes.push_back(c.recipe);
+  const std::vector<std::optional<Report>> plans = plan_all(recipes, report.assumptions, threads);
+  std::vector<std::string> reasons;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (!plans[i]) continue;
+    const Report& other = *plans[i];
+    const std::string begin = fmt::format("{}: with {}", changes[i].subject, changes[i].what);
+    if (!other.memory.fits()) {
+      reasons.push_back(
+          fmt::format("{} a device needs {}, has {}", begin, gib(needs(other)), gib(other.memory.limit)));
+      continue;
+    }
+    const double more = other.time.step / report.time.step - 1;
+    reasons.push_back(fmt::format("{} a step takes {}, {:.1f} % {}", begin, seconds_text(other.time.step),
+                                  100 * std::abs(more), more >= 0 ? "more" : "less"));
+  }
+  return reasons;
+}
+
+std::string to_text(const SearchResult& s, const Assumptions& a) {
+  std::string out = fmt::format(
+      "{} families of layouts; put aside: {} families and layouts against the rules, {} that cannot fit, {} "
+      "that cannot be "
+      "among the best; {} compiled and simulated, of which {} did not fit\n",
+      base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
+      base::thousands(s.too_slow), s.planned, s.did_not_fit);
+  if (s.best.empty()) {
+    out += fmt::format("nothing fits into {} of a device", gib(a.cluster.accelerator.memory_bytes));
+    if (s.smallest)
+      out += fmt::format("; the least that was planned needs {}: {}", gib(needs(*s.smallest)),
+                         layout_words(s.smallest->recipe));
+    return out + "\n";
+  }
+  for (size_t i = 0; i < s.best.size(); ++i) {
+    const Report& r = s.best[i].report;
+    out += fmt::format("{:2}. {}  {:.0f} tokens/s per device, MFU {:.1f} %, {} of {}\n    {}\n", i + 1,
+                       seconds_text(r.time.step), r.time.tokens_per_s_per_device, 100 * r.time.mfu,
+                       gib(needs(r)), gib(r.memory.limit), layout_words(r.recipe));
+    for (const std::string& reason : s.best[i].reasons) out += fmt::format("      {}\n", reason);
+  }
+  const double best = s.best.front().report.time.step;
+  if (s.proven)
+    out +=
+        "no other layout of the space is faster: all others were planned, or have a bound above the best\n";
+  else
+    out += fmt::format(
+        "layouts that were not planned take at least {} by their bounds, {:.1f} % less than the best\n",
+        seconds_text(s.bound_seconds), 100 * (1 - s.bound_seconds / best));
+  return out;
+}
+
+}  // namespace quintet::plan

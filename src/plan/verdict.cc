@@ -1,0 +1,259 @@
+#include "plan/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/validate.h"
+#include "plan/changes.h"
+#include "plan/search.h"
+#include "plan/state_bytes.h"
+#include "plan/text.h"
+
+namespace quintet::plan {
+namespace {
+
+using State = Rung::State;
+
+std::vector<int64_t> above_one(const std::vector<int64_t>& list) {
+  std::vector<int64_t> out;
+  std::copy_if(list.begin(), list.end(), std::back_inserter(out), [](int64_t n) { return n > 1; });
+  return out;
+}
+
+class Ladder {
+ public:
+  Ladder(const config::Recipe& recipe, const Assumptions& assumptions, const VerdictOptions& options)
+      : recipe_(recipe),
+        assumptions_(assumptions),
+        options_(options),
+        all_(usual_space(recipe, assumptions.cluster)),
+        format_(format_of(recipe.precision, recipe.optimizer)) {
+    plain_ = all_;
+    plain_.tp = plain_.cp = plain_.pp = plain_.ep = plain_.etp = {1};
+  }
+
+  Verdict climb() {
+    const hardware::Cluster& c = assumptions_.cluster;
+    const bool several = c.world() > 1;
+    Space ddp = plain_;
+    ddp.zero = {0};
+    rung("DDP", ddp, true, "");
+    Space full = plain_;
+    full.zero = {3};
+    full.dp_replicate = {1};
+    rung("full shard", full, several, "one device: nothing to shard over");
+    Space hybrid = full;
+    hybrid.dp_replicate = {c.nodes};
+    rung("hybrid shard", hybrid, c.nodes > 1 && c.per_node > 1, "one node: the same as full shard");
+    Space tensor = all_;
+    tensor.pp = tensor.cp = tensor.ep = tensor.etp = {1};
+    tensor.tp = above_one(all_.tp);
+    rung("tensor", tensor, !tensor.tp.empty(), "no two devices share an inner link");
+    Space pipeline = all_;
+    pipeline.cp = pipeline.ep = pipeline.etp = {1};
+    pipeline.pp = above_one(all_.pp);
+    rung("pipeline", pipeline, !pipeline.pp.empty(), "one device, or one block");
+    Space context = all_;
+    context.ep = context.etp = {1};
+    context.pp = {1};
+    context.cp = above_one(all_.cp);
+    rung("context", context, !context.cp.empty(),
+         fmt::format("sequences of {} tokens are too short to cut", base::thousands(recipe_.data.seq_len)));
+    Space expert = all_;
+    expert.cp = {1};
+    expert.ep = above_one(all_.ep);
+    rung("expert", expert, !expert.ep.empty(), "the model has no experts");
+    choose();
+    offload();
+    lora();
+    return std::move(verdict_);
+  }
+
+ private:
+  int64_t limit() const { return assumptions_.cluster.accelerator.memory_bytes; }
+
+  void rung(const char* name, const Space& space, bool applies, const std::string& why_not) {
+    Rung r{.name = name, .text = why_not};
+    if (applies) {
+      SearchResult found = search(recipe_, assumptions_, space,
+                                  {.keep = 1, .plans = options_.plans, .threads = options_.threads});
+      if (!found.best.empty()) {
+        r.state = State::Fits;
+        r.report = std::move(found.best.front().report);
+        r.text = fmt::format("{} a step, {:.1f} % MFU, {} of {}: {}", seconds_text(r.report->time.step),
+                             100 * r.report->time.mfu, gib(needs(*r.report)), gib(limit()),
+                             layout_words(r.report->recipe));
+      } else {
+        least(r, space);
+      }
+    }
+    verdict_.rungs.push_back(std::move(r));
+  }
+
+  // What a rung needs when it saves wherever it can without leaving itself: the smallest micro-batch,
+  // everything recomputed, the highest of its stages, all that its axis may take.
+  void least(Rung& r, const Space& space) {
+    std::vector<config::Recipe> candidates;
+    std::optional<Family> widest;
+    for (const Family& f : families(recipe_, space, assumptions_.cluster.world())) {
+      if (f.micro != 1 || f.recompute != config::RecomputeKind::Full || (f.tp > 1 && !f.sequence_parallel))
+        continue;
+      const config::Recipe q = with_layout(recipe_, f, {f.pp > 1 ? "1f1b" : "", 1});
+      if (!config::problems_of(q).empty()) continue;
+      const auto key = [](const Family& x) {
+        return std::tuple(x.zero, x.tp * x.pp * x.cp * x.ep, x.dp_shard);
+      };
+      if (!widest || key(f) > key(*widest)) widest = f;
+    }
+    if (!widest) {
+      r.text = "no layout of this kind is legal";
+      return;
+    }
+    const config::Recipe q =
+        config::resolve(with_layout(recipe_, *widest, {widest->pp > 1 ? "1f1b" : "", 1}));
+    std::vector<std::optional<Report>> plans = plan_all({q}, assumptions_, 1);
+    if (!plans.front()) {
+      r.text = "no layout of this kind can be compiled";
+      return;
+    }
+    r.state = State::DoesNotFit;
+    r.report = std::move(plans.front());
+    r.text = fmt::format("needs {} per device, has {}: {}", gib(needs(*r.report)), gib(limit()),
+                         state_words(*r.report));
+  }
+
+  // Where the bytes come from: those of state, by what one parameter costs.
+  std::string state_words(const Report& r) const {
+    const config::Parallel& p = r.recipe.parallel;
+    const auto parameters = static_cast<double>(r.parameters);
+    const double ranks = static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp));
+    const double per_parameter = sharded_bytes(format_, static_cast<int>(p.zero), ranks);
+    return fmt::format("{} parameters x {:.4g} bytes{}",
+                       base::human_count(parameters / static_cast<double>(p.tp * p.pp)), per_parameter,
+                       p.zero == 0
+                           ? std::string(" of state, before activations")
+                           : fmt::format(" of state (zero {} over {}), before activations", p.zero, ranks));
+  }
+
+  void choose() {
+    double best = 0;
+    for (const Rung& r : verdict_.rungs)
+      if (r.state == State::Fits && (best == 0 || r.report->time.step < best)) best = r.report->time.step;
+    for (size_t i = 0; i < verdict_.rungs.size() && verdict_.answer < 0; ++i)
+      if (const Rung& r = verdict_.rungs[i];
+          r.state == State::Fits && r.report->time.step <= kNearBest * best)
+        verdict_.answer = static_cast<int>(i);
+    if (verdict_.answer < 0) {
+      verdict_.text = "nothing that the engine runs fits this cluster";
+      return;
+    }
+    const Rung& r = verdict_.rungs[static_cast<size_t>(verdict_.answer)];
+    verdict_.text = fmt::format("{}: {}", r.name, r.text);
+    verdict_.warnings = warnings_of(*r.report);
+  }
+
+  double parameters() const {
+    for (const Rung& r : verdict_.rungs)
+      if (r.report) return static_cast<double>(r.report->parameters);
+    return 0;
+  }
+
+  // Rules 7 and 8 are for when nothing else fits.
+  void offload() {
+    const hardware::Cluster& c = assumptions_.cluster;
+    Rung r{.name = "offload", .state = State::PlanOnly};
+    if (verdict_.answer >= 0) {
+      r.text = "not needed";
+    } else {
+      const double own = parameters() / c.world(), state = own * (format_.master + format_.moments);
+      const OffloadCost host = optimizer_offload(own, c, kHostBytesPerS), disk = disk_offload(own, c);
+      const double node = state * c.per_node;
+      r.text = fmt::format(
+          "plan-only: {} of optimizer state for a node with {} of memory; {:.0f} + {:.0f} bytes a parameter "
+          "over the "
+          "host's link and {:.0f} in its memory, {} a step",
+          gib(static_cast<int64_t>(node)), c.host_bytes > 0 ? gib(c.host_bytes) : "unknown size",
+          host.down_bytes, host.up_bytes, host.touched_bytes, seconds_text(host.seconds));
+      if (c.host_bytes > 0 && node > static_cast<double>(c.host_bytes))
+        r.text +=
+            c.disk.bytes_per_s >= kLeastDiskBytesPerS
+                ? fmt::format("; on disk {:.0f} bytes a parameter, {} a step", disk.disk_bytes,
+                              seconds_text(disk.seconds))
+                : fmt::format("; it does not hold it, and a disk below {:.0f} GB/s would keep devices idle",
+                              kLeastDiskBytesPerS * 1e-9);
+    }
+    verdict_.rungs.push_back(std::move(r));
+  }
+
+  void lora() {
+    Rung r{.name = "LoRA", .state = State::PlanOnly};
+    if (verdict_.answer >= 0) {
+      r.text = "not needed";
+    } else {
+      const double all = parameters();
+      const int world = assumptions_.cluster.world();
+      const auto bytes = [&](double weight) {
+        return static_cast<int64_t>(lora_bytes(recipe_.model, all, 16, weight) / world);
+      };
+      r.text = fmt::format(
+          "plan-only, where the task allows: {} a device with frozen bf16 weights and adapters of rank 16, "
+          "{} with "
+          "weights of 4 bits",
+          gib(bytes(2)), gib(bytes(0.5)));
+    }
+    verdict_.rungs.push_back(std::move(r));
+  }
+
+  const config::Recipe& recipe_;
+  const Assumptions& assumptions_;
+  const VerdictOptions options_;
+  const Space all_;
+  Space plain_;
+  const StateFormat format_;
+  Verdict verdict_;
+};
+
+}  // namespace
+
+Verdict decide(const config::Recipe& recipe, const Assumptions& assumptions, const VerdictOptions& options) {
+  return Ladder(recipe, assumptions, options).climb();
+}
+
+std::vector<std::string> warnings_of(const Report& r) {
+  std::vector<std::string> list;
+  const config::Parallel& p = r.recipe.parallel;
+  const hardware::Cluster& c = r.assumptions.cluster;
+  if (p.tp > c.domain)
+    list.push_back(fmt::format("tp {} reaches beyond the {} devices that {} joins; prefer a pipeline", p.tp,
+                               c.domain, c.inner.title));
+  if (p.tp > 1 && !p.sequence_parallel)
+    list.push_back("tensor parallel without sequence parallel keeps what both halves of it compute alike");
+  if (p.pp > 1 && r.recipe.batch.accumulation < 4 * p.pp && !p.schedule.starts_with("zb") &&
+      p.schedule != "dualpipev")
+    list.push_back(
+        fmt::format("{} micro-batches for {} stages: fewer than 4 for each leave a large bubble; a "
+                    "zero-bubble schedule needs fewer",
+                    r.recipe.batch.accumulation, p.pp));
+  if (r.recipe.memory.recompute == config::RecomputeKind::Full && p.pp == 1 && p.cp == 1)
+    list.push_back("everything is recomputed: selective recompute costs less and comes first");
+  for (const LinkBytes& l : r.time.links)
+    if (l.exposed > 0.3 * r.time.step)
+      list.push_back(
+          fmt::format("computing waits for {} over {} for {:.0f} % of the step: the fabric is too slow for "
+                      "this layout, no flag mends that",
+                      l.axes, l.link, 100 * l.exposed / r.time.step));
+  return list;
+}
+
+std::string to_text(const Verdict& v) {
+  std::string out = fmt::format("verdict: {}\n", v.text);
+  for (size_t i = 0; i < v.rungs.size(); ++i)
+    out += fmt::format("{} {:<13} {}\n", static_cast<int>(i) == v.answer ? "->" : "  ", v.rungs[i].name,
+                       v.rungs[i].text);
+  for (const std::string& w : v.warnings) out += fmt::format("warning: {}\n", w);
+  return out;
+}
+
+}  // namespace quintet::plan

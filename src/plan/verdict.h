@@ -1,0 +1,51 @@
+// Which strategy, in words: the ladder of decision rules from the simplest up, each rung planned, and for
+// every rung that was passed over the inequality that it breaks, with its numbers.
+//
+//   DDP, full shard, hybrid shard, tensor, pipeline, context, expert; then offload and LoRA, which the engine
+//   does not run yet and which are told from bytes.
+//
+// The answer is the first rung that fits and takes at most kNearBest of the fastest rung's step: never a
+// smaller batch as the first cure, and no axis that brings nothing.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace quintet::plan {
+
+inline constexpr double kNearBest = 1.05;
+
+struct Rung {
+  enum class State : uint8_t { DoesNotApply, DoesNotFit, Fits, PlanOnly };
+  std::string name;  // "DDP"
+  State state = State::DoesNotApply;
+  std::optional<Report> report;  // its fastest layout that fits, or the least that it needs
+  std::string text;              // "needs 128.5 GiB per device, has 32.0 GiB: ..."
+};
+
+struct Verdict {
+  std::vector<Rung> rungs;
+  int answer = -1;                    // rung; -1: nothing fits
+  std::string text;                   // of the answer
+  std::vector<std::string> warnings;  // what rules say about the recipe's machine and layout
+};
+
+struct VerdictOptions {
+  int plans = 6;  // for each rung
+  int threads = 2;
+};
+
+Verdict decide(const config::Recipe& recipe, const Assumptions& assumptions,
+               const VerdictOptions& options = {});
+
+// What the rules say about one plan: a tensor axis beyond the inner link, a pipeline with few micro-batches,
+// tensor parallel without sequence parallel, full recompute where selective would do, a fabric that is too
+// slow.
+std::vector<std::string> warnings_of(const Report& report);
+
+std::string to_text(const Verdict& verdict);
+
+}  // namespace quintet::plan
