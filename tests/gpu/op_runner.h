@@ -2,6 +2,10 @@
 // program.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "gpu/device.h"
@@ -112,6 +116,39 @@ inline std::vector<HostTensor> run_on_gpu(const OpRun& run, exec::cuda::Librarie
   for (size_t i = 0; i < results[0].size(); ++i)
     EXPECT_EQ(results[0][i].bytes, results[1][i].bytes) << "result " << i << " differs between two runs";
   return results[0];
+}
+
+inline exec::cuda::Libraries& libraries() {
+  static exec::cuda::Libraries instance({.tune = false});
+  return instance;
+}
+
+// Numbers within one rounding to their dtype, and within some hundred roundings of the arithmetic (whose
+// terms are as large as the largest result), counts exactly.
+inline void expect_close(const HostTensor& got, const HostTensor& want, graph::DType dtype,
+                         const std::string& what) {
+  if (!want.is_real()) {
+    EXPECT_EQ(got.bytes, want.bytes) << what;
+    return;
+  }
+  const double rounding = got.type.dtype == graph::DType::BF16  ? 0x1p-8
+                          : got.type.dtype == graph::DType::F32 ? 0x1p-24
+                                                                : 0x1p-53;
+  const double arithmetic = dtype == graph::DType::F64 ? 0x1p-53 : 0x1p-24;
+  const HostTensor wide = to_f64(got);
+  double largest = 0;
+  for (int64_t i = 0; i < want.type.count(); ++i)
+    if (std::isfinite(want.real()[i])) largest = std::max(largest, std::abs(want.real()[i]));
+  int wrong = 0;
+  for (int64_t i = 0; i < want.type.count() && wrong < 4; ++i) {
+    const double w = want.real()[i], g = wide.real()[i];
+    if (w == g || (std::isnan(w) && std::isnan(g))) continue;
+    const double bound = rounding * std::abs(w) + 512 * arithmetic * (largest + 1);
+    if (std::abs(w - g) <= bound) continue;
+    ++wrong;
+    ADD_FAILURE() << what << "[" << i << "] = " << g << ", expected " << w << ", off by " << std::abs(w - g)
+                  << ", allowed " << bound;
+  }
 }
 
 }  // namespace quintet::tests

@@ -14,11 +14,6 @@ namespace {
 using graph::DType;
 using graph::Type;
 
-exec::cuda::Libraries& libraries() {
-  static exec::cuda::Libraries instance({.tune = false});
-  return instance;
-}
-
 // Operands that hold statistics, or numbers that are f64 whatever the model's dtype is.
 std::set<size_t> statistics(const OpExample& e) {
   static const std::map<const graph::OpDef*, std::set<size_t>> table = {
@@ -95,33 +90,6 @@ Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
   finish(p.run);
   if (e.op == &graph::kLimit) p.reference = p.run;  // which weights count as equal depends on the dtype
   return p;
-}
-
-// Numbers within one rounding to their dtype, and within some hundred roundings of the arithmetic (whose
-// terms are as large as the largest result), counts exactly.
-void expect_close(const HostTensor& got, const HostTensor& want, DType dtype, const std::string& what) {
-  if (!want.is_real()) {
-    EXPECT_EQ(got.bytes, want.bytes) << what;
-    return;
-  }
-  const double rounding = got.type.dtype == DType::BF16  ? 0x1p-8
-                          : got.type.dtype == DType::F32 ? 0x1p-24
-                                                         : 0x1p-53;
-  const double arithmetic = dtype == DType::F64 ? 0x1p-53 : 0x1p-24;
-  const HostTensor wide = to_f64(got);
-  double largest = 0;
-  for (int64_t i = 0; i < want.type.count(); ++i)
-    if (std::isfinite(want.real()[i])) largest = std::max(largest, std::abs(want.real()[i]));
-  int wrong = 0;
-  for (int64_t i = 0; i < want.type.count() && wrong < 4; ++i) {
-    const double w = want.real()[i], g = wide.real()[i];
-    if (w == g || (std::isnan(w) && std::isnan(g))) continue;
-    const double bound = rounding * std::abs(w) + 512 * arithmetic * (largest + 1);
-    if (std::abs(w - g) <= bound) continue;
-    ++wrong;
-    ADD_FAILURE() << what << "[" << i << "] = " << g << ", expected " << w << ", off by " << std::abs(w - g)
-                  << ", allowed " << bound;
-  }
 }
 
 void compare(const Pair& p, DType dtype) {

@@ -1,0 +1,246 @@
+// Ops of experts and routing at sizes where the kernels' ways part from those of small examples: several
+// tiles of a product, several sources, hundreds of experts, groups of experts, sequences cut over ranks.
+#include <numeric>
+
+#include "gpu/op_runner.h"
+
+namespace quintet::tests {
+namespace {
+
+using graph::Attrs;
+using graph::Dim;
+using graph::DimSize;
+using graph::DType;
+using graph::Type;
+
+constexpr DType kTypes[] = {DType::F64, DType::F32, DType::BF16};
+
+class Random {
+ public:
+  HostTensor real(DType dtype, std::vector<DimSize> dims, double scale = 1) {
+    HostTensor t(Type{DType::F64, std::move(dims)});
+    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = scale * normal_(random_);
+    return to_dtype(t, dtype);
+  }
+  HostTensor positive(DType dtype, std::vector<DimSize> dims) {
+    HostTensor t(Type{DType::F64, std::move(dims)});
+    for (int64_t i = 0; i < t.type.count(); ++i) t.real()[i] = 0.01 + std::abs(normal_(random_));
+    return to_dtype(t, dtype);
+  }
+  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
+  HostTensor indices(std::vector<DimSize> dims, int64_t n, int64_t lowest = 0) {
+    HostTensor t(Type{DType::I32, std::move(dims)});
+    for (int64_t i = 0; i < t.type.count(); ++i)
+      t.index()[i] = static_cast<int32_t>(lowest + below(n - lowest));
+    return t;
+  }
+
+ private:
+  std::mt19937_64 random_{5};
+  std::normal_distribution<double> normal_;
+};
+
+HostTensor counts(const std::vector<int32_t>& values) {
+  HostTensor t(Type{DType::I32, {{Dim::Counts, static_cast<int64_t>(values.size())}}});
+  std::copy(values.begin(), values.end(), t.index());
+  return t;
+}
+
+// The reference is the CPU on the same operands: in f64 where the kernels sum, typed where they only move.
+OpRun widened(const OpRun& run) {
+  OpRun wide = run;
+  for (auto* list : {&wide.in, &wide.out})
+    for (HostTensor& t : *list) t = to_f64(t);
+  if (wide.attrs.find("out") != nullptr) wide.attrs.set("out", std::string("f64"));
+  return wide;
+}
+void compare(const OpRun& run, DType dtype) {
+  const auto want = run_on_cpu(widened(run)), got = run_on_gpu(run, libraries());
+  for (size_t i = 0; i < want.size(); ++i)
+    expect_close(got[i], want[i], dtype, std::string(run.op->name) + " result " + std::to_string(i));
+}
+void compare_bits(const OpRun& run) {
+  const auto want = run_on_cpu(run), got = run_on_gpu(run, libraries());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_EQ(got[i].bytes, want[i].bytes) << run.op->name << " result " << i;
+}
+
+TEST(GpuExpertOps, GroupedProductsOfSeveralTiles) {
+  Random random;
+  // Two sources of five experts; one has no rows, one more than a tile.
+  const std::vector<int32_t> received = {70, 0, 3, 129, 20, 91, 0, 1, 8, 0};
+  const int64_t experts = 5, total = std::accumulate(received.begin(), received.end(), 0), rows = total + 30;
+  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{136, 72}, {72, 200}, {33, 17}})
+    for (const DType dtype : kTypes) {
+      SCOPED_TRACE(std::to_string(out) + " x " + std::to_string(in) + " " +
+                   std::string(base::to_string(dtype)));
+      const DimSize R{Dim::Routed, rows}, X{Dim::Experts, experts}, O{Dim::ExpertFfn, out}, I{Dim::Embed, in};
+      const HostTensor x = random.real(dtype, {R, I}), dy = random.real(dtype, {R, O}),
+                       w = random.real(dtype, {X, O, I}, 0.1), n = counts(received),
+                       add = random.real(dtype, {R, I});
+      compare({&graph::kGroupedLinear, {}, {x, w, n}, {random.real(dtype, {R, O}, 0)}}, dtype);
+      compare({&graph::kGroupedLinearDx, {}, {dy, w, n}, {random.real(dtype, {R, I}, 0)}}, dtype);
+      compare({&graph::kGroupedLinearDx, {}, {dy, w, n, add}, {random.real(dtype, {R, I}, 0)}}, dtype);
+      for (const bool accumulate : {false, true})
+        compare({&graph::kGroupedLinearDw,
+                 {{"out", std::string("f32")}, {"experts", experts}},
+                 {dy, x, n},
+                 {random.real(base::accumulator_of(dtype), {X, O, I})},
+                 {},
+                 {},
+                 accumulate},
+                dtype);
+    }
+}
+
+TEST(GpuExpertOps, RowsAreRegrouped) {
+  Random random;
+  const int64_t experts = 4;
+  const std::vector<int32_t> received = {3, 0, 5, 1, 0, 0, 2, 7, 4, 1, 0, 6};  // three sources
+  const int64_t rows = std::accumulate(received.begin(), received.end(), 0) + 5;
+  for (const DType dtype : kTypes)
+    for (const int64_t width : {1, 5, 16})
+      for (const int64_t inverse : {0, 1}) {
+        const std::vector<DimSize> dims = {{Dim::Routed, rows}, {Dim::Embed, width}};
+        compare_bits({&graph::kRegroup,
+                      {{"experts", experts}, {"inverse", inverse}},
+                      {random.real(dtype, dims), counts(received)},
+                      {random.real(dtype, dims)}});
+      }
+}
+
+TEST(GpuExpertOps, CopiesAreSummed) {
+  Random random;
+  for (const DType dtype : kTypes)
+    for (const int64_t copies : {1, 3})
+      for (const int64_t width : {7, 16}) {
+        const DimSize W{Dim::Embed, width};
+        compare({&graph::kSumCopies,
+                 {{"copies", copies}},
+                 {random.real(dtype, {{Dim::Slots, 11 * copies}, W})},
+                 {random.real(dtype, {{Dim::Slots, 11}, W})}},
+                dtype);
+      }
+}
+
+TEST(GpuExpertOps, RouteAndPackManyExperts) {
+  Random random;
+  const int64_t tokens = 700, choices = 3;
+  const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, 24};
+  for (const int64_t experts : {1, 40, 300})
+    for (const int64_t pad : {int64_t{0}, tokens * choices}) {
+      SCOPED_TRACE(std::to_string(experts) + " experts, padded to " + std::to_string(pad));
+      const DimSize S{Dim::Slots, pad > 0 ? experts * pad : tokens * choices};
+      const Attrs route = {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", tokens}};
+      const HostTensor kept = random.indices({T, C}, experts, -1);
+      const OpRun run{
+          &graph::kRoute,
+          route,
+          {kept},
+          {HostTensor(Type{DType::I32, {S}}), HostTensor(Type{DType::I32, {{Dim::Counts, experts}}})}};
+      compare_bits(run);
+      if (S.size > 20000) continue;
+      const HostTensor order = run_on_cpu(run)[0];
+      const Attrs moves = {{"choices", choices}, {"pad", pad}, {"token_rows", tokens}};
+      compare_bits({&graph::kPack,
+                    moves,
+                    {random.real(DType::BF16, {T, W}), order},
+                    {random.real(DType::BF16, {S, W})}});
+      compare({&graph::kUnpack,
+               moves,
+               {random.real(DType::BF16, {S, W}), order},
+               {random.real(DType::BF16, {T, W})}},
+              DType::BF16);
+      compare_bits({&graph::kPackWeights,
+                    moves,
+                    {random.real(DType::F32, {T, C}), order},
+                    {random.real(DType::F32, {S})}});
+      compare_bits({&graph::kUnpackWeights,
+                    moves,
+                    {random.real(DType::F32, {S}), order},
+                    {random.real(DType::F32, {T, C})}});
+    }
+}
+
+// Scores that are drawn apart never tie within rounding, so both sides choose the same.
+TEST(GpuExpertOps, SelectAmongManyExperts) {
+  Random random;
+  for (const auto& [experts, k, groups, kept] :
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{256, 8, 8, 4}, {64, 6, 1, 1}, {33, 3, 11, 5}})
+    for (const bool biased : {false, true})
+      for (const char* score : {"softmax", "sigmoid"}) {
+        SCOPED_TRACE(std::to_string(experts) + " experts " + score + (biased ? " biased" : ""));
+        const DimSize T{Dim::Tokens, 50}, R{Dim::Routes, experts}, C{Dim::Choices, k};
+        const Attrs attrs = {{"k", k},
+                             {"score", std::string(score)},
+                             {"order", std::string("score_first")},
+                             {"normalise", int64_t{1}},
+                             {"scale", 2.5},
+                             {"groups", groups},
+                             {"groups_kept", kept},
+                             {"biased", int64_t{biased}},
+                             {"force_balance", int64_t{0}}};
+        for (const DType dtype : {DType::F64, DType::F32}) {
+          OpRun run{&graph::kSelect,
+                    attrs,
+                    {random.real(dtype, {T, R})},
+                    {random.real(dtype, {T, R}), random.indices({T, C}, 2), random.real(dtype, {T, C})}};
+          if (biased) run.in.push_back(random.real(dtype, {R}, 0.1));
+          compare(run, dtype);
+        }
+      }
+}
+
+// Weights with many ties, sequences that lie as two context ranks have them.
+TEST(GpuExpertOps, LimitDropsTheSamePairs) {
+  Random random;
+  const int64_t seq_len = 64, sequences = 6, k = 2, experts = 5;
+  const DimSize T{Dim::Tokens, seq_len * sequences}, C{Dim::Choices, k};
+  HostTensor weights(Type{DType::F64, {T, C}});
+  for (int64_t i = 0; i < weights.type.count(); ++i)
+    weights.real()[i] =
+        0.1 * static_cast<double>(random.below(6)) * (1 + 1e-12 * static_cast<double>(random.below(9)));
+  const HostTensor chosen = random.indices({T, C}, experts, -1);
+  for (const char* policy : {"probability", "position"})
+    for (const int64_t group : {1, 3})
+      for (const int64_t cp : {1, 2})
+        for (const DType dtype : {DType::F64, DType::F32})
+          compare_bits({&graph::kLimit,
+                        {{"seq_len", seq_len},
+                         {"capacity", int64_t{17}},
+                         {"group", group},
+                         {"policy", std::string(policy)},
+                         {"cp", cp}},
+                        {chosen, to_dtype(weights, dtype)},
+                        {random.indices({T, C}, 3)}});
+}
+
+TEST(GpuExpertOps, LoadsAndBalanceOfManyRows) {
+  Random random;
+  const int64_t seq_len = 256, sequences = 4, k = 4, experts = 60;
+  const DimSize T{Dim::Tokens, seq_len * sequences}, C{Dim::Choices, k}, R{Dim::Routes, experts},
+      sums{Dim::Flat, 2 * experts};
+  const HostTensor chosen = random.indices({T, C}, experts), kept = random.indices({T, C}, experts, -1);
+  for (const DType dtype : {DType::F64, DType::F32}) {
+    const HostTensor scores = random.positive(dtype, {T, R});
+    for (const bool accumulate : {false, true})
+      compare({&graph::kExpertLoad,
+               {},
+               {chosen, kept, scores},
+               {random.real(DType::F64, {{Dim::Flat, experts + 2}})},
+               {},
+               {},
+               accumulate},
+              dtype);
+    for (const int64_t cp : {1, 2}) {
+      const Attrs attrs = {{"scope", std::string("sequence")}, {"seq_len", seq_len}, {"cp", cp}};
+      const std::vector<DimSize> each = {{Dim::Tokens, sequences}, sums};
+      compare({&graph::kBalanceSums, attrs, {scores, chosen}, {random.real(dtype, each)}}, dtype);
+      compare_bits(
+          {&graph::kBalanceDx, attrs, {random.real(dtype, each), chosen}, {random.real(dtype, {T, R})}});
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quintet::tests
