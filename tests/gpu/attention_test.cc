@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "gpu/device.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cuda/attention_segments.cuh"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -205,6 +207,158 @@ TEST(GpuAttention, LibraryDocuments) {
       run_plain<double>(s, in, want);
       expect_similar(got, want, 0x1p-9);
     }
+}
+
+// Our own kernels in f64 against the CPU's, with every kind of mask, tiles of every size, and rows that lie
+// as context ranks have them: whole, and a ring's hop.
+TEST(GpuAttention, OwnKernelsMatchTheCpu) {
+  struct Case {
+    int64_t seq_len, heads, kv_heads, head_dim, value_dim, window, ranks;
+    bool hop;
+    double dropout;
+  };
+  const Case cases[] = {{70, 4, 2, 16, 24, 0, 1, false, 0.25}, {70, 2, 1, 200, 40, 33, 1, false, 0},
+                        {40, 2, 2, 300, 260, 0, 1, false, 0},  {96, 4, 4, 8, 8, 50, 2, false, 0},
+                        {80, 4, 1, 16, 16, 0, 2, true, 0.25},  {140, 2, 2, 20, 12, 30, 2, true, 0}};
+  device::ThreadPool pool(1);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.seq_len << " rows, heads of " << c.head_dim
+                                    << (c.hop ? ", hop" : ""));
+    constexpr int64_t kSequences = 2;
+    cpu::AttentionShape host;
+    host.q_rows = host.k_rows = {c.seq_len, kSequences, c.ranks, 0, c.hop ? 1 : c.ranks};
+    if (c.hop) host.q_rows.first = 1;  // queries of rank 1, keys of rank 0
+    host.heads = c.heads;
+    host.kv_heads = c.kv_heads;
+    host.head_dim = c.head_dim;
+    host.value_dim = c.value_dim;
+    host.q_stride = host.dq_stride = c.heads * c.head_dim;
+    host.k_stride = host.dk_stride = c.kv_heads * c.head_dim;
+    host.v_stride = host.dv_stride = c.kv_heads * c.value_dim;
+    host.o_stride = c.heads * c.value_dim;
+    host.window = c.window;
+    host.scale = 0.3;
+    host.dropout_p = c.dropout;
+    host.dropout_key = 0x1234567890abcdefull;
+    host.head_offset = 3;
+    const int64_t whole = kSequences * c.seq_len, q_rows = host.q_rows.rows(), k_rows = host.k_rows.rows();
+    std::vector<int32_t> documents, samples, positions;
+    for (int64_t i = 0; i < whole; ++i) {
+      documents.push_back(i % 31 == 30 ? -1 : static_cast<int32_t>(i / 29 % 2));
+      samples.push_back(static_cast<int32_t>(i / 50));
+      positions.push_back(static_cast<int32_t>(i % 50));
+    }
+    host.documents = host.key_documents = documents.data();
+    host.samples = samples.data();
+    host.positions = host.key_positions = positions.data();
+    auto on_device = integers(documents), device_samples = integers(samples),
+         device_positions = integers(positions);
+    Device<uint64_t> key(1);
+    require(cudaMemcpy(key.data(), &host.dropout_key, 8, cudaMemcpyHostToDevice));
+    AttentionShape s;
+    s.q_rows = host.q_rows;
+    s.k_rows = host.k_rows;
+    s.heads = host.heads;
+    s.kv_heads = host.kv_heads;
+    s.head_dim = host.head_dim;
+    s.value_dim = host.value_dim;
+    s.q_stride = s.dq_stride = host.q_stride;
+    s.k_stride = s.dk_stride = host.k_stride;
+    s.v_stride = s.dv_stride = host.v_stride;
+    s.o_stride = host.o_stride;
+    s.window = host.window;
+    s.scale = host.scale;
+    s.dropout_p = host.dropout_p;
+    s.dropout_key = key.data();
+    s.head_offset = host.head_offset;
+    s.documents = s.key_documents = on_device.data();
+    s.samples = device_samples.data();
+    s.positions = s.key_positions = device_positions.data();
+
+    const auto q = random_values<double>(q_rows * host.q_stride, 1),
+               k = random_values<double>(k_rows * host.k_stride, 2),
+               v = random_values<double>(k_rows * host.v_stride, 3),
+               dout = random_values<double>(q_rows * host.o_stride, 4),
+               o_before = random_values<double>(q_rows * host.o_stride, 5),
+               lse_before = random_values<double>(host.heads * q_rows, 6),
+               dq_before = random_values<double>(q_rows * host.q_stride, 7);
+    std::vector<double> o(dout.size()), lse(lse_before.size()), dq(q.size()), dk(k.size()), dv(v.size());
+    cpu::test::Buffer<double> workspace(std::max(cpu::attention_workspace_bytes<double>(host, 1),
+                                                 cpu::attention_backward_workspace_bytes<double>(host, 1)) /
+                                        8);
+    Device<double> bq(q), bk(k), bv(v), bdout(dout), bo_before(o_before), blse_before(lse_before),
+        bdq_before(dq_before), bo(q_rows * host.o_stride), blse(host.heads * q_rows),
+        bdq(q_rows * host.q_stride), bdk(k_rows * host.k_stride), bdv(k_rows * host.v_stride);
+    Device<uint8_t> scratch(attention_backward_workspace_bytes<double>(s));
+    if (c.hop) {
+      cpu::attention_hop<double>(host, q.data(), k.data(), v.data(), o_before.data(), lse_before.data(),
+                                 o.data(), lse.data(), workspace.data(), pool);
+      cpu::attention_hop_backward<double>(host, dout.data(), q.data(), k.data(), v.data(), o.data(),
+                                          lse.data(), dq_before.data(), dq.data(), dk.data(), dv.data(),
+                                          workspace.data(), pool);
+      attention_hop<double>(s, bq.data(), bk.data(), bv.data(), bo_before.data(), blse_before.data(),
+                            bo.data(), blse.data(), nullptr);
+      attention_hop_backward<double>(s, bdout.data(), bq.data(), bk.data(), bv.data(), bo.data(), blse.data(),
+                                     bdq_before.data(), bdq.data(), bdk.data(), bdv.data(), scratch.data(),
+                                     nullptr);
+    } else {
+      cpu::attention<double>(host, q.data(), k.data(), v.data(), o.data(), lse.data(), workspace.data(),
+                             pool);
+      cpu::attention_backward<double>(host, dout.data(), q.data(), k.data(), v.data(), o.data(), lse.data(),
+                                      dq.data(), dk.data(), dv.data(), workspace.data(), pool);
+      attention<double>(s, bq.data(), bk.data(), bv.data(), bo.data(), blse.data(), nullptr);
+      attention_backward<double>(s, bdout.data(), bq.data(), bk.data(), bv.data(), bo.data(), blse.data(),
+                                 bdq.data(), bdk.data(), bdv.data(), scratch.data(), nullptr);
+    }
+    const auto size = [](size_t) {
+      return 10.0;
+    };  // scores are of order 10, and their exponents' errors follow
+    expect_close(bo, o, 1000, size, "o");
+    expect_close(blse, lse, 1000, size, "lse");
+    expect_close(bdq, dq, 1000, size, "dq");
+    expect_close(bdk, dk, 1000, size, "dk");
+    expect_close(bdv, dv, 1000, size, "dv");
+  }
+}
+
+// The runs of documents, in the order of tokens; what the library cannot serve is refused.
+TEST(GpuAttention, SegmentsOfDocuments) {
+  struct Case {
+    std::vector<int32_t> documents;
+    int64_t seq_len, most;
+    std::vector<int32_t> starts, lengths;  // no lengths: refused
+  };
+  const Case cases[] = {{{0, 0, 1, 1, 1, 2, 0, 0, 0, 0, -1, -1}, 6, 5, {0, 2, 5, 6}, {2, 3, 1, 4}},
+                        {{0, 0, 0, 0, 0, 0}, 3, 2, {0, 3}, {3, 3}},
+                        {{-1, -1, -1, 4, 4, 4}, 3, 3, {3}, {3}},
+                        {{0, 1, 2, 3}, 4, 3, {}, {}},    // too many
+                        {{1, 1, 0, 0}, 4, 3, {}, {}},    // falling
+                        {{0, -1, 0, 0}, 4, 3, {}, {}}};  // behind padding
+  for (const Case& c : cases) {
+    const auto tokens = static_cast<int64_t>(c.documents.size());
+    auto documents = integers(c.documents);
+    Device<uint8_t> memory(Segments::bytes(c.most));
+    const Segments s = Segments::at(memory.data(), c.most);
+    find_segments(documents.data(), tokens / c.seq_len, c.seq_len, {2, 3, 5, 7, 11}, s, nullptr);
+    require(cudaDeviceSynchronize());
+    const auto read = [](const int32_t* from, int64_t n) {
+      std::vector<int32_t> host(static_cast<size_t>(n));
+      require(cudaMemcpy(host.data(), from, host.size() * 4, cudaMemcpyDeviceToHost));
+      return host;
+    };
+    std::vector<int32_t> lengths = c.lengths, starts = c.starts;
+    lengths.resize(static_cast<size_t>(c.most), 0);
+    starts.resize(static_cast<size_t>(c.most + 1), static_cast<int32_t>(tokens));
+    EXPECT_EQ(read(s.refused, 1)[0], c.lengths.empty() ? 1 : 0);
+    EXPECT_EQ(read(s.lengths, c.most), lengths);
+    const std::pair<const int32_t*, int32_t> arrays[] = {
+        {s.q, 2}, {s.k, 3}, {s.v, 5}, {s.o, 7}, {s.stats, 11}};
+    for (const auto& [array, stride] : arrays) {
+      std::vector<int32_t> want = starts;
+      for (int32_t& w : want) w *= stride;
+      EXPECT_EQ(read(array, c.most + 1), want);
+    }
+  }
 }
 
 // What the scratch is planned by needs no device, and keeps to its bounds.
