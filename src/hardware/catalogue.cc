@@ -61,6 +61,7 @@ void read_stack(TomlReader& reader, Stack& stack) {
   reader.number("hidden", stack.hidden);
   reader.number("tensor_hidden", stack.tensor_hidden);
   reader.flag("older_attention", stack.older_attention);
+  reader.flag("unfused_attention", stack.unfused_attention);
   reader.flag("dispatch_once", stack.dispatch_once);
   reader.number("launch_us", stack.launch_seconds, 1e-6);
   reader.number("route_us", stack.route_seconds, 1e-6);

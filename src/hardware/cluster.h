@@ -39,6 +39,8 @@ struct Stack {
   double tensor_hidden = 0;
   // Attention kernels that were written for the accelerators before this one (Efficiency::older_attention).
   bool older_attention = false;
+  // Attention weights are written to memory and, unless recomputed, kept for the backward pass.
+  bool unfused_attention = false;
   // Rows that go to several experts of a domain cross the network once and are copied there.
   bool dispatch_once = false;
   double launch_seconds = 0;  // per kernel, beyond the accelerator's

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
+#include "compiler/pipeline_schedule.h"
 
 namespace quintet::plan {
 namespace {
@@ -21,13 +22,32 @@ bool same_question(const ModelledRun& a, const ModelledRun& b) {
          x.outer.name == y.outer.name && x.ports_per_device == y.ports_per_device && x.domain == y.domain;
 }
 
+// What software without flash attention holds beside the plan: of every head and layer the weights, the
+// dropout's mask and what it leaves, 2 + 1 + 2 bytes for each pair of tokens (arXiv 2205.05198), for as many
+// micro-batches as are in flight; with attention recomputed, of one layer at a time.
+double kept_weights_bytes(const config::Recipe& r) {
+  const double seq = static_cast<double>(r.data.seq_len), heads = static_cast<double>(r.model.heads);
+  const double layer = 5 * heads / static_cast<double>(r.parallel.tp) * seq * seq *
+                       static_cast<double>(r.batch.micro) / static_cast<double>(r.parallel.cp);
+  if (r.memory.recompute != config::RecomputeKind::None) return layer;
+  const double chunks = static_cast<double>(r.parallel.pp * std::max<int64_t>(1, r.parallel.chunks));
+  double held = 1;
+  if (r.parallel.pp > 1) {
+    const schedule::InFlight flight = schedule::in_flight(compiler::pipeline_schedule(r));
+    held = *std::max_element(flight.until_w.begin(), flight.until_w.end());
+  }
+  return layer * held * static_cast<double>(r.model.layers) / chunks;
+}
+
 void predict(ReferenceRow& row) {
   try {
     const Report report = make_plan(row.mapping.run->recipe, row.mapping.run->assumptions);
     row.time = report.time;
     row.predicted = report.time.tokens_per_s_per_device;
     const RankMemory& most = report.memory.ranks[report.memory.most_loaded];
-    row.predicted_memory = static_cast<double>(most.arena_bytes) / kGib;
+    double bytes = static_cast<double>(most.arena_bytes);
+    if (report.assumptions.stack.unfused_attention) bytes += kept_weights_bytes(report.recipe);
+    row.predicted_memory = bytes / kGib;
     row.fits = report.memory.fits();
   } catch (const base::UserError& e) {
     row.mapping.run.reset();

@@ -98,6 +98,8 @@ std::string reference_stack(const PublishedRun& row, const Source& source) {
   if (row.collection() == "DSV3" && contains(row.schedule, "DualPipe")) return "deepseek";
   // Megatron-Bridge's releases differ by whole features (CUDA graphs, fused dispatch): each is its own stack.
   if (stack == "megatron-bridge") {
+    // Experts with biases and clamped activations have a path of their own.
+    if (contains(row.model, "GPT-OSS")) return "megatron-bridge-gpt-oss";
     if (contains(row.source, " 25.")) return "megatron-bridge-25";
     if (contains(row.source, " 26.02") || contains(row.source, " 26.04")) return "megatron-bridge-26.02";
     return "megatron-bridge-26.06";

@@ -59,6 +59,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   if (!source->reduce_f32 && !contains(row.precision, "fp32 grad")) r.precision.reduce = base::DType::BF16;
   if (contains(row.precision, "PURE")) r.precision.reduce = base::DType::BF16;
   r.optimizer.lr = 1e-4;
+  if (!source->chunked_loss) r.loss.chunk = 0;
   r.run.steps = 1;
   run.assumptions.cluster = reference_cluster(row, *source, notes);
   run.assumptions.stack = hardware::find_stack(reference_stack(row, *source));

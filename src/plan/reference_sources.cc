@@ -39,7 +39,7 @@ const std::array kSources = {
          .flops = FlopCount::Full, .why = "fms-fsdp: FSDP1 with compile, bf16 gradients on the wire"},
   Source{.collection = "FA", .stack = "fused-training", .network = "", .micro = 16, .recompute = "none",
          .why = "flash-attention's training scripts: data parallel, fused kernels"},
-  Source{.collection = "LLMC", .stack = "fused-training", .network = "", .zero = 1, .reduce_f32 = false, .recompute = "none",
+  Source{.collection = "LLMC", .stack = "fused-training", .network = "", .zero = 1, .reduce_f32 = false, .chunked_loss = true, .recompute = "none",
          .why = "llm.c: ZeRO-1, bf16 gradients"},
   Source{.collection = "IEV", .stack = "internevo", .network = "roce-100", .ports_per_device = 0.5, .zero = 1,
          .reduce_f32 = false, .seq = 2048, .numbers_are_zero_3 = false, .recompute = "none",

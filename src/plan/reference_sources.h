@@ -19,6 +19,7 @@ struct Source {
   double ports_per_device = 1;
   int64_t zero = 0;                // where the row says only how many data-parallel ranks there are
   bool reduce_f32 = true;          // gradients on the wire
+  bool chunked_loss = false;       // else all logits of a micro-batch exist at once
   double dropout = 0;              // of GPT models
   int64_t micro = 0;               // where the row names no micro-batch; 0: the row must
   int64_t seq = 0;                 // where the row names no sequence length; 0: the row must
