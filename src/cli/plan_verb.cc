@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "cli/plan_search.h"
 #include "cli/verbs.h"
 #include "exec/cpu/kernel.h"
 #include "plan/html.h"
@@ -21,6 +22,7 @@ struct PlanOptions {
   std::string cluster, stack, matmul, trace, html;
   double imbalance = 1;
   bool json = false;
+  SearchOptions beyond;
 };
 
 // This machine, its ranks as devices that share its memory.
@@ -41,6 +43,7 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
 
 int plan_action(const PlanOptions& o) {
   const bool from_file = !o.recipe.path.empty();
+  o.beyond.check();
   if (from_file && !o.question.model.empty()) base::fail_user("give a recipe or --model, not both");
   if (!from_file && o.question.model.empty())
     base::fail_user(
@@ -74,11 +77,18 @@ int plan_action(const PlanOptions& o) {
     };
   }
 
+  plan::PageParts parts;
+  if (o.beyond.search) {
+    const auto found = search_layout(o.beyond, answer.recipe, assumptions, o.json, parts);
+    if (!found) return kExitFailure;
+    answer.recipe = *found;
+  }
   plan::Report report = plan::make_plan(answer.recipe, assumptions);
+  const std::string more = beyond_report(o.beyond, report, parts);
   for (const std::string& filled : answer.filled) report.notes.push_back("filled in " + filled);
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
-  if (!o.html.empty()) base::write_file_atomically(o.html, plan::to_html(report));
-  print(o.json ? plan::to_json(report) : plan::to_text(report));
+  if (!o.html.empty()) base::write_file_atomically(o.html, plan::to_html(report, parts));
+  print(o.json ? plan::to_json(report) : plan::to_text(report) + more);
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
 
@@ -111,6 +121,7 @@ Verb add_plan(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--html", o->html, "write the report as one page for a browser")->type_name("FILE");
   command->add_flag("--json", o->json, "the report as JSON");
+  o->beyond.add_to(*command);
   command->footer("Exit code 1 when it does not fit in memory.");
   return {command, [o] { return plan_action(*o); }};
 }
