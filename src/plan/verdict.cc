@@ -80,16 +80,20 @@ class Ladder {
       SearchResult found = search(recipe_, assumptions_, space,
                                   {.keep = 1, .plans = options_.plans, .threads = options_.threads});
       if (!found.best.empty()) {
-        r.state = State::Fits;
-        r.report = std::move(found.best.front().report);
-        r.text = fmt::format("{} a step, {:.1f} % MFU, {} of {}: {}", seconds_text(r.report->time.step),
-                             100 * r.report->time.mfu, gib(needs(*r.report)), gib(limit()),
-                             layout_words(r.report->recipe));
+        fits(r, std::move(found.best.front().report));
       } else {
         least(r, space);
       }
     }
     verdict_.rungs.push_back(std::move(r));
+  }
+
+  void fits(Rung& r, Report report) const {
+    r.state = State::Fits;
+    r.text =
+        fmt::format("{} a step, {:.1f} % MFU, {} of {}: {}", seconds_text(report.time.step),
+                    100 * report.time.mfu, gib(needs(report)), gib(limit()), layout_words(report.recipe));
+    r.report = std::move(report);
   }
 
   // What a rung needs when it saves wherever it can without leaving itself: the smallest micro-batch,
@@ -118,6 +122,7 @@ class Ladder {
       r.text = "no layout of this kind can be compiled";
       return;
     }
+    if (plans.front()->memory.fits()) return fits(r, std::move(*plans.front()));
     r.state = State::DoesNotFit;
     r.report = std::move(plans.front());
     r.text = fmt::format("needs {} per device, has {}: {}", gib(needs(*r.report)), gib(limit()),
