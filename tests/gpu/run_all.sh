@@ -101,7 +101,7 @@ fi
 if runs layouts && [ -z "$have_mpi" ]; then
   missing layouts "mpirun was not found (Debian: openmpi-bin)"
 elif runs layouts; then
-  experts=(model.moe.experts=4 model.moe.top_k=2 model.moe.ffn=32)
+  experts=(model.moe.experts=4 model.moe.top_k=2 model.moe.ffn=32 model.ffn=32)
   layout 2 "dp_replicate 2" parallel.dp_replicate=2
   for zero in 1 2 3; do layout 2 "dp_shard 2, zero $zero" parallel.dp_shard=2 parallel.zero=$zero; done
   layout 2 "tp 2" parallel.tp=2

@@ -49,7 +49,7 @@ TEST(BenchStep, CountsTheModelsFlops) {
                    6 * (3 * block + head) + attention / 8.5 * (1 + 2 + 3 + 13 * 4) / 16);
   // Of eight experts two, and the router.
   const double experts = 2 * 32 * 32 + 2 * 16 * 32 + 2 * 3 * 24 * 32 + 8 * 32;
-  EXPECT_EQ(flops(small({"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=24"})),
+  EXPECT_EQ(flops(small({"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=24", "model.ffn=24"})),
             6 * (3 * experts + head) + attention);
 }
 

@@ -54,10 +54,12 @@ std::vector<std::string> settings_of(const std::string& model) {
     return {"model.moe.experts=8",         "model.moe.top_k=2",      "model.moe.ffn=48",
             "model.moe.balance_loss=0.01", "model.moe.z_loss=0.001", "model.moe.first_dense=1"};
   if (model == "experts-shared-bias")
-    return {"model.moe.experts=8",     "model.moe.top_k=2",         "model.moe.ffn=48",
-            "model.moe.shared_ffn=48", "model.moe.bias_rate=0.001", "model.moe.score=\"sigmoid\""};
+    return {
+        "model.moe.experts=8",     "model.moe.top_k=2",         "model.moe.ffn=48",           "model.ffn=48",
+        "model.moe.shared_ffn=48", "model.moe.bias_rate=0.001", "model.moe.score=\"sigmoid\""};
   if (model == "experts-capacity")
-    return {"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=48", "model.moe.capacity_factor=1.25"};
+    return {"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=48", "model.ffn=48",
+            "model.moe.capacity_factor=1.25"};
   throw std::runtime_error("no model " + model);
 }
 
