@@ -375,8 +375,11 @@ void attentions() {
       auto *o = take<Bf16>(rows * s.o_stride), *dq = take<Bf16>(rows * s.q_stride),
            *dk = take<Bf16>(rows * s.k_stride), *dv = take<Bf16>(rows * s.v_stride);
       float* lse = take<float>(rows * p.heads);
-      const int64_t bytes = std::max(k::Attention::workspace_bytes(s, masks, false),
-                                     k::Attention::workspace_bytes(s, masks, true));
+      k::AttentionShape fixed = s;
+      fixed.deterministic = true;
+      const int64_t bytes = std::max({k::Attention::workspace_bytes(s, masks, false),
+                                      k::Attention::workspace_bytes(s, masks, true),
+                                      k::Attention::workspace_bytes(fixed, masks, true)});
       void* space = take<char>(bytes);
       double pairs = 0;
       for (int64_t i = 0, begin = 0; i < rows; ++i) {
@@ -403,7 +406,7 @@ void attentions() {
       } else {
         for (const bool deterministic : {false, true}) {
           k::Attention library;
-          library.set_deterministic(deterministic);
+          s.deterministic = deterministic;
           if (!library.prepare(s, masks, false, bytes)) continue;
           const double ms =
               time_of([&](int) { library.forward(s, masks, q, key, v, o, lse, space, bytes, stream); }, 1);

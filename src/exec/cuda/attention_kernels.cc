@@ -53,6 +53,7 @@ k::AttentionShape attention_shape(const Instr& i, size_t first, size_t rest) {
   s.window = i.attrs.integer("window");
   s.scale = i.attrs.real("scale");
   s.dropout_p = i.attrs.real("dropout");
+  s.deterministic = i.attrs.find("deterministic") != nullptr && i.attrs.integer("deterministic") != 0;
   return s;
 }
 

@@ -27,6 +27,7 @@ struct AttentionShape {
   int64_t dv_stride = 0;
   int64_t window = 0;
   double scale = 1.0;
+  bool deterministic = false;  // backward through cuDNN; our own kernels always are
   const int32_t* documents = nullptr;
   const int32_t* key_documents = nullptr;
   // Work for our own kernels only: nothing is done where *needed is 0. Null: always.
@@ -74,10 +75,10 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
 // the device; batches with more runs than segments(), or whose documents do not rise within a sequence, are
 // served by our own kernels in the same call (both are launched, one of them has nothing to do).
 //
-// Backward adds the parts of dq in an order of chance unless it is deterministic. Deterministic, the library
+// Backward adds the parts of dq in an order of chance unless shape.deterministic is set. Then the library
 // wants a score matrix in scratch, heads * seq_len^2 elements of bf16 per sequence, so the work is cut into
-// slices of sequences and KV groups that fit kWorkspaceBytes (or one KV group, when that is more). With
-// Documents there is no such plan: our own kernels serve it, much slower.
+// slices of sequences and KV groups that fit kWorkspaceBytes (or one KV group, when that is more: 0.8 GB for
+// 4 query heads at 8192 rows). With Documents there is no such plan: our own kernels serve it, much slower.
 enum class AttentionMasks : uint8_t { Dense, Documents };
 
 class Attention {
@@ -89,8 +90,6 @@ class Attention {
   ~Attention();
   Attention(const Attention&) = delete;
   Attention& operator=(const Attention&) = delete;
-
-  void set_deterministic(bool deterministic);
 
   // Whether a problem is of the kind that the library may have a plan for, and the scratch to plan for it
   // (ours included): functions of the shape alone.

@@ -50,13 +50,12 @@ void check_dnn(cudnnStatus_t status, const char* what) {
 // What the library's own scratch comes to for some sequences and query heads, by what its graph keeps: the
 // sums of dout * o, dq in f32, dk and dv of every query head where KV heads are shared; deterministic, the
 // scores.
-int64_t library_bytes(const AttentionShape& s, bool backward, bool deterministic, int64_t sequences,
-                      int64_t heads) {
+int64_t library_bytes(const AttentionShape& s, bool backward, int64_t sequences, int64_t heads) {
   constexpr int64_t kSlack = 16 << 20;
   if (!backward) return kSlack;
   const int64_t rows = sequences * heads * s.q_rows.seq_len;
   int64_t per_row = int64_t{sizeof(float)};
-  per_row += deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
+  per_row += s.deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
   if (s.heads != s.kv_heads) per_row += 4 * (s.head_dim + s.value_dim);
   return rows * per_row + kSlack;
 }
@@ -79,10 +78,10 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
-std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward, bool deterministic) {
+std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward) {
   std::ostringstream out;
   out << (backward ? "backward " : "forward ") << (masks == AttentionMasks::Dense ? "dense " : "documents ")
-      << (backward && deterministic ? "deterministic " : "") << s.q_rows.sequences << " x "
+      << (backward && s.deterministic ? "deterministic " : "") << s.q_rows.sequences << " x "
       << s.q_rows.seq_len << " rows, heads " << s.heads << ' ' << s.kv_heads << ' ' << s.head_dim << ' '
       << s.value_dim << ", strides " << s.q_stride << ' ' << s.k_stride << ' ' << s.v_stride << ' '
       << s.o_stride << ' ' << s.dq_stride << ' ' << s.dk_stride << ' ' << s.dv_stride << ", window "
@@ -124,9 +123,9 @@ class Builder {
     return std::move(graph_);
   }
 
-  std::unique_ptr<fe::graph::Graph> backward(bool deterministic) {
+  std::unique_ptr<fe::graph::Graph> backward() {
     auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward");
-    options.set_deterministic_algorithm(deterministic);
+    options.set_deterministic_algorithm(shape_.deterministic);
     common(options);
     if (ragged_) {
       options.set_max_total_seq_len_q(shape_.q_rows.rows());
@@ -233,14 +232,13 @@ std::vector<Slice> slices_of(const AttentionShape& s, AttentionMasks masks) {
 
 struct Attention::State {
   cudnnHandle_t handle = nullptr;
-  bool deterministic = false;
   std::string why_not;
   std::map<std::string, Plan> plans;
 
   const Plan& plan(const AttentionShape& s, AttentionMasks masks, bool backward) const {
-    const auto at = plans.find(problem_of(s, masks, backward, deterministic));
+    const auto at = plans.find(problem_of(s, masks, backward));
     if (at == plans.end() || at->second.graph == nullptr)
-      fail("attention: no plan was prepared for " + problem_of(s, masks, backward, deterministic));
+      fail("attention: no plan was prepared for " + problem_of(s, masks, backward));
     return at->second;
   }
 
@@ -248,7 +246,7 @@ struct Attention::State {
   std::unique_ptr<fe::graph::Graph> build(const AttentionShape& s, AttentionMasks masks, bool backward,
                                           const Slice& slice, int64_t bytes, int64_t& used) {
     Builder builder(s, masks, slice);
-    auto graph = backward ? builder.backward(deterministic) : builder.forward();
+    auto graph = backward ? builder.backward() : builder.forward();
     const auto good = [&](fe::error_t status) {
       if (status.is_bad()) why_not = status.get_message();
       return status.is_good();
@@ -282,7 +280,6 @@ Attention::~Attention() {
   if (state_->handle != nullptr) cudnnDestroy(state_->handle);
 }
 
-void Attention::set_deterministic(bool deterministic) { state_->deterministic = deterministic; }
 const std::string& Attention::why_not() const { return state_->why_not; }
 
 bool Attention::suits(const AttentionShape& s, base::DType type) {
@@ -304,21 +301,16 @@ int64_t Attention::segments(const AttentionShape& s) {
   return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
 }
 
+// Everything where it fits, else as much as there is room for, and in any case enough for one KV group (of
+// one sequence, where sequences can be told apart), estimated generously: without it there is no plan at all.
 int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
-  const int64_t own = own_bytes(s, masks, backward), group = s.heads / s.kv_heads;
   const bool dense = masks == AttentionMasks::Dense;
-  int64_t most = 0;
-  // With and without determinism: everything where it fits, else as much as there is room for, and in any
-  // case enough for one KV group (of one sequence, where sequences can be told apart). Room for one group is
-  // estimated generously: without it there is no plan at all.
-  for (const bool deterministic : {false, true}) {
-    if (deterministic && (!backward || !dense)) continue;
-    const int64_t all = library_bytes(s, backward, deterministic, s.q_rows.sequences, s.heads);
-    const int64_t least =
-        library_bytes(s, backward, deterministic, dense ? 1 : s.q_rows.sequences, group) * 3 / 2;
-    most = std::max(most, std::max(std::min(all, kWorkspaceBytes), least));
-  }
-  return own + aligned(most);
+  const int64_t own = own_bytes(s, masks, backward);
+  if (backward && s.deterministic && !dense) return own;  // no plan
+  const int64_t all = library_bytes(s, backward, s.q_rows.sequences, s.heads);
+  const int64_t least =
+      library_bytes(s, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 / 2;
+  return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
 }
 
 bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward,
@@ -328,19 +320,19 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
     state_->why_not = "the problem does not suit the library";
     return false;
   }
-  if (backward && state_->deterministic && masks == AttentionMasks::Documents) {
+  if (backward && s.deterministic && masks == AttentionMasks::Documents) {
     state_->why_not = "the library has no deterministic backward pass for documents without a score matrix";
     return false;
   }
-  const std::string key = problem_of(s, masks, backward, state_->deterministic);
+  const std::string key = problem_of(s, masks, backward);
   const auto known = state_->plans.find(key);
   if (known != state_->plans.end()) return known->second.graph != nullptr;
   const int64_t bytes = workspace_bytes - own_bytes(s, masks, backward);
   Plan plan;
   for (const Slice& slice : slices_of(s, masks)) {
     // A plan that cannot fit need not be built to be refused.
-    if (backward && state_->deterministic &&
-        library_bytes(s, true, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
+    if (backward && s.deterministic &&
+        library_bytes(s, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
       continue;
     plan.slice = slice;
     plan.graph = state_->build(s, masks, backward, slice, bytes, plan.workspace_bytes);
