@@ -261,8 +261,6 @@ struct Run {
   int64_t check_replicas_every = 100;       // steps; 0 = off
   std::string dir;                          // empty = worked out as runs/<name>
   int64_t log_every = 1;
-  // cuda: the same bits on every run. false lets libraries add in an order of chance where that is faster.
-  bool deterministic = true;
   bool operator==(const Run&) const = default;
 };
 

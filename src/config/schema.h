@@ -165,7 +165,6 @@ void for_each_key(R& r, V&& v) {
   v("run.check_replicas_every", r.run.check_replicas_every, count_from(0));
   v("run.dir", r.run.dir);
   v("run.log_every", r.run.log_every, count_from(1));
-  v("run.deterministic", r.run.deterministic);
 }
 
 }  // namespace quintet::config

@@ -26,8 +26,6 @@ struct ExecutorOptions {
   bool tune = true;       // Cuda: products are timed once per problem, before the first run
   base::Path tuned = {};  // Cuda: where the choices are kept between runs; empty: nowhere
   bool tf32 = false;      // Cuda: products of f32 round their operands to 10 bits of mantissa
-  // Cuda: the same bits on every run; false lets cuDNN add gradients of attention in an order of chance.
-  bool deterministic = true;
   // Told once per expansion that cannot be captured, and why.
   std::function<void(const std::string&)> log = {};
 };

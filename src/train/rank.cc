@@ -46,7 +46,6 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .capture = options.capture,
                                    .tune = options.tune,
                                    .tuned = options.tuned,
-                                   .deterministic = recipe.run.deterministic,
                                    .log = options.log});
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);

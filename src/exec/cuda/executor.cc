@@ -62,7 +62,6 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       libraries_({.tune = options.tune, .tf32 = options.tf32}),
       in_message_(buffers_in_messages(program)) {
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
-  libraries_.attention().set_deterministic(options.deterministic);
   mirror()[static_cast<size_t>(Scalar::One)] = 1;
   streams_[0].copy(address(program.scalars), mirror(), kScalarBytes);
   streams_[0].synchronize();
