@@ -2,13 +2,14 @@
 """Fits the terms of software stacks (src/hardware/catalogue/stacks.toml) to published runs.
 
     quintet bench reference docs/reference/published_runs.csv --json > before.json
-    tools/fit_stacks.py before.json [--train TT,MOS,...] [--terms matmul,attention,memory,network]
+    tools/fit_stacks.py before.json [--train TT,MOS,...] [--even MOS,...] [--terms matmul,attention,...]
 
 Reads what each predicted step is made of and proposes, for every stack, the factors on its terms that make the
 errors of its training rows small: coordinate descent on the mean absolute log error, with a pull towards no
 change, so that a term that the rows do not determine stays where it is. Rows of other sources only score. A
 step's parts are scaled, not simulated again, so run the tool, put the terms in, and repeat until it proposes
-nothing.
+nothing. The last lines are the errors as they stand: of the rows that were fitted on, of other rows of the same
+sources (--even: only rows with an even number train), and of sources that were never fitted on.
 """
 import argparse
 import json
@@ -91,14 +92,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report")
     parser.add_argument("--train", help="collections to fit on; all when not given", default="")
+    parser.add_argument("--even", help="collections of which only rows with an even number are fitted on", default="")
     parser.add_argument("--terms", default=",".join(TERMS))
     parser.add_argument("--stack", help="only this one", default="")
     args = parser.parse_args()
     rows = [r for r in json.load(open(args.report))["rows"] if "error" in r]
-    train = set(filter(None, args.train.split(",")))
+    train, even = (set(filter(None, names.split(","))) for names in (args.train, args.even))
     for r in rows:
         r["parts"] = parts_of(r)
-        r["trains"] = not train or r["id"].split("-")[0] in train
+        source, number = r["id"].split("-")
+        known = not train or source in train
+        r["role"] = ("fitted" if int(number) % 2 == 0 or source not in even else "same source") if known else "other"
+        r["trains"] = r["role"] == "fitted"
     for stack in sorted({r["stack"] for r in rows}):
         if args.stack and stack != args.stack:
             continue
@@ -108,6 +113,10 @@ def main():
         text = "  ".join(f"{t} x{f:.3f}" for t, f in factors.items())
         print(f"{stack:24} {len(fitted):4} rows {quantiles(fitted, {})} -> {quantiles(fitted, factors)}"
               f" | held out {len(held):4} {quantiles(held, {})} -> {quantiles(held, factors)} | {text}")
+    for role, title in (("fitted", "rows fitted on"), ("same source", "other rows of these sources"),
+                        ("other", "sources never fitted on")):
+        mine = [r for r in rows if r["role"] == role]
+        print(f"{title:30} {len(mine):4} rows {quantiles(mine, {})}")
 
 
 if __name__ == "__main__":

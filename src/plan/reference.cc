@@ -1,20 +1,23 @@
 #include "plan/reference.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 
-#include "base/error.h"
 #include "plan/csv.h"
 
 namespace quintet::plan {
 namespace {
 
 template <class T>
-std::optional<T> number(const std::string& text, const std::string& id, std::string_view column) {
+std::optional<T> number(const std::string& text, std::string_view column, std::string& problem) {
   if (text.empty()) return std::nullopt;
   T value{};
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || stop != text.data() + text.size() || !(value >= 0))
-    base::fail_user("row {}: {} is '{}'; expected a number or nothing", id, column, text);
+  if (error != std::errc{} || stop != text.data() + text.size() || !(value >= 0)) {
+    problem = fmt::format("{} is '{}', not a number", column, text);
+    return std::nullopt;
+  }
   return value;
 }
 
@@ -27,8 +30,12 @@ std::vector<PublishedRun> read_published_runs(std::string_view text, std::string
     PublishedRun r;
     const auto words = [&](std::string_view column) { return table.at(i, column); };
     r.id = words("id");
-    const auto whole = [&](std::string_view column) { return number<int64_t>(words(column), r.id, column); };
-    const auto real = [&](std::string_view column) { return number<double>(words(column), r.id, column); };
+    const auto whole = [&](std::string_view column) {
+      return number<int64_t>(words(column), column, r.problem);
+    };
+    const auto real = [&](std::string_view column) {
+      return number<double>(words(column), column, r.problem);
+    };
     r.source = words("source");
     r.model = words("model");
     r.gpu = words("gpu");

@@ -19,6 +19,7 @@ struct PublishedRun {
   std::optional<int64_t> layers, hidden, heads, vocab, seq, gpus;
   std::optional<int64_t> dp, tp, pp, vpp, cp, ep;
   std::optional<double> tokens_per_s, tflops, mfu, memory_gib;  // per GPU
+  std::string problem;                                          // what could not be read; empty: nothing
 
   std::string collection() const { return id.substr(0, id.find('-')); }  // "TT" of "TT-001"
 };

@@ -113,7 +113,8 @@ void pipeline(const PublishedRun& row, const Source& source, config::Recipe& r, 
     notes.note(fmt::format("{} chunks a rank are more than the {} blocks fill: {}", chunks, r.model.layers,
                            std::max<int64_t>(most, 1)));
     chunks = most;
-    if (chunks == 1) p.schedule = "1f1b";
+    if (p.schedule == "interleaved" && chunks == 1) p.schedule = "1f1b";
+    if (p.schedule == "zb-v" || p.schedule == "dualpipev") p.schedule = "zb-h2", chunks = 1;
   }
   p.chunks = chunks;
   if (source.split == Split::Even && r.model.moe.first_dense == 0)

@@ -20,7 +20,7 @@ constexpr std::array kCards = {
     Card{"GB300", "", "gb300", 4, 64},
     Card{"GB200", "", "gb200", 4, 64},
     Card{"B300", "", "b300"},
-    Card{"B200", "power limited", "b200"},
+    Card{"B200", "power limited", "b200-limited"},
     Card{"B200", "", "b200"},
     Card{"Blackwell", "", "b200"},
     Card{"GH200", "", "gh200", 4, 4},

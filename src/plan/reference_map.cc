@@ -44,6 +44,7 @@ void published_speed(const PublishedRun& row, const Source& source, ModelledRun&
 }
 
 ModelledRun map_or_throw(const PublishedRun& row) {
+  if (!row.problem.empty()) throw Unmodelled(row.problem);
   const Source* source = find_source(row.collection());
   if (source == nullptr)
     throw Unmodelled(fmt::format("collection '{}' has no software stack in the table", row.collection()));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <regex>
 
@@ -41,6 +42,28 @@ Widths parse_ffn(const std::string& text, const std::string& id) {
   return w;
 }
 
+// What only a part of the model would be.
+void refuse_other_models(const PublishedRun& row) {
+  for (const auto& [word, why] : {std::pair{"Mamba", "state-space layers"},
+                                  {"Nemotron-H", "state-space layers"},
+                                  {"Nano", "state-space layers"},
+                                  {"Next", "linear attention"},
+                                  {"VL", "a vision encoder"}})
+    if (contains(row.model, word)) throw Unmodelled(std::string("the model has ") + why);
+  for (const char* word : {"LoRA", "PEFT"})
+    if (contains(row.source, word) || contains(row.precision, word))
+      throw Unmodelled("adapters are trained, not the model");
+}
+
+int64_t kv_heads_of(const PublishedRun& row) {
+  int64_t heads = 0;
+  const char* end = row.kv_heads.data() + row.kv_heads.size();
+  const auto [stop, error] = std::from_chars(row.kv_heads.data(), end, heads);
+  if (error != std::errc{} || stop != end || heads < 1)
+    throw Unmodelled("kv_heads '" + row.kv_heads + "' is not understood");
+  return heads;
+}
+
 int64_t window_of_equal_work(int64_t window, int64_t seq) {
   // Every other block sees `window` keys, the rest all: one window for all blocks that leaves as many keys on
   // average. With w <= seq a query sees w - w^2 / (2 seq) keys on average.
@@ -72,14 +95,21 @@ Model reference_model(const PublishedRun& row, const Source& source, Notes& note
   Model m;
   m.layers = *row.layers;
   m.embed = *row.hidden;
-  if (contains(row.model, "DeepSeek")) {
+  refuse_other_models(row);
+  if (contains(row.kv_heads, "MLA")) {
     m = *config::find_preset("deepseek-v3");
     m.preset.clear();
     m.layers = *row.layers;
     m.embed = *row.hidden;
-    m.moe.balance_loss = 0;
-    m.moe.balance_scope = config::BalanceScope::MicroBatch;
-    m.moe.bias_rate = 0;
+    if (row.heads) m.heads = m.kv_heads = *row.heads;
+    if (w.dense > 0) m.ffn = w.dense;
+    if (w.experts == 0) throw Unmodelled("latent attention without experts");
+    const config::Moe published = m.moe;
+    m.moe = {.experts = w.experts, .top_k = w.top_k, .ffn = w.expert, .score = published.score};
+    if (w.shared) m.moe.shared_ffn = w.expert;
+    if (w.dense > 0) m.moe.first_dense = contains(row.model, "DeepSeek-V3") ? published.first_dense : 1;
+    if (w.dense == 0) m.ffn = w.expert;
+    if (!contains(row.model, "DeepSeek-V3")) notes.note("latent attention of DeepSeek-V3's ranks");
   } else {
     m.family = contains(row.model, "GPT-OSS")    ? Family::Llama
                : contains(row.model, "GPT")      ? Family::Gpt2
@@ -94,7 +124,7 @@ Model reference_model(const PublishedRun& row, const Source& source, Notes& note
       notes.missing("heads not stated: 64");
     }
     m.kv_heads = m.heads;
-    if (!row.kv_heads.empty()) m.kv_heads = std::stoll(row.kv_heads);
+    if (!row.kv_heads.empty()) m.kv_heads = kv_heads_of(row);
     m.ffn = w.dense;
     const bool plain_gelu = m.family == Family::Gpt2;
     if (plain_gelu && m.kv_heads != m.heads) {

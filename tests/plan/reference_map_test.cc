@@ -92,7 +92,7 @@ TEST(ReferenceMap, SpeedFromFlopsFollowsTheSourcesCount) {
   EXPECT_NEAR(gpt.tokens_per_s, 135e12 / flops, 1e-3 * gpt.tokens_per_s);
   EXPECT_EQ(gpt.convention, "from TFLOP/s, with the recomputed forward");
   const ModelledRun moe = mapped("MPF-004");
-  EXPECT_NEAR(moe.tokens_per_s, 0.463 * 989.4e12 / flops_per_token(moe.recipe.model, 4096, FlopCount::Full),
+  EXPECT_NEAR(moe.tokens_per_s, 0.463 * 989.4e12 / flops_per_token(moe.recipe.model, 4096, FlopCount::Causal),
               1);
 }
 
@@ -115,8 +115,38 @@ TEST(ReferenceMap, WhatIsNotStatedIsAReason) {
   row.dp = 4;
   EXPECT_FALSE(map_run(row).run.has_value());
   row = reference_row("TT-002");
+  row.source += " LoRA";
+  EXPECT_EQ(map_run(row).reason, "adapters are trained, not the model");
+  row = reference_row("TT-002");
+  row.kv_heads = "some";
+  EXPECT_EQ(map_run(row).reason, "kv_heads 'some' is not understood");
+  row = reference_row("TT-002");
   row.global_batch = "17";
   EXPECT_FALSE(map_run(row).run.has_value());
+}
+
+// A cell that cannot be read spoils its row, not the table.
+TEST(ReferenceMap, AnOddCellIsAReasonToo) {
+  std::string rows(kReferenceRows);
+  const std::string cell = "Llama-3.1-8B,32,";
+  rows.replace(rows.find(cell), cell.size(), "Llama-3.1-8B,32 or so,");
+  const auto runs = read_published_runs(std::string(kReferenceHeader) + rows, "rows");
+  EXPECT_EQ(map_run(runs[0]).reason, "layers is '32 or so', not a number");
+  EXPECT_TRUE(map_run(runs[1]).run.has_value());
+}
+
+TEST(ReferenceMap, MoreBlocksOfAPipelineThanThereAre) {
+  PublishedRun row = reference_row("ZB-009");  // 22 blocks in 8 stages
+  row.schedule = "1F1B-I";
+  row.vpp = 3;
+  const Mapping interleaved = map_run(row);
+  ASSERT_TRUE(interleaved.run.has_value()) << interleaved.reason;
+  EXPECT_EQ(interleaved.run->recipe.parallel.chunks, 2);
+  row.schedule = "ZB-V";
+  row.pp = row.gpus = 16;
+  const Mapping v = map_run(row);
+  ASSERT_TRUE(v.run.has_value()) << v.reason;
+  EXPECT_EQ(v.run->recipe.parallel.schedule, "zb-h2");
 }
 
 }  // namespace
