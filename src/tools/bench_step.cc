@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include "base/clock.h"
@@ -12,9 +11,9 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
-#include "hardware/catalogue.h"
 #include "models/build.h"
 #include "program/ledger.h"
+#include "tools/gpu_probe.h"
 #include "train/fit.h"
 #include "train/loop.h"
 #include "train/loop_trace.h"
@@ -83,19 +82,8 @@ struct Peak {
   std::string source;
 };
 
-// Of the accelerator whose name or alias is the longest that the device's name holds.
 Peak peak_of(const std::string& device, base::DType dtype) {
-  std::string lower = device;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const hardware::Catalogue& all = hardware::catalogue();
-  const hardware::Accelerator* found = nullptr;
-  size_t longest = 0;
-  for (size_t i = 0; i < all.accelerator_names.aliases.size(); ++i) {
-    const std::string& alias = all.accelerator_names.aliases[i];
-    if (alias.size() <= longest || lower.find(alias) == std::string::npos) continue;
-    longest = alias.size();
-    found = &all.accelerators[all.accelerator_names.entry[i]];
-  }
+  const hardware::Accelerator* found = find_by_device_name(device);
   if (found == nullptr) return {};
   const hardware::Arithmetic arithmetic = dtype == base::DType::BF16  ? hardware::Arithmetic::BF16
                                           : dtype == base::DType::F16 ? hardware::Arithmetic::F16

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "base/file.h"
@@ -47,6 +49,8 @@ MachineFacts inspect_machine() {
   facts.processor = proc_value("/proc/cpuinfo", "model name");
   if (facts.processor.empty()) facts.processor = "a processor without a name";
   facts.cores = usable_cores();
+  facts.machine_cores = std::max<int>(facts.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+  if (double load = 0; ::getloadavg(&load, 1) == 1) facts.load_average = load;
   for (const kernels::GemmIsa isa : kernels::gemm_isas())
     facts.matmul_sets.emplace_back(kernels::to_string(isa));
   facts.memory_bytes = std::atoll(proc_value("/proc/meminfo", "MemTotal").c_str()) * 1024;
@@ -58,6 +62,7 @@ MachineFacts inspect_machine() {
     facts.launcher = launch->launcher;
     facts.world = launch->world;
     facts.local_world = launch->local_world;
+    facts.local_rank = launch->local_rank;
   }
   return facts;
 }
@@ -65,6 +70,10 @@ MachineFacts inspect_machine() {
 std::string describe(const MachineFacts& f) {
   std::string text = fmt::format("processor   {}, {} core{} for this process\n", f.processor, f.cores,
                                  f.cores == 1 ? "" : "s");
+  if (is_busy(f))
+    text +=
+        fmt::format("load        {:.1f} on {} core{}: others are at work; what is measured now is too slow\n",
+                    f.load_average, f.machine_cores, f.machine_cores == 1 ? "" : "s");
   text += fmt::format("matmul      {} (of {})\n", f.matmul_sets.back(), fmt::join(f.matmul_sets, ", "));
   text += fmt::format("memory      {}, {} of it free\n", base::human_bytes(f.memory_bytes),
                       base::human_bytes(f.available_bytes));

@@ -9,17 +9,46 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "comm/local.h"
+#include "config/parse.h"
 #include "device/arena.h"
 #include "device/thread_pool.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
+#include "tools/fit_efficiency.h"
+#include "train/rank.h"
 
 namespace quintet::tools {
 namespace {
 
 using base::DType;
 using device::Arena;
+
+constexpr int64_t kAttentionHeads = 4, kAttentionHead = 64;
+// FLOPs of one of its products, of which there are two forward and five backward; the masked half left out.
+constexpr double kAttentionProduct = 1.0 * kAttentionKeys * kAttentionKeys * kAttentionHeads * kAttentionHead;
+
+constexpr const char* kTinyRecipe = R"(name = "tiny"
+[model]
+family = "llama"
+layers = 8
+embed = 16
+ffn = 16
+heads = 1
+kv_heads = 1
+vocab = 256
+[data]
+seq_len = 4
+[batch]
+global = 1
+micro = 1
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1000000
+threads = 1
+)";
 
 // One rank's part of the measurement.
 class Prober {
@@ -32,6 +61,7 @@ class Prober {
     p.world = world_.size();
     p.ranks_per_host = options_.ranks_per_host;
     p.threads = options_.threads;
+    step("instructions");
     p.launch_seconds = launch();
     step("matrix products");
     p.f32 = matmul(DType::F32, 768, 768, 768);
@@ -87,9 +117,28 @@ class Prober {
 
   static Rate rate(double work, const Times& times) { return {work / times.best, work / times.median}; }
 
+  // What an instruction costs the executor, with next to nothing to do: a model of a few numbers, so small
+  // that its step is all bookkeeping, over the instructions that it issues.
   double launch() {
-    float cells[16] = {};
-    return time([&] { kernels::cpu::fill(cells, 0.0, 16, pool_); }).median;
+    double seconds = 0;
+    comm::run_local_world(1, [&](comm::World& alone) {
+      const config::Recipe recipe = config::parse(kTinyRecipe, {});
+      train::Rank rank(recipe, alone, {.threads = options_.threads});
+      int64_t issues = 0;
+      for (const program::Issue& i : rank.compiled().step.issues)
+        issues += instr_of(rank.compiled().program, i).kind != program::InstrKind::Free;
+      const exec::LoadBatch ones = [&](int, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+        for (const auto& [name, data] : inputs)
+          for (int64_t i = 0; i < recipe.batch.micro * recipe.data.seq_len; ++i)
+            data[i] = name == "positions" ? static_cast<int32_t>(i % recipe.data.seq_len) : 0;
+      };
+      int64_t step = 0;
+      const auto body = [&] { rank.step_with(step++, ones, recipe.data.seq_len); };
+      body();  // two steps that measure memory
+      body();
+      seconds = time(body).median / static_cast<double>(issues);
+    });
+    return seconds;
   }
 
   Rate matmul(DType type, int64_t m, int64_t n, int64_t k) {
@@ -116,7 +165,23 @@ class Prober {
   }
 
   void attention(Probe& p) {
-    constexpr int64_t kSeq = 512, kHeads = 4, kHead = 64, kWidth = kHeads * kHead;
+    p.attention = options_.attention;
+    switch (options_.attention) {
+      case DType::F64:
+        return attention_in<double>(p);
+      case DType::BF16:
+        return attention_in<base::Bf16>(p);
+      default:
+        p.attention = DType::F32;
+        return attention_in<float>(p);
+    }
+  }
+
+  template <class T>
+  void attention_in(Probe& p) {
+    using kernels::cpu::Stat;
+    constexpr int64_t kSeq = kAttentionKeys, kHeads = kAttentionHeads, kHead = kAttentionHead,
+                      kWidth = kHeads * kHead;
     kernels::cpu::AttentionShape shape;
     shape.q_rows = shape.k_rows = {.seq_len = kSeq, .sequences = 1};
     shape.heads = shape.kv_heads = kHeads;
@@ -124,21 +189,20 @@ class Prober {
     shape.q_stride = shape.k_stride = shape.v_stride = shape.o_stride = kWidth;
     shape.dq_stride = shape.dk_stride = shape.dv_stride = kWidth;
     shape.scale = 0.125;
-    const Arena data(base::Bytes(8 * kSeq * kWidth * 4)), lse(base::Bytes(kHeads * kSeq * 4));
-    const auto part = [&](int i) { return reinterpret_cast<float*>(data.data()) + i * kSeq * kWidth; };
+    const Arena data(base::Bytes(8 * kSeq * kWidth * static_cast<int64_t>(sizeof(T)))),
+        lse(base::Bytes(kHeads * kSeq * static_cast<int64_t>(sizeof(Stat<T>))));
+    const auto part = [&](int i) { return reinterpret_cast<T*>(data.data()) + i * kSeq * kWidth; };
     const int64_t bytes =
-        std::max(kernels::cpu::attention_workspace_bytes<float>(shape, options_.threads),
-                 kernels::cpu::attention_backward_workspace_bytes<float>(shape, options_.threads));
+        std::max(kernels::cpu::attention_workspace_bytes<T>(shape, options_.threads),
+                 kernels::cpu::attention_backward_workspace_bytes<T>(shape, options_.threads));
     const Arena scratch(base::Bytes(std::max<int64_t>(bytes, 64)));
-    auto* sums = reinterpret_cast<float*>(lse.data());
-    // Two products forward, five backward; the masked half left out.
-    const double product = 2.0 * kSeq * kSeq * kWidth / 2;
-    p.attention_forward = rate(2 * product, time([&] {
+    auto* sums = reinterpret_cast<Stat<T>*>(lse.data());
+    p.attention_forward = rate(2 * kAttentionProduct, time([&] {
                                  kernels::cpu::attention(shape, part(0), part(1), part(2), part(3), sums,
                                                          scratch.data(), pool_);
                                }));
     p.attention_backward =
-        rate(5 * product, time([&] {
+        rate(5 * kAttentionProduct, time([&] {
                kernels::cpu::attention_backward(shape, part(4), part(0), part(1), part(2), part(3), sums,
                                                 part(5), part(6), part(7), scratch.data(), pool_);
              }));
@@ -245,8 +309,6 @@ std::string with_prefix(double value, std::string_view unit) {
   return fmt::format("{:.3g} {}{}", value, prefixes[i], unit);
 }
 
-double share(double part, double whole) { return std::clamp(part / whole, 1e-3, 1.0); }
-
 }  // namespace
 
 Probe probe(comm::World& world, const ProbeOptions& options) {
@@ -281,16 +343,24 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   a.date = date;
   a.efficiency_source = "quintet doctor --probe";
   hardware::Efficiency& e = a.efficiency;
-  e.matmul = std::min(share(p.f32.median, p.f32.best), share(p.bf16.median, p.bf16.best));
-  e.attention_forward = share(p.attention_forward.median, p.f32.best);
-  e.attention_backward = share(p.attention_backward.median, p.f32.best);
+  e.matmul = std::min(share_of(p.f32.median, p.f32.best), share_of(p.bf16.median, p.bf16.best));
   e.half_head_forward = e.half_head_backward = 0;  // one head size was measured
-  e.memory = share(p.memory.median, p.memory.best);
+  e.memory = share_of(p.memory.median, p.memory.best);
   e.launch_seconds = p.launch_seconds;
   const double small_flops = 2.0 * 64 * 64 * 64;
-  e.half_flops =
-      std::max(0.0, (p.small_matmul_seconds - p.launch_seconds) * p.f32.best * e.matmul - small_flops);
+  e.half_flops = std::max(0.0, p.small_matmul_seconds * p.f32.best * e.matmul - small_flops);
   e.half_k = 0;  // within half_flops
+  hardware::Attention attention;
+  attention.head_dim = kAttentionHead;
+  attention.keys = kAttentionKeys;
+  attention.arithmetic = p.attention == DType::F64    ? Arithmetic::F64
+                         : p.attention == DType::BF16 ? Arithmetic::BF16
+                                                      : Arithmetic::F32;
+  attention.flops = 2 * kAttentionProduct;
+  e.attention_forward = fit_attention(a, attention, attention.flops / p.attention_forward.median);
+  attention.flops = 5 * kAttentionProduct;
+  attention.backward = true;
+  e.attention_backward = fit_attention(a, attention, attention.flops / p.attention_backward.median);
 
   hardware::Cluster c = hardware::make_cluster(a, p.world, p.ranks_per_host);
   c.host_bytes = facts.memory_bytes;
@@ -321,11 +391,13 @@ std::string describe(const Probe& p) {
   text += fmt::format("matmul f32  {}\n", flops(p.f32));
   text += fmt::format("matmul bf16 {}\n", flops(p.bf16));
   text += fmt::format("matmul f64  {}\n", flops(p.f64));
-  text += fmt::format("attention   forward {}, backward {} (f32, causal, 512 tokens, head size 64)\n",
+  text += fmt::format("attention   forward {}, backward {} ({}, causal, {} tokens, head size 64)\n",
                       with_prefix(p.attention_forward.median, "FLOP/s"),
-                      with_prefix(p.attention_backward.median, "FLOP/s"));
+                      with_prefix(p.attention_backward.median, "FLOP/s"), base::to_string(p.attention),
+                      kAttentionKeys);
   text += fmt::format("memory      {} read and written\n", bytes(p.memory.median));
-  text += fmt::format("launch      {}\n", base::human_duration(std::llround(p.launch_seconds * 1e9)));
+  text += fmt::format("launch      {} an instruction\n",
+                      base::human_duration(std::llround(p.launch_seconds * 1e9)));
   for (const auto& [link, what] : {std::pair(&p.inside, "in a host"), std::pair(&p.across, "between hosts")})
     if (link->ranks > 1)
       text +=

@@ -17,6 +17,7 @@ struct ProbeOptions {
   double seconds = 0.5;  // about, for each thing measured
   int threads = 1;       // of each rank's kernels
   int ranks_per_host = 1;
+  base::DType attention = base::DType::F32;   // f32, bf16 or f64: the type in which attention is measured
   int64_t memory_bytes = int64_t{128} << 20;  // of the arrays that are streamed through, together
   int64_t message_bytes = int64_t{16} << 20;  // of the large all-reduce
   base::Path disk_folder = ".";
@@ -37,14 +38,17 @@ struct LinkRate {
   double bytes_per_s = 0;
 };
 
+inline constexpr int64_t kAttentionKeys = 512;
+
 struct Probe {
   int world = 1, ranks_per_host = 1, threads = 1;
-  bool processes = false;                      // MPI processes; else threads of one process
-  Rate f32, bf16, f64;                         // FLOP/s of large products
-  double small_matmul_seconds = 0;             // f32, 64 x 64 x 64
-  Rate attention_forward, attention_backward;  // FLOP/s, f32, causal, head size 64
+  bool processes = false;           // MPI processes; else threads of one process
+  Rate f32, bf16, f64;              // FLOP/s of large products
+  double small_matmul_seconds = 0;  // f32, 64 x 64 x 64
+  base::DType attention = base::DType::F32;
+  Rate attention_forward, attention_backward;  // FLOP/s, causal, kAttentionKeys tokens, head size 64
   Rate memory;                                 // bytes read and written per second
-  double launch_seconds = 0;                   // of a kernel with nothing to do
+  double launch_seconds = 0;                   // of an instruction with next to nothing to do
   LinkRate inside, across;                     // ranks of a host; one rank of each host
   double disk_write_bytes_per_s = 0;           // to the device, not only to the system; 0: left out
   double disk_read_bytes_per_s = 0;            // what was just written: the system's cache may help

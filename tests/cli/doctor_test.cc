@@ -46,7 +46,52 @@ TEST(Doctor, UnderMpirun) {
   EXPECT_EQ(cluster.inner.title, "processes of one host");
 }
 
+TEST(Doctor, RunsARecipeBesideItsPlan) {
+  const test::TempFolder folder;
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "one rank waits for another. ";
+  base::write_file_atomically(folder / "data.txt", text);
+  base::write_file_atomically(folder / "recipe.toml", R"(name = "patient"
+[model]
+family = "llama"
+layers = 2
+embed = 32
+ffn = 64
+heads = 4
+kv_heads = 2
+[data]
+path = ")" + (folder / "data.txt").string() + R"("
+seq_len = 32
+[batch]
+global = 4
+micro = 1
+[parallel]
+dp_shard = 2
+zero = 3
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1
+threads = 1
+)");
+  const std::string recipe = quoted((folder / "recipe.toml").string());
+  const Outcome out = quintet("doctor " + recipe + " --steps 2 --cluster \"1x2 cpu\"");
+  ASSERT_EQ(out.code, 0) << out.err;
+  for (const char* part : {"patient on 2 x CPU", "measured", "planned", "bottleneck: "})
+    EXPECT_NE(out.out.find(part), std::string::npos) << out.out;
+  if (comm::mpi_available()) {
+    const Outcome mpi = test::shell(test::kMpirun + "-np 2 " + test::kTool + " doctor " + recipe +
+                                    " --steps 2 --json --cluster \"1x2 cpu\"");
+    ASSERT_EQ(mpi.code, 0) << mpi.err;
+    EXPECT_NE(mpi.out.find("\"bottleneck\": "), std::string::npos) << mpi.out;
+  }
+  const Outcome world = quintet("doctor " + recipe + " --cluster \"1x8 h100\"");
+  EXPECT_EQ(world.code, 2) << world.out;
+  EXPECT_EQ(quintet("doctor " + recipe + " --probe").code, 2);
+}
+
 TEST(Doctor, BadOptionsTeach) {
+  EXPECT_EQ(quintet("doctor --cluster \"1x2 cpu\"").code, 2);
   const Outcome out = quintet("doctor --out x.toml");
   EXPECT_EQ(out.code, 2);
   EXPECT_NE(out.err.find("--probe"), std::string::npos);

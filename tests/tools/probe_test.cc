@@ -67,7 +67,8 @@ TEST(Probe, TwoHostsOfTwo) {
   EXPECT_GT(p.inside.latency_seconds, 0);
   EXPECT_EQ(p.across.ranks, 2);
   EXPECT_GT(p.across.bytes_per_s, 0);
-  EXPECT_EQ(steps, (std::vector<std::string>{"matrix products", "attention", "memory", "links", "disk"}));
+  EXPECT_EQ(steps, (std::vector<std::string>{"instructions", "matrix products", "attention", "memory",
+                                             "links", "disk"}));
 
   const hardware::Cluster c = cluster_of(p, inspect_machine(), "2026-11");
   EXPECT_EQ(c.nodes, 2);

@@ -34,11 +34,14 @@ int device_count(std::string* reason) {
 
 void use_device(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }
 
-std::string device_name(int index) {
+DeviceFacts device_facts(int index) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  return properties.name;
+  return {properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+          static_cast<int64_t>(properties.totalGlobalMem)};
 }
+
+std::string device_name(int index) { return device_facts(index).name; }
 
 MemoryInfo memory_info(int index) {
   use_device(index);

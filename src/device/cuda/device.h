@@ -19,6 +19,14 @@ using StreamHandle = ::CUstream_st*;
 int device_count(std::string* reason = nullptr);
 void use_device(int index);
 std::string device_name(int index);
+struct DeviceFacts {
+  std::string name;
+  int major = 0, minor = 0;  // compute capability
+  int units = 0;             // multiprocessors
+  int64_t memory_bytes = 0;
+};
+// Takes nothing of the device, unlike memory_info.
+DeviceFacts device_facts(int index);
 // Memory of device `index`, which becomes current: what is free now, and all there is.
 struct MemoryInfo {
   int64_t free = 0, total = 0;

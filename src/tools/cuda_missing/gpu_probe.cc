@@ -1,0 +1,18 @@
+#include "tools/gpu_probe.h"
+
+#include "base/error.h"
+
+namespace quintet::tools {
+
+std::vector<GpuFacts> list_gpus(std::string& reason) {
+  reason = "this build has no CUDA backend";
+  return {};
+}
+
+GpuProbe probe_gpu(comm::World&, int64_t, const ProbeOptions&) {
+  base::fail_user(
+      "a GPU cannot be measured: this build has no CUDA backend. Install the CUDA toolkit (13.0 or later), "
+      "cuDNN and NCCL, configure again with -DQUINTET_CUDA=ON and rebuild");
+}
+
+}  // namespace quintet::tools

@@ -1,0 +1,29 @@
+// Efficiencies of an accelerator such that hardware/cost.h says of a measured kernel what was measured.
+#pragma once
+
+#include <algorithm>
+
+#include "hardware/cost.h"
+
+namespace quintet::tools {
+
+// The least share of a peak that is believed.
+inline constexpr double kLeastShare = 1e-3;
+inline double share_of(double part, double whole) {
+  return whole > 0 ? std::clamp(part / whole, kLeastShare, 1.0) : 1.0;
+}
+
+// `seconds` is of the kernel itself, without its launch; all other terms of the accelerator are set.
+inline double fit_matmul(hardware::Accelerator a, const hardware::Matmul& matmul, double seconds) {
+  a.efficiency.matmul = 1;
+  a.efficiency.launch_seconds = 0;
+  return share_of(hardware::matmul_seconds(matmul, a, {}), seconds);
+}
+
+inline double fit_attention(hardware::Accelerator a, const hardware::Attention& attention, double seconds) {
+  a.efficiency.attention_forward = a.efficiency.attention_backward = kLeastShare;  // below every limit
+  a.efficiency.launch_seconds = 0;
+  return share_of(kLeastShare * hardware::attention_seconds(attention, a, {}), seconds);
+}
+
+}  // namespace quintet::tools
