@@ -50,12 +50,13 @@ std::string probe_json(const tools::Probe& p) {
       ", \"probe\": {{\"world\": {}, \"threads\": {}, \"f32_flops\": {}, \"bf16_flops\": {}, \"f64_flops\": "
       "{}, "
       "\"attention_forward_flops\": {}, \"attention_backward_flops\": {}, \"memory_bytes_per_s\": {}, "
-      "\"launch_s\": {}, "
+      "\"activation_bytes_per_s\": {}, \"launch_s\": {}, "
       "\"inside\": {}, \"across\": {}, \"disk_write_bytes_per_s\": {}, \"disk_read_bytes_per_s\": {}}}",
       p.world, p.threads, json_number(p.f32.median), json_number(p.bf16.median), json_number(p.f64.median),
       json_number(p.attention_forward.median), json_number(p.attention_backward.median),
-      json_number(p.memory.median), json_number(p.launch_seconds), link(p.inside), link(p.across),
-      json_number(p.disk_write_bytes_per_s), json_number(p.disk_read_bytes_per_s));
+      json_number(p.memory.median), json_number(p.activation.median), json_number(p.launch_seconds),
+      link(p.inside), link(p.across), json_number(p.disk_write_bytes_per_s),
+      json_number(p.disk_read_bytes_per_s));
 }
 
 std::string gpus_json(const std::vector<tools::GpuFacts>& gpus) {
@@ -135,8 +136,8 @@ int probe_action(const DoctorOptions& o) {
   options.seconds = o.seconds;
   options.disk_folder = o.disk;
   if (o.no_disk) options.disk_bytes = 0;
-  if (o.recipe.dtype == "bf16") options.attention = base::DType::BF16;
-  if (o.recipe.dtype == "f64") options.attention = base::DType::F64;
+  if (o.recipe.dtype == "bf16") options.compute = base::DType::BF16;
+  if (o.recipe.dtype == "f64") options.compute = base::DType::F64;
   if (!o.json)
     options.on_step = [](std::string_view what) { fmt::print(stderr, "measuring {} ...\n", what); };
   const auto share_cores = [&](int64_t ranks) {

@@ -30,6 +30,8 @@ using nlohmann::json;
 
 // Two steps measure memory, and a GPU's second is captured.
 constexpr int64_t kWarmup = 3;
+// Shorter work is done before a GPU comes to the clock that its power allows.
+constexpr double kGpuProbeSeconds = 0.3;
 
 double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
 
@@ -259,9 +261,12 @@ hardware::Cluster probe_here(const config::Recipe& recipe, comm::World& world, c
   p.threads = threads;
   p.ranks_per_host = static_cast<int>(place.ranks_here);
   p.disk_bytes = 0;
-  p.attention = recipe.precision.compute;
-  if (train::device_of(recipe) == exec::Device::Cuda)
+  p.compute = recipe.precision.compute;
+  p.deterministic = recipe.run.deterministic;
+  if (train::device_of(recipe) == exec::Device::Cuda) {
+    p.seconds = std::max(p.seconds, kGpuProbeSeconds);
     return cluster_of(probe_gpu(world, place.local_rank, p), facts, options.date);
+  }
   p.memory_bytes = int64_t{64} << 20;
   p.message_bytes = int64_t{4} << 20;
   Probe found = probe(world, p);

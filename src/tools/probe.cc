@@ -13,6 +13,7 @@
 #include "config/parse.h"
 #include "device/arena.h"
 #include "device/thread_pool.h"
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
@@ -69,7 +70,7 @@ class Prober {
     p.f64 = matmul(DType::F64, 512, 512, 512);
     p.small_matmul_seconds = 2.0 * 64 * 64 * 64 / matmul(DType::F32, 64, 64, 64).median;
     step("attention");
-    attention(p);
+    computing(p);
     step("memory");
     p.memory = memory();
     links(p);
@@ -164,21 +165,40 @@ class Prober {
     return rate(2.0 * static_cast<double>(m * n * k), times);
   }
 
-  void attention(Probe& p) {
-    p.attention = options_.attention;
-    switch (options_.attention) {
+  // What depends on the type of computing.
+  void computing(Probe& p) {
+    const auto both = [&]<class T>(T) {
+      attention<T>(p);
+      p.activation = activation<T>();
+    };
+    p.compute = options_.compute;
+    switch (p.compute) {
       case DType::F64:
-        return attention_in<double>(p);
+        return both(double());
       case DType::BF16:
-        return attention_in<base::Bf16>(p);
+        return both(base::Bf16());
       default:
-        p.attention = DType::F32;
-        return attention_in<float>(p);
+        p.compute = DType::F32;
+        return both(float());
     }
   }
 
   template <class T>
-  void attention_in(Probe& p) {
+  Rate activation() {
+    constexpr int64_t kRow = 1024;
+    const int64_t rows =
+        std::max<int64_t>(1, options_.memory_bytes / 3 / kRow / static_cast<int64_t>(sizeof(T)));
+    const auto bytes = base::Bytes(rows * kRow * static_cast<int64_t>(sizeof(T)));
+    const Arena gate(bytes), up(bytes), out(bytes);
+    const auto at = [](const Arena& a) { return reinterpret_cast<T*>(a.data()); };
+    kernels::cpu::fill(at(gate), 0.5, rows * kRow, pool_);
+    kernels::cpu::fill(at(up), 0.5, rows * kRow, pool_);
+    return rate(3.0 * static_cast<double>(bytes.value),
+                time([&] { kernels::cpu::swiglu(at(gate), at(up), kRow, at(out), rows, kRow, pool_); }));
+  }
+
+  template <class T>
+  void attention(Probe& p) {
     using kernels::cpu::Stat;
     constexpr int64_t kSeq = kAttentionKeys, kHeads = kAttentionHeads, kHead = kAttentionHead,
                       kWidth = kHeads * kHead;
@@ -345,7 +365,8 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Efficiency& e = a.efficiency;
   e.matmul = std::min(share_of(p.f32.median, p.f32.best), share_of(p.bf16.median, p.bf16.best));
   e.half_head_forward = e.half_head_backward = 0;  // one head size was measured
-  e.memory = share_of(p.memory.median, p.memory.best);
+  // Kernels between the products are of both kinds; the time of a byte is the mean of theirs.
+  e.memory = share_of(2 / (1 / p.memory.median + 1 / p.activation.median), p.memory.best);
   e.launch_seconds = p.launch_seconds;
   const double small_flops = 2.0 * 64 * 64 * 64;
   e.half_flops = std::max(0.0, p.small_matmul_seconds * p.f32.best * e.matmul - small_flops);
@@ -353,9 +374,9 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Attention attention;
   attention.head_dim = kAttentionHead;
   attention.keys = kAttentionKeys;
-  attention.arithmetic = p.attention == DType::F64    ? Arithmetic::F64
-                         : p.attention == DType::BF16 ? Arithmetic::BF16
-                                                      : Arithmetic::F32;
+  attention.arithmetic = p.compute == DType::F64    ? Arithmetic::F64
+                         : p.compute == DType::BF16 ? Arithmetic::BF16
+                                                    : Arithmetic::F32;
   attention.flops = 2 * kAttentionProduct;
   e.attention_forward = fit_attention(a, attention, attention.flops / p.attention_forward.median);
   attention.flops = 5 * kAttentionProduct;
@@ -393,9 +414,10 @@ std::string describe(const Probe& p) {
   text += fmt::format("matmul f64  {}\n", flops(p.f64));
   text += fmt::format("attention   forward {}, backward {} ({}, causal, {} tokens, head size 64)\n",
                       with_prefix(p.attention_forward.median, "FLOP/s"),
-                      with_prefix(p.attention_backward.median, "FLOP/s"), base::to_string(p.attention),
+                      with_prefix(p.attention_backward.median, "FLOP/s"), base::to_string(p.compute),
                       kAttentionKeys);
-  text += fmt::format("memory      {} read and written\n", bytes(p.memory.median));
+  text += fmt::format("memory      {} read and written, {} with an exponential for every element\n",
+                      bytes(p.memory.median), bytes(p.activation.median));
   text += fmt::format("launch      {} an instruction\n",
                       base::human_duration(std::llround(p.launch_seconds * 1e9)));
   for (const auto& [link, what] : {std::pair(&p.inside, "in a host"), std::pair(&p.across, "between hosts")})

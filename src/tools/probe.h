@@ -17,7 +17,9 @@ struct ProbeOptions {
   double seconds = 0.5;  // about, for each thing measured
   int threads = 1;       // of each rank's kernels
   int ranks_per_host = 1;
-  base::DType attention = base::DType::F32;   // f32, bf16 or f64: the type in which attention is measured
+  // f32, bf16 or f64: the type in which attention and activations are measured.
+  base::DType compute = base::DType::F32;
+  bool deterministic = true;                  // of a GPU's attention: the same bits on every run
   int64_t memory_bytes = int64_t{128} << 20;  // of the arrays that are streamed through, together
   int64_t message_bytes = int64_t{16} << 20;  // of the large all-reduce
   base::Path disk_folder = ".";
@@ -45,9 +47,10 @@ struct Probe {
   bool processes = false;           // MPI processes; else threads of one process
   Rate f32, bf16, f64;              // FLOP/s of large products
   double small_matmul_seconds = 0;  // f32, 64 x 64 x 64
-  base::DType attention = base::DType::F32;
+  base::DType compute = base::DType::F32;
   Rate attention_forward, attention_backward;  // FLOP/s, causal, kAttentionKeys tokens, head size 64
   Rate memory;                                 // bytes read and written per second
+  Rate activation;                             // the same of a kernel with an exponential for every element
   double launch_seconds = 0;                   // of an instruction with next to nothing to do
   LinkRate inside, across;                     // ranks of a host; one rank of each host
   double disk_write_bytes_per_s = 0;           // to the device, not only to the system; 0: left out

@@ -38,7 +38,8 @@ Probe probe_local(int ranks, const ProbeOptions& options) {
 }
 
 void expect_positive(const Probe& p) {
-  for (const Rate& r : {p.f32, p.bf16, p.f64, p.memory, p.attention_forward, p.attention_backward}) {
+  for (const Rate& r :
+       {p.f32, p.bf16, p.f64, p.memory, p.activation, p.attention_forward, p.attention_backward}) {
     EXPECT_GT(r.median, 0);
     EXPECT_GE(r.best, r.median);
     EXPECT_TRUE(std::isfinite(r.best));

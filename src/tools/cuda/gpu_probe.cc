@@ -160,7 +160,7 @@ class GpuProber {
                 times);
   }
 
-  // Through cuDNN, as the executor runs it: deterministic.
+  // Through cuDNN, as the executor runs it.
   void attention(GpuProbe& p) {
     constexpr int64_t kSeq = 4096, kSequences = 2, kHeads = 16, kHead = 128, kWidth = kHeads * kHead;
     constexpr int64_t kRows = kSeq * kSequences, kBytes = kRows * kWidth * 2;
@@ -172,7 +172,7 @@ class GpuProber {
     shape.q_stride = shape.k_stride = shape.v_stride = shape.o_stride = kWidth;
     shape.dq_stride = shape.dk_stride = shape.dv_stride = kWidth;
     shape.scale = 1 / std::sqrt(static_cast<double>(kHead));
-    shape.deterministic = true;
+    shape.deterministic = options_.deterministic;
     const int64_t space = std::max(kernels_cuda::Attention::workspace_bytes(shape, kMasks, false),
                                    kernels_cuda::Attention::workspace_bytes(shape, kMasks, true));
     const bool planned = kernels_cuda::Attention::suits(shape, DType::BF16) &&

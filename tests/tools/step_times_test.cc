@@ -1,0 +1,60 @@
+// A simulated step read from its trace must come apart as the simulator says it does.
+#include "tools/step_times.h"
+
+#include <gtest/gtest.h>
+
+#include "sim/shares.h"
+#include "sim/support.h"
+#include "sim/trace.h"
+
+namespace quintet::tools {
+namespace {
+
+using program::testing::all_layouts;
+using program::testing::Layout;
+
+TEST(StepTimes, OfASimulatedStepAreItsShares) {
+  int compared = 0;
+  for (const Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    const compiler::Ranks ranks = sim::testing::compile_representatives(layout.overrides);
+    const sim::World world = sim::testing::world_of(ranks);
+    const sim::Simulation sim = simulate(world, sim::by_rates(sim::testing::kRates));
+    const std::vector<observe::RankTrace> traces = make_trace(sim, world);
+    for (size_t r = 0; r < traces.size(); ++r) {
+      const StepTimes t = step_times(*world.ranks[r].program, *world.ranks[r].expanded, traces[r]);
+      const sim::Shares shares = shares_of(sim, world, r);
+      const double rounding = 1e-9 * static_cast<double>(sim.ranks[r].size()) + 1e-9 * sim.end;
+      EXPECT_NEAR(t.matmul, shares.matmul, rounding);
+      EXPECT_NEAR(t.attention, shares.attention, rounding);
+      EXPECT_NEAR(t.optimizer, shares.optimizer, rounding);
+      double sum = t.kernels() + t.load + t.idle;
+      for (const auto& calls : t.comms)
+        for (const StepTimes::Collective& c : calls) {
+          EXPECT_LE(c.exposed, c.seconds + rounding);
+          sum += c.exposed;
+        }
+      EXPECT_NEAR(sum, t.span, rounding);
+      // With a pipeline, what a stage waits for another is in no trace of its own.
+      if (!ranks.layout.pipeline.empty()) continue;
+      ASSERT_EQ(t.comms.size(), shares.waits.size());
+      for (size_t c = 0; c < t.comms.size(); ++c) {
+        double exposed = 0;
+        for (const StepTimes::Collective& call : t.comms[c]) exposed += call.exposed;
+        EXPECT_NEAR(exposed, shares.waits[c], rounding) << world.ranks[r].program->comms[c].name;
+        compared += exposed > 0;
+      }
+      EXPECT_NEAR(t.idle, 0, rounding);
+    }
+  }
+  EXPECT_GT(compared, 20);
+}
+
+// The shortest call of all members is how long data moved; the rest of a wait was for somebody late.
+TEST(StepTimes, LateIsNotSlow) {
+  EXPECT_EQ(moving({.seconds = 9, .exposed = 8}, 2), 2);
+  EXPECT_EQ(moving({.seconds = 9, .exposed = 1}, 2), 1);
+}
+
+}  // namespace
+}  // namespace quintet::tools
