@@ -94,7 +94,7 @@ struct Measured {
 
 // Says what was found, on rank 0 alone.
 void report(const DoctorOptions& o, const tools::MachineFacts& facts,
-            const std::vector<tools::GpuFacts>& gpus, const Measured& measured) {
+            const std::vector<tools::GpuFacts>& gpus, const std::string& no_gpus, const Measured& measured) {
   std::string written, table, json;
   std::optional<hardware::Cluster> cluster;
   if (measured.cpu) {
@@ -116,7 +116,10 @@ void report(const DoctorOptions& o, const tools::MachineFacts& facts,
   if (o.json)
     print(fmt::format("{{{}{}{}}}\n", facts_json(facts), gpus_json(gpus), json));
   else
-    print(tools::describe(facts) + tools::describe(gpus) + table + written);
+    print(tools::describe(facts) +
+          (gpus.empty() && facts.cuda ? fmt::format("GPUs        none: {}\n", no_gpus)
+                                      : tools::describe(gpus)) +
+          table + written);
 }
 
 int probe_action(const DoctorOptions& o) {
@@ -158,7 +161,7 @@ int probe_action(const DoctorOptions& o) {
     comm::run_mpi_world([&](comm::World& world) {
       Measured m = measure(world, facts.local_rank);
       if (m.cpu) m.cpu->processes = true;
-      if (world.rank().value == 0) report(o, facts, gpus, m);
+      if (world.rank().value == 0) report(o, facts, gpus, no_gpus, m);
     });
     return kExitGood;
   }
@@ -173,7 +176,7 @@ int probe_action(const DoctorOptions& o) {
       if (world.rank().value == 0) result = std::move(mine);
     });
   }
-  report(o, facts, gpus, result);
+  report(o, facts, gpus, no_gpus, result);
   return kExitGood;
 }
 
