@@ -49,7 +49,9 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .tokens = infer ? r.data.seq_len : r.batch.micro * r.parallel.dp() * r.data.seq_len,
           .seq_len = r.data.seq_len,
           .loss_chunk = r.loss.chunk,
-          .accumulation = r.batch.accumulation};
+          .accumulation = r.batch.accumulation,
+          .packed = r.data.pack || infer,
+          .deterministic = r.run.deterministic};
 }
 
 Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {

@@ -160,6 +160,7 @@ void for_each_key(R& r, V&& v) {
   v("run.seed", r.run.seed, Limits{0, kMaxSeed});
   v("run.device", r.run.device);
   v("run.backend", r.run.backend);
+  v("run.deterministic", r.run.deterministic);
   v("run.threads", r.run.threads, Limits{0, 4096});
   v("run.max_skipped_steps", r.run.max_skipped_steps, count_from(0));
   v("run.check_replicas_every", r.run.check_replicas_every, count_from(0));

@@ -86,7 +86,9 @@ ValueId Builder::attention(ValueId q, ValueId k, ValueId v, AttentionOptions o) 
                {"dropout", p},
                {"salt", salt_++},
                {"cp", int64_t{1}},
-               {"ulysses", int64_t{1}}});
+               {"ulysses", int64_t{1}},
+               {"packed", int64_t{options_.packed}},
+               {"deterministic", int64_t{options_.deterministic}}});
 }
 
 ValueId Builder::swiglu(ValueId gate, ValueId up) { return emit(kSwiGlu, {gate, up}); }

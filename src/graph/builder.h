@@ -17,8 +17,10 @@ struct BuildOptions {
   DType param_grad = DType::F32;  // gradients of parameters
   int64_t tokens = 0;             // rows of a micro-batch over the whole mesh: micro x data ranks x seq_len
   int64_t seq_len = 0;
-  int64_t loss_chunk = 0;    // token rows whose logits exist at once on a rank; 0: all
-  int64_t accumulation = 1;  // micro-batches per step: losses beside the main one are means over them
+  int64_t loss_chunk = 0;     // token rows whose logits exist at once on a rank; 0: all
+  int64_t accumulation = 1;   // micro-batches per step: losses beside the main one are means over them
+  bool packed = true;         // sequences may hold several documents
+  bool deterministic = true;  // the same bits in every run, also where that takes time
 };
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc

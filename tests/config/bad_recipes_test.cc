@@ -649,6 +649,7 @@ const std::vector<Bad>& bad_recipes() {
        "memory.recompute_ops",
        {"norms", "norm, activation"},
        "[\"norm\"]"},
+      {{"run.deterministic=false"}, "chance is of GPUs", "run.deterministic", {"has no effect"}, "true"},
       // Optimizer.
       {{"optimizer.momentum=0.9"},
        "optimizer keys fit name",

@@ -35,8 +35,9 @@ class Maker : public RandomTensors {
 };
 
 Attrs attention(int64_t seq_len, int64_t window, double dropout, int64_t cp) {
-  return {{"seq_len", seq_len}, {"window", window},  {"scale", 0.5},         {"dropout", dropout},
-          {"salt", int64_t{3}}, {"cp", int64_t{cp}}, {"ulysses", int64_t{1}}};
+  return {{"seq_len", seq_len},    {"window", window},     {"scale", 0.5},
+          {"dropout", dropout},    {"salt", int64_t{3}},   {"cp", int64_t{cp}},
+          {"ulysses", int64_t{1}}, {"packed", int64_t{1}}, {"deterministic", int64_t{1}}};
 }
 
 // An index of the rows of two ranks, of which one is given.

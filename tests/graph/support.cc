@@ -40,8 +40,9 @@ constexpr Dim T = Dim::Tokens, E = Dim::Embed, H = Dim::Heads, K = Dim::KvHeads,
               F = Dim::Ffn, V = Dim::Vocab;
 
 Attrs attention_attrs(double dropout) {
-  return {{"seq_len", int64_t{4}}, {"window", int64_t{0}}, {"scale", 0.5},         {"dropout", dropout},
-          {"salt", int64_t{0}},    {"cp", int64_t{1}},     {"ulysses", int64_t{1}}};
+  return {{"seq_len", int64_t{4}}, {"window", int64_t{0}}, {"scale", 0.5},
+          {"dropout", dropout},    {"salt", int64_t{0}},   {"cp", int64_t{1}},
+          {"ulysses", int64_t{1}}, {"packed", int64_t{1}}, {"deterministic", int64_t{1}}};
 }
 
 // A hop of a ring of two. Rows of q, k and v are half of those of the indices of keys.

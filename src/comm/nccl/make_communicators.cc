@@ -112,6 +112,27 @@ std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& wo
   return made;
 }
 
+// The library connects two members when the first message is handed over, and the thread that does so waits
+// for the other side. Inside a step that could be a circle: one rank waits in a receive for a message that
+// its peer will send only after a receive of its own. So members of a pair connect here, both ways at once,
+// in the order in which all ranks make their communicators.
+void exchange_once(const DeviceCommunicators& made, World& world) {
+  DeviceCommunicator& pair = *made.back();
+  void* bytes = nullptr;
+  require(cudaMalloc(&bytes, 2), "cudaMalloc");
+  try {
+    GroupedCalls both;
+    pair.send(bytes, 1, base::DType::U8, 1 - pair.rank(), nullptr);
+    pair.recv(static_cast<std::byte*>(bytes) + 1, 1, base::DType::U8, 1 - pair.rank(), nullptr);
+    both.end();
+    wait_for_device([] { return cudaStreamQuery(nullptr) != cudaErrorNotReady; }, made, world);
+  } catch (...) {
+    cudaFree(bytes);
+    throw;
+  }
+  require(cudaFree(bytes), "cudaFree");
+}
+
 }  // namespace
 }  // namespace nccl
 
@@ -122,7 +143,10 @@ DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& gr
   nccl::choose_device(device);
   const std::vector<nccl::Place> places = nccl::gather_places(world, device);
   DeviceCommunicators made;
-  for (const DeviceGroup& g : groups) made.push_back(nccl::make_one(g, world, places));
+  for (const DeviceGroup& g : groups) {
+    made.push_back(nccl::make_one(g, world, places));
+    if (g.members.size() == 2) nccl::exchange_once(made, world);
+  }
   return made;
 }
 

@@ -55,8 +55,10 @@ k::AttentionShape attention_shape(const Instr& i, size_t first, size_t rest) {
 // key_positions and the key follow.
 k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
   k::AttentionShape s = attention_shape(*b.instr, first, rest);
-  s.documents = b.input<const int32_t>(rest);
-  s.key_documents = b.input<const int32_t>(rest + 1);
+  if (b.instr->attrs.integer("packed") != 0) {
+    s.documents = b.input<const int32_t>(rest);
+    s.key_documents = b.input<const int32_t>(rest + 1);
+  }
   if (s.dropout_p == 0) return s;
   s.samples = b.input<const int32_t>(rest + 2);
   s.positions = b.input<const int32_t>(rest + 3);

@@ -53,7 +53,7 @@ k::AttentionShape attention_shape(const Instr& i, size_t first, size_t rest) {
   s.window = i.attrs.integer("window");
   s.scale = i.attrs.real("scale");
   s.dropout_p = i.attrs.real("dropout");
-  s.deterministic = i.attrs.find("deterministic") != nullptr && i.attrs.integer("deterministic") != 0;
+  s.deterministic = i.attrs.integer("deterministic") != 0;
   return s;
 }
 
@@ -85,8 +85,7 @@ bool first_hop(const Bound& b) { return b.instr->attrs.integer("hop") == 0; }
 
 // Whether documents are told apart: an instruction that says packed = 0 has one document in every sequence.
 k::AttentionMasks masks_of(const Instr& i) {
-  const bool one = i.attrs.find("packed") != nullptr && i.attrs.integer("packed") == 0;
-  return one ? k::AttentionMasks::Dense : k::AttentionMasks::Documents;
+  return i.attrs.integer("packed") == 0 ? k::AttentionMasks::Dense : k::AttentionMasks::Documents;
 }
 
 bool suits(const Instr& i, const k::AttentionShape& s, size_t first) {

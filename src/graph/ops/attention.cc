@@ -1,8 +1,9 @@
 // attention: q[tokens, heads, d], k[tokens, kv_heads, d], v[tokens, kv_heads, dv], documents[tokens],
 // key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len rows;
 // a query sees keys of its own document only, at most `window` back (0: all). Query heads share KV heads in
-// groups of heads / kv_heads. With dropout > 0 samples, positions (of the queries), key_positions and
-// dropout_key follow.
+// groups of heads / kv_heads. packed = 0 promises one document in every sequence. deterministic = 0 allows a
+// backend to add up gradients in an order of chance. With dropout > 0 samples, positions (of the queries),
+// key_positions and dropout_key follow.
 //
 // Two ways to divide heads: by KV head (then the queries of that group come along), and by query head inside
 // a group (then K and V are needed whole and their gradients are partial sums). The second is what tp >
@@ -232,10 +233,10 @@ std::vector<OpDim> dims_dx(const std::vector<Type>&, const std::vector<Type>&, c
   return rule(in, {Role::Query, Role::Key, Role::Key});
 }
 
-const std::vector<AttrSpec> kAttrs = {{"seq_len", AttrKind::Integer}, {"window", AttrKind::Integer},
-                                      {"scale", AttrKind::Real},      {"dropout", AttrKind::Real},
-                                      {"salt", AttrKind::Integer},    {"cp", AttrKind::Integer},
-                                      {"ulysses", AttrKind::Integer}};
+const std::vector<AttrSpec> kAttrs = {
+    {"seq_len", AttrKind::Integer}, {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
+    {"dropout", AttrKind::Real},    {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
+    {"ulysses", AttrKind::Integer}, {"packed", AttrKind::Integer}, {"deterministic", AttrKind::Integer}};
 
 std::vector<AttrSpec> hop_attrs() {
   std::vector<AttrSpec> attrs = kAttrs;
