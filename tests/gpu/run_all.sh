@@ -6,6 +6,7 @@
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. Libraries that are not on the loader's path
 # are looked for in Python's site-packages. In the environment:
 #   PARTS="kernels models curve nccl layouts sanitize bench"   which parts run (this is the default)
+#   LAYOUT_SECONDS=180                                         how long one layout may take
 #   RESULTS=FILE                                               also write the table of results there, as Markdown
 # Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
 set -uo pipefail
@@ -87,7 +88,7 @@ layout() {  # ranks what settings...
   local ranks=$1 what=$2 arguments=()
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
-  try layouts "$ranks ranks: $what" 180 bash -c 'on_ranks "$@"' on_ranks "$ranks" "$folder/quintet" verify \
+  try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'on_ranks "$@"' on_ranks "$ranks" "$folder/quintet" verify \
     "$root/tests/gpu/layouts.toml" --synthetic --dtype f64 --steps 2 "${arguments[@]}"
 }
 have_mpi=$(command -v mpirun || true)
