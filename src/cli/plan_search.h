@@ -5,8 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/html.h"
-#include "plan/plan.h"
+#include "plan/beyond.h"
 
 namespace quintet::cli {
 
@@ -20,14 +19,16 @@ struct SearchOptions {
   void check() const;
 };
 
-// The best layout of the cluster for the recipe's model and batch; nothing when none fits. Prints what was
-// found (unless `quiet`), says which strategy it is and why simpler ones are not, and writes --emit.
+// The best layout of the cluster for the recipe's model and batch; nothing when none fits. Says which
+// strategy it is and why simpler ones are not, and writes --emit.
 std::optional<config::Recipe> search_layout(const SearchOptions& options, const config::Recipe& recipe,
-                                            const plan::Assumptions& assumptions, bool quiet,
-                                            plan::PageParts& parts);
+                                            const plan::Assumptions& assumptions, plan::Beyond& beyond);
 
 // What comes after a report: advice when it does not fit, the scaling curve, the cost of a token budget.
-// The text is empty where nothing was asked.
-std::string beyond_report(const SearchOptions& options, const plan::Report& report, plan::PageParts& parts);
+void look_beyond(const SearchOptions& options, const plan::Report& report, plan::Beyond& beyond);
+
+// For people: what stands before a report, and after it. Empty where nothing was asked.
+std::string text_before(const plan::Beyond& beyond, const plan::Assumptions& assumptions);
+std::string text_after(const plan::Beyond& beyond, const plan::Report& report);
 
 }  // namespace quintet::cli

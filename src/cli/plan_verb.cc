@@ -5,8 +5,7 @@
 #include "base/file.h"
 #include "cli/plan_search.h"
 #include "cli/verbs.h"
-#include "exec/cpu/kernel.h"
-#include "plan/html.h"
+#include "exec/executor.h"
 #include "plan/plan.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
@@ -69,26 +68,30 @@ int plan_action(const PlanOptions& o) {
   if (!o.stack.empty()) assumptions.stack = hardware::find_stack(o.stack);
   assumptions.matmul = arithmetic(o.matmul);
   assumptions.imbalance = o.imbalance;
-  assumptions.timeline = !o.trace.empty() || !o.html.empty();
-  if (assumptions.cluster.accelerator.vendor == "cpu") {
-    const int threads = train::kernel_threads(answer.recipe, answer.recipe.parallel.world());
-    assumptions.workspace_bytes = [threads](const program::Instr& i) {
-      return exec::cpu::workspace_bytes(i, threads);
-    };
-  }
+  // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
+  const bool cpu = assumptions.cluster.accelerator.vendor == "cpu";
+  assumptions.workspace_bytes =
+      exec::workspace_of(cpu ? exec::Device::Cpu : exec::Device::Cuda,
+                         train::kernel_threads(answer.recipe, answer.recipe.parallel.world()));
 
-  plan::PageParts parts;
+  plan::Beyond beyond;
   if (o.beyond.search) {
-    const auto found = search_layout(o.beyond, answer.recipe, assumptions, o.json, parts);
-    if (!found) return kExitFailure;
+    const auto found = search_layout(o.beyond, answer.recipe, assumptions, beyond);
+    if (!o.json) print(text_before(beyond, assumptions));
+    if (!found) {
+      if (o.json) print(plan::to_json(nullptr, beyond));
+      return kExitFailure;
+    }
     answer.recipe = *found;
   }
+  assumptions.timeline = true;
   plan::Report report = plan::make_plan(answer.recipe, assumptions);
-  const std::string more = beyond_report(o.beyond, report, parts);
   for (const std::string& filled : answer.filled) report.notes.push_back("filled in " + filled);
+  look_beyond(o.beyond, report, beyond);
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
-  if (!o.html.empty()) base::write_file_atomically(o.html, plan::to_html(report, parts));
-  print(o.json ? plan::to_json(report) : plan::to_text(report) + more);
+  if (!o.html.empty())
+    base::write_file_atomically(o.html, plan::to_html(report, plan::page_parts(report, beyond)));
+  print(o.json ? plan::to_json(&report, beyond) : plan::to_text(report) + text_after(beyond, report));
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
 

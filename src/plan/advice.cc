@@ -40,11 +40,25 @@ std::vector<Advice> plan_only(const Report& r) {
   add("moments of 8 bits", static_cast<int64_t>(parameters * (format.moments - 2)), 0);
   const OffloadCost host = optimizer_offload(parameters, cluster, kHostBytesPerS);
   const double on_host = static_cast<double>(optimizer) * cluster.per_node;
+  const double link = parameters * (host.down_bytes + host.up_bytes),
+               touched = parameters * host.touched_bytes;
+  const auto rate = [&](double bytes) { return fmt::format("{:.1f} GB/s", bytes / r.time.step * 1e-9); };
   if (cluster.host_bytes <= 0 || on_host <= static_cast<double>(cluster.host_bytes))
-    add(fmt::format("optimizer state in host memory ({} of a node)", gib(static_cast<int64_t>(on_host))),
+    add(fmt::format(
+            "optimizer state in host memory: {} of a node; {} over the host's link and {} in its memory "
+            "for each device and step, {} and {} to hide behind the step",
+            gib(static_cast<int64_t>(on_host)), gib(static_cast<int64_t>(link)),
+            gib(static_cast<int64_t>(touched)), rate(link), rate(touched)),
         optimizer, host.seconds);
-  if (cluster.disk.bytes_per_s >= kLeastDiskBytesPerS)
-    add("optimizer state on disk", optimizer, host.seconds + disk_offload(parameters, cluster).seconds);
+  if (cluster.disk.bytes_per_s >= kLeastDiskBytesPerS) {
+    const OffloadCost disk = disk_offload(parameters, cluster);
+    const double moved = parameters * disk.disk_bytes * cluster.per_node;
+    add(fmt::format("optimizer state on disk: {} of a node; {} to and from disk for each step, {} to hide "
+                    "behind the step ({} has {:.1f} GB/s)",
+                    gib(static_cast<int64_t>(on_host)), gib(static_cast<int64_t>(moved)), rate(moved),
+                    cluster.disk.title, cluster.disk.bytes_per_s * 1e-9),
+        optimizer, host.seconds + disk.seconds);
+  }
   // Frozen weights keep neither gradients nor optimizer state; adapters of rank 16 do.
   const config::Parallel& l = r.recipe.parallel;
   const auto adapters = static_cast<int64_t>(
@@ -54,14 +68,14 @@ std::vector<Advice> plan_only(const Report& r) {
   return list;
 }
 
+}  // namespace
+
 std::string change_of_time(const Advice& a, const Report& r) {
   const double share = 100 * a.lost / r.time.step;
   if (std::abs(share) < 0.05) return "as fast";
   return fmt::format("{} {} a step ({:+.1f} %)", seconds_text(std::abs(a.lost)), a.lost > 0 ? "more" : "less",
                      share);
 }
-
-}  // namespace
 
 std::vector<Term> largest_terms(const Report& r) {
   const RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
@@ -78,7 +92,8 @@ std::vector<Term> largest_terms(const Report& r) {
 
 std::vector<Advice> advise(const Report& r, int threads) {
   const int64_t near = std::max(r.assumptions.cluster.domain, 1);
-  const std::vector<Change> changes = savings(r.recipe, near);
+  const std::vector<Change> changes =
+      savings(r.recipe, near, r.memory.limit - r.assumptions.cluster.accelerator.runtime_bytes);
   std::vector<config::Recipe> recipes;
   for (const Change& c : changes) recipes.push_back(c.recipe);
   const std::vector<std::optional<Report>> plans = plan_all(recipes, r.assumptions, threads);

@@ -133,7 +133,7 @@ std::vector<Change> simpler(const config::Recipe& r) {
   return changes.take();
 }
 
-std::vector<Change> savings(const config::Recipe& r, int64_t near) {
+std::vector<Change> savings(const config::Recipe& r, int64_t near, int64_t budget) {
   const Parallel& p = r.parallel;
   Changes changes(r);
   for (int64_t zero = p.zero + 1; zero <= 3; ++zero) {
@@ -159,6 +159,13 @@ std::vector<Change> savings(const config::Recipe& r, int64_t near) {
                 });
   if (r.memory.recompute == RecomputeKind::None) recompute(changes, r, RecomputeKind::Selective);
   if (r.memory.recompute != RecomputeKind::Full) recompute(changes, r, RecomputeKind::Full);
+  if (r.memory.recompute != RecomputeKind::Fit && budget > 0)
+    changes.add(fmt::format("recompute {}", config::name_of(r.memory.recompute)),
+                "recompute of just what has to go (fit)",
+                {"memory.recompute=fit", fmt::format("memory.budget={}", budget)},
+                [&](config::Recipe& changed) {
+                  changed.memory = {.recompute = RecomputeKind::Fit, .budget = base::Bytes{budget}};
+                });
   for (int64_t micro = r.batch.micro / 2; micro >= 1; micro /= 2)
     changes.add(fmt::format("micro {}", r.batch.micro), fmt::format("micro-batch {}", micro),
                 {fmt::format("batch.micro={}", micro)},

@@ -22,8 +22,9 @@ std::vector<Change> simpler(const config::Recipe& recipe);
 
 // Changes that may save memory: a higher ZeRO stage, state sharded over more devices, recompute, a smaller
 // micro-batch, sequence parallel, an axis doubled (dp gives up the devices; tp stays within `near` devices),
-// a schedule that holds less, smaller chunks of the loss, narrower moments. Legal ones only, of every kind.
-std::vector<Change> savings(const config::Recipe& recipe, int64_t near);
+// a schedule that holds less, smaller chunks of the loss, narrower moments; recompute of just as much as
+// `budget` bytes for a rank's arena ask for. Legal ones only, of every kind.
+std::vector<Change> savings(const config::Recipe& recipe, int64_t near, int64_t budget);
 
 // Bytes of the fullest device.
 inline int64_t needs(const Report& report) { return report.memory.ranks[report.memory.most_loaded].total(); }

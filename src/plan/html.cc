@@ -71,7 +71,9 @@ class Page {
     head();
     facts();
     verdict();
+    advice();
     memory();
+    memory_over_time();
     time();
     pipeline();
     links();
@@ -128,6 +130,16 @@ class Page {
     for (const std::string& line : parts_.verdict) add("<p>{}</p>\n", escaped(line));
   }
 
+  void advice() {
+    if (parts_.advice.empty()) return;
+    title("Any one of these makes it fit");
+    out_ += "<div class=\"wide\"><table><tr><th>change</th><th>needs</th><th>time</th><th>how</th></tr>\n";
+    for (const PageParts::Cure& c : parts_.advice)
+      add("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", escaped(c.what), escaped(c.needs),
+          escaped(c.time), escaped(c.how));
+    out_ += "</table></div>\n";
+  }
+
   void key(const std::vector<std::pair<std::string, size_t>>& items) {
     out_ += "<div class=\"key\">";
     for (const auto& [what, i] : items)
@@ -172,6 +184,51 @@ class Page {
     add("<p class=\"soft\">dashed: the device's {}. Bytes are those of the programs' plans; every rank of a "
         "stage has the same.</p>\n",
         human_bytes(m.limit));
+  }
+
+  // Classes stacked, each moment as wide as it lasts.
+  void memory_over_time() {
+    const std::vector<MemoryPoint>& list = r_.memory.timeline;
+    if (list.size() < 2) return;
+    constexpr double kWidth = 640, kHeight = 220, kLeft = 60, kBottom = 22;
+    title("Memory of the most loaded device over the step");
+    const RankMemory& most = r_.memory.ranks[r_.memory.most_loaded];
+    int64_t top = r_.memory.limit - most.runtime_bytes;
+    for (const MemoryPoint& p : list) top = std::max(top, p.bytes());
+    const double end = std::max(r_.timeline ? r_.timeline->simulation.end : 0, list.back().seconds);
+    const auto x_of = [&](double seconds) { return kLeft + seconds / end * (kWidth - kLeft - 4); };
+    const auto y_of = [&](int64_t bytes) {
+      return 6 + (1 - static_cast<double>(bytes) / static_cast<double>(top)) * (kHeight - kBottom - 6);
+    };
+    std::vector<std::pair<std::string, size_t>> shown;
+    std::string areas;
+    std::vector<int64_t> below(list.size(), 0);
+    for (size_t c = 0; c < static_cast<size_t>(program::kNumMemoryClasses); ++c) {
+      if (std::none_of(list.begin(), list.end(), [&](const MemoryPoint& p) { return p.by_class[c] > 0; }))
+        continue;
+      shown.emplace_back(to_string(static_cast<program::MemoryClass>(c)), c);
+      std::string up, down;
+      for (size_t i = 0; i < list.size(); ++i) {
+        const double from = x_of(list[i].seconds), to = x_of(i + 1 < list.size() ? list[i + 1].seconds : end);
+        const double bottom = y_of(below[i]), roof = y_of(below[i] + list[i].by_class[c]);
+        up += fmt::format("{:.1f},{:.1f} {:.1f},{:.1f} ", from, roof, to, roof);
+        down = fmt::format("{:.1f},{:.1f} {:.1f},{:.1f} ", to, bottom, from, bottom) + down;
+        below[i] += list[i].by_class[c];
+      }
+      areas += fmt::format("<polygon points=\"{}{}\" fill=\"{}\"><title>{}</title></polygon>\n", up, down,
+                           colour(c), escaped(shown.back().first));
+    }
+    key(shown);
+    const double limit = y_of(r_.memory.limit - most.runtime_bytes);
+    add("<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" role=\"img\" aria-label=\"live bytes by class over the "
+        "step\">\n{2}<line x1=\"{3}\" x2=\"{0}\" y1=\"{4:.1f}\" y2=\"{4:.1f}\" stroke=\"var(--soft)\" "
+        "stroke-dasharray=\"4 4\"/><text x=\"0\" y=\"{5:.1f}\">{6}</text><text x=\"{3}\" y=\"{7}\">0</text>"
+        "<text x=\"{0}\" y=\"{7}\" text-anchor=\"end\">{8}</text></svg>\n",
+        kWidth, kHeight, areas, kLeft, limit, limit + 5, human_bytes(r_.memory.limit - most.runtime_bytes),
+        kHeight - 6, seconds_text(end));
+    add("<p class=\"soft\">fullest at {}. Dashed: what the context and libraries leave. Nothing is placed in "
+        "host memory or on disk.</p>\n",
+        escaped(most.peak_at));
   }
 
   void time() {

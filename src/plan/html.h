@@ -20,6 +20,11 @@ struct PageParts {
     std::string label;
   };
   std::vector<Point> scaling;
+  // A change that makes a plan fit, in words.
+  struct Cure {
+    std::string what, needs, time, how;
+  };
+  std::vector<Cure> advice;
   std::string scaling_note;                               // the point of diminishing return in words
   std::vector<std::pair<std::string, std::string>> cost;  // what, how much
 };

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "plan/memory_timeline.h"
 #include "program/allocate.h"
 
 namespace quintet::plan {
@@ -32,7 +33,8 @@ Memory memory_of(const compiler::Ranks& ranks, const hardware::Cluster& cluster)
                             .stage = static_cast<int>(i),
                             .arena_bytes = p.arena_bytes,
                             .by_class = peak.by_class,
-                            .runtime_bytes = cluster.accelerator.runtime_bytes});
+                            .runtime_bytes = cluster.accelerator.runtime_bytes,
+                            .peak_at = instruction_words(p, peak.body, peak.instr)});
     if (memory.ranks.back().total() > memory.ranks[memory.most_loaded].total()) memory.most_loaded = i;
   }
   return memory;

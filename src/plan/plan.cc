@@ -5,10 +5,10 @@
 #include "base/error.h"
 #include "models/build.h"
 #include "plan/memory.h"
+#include "plan/memory_timeline.h"
 #include "plan/steady.h"
 #include "plan/text.h"
 #include "plan/time.h"
-#include "program/gpu_workspace.h"
 #include "sim/durations.h"
 
 namespace quintet::plan {
@@ -63,8 +63,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   compiler::CompileOptions options;
   options.evaluate = recipe.eval.every > 0;
   options.expand = false;
-  options.workspace_bytes =
-      assumptions.workspace_bytes ? assumptions.workspace_bytes : program::gpu_workspace_bytes;
+  options.workspace_bytes = assumptions.workspace_bytes;
   const auto compile = [&](const config::Recipe& r) {
     return compiler::compile_ranks(r, options, compiler::pipeline_ranks(r), assumptions.threads);
   };
@@ -82,9 +81,13 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
     expand(ranks);
     sim::Simulation simulation = simulate(assumptions, ranks);
     times.emplace_back(sample.weight, time_of(sample.recipe, assumptions, ranks, simulation));
-    if (assumptions.timeline && !report.timeline)
+    if (assumptions.timeline && !report.timeline) {
+      const size_t most = report.memory.most_loaded;
+      report.memory.timeline =
+          memory_timeline(world_of(ranks).ranks[most], simulation.ranks[most], simulation.end);
       report.timeline = std::make_shared<Timeline>(
           Timeline{std::move(ranks), std::move(simulation), sample.recipe.batch.accumulation});
+    }
   }
   report.time = combine(times);
   add_notes(report);

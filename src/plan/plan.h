@@ -25,7 +25,8 @@ struct Assumptions {
   // simulated is this.
   double imbalance = 1.0;
   bool timeline = false;  // keep every simulated span (trace, drawings)
-  // Scratch of the backend's kernels; empty: program::gpu_workspace_bytes.
+  // Scratch of the kernels that would run (exec::workspace_of, which this room does not know); empty: none is
+  // counted.
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};
   int threads = 2;  // that compile
   // Steps of more than this are simulated with fewer micro-batches (steady.h).
@@ -38,15 +39,25 @@ struct RankMemory {
   int64_t arena_bytes = 0;                                     // the program's plan
   std::array<int64_t, program::kNumMemoryClasses> by_class{};  // live at the moment of the peak
   int64_t runtime_bytes = 0;                                   // context and libraries
+  std::string peak_at;                                         // "backward, block 31, attention_dx"
   int64_t live_bytes() const;                                  // sum of by_class
   int64_t gaps() const { return arena_bytes - live_bytes(); }  // bytes between buffers at the peak
   int64_t total() const { return arena_bytes + runtime_bytes; }
+};
+
+// Live bytes at a moment of the simulated step.
+struct MemoryPoint {
+  double seconds = 0;
+  std::array<int64_t, program::kNumMemoryClasses> by_class{};
+  int64_t bytes() const;
 };
 
 struct Memory {
   std::vector<RankMemory> ranks;  // one of every pipeline stage; the others are equal to one of them
   size_t most_loaded = 0;         // index in ranks
   int64_t limit = 0;              // of a device
+  // Of the most loaded rank over the step (memory_timeline.h), where Assumptions::timeline asks for it.
+  std::vector<MemoryPoint> timeline;
   bool fits() const { return ranks[most_loaded].total() <= limit; }
 };
 

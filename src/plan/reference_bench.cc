@@ -96,6 +96,7 @@ ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const Refer
     if (!options.id.empty() && run.id != options.id) continue;
     ReferenceRow row{.published = run, .mapping = map_run(run)};
     if (row.mapping.run) {
+      row.mapping.run->assumptions.workspace_bytes = options.workspace_bytes;
       row.accelerator = row.mapping.run->assumptions.cluster.accelerator.name;
       row.stack = row.mapping.run->assumptions.stack.name;
       row.tokens_per_s = row.mapping.run->tokens_per_s;

@@ -44,7 +44,8 @@ struct ReferenceReport {
 
 struct ReferenceOptions {
   int threads = 2;
-  std::string collection, id;                        // only these; empty: all
+  std::string collection, id;                                          // only these; empty: all
+  std::function<int64_t(const program::Instr&)> workspace_bytes = {};  // as Assumptions has it
   std::function<void(size_t done, size_t of)> tick;  // after each row; from any thread, one at a time
 };
 ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const ReferenceOptions& options);

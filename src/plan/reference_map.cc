@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "config/validate.h"
+#include "hardware/economy.h"
 
 namespace quintet::plan {
 namespace {
@@ -43,6 +44,15 @@ void published_speed(const PublishedRun& row, const Source& source, ModelledRun&
   }
 }
 
+// A speed above what the chip's arithmetic can do is no measurement, however the row states it. FLOPs are
+// counted as low as anyone counts them.
+void refuse_above_peak(const ModelledRun& run) {
+  if (run.tokens_per_s <= 0) return;
+  const double flops = flops_per_token(run.recipe.model, run.recipe.data.seq_len, FlopCount::Causal);
+  hardware::share_of_peak(run.tokens_per_s * flops, run.assumptions.cluster.accelerator,
+                          run.assumptions.matmul.value_or(Arithmetic::BF16), "the published speed");
+}
+
 ModelledRun map_or_throw(const PublishedRun& row) {
   if (!row.problem.empty()) throw Unmodelled(row.problem);
   const Source* source = find_source(row.collection());
@@ -67,6 +77,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   run.assumptions.matmul = arithmetic(row);
   r = config::resolve(std::move(r));
   published_speed(row, *source, run);
+  refuse_above_peak(run);
   run.assumed = std::move(notes.assumed);
   run.stated = notes.stated;
   return run;

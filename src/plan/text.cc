@@ -99,12 +99,25 @@ class Page {
       row(program::to_string(static_cast<program::MemoryClass>(i)), most.by_class[i]);
     row("gaps", most.gaps());
     row("runtime", most.runtime_bytes);
+    line("  fullest at {}{}", most.peak_at, moments());
+    line("  host and disk    nothing is placed there: all state stays on the device");
     if (m.ranks.size() > 1) {
       std::string stages;
       for (const RankMemory& s : m.ranks)
         stages += fmt::format(" {:.1f}", static_cast<double>(s.total()) / (1 << 30));
       line("  GiB by stage:{}", stages);
     }
+  }
+
+  // What the timeline says beside its peak.
+  std::string moments() const {
+    std::vector<int64_t> bytes;
+    for (const MemoryPoint& p : r_.memory.timeline) bytes.push_back(p.bytes());
+    if (bytes.empty()) return "";
+    std::sort(bytes.begin(), bytes.end());
+    return fmt::format("; live over the step: {} to {}, half of the time above {}",
+                       human_bytes(bytes.front()), human_bytes(bytes.back()),
+                       human_bytes(bytes[bytes.size() / 2]));
   }
 
   void time() {

@@ -9,6 +9,8 @@ namespace quintet::plan {
 
 std::string to_text(const Report& report);
 std::string to_json(const Report& report);
+// Its fields, without the braces.
+std::string json_fields(const Report& report);
 
 // "pp 16 x dp_shard 128 x tp 8"
 std::string axes_text(const config::Parallel& parallel);

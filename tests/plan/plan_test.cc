@@ -11,7 +11,6 @@
 #include "plan/time.h"
 #include "plan/timeline.h"
 #include "program/allocate.h"
-#include "program/gpu_workspace.h"
 #include "program/ledger.h"
 #include "sim/shares.h"
 
@@ -29,13 +28,15 @@ TEST(Plan, MemoryIsTheArenaOfEveryRank) {
   for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
     const config::Recipe recipe = recipe_of(layout.overrides);
-    const Report report = make_plan(recipe, assumptions_for(recipe));
+    Assumptions assumptions = assumptions_for(recipe);
+    assumptions.workspace_bytes = [](const program::Instr& i) { return 3 * i.in[0].type.bytes(); };
+    const Report report = make_plan(recipe, assumptions);
     ASSERT_EQ(report.memory.ranks.size(), static_cast<size_t>(recipe.parallel.pp));
     int64_t most = 0;
     for (int64_t r = 0; r < recipe.parallel.world(); ++r) {
       compiler::CompileOptions options;
       options.rank = base::RankId(static_cast<int32_t>(r));
-      options.workspace_bytes = program::gpu_workspace_bytes;
+      options.workspace_bytes = assumptions.workspace_bytes;
       const compiler::Compiled c = compiler::compile(recipe, options);
       const size_t stage = static_cast<size_t>(c.layout.mesh.index(options.rank, c.layout.pipeline));
       const RankMemory& planned = report.memory.ranks[stage];

@@ -55,6 +55,23 @@ TEST(ReferenceBench, EveryRowIsScoredOrHasAReason) {
   EXPECT_NE(reference_text(report).find("OFF-002    the row does not state"), std::string::npos);
 }
 
+// A claim above the chip's peak is an error of the row, said with its numbers, and is not scored.
+TEST(ReferenceBench, ClaimsAbovePeakAreErrors) {
+  std::vector<PublishedRun> rows = {reference_row("MOS-039"), reference_row("MEG21-004")};
+  rows[0].tokens_per_s = 3 * *rows[0].tokens_per_s;  // 46 % of the peak, three times
+  rows[1].tflops = 624;                              // an A100 with sparsity
+  const ReferenceReport report = run_reference(rows, {});
+  EXPECT_EQ(report.unmodelled, 2u);
+  EXPECT_EQ(report.all.rows, 0u);
+  for (const ReferenceRow& row : report.rows) {
+    EXPECT_TRUE(row.mapping.reason.starts_with("the published speed: ")) << row.mapping.reason;
+    EXPECT_NE(row.mapping.reason.find("TFLOP/s): impossible"), std::string::npos) << row.mapping.reason;
+  }
+  const auto json = nlohmann::json::parse(reference_json(report));
+  EXPECT_EQ(json["rows"][0]["modelled"], false);
+  EXPECT_EQ(json["rows"][0]["reason"], report.rows[0].mapping.reason);
+}
+
 TEST(ReferenceBench, OnlyWhatIsAskedFor) {
   const ReferenceReport one = run_reference(reference_rows(), {.id = "MOS-039"});
   ASSERT_EQ(one.rows.size(), 1u);
