@@ -28,9 +28,11 @@ struct Efficiency {
   double older_attention = 1;
   // Head sizes at which attention would reach half of its limit: how fast the rate falls below 128.
   double half_head_forward = 40, half_head_backward = 40;
-  double memory = 0.85;          // of the memory bandwidth, for kernels that stream
-  double half_flops = 1e9;       // FLOPs at which a kernel reaches half of its rate: filling, draining
-  double half_k = 100;           // length of a bf16 inner product at which a matmul reaches half of its rate
+  double memory = 0.85;     // of the memory bandwidth, for kernels that stream
+  double cache_bytes = 0;   // operands up to here are still in the cache when the next kernel reads them,
+  double cache_speed = 1;   // so much faster than from memory
+  double half_flops = 1e9;  // FLOPs at which a kernel reaches half of its rate: filling, draining
+  double half_k = 100;      // length of a bf16 inner product at which a matmul reaches half of its rate
   double launch_seconds = 3e-6;  // from the end of one kernel to the start of the next
   friend bool operator==(const Efficiency&, const Efficiency&) = default;
 };

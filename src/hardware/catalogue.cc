@@ -34,6 +34,8 @@ void read_efficiency(TomlReader& reader, Efficiency& e) {
   inner.number("half_head_forward", e.half_head_forward);
   inner.number("half_head_backward", e.half_head_backward);
   inner.number("memory", e.memory);
+  inner.number("cache_mb", e.cache_bytes, 1e6);
+  inner.number("cache_speed", e.cache_speed);
   inner.number("half_gflop", e.half_flops, 1e9);
   inner.number("half_k", e.half_k);
   inner.number("launch_us", e.launch_seconds, 1e-6);

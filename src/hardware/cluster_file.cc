@@ -200,6 +200,8 @@ std::string print_cluster(const Cluster& c) {
   w.line("half_head_forward", e.half_head_forward);
   w.line("half_head_backward", e.half_head_backward);
   w.line("memory", e.memory);
+  w.line("cache_mb", e.cache_bytes / 1e6);
+  w.line("cache_speed", e.cache_speed);
   w.line("half_gflop", e.half_flops / 1e9);
   w.line("half_k", e.half_k);
   w.line("launch_us", e.launch_seconds / 1e-6);

@@ -116,8 +116,13 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
          std::max(stream_seconds(attention.bytes, accelerator), (attention.flops + e.half_flops) / rate);
 }
 
+// From the cache as far as it holds, from memory beyond twice that, in between in proportion.
 double memory_seconds(double bytes, const Accelerator& accelerator, const Stack& stack) {
-  return launch(accelerator, stack) + stream_seconds(bytes * stack.memory, accelerator);
+  const Efficiency& e = accelerator.efficiency;
+  const double moved = bytes * stack.memory;
+  const double beyond = e.cache_bytes > 0 ? std::clamp(moved / e.cache_bytes - 1, 0.0, 1.0) : 1;
+  const double speed = 1 / (beyond + (1 - beyond) / e.cache_speed);
+  return launch(accelerator, stack) + stream_seconds(moved, accelerator) / speed;
 }
 
 }  // namespace quintet::hardware

@@ -1,4 +1,6 @@
 // Ops of the step program: they work on flat group buffers and scalars, and never occur in a model's graph.
+#include <algorithm>
+
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -7,8 +9,18 @@ namespace {
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
 
-Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return {.flops = 12.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
+// Outputs are the state (the master and the moments), which is read as well, and behind it a copy for
+// computing, which is not.
+Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
+  double bytes = total_bytes(in, out);
+  for (size_t i = 0; i < std::min(state, out.size()); ++i) bytes += static_cast<double>(out[i].bytes());
+  return {.flops = 12.0 * static_cast<double>(in[0].count()), .bytes = bytes};
+}
+Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return cost_update(in, out, 3);
+}
+Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update(in, out, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
@@ -42,10 +54,9 @@ const OpDef kAdamW = {"adamw",
                        {"weight_decay", AttrKind::Real}},
                       same,
                       nullptr,
-                      cost_update};
-const OpDef kSgd = {
-    "sgd", 1,       8,          {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
-    same,  nullptr, cost_update};
+                      cost_adamw};
+const OpDef kSgd = {"sgd", 1,       8,       {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
+                    same,  nullptr, cost_sgd};
 // load (see expert_load), scalars, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {"update_bias", 3,       3,       {{"rate", AttrKind::Real}}, infer_bias, nullptr,

@@ -69,7 +69,8 @@ TEST(Evaluation, GivesTheCpusLoss) {
 }
 
 // Long enough for a systematic error of an update to show. In f64 the curves stay together; in f32 and bf16
-// rounding drives them apart step by step, so means over windows are compared.
+// rounding drives them apart step by step, so means over windows are compared, by shares of themselves and of
+// a tenth of the first loss: what is left when a small text is known by heart is noise.
 TEST(LossCurve, TracksTheCpuFor500Steps) {
   constexpr int64_t kSteps = 500, kWindow = 50;
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / 2));
@@ -86,7 +87,7 @@ TEST(LossCurve, TracksTheCpuFor500Steps) {
         a += gpu[static_cast<size_t>(s)] / kWindow;
         b += cpu[static_cast<size_t>(s)] / kWindow;
       }
-      EXPECT_NEAR(a, b, allowed * b) << "steps " << w + 1 << " to " << w + kWindow;
+      EXPECT_NEAR(a, b, allowed * (b + 0.1 * cpu.front())) << "steps " << w + 1 << " to " << w + kWindow;
     }
     RecordProperty(std::string("last_loss_") + dtype, std::to_string(gpu.back()));
   }
