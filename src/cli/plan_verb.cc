@@ -65,7 +65,10 @@ int plan_action(const PlanOptions& o) {
     question.sets = o.recipe.sets;
     answer = plan::recipe_for(question, assumptions.cluster);
   }
-  if (!o.stack.empty()) assumptions.stack = hardware::find_stack(o.stack);
+  // Ours was measured on GPUs; a CPU's terms are those of its probe.
+  const bool is_cpu = assumptions.cluster.accelerator.vendor == "cpu";
+  if (!o.stack.empty() || !is_cpu)
+    assumptions.stack = hardware::find_stack(o.stack.empty() ? "quintet" : o.stack);
   assumptions.matmul = arithmetic(o.matmul);
   assumptions.imbalance = o.imbalance;
   // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
@@ -86,7 +89,12 @@ int plan_action(const PlanOptions& o) {
   }
   assumptions.timeline = true;
   plan::Report report = plan::make_plan(answer.recipe, assumptions);
-  for (const std::string& filled : answer.filled) report.notes.push_back("filled in " + filled);
+  // What a search chooses was not filled in.
+  const auto chosen = [&](const std::string& key) {
+    return o.beyond.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
+  };
+  for (const std::string& filled : answer.filled)
+    if (!chosen(filled)) report.notes.push_back("filled in " + filled);
   look_beyond(o.beyond, report, beyond);
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
   if (!o.html.empty())

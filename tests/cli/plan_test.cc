@@ -1,6 +1,7 @@
 // quintet plan, as a user runs it.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "cli/support.h"
@@ -70,6 +71,123 @@ TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
     ASSERT_TRUE(executed.contains(stream));
     EXPECT_EQ(events, executed.at(stream));
   }
+}
+
+// A small model, its layout left open, and eight devices in two nodes, as a cluster file with their memory.
+const std::string kSmall = R"(
+name = "small"
+[model]
+family = "llama"
+layers = 4
+embed = 256
+ffn = 512
+heads = 8
+kv_heads = 4
+vocab = 1024
+[data]
+seq_len = 256
+[batch]
+global = 32
+[precision]
+compute = "bf16"
+[optimizer]
+lr = 1e-3
+[run]
+steps = 1
+)";
+
+std::string devices_of(int mib) {
+  return "inner = \"nvlink-4\"\nouter = \"ib-ndr\"\n[cluster]\naccelerator = \"mine\"\nnodes = 2\nper_node = "
+         "4\n[accelerator]\nmemory_gb_per_s = 1000\ndense_tflops = { bf16 = 100, f32 = 50 }\n"
+         "memory_mib = " +
+         std::to_string(mib) + "\n";
+}
+
+struct Files {
+  TempFolder folder;
+  std::string recipe = (folder / "small.toml").string(), cluster = (folder / "mine.toml").string(),
+              best = (folder / "best.toml").string(), page = (folder / "page.html").string();
+  explicit Files(int mib) {
+    base::write_file_atomically(recipe, kSmall);
+    base::write_file_atomically(cluster, devices_of(mib));
+  }
+  std::string plan() const { return "plan " + recipe + " --cluster " + cluster; }
+};
+
+// What --search finds is printed, explained, written as a recipe that is checked and planned alike, and
+// drawn.
+TEST(PlanVerb, SearchScalingAndCost) {
+  const Files f(4096);
+  const std::string asked =
+      f.plan() + " --search --plans 6 --top 2 --scaling --tokens 1B --emit " + f.best + " --html " + f.page;
+  const Outcome text = quintet(asked);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_EQ(text.err, "");  // no bar where there is no terminal
+  for (const char* part : {"verdict: ", " 1. ", " 2. ", "memory of a device", "fullest at ", "strong scaling",
+                           "weak scaling", "device-hours", "a checkpoint every"})
+    EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
+  const std::string page = base::read_file(f.page);
+  for (const char* part : {"Verdict", "over the step", "Speed over", "<h2>Cost"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+
+  const Outcome checked = quintet("check " + f.best);
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  const Outcome again = quintet(asked + " --json");
+  ASSERT_EQ(again.code, 0) << again.err;
+  const auto found = nlohmann::json::parse(again.out);
+  EXPECT_EQ(found["search"]["best"].size(), 2u);
+  EXPECT_EQ(found["search"]["best"][0]["step_seconds"], found["time"]["step_seconds"]);
+  EXPECT_EQ(found["scaling"]["strong"].size(), 6u);
+  EXPECT_EQ(found["economy"]["tokens"], 1e9);
+  EXPECT_GE(found["verdict"]["rungs"].size(), 9u);
+  const Outcome emitted = quintet("plan " + f.best + " --cluster " + f.cluster + " --json");
+  ASSERT_EQ(emitted.code, 0) << emitted.err;
+  const auto planned = nlohmann::json::parse(emitted.out);
+  EXPECT_EQ(planned["recipe"], found["recipe"]);
+  EXPECT_EQ(planned["time"]["step_seconds"], found["time"]["step_seconds"]);
+  EXPECT_EQ(planned["memory"]["peak_bytes"], found["memory"]["peak_bytes"]);
+}
+
+// Every change that a plan that does not fit proposes, given with its --set, fits and takes what it says.
+TEST(PlanVerb, AdviceAppliedFits) {
+  const Files f(96);
+  const std::string layout = f.plan() + " --set parallel.dp_replicate=8 --set batch.micro=4";
+  const Outcome full = quintet(layout + " --json --html " + f.page);
+  ASSERT_EQ(full.code, 1) << full.out << full.err;
+  EXPECT_NE(base::read_file(f.page).find("Any one of these makes it fit"), std::string::npos);
+  const auto report = nlohmann::json::parse(full.out);
+  EXPECT_EQ(report["fits"], false);
+  int applied = 0;
+  for (const auto& advice : report["advice"]) {
+    EXPECT_LE(advice["bytes"], report["memory"]["limit_bytes"]);
+    if (!advice["runs"]) continue;
+    std::string sets;
+    for (const std::string set : advice["sets"]) sets += " --set " + quoted(set);
+    const Outcome changed = quintet(layout + sets + " --json");
+    ASSERT_EQ(changed.code, 0) << sets << changed.out << changed.err;
+    const auto then = nlohmann::json::parse(changed.out);
+    EXPECT_EQ(then["memory"]["peak_bytes"], advice["bytes"]) << sets;
+    EXPECT_EQ(then["time"]["step_seconds"], advice["step_seconds"]) << sets;
+    ++applied;
+  }
+  EXPECT_GE(applied, 4);
+  const Outcome words = quintet(layout);
+  EXPECT_EQ(words.code, 1);
+  for (const char* part : {"does not fit: ", "any one of these makes it fit", "--set memory.recompute=fit"})
+    EXPECT_NE(words.out.find(part), std::string::npos) << part << "\n" << words.out;
+}
+
+// A search that finds nothing says so in JSON too.
+TEST(PlanVerb, NothingFits) {
+  const Files f(1);
+  const Outcome none = quintet(f.plan() + " --search --plans 4 --json");
+  EXPECT_EQ(none.code, 1) << none.err;
+  const auto report = nlohmann::json::parse(none.out);
+  EXPECT_EQ(report["fits"], false);
+  EXPECT_EQ(report["search"]["best"].size(), 0u);
+  EXPECT_TRUE(report["verdict"]["answer"].is_null());
+  EXPECT_EQ(quintet(f.plan() + " --emit " + f.best).code, 2);
+  EXPECT_EQ(quintet(f.plan() + " --tokens many").code, 2);
 }
 
 }  // namespace
