@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "cli/bench_step_verb.h"
 #include "cli/verbs.h"
+#include "exec/executor.h"
 #include "plan/reference_bench.h"
 
 namespace quintet::cli {
@@ -17,7 +18,10 @@ struct ReferenceVerbOptions {
 
 int reference(const ReferenceVerbOptions& o) {
   const auto runs = plan::read_published_runs(base::read_file(o.path), o.path);
-  plan::ReferenceOptions options{.threads = o.threads, .collection = o.source, .id = o.row};
+  plan::ReferenceOptions options{.threads = o.threads,
+                                 .collection = o.source,
+                                 .id = o.row,
+                                 .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
   const plan::ReferenceReport report = plan::run_reference(runs, options);
   if (report.rows.empty())
     base::fail_user("{} has no row{}{}; ids look like {}", o.path,

@@ -1,5 +1,6 @@
 // The CUDA backend as the rest of the room sees it. Defined by cuda/ in builds with QUINTET_CUDA, else by
-// cuda_missing/, whose functions throw a UserError that says what to do.
+// cuda_missing/, whose functions throw a UserError that says what to do. What its kernels need is known in
+// every build: cuda_sizes/.
 #pragma once
 
 #include "exec/executor.h"
@@ -8,7 +9,6 @@ namespace quintet::exec::cuda {
 
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options);
-int64_t workspace_bytes(const program::Instr& instr);
 void require_device();
 // Free memory of device `index`, modulo their number, times their number; 0 when there is none. The others
 // are left alone: asking a device takes some of its memory.

@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "exec/cpu/executor.h"
 #include "exec/cuda_backend.h"
+#include "exec/cuda_sizes/workspace.h"
 
 namespace quintet::exec {
 

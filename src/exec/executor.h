@@ -131,8 +131,8 @@ inline constexpr unsigned char kMeasurePatterns[2] = {0xA5, 0x5A};
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options);
 
-// Scratch that an instruction needs: what the compiler plans. Needs a build with the device's backend, but no
-// device.
+// Scratch that an instruction needs: what the compiler plans. Needs neither a device nor a build with its
+// backend. `threads`: of kernels on Cpu.
 std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads);
 
 // UserError that says what is missing and what to do, unless this process can run programs on the device.

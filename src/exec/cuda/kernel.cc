@@ -17,9 +17,4 @@ const Kernel& find_kernel(const graph::OpDef& op) {
   return *it->second;
 }
 
-int64_t workspace_bytes(const program::Instr& instr) {
-  const Kernel& k = find_kernel(*instr.op);
-  return k.workspace_bytes ? k.workspace_bytes(instr) : 0;
-}
-
 }  // namespace quintet::exec::cuda

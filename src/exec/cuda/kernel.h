@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/error.h"
+#include "exec/cuda_sizes/workspace.h"
 #include "exec/operands.h"
 #include "kernels/cuda/types.h"
 
@@ -19,19 +20,15 @@ struct Bound : Operands {
 
 // run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
 // before the first run, with all addresses known: it uploads constants, builds plans and tunes.
-// workspace_bytes() is a function of the instruction alone: a plan is made where there is no GPU.
+// The scratch is that of exec/cuda_sizes/workspace.h.
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);
-  int64_t (*workspace_bytes)(const program::Instr& instr) = nullptr;  // null: none
-  void (*prepare)(Bound& b) = nullptr;                                // null: nothing to do
+  void (*prepare)(Bound& b) = nullptr;  // null: nothing to do
 };
 
 // The kernel of an op; an InternalError when there is none.
 const Kernel& find_kernel(const graph::OpDef& op);
-
-// Scratch an instruction needs: what the compiler plans for this backend.
-int64_t workspace_bytes(const program::Instr& instr);
 
 // The tables, one per file of kernels.
 const std::vector<Kernel>& matmul_kernels();  // linear

@@ -81,14 +81,12 @@ void prepare_linear_dw(Bound& b) {
   if (b.instr->accumulate != Accumulate::Never) tune(b, linear_dw_args(b, true));
 }
 
-int64_t bytes(const Instr&) { return kernels::cuda::Matmul::kWorkspaceBytes; }
-
 }  // namespace
 
 const std::vector<Kernel>& matmul_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kLinear, linear, bytes, prepare_linear},
-                                            {&graph::kLinearDx, linear_dx, bytes, prepare_linear_dx},
-                                            {&graph::kLinearDw, linear_dw, bytes, prepare_linear_dw}};
+  static const std::vector<Kernel> table = {{&graph::kLinear, linear, prepare_linear},
+                                            {&graph::kLinearDx, linear_dx, prepare_linear_dx},
+                                            {&graph::kLinearDw, linear_dw, prepare_linear_dw}};
   return table;
 }
 

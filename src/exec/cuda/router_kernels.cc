@@ -1,6 +1,7 @@
 // The router of blocks with experts, and the balance between experts.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/with_type.h"
+#include "exec/cuda_sizes/shapes.h"
 #include "kernels/cuda/balance.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/router.h"
@@ -21,9 +22,6 @@ namespace k = kernels::cuda;
 k::RouterShape forward_shape(const Instr& i) {  // x, w -> logits
   return {i.in[0].type.size(0), i.in[1].type.size(0), i.in[0].type.size(1)};
 }
-k::RouterShape backward_shape(const Instr& i) {  // dlogits, w -> dx; dlogits, x -> dw
-  return {i.in[0].type.size(0), i.in[0].type.size(1), i.in[1].type.size(1)};
-}
 
 void router(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
@@ -33,22 +31,17 @@ void router(const Bound& b, bool) {
 
 void router_dx(const Bound& b, bool) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dx<T>(backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<T>(0),
+    k::router_dx<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<T>(0),
                     b.stream);
   });
 }
 
 void router_dw(const Bound& b, bool accumulate) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dw<T>(backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<k::Grad<T>>(0),
-                    accumulate, b.workspace, b.stream);
+    k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1),
+                    b.output<k::Grad<T>>(0), accumulate, b.workspace, b.stream);
   });
 }
-int64_t router_dw_bytes(const Instr& i) {
-  return with_type(i.in[1].type.dtype,
-                   [&]<class T>(T) { return k::router_dw_workspace_bytes<T>(backward_shape(i)); });
-}
-
 // What select and select_dx have in common; the choices are those of `chosen`.
 k::SelectShape scoring(const Attrs& a, const Type& logits, const Type& chosen) {
   return {.rows = logits.size(0),
@@ -86,48 +79,17 @@ void select_dx(const Bound& b, bool) {  // logits, chosen[, dweights][, dscores]
   });
 }
 
-// The order of `rows` rows that hold whole sequences.
-base::RowOrder sequence_order(const Attrs& a, int64_t rows) {
-  const int64_t seq_len = a.integer("seq_len"), cp = a.integer("cp");
-  QUINTET_CHECK(rows % seq_len == 0, "{} rows are not whole sequences of {}", rows, seq_len);
-  return {.seq_len = seq_len, .sequences = rows / seq_len, .ranks = cp, .first = 0, .count = cp};
-}
-
-k::LimitShape limit_shape(const Instr& i) {
-  const Type& chosen = i.in[0].type;
-  const k::LimitShape s = {.order = sequence_order(i.attrs, chosen.size(0)),
-                           .k = chosen.size(1),
-                           .group = i.attrs.integer("group"),
-                           .capacity = i.attrs.integer("capacity"),
-                           .by_weight = i.attrs.text("policy") == "probability"};
-  QUINTET_CHECK(s.order.sequences % s.group == 0,
-                "a rank holds {} sequences, which cuts a group of {} that share a capacity",
-                s.order.sequences, s.group);
-  return s;
-}
 void limit(const Bound& b, bool) {  // chosen, weights -> kept
   with_stat(b.in_type(1).dtype, [&]<class S>(S) {
     k::limit<S>(limit_shape(*b.instr), b.input<int32_t>(0), b.input<S>(1), b.output<int32_t>(0), b.workspace,
                 b.stream);
   });
 }
-int64_t limit_bytes(const Instr& i) { return k::limit_workspace_bytes(limit_shape(i)); }
-
-k::LoadShape load_shape(const Instr& i) {
-  return {i.in[2].type.size(0), i.in[2].type.size(1), i.in[0].type.size(1)};
-}
 void expert_load(const Bound& b, bool accumulate) {  // chosen, kept, scores -> load
   with_stat(b.in_type(2).dtype, [&]<class S>(S) {
     k::expert_load<S>(load_shape(*b.instr), b.input<int32_t>(0), b.input<int32_t>(1), b.input<S>(2),
                       b.output<double>(0), accumulate, b.workspace, b.stream);
   });
-}
-int64_t expert_load_bytes(const Instr& i) { return k::expert_load_workspace_bytes(load_shape(i)); }
-
-// The rows whose sums belong together: those of a sequence, or all.
-base::RowOrder sums_order(const Attrs& a, int64_t rows) {
-  if (a.text("scope") == "sequence") return sequence_order(a, rows);
-  return {.seq_len = rows, .sequences = 1};
 }
 void balance_sums(const Bound& b, bool) {  // scores, chosen -> sums
   const Type& scores = b.in_type(0);
@@ -136,11 +98,6 @@ void balance_sums(const Bound& b, bool) {  // scores, chosen -> sums
                        b.input<S>(0), b.input<int32_t>(1), b.output<S>(0), b.workspace, b.stream);
   });
 }
-int64_t balance_sums_bytes(const Instr& i) {
-  const Type& scores = i.in[0].type;
-  return k::balance_sums_workspace_bytes(sums_order(i.attrs, scores.size(0)), scores.size(1));
-}
-
 void balance_dx(const Bound& b, bool) {  // dsums, chosen -> dscores
   const Type& dscores = b.out_type(0);
   with_stat(dscores.dtype, [&]<class S>(S) {
@@ -188,8 +145,6 @@ void z_loss(const Bound& b, bool accumulate) {
                  accumulate, b.workspace, b.stream);
   });
 }
-int64_t z_loss_bytes(const Instr& i) { return k::z_loss_workspace_bytes(i.in[0].type.size(0)); }
-
 void z_loss_dx(const Bound& b, bool) {  // logits, dloss -> dlogits
   const Type& x = b.in_type(0);
   with_stat(x.dtype, [&]<class S>(S) {
@@ -212,17 +167,17 @@ void update_bias(const Bound& b, bool) {  // load, scalars, bias -> bias
 const std::vector<Kernel>& router_kernels() {
   static const std::vector<Kernel> table = {{&graph::kRouter, router},
                                             {&graph::kRouterDx, router_dx},
-                                            {&graph::kRouterDw, router_dw, router_dw_bytes},
+                                            {&graph::kRouterDw, router_dw},
                                             {&graph::kSelect, select},
                                             {&graph::kSelectDx, select_dx},
-                                            {&graph::kLimit, limit, limit_bytes},
-                                            {&graph::kExpertLoad, expert_load, expert_load_bytes},
-                                            {&graph::kBalanceSums, balance_sums, balance_sums_bytes},
+                                            {&graph::kLimit, limit},
+                                            {&graph::kExpertLoad, expert_load},
+                                            {&graph::kBalanceSums, balance_sums},
                                             {&graph::kBalanceDx, balance_dx},
                                             {&graph::kRunningSum, running_sum},
                                             {&graph::kBalanceLoss, balance_loss},
                                             {&graph::kBalanceDsums, balance_dsums},
-                                            {&graph::kZLoss, z_loss, z_loss_bytes},
+                                            {&graph::kZLoss, z_loss},
                                             {&graph::kZLossDx, z_loss_dx},
                                             {&graph::kUpdateBias, update_bias}};
   return table;

@@ -2,6 +2,7 @@
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda/with_type.h"
+#include "exec/cuda_sizes/shapes.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/embedding.h"
@@ -17,11 +18,7 @@ namespace {
 
 using graph::Dim;
 using graph::Type;
-using program::Instr;
 namespace k = kernels::cuda;
-
-int64_t last_size(const Type& t) { return t.dims.back().size; }
-int64_t num_rows(const Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
 
 void rms_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);
@@ -45,12 +42,6 @@ void rms_norm_dw(const Bound& b, bool accumulate) {
                      accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
   });
 }
-int64_t rms_norm_dw_bytes(const Instr& i) {
-  const Type& x = i.in[0].type;
-  return with_type(x.dtype,
-                   [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
-}
-
 void layer_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
@@ -74,12 +65,6 @@ void layer_norm_dw(const Bound& b, bool accumulate) {
                        accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
   });
 }
-int64_t layer_norm_dw_bytes(const Instr& i) {
-  const Type& x = i.in[0].type;
-  return with_type(x.dtype,
-                   [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
-}
-
 void rope(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   const graph::Attrs& a = b.instr->attrs;
@@ -138,11 +123,6 @@ void sum_rows(const Bound& b, bool accumulate) {
                      b.stream);
   });
 }
-int64_t sum_rows_bytes(const Instr& i) {
-  const Type& x = i.in[0].type;
-  return with_type(x.dtype,
-                   [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
-}
 void cast(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class X>(X) {
     with_type(b.out_type(0).dtype, [&]<class Y>(Y) {
@@ -162,8 +142,6 @@ void dropout(const Bound& b, bool) {
                   features->begin, b.output<T>(0), x.size(0), x.size(1), b.stream);
   });
 }
-int64_t dropout_bytes(const Instr&) { return int64_t{sizeof(uint64_t)}; }
-
 void embedding(const Bound& b, bool) {
   const Type& table = b.in_type(0);
   const int64_t begin = b.part(table.dims[0].name)->begin;
@@ -181,13 +159,6 @@ void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
                                    b.workspace, b.stream);
   });
 }
-int64_t embedding_dw_bytes(const Instr& i) {
-  const Type& dy = i.in[1].type;
-  return with_type(dy.dtype, [&]<class T>(T) {
-    return k::embedding_dw_workspace_bytes<T>(dy.size(0), i.out[0].type.size(1));
-  });
-}
-
 void row_max(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
@@ -218,32 +189,30 @@ void loss_grad(const Bound& b,
                                  b.workspace, b.stream);
   });
 }
-int64_t loss_grad_bytes(const Instr& i) { return k::cross_entropy_workspace_bytes(i.in[0].type.size(0)); }
-
 }  // namespace
 
 const std::vector<Kernel>& row_kernels() {
   static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm},
                                             {&graph::kRmsNormDx, rms_norm_dx},
-                                            {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
+                                            {&graph::kRmsNormDw, rms_norm_dw},
                                             {&graph::kLayerNorm, layer_norm},
                                             {&graph::kLayerNormDx, layer_norm_dx},
-                                            {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
-                                            {&graph::kRope, rope, nullptr, prepare_rope},
+                                            {&graph::kLayerNormDw, layer_norm_dw},
+                                            {&graph::kRope, rope, prepare_rope},
                                             {&graph::kSwiGlu, swiglu},
                                             {&graph::kSwiGluDx, swiglu_dx},
                                             {&graph::kGelu, gelu},
                                             {&graph::kGeluDx, gelu_dx},
                                             {&graph::kAdd, add},
                                             {&graph::kBiasAdd, bias_add},
-                                            {&graph::kSumRows, sum_rows, sum_rows_bytes},
+                                            {&graph::kSumRows, sum_rows},
                                             {&graph::kCast, cast},
-                                            {&graph::kDropout, dropout, dropout_bytes},
+                                            {&graph::kDropout, dropout},
                                             {&graph::kEmbedding, embedding},
-                                            {&graph::kEmbeddingDw, embedding_dw, embedding_dw_bytes},
+                                            {&graph::kEmbeddingDw, embedding_dw},
                                             {&graph::kRowMax, row_max},
                                             {&graph::kRowSumExp, row_sum_exp},
-                                            {&graph::kLossGrad, loss_grad, loss_grad_bytes}};
+                                            {&graph::kLossGrad, loss_grad}};
   return table;
 }
 

@@ -2,6 +2,7 @@
 // device memory, so nothing here waits for the device.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/with_type.h"
+#include "exec/cuda_sizes/shapes.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/reduce.h"
@@ -11,7 +12,6 @@ namespace quintet::exec::cuda {
 namespace {
 
 using graph::DType;
-using program::Instr;
 using program::Scalar;
 namespace k = kernels::cuda;
 
@@ -42,19 +42,12 @@ void zero_unless_first(const Bound& b, bool) {
     k::zero(b.out[0], b.out_type(0).bytes(), b.stream);
 }
 
-std::vector<k::Range> squared_ranges(const Instr& i) {
-  const auto& list = i.attrs.integers("ranges");
-  std::vector<k::Range> ranges;
-  for (size_t at = 0; at + 1 < list.size(); at += 2) ranges.push_back({list[at], list[at + 1]});
-  return ranges;
-}
 void sum_squares(const Bound& b, bool accumulate) {
   const std::vector<k::Range> ranges = squared_ranges(*b.instr);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     k::sum_squares<T>(b.input<T>(0), ranges, b.output<double>(0), accumulate, b.workspace, b.stream);
   });
 }
-int64_t sum_squares_bytes(const Instr& i) { return k::sum_squares_workspace_bytes(squared_ranges(i)); }
 
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
@@ -151,7 +144,7 @@ const std::vector<Kernel>& update_kernels() {
                                             {&graph::kCopy, copy},
                                             {&graph::kSwapBlocks, swap_blocks},
                                             {&graph::kZeroUnlessFirst, zero_unless_first},
-                                            {&graph::kSumSquares, sum_squares, sum_squares_bytes},
+                                            {&graph::kSumSquares, sum_squares},
                                             {&graph::kClipScale, clip_scale},
                                             {&graph::kAdamW, adamw},
                                             {&graph::kSgd, sgd}};

@@ -15,7 +15,6 @@ namespace {
 std::unique_ptr<Executor> make_executor(const program::Program&, comm::World&, const ExecutorOptions&) {
   say_what_to_do();
 }
-int64_t workspace_bytes(const program::Instr&) { say_what_to_do(); }
 void require_device() { say_what_to_do(); }
 int64_t available_memory_bytes(int64_t) { return 0; }
 

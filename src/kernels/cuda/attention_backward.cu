@@ -216,11 +216,6 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
 }  // namespace
 
 template <class T>
-int64_t attention_backward_workspace_bytes(const AttentionShape& shape) {
-  return shape.q_rows.rows() * shape.heads * static_cast<int64_t>(sizeof(Stat<T>));
-}
-
-template <class T>
 void attention_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
                         const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace, Stream stream) {
   const T* const none = nullptr;
@@ -235,9 +230,8 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
                        "attention_hop_backward");
 }
 
-#define INSTANTIATE(T)                                                                            \
-  template decltype(attention_backward_workspace_bytes<T>) attention_backward_workspace_bytes<T>; \
-  template decltype(attention_backward<T>) attention_backward<T>;                                 \
+#define INSTANTIATE(T)                                            \
+  template decltype(attention_backward<T>) attention_backward<T>; \
   template decltype(attention_hop_backward<T>) attention_hop_backward<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

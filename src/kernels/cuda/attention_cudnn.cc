@@ -13,6 +13,7 @@
 #include "kernels/cuda/attention_segments.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pointwise.h"
+#include "kernels/cuda_sizes/attention.h"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -40,32 +41,8 @@ enum Uid : int64_t {
   kOffsetsStats
 };
 
-constexpr int64_t kAlign = kWorkspaceAlignment;
-int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-
 void check_dnn(cudnnStatus_t status, const char* what) {
   if (status != CUDNN_STATUS_SUCCESS) fail(std::string(what) + ": " + cudnnGetErrorString(status));
-}
-
-// What the library's own scratch comes to for some sequences and query heads, by what its graph keeps: the
-// sums of dout * o, dq in f32, dk and dv of every query head where KV heads are shared; deterministic, the
-// scores.
-int64_t library_bytes(const AttentionShape& s, bool backward, int64_t sequences, int64_t heads) {
-  constexpr int64_t kSlack = 16 << 20;
-  if (!backward) return kSlack;
-  const int64_t rows = sequences * heads * s.q_rows.seq_len;
-  int64_t per_row = int64_t{sizeof(float)};
-  per_row += s.deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
-  if (s.heads != s.kv_heads) per_row += 4 * (s.head_dim + s.value_dim);
-  return rows * per_row + kSlack;
-}
-
-// Scratch of ours before the library's.
-int64_t own_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
-  const int64_t stats = s.q_rows.rows() * s.heads * int64_t{sizeof(float)};
-  if (masks == AttentionMasks::Dense) return backward ? aligned(stats) : 0;
-  const int64_t plain = backward ? aligned(attention_backward_workspace_bytes<Bf16>(s)) : 0;
-  return aligned(Segments::bytes(Attention::segments(s))) + aligned(stats) + plain;
 }
 
 struct Slice {
@@ -282,37 +259,6 @@ Attention::~Attention() {
 
 const std::string& Attention::why_not() const { return state_->why_not; }
 
-bool Attention::suits(const AttentionShape& s, base::DType type) {
-  const auto plain = [](const base::RowOrder& r) { return r.ranks == 1; };
-  const auto width = [](int64_t n) { return n > 0 && n % 8 == 0 && n <= 256; };
-  const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride};
-  for (const int64_t stride : strides)
-    if (stride % 8 != 0) return false;
-  // Offsets of segments are 32-bit numbers.
-  const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
-  return type == base::DType::BF16 && s.dropout_p == 0 && plain(s.q_rows) && plain(s.k_rows) &&
-         s.q_rows.seq_len == s.k_rows.seq_len && s.q_rows.sequences == s.k_rows.sequences &&
-         s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 && s.kv_heads > 0 && width(s.head_dim) &&
-         width(s.value_dim) && s.dq_stride == s.q_stride && s.dk_stride == s.k_stride &&
-         s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
-}
-
-int64_t Attention::segments(const AttentionShape& s) {
-  return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
-}
-
-// Everything where it fits, else as much as there is room for, and in any case enough for one KV group (of
-// one sequence, where sequences can be told apart), estimated generously: without it there is no plan at all.
-int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
-  const bool dense = masks == AttentionMasks::Dense;
-  const int64_t own = own_bytes(s, masks, backward);
-  if (backward && s.deterministic && !dense) return own;  // no plan
-  const int64_t all = library_bytes(s, backward, s.q_rows.sequences, s.heads);
-  const int64_t least =
-      library_bytes(s, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 / 2;
-  return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
-}
-
 bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward,
                         int64_t workspace_bytes) {
   state_->why_not.clear();
@@ -327,12 +273,12 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
   const std::string key = problem_of(s, masks, backward);
   const auto known = state_->plans.find(key);
   if (known != state_->plans.end()) return known->second.graph != nullptr;
-  const int64_t bytes = workspace_bytes - own_bytes(s, masks, backward);
+  const int64_t bytes = workspace_bytes - attention_own_bytes(s, masks, backward);
   Plan plan;
   for (const Slice& slice : slices_of(s, masks)) {
     // A plan that cannot fit need not be built to be refused.
     if (backward && s.deterministic &&
-        library_bytes(s, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
+        attention_library_bytes(s, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
       continue;
     plan.slice = slice;
     plan.graph = state_->build(s, masks, backward, slice, bytes, plan.workspace_bytes);
@@ -367,7 +313,8 @@ void Attention::forward(const AttentionShape& s, AttentionMasks masks, const Bf1
                         const Bf16* v, Bf16* o, float* lse, void* workspace, int64_t workspace_bytes,
                         Stream stream) {
   const Plan& plan = state_->plan(s, masks, false);
-  const int64_t own = own_bytes(s, masks, false), rows = s.q_rows.seq_len, group = s.heads / s.kv_heads;
+  const int64_t own = attention_own_bytes(s, masks, false), rows = s.q_rows.seq_len,
+                group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
     fail("attention: scratch is smaller than it was prepared for");
   auto* const memory = static_cast<std::byte*>(workspace);
@@ -376,7 +323,7 @@ void Attention::forward(const AttentionShape& s, AttentionMasks masks, const Bf1
   float* stats = lse;
   if (!dense) {
     segments = Segments::at(memory, Attention::segments(s));
-    stats = reinterpret_cast<float*>(memory + aligned(Segments::bytes(segments.most)));
+    stats = reinterpret_cast<float*>(memory + aligned(segments_bytes(segments.most)));
     find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
   }
   for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
@@ -403,7 +350,8 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const Bf
                          const Bf16* k, const Bf16* v, const Bf16* o, const float* lse, Bf16* dq, Bf16* dk,
                          Bf16* dv, void* workspace, int64_t workspace_bytes, Stream stream) {
   const Plan& plan = state_->plan(s, masks, true);
-  const int64_t own = own_bytes(s, masks, true), rows = s.q_rows.seq_len, group = s.heads / s.kv_heads;
+  const int64_t own = attention_own_bytes(s, masks, true), rows = s.q_rows.seq_len,
+                group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
     fail("attention: scratch is smaller than it was prepared for");
   auto* const memory = static_cast<std::byte*>(workspace);
@@ -420,7 +368,7 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const Bf
                    rows, stats + b * s.heads * rows + h * plan.slice.sequences * rows, stream);
   } else {
     segments = Segments::at(memory, Attention::segments(s));
-    stats = reinterpret_cast<float*>(memory + aligned(Segments::bytes(segments.most)));
+    stats = reinterpret_cast<float*>(memory + aligned(segments_bytes(segments.most)));
     plain = reinterpret_cast<std::byte*>(stats) + aligned(s.q_rows.rows() * s.heads * int64_t{sizeof(float)});
     find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
     begin_backward(s.q_rows.rows(), s.heads, lse, stats, stream);

@@ -121,9 +121,6 @@ void transpose(const float* from, int64_t rows, int64_t columns, const int32_t* 
 
 }  // namespace
 
-// Beside the arrays of the struct: where segments start and end.
-int64_t Segments::bytes(int64_t most) { return (3 * most + 5 * (most + 1) + 1) * int64_t{sizeof(int32_t)}; }
-
 Segments Segments::at(void* memory, int64_t most) {
   auto* next = static_cast<int32_t*>(memory);
   const auto take = [&](int64_t n) {

@@ -15,7 +15,7 @@ struct Segments {
   // then all lengths are 0.
   int32_t* refused = nullptr;
 
-  static int64_t bytes(int64_t most);
+  // In memory of segments_bytes(most).
   static Segments at(void* memory, int64_t most);
 };
 

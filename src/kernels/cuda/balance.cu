@@ -9,12 +9,6 @@ namespace {
 
 inline constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// Chunks of rows that are summed by a block each.
-int64_t row_chunks(int64_t rows) {
-  const int64_t chunks = rows / 64;
-  return chunks < 1 ? 1 : chunks > 128 ? 128 : chunks;
-}
-
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
 __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
 
@@ -184,14 +178,10 @@ size_t count_bytes(int64_t counts, const char* what) {
 
 }  // namespace
 
-int64_t expert_load_workspace_bytes(const LoadShape& s) {
-  return row_chunks(s.rows) * (s.experts + 2) * static_cast<int64_t>(sizeof(double));
-}
-
 template <class S>
 void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept, const S* scores,
                  double* load, bool accumulate, void* workspace, Stream stream) {
-  const int64_t chunks = row_chunks(s.rows), n = s.experts + 2;
+  const int64_t chunks = balance_chunks(s.rows), n = s.experts + 2;
   auto* const partial = static_cast<double*>(workspace);
   load_kernel<<<static_cast<unsigned>(chunks), kThreads, count_bytes(s.experts + 1, "expert_load"), stream>>>(
       s.rows, s.experts, s.k, chosen, kept, scores, partial);
@@ -200,15 +190,11 @@ void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept,
   check_launch("expert_load");
 }
 
-int64_t balance_sums_workspace_bytes(const base::RowOrder& order, int64_t experts) {
-  return order.sequences * row_chunks(order.seq_len) * 2 * experts * static_cast<int64_t>(sizeof(double));
-}
-
 template <class S>
 void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const S* scores,
                   const int32_t* chosen, S* sums, void* workspace, Stream stream) {
   if (order.sequences <= 0 || experts <= 0) return;
-  const int64_t chunks = row_chunks(order.seq_len), n = 2 * experts;
+  const int64_t chunks = balance_chunks(order.seq_len), n = 2 * experts;
   auto* const partial = static_cast<double*>(workspace);
   const dim3 grid(static_cast<unsigned>(chunks), static_cast<unsigned>(order.sequences));
   sums_kernel<<<grid, kThreads, count_bytes(experts, "balance_sums"), stream>>>(WholeRows(order), experts, k,
@@ -234,14 +220,10 @@ void balance_loss(const BalanceLoss& s, const S* sums, const double* running, do
   check_launch("balance_loss");
 }
 
-int64_t z_loss_workspace_bytes(int64_t rows) {
-  return row_chunks(rows) * static_cast<int64_t>(sizeof(double));
-}
-
 template <class S>
 void z_loss(const S* logits, int64_t rows, int64_t experts, double coefficient, double* loss, bool accumulate,
             void* workspace, Stream stream) {
-  const int64_t chunks = row_chunks(rows);
+  const int64_t chunks = balance_chunks(rows);
   auto* const partial = static_cast<double*>(workspace);
   z_loss_kernel<<<static_cast<unsigned>(chunks), kThreads, 0, stream>>>(logits, rows, experts, partial);
   check_launch("z_loss");

@@ -6,13 +6,6 @@
 
 namespace quintet::kernels::cuda {
 
-// Chunks of at least 32 rows, about a thousand blocks together with the tiles of columns: a function of the
-// sizes alone.
-constexpr int64_t column_chunks(int64_t rows, int64_t n) {
-  const int64_t most = 1056 / ((n + 255) / 256 + (n == 0)), chunks = rows / 32 < most ? rows / 32 : most;
-  return chunks < 1 ? 1 : chunks;
-}
-
 inline constexpr int kColumnLanes = 32, kColumnRows = 8;
 
 // A term gives kOut values per element:  template <int V> void at(int64_t r, int64_t i, Vals<S, V>

@@ -9,7 +9,6 @@ namespace {
 inline constexpr int kThreads = 256;
 
 unsigned blocks_for(int64_t n) { return static_cast<unsigned>(divide_up(n, kThreads)); }
-int64_t aligned(int64_t bytes) { return divide_up(bytes, kWorkspaceAlignment) * kWorkspaceAlignment; }
 __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -235,12 +234,6 @@ unsigned row_threads(int64_t row_bytes, size_t word) {
 
 }  // namespace
 
-int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
-  const int64_t pairs = tokens * choices;
-  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + aligned(sort_workspace_bytes(pairs)) +
-         aligned((experts + 1) * int64_t{sizeof(int32_t)});
-}
-
 void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
            int32_t* order, int32_t* send, void* workspace, Stream stream) {
   const int64_t pairs = tokens * choices;
@@ -279,10 +272,6 @@ void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool z
   check_launch("pack_rows");
 }
 
-int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
-  return tokens * choices * int64_t{sizeof(int32_t)};
-}
-
 template <class T>
 void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
                  int64_t n, void* workspace, Stream stream) {
@@ -312,10 +301,6 @@ void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* wei
   if (slots > 0)
     unpack_weights_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(packed, order, slots, weights);
   check_launch("unpack_weights");
-}
-
-int64_t regroup_workspace_bytes(int64_t sources, int64_t experts) {
-  return (2 * sources * experts + 1) * int64_t{sizeof(int64_t)};
 }
 
 void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64_t experts, bool inverse,

@@ -44,7 +44,7 @@ __global__ void keys_kernel(const int32_t* ids, int64_t tokens, int64_t vocab_be
 // Sorted tokens are summed in tiles. The sum of an id that lies in one tile goes to the table at once; the
 // first and the last id of a tile may have more tokens in its neighbours, and such sums wait in `edges`
 // [tile, first or last, n]. A tile that is all one id counts as first.
-inline constexpr int kTile = 16;
+inline constexpr int kTile = kEmbeddingTile;
 inline constexpr int kThreads = 128;
 
 template <class T, class D>
@@ -137,8 +137,6 @@ __global__ void __launch_bounds__(kThreads) edge_kernel(Segments<T, D> a) {
   add_to<V>(a.dtable + key * a.n + i, sum);
 }
 
-int64_t round_up(int64_t bytes) { return divide_up(bytes, kWorkspaceAlignment) * kWorkspaceAlignment; }
-
 }  // namespace
 
 template <class T>
@@ -146,13 +144,6 @@ void embedding(const T* table, const int32_t* ids, int64_t vocab_begin, int64_t 
                int64_t tokens, int64_t n, Stream stream) {
   each_row<kWide<T>, 4>(Gather<T>{table, ids, vocab_begin, vocab_local, y, n}, tokens, n,
                         n % kWide<T> == 0 && all_aligned16(table, y), stream, "embedding");
-}
-
-template <class T>
-int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t n) {
-  const int64_t pairs = round_up(tokens * static_cast<int64_t>(sizeof(SortPair)));
-  return 2 * pairs + round_up(sort_workspace_bytes(tokens)) +
-         divide_up(tokens, kTile) * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
 template <class T, class D>
@@ -163,7 +154,7 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
   auto* at = static_cast<unsigned char*>(workspace);
   const auto take = [&](int64_t bytes) {
     void* const here = at;
-    at += round_up(bytes);
+    at += aligned(bytes);
     return here;
   };
   const int64_t pair_bytes = tokens * static_cast<int64_t>(sizeof(SortPair));
@@ -195,9 +186,7 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
   check_launch("embedding_dw");
 }
 
-#define INSTANTIATE(T)                          \
-  template decltype(embedding<T>) embedding<T>; \
-  template decltype(embedding_dw_workspace_bytes<T>) embedding_dw_workspace_bytes<T>;
+#define INSTANTIATE(T) template decltype(embedding<T>) embedding<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)

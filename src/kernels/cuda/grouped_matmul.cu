@@ -140,10 +140,6 @@ void with_types(const GroupedArgs& g, const F& fn) {
 
 }  // namespace
 
-int64_t grouped_workspace_bytes(const GroupedArgs& shape) {
-  return (shape.experts + 1) * static_cast<int64_t>(sizeof(int64_t));
-}
-
 void grouped_linear(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.rows <= 0 || g.out <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);

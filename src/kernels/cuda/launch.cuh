@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/types.h"
+#include "kernels/cuda_sizes/sizes.h"
 
 namespace quintet::kernels::cuda {
 
@@ -19,7 +20,5 @@ template <class... P>
 bool all_aligned16(const P*... p) {
   return (aligned16(p) && ...);
 }
-
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace quintet::kernels::cuda

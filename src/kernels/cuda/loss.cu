@@ -247,8 +247,6 @@ void row_sumexp(const T* logits, int64_t rows, int64_t columns, int64_t valid, i
   check_launch("row_sumexp");
 }
 
-int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(double)); }
-
 template <class T>
 void cross_entropy_backward(T* logits, int64_t rows, int64_t columns, int64_t valid, int64_t vocab_begin,
                             const int32_t* labels, const Stat<T>* max, const Stat<T>* sumexp,

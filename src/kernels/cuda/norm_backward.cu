@@ -16,10 +16,6 @@ struct Backward {
   int64_t rows, n;
 };
 
-// The most blocks that the fused kernel is given, each with one partial sum: 8 on each of 132
-// multiprocessors.
-inline constexpr int64_t kPartials = 1056;
-
 // As many blocks as run at once, so that all have the same share of the rows.
 template <class K>
 int64_t resident_blocks(K kernel, int threads, size_t bytes) {
@@ -28,7 +24,7 @@ int64_t resident_blocks(K kernel, int threads, size_t bytes) {
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "norm_backward");
   check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes), "norm_backward");
   const int64_t blocks = int64_t{processors} * each;
-  return blocks < kPartials ? blocks : kPartials;
+  return blocks < kNormPartials ? blocks : kNormPartials;
 }
 
 // With dw few blocks hold many sums and a row ahead; without, many small blocks take a row each.
@@ -200,12 +196,6 @@ struct Terms {
   }
 };
 
-template <class T>
-int64_t partial_rows(int64_t rows, int64_t n) {
-  const int64_t chunks = column_chunks(rows, n);
-  return chunks > kPartials || std::is_same_v<T, double> ? chunks : kPartials;
-}
-
 template <class T, bool kCentred>
 void weight_gradient(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumulate, Stream stream) {
   if (a.n <= 0) return;
@@ -262,10 +252,6 @@ void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const 
                             nullptr, false, stream);
 }
 template <class T>
-int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n) {
-  return partial_rows<T>(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));
-}
-template <class T>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, Grad<T>* dw, bool accumulate, int64_t rows,
                 int64_t n, void* workspace, Stream stream) {
   weight_gradient<T, false>(
@@ -287,10 +273,6 @@ void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, cons
                            false, stream);
 }
 template <class T>
-int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n) {
-  return 2 * rmsnorm_dw_workspace_bytes<T>(rows, n);
-}
-template <class T>
 void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, Grad<T>* dw, Grad<T>* db,
                   bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
   weight_gradient<T, true>(
@@ -306,14 +288,12 @@ void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean
       accumulate, stream);
 }
 
-#define INSTANTIATE(T)                                                                \
-  template decltype(rmsnorm_dx<T>) rmsnorm_dx<T>;                                     \
-  template decltype(rmsnorm_dw_workspace_bytes<T>) rmsnorm_dw_workspace_bytes<T>;     \
-  template decltype(rmsnorm_dw<T>) rmsnorm_dw<T>;                                     \
-  template decltype(rmsnorm_backward<T>) rmsnorm_backward<T>;                         \
-  template decltype(layernorm_dx<T>) layernorm_dx<T>;                                 \
-  template decltype(layernorm_dw_workspace_bytes<T>) layernorm_dw_workspace_bytes<T>; \
-  template decltype(layernorm_dw<T>) layernorm_dw<T>;                                 \
+#define INSTANTIATE(T)                                        \
+  template decltype(rmsnorm_dx<T>) rmsnorm_dx<T>;             \
+  template decltype(rmsnorm_dw<T>) rmsnorm_dw<T>;             \
+  template decltype(rmsnorm_backward<T>) rmsnorm_backward<T>; \
+  template decltype(layernorm_dx<T>) layernorm_dx<T>;         \
+  template decltype(layernorm_dw<T>) layernorm_dw<T>;         \
   template decltype(layernorm_backward<T>) layernorm_backward<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

@@ -6,7 +6,6 @@ namespace quintet::kernels::cuda {
 namespace {
 
 inline constexpr int kThreads = 256, kFinishThreads = 1024;
-inline constexpr int64_t kChunk = 32768;  // elements of one partial sum
 
 struct Square {
   using Sum = double;
@@ -34,8 +33,8 @@ __device__ __forceinline__ void chunk_sum(const T* x, int64_t n, int64_t chunk, 
   using R = typename Rule::Sum;
   constexpr int kUnroll = 4;
   __shared__ R shared[32];
-  const int64_t begin = chunk * kChunk;
-  const int64_t size = n - begin < kChunk ? n - begin : kChunk, packs = size / V;
+  const int64_t begin = chunk * kReduceChunk;
+  const int64_t size = n - begin < kReduceChunk ? n - begin : kReduceChunk, packs = size / V;
   x += begin;
   R sum[kUnroll] = {};
   for (int64_t i = threadIdx.x; i < packs; i += kThreads * kUnroll) {
@@ -99,7 +98,7 @@ void reduce(const T* x, int64_t n, typename Rule::Sum* out, bool accumulate, voi
             const char* what) {
   using R = typename Rule::Sum;
   auto* partial = static_cast<R*>(workspace);
-  const int64_t chunks = divide_up(n, kChunk);
+  const int64_t chunks = divide_up(n, kReduceChunk);
   const auto blocks = static_cast<unsigned>(chunks);
   if (chunks > 0) {
     if (aligned16(x))
@@ -126,19 +125,9 @@ struct Plain {
 
 }  // namespace
 
-int64_t reduce_workspace_bytes(int64_t n) {
-  return divide_up(n, kChunk) * static_cast<int64_t>(sizeof(double));
-}
-
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream) {
   reduce<T, Square, Plus>(x, n, out, accumulate, workspace, stream, "sum_squares");
-}
-
-int64_t sum_squares_workspace_bytes(std::span<const Range> ranges) {
-  int64_t chunks = 0;
-  for (const Range& r : ranges) chunks += divide_up(r.count, kChunk);
-  return chunks * static_cast<int64_t>(sizeof(double));
 }
 
 template <class T>
@@ -161,7 +150,7 @@ void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool ac
     const int i = part.count++;
     part.first[i] = r.first;
     part.size[i] = r.count;
-    part.block_end[i] = (i > 0 ? part.block_end[i - 1] : 0) + divide_up(r.count, kChunk);
+    part.block_end[i] = (i > 0 ? part.block_end[i - 1] : 0) + divide_up(r.count, kReduceChunk);
   }
   launch();
   finish_kernel<<<1, kFinishThreads, 0, stream>>>(static_cast<const double*>(partial), done, out, accumulate,
@@ -172,11 +161,6 @@ void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool ac
 template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, Stream stream) {
   reduce<T, NonFinite, Or>(x, n, out, accumulate, workspace, stream, "any_nonfinite");
-}
-
-template <class T>
-int64_t column_sum_workspace_bytes(int64_t rows, int64_t n) {
-  return column_chunks(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
 template <class T>
@@ -196,7 +180,6 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
   template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                \
   template void sum_squares<T>(const T*, std::span<const Range>, double*, bool, void*, Stream); \
   template decltype(any_nonfinite<T>) any_nonfinite<T>;                                         \
-  template decltype(column_sum_workspace_bytes<T>) column_sum_workspace_bytes<T>;               \
   template decltype(column_sum<T>) column_sum<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

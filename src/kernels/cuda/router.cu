@@ -25,12 +25,6 @@ void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
   check_launch(what);
 }
 
-// Chunks of rows of the weight gradient: a function of the sizes alone.
-int64_t dw_chunks(const RouterShape& s) {
-  const int64_t chunks = s.rows / 512;
-  return chunks < 1 ? 1 : chunks > 32 ? 32 : chunks;
-}
-
 template <class Tile, class S, class T>
 __global__ void __launch_bounds__(kProductThreads)
     dw_kernel(const S* dlogits, const T* x, int64_t rows, int64_t routes, int64_t embed, S* partial) {
@@ -73,17 +67,12 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
 }
 
 template <class T>
-int64_t router_dw_workspace_bytes(const RouterShape& s) {
-  return dw_chunks(s) * s.routes * s.embed * static_cast<int64_t>(sizeof(Stat<T>));
-}
-
-template <class T>
 void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>* dw, bool accumulate,
                void* workspace, Stream stream) {
   using Tile = TileFor<Stat<T>, T, true, false, false>;
   if (s.routes <= 0 || s.embed <= 0) return;
   auto* const partial = static_cast<Stat<T>*>(workspace);
-  const int64_t chunks = dw_chunks(s);
+  const int64_t chunks = router_chunks(s.rows);
   const dim3 grid(static_cast<unsigned>(divide_up(s.embed, Tile::kN)),
                   static_cast<unsigned>(divide_up(s.routes, Tile::kM)), static_cast<unsigned>(chunks));
   dw_kernel<Tile><<<grid, kProductThreads, 0, stream>>>(dlogits, x, s.rows, s.routes, s.embed, partial);
@@ -91,10 +80,9 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>
   column_total(static_cast<const Stat<T>*>(partial), chunks, s.routes * s.embed, dw, accumulate, stream);
 }
 
-#define INSTANTIATE(T)                                                          \
-  template decltype(router<T>) router<T>;                                       \
-  template decltype(router_dx<T>) router_dx<T>;                                 \
-  template decltype(router_dw_workspace_bytes<T>) router_dw_workspace_bytes<T>; \
+#define INSTANTIATE(T)                          \
+  template decltype(router<T>) router<T>;       \
+  template decltype(router_dx<T>) router_dx<T>; \
   template decltype(router_dw<T>) router_dw<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

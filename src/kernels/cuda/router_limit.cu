@@ -76,14 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   kept[at] = i - low < capacity ? chosen[at] : -1;
 }
 
-int64_t aligned(int64_t bytes) { return divide_up(bytes, kWorkspaceAlignment) * kWorkspaceAlignment; }
-
 }  // namespace
-
-int64_t limit_workspace_bytes(const LimitShape& s) {
-  const int64_t pairs = s.order.rows() * s.k;
-  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + sort_workspace_bytes(pairs);
-}
 
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,

@@ -3,8 +3,9 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-inline constexpr int kThreads = 1024, kWarps = kThreads / 32;  // a block sorts one pair per thread
-inline constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
+inline constexpr int kThreads = kSortBlock, kWarps = kThreads / 32;  // a block sorts one pair per thread
+inline constexpr int kDigits = kSortDigits, kDigitBits = 8;
+static_assert(kDigits == 1 << kDigitBits);
 
 __device__ __forceinline__ uint32_t digit_of(uint32_t key, int shift) { return key >> shift & (kDigits - 1); }
 
@@ -79,10 +80,6 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
-
-int64_t sort_workspace_bytes(int64_t n) {
-  return divide_up(n, kThreads) * kDigits * static_cast<int64_t>(sizeof(uint32_t));
-}
 
 SortPair* sort_pairs(SortPair* from, SortPair* other, int64_t n, int bits, void* workspace, Stream stream) {
   if (n <= 0) return from;

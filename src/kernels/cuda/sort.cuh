@@ -5,16 +5,9 @@
 
 namespace quintet::kernels::cuda {
 
-struct SortPair {
-  uint32_t key;
-  uint32_t value;
-};
-
-// Bytes for the digit counts of sort_pairs.
-int64_t sort_workspace_bytes(int64_t n);
-
 // Sorts by the lowest `bits` bits of the keys. Each of the two buffers holds n pairs, the input lies in
-// `from`; returns the buffer that holds the result, `from` or `other`.
+// `from`; returns the buffer that holds the result, `from` or `other`. The workspace has
+// sort_workspace_bytes(n) for the counts of digits.
 SortPair* sort_pairs(SortPair* from, SortPair* other, int64_t n, int bits, void* workspace, Stream stream);
 
 }  // namespace quintet::kernels::cuda

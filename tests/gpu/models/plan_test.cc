@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "compiler/compile.h"
+#include "exec/cuda/kernel.h"
 #include "exec/executor.h"
 #include "gpu/models/support.h"
 
@@ -73,6 +74,23 @@ TEST(LaunchPlan, SaysWhyExpertsElsewhereAreNotCaptured) {
                                        0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
   EXPECT_NE(plan.not_captured.find("read back in every step"), std::string::npos);
+}
+
+// Scratch is planned by a table of its own, which builds without CUDA have too: all of its ops are kernels
+// here, and every instruction has a kernel and the scratch that the table says.
+TEST(Workspace, IsPlannedForTheKernelsThatRun) {
+  for (const graph::OpDef* op : exec::cuda::ops_with_workspace())
+    EXPECT_NO_THROW(exec::cuda::find_kernel(*op)) << op->name;
+  std::vector<std::vector<std::string>> layouts = kLayouts;
+  layouts.push_back({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=32", "model.ffn=32",
+                     "parallel.dp_shard=2", "parallel.ep=2"});
+  for (const auto& layout : layouts)
+    for (const program::Body& body : compile(layout, 0).program.bodies)
+      for (const program::Instr& i : body.instrs) {
+        if (i.kind != program::InstrKind::Compute) continue;
+        EXPECT_EQ(exec::cuda::find_kernel(*i.op).op, i.op);
+        EXPECT_EQ(exec::cuda::workspace_bytes(i), i.workspace_bytes) << i.op->name;
+      }
 }
 
 }  // namespace

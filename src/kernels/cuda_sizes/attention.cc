@@ -1,0 +1,66 @@
+#include "kernels/cuda_sizes/attention.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "kernels/cuda_sizes/sizes.h"
+
+namespace quintet::kernels::cuda {
+
+template <class T>
+int64_t attention_backward_workspace_bytes(const AttentionShape& shape) {
+  return shape.q_rows.rows() * shape.heads * static_cast<int64_t>(sizeof(Stat<T>));
+}
+template int64_t attention_backward_workspace_bytes<double>(const AttentionShape&);
+template int64_t attention_backward_workspace_bytes<float>(const AttentionShape&);
+template int64_t attention_backward_workspace_bytes<Bf16>(const AttentionShape&);
+
+int64_t attention_library_bytes(const AttentionShape& s, bool backward, int64_t sequences, int64_t heads) {
+  constexpr int64_t kSlack = 16 << 20;
+  if (!backward) return kSlack;
+  const int64_t rows = sequences * heads * s.q_rows.seq_len;
+  int64_t per_row = int64_t{sizeof(float)};
+  per_row += s.deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
+  if (s.heads != s.kv_heads) per_row += 4 * (s.head_dim + s.value_dim);
+  return rows * per_row + kSlack;
+}
+
+int64_t attention_own_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  const int64_t stats = s.q_rows.rows() * s.heads * int64_t{sizeof(float)};
+  if (masks == AttentionMasks::Dense) return backward ? aligned(stats) : 0;
+  const int64_t plain = backward ? aligned(attention_backward_workspace_bytes<Bf16>(s)) : 0;
+  return aligned(segments_bytes(Attention::segments(s))) + aligned(stats) + plain;
+}
+
+bool Attention::suits(const AttentionShape& s, base::DType type) {
+  const auto plain = [](const base::RowOrder& r) { return r.ranks == 1; };
+  const auto width = [](int64_t n) { return n > 0 && n % 8 == 0 && n <= 256; };
+  const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride};
+  for (const int64_t stride : strides)
+    if (stride % 8 != 0) return false;
+  // Offsets of segments are 32-bit numbers.
+  const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
+  return type == base::DType::BF16 && s.dropout_p == 0 && plain(s.q_rows) && plain(s.k_rows) &&
+         s.q_rows.seq_len == s.k_rows.seq_len && s.q_rows.sequences == s.k_rows.sequences &&
+         s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 && s.kv_heads > 0 && width(s.head_dim) &&
+         width(s.value_dim) && s.dq_stride == s.q_stride && s.dk_stride == s.k_stride &&
+         s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
+}
+
+int64_t Attention::segments(const AttentionShape& s) {
+  return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
+}
+
+// Everything where it fits, else as much as there is room for, and in any case enough for one KV group (of
+// one sequence, where sequences can be told apart), estimated generously: without it there is no plan at all.
+int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  const bool dense = masks == AttentionMasks::Dense;
+  const int64_t own = attention_own_bytes(s, masks, backward);
+  if (backward && s.deterministic && !dense) return own;  // no plan
+  const int64_t all = attention_library_bytes(s, backward, s.q_rows.sequences, s.heads);
+  const int64_t least =
+      attention_library_bytes(s, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 / 2;
+  return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
+}
+
+}  // namespace quintet::kernels::cuda

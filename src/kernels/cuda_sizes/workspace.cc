@@ -1,0 +1,97 @@
+// Scratch of the kernels of kernels/cuda, as their headers declare it.
+#include <type_traits>
+
+#include "kernels/cuda/balance.h"
+#include "kernels/cuda/dispatch.h"
+#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/grouped_matmul.h"
+#include "kernels/cuda/loss.h"
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/reduce.h"
+#include "kernels/cuda/router.h"
+#include "kernels/cuda/router_limit.h"
+#include "kernels/cuda_sizes/sizes.h"
+
+namespace quintet::kernels::cuda {
+
+// Of the fused kernel's blocks, or of the chunks of the other way, which serves what that one cannot.
+template <class T>
+int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n) {
+  const int64_t chunks = column_chunks(rows, n);
+  const int64_t partials = chunks > kNormPartials || std::is_same_v<T, double> ? chunks : kNormPartials;
+  return partials * n * static_cast<int64_t>(sizeof(Stat<T>));
+}
+template <class T>
+int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n) {
+  return 2 * rmsnorm_dw_workspace_bytes<T>(rows, n);
+}
+
+int64_t reduce_workspace_bytes(int64_t n) {
+  return divide_up(n, kReduceChunk) * static_cast<int64_t>(sizeof(double));
+}
+int64_t sum_squares_workspace_bytes(std::span<const Range> ranges) {
+  int64_t bytes = 0;
+  for (const Range& r : ranges) bytes += reduce_workspace_bytes(r.count);
+  return bytes;
+}
+template <class T>
+int64_t column_sum_workspace_bytes(int64_t rows, int64_t n) {
+  return column_chunks(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));
+}
+
+template <class T>
+int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t n) {
+  const int64_t pairs = aligned(tokens * static_cast<int64_t>(sizeof(SortPair)));
+  return 2 * pairs + aligned(sort_workspace_bytes(tokens)) +
+         divide_up(tokens, kEmbeddingTile) * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
+}
+
+int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(double)); }
+
+template <class T>
+int64_t router_dw_workspace_bytes(const RouterShape& s) {
+  return router_chunks(s.rows) * s.routes * s.embed * static_cast<int64_t>(sizeof(Stat<T>));
+}
+int64_t limit_workspace_bytes(const LimitShape& s) {
+  const int64_t pairs = s.order.rows() * s.k;
+  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + sort_workspace_bytes(pairs);
+}
+
+int64_t expert_load_workspace_bytes(const LoadShape& s) {
+  return balance_chunks(s.rows) * (s.experts + 2) * static_cast<int64_t>(sizeof(double));
+}
+int64_t balance_sums_workspace_bytes(const base::RowOrder& order, int64_t experts) {
+  return order.sequences * balance_chunks(order.seq_len) * 2 * experts * static_cast<int64_t>(sizeof(double));
+}
+int64_t z_loss_workspace_bytes(int64_t rows) {
+  return balance_chunks(rows) * static_cast<int64_t>(sizeof(double));
+}
+
+int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
+  const int64_t pairs = tokens * choices;
+  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + aligned(sort_workspace_bytes(pairs)) +
+         aligned((experts + 1) * int64_t{sizeof(int32_t)});
+}
+int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
+  return tokens * choices * int64_t{sizeof(int32_t)};
+}
+int64_t regroup_workspace_bytes(int64_t sources, int64_t experts) {
+  return (2 * sources * experts + 1) * int64_t{sizeof(int64_t)};
+}
+// Where each expert's rows begin, and the end.
+int64_t grouped_workspace_bytes(const GroupedArgs& shape) {
+  return (shape.experts + 1) * static_cast<int64_t>(sizeof(int64_t));
+}
+
+#define INSTANTIATE(T)                                                                \
+  template decltype(rmsnorm_dw_workspace_bytes<T>) rmsnorm_dw_workspace_bytes<T>;     \
+  template decltype(layernorm_dw_workspace_bytes<T>) layernorm_dw_workspace_bytes<T>; \
+  template decltype(column_sum_workspace_bytes<T>) column_sum_workspace_bytes<T>;     \
+  template decltype(embedding_dw_workspace_bytes<T>) embedding_dw_workspace_bytes<T>; \
+  template decltype(router_dw_workspace_bytes<T>) router_dw_workspace_bytes<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

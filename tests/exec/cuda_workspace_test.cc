@@ -1,0 +1,78 @@
+// Scratch on a GPU, counted by hand. Needs neither a GPU nor a build for one.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "compiler/compile.h"
+#include "config/parse.h"
+#include "exec/executor.h"
+
+namespace quintet {
+namespace {
+
+// Most scratch of an op, by name.
+std::map<std::string, int64_t> scratch_of(const std::vector<std::string>& sets) {
+  const config::Recipe recipe = config::parse(
+      "name = \"x\"\n[model]\nfamily = \"llama\"\nlayers = 1\nembed = 512\nffn = 1024\nheads = 8\n"
+      "kv_heads = 2\nvocab = 1000\n[data]\nseq_len = 1024\npack = false\n[batch]\nmicro = 4\n"
+      "[precision]\ncompute = \"bf16\"\n[optimizer]\nlr = 1e-3\n[loss]\nchunk = 256\n[run]\nsteps = 1\n"
+      "device = \"cuda\"\ndeterministic = false\n",
+      sets);
+  compiler::CompileOptions options;
+  options.workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1);
+  const compiler::Compiled c = compiler::compile(recipe, options);
+  std::map<std::string, int64_t> most;
+  int64_t all = 0;
+  for (const program::Body& body : c.program.bodies)
+    for (const program::Instr& i : body.instrs)
+      if (i.kind == program::InstrKind::Compute) {
+        int64_t& bytes = most[std::string(i.op->name)];
+        bytes = std::max(bytes, i.workspace_bytes);
+        all = std::max(all, bytes);
+      }
+  EXPECT_EQ(c.program.buffer(c.program.workspace).bytes, all);
+  return most;
+}
+
+constexpr int64_t kMiB = 1 << 20, kRows = 4096, kHeads = 8, kHeadDim = 64;
+
+TEST(CudaWorkspace, OfADenseModel) {
+  const auto most = scratch_of({});
+  EXPECT_EQ(most.at("linear"), 32 * kMiB);
+  EXPECT_EQ(most.at("linear_dw"), 32 * kMiB);
+  EXPECT_EQ(most.at("rms_norm"), 0);
+  EXPECT_EQ(most.at("rms_norm_dw"), 1056 * 512 * 4);
+  EXPECT_EQ(most.at("loss_grad"), 256 * 8);
+  // Pairs twice, 256 counts for each of four blocks, two rows for each of 256 tiles.
+  EXPECT_EQ(most.at("embedding_dw"), 2 * kRows * 8 + 4 * 256 * 4 + 256 * 2 * 512 * 4);
+  EXPECT_EQ(most.at("attention"), 24 * kMiB);  // the slack, and half as much again
+  // Statistics; the library's sums, dq, and dk and dv of every query head; slack.
+  EXPECT_EQ(most.at("attention_dx"),
+            kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 4 * kHeadDim) + 16 * kMiB);
+}
+
+// With the scores of all heads where they fit into 512 MiB.
+TEST(CudaWorkspace, OfDeterministicAttention) {
+  const auto most = scratch_of({"run.deterministic=true"});
+  EXPECT_EQ(most.at("attention_dx"),
+            kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 4 * kHeadDim) + 16 * kMiB);
+}
+
+// What the library does not serve has the sums of our own kernels, behind the key of dropout.
+TEST(CudaWorkspace, OfOurOwnAttention) {
+  const auto most = scratch_of({"precision.compute=f32"});
+  EXPECT_EQ(most.at("attention"), 256);
+  EXPECT_EQ(most.at("attention_dx"), 256 + kRows * kHeads * 4);
+}
+
+TEST(CudaWorkspace, OfExperts) {
+  const auto most = scratch_of({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024"});
+  const int64_t pairs = kRows * 2;
+  EXPECT_EQ(most.at("router_dw"), 8 * 4 * 512 * 4);  // eight chunks of 512 rows
+  EXPECT_EQ(most.at("route"), 2 * pairs * 8 + 8 * 256 * 4 + 256);
+  EXPECT_EQ(most.at("grouped_linear"), 5 * 8);
+  EXPECT_EQ(most.at("unpack"), pairs * 4);
+}
+
+}  // namespace
+}  // namespace quintet
