@@ -29,7 +29,9 @@ TEST(Plan, MemoryIsTheArenaOfEveryRank) {
     SCOPED_TRACE(layout.name);
     const config::Recipe recipe = recipe_of(layout.overrides);
     Assumptions assumptions = assumptions_for(recipe);
-    assumptions.workspace_bytes = [](const program::Instr& i) { return 3 * i.in[0].type.bytes(); };
+    assumptions.workspace_bytes = [](const program::Instr& i) {
+      return i.op == &graph::kLinearDw ? 3 * i.in[0].type.bytes() : 0;
+    };
     const Report report = make_plan(recipe, assumptions);
     ASSERT_EQ(report.memory.ranks.size(), static_cast<size_t>(recipe.parallel.pp));
     int64_t most = 0;
