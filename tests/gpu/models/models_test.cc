@@ -68,13 +68,14 @@ TEST(Evaluation, GivesTheCpusLoss) {
   EXPECT_NEAR(a.loss_sum, b.loss_sum, 1e-9 * b.loss_sum);
 }
 
-// Long enough for a systematic error of an update to show. In f64 the curves stay together; in f32 and bf16
-// rounding drives them apart step by step, so means over windows are compared, by shares of themselves and of
-// a tenth of the first loss: what is left when a small text is known by heart is noise.
+// Long enough for a systematic error of an update to show. Training is chaotic: rounding drives two runs
+// apart by a factor every few steps. So in f64 the curves are equal at first, and later, as in f32 and bf16
+// from the beginning, means over windows are compared, by shares of themselves and of a tenth of the first
+// loss (what is left when a small text is known by heart is noise).
 TEST(LossCurve, TracksTheCpuFor500Steps) {
-  constexpr int64_t kSteps = 500, kWindow = 50;
+  constexpr int64_t kSteps = 500, kWindow = 50, kEqual = 100;  // in f64: 1e-16 has grown to 1e-6 in 175 steps
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / 2));
-  for (const auto& [dtype, allowed] : {std::pair{"f64", 1e-6}, {"f32", 0.01}, {"bf16", 0.03}}) {
+  for (const auto& [dtype, allowed] : {std::pair{"f64", 0.01}, {"f32", 0.01}, {"bf16", 0.03}}) {
     SCOPED_TRACE(dtype);
     const config::Recipe r = test::gpu_recipe(
         "llama", dtype, {"run.steps=500", "optimizer.lr=3e-3", "optimizer.schedule.warmup=20"});
@@ -87,7 +88,8 @@ TEST(LossCurve, TracksTheCpuFor500Steps) {
         a += gpu[static_cast<size_t>(s)] / kWindow;
         b += cpu[static_cast<size_t>(s)] / kWindow;
       }
-      EXPECT_NEAR(a, b, allowed * (b + 0.1 * cpu.front())) << "steps " << w + 1 << " to " << w + kWindow;
+      const double share = dtype == std::string("f64") && w < kEqual ? 1e-9 : allowed;
+      EXPECT_NEAR(a, b, share * (b + 0.1 * cpu.front())) << "steps " << w + 1 << " to " << w + kWindow;
     }
     RecordProperty(std::string("last_loss_") + dtype, std::to_string(gpu.back()));
   }
