@@ -100,7 +100,8 @@ sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& 
   return sim::simulate(
       world_of(ranks),
       [&](const program::Program& p, const program::Instr& i) { return durations.at(&p)(i); },
-      {.hidden = assumptions.stack.hidden});
+      {.hidden = assumptions.stack.hidden,
+       .use = [&](const program::Program& p, const program::Instr& i) { return durations.at(&p).use(i); }});
 }
 
 Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const compiler::Ranks& ranks,

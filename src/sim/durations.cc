@@ -218,6 +218,17 @@ double Durations::exchange_seconds(const Instr& instr) const {
   return std::max(seconds(bytes * std::min(1.0, reached / leaving), all), seconds(bytes, inside));
 }
 
+Use Durations::use(const Instr& instr) const {
+  const Collective& c = instr.collective;
+  const hardware::Spread& s = spread(c.comm);
+  if (s.members == 1) return {};
+  const double latency = hardware::collective_cost(shape_of(c.kind), message_bytes(c, instr), s,
+                                                   machine_.cluster, machine_.stack)
+                             .latency_seconds;
+  return {.link = s.domains > 1 ? 1 : 0,
+          .latency = tensor_[c.comm.index()] ? latency * (1 - machine_.stack.tensor_hidden) : latency};
+}
+
 double Durations::operator()(const Instr& instr) const {
   if (instr.kind == InstrKind::Compute) return compute_seconds(instr);
   if (instr.kind != InstrKind::Collective) return 0;

@@ -15,6 +15,7 @@
 
 #include "hardware/cost.h"
 #include "program/program.h"
+#include "sim/simulate.h"
 
 namespace quintet::sim {
 
@@ -37,6 +38,9 @@ class Durations {
   Durations(const program::Program& program, const Machine& machine);
 
   double operator()(const program::Instr& instr) const;
+
+  // The link that a collective loads: the slowest that it crosses.
+  Use use(const program::Instr& instr) const;
 
   const hardware::Spread& spread(program::CommId comm) const { return spreads_[comm.index()]; }
   // What the op costs with the rows that are expected.

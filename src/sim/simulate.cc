@@ -1,6 +1,7 @@
 #include "sim/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -48,18 +49,31 @@ class Simulator {
         for (const Instr& instr : body.instrs)
           list.push_back(instr.kind == InstrKind::Free ? 0 : duration(p, instr));
       }
+      if (options.use) find_links(r, options.use);
       for (const Communicator& c : p.comms) rank.groups.push_back(group_of(c));
       out_.ranks.emplace_back(issues.size());
       if (hidden_ < 1) find_blocking(r);
     }
+    loads_.find_shared();
   }
 
   Simulation run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t r = 0; r < ranks_.size(); ++r)
-        for (size_t s = 0; s < ranks_[r].streams.size(); ++s)
-          while (step(r, s)) moved = true;
+    // With nothing else left to move, what has not begun waits for a transfer that is under way, so the next
+    // to end is known.
+    std::vector<size_t> awake;
+    for (size_t r = 0; r < ranks_.size(); ++r) awake.push_back(r);
+    for (;;) {
+      while (!awake.empty()) {
+        const size_t r = awake.back();
+        awake.pop_back();
+        advance(r, awake);
+      }
+      if (loads_.empty()) break;
+      const Transfer done = loads_.pop();
+      for (const Meeting::Member& m : done.members) {
+        finish(m.rank, m.stream, done.start, done.end - done.start);
+        awake.push_back(m.rank);
+      }
     }
     for (size_t r = 0; r < ranks_.size(); ++r)
       for (size_t s = 0; s < ranks_[r].streams.size(); ++s)
@@ -74,7 +88,8 @@ class Simulator {
       size_t rank, stream;
     };
     std::vector<Member> present;
-    double start = 0, duration = 0;
+    std::vector<int> loads;  // of its members (Loads)
+    double start = 0, duration = 0, latency = 0;
   };
   struct Group {                      // a communicator as one of its members sees it
     Meeting *collectives, *messages;  // where its members meet
@@ -86,6 +101,7 @@ class Simulator {
     std::vector<char> arrived;                   // by stream: its head stands at a meeting
     std::vector<Group> groups;                   // by CommId
     std::vector<std::vector<double>> durations;  // by body and instruction
+    std::vector<std::vector<Use>> uses;          // likewise, where links are shared
     // hidden < 1: of collectives, how many compute instructions were issued before; of these, what
     // collectives took before them.
     std::vector<int> computed_before;
@@ -123,12 +139,43 @@ class Simulator {
     }
   }
 
+  void find_links(size_t r, const UseFn& use) {
+    const Program& p = program(r);
+    for (const program::Body& body : p.bodies) {
+      auto& list = ranks_[r].uses.emplace_back(body.instrs.size());
+      for (size_t i = 0; i < body.instrs.size(); ++i) {
+        const Instr& instr = body.instrs[i];
+        if (instr.kind != InstrKind::Collective) continue;
+        list[i] = use(p, instr);
+        for (const int load : loads_of(r, instr, list[i])) loads_.add(load, instr.stream.value);
+      }
+    }
+  }
+
+  // The ways of a rank's link that a collective loads.
+  std::vector<int> loads_of(size_t r, const Instr& instr, const Use& use) const {
+    if (use.link < 0) return {};
+    const int out = static_cast<int>(r) * 2 * kMostLinks + 2 * use.link, in = out + 1;
+    if (instr.collective.kind == CollectiveKind::Send) return {out};
+    if (instr.collective.kind == CollectiveKind::Recv) return {in};
+    return {out, in};
+  }
+
+  // Everything of a rank that does not wait for others. Ranks whose heads that releases are to be woken.
+  void advance(size_t r, std::vector<size_t>& awake) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t s = 0; s < ranks_[r].streams.size(); ++s)
+        while (step(r, s, awake)) moved = true;
+    }
+  }
+
   double duration_of(size_t r, const Issue& issue) const {
     return ranks_[r].durations[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
   }
 
   // The head of a stream: done, or at its meeting, if what it waits for is done.
-  bool step(size_t r, size_t s) {
+  bool step(size_t r, size_t s, std::vector<size_t>& awake) {
     State& rank = ranks_[r];
     const size_t at = rank.ends[s].size();
     if (at == rank.streams[s].size() || rank.arrived[s]) return false;
@@ -168,9 +215,26 @@ class Simulator {
     meeting.present.push_back({r, s});
     meeting.start = std::max(meeting.start, span.arrived);
     meeting.duration = std::max(meeting.duration, duration);
+    if (!rank.uses.empty()) {
+      const Use& use = rank.uses[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
+      meeting.latency = std::max(meeting.latency, use.latency);
+      for (const int load : loads_of(r, instr, use)) meeting.loads.push_back(load);
+    }
     if (meeting.present.size() < (is_message(instr) ? 2 : group.kinds)) return true;
-    const Meeting met = std::exchange(meeting, {});
-    for (const Meeting::Member& m : met.present) finish(m.rank, m.stream, met.start, met.duration);
+    Meeting met = std::exchange(meeting, {});
+    if (loads_.shared(met.loads)) {
+      const double latency = std::min(met.latency, met.duration);
+      loads_.push({.members = std::move(met.present),
+                   .loads = std::move(met.loads),
+                   .start = met.start,
+                   .begin = met.start + latency,
+                   .left = met.duration - latency});
+      return true;
+    }
+    for (const Meeting::Member& m : met.present) {
+      finish(m.rank, m.stream, met.start, met.duration);
+      if (m.rank != r) awake.push_back(m.rank);
+    }
     return true;
   }
 
@@ -184,8 +248,80 @@ class Simulator {
     out_.end = std::max(out_.end, span.end);
   }
 
+  // A collective under way on links that others load too.
+  struct Transfer {
+    std::vector<Meeting::Member> members;
+    std::vector<int> loads;
+    double start = 0, begin = 0;  // begin: when bytes flow
+    double left = 0;              // seconds at full speed
+    double end = 0;
+    bool flows = false;
+  };
+
+  // Transfers under way, and how they slow each other. Time goes forward from end to end: whatever is pushed
+  // begins no earlier than the last end that was popped.
+  class Loads {
+   public:
+    void add(int load, int stream) {
+      if (static_cast<size_t>(load) >= streams_.size()) streams_.resize(static_cast<size_t>(load) + 1);
+      streams_[static_cast<size_t>(load)].insert(stream);
+    }
+    // A link that one stream alone loads is never shared: its collectives follow one another.
+    void find_shared() {
+      for (const std::set<int>& s : streams_) several_.push_back(s.size() > 1);
+      flowing_.assign(streams_.size(), 0);
+    }
+    bool shared(const std::vector<int>& loads) const {
+      return std::any_of(loads.begin(), loads.end(),
+                         [&](int l) { return several_[static_cast<size_t>(l)] != 0; });
+    }
+    bool empty() const { return list_.empty(); }
+    void push(Transfer t) { list_.push_back(std::move(t)); }
+
+    // The transfer that ends first.
+    Transfer pop() {
+      for (;;) {
+        size_t next = 0;
+        double when = INFINITY;
+        for (size_t i = 0; i < list_.size(); ++i) {
+          const Transfer& t = list_[i];
+          const double then = t.flows ? now_ + t.left * slowness(t) : t.begin;
+          if (then < when) when = then, next = i;
+        }
+        const double passed = std::max(when - now_, 0.0);
+        for (Transfer& t : list_)
+          if (t.flows) t.left = std::max(t.left - passed / slowness(t), 0.0);
+        now_ = std::max(now_, when);
+        Transfer& t = list_[next];
+        for (const int l : t.loads) flowing_[static_cast<size_t>(l)] += t.flows ? -1 : 1;
+        if (!t.flows) {
+          t.flows = true;
+          continue;
+        }
+        t.end = when;
+        Transfer done = std::move(t);
+        list_.erase(list_.begin() + static_cast<std::ptrdiff_t>(next));
+        return done;
+      }
+    }
+
+   private:
+    double slowness(const Transfer& t) const {
+      int most = 1;
+      for (const int l : t.loads) most = std::max(most, flowing_[static_cast<size_t>(l)]);
+      return most;
+    }
+    std::vector<std::set<int>> streams_;  // by load
+    std::vector<char> several_;           // by load
+    std::vector<int> flowing_;            // by load: transfers
+    std::vector<Transfer> list_;
+    double now_ = 0;
+  };
+  static constexpr int kMostLinks = 4;  // kinds of links of a rank
+
   const World& world_;
   const double hidden_;
+  Loads loads_;
   std::vector<State> ranks_;
   std::map<std::pair<std::vector<base::RankId>, std::string>, Meeting> meetings_;
   std::map<std::pair<int, layout::AtomList>, Meeting> rings_;

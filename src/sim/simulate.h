@@ -31,11 +31,22 @@ struct World {
 // members' answers for one collective the largest counts.
 using DurationFn = std::function<double(const program::Program&, const program::Instr&)>;
 
+// Which of a rank's links a collective loads, and how much of its duration is spent before bytes flow.
+struct Use {
+  int link = -1;  // -1: none that others load
+  double latency = 0;
+};
+using UseFn = std::function<Use(const program::Program&, const program::Instr&)>;
+
 struct Options {
   // Share of a collective that runs beside computing, as far as streams allow. The rest of it first takes the
   // compute stream for itself: it begins when what was issued before it is computed, and what was issued
   // after it waits. Messages (Send, Recv) are always hidden.
   double hidden = 1;
+  // Collectives that load one link of a rank in the same direction at the same time share it evenly: of n
+  // each goes on at 1/n of its speed, one with several members at that of its slowest. Sends load the way
+  // out, receives the way in, all others both. Empty: no collective slows another.
+  UseFn use = {};
 };
 
 struct Span {
