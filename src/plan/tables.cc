@@ -196,6 +196,10 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
            .kind = small.stands_for};
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
 
+  // Gradients of a step of one micro-batch come and go like activations; here they are state.
+  const auto is_state = [](const program::Buffer& b) {
+    return b.scope == program::Scope::Persistent || b.memory_class == program::MemoryClass::Gradients;
+  };
   // By buffer: touched in the forward pass, by W, and by the rest of the backward pass.
   std::vector<char> in_forward(p.buffers.size(), 0), in_w(p.buffers.size(), 0), in_b(p.buffers.size(), 0);
   std::vector<int> backward_block(p.buffers.size(), -1);  // the first to touch it in the backward pass
@@ -204,7 +208,7 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
       for (const auto* list : {&i.in, &i.out})
         for (const program::Operand& o : *list) {
           const size_t id = o.buffer.index();
-          if (p.buffers[id].scope == program::Scope::Persistent) continue;
+          if (is_state(p.buffers[id])) continue;
           if (body.kind == BodyKind::Forward) in_forward[id] = 1;
           if (body.kind != BodyKind::Backward) continue;
           (is_phase_w(i) ? in_w : in_b)[id] = 1;
@@ -250,10 +254,11 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
       BlockTable& b = row(g.block);
       (g.trainable ? (expert ? b.expert : b.dense) : (expert ? b.frozen_expert : b.frozen_dense)) += s.count;
     }
-  int64_t persistent = 0;
+  const program::Peak peak = program::peak_of(p);
+  int64_t state = peak.by_class[static_cast<size_t>(program::MemoryClass::Gradients)];
   for (const program::Buffer& b : p.buffers)
-    if (b.scope == program::Scope::Persistent) persistent += b.bytes;
-  t.scratch_bytes = std::max<int64_t>(0, program::peak_of(p).live_bytes - persistent - kept);
+    if (is_state(b) && b.memory_class != program::MemoryClass::Gradients) state += b.bytes;
+  t.scratch_bytes = std::max<int64_t>(0, peak.live_bytes - state - kept);
   return t;
 }
 
