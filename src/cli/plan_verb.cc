@@ -63,6 +63,7 @@ int plan_action(const PlanOptions& o) {
   } else {
     plan::Question question = o.question;
     question.sets = o.recipe.sets;
+    if (!o.recipe.dtype.empty()) question.sets.push_back("precision.compute=" + o.recipe.dtype);
     answer = plan::recipe_for(question, assumptions.cluster);
   }
   // Ours was measured on GPUs; a CPU's terms are those of its probe.
@@ -72,9 +73,8 @@ int plan_action(const PlanOptions& o) {
   assumptions.matmul = arithmetic(o.matmul);
   assumptions.imbalance = o.imbalance;
   // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
-  const bool cpu = assumptions.cluster.accelerator.vendor == "cpu";
   assumptions.workspace_bytes =
-      exec::workspace_of(cpu ? exec::Device::Cpu : exec::Device::Cuda,
+      exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
                          train::kernel_threads(answer.recipe, answer.recipe.parallel.world()));
 
   plan::Beyond beyond;
@@ -116,11 +116,15 @@ Verb add_plan(CLI::App& app) {
       "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
       "it this machine");
   command->add_option("--model", o->question.model, "a preset instead of a recipe")->type_name("PRESET");
-  command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")->type_name("N");
+  command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->add_option("--global-batch", o->question.global_batch, "with --model: sequences of a step")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->add_option("--micro-batch", o->question.micro_batch, "with --model: sequences of a micro-batch")
-      ->type_name("N");
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
   command->add_option("--stack", o->stack, "the software whose efficiency to assume")->type_name("NAME");
   command
       ->add_option("--matmul", o->matmul, "arithmetic of matrix products, where it is not the recipe's (fp8)")

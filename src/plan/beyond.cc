@@ -23,7 +23,10 @@ void add_scaling(const Scaling& s, PageParts& parts) {
                              .ideal = first->best->time.tokens_per_s * p.devices / first->devices,
                              .label = layout_words(p.best->recipe)});
   }
-  if (s.worthwhile > 0)
+  if (s.worthwhile > 0 && !s.strong.empty() && s.worthwhile == s.strong.back().devices)
+    parts.scaling_note = fmt::format("every doubling up to {} devices brings at least {:.1f}x",
+                                     base::thousands(s.worthwhile), kWorthwhile);
+  else if (s.worthwhile > 0)
     parts.scaling_note =
         fmt::format("worth it up to {} devices: beyond, twice as many bring less than {:.1f}x",
                     base::thousands(s.worthwhile), kWorthwhile);
@@ -33,7 +36,7 @@ void add_cost(const EconomyReport& e, PageParts& parts) {
   const hardware::RunCost& c = e.with_losses;
   const auto whole = [](double x) { return base::thousands(std::llround(x)); };
   parts.cost = {{"tokens", base::human_count(e.tokens)},
-                {"time, failures included", base::human_duration(std::llround(c.seconds * 1e9))},
+                {"time, failures included", long_duration(c.seconds)},
                 {"device-hours", whole(c.device_hours)},
                 {"energy", whole(c.kwh / 1e3) + " MWh"},
                 {"carbon", whole(c.co2_kg / 1e3) + " t of CO2"},

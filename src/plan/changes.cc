@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
@@ -68,6 +70,8 @@ struct Axis {
   int64_t Parallel::*value;
 };
 constexpr Axis kTp = {"tp", &Parallel::tp}, kPp = {"pp", &Parallel::pp}, kCp = {"cp", &Parallel::cp};
+
+constexpr int64_t kMostTimes = 8;  // an axis this much larger is another layout, not a change of this one
 
 void reset_followers(Parallel& p) {
   if (p.tp == 1) p.sequence_parallel = false;
@@ -174,7 +178,7 @@ std::vector<Change> savings(const config::Recipe& r, int64_t near, int64_t budge
     changes.add("no sequence parallel", "sequence parallel", {"parallel.sequence_parallel=true"},
                 [](config::Recipe& changed) { changed.parallel.sequence_parallel = true; });
   for (const Axis& axis : {kTp, kPp, kCp})
-    for (int64_t to = 2 * p.*axis.value; to <= p.world(); to *= 2)
+    for (int64_t to = 2 * p.*axis.value; to <= std::min(p.world(), kMostTimes * p.*axis.value); to *= 2)
       if (axis.value != &Parallel::tp || to <= near) resize(changes, r, axis, to);
   if (p.pp > 1)
     for (const char* name : {"1f1b", "zb-v", "v-half", "v-min"})

@@ -37,14 +37,20 @@ EconomyReport economy(const Report& r, double tokens, const hardware::Reliabilit
   return e;
 }
 
+std::string long_duration(double seconds) {
+  constexpr double kYear = 365.25 * 86400;
+  if (seconds < 10 * kYear) return base::human_duration(std::llround(seconds * 1e9));
+  return fmt::format("{:.4g} years", seconds / kYear);
+}
+
 std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
-  const auto duration = [](double seconds) { return base::human_duration(std::llround(seconds * 1e9)); };
   const auto whole = [](double x) { return base::thousands(std::llround(x)); };
   std::string out = fmt::format("{} tokens\n", base::human_count(e.tokens));
   const auto line = [&](const char* what, const hardware::RunCost& c) {
-    out += fmt::format("  {:<14} {}, {} device-hours{}, {} MWh, {} t of CO2\n", what, duration(c.seconds),
-                       whole(c.device_hours), c.usd > 0 ? fmt::format(", {} USD", whole(c.usd)) : "",
-                       whole(c.kwh / 1e3), whole(c.co2_kg / 1e3));
+    out +=
+        fmt::format("  {:<14} {}, {} device-hours{}, {} MWh, {} t of CO2\n", what, long_duration(c.seconds),
+                    whole(c.device_hours), c.usd > 0 ? fmt::format(", {} USD", whole(c.usd)) : "",
+                    whole(c.kwh / 1e3), whole(c.co2_kg / 1e3));
   };
   line("undisturbed", e.ideal);
   line("with failures", e.with_losses);
@@ -52,8 +58,8 @@ std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
       "  {:.2f} failures a day, one in {}; a checkpoint every {} is best: {:.1f} % of the time is progress, "
       "{:.1f} % "
       "goes into checkpoints, {:.1f} % is lost\n",
-      e.goodput.failures_per_day, duration(e.goodput.mean_between_failures_seconds),
-      duration(e.goodput.interval_seconds), 100 * e.goodput.share, 100 * e.goodput.checkpoint_share,
+      e.goodput.failures_per_day, long_duration(e.goodput.mean_between_failures_seconds),
+      long_duration(e.goodput.interval_seconds), 100 * e.goodput.share, 100 * e.goodput.checkpoint_share,
       100 * e.goodput.lost_share);
   if (cluster.price_per_hour > 0)
     out += fmt::format("  at {:.2f} USD a device-hour{}\n", cluster.price_per_hour,

@@ -22,6 +22,9 @@ double parse_tokens(std::string_view text);
 // A plan above the device's peak is a UserError (hardware::share_of_peak).
 EconomyReport economy(const Report& report, double tokens, const hardware::Reliability& reliability = {});
 
+// "34d 3h"; "1,234 years" where nobody waits for the days.
+std::string long_duration(double seconds);
+
 std::string to_text(const EconomyReport& economy, const hardware::Cluster& cluster);
 
 }  // namespace quintet::plan

@@ -52,6 +52,9 @@ void add_notes(Report& report) {
         "experts: memory is planned for the most rows that can come to a rank; time and bytes are of the "
         "mean{}",
         a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
+  const std::string& vendor = a.cluster.accelerator.vendor;
+  if (vendor != "nvidia" && vendor != "cpu")
+    report.notes.push_back("plan-only: the engine runs on CPUs and on NVIDIA GPUs");
   if (a.stack.name != "quintet")
     report.notes.push_back(fmt::format("time as the software stack {} runs this layout", a.stack.name));
 }

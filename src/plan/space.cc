@@ -28,7 +28,7 @@ Space usual_space(const config::Recipe& r, const hardware::Cluster& cluster) {
   s.tp = divisors(world, near);
   s.cp = divisors(world, std::max<int64_t>(1, r.data.seq_len / (2 * kLeastRows)));
   s.ep = r.model.moe.experts > 0 ? divisors(r.model.moe.experts, world) : std::vector<int64_t>{1};
-  s.etp = r.model.moe.experts > 0 ? divisors(world, near) : std::vector<int64_t>{1};
+  s.etp = {1};  // cutting experts that ep can spread only makes their products smaller
   s.sequence_parallel = {1, 0};
   s.methods = {config::ContextMethod::Gather, config::ContextMethod::Ring, config::ContextMethod::Ulysses,
                config::ContextMethod::UlyssesRing};

@@ -68,7 +68,9 @@ void StateModel::add(StateCosts& c, const Place& place, int64_t trainable, int64
   c.bytes += all * size(p.compute) / (zero == 3 ? n : 1);
   if (copies) c.bytes += own * size(p.master);
   c.bytes += own * moments_ * size(p.moments);
-  c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
+  // Gradients of a step of one micro-batch lie over activations that are dead by then.
+  const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
+  if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
   // The gradient is read for its norm and for the update.
   c.update_bytes +=
       own * (2 * size(grad) + size(p.master) + moments_ * size(p.moments) + (copies ? size(p.compute) : 0));

@@ -226,6 +226,17 @@ Verdict decide(const config::Recipe& recipe, const Assumptions& assumptions, con
   return Ladder(recipe, assumptions, options).climb();
 }
 
+namespace {
+
+bool selective_fits(const Report& r) {
+  config::Recipe selective = r.recipe;
+  selective.memory = {.recompute = config::RecomputeKind::Selective};
+  return config::problems_of(selective).empty() &&
+         make_plan(config::resolve(selective), r.assumptions).memory.fits();
+}
+
+}  // namespace
+
 std::vector<std::string> warnings_of(const Report& r) {
   std::vector<std::string> list;
   const config::Parallel& p = r.recipe.parallel;
@@ -241,7 +252,7 @@ std::vector<std::string> warnings_of(const Report& r) {
         fmt::format("{} micro-batches for {} stages: fewer than 4 for each leave a large bubble; a "
                     "zero-bubble schedule needs fewer",
                     r.recipe.batch.accumulation, p.pp));
-  if (r.recipe.memory.recompute == config::RecomputeKind::Full && p.pp == 1 && p.cp == 1)
+  if (r.recipe.memory.recompute == config::RecomputeKind::Full && p.pp == 1 && p.cp == 1 && selective_fits(r))
     list.push_back("everything is recomputed: selective recompute costs less and comes first");
   for (const LinkBytes& l : r.time.links)
     if (l.exposed > 0.3 * r.time.step)

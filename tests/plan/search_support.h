@@ -27,10 +27,6 @@ inline Assumptions small_cluster() {
   a.cluster.inner = {.name = "inner", .title = "inner", .bytes_per_s = 1e11, .latency_s = 2e-6};
   a.cluster.outer = {.name = "outer", .title = "outer", .bytes_per_s = 1e10, .latency_s = 5e-6};
   a.cluster.host = {.name = "host", .title = "host", .bytes_per_s = 2e10, .latency_s = 5e-6};
-  // As matrix products on a GPU have it.
-  a.workspace_bytes = [](const program::Instr& i) {
-    return i.op == &graph::kLinear ? int64_t{32} << 20 : int64_t{0};
-  };
   a.threads = 1;
   return a;
 }
