@@ -351,7 +351,7 @@ TEST(GpuAttention, SegmentsOfDocuments) {
   for (const Case& c : cases) {
     const auto tokens = static_cast<int64_t>(c.documents.size());
     auto documents = integers(c.documents);
-    Device<uint8_t> memory(Segments::bytes(c.most));
+    Device<uint8_t> memory(segments_bytes(c.most));
     const Segments s = Segments::at(memory.data(), c.most);
     find_segments(documents.data(), tokens / c.seq_len, c.seq_len, {2, 3, 5, 7, 11}, s, nullptr);
     require(cudaDeviceSynchronize());
