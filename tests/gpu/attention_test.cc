@@ -7,6 +7,7 @@
 #include "gpu/device.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cuda/attention_segments.cuh"
+#include "kernels/cuda_sizes/attention.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
