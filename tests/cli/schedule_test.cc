@@ -120,7 +120,7 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
   const SmallRun small;
   const std::string recipe = quoted(small.recipe_file().string());
   for (const auto& [options, part] : std::vector<std::pair<std::string, std::string>>{
-           {"", "takes one of RECIPE, --name NAME and --check FILE; 0 are given"},
+           {"", "takes one of RECIPE, --name NAME, --synthesize and --check FILE; 0 are given"},
            {recipe + " --name 1f1b --pp 2 --micro 2", "2 are given"},
            {recipe, "parallel.pp is 1"},
            {recipe + kPipeline + " --micro 2", "batch.accumulation"},
