@@ -59,6 +59,8 @@ void SearchOptions::add_to(CLI::App& command) {
 
 void SearchOptions::check() const {
   if (!emit.empty() && !search) base::fail_user("--emit writes what --search finds; give --search too");
+  if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans))
+    base::fail_user("--top and --plans say how far --search goes; give --search too");
   if (!tokens.empty()) plan::parse_tokens(tokens);
 }
 

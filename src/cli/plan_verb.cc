@@ -71,6 +71,8 @@ int plan_action(const PlanOptions& o) {
   if (!o.stack.empty() || !is_cpu)
     assumptions.stack = hardware::find_stack(o.stack.empty() ? "quintet" : o.stack);
   assumptions.matmul = arithmetic(o.matmul);
+  if (o.imbalance != 1 && answer.recipe.model.moe.experts == 0)
+    base::fail_user("--imbalance {} is of experts, and this model has none: leave it out", o.imbalance);
   assumptions.imbalance = o.imbalance;
   // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
   assumptions.workspace_bytes =

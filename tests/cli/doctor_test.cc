@@ -35,7 +35,10 @@ TEST(Doctor, ProbeWritesAClusterThatPlansRead) {
 }
 
 TEST(Doctor, UnderMpirun) {
-  if (!comm::mpi_available()) GTEST_SKIP() << "built without MPI";
+  if (!test::has_mpirun()) GTEST_SKIP() << test::kNoMpirun;
+  if (!comm::mpi_available())
+    GTEST_SKIP() << "this build has no MPI backend, so no probe was run under MPI: configure with "
+                    "-DQUINTET_MPI=ON where libopenmpi-dev is installed";
   const test::TempFolder folder;
   const std::string file = (folder / "mpi.toml").string();
   const Outcome probe = test::shell(test::kMpirun + "-np 2 " + test::kTool +

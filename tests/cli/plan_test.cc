@@ -36,7 +36,11 @@ TEST(PlanVerb, WithoutAFile) {
   EXPECT_EQ(full.code, 1) << full.err;
   EXPECT_NE(full.out.find("DOES NOT FIT"), std::string::npos) << full.out;
   for (const char* bad : {"plan", "plan --model llama3-8b", "plan --model llama3-8b --cluster '1x8 h1000'",
-                          "plan --model llama3-8b --cluster '1x8 h100' --matmul fp7"})
+                          "plan --model llama3-8b --cluster '1x8 h100' --matmul fp7",
+                          "plan --model llama3-8b --cluster '1x8 h100' --top 3",
+                          "plan --model llama3-8b --cluster '1x8 h100' --imbalance 2",
+                          "plan --model llama3-8b --cluster '1x8 h100' --seq-len -3",
+                          "plan --model llama3-8b --cluster '1x8 h100' --global-batch 0"})
     EXPECT_EQ(quintet(bad).code, 2) << bad;
 }
 

@@ -17,6 +17,9 @@ inline const std::string kTool = QUINTET_BINARY_DIR "/quintet";
 inline const std::string kMpirun =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
     "OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe ";
+inline bool has_mpirun() { return ::system("command -v mpirun >/dev/null 2>&1") == 0; }
+inline constexpr const char* kNoMpirun =
+    "Open MPI's mpirun is not on PATH, so nothing here was run under MPI; `make setup` installs it";
 
 struct Outcome {
   int code = -1;

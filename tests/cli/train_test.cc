@@ -160,9 +160,7 @@ TEST(Train, NonFiniteStepsEndWithExitCodeOne) {
 class TrainUnderMpi : public testing::Test {
  protected:
   void SetUp() override {
-    if (::system("command -v mpirun >/dev/null 2>&1") != 0)
-      GTEST_SKIP()
-          << "Open MPI's mpirun is not on PATH, so nothing here was run under MPI; `make setup` installs it";
+    if (!test::has_mpirun()) GTEST_SKIP() << test::kNoMpirun;
   }
 };
 
