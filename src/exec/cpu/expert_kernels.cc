@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "exec/cpu/kernel.h"
+#include "exec/shapes.h"
 #include "kernels/cpu/dispatch.h"
 #include "kernels/cpu/expert_act.h"
 #include "kernels/cpu/grouped_gemm.h"
@@ -14,18 +15,15 @@ using graph::Type;
 using program::Instr;
 namespace k = kernels::cpu;
 
-int64_t row_bytes(const Type& t) { return columns(t) * base::size_of(t.dtype); }
-bool padded(const Bound& b) { return b.instr->attrs.integer("pad") > 0; }
-
 void route(const Bound& b, bool) {
   const Type& kept = b.in_type(0);
-  k::route(b.input<int32_t>(0), kept.size(0), kept.size(1), b.out_type(1).size(0), padded(b),
+  k::route(b.input<int32_t>(0), kept.size(0), kept.size(1), b.out_type(1).size(0), is_padded(*b.instr),
            b.out_type(0).size(0), b.output<int32_t>(0), b.output<int32_t>(1), b.workspace);
 }
 int64_t route_bytes(const Instr& i, int) { return k::route_workspace_bytes(i.out[1].type.size(0)); }
 
 void pack(const Bound& b, bool) {
-  k::pack_rows(b.in[0], b.input<int32_t>(1), b.instr->attrs.integer("choices"), padded(b), b.out[0],
+  k::pack_rows(b.in[0], b.input<int32_t>(1), b.instr->attrs.integer("choices"), is_padded(*b.instr), b.out[0],
                b.out_type(0).size(0), row_bytes(b.out_type(0)), *b.pool);
 }
 void unpack(const Bound& b, bool) {
@@ -41,7 +39,7 @@ int64_t unpack_bytes(const Instr& i, int) {
 
 void pack_weights(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::pack_weights<k::Stat<T>>(b.input<k::Stat<T>>(0), b.input<int32_t>(1), padded(b),
+    k::pack_weights<k::Stat<T>>(b.input<k::Stat<T>>(0), b.input<int32_t>(1), is_padded(*b.instr),
                                 b.output<k::Stat<T>>(0), b.out_type(0).size(0));
   });
 }
@@ -71,24 +69,6 @@ void sum_copies(const Bound& b, bool) {
   });
 }
 
-// Rows, experts and the two widths of a grouped product: rows x out and rows x in beside out x in weights.
-kernels::GroupedArgs grouped(const Instr& i, int64_t experts, int64_t out, int64_t in) {
-  return {.rows = i.in[0].type.size(0),
-          .experts = experts,
-          .out = out,
-          .in = in,
-          .sources = experts > 0 ? i.in[2].type.size(0) / experts : 0,
-          .type = i.in[0].type.dtype,
-          .c_type = i.out[0].type.dtype};
-}
-kernels::GroupedArgs with_weight(const Instr& i) {  // x or dy, w, received
-  const Type& w = i.in[1].type;
-  return grouped(i, w.size(0), w.size(1), w.size(2));
-}
-kernels::GroupedArgs of_weight(const Instr& i) {  // dy, x, received -> dw
-  const Type& dw = i.out[0].type;
-  return grouped(i, dw.size(0), dw.size(1), dw.size(2));
-}
 kernels::GroupedArgs bind(const Bound& b, kernels::GroupedArgs args) {
   args.received = b.input<int32_t>(2);
   args.a = b.in[0];
@@ -98,23 +78,24 @@ kernels::GroupedArgs bind(const Bound& b, kernels::GroupedArgs args) {
 }
 
 void grouped_linear(const Bound& b, bool) {
-  kernels::grouped_linear(bind(b, with_weight(*b.instr)), b.workspace, b.instr->workspace_bytes, *b.pool);
+  kernels::grouped_linear(bind(b, grouped_with_weight(*b.instr)), b.workspace, b.instr->workspace_bytes,
+                          *b.pool);
 }
 void grouped_linear_dx(const Bound& b, bool) {
-  kernels::GroupedArgs args = bind(b, with_weight(*b.instr));
+  kernels::GroupedArgs args = bind(b, grouped_with_weight(*b.instr));
   if (b.in.size() > 3) args.addend = b.in[3];
   kernels::grouped_linear_dx(args, b.workspace, b.instr->workspace_bytes, *b.pool);
 }
 int64_t grouped_bytes(const Instr& i, int threads) {
-  return kernels::grouped_workspace_bytes(with_weight(i), threads);
+  return kernels::grouped_workspace_bytes(grouped_with_weight(i), threads);
 }
 void grouped_linear_dw(const Bound& b, bool accumulate) {
-  kernels::GroupedArgs args = bind(b, of_weight(*b.instr));
+  kernels::GroupedArgs args = bind(b, grouped_of_weight(*b.instr));
   args.accumulate = accumulate;
   kernels::grouped_linear_dw(args, b.workspace, b.instr->workspace_bytes, *b.pool);
 }
 int64_t grouped_dw_bytes(const Instr& i, int threads) {
-  return kernels::grouped_workspace_bytes(of_weight(i), threads);
+  return kernels::grouped_workspace_bytes(grouped_of_weight(i), threads);
 }
 
 // Rows that came, of those that may come.

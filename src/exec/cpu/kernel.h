@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "device/thread_pool.h"
 #include "exec/operands.h"
+#include "exec/with_type.h"
 
 namespace quintet::exec::cpu {
 
@@ -32,20 +33,5 @@ const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embeddi
 const std::vector<Kernel>& router_kernels();  // routing and balance of experts
 const std::vector<Kernel>& update_kernels();  // step ops
 const std::vector<Kernel>& expert_kernels();  // dispatch, experts, joined heads
-
-// Calls fn with a value of the C++ type of a floating dtype.
-template <class F>
-auto with_type(graph::DType t, F&& fn) {
-  switch (t) {
-    case graph::DType::F64:
-      return fn(double{});
-    case graph::DType::F32:
-      return fn(float{});
-    case graph::DType::BF16:
-      return fn(base::Bf16{});
-    default:
-      base::fail_internal("no CPU kernel for {}", base::to_string(t));
-  }
-}
 
 }  // namespace quintet::exec::cpu

@@ -1,30 +1,12 @@
 // Linear layers.
 #include "exec/cpu/kernel.h"
+#include "exec/shapes.h"
 #include "kernels/cpu/gemm.h"
 
 namespace quintet::exec::cpu {
 namespace {
 
 using program::Instr;
-
-// Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
-struct Shape {
-  int64_t rows, out, in;
-};
-
-Shape forward_shape(const Instr& i) {  // x, w -> y
-  const int64_t rows = i.in[0].type.size(0), in = i.in[0].type.count() / std::max<int64_t>(rows, 1);
-  return {rows, i.in[1].type.count() / in, in};
-}
-Shape dx_shape(const Instr& i) {  // dy, w -> dx
-  const int64_t rows = i.in[0].type.size(0), out = i.in[0].type.count() / std::max<int64_t>(rows, 1);
-  return {rows, out, i.in[1].type.count() / out};
-}
-Shape dw_shape(const Instr& i) {  // dy, x -> dw
-  const int64_t rows = i.in[0].type.size(0);
-  return {rows, i.in[0].type.count() / std::max<int64_t>(rows, 1),
-          i.in[1].type.count() / std::max<int64_t>(rows, 1)};
-}
 
 void run_gemm(const Bound& b, kernels::GemmArgs args) {
   args.a = b.in[0];
@@ -42,25 +24,25 @@ int64_t gemm_bytes(const Instr& i, int64_t m, int64_t n, int64_t kk, int threads
 }
 
 void linear(const Bound& b, bool) {
-  const Shape s = forward_shape(*b.instr);
+  const LinearShape s = linear_shape(*b.instr);
   run_gemm(b, {.trans_b = true, .m = s.rows, .n = s.out, .k = s.in, .lda = s.in, .ldb = s.in, .ldc = s.out});
 }
 int64_t linear_bytes(const Instr& i, int threads) {
-  const Shape s = forward_shape(i);
+  const LinearShape s = linear_shape(i);
   return gemm_bytes(i, s.rows, s.out, s.in, threads);
 }
 
 void linear_dx(const Bound& b, bool) {
-  const Shape s = dx_shape(*b.instr);
+  const LinearShape s = linear_dx_shape(*b.instr);
   run_gemm(b, {.m = s.rows, .n = s.in, .k = s.out, .lda = s.out, .ldb = s.in, .ldc = s.in});
 }
 int64_t linear_dx_bytes(const Instr& i, int threads) {
-  const Shape s = dx_shape(i);
+  const LinearShape s = linear_dx_shape(i);
   return gemm_bytes(i, s.rows, s.in, s.out, threads);
 }
 
 void linear_dw(const Bound& b, bool accumulate) {
-  const Shape s = dw_shape(*b.instr);
+  const LinearShape s = linear_dw_shape(*b.instr);
   run_gemm(b, {.trans_a = true,
                .m = s.out,
                .n = s.in,
@@ -71,7 +53,7 @@ void linear_dw(const Bound& b, bool accumulate) {
                .accumulate = accumulate});
 }
 int64_t linear_dw_bytes(const Instr& i, int threads) {
-  const Shape s = dw_shape(i);
+  const LinearShape s = linear_dw_shape(i);
   return gemm_bytes(i, s.out, s.in, s.rows, threads);
 }
 

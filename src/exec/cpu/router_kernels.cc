@@ -1,5 +1,6 @@
 // The router of blocks with experts, and the balance between experts.
 #include "exec/cpu/kernel.h"
+#include "exec/shapes.h"
 #include "kernels/cpu/balance.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/router.h"
@@ -16,76 +17,41 @@ using program::Instr;
 using program::Scalar;
 namespace k = kernels::cpu;
 
-// Calls fn with a value of the C++ type of logits, scores and weights.
-template <class F>
-auto with_stat(DType t, F&& fn) {
-  switch (t) {
-    case DType::F64:
-      return fn(double{});
-    case DType::F32:
-      return fn(float{});
-    default:
-      base::fail_internal("routing is done in f32 or f64, not in {}", base::to_string(t));
-  }
-}
-
-k::RouterShape forward_shape(const Instr& i) {  // x, w -> logits
-  return {i.in[0].type.size(0), i.in[1].type.size(0), i.in[0].type.size(1)};
-}
-k::RouterShape backward_shape(const Instr& i) {  // dlogits, w -> dx; dlogits, x -> dw
-  return {i.in[0].type.size(0), i.in[0].type.size(1), i.in[1].type.size(1)};
-}
-
 void router(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::router<T>(forward_shape(*b.instr), b.input<T>(0), b.input<T>(1), b.output<k::Stat<T>>(0), b.workspace,
+    k::router<T>(router_shape(*b.instr), b.input<T>(0), b.input<T>(1), b.output<k::Stat<T>>(0), b.workspace,
                  *b.pool);
   });
 }
 int64_t router_bytes(const Instr& i, int threads) {
   return with_type(i.in[0].type.dtype,
-                   [&]<class T>(T) { return k::router_workspace_bytes<T>(forward_shape(i), threads); });
+                   [&]<class T>(T) { return k::router_workspace_bytes<T>(router_shape(i), threads); });
 }
 
 void router_dx(const Bound& b, bool) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dx<T>(backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<T>(0),
+    k::router_dx<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<T>(0),
                     b.workspace, *b.pool);
   });
 }
 int64_t router_dx_bytes(const Instr& i, int threads) {
-  return with_type(i.in[1].type.dtype,
-                   [&]<class T>(T) { return k::router_dx_workspace_bytes<T>(backward_shape(i), threads); });
+  return with_type(i.in[1].type.dtype, [&]<class T>(T) {
+    return k::router_dx_workspace_bytes<T>(router_backward_shape(i), threads);
+  });
 }
 
 void router_dw(const Bound& b, bool accumulate) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dw<T>(backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<k::Grad<T>>(0),
-                    accumulate, b.workspace, *b.pool);
+    k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1),
+                    b.output<k::Grad<T>>(0), accumulate, b.workspace, *b.pool);
   });
 }
 int64_t router_dw_bytes(const Instr& i, int threads) {
-  return with_type(i.in[1].type.dtype,
-                   [&]<class T>(T) { return k::router_dw_workspace_bytes<T>(backward_shape(i), threads); });
+  return with_type(i.in[1].type.dtype, [&]<class T>(T) {
+    return k::router_dw_workspace_bytes<T>(router_backward_shape(i), threads);
+  });
 }
 
-// What select and select_dx have in common; the choices are those of `chosen`.
-k::SelectShape scoring(const Attrs& a, const Type& logits, const Type& chosen) {
-  return {.rows = logits.size(0),
-          .experts = logits.size(1),
-          .k = chosen.size(1),
-          .sigmoid = a.text("score") == "sigmoid",
-          .top_k_first = a.text("order") == "top_k_first",
-          .normalise = a.integer("normalise") != 0,
-          .scale = a.real("scale")};
-}
-
-k::SelectShape select_shape(const Instr& i) {
-  k::SelectShape s = scoring(i.attrs, i.in[0].type, i.out[1].type);
-  s.groups = i.attrs.integer("groups");
-  s.groups_kept = i.attrs.integer("groups_kept");
-  return s;
-}
 void select(const Bound& b, bool) {  // logits[, bias][, positions] -> scores, chosen, weights
   const bool biased = b.instr->attrs.integer("biased") != 0;
   const bool forced = b.instr->attrs.integer("force_balance") != 0;
@@ -103,37 +69,18 @@ int64_t select_bytes(const Instr& i, int threads) {
 void select_dx(const Bound& b, bool) {  // logits, chosen[, dweights][, dscores] -> dlogits
   const bool weights = b.instr->attrs.integer("has_dweights") != 0;
   const bool scores = b.instr->attrs.integer("has_dscores") != 0;
-  const k::SelectShape s = scoring(b.instr->attrs, b.in_type(0), b.in_type(1));
+  const k::SelectShape s = select_dx_shape(*b.instr);
   with_stat(b.in_type(0).dtype, [&]<class S>(S) {
     k::select_dx<S>(s, b.input<S>(0), b.input<int32_t>(1), weights ? b.input<S>(2) : nullptr,
                     scores ? b.input<S>(weights ? 3 : 2) : nullptr, b.output<S>(0), b.workspace, *b.pool);
   });
 }
 int64_t select_dx_bytes(const Instr& i, int threads) {
-  const k::SelectShape s = scoring(i.attrs, i.in[0].type, i.in[1].type);
+  const k::SelectShape s = select_dx_shape(i);
   return with_stat(i.in[0].type.dtype,
                    [&]<class S>(S) { return k::select_dx_workspace_bytes<S>(s, threads); });
 }
 
-// The order of `rows` rows that hold whole sequences.
-base::RowOrder sequence_order(const Attrs& a, int64_t rows) {
-  const int64_t seq_len = a.integer("seq_len"), cp = a.integer("cp");
-  QUINTET_CHECK(rows % seq_len == 0, "{} rows are not whole sequences of {}", rows, seq_len);
-  return {.seq_len = seq_len, .sequences = rows / seq_len, .ranks = cp, .first = 0, .count = cp};
-}
-
-k::LimitShape limit_shape(const Instr& i) {
-  const Type& chosen = i.in[0].type;
-  const k::LimitShape s = {.order = sequence_order(i.attrs, chosen.size(0)),
-                           .k = chosen.size(1),
-                           .group = i.attrs.integer("group"),
-                           .capacity = i.attrs.integer("capacity"),
-                           .by_weight = i.attrs.text("policy") == "probability"};
-  QUINTET_CHECK(s.order.sequences % s.group == 0,
-                "a rank holds {} sequences, which cuts a group of {} that share a capacity",
-                s.order.sequences, s.group);
-  return s;
-}
 void limit(const Bound& b, bool) {  // chosen, weights -> kept
   with_stat(b.in_type(1).dtype, [&]<class S>(S) {
     k::limit<S>(limit_shape(*b.instr), b.input<int32_t>(0), b.input<S>(1), b.output<int32_t>(0), b.workspace,
@@ -142,9 +89,6 @@ void limit(const Bound& b, bool) {  // chosen, weights -> kept
 }
 int64_t limit_bytes(const Instr& i, int) { return k::limit_workspace_bytes(limit_shape(i)); }
 
-k::LoadShape load_shape(const Instr& i) {
-  return {i.in[2].type.size(0), i.in[2].type.size(1), i.in[0].type.size(1)};
-}
 void expert_load(const Bound& b, bool accumulate) {  // chosen, kept, scores -> load
   with_stat(b.in_type(2).dtype, [&]<class S>(S) {
     k::expert_load<S>(load_shape(*b.instr), b.input<int32_t>(0), b.input<int32_t>(1), b.input<S>(2),
@@ -153,11 +97,6 @@ void expert_load(const Bound& b, bool accumulate) {  // chosen, kept, scores -> 
 }
 int64_t expert_load_bytes(const Instr& i, int) { return k::expert_load_workspace_bytes(load_shape(i)); }
 
-// The rows whose sums belong together: those of a sequence, or all.
-base::RowOrder sums_order(const Attrs& a, int64_t rows) {
-  if (a.text("scope") == "sequence") return sequence_order(a, rows);
-  return {.seq_len = rows, .sequences = 1};
-}
 void balance_sums(const Bound& b, bool) {  // scores, chosen -> sums
   const Type& scores = b.in_type(0);
   with_stat(scores.dtype, [&]<class S>(S) {

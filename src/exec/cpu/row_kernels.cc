@@ -1,6 +1,7 @@
 // Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
 #include "base/philox.h"
 #include "exec/cpu/kernel.h"
+#include "exec/shapes.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/embedding.h"
@@ -17,9 +18,6 @@ using graph::Dim;
 using graph::Type;
 using program::Instr;
 namespace k = kernels::cpu;
-
-int64_t last_size(const Type& t) { return t.dims.back().size; }
-int64_t num_rows(const Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
 
 void rms_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);

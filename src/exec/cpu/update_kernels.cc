@@ -78,24 +78,6 @@ void clip_scale(const Bound& b, bool) {
   at(Scalar::SkippedTotal) += !ok;
 }
 
-// Calls fn with the types of master, moments and low-precision copy.
-template <class F>
-void with_state_types(DType master, DType moment, DType copy, F&& fn) {
-  if (master == DType::F64) {
-    if (moment != DType::F64) base::fail_internal("f64 master weights want f64 moments");
-    if (copy == DType::F32) return fn(double{}, double{}, float{});
-    if (copy == DType::BF16) return fn(double{}, double{}, base::Bf16{});
-    return fn(double{}, double{}, double{});
-  }
-  if (master != DType::F32)
-    base::fail_internal("no update kernel for {} master weights", base::to_string(master));
-  const bool low = copy == DType::BF16;
-  if (moment == DType::F32) return low ? fn(float{}, float{}, base::Bf16{}) : fn(float{}, float{}, float{});
-  if (moment == DType::BF16)
-    return low ? fn(float{}, base::Bf16{}, base::Bf16{}) : fn(float{}, base::Bf16{}, float{});
-  base::fail_internal("no update kernel for {} moments", base::to_string(moment));
-}
-
 // grad, scalars -> master, moments..., copy (when it has another dtype)
 void update(const Bound& b, size_t num_moments, auto&& apply) {
   const bool has_copy = b.out.size() > 1 + num_moments;

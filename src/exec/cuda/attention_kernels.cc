@@ -1,15 +1,14 @@
 // Attention, whole and by hops of a ring: through cuDNN where it has a plan, else by kernels of our own.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/scalars.h"
 
 namespace quintet::exec::cuda {
 namespace {
 
-using graph::Dim;
 namespace k = kernels::cuda;
 
 // The shape with its masks; documents and key_documents stand at `rest`, with dropout samples, positions,
@@ -19,24 +18,13 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
   s.documents = b.input<const int32_t>(rest);
   s.key_documents = b.input<const int32_t>(rest + 1);
   if (s.dropout_p == 0) return s;
-  s.samples = b.input<const int32_t>(rest + 2);
-  s.positions = b.input<const int32_t>(rest + 3);
-  s.key_positions = b.input<const int32_t>(rest + 4);
   auto* key = reinterpret_cast<uint64_t*>(b.workspace);
   k::derive_key(b.input<const int64_t>(rest + 5), static_cast<uint64_t>(b.instr->attrs.integer("salt")), key,
                 b.stream);
   s.dropout_key = key;
-  // Both divisions count query heads: first by KV group, then inside the group.
-  const program::Part *groups = b.part(Dim::KvHeads), *heads = b.part(Dim::Heads);
-  QUINTET_CHECK(groups != nullptr && heads != nullptr, "[{}] does not know which heads it has",
-                b.instr->op->name);
-  s.head_offset = groups->begin + heads->begin * groups->size / groups->global;
+  bind_dropout(b, rest, s);
   return s;
 }
-
-// Where the operands of the hops before stand: behind the indices.
-size_t before(const Bound& b, size_t rest) { return rest + (b.instr->attrs.real("dropout") > 0 ? 6 : 2); }
-bool first_hop(const Bound& b) { return b.instr->attrs.integer("hop") == 0; }
 
 // prepare() has asked the library; what it has no plan for is served by our own kernels.
 bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
@@ -59,11 +47,11 @@ void attention(const Bound& b, bool) {
 }
 void attention_hop(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
-  const size_t at = before(b, 3);
+  const size_t at = operands_before(*b.instr, 3);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
-    const S* o = first_hop(b) ? nullptr : b.input<S>(at);
-    const S* lse = first_hop(b) ? nullptr : b.input<S>(at + 1);
+    const S* o = is_first_hop(*b.instr) ? nullptr : b.input<S>(at);
+    const S* lse = is_first_hop(*b.instr) ? nullptr : b.input<S>(at + 1);
     k::attention_hop<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), o, lse, b.output<S>(0),
                         b.output<S>(1), b.stream);
   });
@@ -84,12 +72,13 @@ void attention_dx(const Bound& b, bool) {
 
 void attention_hop_dx(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 1, 6);
-  const size_t at = before(b, 6);
+  const size_t at = operands_before(*b.instr, 6);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
     k::attention_hop_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                                 b.input<S>(5), first_hop(b) ? nullptr : b.input<S>(at), b.output<S>(0),
-                                 b.output<T>(1), b.output<T>(2), b.workspace + kKeyBytes, b.stream);
+                                 b.input<S>(5), is_first_hop(*b.instr) ? nullptr : b.input<S>(at),
+                                 b.output<S>(0), b.output<T>(1), b.output<T>(2), b.workspace + kKeyBytes,
+                                 b.stream);
   });
 }
 

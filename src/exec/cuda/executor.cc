@@ -5,9 +5,9 @@
 
 #include "base/error.h"
 #include "exec/cuda/timer.h"
-#include "exec/cuda/with_type.h"
 #include "exec/exchange_rows.h"
 #include "exec/messages.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/draw.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/touched.h"

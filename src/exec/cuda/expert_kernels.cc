@@ -1,7 +1,7 @@
 // Dispatch to experts, their products and activation, and joined heads.
 #include "exec/cuda/kernel.h"
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/expert_act.h"
 #include "kernels/cuda/grouped_matmul.h"
@@ -12,16 +12,13 @@ namespace {
 using graph::Type;
 namespace k = kernels::cuda;
 
-int64_t row_bytes(const Type& t) { return columns(t) * base::size_of(t.dtype); }
-bool padded(const Bound& b) { return b.instr->attrs.integer("pad") > 0; }
-
 void route(const Bound& b, bool) {
   const Type& kept = b.in_type(0);
-  k::route(b.input<int32_t>(0), kept.size(0), kept.size(1), b.out_type(1).size(0), padded(b),
+  k::route(b.input<int32_t>(0), kept.size(0), kept.size(1), b.out_type(1).size(0), is_padded(*b.instr),
            b.out_type(0).size(0), b.output<int32_t>(0), b.output<int32_t>(1), b.workspace, b.stream);
 }
 void pack(const Bound& b, bool) {
-  k::pack_rows(b.in[0], b.input<int32_t>(1), b.instr->attrs.integer("choices"), padded(b), b.out[0],
+  k::pack_rows(b.in[0], b.input<int32_t>(1), b.instr->attrs.integer("choices"), is_padded(*b.instr), b.out[0],
                b.out_type(0).size(0), row_bytes(b.out_type(0)), b.stream);
 }
 void unpack(const Bound& b, bool) {
@@ -33,7 +30,7 @@ void unpack(const Bound& b, bool) {
 }
 void pack_weights(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::pack_weights<k::Stat<T>>(b.input<k::Stat<T>>(0), b.input<int32_t>(1), padded(b),
+    k::pack_weights<k::Stat<T>>(b.input<k::Stat<T>>(0), b.input<int32_t>(1), is_padded(*b.instr),
                                 b.output<k::Stat<T>>(0), b.out_type(0).size(0), b.stream);
   });
 }

@@ -3,6 +3,7 @@
 
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
+#include "exec/shapes.h"
 
 namespace quintet::exec::cuda {
 namespace {
@@ -10,25 +11,6 @@ namespace {
 using kernels::GemmArgs;
 using program::Accumulate;
 using program::Instr;
-
-// Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
-struct Shape {
-  int64_t rows, out, in;
-};
-
-int64_t width(const graph::Type& t) { return t.count() / std::max<int64_t>(t.size(0), 1); }
-
-Shape forward_shape(const Instr& i) {  // x, w -> y
-  const int64_t in = width(i.in[0].type);
-  return {i.in[0].type.size(0), i.in[1].type.count() / std::max<int64_t>(in, 1), in};
-}
-Shape dx_shape(const Instr& i) {  // dy, w -> dx
-  const int64_t out = width(i.in[0].type);
-  return {i.in[0].type.size(0), out, i.in[1].type.count() / std::max<int64_t>(out, 1)};
-}
-Shape dw_shape(const Instr& i) {  // dy, x -> dw
-  return {i.in[0].type.size(0), width(i.in[0].type), width(i.in[1].type)};
-}
 
 GemmArgs with_operands(const Bound& b, GemmArgs args) {
   args.a = b.in[0];
@@ -42,16 +24,16 @@ GemmArgs with_operands(const Bound& b, GemmArgs args) {
 }
 
 GemmArgs linear_args(const Bound& b) {
-  const Shape s = forward_shape(*b.instr);
+  const LinearShape s = linear_shape(*b.instr);
   return with_operands(
       b, {.trans_b = true, .m = s.rows, .n = s.out, .k = s.in, .lda = s.in, .ldb = s.in, .ldc = s.out});
 }
 GemmArgs linear_dx_args(const Bound& b) {
-  const Shape s = dx_shape(*b.instr);
+  const LinearShape s = linear_dx_shape(*b.instr);
   return with_operands(b, {.m = s.rows, .n = s.in, .k = s.out, .lda = s.out, .ldb = s.in, .ldc = s.in});
 }
 GemmArgs linear_dw_args(const Bound& b, bool accumulate) {
-  const Shape s = dw_shape(*b.instr);
+  const LinearShape s = linear_dw_shape(*b.instr);
   return with_operands(b, {.trans_a = true,
                            .m = s.out,
                            .n = s.in,

@@ -1,7 +1,7 @@
 // The router of blocks with experts, and the balance between experts.
 #include "exec/cuda/kernel.h"
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/balance.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/router.h"
@@ -19,13 +19,9 @@ using program::Instr;
 using program::Scalar;
 namespace k = kernels::cuda;
 
-k::RouterShape forward_shape(const Instr& i) {  // x, w -> logits
-  return {i.in[0].type.size(0), i.in[1].type.size(0), i.in[0].type.size(1)};
-}
-
 void router(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::router<T>(forward_shape(*b.instr), b.input<T>(0), b.input<T>(1), b.output<k::Stat<T>>(0), b.stream);
+    k::router<T>(router_shape(*b.instr), b.input<T>(0), b.input<T>(1), b.output<k::Stat<T>>(0), b.stream);
   });
 }
 
@@ -42,23 +38,6 @@ void router_dw(const Bound& b, bool accumulate) {
                     b.output<k::Grad<T>>(0), accumulate, b.workspace, b.stream);
   });
 }
-// What select and select_dx have in common; the choices are those of `chosen`.
-k::SelectShape scoring(const Attrs& a, const Type& logits, const Type& chosen) {
-  return {.rows = logits.size(0),
-          .experts = logits.size(1),
-          .k = chosen.size(1),
-          .sigmoid = a.text("score") == "sigmoid",
-          .top_k_first = a.text("order") == "top_k_first",
-          .normalise = a.integer("normalise") != 0,
-          .scale = a.real("scale")};
-}
-
-k::SelectShape select_shape(const Instr& i) {
-  k::SelectShape s = scoring(i.attrs, i.in[0].type, i.out[1].type);
-  s.groups = i.attrs.integer("groups");
-  s.groups_kept = i.attrs.integer("groups_kept");
-  return s;
-}
 void select(const Bound& b, bool) {  // logits[, bias][, positions] -> scores, chosen, weights
   const bool biased = b.instr->attrs.integer("biased") != 0;
   const bool forced = b.instr->attrs.integer("force_balance") != 0;
@@ -72,7 +51,7 @@ void select(const Bound& b, bool) {  // logits[, bias][, positions] -> scores, c
 void select_dx(const Bound& b, bool) {  // logits, chosen[, dweights][, dscores] -> dlogits
   const bool weights = b.instr->attrs.integer("has_dweights") != 0;
   const bool scores = b.instr->attrs.integer("has_dscores") != 0;
-  const k::SelectShape s = scoring(b.instr->attrs, b.in_type(0), b.in_type(1));
+  const k::SelectShape s = select_dx_shape(*b.instr);
   with_stat(b.in_type(0).dtype, [&]<class S>(S) {
     k::select_dx<S>(s, b.input<S>(0), b.input<int32_t>(1), weights ? b.input<S>(2) : nullptr,
                     scores ? b.input<S>(weights ? 3 : 2) : nullptr, b.output<S>(0), b.stream);

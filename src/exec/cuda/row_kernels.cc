@@ -1,8 +1,8 @@
 // Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/embedding.h"

@@ -1,8 +1,8 @@
 // Ops of the step: sums over flat buffers, clipping, the optimizer's update. All scalars are doubles in
 // device memory, so nothing here waits for the device.
 #include "exec/cuda/kernel.h"
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
 #include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/reduce.h"
@@ -62,24 +62,6 @@ void clip_scale(const Bound& b, bool) {
                  .skipped_in_row = at(Scalar::SkippedInRow),
                  .skipped_total = at(Scalar::SkippedTotal)},
                 b.instr->attrs.real("max_norm"), b.stream);
-}
-
-// Calls fn with the types of master, moments and low-precision copy.
-template <class F>
-void with_state_types(DType master, DType moment, DType copy, F&& fn) {
-  if (master == DType::F64) {
-    if (moment != DType::F64) base::fail_internal("f64 master weights want f64 moments");
-    if (copy == DType::F32) return fn(double{}, double{}, float{});
-    if (copy == DType::BF16) return fn(double{}, double{}, base::Bf16{});
-    return fn(double{}, double{}, double{});
-  }
-  if (master != DType::F32)
-    base::fail_internal("no update kernel for {} master weights", base::to_string(master));
-  const bool low = copy == DType::BF16;
-  if (moment == DType::F32) return low ? fn(float{}, float{}, base::Bf16{}) : fn(float{}, float{}, float{});
-  if (moment == DType::BF16)
-    return low ? fn(float{}, base::Bf16{}, base::Bf16{}) : fn(float{}, base::Bf16{}, float{});
-  base::fail_internal("no update kernel for {} moments", base::to_string(moment));
 }
 
 // grad, scalars -> master, moments..., copy (when it has another dtype)

@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <map>
 
-#include "exec/cuda/with_type.h"
 #include "exec/cuda_sizes/shapes.h"
+#include "exec/with_type.h"
+#include "kernels/cuda/balance.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/router.h"
+#include "kernels/cuda/router_limit.h"
 
 namespace quintet::exec::cuda {
 namespace {

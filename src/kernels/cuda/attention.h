@@ -5,40 +5,16 @@
 #include <memory>
 #include <string>
 
-#include "base/row_order.h"
+#include "kernels/attention_geometry.h"
 #include "kernels/cuda/types.h"
 
 namespace quintet::kernels::cuda {
 
-// Shapes and masks as kernels::cpu::AttentionShape has them, on device pointers; the key of dropout lies on
-// the device too.
-struct AttentionShape {
-  base::RowOrder q_rows, k_rows;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;   // of q and k
-  int64_t value_dim = 0;  // of v and o
-  int64_t q_stride = 0;   // elements from one token's row to the next; heads are contiguous within a row
-  int64_t k_stride = 0;
-  int64_t v_stride = 0;
-  int64_t o_stride = 0;   // of o and do
-  int64_t dq_stride = 0;  // of the gradients, read by the backward pass only
-  int64_t dk_stride = 0;
-  int64_t dv_stride = 0;
-  int64_t window = 0;
-  double scale = 1.0;
+struct AttentionShape : AttentionGeometry {
   bool deterministic = false;  // backward through cuDNN; our own kernels always are
-  const int32_t* documents = nullptr;
-  const int32_t* key_documents = nullptr;
   // Work for our own kernels only: nothing is done where *needed is 0. Null: always.
   const int32_t* needed = nullptr;
-
-  double dropout_p = 0.0;
-  const uint64_t* dropout_key = nullptr;
-  const int32_t* samples = nullptr;
-  const int32_t* positions = nullptr;
-  const int32_t* key_positions = nullptr;
-  int64_t head_offset = 0;
+  const uint64_t* dropout_key = nullptr;  // on the device
 };
 
 // o[rows of q, heads, value_dim] and lse[heads, rows of q] = log of the sum over visible keys of exp(score).

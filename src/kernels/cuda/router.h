@@ -3,13 +3,12 @@
 // w alone, to the bit, so who computes a row never changes which experts it chooses.
 #pragma once
 
+#include "kernels/cpu/router.h"
 #include "kernels/cuda/types.h"
 
 namespace quintet::kernels::cuda {
 
-struct RouterShape {
-  int64_t rows = 0, routes = 0, embed = 0;
-};
+using cpu::RouterShape;
 
 template <class T>
 void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Stream stream);

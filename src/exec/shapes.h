@@ -1,0 +1,50 @@
+// What kernels are told of an instruction, whatever backend they are of: sizes, orders of rows and options,
+// by its operands' types and its attributes.
+#pragma once
+
+#include "exec/operands.h"
+#include "kernels/attention_geometry.h"
+#include "kernels/cpu/balance.h"
+#include "kernels/cpu/grouped_gemm.h"
+#include "kernels/cpu/router.h"
+#include "kernels/cpu/router_limit.h"
+#include "kernels/cpu/router_select.h"
+
+namespace quintet::exec {
+
+// The last dim, and all others together.
+inline int64_t last_size(const graph::Type& t) { return t.dims.back().size; }
+inline int64_t num_rows(const graph::Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
+inline int64_t row_bytes(const graph::Type& t) { return columns(t) * base::size_of(t.dtype); }
+
+// Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
+struct LinearShape {
+  int64_t rows, out, in;
+};
+LinearShape linear_shape(const program::Instr& instr);     // x, w -> y
+LinearShape linear_dx_shape(const program::Instr& instr);  // dy, w -> dx
+LinearShape linear_dw_shape(const program::Instr& instr);  // dy, x -> dw
+
+// Without pointers. q, k, v start at operand `first`, documents and key_documents at `rest`.
+kernels::AttentionGeometry attention_geometry(const program::Instr& instr, size_t first, size_t rest);
+// With dropout samples, positions and key_positions follow the documents, and then the key.
+void bind_dropout(const Operands& operands, size_t rest, kernels::AttentionGeometry& geometry);
+// Where the operands of the hops before stand: behind the indices.
+size_t operands_before(const program::Instr& instr, size_t rest);
+bool is_first_hop(const program::Instr& instr);
+
+kernels::cpu::RouterShape router_shape(const program::Instr& instr);           // x, w -> logits
+kernels::cpu::RouterShape router_backward_shape(const program::Instr& instr);  // dlogits, w or x -> dx, dw
+kernels::cpu::SelectShape select_shape(const program::Instr& instr);
+kernels::cpu::SelectShape select_dx_shape(const program::Instr& instr);
+kernels::cpu::LimitShape limit_shape(const program::Instr& instr);
+kernels::cpu::LoadShape load_shape(const program::Instr& instr);
+// The rows whose sums belong together, of `rows` rows: those of a sequence, or all.
+base::RowOrder sums_order(const graph::Attrs& attrs, int64_t rows);
+
+inline bool is_padded(const program::Instr& instr) { return instr.attrs.integer("pad") > 0; }
+// Rows, experts and the two widths of a grouped product: rows x out and rows x in beside out x in weights.
+kernels::GroupedArgs grouped_with_weight(const program::Instr& instr);  // x or dy, w, received
+kernels::GroupedArgs grouped_of_weight(const program::Instr& instr);    // dy, x, received -> dw
+
+}  // namespace quintet::exec
