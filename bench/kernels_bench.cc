@@ -104,7 +104,7 @@ void rows_bench(const Reporter& report) {
   report.memory("rmsnorm", type, 2 * size * e,
                 [&] { rmsnorm<T>(x.data(), w.data(), y.data(), rstd.data(), rows, n, 1e-5, pool); });
   report.memory("rmsnorm_dx", type, 3 * size * e, [&] {
-    rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
+    rmsnorm_dx<T>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n, pool);
   });
   report.memory("rmsnorm_dw", type, 2 * size * e, [&] {
     rmsnorm_dw<T>(dy.data(), x.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
@@ -145,8 +145,8 @@ void rows_bench(const Reporter& report) {
   report.memory("swiglu", type, 3 * size * e,
                 [&] { swiglu<T>(x.data(), dy.data(), n, y.data(), rows, n, pool); });
   report.memory("swiglu_backward", type, 5 * size * e, [&] {
-    swiglu_backward<T>(w.size() ? dy.data() : nullptr, x.data(), dy.data(), n, dx.data(), y.data(), rows, n,
-                       pool);
+    swiglu_backward<T>(w.size() ? dy.data() : nullptr, x.data(), dy.data(), n, dx.data(), y.data(), nullptr,
+                       rows, n, pool);
   });
   const auto table = random_elements<T>(8192 * n);
   std::vector<S> dtable(8192 * n);
@@ -214,7 +214,7 @@ void optimizer_bench(const Reporter& report, const char* name) {
   k.step = &step;
   const int64_t bytes = n * static_cast<int64_t>(3 * sizeof(M) + 4 * sizeof(V) + sizeof(C));
   report.memory("adamw", name, bytes, [&] {
-    adamw<M, V, C>(p.data(), m.data(), v.data(), g.data(), copy.data(), n, k, report.pool);
+    adamw<M, V, M, C>(p.data(), m.data(), v.data(), g.data(), copy.data(), n, k, report.pool);
   });
 }
 

@@ -5,12 +5,13 @@
 
 namespace quintet::base {
 namespace {
-constexpr std::array<std::pair<DType, std::string_view>, 7> kNames = {{{DType::F64, "f64"},
+constexpr std::array<std::pair<DType, std::string_view>, 8> kNames = {{{DType::F64, "f64"},
                                                                        {DType::F32, "f32"},
                                                                        {DType::BF16, "bf16"},
                                                                        {DType::F16, "f16"},
                                                                        {DType::I64, "i64"},
                                                                        {DType::I32, "i32"},
+                                                                       {DType::I16, "i16"},
                                                                        {DType::U8, "u8"}}};
 }  // namespace
 

@@ -8,7 +8,7 @@
 
 namespace quintet::base {
 
-enum class DType : uint8_t { F64, F32, BF16, F16, I64, I32, U8 };
+enum class DType : uint8_t { F64, F32, BF16, F16, I64, I32, I16, U8 };
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
@@ -20,6 +20,7 @@ constexpr int64_t size_of(DType t) {
       return 4;
     case DType::BF16:
     case DType::F16:
+    case DType::I16:
       return 2;
     case DType::U8:
       return 1;
@@ -27,7 +28,7 @@ constexpr int64_t size_of(DType t) {
   return 0;
 }
 
-std::string_view to_string(DType t);                      // "f64", "f32", "bf16", "f16", "i64", "i32", "u8"
+std::string_view to_string(DType t);  // "f64", "f32", "bf16", "f16", "i64", "i32", "i16", "u8"
 std::optional<DType> parse_dtype(std::string_view text);  // empty when the name is unknown
 
 // bfloat16: the upper half of a float. Conversion rounds to nearest even; NaN stays NaN.
@@ -65,6 +66,10 @@ struct DTypeOf<int64_t> {
 template <>
 struct DTypeOf<int32_t> {
   static constexpr DType value = DType::I32;
+};
+template <>
+struct DTypeOf<int16_t> {
+  static constexpr DType value = DType::I16;
 };
 template <>
 struct DTypeOf<uint8_t> {

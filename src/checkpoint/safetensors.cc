@@ -12,7 +12,7 @@ using base::DType;
 
 constexpr std::pair<DType, const char*> kNames[] = {
     {DType::F64, "F64"}, {DType::F32, "F32"}, {DType::BF16, "BF16"}, {DType::F16, "F16"},
-    {DType::I64, "I64"}, {DType::I32, "I32"}, {DType::U8, "U8"}};
+    {DType::I64, "I64"}, {DType::I32, "I32"}, {DType::I16, "I16"},   {DType::U8, "U8"}};
 constexpr int64_t kMaxHeader = int64_t{100} << 20;  // as the format's own limit
 
 const char* format_name(DType t) {

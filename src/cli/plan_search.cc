@@ -9,14 +9,17 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/verbs.h"
-#include "config/print.h"
+#include "plan/emit.h"
 #include "plan/text.h"
 
 namespace quintet::cli {
 namespace {
 
 constexpr int kThreads = 2;
-constexpr int kHalvings = 3, kDoublings = 2;  // of the cluster, for the scaling curve
+// What a search looks at closely: groups of families, and layouts for every one that is compiled.
+constexpr int64_t kGroups = 1500, kLayoutsPerPlan = 20;
+constexpr double kThousandDeviceDays = 24 * 1000;  // in hours of a device
+constexpr int kHalvings = 3, kDoublings = 2;       // of the cluster, for the scaling curve
 
 // One line on a terminal, nothing elsewhere.
 class Line {
@@ -44,42 +47,108 @@ std::string bar(int done, int most) {
 
 void SearchOptions::add_to(CLI::App& command) {
   command.add_flag("--search", search,
-                   "look for the fastest layouts that fit the cluster, whatever layout the recipe has");
+                   "look for the fastest layouts that fit the cluster, whatever layout the recipe has; what "
+                   "--set says of the layout stays");
   command.add_option("--top", top, "with --search: how many to show")
       ->type_name("N")
       ->check(CLI::Range(1, 100));
   command.add_option("--plans", plans, "with --search: how many layouts to compile at most")
       ->type_name("N")
       ->check(CLI::Range(1, 100000));
-  command.add_option("--emit", emit, "with --search: write the best layout as a recipe")->type_name("FILE");
+  command
+      .add_option("--allow-drops", allow_drops,
+                  "with --search: experts may have this capacity and drop tokens beyond it, e.g. 1.25")
+      ->type_name("FACTOR")
+      ->check(CLI::Range(0.01, 1000.0));
+  command.add_option("--emit", emit, "with --search: write the best layout as a recipe that runs")
+      ->type_name("FILE");
   command.add_flag("--scaling", scaling, "the scaling curve over numbers of devices");
   command.add_option("--tokens", tokens, "cost, energy, carbon and goodput of so many tokens, e.g. 15T")
       ->type_name("N");
+  const hardware::Reliability usual;
+  command
+      .add_option("--failures", failures,
+                  fmt::format("with --tokens: failures of 1,000 devices in a day ({:.2f}: Llama 3 405B, 419 "
+                              "stops of 16,384 GPUs in 54 days)",
+                              usual.failures_per_device_hour * kThousandDeviceDays))
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1e6));
+  command
+      .add_option("--checkpoint-seconds", checkpoint_seconds,
+                  fmt::format("with --tokens: that training stands still for a checkpoint ({:.0f}, assumed)",
+                              usual.checkpoint_seconds))
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e6));
+  command
+      .add_option(
+          "--restart-seconds", restart_seconds,
+          fmt::format("with --tokens: from a failure to the last checkpoint's state ({:.0f}, assumed)",
+                      usual.restart_seconds))
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 1e7));
 }
 
 void SearchOptions::check() const {
   if (!emit.empty() && !search) base::fail_user("--emit writes what --search finds; give --search too");
-  if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans))
-    base::fail_user("--top and --plans say how far --search goes; give --search too");
-  if (!tokens.empty()) plan::parse_tokens(tokens);
+  if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans || allow_drops > 0))
+    base::fail_user("--top, --plans and --allow-drops say how far --search goes; give --search too");
+  if (!tokens.empty())
+    plan::parse_tokens(tokens);
+  else if (failures >= 0 || checkpoint_seconds >= 0 || restart_seconds >= 0)
+    base::fail_user(
+        "--failures, --checkpoint-seconds and --restart-seconds are of a run of so many tokens; give "
+        "--tokens "
+        "too, e.g. --tokens 15T");
 }
 
-std::optional<config::Recipe> search_layout(const SearchOptions& o, const config::Recipe& recipe,
+hardware::Reliability SearchOptions::reliability() const {
+  hardware::Reliability r;
+  if (failures >= 0) r.failures_per_device_hour = failures / kThousandDeviceDays;
+  if (checkpoint_seconds >= 0) r.checkpoint_seconds = checkpoint_seconds;
+  if (restart_seconds >= 0) r.restart_seconds = restart_seconds;
+  return r;
+}
+
+std::optional<config::Recipe> search_layout(const SearchOptions& o, const SearchFor& what,
                                             const plan::Assumptions& assumptions, plan::Beyond& beyond) {
+  const config::Recipe& recipe = what.recipe;
   Line line;
   const auto progress = [&](const plan::Progress& p) {
-    line.show(fmt::format("search [{}] {} of at most {} layouts compiled{}", bar(p.planned, p.most),
+    line.show(fmt::format("search [{}] {} of {} groups of layouts looked at, {} of at most {} compiled{}",
+                          bar(p.planned, p.most), base::thousands(p.looked), base::thousands(p.groups),
                           p.planned, p.most,
                           p.best_seconds > 0 ? ", best " + plan::seconds_text(p.best_seconds) : ""));
   };
-  beyond.search = plan::search(recipe, assumptions, plan::usual_space(recipe, assumptions.cluster),
-                               {.keep = o.top, .plans = o.plans, .threads = kThreads, .progress = progress});
+  const plan::Bounds bounds(assumptions);
+  const plan::Space space = plan::fixed(plan::usual_space(recipe, assumptions.cluster), what.sets);
+  plan::SearchOptions options{.keep = o.top,
+                              .plans = o.plans,
+                              .groups = kGroups,
+                              .layouts = kLayoutsPerPlan * o.plans,
+                              .threads = kThreads,
+                              .progress = progress,
+                              .bounds = &bounds};
+  beyond.search = plan::search(recipe, assumptions, space, options);
+  if (o.allow_drops > 0) {
+    const config::Recipe dropping = plan::with_capacity(recipe, o.allow_drops);
+    const plan::Bounds own(assumptions);
+    options.bounds = &own;
+    plan::merge(*beyond.search, plan::search(dropping, assumptions, space, options), o.top);
+  }
   std::vector<plan::Found>& best = beyond.search->best;
   if (!best.empty()) best.front().reasons = plan::explain(best.front().report, kThreads);
-  line.show("which strategy");
-  beyond.verdict = plan::decide(recipe, assumptions, {.plans = 6, .threads = kThreads});
+  beyond.verdict =
+      plan::decide(recipe, assumptions,
+                   {.plans = 6,
+                    .threads = kThreads,
+                    .progress = [&](const std::string& rung) { line.show("which strategy: " + rung); },
+                    .bounds = &bounds});
   if (best.empty()) return std::nullopt;
-  if (!o.emit.empty()) base::write_file_atomically(o.emit, config::to_toml(best.front().report.recipe));
+  if (!o.emit.empty()) {
+    const plan::Emitted e = plan::emit(best.front().report.recipe, assumptions.cluster, what.made_up);
+    base::write_file_atomically(o.emit, e.text);
+    beyond.emitted = {o.emit, e.to_do};
+  }
   return best.front().report.recipe;
 }
 
@@ -95,12 +164,18 @@ void look_beyond(const SearchOptions& o, const plan::Report& report, plan::Beyon
                                  {.threads = kThreads, .progress = [&](int n) {
                                     line.show(fmt::format("scaling: {} devices", base::thousands(n)));
                                   }});
-  if (!o.tokens.empty()) beyond.economy = plan::economy(report, plan::parse_tokens(o.tokens));
+  if (!o.tokens.empty())
+    beyond.economy = plan::economy(report, plan::parse_tokens(o.tokens), o.reliability());
 }
 
 std::string text_before(const plan::Beyond& b, const plan::Assumptions& assumptions) {
-  return (b.verdict ? plan::to_text(*b.verdict) : "") +
-         (b.search ? plan::to_text(*b.search, assumptions) : "");
+  std::string out =
+      (b.verdict ? plan::to_text(*b.verdict) : "") + (b.search ? plan::to_text(*b.search, assumptions) : "");
+  if (b.emitted) {
+    out += fmt::format("wrote {}\n", b.emitted->file);
+    for (const std::string& what : b.emitted->to_do) out += fmt::format("  to fill in: {}\n", what);
+  }
+  return out;
 }
 
 std::string text_after(const plan::Beyond& b, const plan::Report& report) {

@@ -7,6 +7,7 @@
 #include "cli/verbs.h"
 #include "exec/executor.h"
 #include "plan/plan.h"
+#include "plan/space.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
 #include "plan/without_file.h"
@@ -19,7 +20,7 @@ struct PlanOptions {
   RecipeOptions recipe;
   plan::Question question;
   std::string cluster, stack, matmul, trace, html;
-  double imbalance = 1;
+  double imbalance = 1, price = -1;
   bool json = false;
   SearchOptions beyond;
 };
@@ -57,14 +58,24 @@ int plan_action(const PlanOptions& o) {
   plan::Assumptions assumptions;
   plan::Answer answer;
   if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
+  // What a search is to hold of the layout need not be a layout by itself.
+  RecipeOptions asked = o.recipe;
+  if (o.beyond.search) std::erase_if(asked.sets, plan::is_of_layout);
   if (from_file) {
-    answer.recipe = o.recipe.load();
+    answer.recipe = asked.load();
     if (o.cluster.empty()) assumptions.cluster = this_machine(answer.recipe.parallel.world());
   } else {
     plan::Question question = o.question;
-    question.sets = o.recipe.sets;
+    question.sets = asked.sets;
+    question.search = o.beyond.search;
     if (!o.recipe.dtype.empty()) question.sets.push_back("precision.compute=" + o.recipe.dtype);
     answer = plan::recipe_for(question, assumptions.cluster);
+  }
+  if (o.price >= 0) {
+    if (o.beyond.tokens.empty())
+      base::fail_user("--price is of a run of so many tokens; give --tokens too, e.g. --tokens 15T");
+    assumptions.cluster.price_per_hour = o.price;
+    assumptions.cluster.price_source = "--price";
   }
   // Ours was measured on GPUs; a CPU's terms are those of its probe.
   const bool is_cpu = assumptions.cluster.accelerator.vendor == "cpu";
@@ -81,7 +92,9 @@ int plan_action(const PlanOptions& o) {
 
   plan::Beyond beyond;
   if (o.beyond.search) {
-    const auto found = search_layout(o.beyond, answer.recipe, assumptions, beyond);
+    std::vector<std::string> held = o.recipe.sets;
+    if (o.question.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.question.micro_batch));
+    const auto found = search_layout(o.beyond, {answer.recipe, held, !from_file}, assumptions, beyond);
     if (!o.json) print(text_before(beyond, assumptions));
     if (!found) {
       if (o.json) print(plan::to_json(nullptr, beyond));
@@ -134,6 +147,9 @@ Verb add_plan(CLI::App& app) {
   command->add_option("--imbalance", o->imbalance, "rows of the busiest expert rank over the mean")
       ->type_name("X")
       ->check(CLI::Range(1.0, 1e6));
+  command->add_option("--price", o->price, "with --tokens: USD for an hour of one device")
+      ->type_name("USD")
+      ->check(CLI::Range(0.0, 1e6));
   command->add_option("--trace", o->trace, "write the simulated step, to be opened in Perfetto")
       ->type_name("FILE");
   command->add_option("--html", o->html, "write the report as one page for a browser")->type_name("FILE");

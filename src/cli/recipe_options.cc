@@ -18,7 +18,8 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
   command.add_option("--run-dir", run_dir, "the run folder (run.dir)")->type_name("FOLDER");
   if (with_dtype)
     command
-        .add_option("--dtype", dtype, "type of computing; master weights, moments and reduction follow it")
+        .add_option("--dtype", dtype,
+                    "type of computing; master weights, moments, gradients and reduction follow it")
         ->check(CLI::IsMember({"f64", "f32", "bf16"}));
 }
 
@@ -28,11 +29,12 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));
   if (!dtype.empty()) {
     const auto p = config::Precision::of(*config::value_of<base::DType>(dtype));
-    for (const auto& [key, value] : {std::pair{"compute", p.compute},
-                                     {"master", p.master},
-                                     {"moments", p.moments},
-                                     {"reduce", p.reduce}})
-      all.push_back(fmt::format("precision.{}={}", key, config::name_of(value)));
+    const std::pair<const char*, std::string_view> keys[] = {{"compute", config::name_of(p.compute)},
+                                                             {"master", config::name_of(p.master)},
+                                                             {"moments", config::name_of(p.moments)},
+                                                             {"gradients", config::name_of(p.gradients)},
+                                                             {"reduce", config::name_of(p.reduce)}};
+    for (const auto& [key, value] : keys) all.push_back(fmt::format("precision.{}={}", key, value));
   }
   return config::load(path, all);
 }

@@ -45,9 +45,9 @@ void check_count(const Communicator& c, CallKind kind, int64_t count) {
 }
 
 void check_reducible(const Communicator& c, CallKind kind, base::DType dtype) {
-  QUINTET_CHECK(dtype != base::DType::F16,
-                "{} on '{}': f16 can be moved but not reduced; reduce in f32 or bf16", to_string(kind),
-                c.name());
+  QUINTET_CHECK(dtype != base::DType::F16 && dtype != base::DType::I16,
+                "{} on '{}': {} can be moved but not reduced; reduce in f32 or bf16", to_string(kind),
+                c.name(), base::to_string(dtype));
 }
 
 void check_member(const Communicator& c, CallKind kind, int member) {

@@ -148,6 +148,7 @@ void reduce_in_order(const void* const* sources, int source_count, void* const* 
     case base::DType::U8:
       return reduce_typed<uint8_t>(sources, source_count, targets, target_count, count, op);
     case base::DType::F16:
+    case base::DType::I16:
       break;
   }
   base::fail_internal("no reduction of {}", base::to_string(dtype));

@@ -8,6 +8,7 @@
 #include "graph/verify.h"
 #include "models/build.h"
 #include "optim/update.h"
+#include "passes/fold.h"
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
@@ -45,7 +46,7 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
   const bool infer = mode == graph::Mode::Infer;
   return {.mode = mode,
           .compute = r.precision.compute,
-          .param_grad = base::accumulator_of(r.precision.compute),
+          .param_grad = r.precision.gradients,
           .tokens = infer ? r.data.seq_len : r.batch.micro * r.parallel.dp() * r.data.seq_len,
           .seq_len = r.data.seq_len,
           .loss_chunk = r.loss.chunk,
@@ -111,6 +112,13 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     return local;
   };
 
+  const auto fold = [&](layout::LocalGraph local, bool backward) {
+    local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
+    graph::verify(local.graph, "fold", /*local=*/true);
+    pass.dump("fold", local.graph);
+    return local;
+  };
+
   layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
   graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   graph::Graph logical = plain;
@@ -124,10 +132,12 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     graph::verify(logical, "recompute");
     pass.dump("recompute", logical);
   }
-  layout::LocalGraph local = partition(logical, layout);
   Pipeline pipeline = make_pipeline(recipe, logical, options.infer);
+  layout::LocalGraph local = partition(logical, layout);
+  const bool parts_backward = pipeline.schedule && pipeline.schedule->splits_backward;
+  if (!options.infer) local = fold(std::move(local), options.fold_backward && !parts_backward);
   layout::LocalGraph evaluate;
-  if (options.evaluate) evaluate = partition(build(graph::Mode::Evaluate), layout);
+  if (options.evaluate) evaluate = fold(partition(build(graph::Mode::Evaluate), layout), false);
   return {std::move(layout),  std::move(pipeline), std::move(fit),     std::move(plain),
           std::move(logical), std::move(local),    std::move(evaluate)};
 }
@@ -152,10 +162,11 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
         {.rank = rank,
          .accumulation = static_cast<int>(recipe.batch.accumulation),
          .compute = recipe.precision.compute,
-         .master = recipe.precision.master,
+         .master = recipe.precision.master_type(),
          .moments = recipe.precision.moments,
          .reduce = recipe.precision.reduce,
-         .grad = base::accumulator_of(recipe.precision.compute),
+         .grad = recipe.precision.gradients,
+         .split_master = recipe.precision.split_master(),
          .update = {update.op, update.attrs, update.num_moments, recipe.optimizer.clip_norm},
          .workspace_bytes = options.workspace_bytes});
   });

@@ -36,6 +36,8 @@ struct CompileOptions {
   std::function<int64_t(const program::Instr&)> workspace_bytes;
   // Whether the calls of a step are expanded (and those of an evaluation); memory is known without.
   bool expand = true;
+  // false: B and W stay apart although the schedule does not part them (to learn what each takes).
+  bool fold_backward = true;
   // Called with the text of the graph or program after each pass; for dumps.
   std::function<void(const std::string& pass, const std::string& text)> dump;
   // What to recompute, in place of the recipe's memory section. Ranks of one process need find it only once.

@@ -94,6 +94,11 @@ struct Names<base::DType> {
   static constexpr std::array<std::pair<base::DType, std::string_view>, 3> kTable = {
       {{base::DType::F64, "f64"}, {base::DType::F32, "f32"}, {base::DType::BF16, "bf16"}}};
 };
+template <>
+struct Names<Master> {
+  static constexpr std::array<std::pair<Master, std::string_view>, 4> kTable = {
+      {{Master::F64, "f64"}, {Master::F32, "f32"}, {Master::Split, "split"}, {Master::Bf16, "bf16"}}};
+};
 
 // Empty for a value that no recipe can name.
 template <class E>

@@ -176,17 +176,30 @@ struct Parallel {
   bool operator==(const Parallel&) const = default;
 };
 
+// How the weights that the optimizer updates are kept. Split: f32, as the bf16 weight that matmuls read and a
+// 16-bit remainder (base/split_float.h), so that nothing is kept twice. Bf16 is there to be refused with a
+// reason.
+enum class Master : uint8_t { F64, F32, Split, Bf16 };
+
 struct Precision {
   base::DType compute = base::DType::F32;  // activations and the weights that matmuls read
-  base::DType master = base::DType::F32;   // the weights that the optimizer updates
+  Master master = Master::F32;             // the weights that the optimizer updates
   base::DType moments = base::DType::F32;
-  base::DType reduce = base::DType::F32;  // gradients on the wire and in accumulators
+  base::DType gradients = base::DType::F32;  // of parameters, where micro-batches add them up
+  base::DType reduce = base::DType::F32;     // gradients on the wire; as `gradients` where it is not given
 
   // compute as given, the rest in the accumulator type of it (f64 for f64, else f32): what a recipe gets
   // that names compute only.
   static Precision of(base::DType compute) {
     const base::DType wide = base::accumulator_of(compute);
-    return {compute, wide, wide, wide};
+    return {compute, wide == base::DType::F64 ? Master::F64 : Master::F32, wide, wide, wide};
+  }
+  bool split_master() const { return master == Master::Split; }
+  // In which the optimizer computes, and in which weights are saved.
+  base::DType master_type() const {
+    return master == Master::F64    ? base::DType::F64
+           : master == Master::Bf16 ? base::DType::BF16
+                                    : base::DType::F32;
   }
   bool operator==(const Precision&) const = default;
 };

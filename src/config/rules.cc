@@ -323,21 +323,42 @@ void f64_is_all_or_nothing(const Recipe& r, const Fail& fail) {
   const auto check = [&](const char* key, base::DType t) {
     if ((t == base::DType::F64) == wide) return;
     fail(key,
-         fmt::format("{} does not go with precision.compute = \"{}\": f64 is for all four or for none",
+         fmt::format("{} does not go with precision.compute = \"{}\": f64 is for all five or for none",
                      name_of(t), name_of(p.compute)),
          wide ? "\"f64\"" : "\"f32\"");
   };
-  check("precision.master", p.master);
+  if (!p.split_master()) check("precision.master", p.master_type());
   check("precision.moments", p.moments);
+  check("precision.gradients", p.gradients);
   check("precision.reduce", p.reduce);
 }
 
 void master_is_not_narrower(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
-  if (p.master == base::DType::BF16)
+  if (p.master == Master::Bf16)
     fail("precision.master",
          "bf16 master weights lose every update below 1/256 of a weight; the optimizer keeps them in f32",
-         "\"f32\"");
+         p.compute == base::DType::BF16 ? "\"split\"" : "\"f32\"");
+}
+
+void split_masters_have_bf16_weights(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  if (p.split_master() && p.compute != base::DType::BF16)
+    fail("precision.master",
+         fmt::format("\"split\" needs precision.compute = \"bf16\", it is \"{}\": the upper half of a split "
+                     "master is the bf16 weight that is computed with",
+                     name_of(p.compute)),
+         fmt::format("\"{}\"", name_of(Precision::of(p.compute).master)));
+}
+
+void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  if (p.gradients == base::DType::BF16 && p.compute != base::DType::BF16)
+    fail("precision.gradients",
+         fmt::format("\"bf16\" needs precision.compute = \"bf16\", it is \"{}\"; to send gradients in bf16 "
+                     "set precision.reduce",
+                     name_of(p.compute)),
+         fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
 }
 
 // ---- pipeline, memory
@@ -556,9 +577,16 @@ std::vector<Rule> general_rules() {
       {"prefetch needs zero", {"parallel.zero", "parallel.prefetch"}, prefetch_needs_zero},
 
       {"f64 is all or nothing",
-       {"precision.compute", "precision.master", "precision.moments", "precision.reduce"},
+       {"precision.compute", "precision.master", "precision.moments", "precision.gradients",
+        "precision.reduce"},
        f64_is_all_or_nothing},
       {"master is not narrower", {"precision.compute", "precision.master"}, master_is_not_narrower},
+      {"split masters have bf16 weights",
+       {"precision.compute", "precision.master"},
+       split_masters_have_bf16_weights},
+      {"narrow gradients are of narrow weights",
+       {"precision.compute", "precision.gradients"},
+       narrow_gradients_are_of_narrow_weights},
 
       {"schedule is known", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
       {"chunks fit schedule",

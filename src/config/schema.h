@@ -130,6 +130,7 @@ void for_each_key(R& r, V&& v) {
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);
   v("precision.moments", r.precision.moments);
+  v("precision.gradients", r.precision.gradients);
   v("precision.reduce", r.precision.reduce);
 
   v("memory.recompute", r.memory.recompute);

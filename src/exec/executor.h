@@ -90,6 +90,8 @@ class Executor {
   // `fill` is given the bytes to write, all of them: what they held before is unknown.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
   virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;
+  // The same numbers in f32, each split (base/split_float.h) into a bf16 of `high` and an i16 of `low`.
+  virtual void draw_split(const Range& high, const Range& low, const Draw& numbers) = 0;
   // to[i] := from[i] rounded to nearest even; floating types. The ranges do not overlap.
   virtual void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) = 0;
 

@@ -1,6 +1,8 @@
 // From a dtype to the C++ type that kernels are templates of.
 #pragma once
 
+#include <type_traits>
+
 #include "base/dtype.h"
 #include "base/error.h"
 
@@ -21,7 +23,20 @@ auto with_type(base::DType t, F&& fn) {
   }
 }
 
-// The same for logits, scores and weights of routing.
+// Calls fn with a value of the C++ type of a parameter's gradient, computed from elements of T: bf16 for
+// bf16, or what they are summed in.
+template <class T, class F>
+void with_gradient(base::DType t, F&& fn) {
+  if constexpr (std::is_same_v<T, double>) {
+    fn(double{});
+  } else {
+    if constexpr (std::is_same_v<T, base::Bf16>)
+      if (t == base::DType::BF16) return fn(base::Bf16{});
+    fn(float{});
+  }
+}
+
+// Calls fn with the type of logits, scores and weights of routing.
 template <class F>
 auto with_stat(base::DType t, F&& fn) {
   switch (t) {
@@ -34,23 +49,43 @@ auto with_stat(base::DType t, F&& fn) {
   }
 }
 
-// Calls fn with the types of master, moments and low-precision copy.
+// Calls fn with float or Bf16.
 template <class F>
-void with_state_types(base::DType master, base::DType moment, base::DType copy, F&& fn) {
-  if (master == base::DType::F64) {
-    if (moment != base::DType::F64) base::fail_internal("f64 master weights want f64 moments");
-    if (copy == base::DType::F32) return fn(double{}, double{}, float{});
-    if (copy == base::DType::BF16) return fn(double{}, double{}, base::Bf16{});
-    return fn(double{}, double{}, double{});
+void with_f32_or_bf16(base::DType t, const char* what, F&& fn) {
+  if (t == base::DType::F32) return fn(float{});
+  if (t == base::DType::BF16) return fn(base::Bf16{});
+  base::fail_internal("no update kernel for {} of {}", what, base::to_string(t));
+}
+
+// Types of the operands of an update: gradient, scalars -> master, moments..., copy (when it has another
+// dtype), or weight, remainder, moments... of a split master.
+struct UpdateTypes {
+  base::DType master, moment, gradient, copy;
+};
+
+// Calls fn with the types of master, moments, gradient and low-precision copy. Bf16 gradients are there with
+// bf16 copies only.
+template <class F>
+void with_update_types(const UpdateTypes& t, F&& fn) {
+  using base::Bf16;
+  if (t.master == base::DType::F64) {
+    if (t.moment != base::DType::F64 || t.gradient != base::DType::F64)
+      base::fail_internal("f64 master weights want f64 moments and gradients");
+    if (t.copy == base::DType::F32) return fn(double{}, double{}, double{}, float{});
+    if (t.copy == base::DType::BF16) return fn(double{}, double{}, double{}, Bf16{});
+    return fn(double{}, double{}, double{}, double{});
   }
-  if (master != base::DType::F32)
-    base::fail_internal("no update kernel for {} master weights", base::to_string(master));
-  const bool low = copy == base::DType::BF16;
-  if (moment == base::DType::F32)
-    return low ? fn(float{}, float{}, base::Bf16{}) : fn(float{}, float{}, float{});
-  if (moment == base::DType::BF16)
-    return low ? fn(float{}, base::Bf16{}, base::Bf16{}) : fn(float{}, base::Bf16{}, float{});
-  base::fail_internal("no update kernel for {} moments", base::to_string(moment));
+  if (t.master != base::DType::F32)
+    base::fail_internal("no update kernel for {} master weights", base::to_string(t.master));
+  with_f32_or_bf16(t.moment, "moments", [&]<class V>(V) {
+    with_f32_or_bf16(t.gradient, "gradients", [&]<class G>(G) {
+      if (t.copy == base::DType::BF16) return fn(float{}, V{}, G{}, Bf16{});
+      if constexpr (std::is_same_v<G, float>)
+        fn(float{}, V{}, G{}, float{});
+      else
+        base::fail_internal("bf16 gradients of {} weights", base::to_string(t.copy));
+    });
+  });
 }
 
 }  // namespace quintet::exec

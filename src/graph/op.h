@@ -69,7 +69,7 @@ std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<T
 // The op declarations, by file.
 extern const OpDef kEmbedding, kEmbeddingDw;                                   // ops/embedding.cc
 extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;          // ops/linear.cc
-extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw;                           // ops/norm.cc
+extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw, kRmsNormBackward;         // ops/norm.cc
 extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                     // ops/norm.cc
 extern const OpDef kRope;                                                      // ops/rope.cc
 extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
@@ -82,8 +82,9 @@ extern const OpDef kRoute, kPack, kUnpack, kPackWeights, kUnpackWeights;        
 extern const OpDef kExchangeCounts, kToExperts, kToTokens, kRegroup, kSumCopies;  // ops/dispatch.cc
 extern const OpDef kGroupedLinear, kGroupedLinearDx, kGroupedLinearDw;            // ops/experts.cc
 extern const OpDef kExpertAct, kExpertActDx, kScaleRows, kScaleRowsDx;            // ops/experts.cc
-extern const OpDef kSwiGlu, kSwiGluDx, kGelu, kGeluDx, kAdd, kDropout, kCast;     // ops/pointwise.cc
-extern const OpDef kRowMax, kRowSumExp, kLossGrad;                                // ops/loss.cc
+extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kAdd, kDropout,
+    kCast;                                                         // ops/pointwise.cc
+extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy, kUpdateBias,

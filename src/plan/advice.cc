@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "plan/changes.h"
 #include "plan/state_bytes.h"
@@ -90,6 +91,19 @@ std::vector<Term> largest_terms(const Report& r) {
   return terms;
 }
 
+std::string room_words(const Report& r) {
+  const RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
+  const int64_t spare = rank.routed_bytes - rank.expected_routed_bytes;
+  if (r.memory.fits() || rank.total() - spare > r.memory.limit) return {};
+  const config::Parallel& p = r.recipe.parallel;
+  return fmt::format(
+      "it does not fit because no token may be dropped: there is room for {} of rows, as if every token of "
+      "{} "
+      "ranks chose this rank's experts; {} come if they come evenly. A capacity bounds it, and drops tokens "
+      "beyond it\n",
+      gib(rank.routed_bytes), p.ep * p.etp, gib(rank.expected_routed_bytes));
+}
+
 std::vector<Advice> advise(const Report& r, int threads) {
   const int64_t near = std::max(r.assumptions.cluster.domain, 1);
   const std::vector<Change> changes =
@@ -98,8 +112,10 @@ std::vector<Advice> advise(const Report& r, int threads) {
   for (const Change& c : changes) recipes.push_back(c.recipe);
   const std::vector<std::optional<Report>> plans = plan_all(recipes, r.assumptions, threads);
   std::vector<Advice> list;
+  std::set<std::string> kinds;
   for (size_t i = 0; i < changes.size(); ++i) {
     if (!plans[i] || !plans[i]->memory.fits()) continue;
+    if (!changes[i].kind.empty() && !kinds.insert(changes[i].kind).second) continue;
     list.push_back({.what = changes[i].what,
                     .sets = changes[i].sets,
                     .runs = true,
@@ -125,6 +141,7 @@ std::string advice_text(const Report& r, const std::vector<Advice>& advice) {
                                             : std::string("a device"),
                   gib(rank.total()), gib(r.memory.limit), gib(rank.total() - r.memory.limit));
   for (const Term& t : largest_terms(r)) out += fmt::format("  {:<24} {:>12}\n", t.what, gib(t.bytes));
+  out += room_words(r);
   if (advice.empty())
     return out + "no single change makes it fit; quintet plan --search looks for a layout that does\n";
   out += "any one of these makes it fit; what costs least time comes first\n";

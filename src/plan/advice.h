@@ -29,6 +29,9 @@ std::vector<Term> largest_terms(const Report& report);
 // Changes that make it fit, those that cost least time first; what the engine can run comes before the rest.
 std::vector<Advice> advise(const Report& report, int threads = 2);
 
+// Where the room for rows of experts that may come is what does not fit: that, with its bytes. Else nothing.
+std::string room_words(const Report& report);
+
 // "1.2 ms more a step (+3.1 %)"
 std::string change_of_time(const Advice& advice, const Report& report);
 

@@ -22,6 +22,11 @@ struct Beyond {
   std::optional<std::vector<Advice>> advice;  // of a report that does not fit
   std::optional<Scaling> scaling;
   std::optional<EconomyReport> economy;
+  struct Emit {
+    std::string file;
+    std::vector<std::string> to_do;
+  };
+  std::optional<Emit> emitted;  // a recipe that was written
 };
 
 // One JSON object: the report's own fields (to_json(Report)), then "verdict", "search", "advice", "scaling"

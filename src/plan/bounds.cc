@@ -16,7 +16,22 @@
 namespace quintet::plan {
 namespace {
 
-constexpr double kBubble = 0.25;  // of 1f1b's: what is guessed of a schedule that is not chosen yet
+// Guesses of a schedule that is not chosen yet: of 1f1b's bubble, and of what it holds.
+constexpr double kBubble = 0.25, kHeld = 0.35;
+// Micro-batches of a schedule that is looked at, in rounds of its ranks: by then it is full.
+constexpr int64_t kRounds = 5;
+
+// What the fullest rank holds of activations, of what all blocks of the model keep of a micro-batch. A guess.
+double held_share(const config::Parallel& p, int64_t micro_batches) {
+  const auto n = static_cast<double>(micro_batches), ranks = static_cast<double>(p.pp);
+  const double filled = std::min(1.0, n / ranks);
+  if (p.schedule == "gpipe") return n / ranks;
+  if (p.schedule == "interleaved")
+    return filled * (1 + (ranks - 1) / (ranks * static_cast<double>(p.chunks)));
+  if (p.schedule == "v-min") return std::max(kHeld, 1 / ranks) * filled;
+  if (p.schedule == "v-half") return std::max(0.5, 1 / ranks) * filled;
+  return filled;
+}
 
 // What a virtual stage takes and holds.
 struct StageCosts {
@@ -163,7 +178,7 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
     const graph::Graph graph = models::build(r.model,
                                              {.mode = graph::Mode::Train,
                                               .compute = r.precision.compute,
-                                              .param_grad = base::accumulator_of(r.precision.compute),
+                                              .param_grad = r.precision.gradients,
                                               .tokens = tokens,
                                               .seq_len = r.data.seq_len,
                                               .loss_chunk = r.loss.chunk,
@@ -173,11 +188,15 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
   });
 }
 
+// A schedule of very many micro-batches is the same in all its rounds: fewer tell what it holds.
 std::shared_ptr<const schedule::Schedule> Bounds::schedule_of(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
+  const int64_t all = r.batch.accumulation, few = kRounds * p.pp + all % p.pp;
+  config::Recipe shorter = r;
+  if (all > 2 * few && !config::schedule_file(p.schedule)) shorter.batch.accumulation = few;
   return remembered(
-      mutex_, schedules_, fmt::format("{} {} {} {}", p.schedule, p.pp, p.chunks, r.batch.accumulation),
-      [&] { return std::make_shared<const schedule::Schedule>(compiler::pipeline_schedule(r)); });
+      mutex_, schedules_, fmt::format("{} {} {} {}", p.schedule, p.pp, p.chunks, shorter.batch.accumulation),
+      [&] { return std::make_shared<const schedule::Schedule>(compiler::pipeline_schedule(shorter)); });
 }
 
 Bound Bounds::of_any_schedule(const config::Recipe& recipe) const {
@@ -197,20 +216,23 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   if (effort == Effort::AnySchedule) {
     // However blocks are dealt out, some rank has the mean of what they amount to.
     StateCosts all;
-    double seconds = 0;
+    double seconds = 0, kept = 0;
     for (const int kind : t->kind) {
+      kept += static_cast<double>(t->of_kind[static_cast<size_t>(kind)].kept_bytes);
       const BlockTable& b = t->of_kind[static_cast<size_t>(kind)];
       seconds += b.forward.own + std::min(b.backward.own, b.backward_b.own + b.backward_w);
       all.add(state_of[static_cast<size_t>(kind)], false);
     }
     const auto ranks = static_cast<double>(p.pp);
-    out.bytes = static_cast<int64_t>(all.bytes / ranks);
+    // A micro-batch is forward through all of a rank's blocks before it goes back through any.
+    out.bytes = static_cast<int64_t>((all.bytes + kept) / ranks);
     out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
                            state.travel(all)) /
                   ranks;
-    out.likely_bytes = out.bytes;
     // The pipeline fills and drains once for a step; good schedules lose a quarter of that.
     const auto n = static_cast<double>(r.batch.accumulation);
+    out.likely_bytes = std::max(
+        out.bytes, static_cast<int64_t>(all.bytes / ranks + kHeld * std::min(1.0, n / ranks) * kept));
     const double bubble = kBubble * (ranks - 1) / n, busy = seconds / ranks;
     out.likely_seconds = out.seconds + bubble * n * busy + state.likely_exposed(all, seconds) / ranks;
     return with_runtime(out);
@@ -234,7 +256,10 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
 
   const int64_t compute_size = base::size_of(r.precision.compute),
                 head = t->block(t->kind.size() - 1).kept_bytes;
-  double update = 0, travel = 0, exposed = 0;
+  int64_t all_kept = 0;
+  for (const StageCosts& s : stages) all_kept += s.kept + s.kept_for_w;
+  const double held = held_share(p, r.batch.accumulation);
+  double update = 0, travel = 0, exposed = 0, busiest = 0;
   for (int64_t rank = 0; rank < p.pp; ++rank) {
     StateCosts own;
     double busy = 0;
@@ -264,18 +289,27 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
       likely = held.bytes + passing + passes;
     } else {
-      least = likely = kept / p.chunks;
+      least = kept / p.chunks;
+      likely = std::max(least, static_cast<int64_t>(held * static_cast<double>(all_kept)));
     }
     out.bytes = std::max(out.bytes, static_cast<int64_t>(own.bytes) + least);
     out.likely_bytes = std::max(out.likely_bytes, static_cast<int64_t>(own.bytes) + likely);
+    busiest = std::max(busiest, busy);
     update = std::max(update, update_seconds(own));
     travel = std::max(travel, state.travel(own));
     exposed = std::max(exposed, state.likely_exposed(own, busy));
   }
-  double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape);
-  if (schedule) compute = std::max(compute, scheduled_seconds(*schedule, stages));
+  double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape), likely = compute;
+  if (schedule && schedule->micro_batches == r.batch.accumulation) {
+    likely = compute = std::max(compute, scheduled_seconds(*schedule, stages));
+  } else if (schedule) {
+    // A shorter schedule says how much is lost when it fills and drains, but bounds nothing.
+    const auto few = static_cast<double>(schedule->micro_batches);
+    likely = std::max(compute, scheduled_seconds(*schedule, stages) +
+                                   (static_cast<double>(r.batch.accumulation) - few) * busiest);
+  }
   out.seconds = std::max(compute + update, travel);
-  out.likely_seconds = std::max(compute + update + exposed, travel);
+  out.likely_seconds = std::max(likely + update + exposed, travel);
   return with_runtime(out);
 }
 

@@ -49,7 +49,7 @@ class Bounds {
   Bound of_any_schedule(const config::Recipe& recipe) const;
   // From closed forms for the recipe's schedule.
   Bound quick(const config::Recipe& recipe) const;
-  // From the schedule itself. At least quick().
+  // From the schedule itself (of very many micro-batches: time from closed forms still). At least quick().
   Bound exact(const config::Recipe& recipe) const;
 
   std::shared_ptr<const Tables> tables(const config::Recipe& recipe) const;

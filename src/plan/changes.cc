@@ -23,7 +23,8 @@ class Changes {
 
   // `edit` changes a copy of the recipe; what it leaves to be worked out is.
   template <class Edit>
-  void add(std::string subject, std::string what, std::vector<std::string> sets, const Edit& edit) {
+  void add(std::string subject, std::string what, std::vector<std::string> sets, const Edit& edit,
+           std::string kind = {}) {
     config::Recipe r = recipe_;
     edit(r);
     const int64_t per_pass = r.batch.micro * r.parallel.dp();
@@ -33,7 +34,8 @@ class Changes {
       sets.push_back(fmt::format("batch.accumulation={}", n));
     }
     if (!config::problems_of(r).empty()) return;
-    list_.push_back({std::move(subject), std::move(what), std::move(sets), config::resolve(r)});
+    list_.push_back(
+        {std::move(subject), std::move(what), std::move(sets), config::resolve(r), std::move(kind)});
   }
   std::vector<Change> take() { return std::move(list_); }
 
@@ -116,6 +118,30 @@ void schedule(Changes& changes, const config::Recipe& r, const std::string& name
               });
 }
 
+// Experts over more ranks hold less state each; over fewer, less room for rows that may come.
+void experts(Changes& changes, const config::Recipe& r) {
+  const config::Moe& moe = r.model.moe;
+  if (moe.experts == 0) return;
+  const int64_t ep = r.parallel.ep;
+  for (int64_t to = 1; to <= std::min(moe.experts, kMostTimes * ep); to *= 2)
+    if (to != ep && to * kMostTimes >= ep)
+      changes.add(fmt::format("ep {}", ep), fmt::format("ep {}", to), {set("ep", to)},
+                  [&](config::Recipe& changed) { changed.parallel.ep = to; });
+  if (moe.pad) return;
+  for (const double factor : {2.0, 1.5, 1.25, 1.0}) {
+    if (moe.capacity_factor > 0 && factor > moe.capacity_factor) continue;
+    changes.add(
+        "room for all rows that can come to an expert",
+        fmt::format("capacity {} for an expert (tokens beyond it are dropped)", factor),
+        {fmt::format("model.moe.capacity_factor={}", factor), "model.moe.pad=true"},
+        [&](config::Recipe& changed) {
+          changed.model.moe.capacity_factor = factor;
+          changed.model.moe.pad = true;
+        },
+        "capacity");
+  }
+}
+
 }  // namespace
 
 std::string gib(int64_t bytes) { return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / (1 << 30)); }
@@ -188,6 +214,7 @@ std::vector<Change> savings(const config::Recipe& r, int64_t near, int64_t budge
       changes.add(fmt::format("loss chunk {}", r.loss.chunk), fmt::format("logits of {} rows at once", chunk),
                   {fmt::format("loss.chunk={}", chunk)},
                   [&](config::Recipe& changed) { changed.loss.chunk = chunk; });
+  experts(changes, r);
   if (r.precision.moments == base::DType::F32 && r.precision.compute == base::DType::BF16)
     changes.add("moments in f32", "moments in bf16 (changes the numerics)", {"precision.moments=bf16"},
                 [](config::Recipe& changed) { changed.precision.moments = base::DType::BF16; });

@@ -14,6 +14,8 @@ struct Change {
   std::string what;               // "tp 4": what it is instead
   std::vector<std::string> sets;  // as after --set, to make it
   config::Recipe recipe;          // with it made, resolved
+  // Changes with the same words here are one in several sizes, the mildest first: one of them is enough.
+  std::string kind = {};
 };
 
 // For every choice that is not the simplest, the next simpler one: an axis halved (dp takes up the devices),
@@ -22,8 +24,9 @@ std::vector<Change> simpler(const config::Recipe& recipe);
 
 // Changes that may save memory: a higher ZeRO stage, state sharded over more devices, recompute, a smaller
 // micro-batch, sequence parallel, an axis doubled (dp gives up the devices; tp stays within `near` devices),
-// a schedule that holds less, smaller chunks of the loss, narrower moments; recompute of just as much as
-// `budget` bytes for a rank's arena ask for. Legal ones only, of every kind.
+// a schedule that holds less, smaller chunks of the loss, narrower state; experts over more or fewer ranks,
+// and a capacity for them instead of room for all that can come; recompute of just as much as `budget` bytes
+// for a rank's arena ask for. Legal ones only, of every kind.
 std::vector<Change> savings(const config::Recipe& recipe, int64_t near, int64_t budget);
 
 // Bytes of the fullest device.

@@ -30,7 +30,7 @@ EconomyReport economy(const Report& r, double tokens, const hardware::Reliabilit
   hardware::share_of_peak(r.time.model_flops_per_device(), a.cluster.accelerator,
                           a.matmul.value_or(sim::arithmetic_of(r.recipe.precision.compute)),
                           "the plan's rate");
-  EconomyReport e{.tokens = tokens};
+  EconomyReport e{.tokens = tokens, .reliability = reliability};
   e.ideal = hardware::cost_of_tokens(tokens, r.time.tokens_per_s, a.cluster);
   e.goodput = hardware::goodput(reliability, a.cluster.world());
   e.with_losses = hardware::cost_of_tokens(tokens, r.time.tokens_per_s * e.goodput.share, a.cluster);
@@ -40,7 +40,7 @@ EconomyReport economy(const Report& r, double tokens, const hardware::Reliabilit
 std::string long_duration(double seconds) {
   constexpr double kYear = 365.25 * 86400;
   if (seconds < 10 * kYear) return base::human_duration(std::llround(seconds * 1e9));
-  return fmt::format("{:.4g} years", seconds / kYear);
+  return base::thousands(std::llround(seconds / kYear)) + " years";
 }
 
 std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
@@ -61,7 +61,23 @@ std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
       e.goodput.failures_per_day, long_duration(e.goodput.mean_between_failures_seconds),
       long_duration(e.goodput.interval_seconds), 100 * e.goodput.share, 100 * e.goodput.checkpoint_share,
       100 * e.goodput.lost_share);
-  if (cluster.price_per_hour > 0)
+  const hardware::Reliability& r = e.reliability;
+  const auto usual = [&](double hardware::Reliability::*value, const char* source) {
+    return r.*value == hardware::Reliability{}.*value ? source : "as given";
+  };
+  out += fmt::format(
+      "  with {:.2f} failures of 1,000 devices a day ({}), {} for a checkpoint ({}), {} to restart ({})\n",
+      r.failures_per_device_hour * 24 * 1000,
+      usual(&hardware::Reliability::failures_per_device_hour, "as in the run of Llama 3 405B; --failures"),
+      long_duration(r.checkpoint_seconds),
+      usual(&hardware::Reliability::checkpoint_seconds, "assumed; --checkpoint-seconds"),
+      long_duration(r.restart_seconds),
+      usual(&hardware::Reliability::restart_seconds, "assumed; --restart-seconds"));
+  if (cluster.price_per_hour <= 0)
+    out +=
+        fmt::format("  no price of {} in the catalogue: give --price, in USD for a device-hour\n",
+                    cluster.accelerator.title.empty() ? cluster.accelerator.name : cluster.accelerator.title);
+  else
     out += fmt::format("  at {:.2f} USD a device-hour{}\n", cluster.price_per_hour,
                        cluster.price_source.empty() ? "" : fmt::format(" ({})", cluster.price_source));
   return out;

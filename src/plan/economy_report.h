@@ -11,6 +11,7 @@ namespace quintet::plan {
 
 struct EconomyReport {
   double tokens = 0;
+  hardware::Reliability reliability;
   hardware::RunCost ideal;        // nothing fails
   hardware::Goodput goodput;      // with the best checkpoint interval
   hardware::RunCost with_losses;  // failures, restarts and checkpoints included

@@ -26,8 +26,11 @@ std::string rank_json(const RankMemory& r) {
         fmt::format("\"{}\": {}, ", program::to_string(static_cast<program::MemoryClass>(i)), r.by_class[i]);
   return fmt::format(
       "{{\"rank\": {}, \"stage\": {}, \"total_bytes\": {}, \"arena_bytes\": {}, \"runtime_bytes\": {}, "
-      "{}\"gaps\": {}, \"host_bytes\": 0, \"disk_bytes\": 0, \"peak_at\": {}}}",
-      r.rank, r.stage, r.total(), r.arena_bytes, r.runtime_bytes, classes, r.gaps(), json_string(r.peak_at));
+      "{}\"gaps\": {}, \"expert_rows\": {}, \"expected_expert_rows\": {}, \"host_bytes\": 0, \"disk_bytes\": "
+      "0, "
+      "\"peak_at\": {}}}",
+      r.rank, r.stage, r.total(), r.arena_bytes, r.runtime_bytes, classes, r.gaps(), r.routed_bytes,
+      r.expected_routed_bytes, json_string(r.peak_at));
 }
 
 // Live bytes over the step, by column: names once, then a row for every moment.

@@ -75,7 +75,8 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   Report report{.recipe = recipe, .assumptions = assumptions};
   report.parameters = models::parameter_count(ranks.model);
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
-  report.memory = memory_of(ranks, assumptions.cluster);
+  report.memory =
+      memory_of(ranks, {assumptions.cluster, assumptions.stack, assumptions.matmul, assumptions.imbalance});
 
   std::vector<std::pair<double, Time>> times;
   const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);

@@ -40,6 +40,9 @@ struct RankMemory {
   std::array<int64_t, program::kNumMemoryClasses> by_class{};  // live at the moment of the peak
   int64_t runtime_bytes = 0;                                   // context and libraries
   std::string peak_at;                                         // "backward, block 31, attention_dx"
+  // Of by_class: rows on the experts' side, where how many come is known in the step only. The room is for
+  // the most that can come; and what they would take if as many came as are expected.
+  int64_t routed_bytes = 0, expected_routed_bytes = 0;
   int64_t live_bytes() const;                                  // sum of by_class
   int64_t gaps() const { return arena_bytes - live_bytes(); }  // bytes between buffers at the peak
   int64_t total() const { return arena_bytes + runtime_bytes; }

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 
+#include "base/error.h"
 #include "config/names.h"
 #include "config/validate.h"
 
@@ -14,8 +16,12 @@ constexpr int64_t kLeastRows = 512;  // of a chunk of a sequence, of which a con
 
 std::vector<int64_t> divisors(int64_t n, int64_t most) {
   std::vector<int64_t> list;
-  for (int64_t d = 1; d <= std::min(n, most); ++d)
-    if (n % d == 0) list.push_back(d);
+  for (int64_t d = 1; d * d <= n; ++d) {
+    if (n % d != 0) continue;
+    if (d <= most) list.push_back(d);
+    if (n / d != d && n / d <= most) list.push_back(n / d);
+  }
+  std::sort(list.begin(), list.end());
   return list;
 }
 
@@ -42,20 +48,109 @@ Space usual_space(const config::Recipe& r, const hardware::Cluster& cluster) {
   return s;
 }
 
-std::vector<Family> families(const config::Recipe& r, const Space& space, int64_t world) {
+bool is_of_layout(const std::string& set) {
+  return set.starts_with("parallel.") || set.starts_with("batch.micro=") ||
+         set.starts_with("batch.accumulation=") || set.starts_with("memory.recompute=");
+}
+
+Space fixed(Space s, const std::vector<std::string>& sets) {
+  for (const std::string& set : sets) {
+    if (!is_of_layout(set)) continue;
+    const size_t at = set.find('=');
+    const std::string key = set.substr(0, at);
+    std::string value = at == std::string::npos ? "" : set.substr(at + 1);
+    std::erase(value, '"');
+    const auto number = [&] {
+      int64_t n = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
+      if (error != std::errc() || end != value.data() + value.size() || n < (key == "parallel.zero" ? 0 : 1))
+        base::fail_user("--set {}: expected a whole number", set);
+      return n;
+    };
+    const auto known = [&](const auto& found) {
+      if (!found) base::fail_user("--set {}: '{}' is none of its values", set, value);
+      return *found;
+    };
+    if (key == "parallel.pp")
+      s.pp = {number()};
+    else if (key == "parallel.cp")
+      s.cp = {number()};
+    else if (key == "parallel.tp")
+      s.tp = {number()};
+    else if (key == "parallel.ep")
+      s.ep = {number()};
+    else if (key == "parallel.etp")
+      s.etp = {number()};
+    else if (key == "parallel.zero")
+      s.zero = {number()};
+    else if (key == "parallel.dp_replicate")
+      s.dp_replicate = {number()};
+    else if (key == "parallel.chunks")
+      s.chunks = {number()};
+    else if (key == "batch.micro")
+      s.micro = {number()};
+    else if (key == "parallel.sequence_parallel" && (value == "true" || value == "false"))
+      s.sequence_parallel = {value == "true" ? 1 : 0};
+    else if (key == "parallel.cp_method")
+      s.methods = {known(config::value_of<config::ContextMethod>(value))};
+    else if (key == "memory.recompute")
+      s.recompute = {known(config::value_of<config::RecomputeKind>(value))};
+    else if (key == "parallel.schedule")
+      s.schedules = {value};
+    else
+      base::fail_user(
+          "--search works out {} itself: leave --set {} out, or fix what it can hold: parallel.tp, pp, cp, "
+          "ep, "
+          "etp, dp_replicate, zero, sequence_parallel, cp_method, schedule, chunks, batch.micro, "
+          "memory.recompute",
+          key, set);
+  }
+  // Without tensor ranks there is no sequence parallel to ask for.
+  if (s.sequence_parallel == std::vector<int64_t>{1}) s.sequence_parallel = {1, 0};
+  return s;
+}
+
+config::Recipe with_capacity(const config::Recipe& recipe, double factor) {
+  if (recipe.model.moe.experts == 0)
+    base::fail_user("a capacity is of experts, and this model has none: leave --allow-drops out");
+  config::Recipe r = recipe;
+  r.model.moe.capacity_factor = factor;
+  r.model.moe.pad = true;
+  return r;
+}
+
+std::vector<Family> ways(const Space& space, int64_t world) {
   std::vector<Family> list;
-  Family f;
+  for (const int64_t tp : space.tp)
+    for (const int64_t sp : space.sequence_parallel)
+      for (const int64_t cp : space.cp)
+        for (const config::ContextMethod method : space.methods)
+          for (const int64_t ep : space.ep)
+            for (const int64_t etp : space.etp) {
+              if (tp == 1 && sp != 0) continue;
+              if (cp == 1 && method != space.methods.front()) continue;
+              if (world % (tp * cp) != 0) continue;
+              list.push_back({.cp = cp,
+                              .tp = tp,
+                              .ep = ep,
+                              .etp = etp,
+                              .sequence_parallel = sp != 0,
+                              .method = cp == 1 ? config::ContextMethod::Auto : method});
+            }
+  return list;
+}
+
+std::vector<Family> families_of(const Family& way, const config::Recipe& r, const Space& space,
+                                int64_t world) {
+  std::vector<Family> list;
+  Family f = way;
   const auto add = [&] {
-    for (const int64_t micro : space.micro) {
-      if (r.batch.global % (micro * f.dp_replicate * f.dp_shard) != 0) continue;
-      f.micro = micro;
-      for (const config::RecomputeKind recompute : space.recompute) {
-        f.recompute = recompute;
-        list.push_back(f);
-      }
-    }
+    if (r.batch.global % (f.micro * f.dp_replicate * f.dp_shard) == 0) list.push_back(f);
   };
-  const auto each_state = [&](int64_t dp) {
+  for (const int64_t pp : space.pp) {
+    if (world % (way.tp * way.cp * pp) != 0) continue;
+    f.pp = pp;
+    const int64_t dp = world / (way.tp * way.cp * pp);
     for (const int64_t zero : space.zero) {
       f.zero = zero;
       if (zero == 0) {
@@ -70,26 +165,20 @@ std::vector<Family> families(const config::Recipe& r, const Space& space, int64_
         if (f.dp_shard * f.cp > 1) add();
       }
     }
-  };
-  for (const int64_t tp : space.tp)
-    for (const int64_t sp : space.sequence_parallel)
-      for (const int64_t cp : space.cp)
-        for (const config::ContextMethod method : space.methods)
-          for (const int64_t pp : space.pp)
-            for (const int64_t ep : space.ep)
-              for (const int64_t etp : space.etp) {
-                if (tp == 1 && sp != 0) continue;
-                if (cp == 1 && method != space.methods.front()) continue;
-                if (world % (tp * cp * pp) != 0) continue;
-                f = {.pp = pp,
-                     .cp = cp,
-                     .tp = tp,
-                     .ep = ep,
-                     .etp = etp,
-                     .sequence_parallel = sp != 0,
-                     .method = cp == 1 ? config::ContextMethod::Auto : method};
-                each_state(world / (tp * cp * pp));
-              }
+  }
+  return list;
+}
+
+std::vector<Family> families(const config::Recipe& r, const Space& space, int64_t world) {
+  std::vector<Family> list;
+  for (Family way : ways(space, world))
+    for (const int64_t micro : space.micro)
+      for (const config::RecomputeKind recompute : space.recompute) {
+        way.micro = micro;
+        way.recompute = recompute;
+        const std::vector<Family> some = families_of(way, r, space, world);
+        list.insert(list.end(), some.begin(), some.end());
+      }
   return list;
 }
 
@@ -157,6 +246,9 @@ std::string layout_words(const config::Recipe& r) {
     words.push_back(fmt::format("dp {} (zero {})", p.dp_shard, p.zero));
   }
   words.push_back(fmt::format("micro {} x {}", r.batch.micro, r.batch.accumulation));
+  if (r.model.moe.capacity_factor > 0)
+    words.push_back(
+        fmt::format("capacity {}{}", r.model.moe.capacity_factor, r.model.moe.pad ? " padded" : ""));
   if (r.memory.recompute != config::RecomputeKind::None)
     words.push_back(fmt::format("recompute {}", config::name_of(r.memory.recompute)));
   std::string text;

@@ -30,6 +30,16 @@ struct Space {
 // - gpipe is left out, which takes as long as 1f1b and holds more.
 Space usual_space(const config::Recipe& recipe, const hardware::Cluster& cluster);
 
+// Whether "key=value", as after --set, speaks of what a search chooses.
+bool is_of_layout(const std::string& set);
+// The space with what `sets` say of the layout held at that; those that speak of other things are passed
+// over. A UserError for what a search cannot hold.
+Space fixed(Space space, const std::vector<std::string>& sets);
+
+// The recipe with a capacity for every expert, padded: sizes are known beforehand, tokens beyond it are
+// dropped. A UserError where the model has no experts.
+config::Recipe with_capacity(const config::Recipe& recipe, double factor);
+
 // One mesh with a micro-batch, ZeRO stage and recompute: all schedules of it have much in common.
 struct Family {
   int64_t pp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, etp = 1, micro = 1, zero = 0;
@@ -43,8 +53,14 @@ struct Schedule {
   int64_t chunks = 1;
 };
 
-// All of them in a fixed order, legal ones and others; only what does not multiply to `world` or divide the
-// global batch is left out.
+// How values lie on the ranks of a pipeline stage (tp, sequence parallel, cp, ep, etp): families that differ
+// in nothing else have the same blocks. In a fixed order; the other fields are left as they are by default.
+std::vector<Family> ways(const Space& space, int64_t world);
+// The families of a way with its micro-batch and recompute: every pipeline, ZeRO stage and split of dp. Legal
+// ones and others; only what does not multiply to `world` or divide the global batch is left out.
+std::vector<Family> families_of(const Family& way, const config::Recipe& recipe, const Space& space,
+                                int64_t world);
+// All of them, in the order of the above.
 std::vector<Family> families(const config::Recipe& recipe, const Space& space, int64_t world);
 std::vector<Schedule> schedules(const Family& family, const Space& space);
 

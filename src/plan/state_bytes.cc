@@ -8,8 +8,10 @@ StateFormat format_of(const config::Precision& p, const config::Optimizer& o) {
   const auto size = [](base::DType t) { return static_cast<double>(base::size_of(t)); };
   const int moments = o.kind == config::OptimizerKind::AdamW ? 2 : o.momentum > 0;
   return {.weight = size(p.compute),
-          .gradient = size(base::accumulator_of(p.compute)),
-          .master = p.master == p.compute ? 0 : size(p.master),
+          .gradient = size(p.gradients),
+          .master = p.split_master()               ? size(base::DType::I16)
+                    : p.master_type() == p.compute ? 0
+                                                   : size(p.master_type()),
           .moments = moments * size(p.moments)};
 }
 

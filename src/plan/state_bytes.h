@@ -15,7 +15,7 @@ struct StateFormat {
   double weight = 2;         // that products read
   double gradient = 4;       // that adds up over micro-batches
   double gradient_copy = 0;  // a second one, in another type
-  double master = 4;         // that the optimizer updates; 0: the weight itself
+  double master = 4;         // that the optimizer updates, beside the weight; 0: the weight itself
   double moments = 8;        // all of them together
   double total() const { return weight + gradient + gradient_copy + master + moments; }
 };

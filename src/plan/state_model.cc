@@ -60,20 +60,22 @@ int64_t StateModel::gathered(const BlockTable& b) const {
 
 void StateModel::add(StateCosts& c, const Place& place, int64_t trainable, int64_t frozen) const {
   const config::Precision& p = recipe_.precision;
-  const base::DType grad = base::accumulator_of(p.compute);
+  const base::DType grad = p.gradients;
   const int64_t zero = recipe_.parallel.zero;
   const auto n = static_cast<double>(place.shards), all = static_cast<double>(trainable + frozen),
              own = static_cast<double>(trainable) / n;
-  const bool copies = p.master != p.compute;
+  // Of a master beside the weight that is computed with; a split one has only its lower half there.
+  const double beside = p.split_master()               ? size(base::DType::I16)
+                        : p.master_type() == p.compute ? 0
+                                                       : size(p.master_type());
   c.bytes += all * size(p.compute) / (zero == 3 ? n : 1);
-  if (copies) c.bytes += own * size(p.master);
+  c.bytes += own * beside;
   c.bytes += own * moments_ * size(p.moments);
   // Gradients of a step of one micro-batch lie over activations that are dead by then.
   const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
   // The gradient is read for its norm and for the update.
-  c.update_bytes +=
-      own * (2 * size(grad) + size(p.master) + moments_ * size(p.moments) + (copies ? size(p.compute) : 0));
+  c.update_bytes += own * (2 * size(grad) + beside + moments_ * size(p.moments) + size(p.compute));
   const auto seconds = [&](CollectiveShape shape, double bytes, int64_t stride, int64_t count) {
     if (count <= 1 || bytes <= 0) return 0.0;
     const hardware::Cluster& cluster = machine_.cluster;

@@ -35,8 +35,10 @@ Small make_small(const config::Recipe& r) {
   p.zero = 0;
   p.reshard_after_forward = {};
   p.prefetch = 1;
-  // Without experts no value depends on the data ranks.
-  if (!experts) p.dp_replicate = p.dp_shard = 1;
+  // No value of a dense model depends on the data ranks. Experts need those that their exchange spans, which
+  // are the innermost; with more of them only messages take longer.
+  p.dp_shard = 1;
+  p.dp_replicate = std::max<int64_t>(1, p.ep * p.etp / (p.tp * p.cp));
   q.batch.accumulation = 1;
   q.batch.global = q.batch.micro * p.dp();
   if (q.memory.recompute == config::RecomputeKind::Fit) {  // at least this is computed, at most this is kept
@@ -172,6 +174,43 @@ void measure_passing(const program::Program& p, const program::Body& body, const
   }
 }
 
+// Gradients of a step of one micro-batch come and go like activations; here they are state.
+bool is_state(const program::Buffer& b) {
+  return b.scope == program::Scope::Persistent || b.memory_class == program::MemoryClass::Gradients;
+}
+
+// What differs where B and W run together: ops of both are folded into one (passes/fold.h), which takes less
+// time, and passing bytes that may be more or less. Of two counts of bytes the lower is a bound for both.
+void add_folded(const program::Program& p, const sim::Machine& machine, Tables& t) {
+  const sim::Durations duration(p, machine);
+  const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
+  std::vector<int64_t> passing(t.of_kind.size(), 0);
+  std::vector<char> in_forward(p.buffers.size(), 0), in_backward(p.buffers.size(), 0);
+  const std::vector<char> none(p.buffers.size(), 0);
+  for (const program::Body& body : p.bodies) {
+    const bool forward = body.kind == BodyKind::Forward, backward = body.kind == BodyKind::Backward;
+    if (!forward && !backward) continue;
+    if (backward)
+      measure(
+          p, body, duration, [](const Instr&) { return true; },
+          [&](int b) -> Stretch& { return row(b).backward; });
+    measure_passing(p, body, none, [&](int b) -> int64_t& { return passing[static_cast<size_t>(b)]; });
+    for (const Instr& i : body.instrs)
+      for (const auto* list : {&i.in, &i.out})
+        for (const program::Operand& o : *list) (forward ? in_forward : in_backward)[o.buffer.index()] = 1;
+  }
+  for (size_t b = 0; b < passing.size(); ++b)
+    t.of_kind[b].passing_bytes = std::min(t.of_kind[b].passing_bytes, passing[b]);
+  const program::Peak peak = program::peak_of(p);
+  int64_t other = peak.by_class[static_cast<size_t>(program::MemoryClass::Gradients)];
+  for (size_t id = 0; id < p.buffers.size(); ++id) {
+    const program::Buffer& b = p.buffers[id];
+    const bool kept = !is_state(b) && in_forward[id] && in_backward[id];
+    if (kept || (is_state(b) && b.memory_class != program::MemoryClass::Gradients)) other += b.bytes;
+  }
+  t.scratch_bytes = std::max<int64_t>(0, peak.live_bytes - other);
+}
+
 bool is_phase_w(const Instr& i) { return i.phase == graph::Phase::W; }
 
 }  // namespace
@@ -182,24 +221,22 @@ std::string tables_key(const config::Recipe& r) {
                                 static_cast<int>(p.cp_method), p.ulysses, r.batch.micro,
                                 static_cast<int>(r.memory.recompute), r.memory.recompute_every);
   for (const std::string& op : r.memory.recompute_ops) key += " " + op;
-  if (r.model.moe.experts > 0)
-    key += fmt::format(" ep{} etp{} dp{}x{}", p.ep, p.etp, p.dp_replicate, p.dp_shard);
+  if (r.model.moe.experts > 0) key += fmt::format(" ep{} etp{}", p.ep, p.etp);
   return key + fmt::format(" c{}", r.loss.chunk);
 }
 
 Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
   const Small small = make_small(recipe);
-  const compiler::Compiled c = compiler::compile(small.recipe, {});
+  compiler::CompileOptions options;
+  options.expand = false;
+  options.fold_backward = false;
+  const compiler::Compiled c = compiler::compile(small.recipe, options);
   const program::Program& p = c.program;
   const sim::Durations duration(p, machine);
   Tables t{.of_kind = std::vector<BlockTable>(static_cast<size_t>(c.logical.num_blocks)),
            .kind = small.stands_for};
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
 
-  // Gradients of a step of one micro-batch come and go like activations; here they are state.
-  const auto is_state = [](const program::Buffer& b) {
-    return b.scope == program::Scope::Persistent || b.memory_class == program::MemoryClass::Gradients;
-  };
   // By buffer: touched in the forward pass, by W, and by the rest of the backward pass.
   std::vector<char> in_forward(p.buffers.size(), 0), in_w(p.buffers.size(), 0), in_b(p.buffers.size(), 0);
   std::vector<int> backward_block(p.buffers.size(), -1);  // the first to touch it in the backward pass
@@ -214,7 +251,6 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
           (is_phase_w(i) ? in_w : in_b)[id] = 1;
           if (backward_block[id] < 0) backward_block[id] = i.block;
         }
-  int64_t kept = 0;
   std::vector<char> left(p.buffers.size(), 0);
   for (size_t id = 0; id < p.buffers.size(); ++id) {
     if (backward_block[id] < 0) continue;
@@ -222,7 +258,6 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
     const int64_t bytes = p.buffers[id].bytes;
     if (in_forward[id]) {
       b.kept_bytes += bytes;
-      kept += bytes;
       if (in_w[id]) b.kept_for_w += bytes;
     } else if (in_w[id] && in_b[id]) {
       b.left_for_w += bytes;
@@ -235,7 +270,6 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
     if (body.kind == BodyKind::Forward)
       measure(p, body, duration, all, [&](int b) -> Stretch& { return row(b).forward; });
     if (body.kind == BodyKind::Backward) {
-      measure(p, body, duration, all, [&](int b) -> Stretch& { return row(b).backward; });
       measure(
           p, body, duration, [](const Instr& i) { return !is_phase_w(i); },
           [&](int b) -> Stretch& { return row(b).backward_b; });
@@ -254,11 +288,8 @@ Tables make_tables(const config::Recipe& recipe, const sim::Machine& machine) {
       BlockTable& b = row(g.block);
       (g.trainable ? (expert ? b.expert : b.dense) : (expert ? b.frozen_expert : b.frozen_dense)) += s.count;
     }
-  const program::Peak peak = program::peak_of(p);
-  int64_t state = peak.by_class[static_cast<size_t>(program::MemoryClass::Gradients)];
-  for (const program::Buffer& b : p.buffers)
-    if (is_state(b) && b.memory_class != program::MemoryClass::Gradients) state += b.bytes;
-  t.scratch_bytes = std::max<int64_t>(0, peak.live_bytes - state - kept);
+  options.fold_backward = true;
+  add_folded(compiler::compile(small.recipe, options).program, machine, t);
   return t;
 }
 

@@ -99,6 +99,12 @@ class Page {
       row(program::to_string(static_cast<program::MemoryClass>(i)), most.by_class[i]);
     row("gaps", most.gaps());
     row("runtime", most.runtime_bytes);
+    if (most.routed_bytes > most.expected_routed_bytes)
+      line("  of that, rows of experts: room for {}, the most that can come; {} if they come {}",
+           human_bytes(most.routed_bytes), human_bytes(most.expected_routed_bytes),
+           r_.assumptions.imbalance == 1
+               ? std::string("evenly")
+               : fmt::format("{:.3g} times as many as evenly", r_.assumptions.imbalance));
     line("  fullest at {}{}", most.peak_at, moments());
     line("  host and disk    nothing is placed there: all state stays on the device");
     if (m.ranks.size() > 1) {

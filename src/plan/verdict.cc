@@ -15,6 +15,7 @@ namespace quintet::plan {
 namespace {
 
 using State = Rung::State;
+using program::MemoryClass;
 
 std::vector<int64_t> above_one(const std::vector<int64_t>& list) {
   std::vector<int64_t> out;
@@ -28,6 +29,7 @@ class Ladder {
       : recipe_(recipe),
         assumptions_(assumptions),
         options_(options),
+        own_bounds_(assumptions),
         all_(usual_space(recipe, assumptions.cluster)),
         format_(format_of(recipe.precision, recipe.optimizer)) {
     plain_ = all_;
@@ -77,13 +79,18 @@ class Ladder {
   void rung(const char* name, const Space& space, bool applies, const std::string& why_not) {
     Rung r{.name = name, .text = why_not};
     if (applies) {
+      if (options_.progress) options_.progress(name);
       SearchResult found = search(recipe_, assumptions_, space,
-                                  {.keep = 1, .plans = options_.plans, .threads = options_.threads});
-      if (!found.best.empty()) {
+                                  {.keep = 1,
+                                   .plans = options_.plans,
+                                   .groups = options_.groups,
+                                   .layouts = options_.layouts,
+                                   .threads = options_.threads,
+                                   .bounds = options_.bounds != nullptr ? options_.bounds : &own_bounds_});
+      if (!found.best.empty())
         fits(r, std::move(found.best.front().report));
-      } else {
-        least(r, space);
-      }
+      else
+        least(r, space, std::move(found));
     }
     verdict_.rungs.push_back(std::move(r));
   }
@@ -96,50 +103,103 @@ class Ladder {
     r.report = std::move(report);
   }
 
-  // What a rung needs when it saves wherever it can without leaving itself: the smallest micro-batch,
-  // everything recomputed, the highest of its stages, all that its axis may take.
-  void least(Rung& r, const Space& space) {
-    std::vector<config::Recipe> candidates;
-    std::optional<Family> widest;
-    for (const Family& f : families(recipe_, space, assumptions_.cluster.world())) {
-      if (f.micro != 1 || f.recompute != config::RecomputeKind::Full || (f.tp > 1 && !f.sequence_parallel))
-        continue;
-      const config::Recipe q = with_layout(recipe_, f, {f.pp > 1 ? "1f1b" : "", 1});
-      if (!config::problems_of(q).empty()) continue;
+  // What a rung needs at least: of what the search planned and put aside, the smallest. Where state alone is
+  // too large it looked at nothing: then the layout that saves wherever it can without leaving the rung.
+  void least(Rung& r, const Space& space, SearchResult found) {
+    std::optional<Report> report = std::move(found.smallest);
+    std::optional<config::Recipe> recipe = std::move(found.smallest_bound);
+    if (!report && !recipe) recipe = widest(space);
+    if (recipe) {
+      std::vector<std::optional<Report>> plans = plan_all({*recipe}, assumptions_, 1);
+      if (plans.front() && (!report || needs(*plans.front()) < needs(*report)))
+        report = std::move(plans.front());
+    }
+    if (!report) {
+      r.text = why_illegal(space);
+      return;
+    }
+    if (report->memory.fits()) return fits(r, std::move(*report));
+    r.state = State::DoesNotFit;
+    r.text = fmt::format("needs {} per device, has {}: {}", gib(needs(*report)), gib(limit()),
+                         misfit_words(*report));
+    r.report = std::move(report);
+  }
+
+  // The smallest micro-batch, everything recomputed, the highest stage, all that the axes may take.
+  std::optional<config::Recipe> widest(const Space& space) const {
+    std::vector<Family> list;
+    for (Family way : ways(space, assumptions_.cluster.world())) {
+      if (way.tp > 1 && !way.sequence_parallel) continue;
+      way.micro = space.micro.front();
+      way.recompute = config::RecomputeKind::Full;
+      const std::vector<Family> some = families_of(way, recipe_, space, assumptions_.cluster.world());
+      list.insert(list.end(), some.begin(), some.end());
+    }
+    std::stable_sort(list.begin(), list.end(), [](const Family& a, const Family& b) {
       const auto key = [](const Family& x) {
         return std::tuple(x.zero, x.tp * x.pp * x.cp * x.ep, x.dp_shard);
       };
-      if (!widest || key(f) > key(*widest)) widest = f;
+      return key(a) > key(b);
+    });
+    for (const Family& f : list) {
+      const config::Recipe r = with_layout(recipe_, f, {f.pp > 1 ? "1f1b" : "", 1});
+      if (config::problems_of(r).empty()) return config::resolve(r);
     }
-    if (!widest) {
-      r.text = "no layout of this kind is legal";
-      return;
-    }
-    const config::Recipe q =
-        config::resolve(with_layout(recipe_, *widest, {widest->pp > 1 ? "1f1b" : "", 1}));
-    std::vector<std::optional<Report>> plans = plan_all({q}, assumptions_, 1);
-    if (!plans.front()) {
-      r.text = "no layout of this kind can be compiled";
-      return;
-    }
-    if (plans.front()->memory.fits()) return fits(r, std::move(*plans.front()));
-    r.state = State::DoesNotFit;
-    r.report = std::move(plans.front());
-    r.text = fmt::format("needs {} per device, has {}: {}", gib(needs(*r.report)), gib(limit()),
-                         state_words(*r.report));
+    return std::nullopt;
   }
 
-  // Where the bytes come from: those of state, by what one parameter costs.
-  std::string state_words(const Report& r) const {
+  // A rung none of whose layouts is legal: what the rules say of the first, or that the batch is too small.
+  std::string why_illegal(const Space& space) const {
+    const int64_t world = assumptions_.cluster.world(), global = recipe_.batch.global;
+    int64_t least_dp = 0;
+    for (Family way : ways(space, world)) {
+      way.micro = space.micro.front();
+      for (const int64_t pp : space.pp) {
+        if (world % (way.tp * way.cp * pp) != 0) continue;
+        const int64_t dp = world / (way.tp * way.cp * pp);
+        if (least_dp == 0 || dp < least_dp) least_dp = dp;
+      }
+      for (const Family& f : families_of(way, recipe_, space, world)) {
+        const std::vector<config::Problem> problems =
+            config::problems_of(with_layout(recipe_, f, {f.pp > 1 ? "1f1b" : "", 1}));
+        if (!problems.empty())
+          return "no layout of this kind is legal: " + config::to_string(problems.front());
+      }
+    }
+    return fmt::format(
+        "no layout of this kind is legal: {} sequences of a step do not divide over {} data ranks or more; "
+        "a batch of {} would",
+        base::thousands(global), base::thousands(least_dp),
+        base::thousands((global + least_dp - 1) / std::max<int64_t>(least_dp, 1) * least_dp));
+  }
+
+  // Where the bytes come from: state by what one parameter costs where it is the larger part, else what is
+  // held beside it.
+  std::string misfit_words(const Report& r) const {
+    const RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
+    const auto of = [&](MemoryClass c) { return rank.by_class[static_cast<size_t>(c)]; };
+    const int64_t state =
+        of(MemoryClass::Parameters) + of(MemoryClass::Gradients) + of(MemoryClass::Optimizer);
+    if (2 * state >= rank.total() - rank.runtime_bytes) return state_words(r, state);
+    std::string out =
+        fmt::format("{} of activations, {} of state", gib(of(MemoryClass::Activations)), gib(state));
+    if (rank.routed_bytes > rank.expected_routed_bytes)
+      out += fmt::format("; {} is room for rows of experts that may come, {} come if evenly",
+                         gib(rank.routed_bytes), gib(rank.expected_routed_bytes));
+    return out + " (" + layout_words(r.recipe) + ")";
+  }
+
+  std::string state_words(const Report& r, int64_t state) const {
     const config::Parallel& p = r.recipe.parallel;
-    const auto parameters = static_cast<double>(r.parameters);
     const double ranks = static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp));
-    const double per_parameter = sharded_bytes(format_, static_cast<int>(p.zero), ranks);
-    return fmt::format("{} parameters x {:.4g} bytes{}",
-                       base::human_count(parameters / static_cast<double>(p.tp * p.pp)), per_parameter,
-                       p.zero == 0
-                           ? std::string(" of state, before activations")
-                           : fmt::format(" of state (zero {} over {}), before activations", p.zero, ranks));
+    const std::string where =
+        p.zero == 0 ? std::string(" of state") : fmt::format(" of state (zero {} over {})", p.zero, ranks);
+    // Experts lie on ranks of their own.
+    if (p.ep * p.etp > 1)
+      return fmt::format("{}{}, before activations ({})", gib(state), where, layout_words(r.recipe));
+    const auto parameters = static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.pp);
+    return fmt::format("{} parameters x {:.4g} bytes{}, before activations", base::human_count(parameters),
+                       sharded_bytes(format_, static_cast<int>(p.zero), ranks), where);
   }
 
   void choose() {
@@ -214,6 +274,7 @@ class Ladder {
   const config::Recipe& recipe_;
   const Assumptions& assumptions_;
   const VerdictOptions options_;
+  const Bounds own_bounds_;
   const Space all_;
   Space plain_;
   const StateFormat format_;

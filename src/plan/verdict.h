@@ -8,10 +8,12 @@
 // smaller batch as the first cure, and no axis that brings nothing.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "plan/bounds.h"
 #include "plan/plan.h"
 
 namespace quintet::plan {
@@ -34,8 +36,11 @@ struct Verdict {
 };
 
 struct VerdictOptions {
-  int plans = 6;  // for each rung
+  int plans = 6;                        // for each rung
+  int64_t groups = 300, layouts = 300;  // for each rung (search.h)
   int threads = 2;
+  std::function<void(const std::string& rung)> progress = {};
+  const Bounds* bounds = nullptr;  // as in search.h
 };
 
 Verdict decide(const config::Recipe& recipe, const Assumptions& assumptions,

@@ -25,6 +25,10 @@ class Filler {
     fill("precision.compute", bf16 ? "bf16" : "f32", cpu ? "on a CPU" : "on this accelerator");
     number("data.seq_len", q_.seq_len,
            preset->max_positions > 0 ? std::min<int64_t>(8192, preset->max_positions) : 8192, "");
+    if (q_.search) {
+      number("batch.global", q_.global_batch, cluster_.world(), "one sequence a device");
+      return made();
+    }
     number("batch.micro", q_.micro_batch, 1, "");
 
     const int64_t world = cluster_.world(), pp = value("parallel.pp", 1), tp = value("parallel.tp", 1),
@@ -47,12 +51,15 @@ class Filler {
              pp > 1 ? "four micro-batches per stage" : "one micro-batch a rank");
     else if (q_.global_batch > 0)
       number("batch.global", q_.global_batch, 0, "");
+    return made();
+  }
+
+ private:
+  Answer made() {
     const std::string text = fmt::format(
         "name = \"{0}\"\n[model]\npreset = \"{0}\"\n[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n", q_.model);
     return {config::parse(text, sets_, "--model " + q_.model), std::move(filled_)};
   }
-
- private:
   bool given(const std::string& key) const {
     return std::any_of(sets_.begin(), sets_.end(),
                        [&](const std::string& s) { return s.starts_with(key + "="); });

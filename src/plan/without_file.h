@@ -14,6 +14,8 @@ struct Question {
   std::string model;                                       // a preset
   std::vector<std::string> sets;                           // "parallel.tp=8", as after --set
   int64_t seq_len = 0, global_batch = 0, micro_batch = 0;  // 0: not given
+  bool search =
+      false;  // the layout is still to be found: it is left as one rank, and `sets` say nothing of it
 };
 
 struct Answer {
@@ -24,7 +26,8 @@ struct Answer {
 // Filled in where not given: bf16 (f32 on a CPU), sequences of 8,192 tokens (or what the model's positions
 // allow), a micro-batch of one sequence, dp_shard as what the other axes leave of the cluster, sequence
 // parallel with tp, zero 3 (with a pipeline zero 1: stage 3 would gather every stage's parameters again for
-// every micro-batch), and a global batch of one micro-batch a rank (with a pipeline four per stage).
+// every micro-batch), and a global batch of one micro-batch a rank (with a pipeline four per stage; for a
+// search one sequence a device).
 Answer recipe_for(const Question& question, const hardware::Cluster& cluster);
 
 }  // namespace quintet::plan

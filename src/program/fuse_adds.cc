@@ -11,7 +11,7 @@ namespace {
 
 bool takes_addend(const Node& node) {
   return node.op == &graph::kLinear || node.op == &graph::kLinearDx || node.op == &graph::kRmsNormDx ||
-         node.op == &graph::kGroupedLinearDx;
+         node.op == &graph::kRmsNormBackward || node.op == &graph::kGroupedLinearDx;
 }
 
 }  // namespace
@@ -34,9 +34,9 @@ FusedAdds fuse_adds(const graph::Graph& graph) {
       if (!from.valid() || product == other || uses[product.index()] != 1) continue;
       const Node& maker = nodes[from.index()];
       // In the same body, and what is added is there before the product is.
-      if (!takes_addend(maker) || maker.row_group >= 0 || maker.phase != add.phase ||
-          maker.block != add.block || !before.valid() || before.index() >= from.index() ||
-          out.add_of[from.index()] >= 0)
+      if (!takes_addend(maker) || maker.outputs[0] != product || maker.row_group >= 0 ||
+          maker.phase != add.phase || maker.block != add.block || !before.valid() ||
+          before.index() >= from.index() || out.add_of[from.index()] >= 0)
         continue;
       out.add_of[from.index()] = static_cast<int>(j);
       out.absorbed[j] = 1;

@@ -255,7 +255,9 @@ class GraphLowering {
     const int add = fused_.add_of[static_cast<size_t>(index)];
     if (add >= 0) instr.in.push_back(addend(node, index, add));
     if (add < 0) share_memory(node, index);
-    for (const ValueId out : add >= 0 ? graph_.nodes()[static_cast<size_t>(add)].outputs : node.outputs) {
+    std::vector<ValueId> outputs = node.outputs;
+    if (add >= 0) outputs[0] = graph_.nodes()[static_cast<size_t>(add)].outputs[0];
+    for (const ValueId out : outputs) {
       instr.out.push_back(view(out, rows, node.block));
       if (const auto grad = grads_.find(out); grad != grads_.end())
         instr.accumulate = groups_.grad_accumulate(grad->second.group, grad->second.contribution);

@@ -25,6 +25,7 @@ struct LowerOptions {
   RankId rank;
   int accumulation = 1;
   graph::DType compute, master, moments, reduce, grad;
+  bool split_master = false;  // f32 masters as bf16 weight and i16 remainder
   UpdateRule update;
   // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
   std::function<int64_t(const Instr&)> workspace_bytes;

@@ -43,7 +43,9 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     st.master = st.param;
     st.master_offset_bytes = zero == 3 ? 0 : size_bytes(st.first, o.compute);
     if (training && g.trainable) {
-      if (o.master != o.compute) {
+      if (o.split_master) {
+        st.remainder = add(g, "remainder", st.count, DType::I16, MemoryClass::Optimizer);
+      } else if (o.master != o.compute) {
         st.master = add(g, "master", st.count, o.master, MemoryClass::Optimizer);
         st.master_offset_bytes = 0;
       }
@@ -315,7 +317,7 @@ Operand GroupLowering::reduced_grad(int group) {
 Operand GroupLowering::updated_copy(int group) {
   const GroupState& st = state(group);
   const LowerOptions& o = emitter_.options();
-  if (o.master == o.compute) return {};
+  if (o.master == o.compute || o.split_master) return {};
   return flat_view(st.param, emitter_.layout().zero == 3 ? 0 : st.first, st.count, o.compute);
 }
 

@@ -162,9 +162,10 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
     Instr update{.op = o.update.op, .attrs = o.update.attrs, .block = g.block, .note = "update " + g.name};
     update.attrs.set("ranges", ranges_of(g, st, true, [](const layout::Segment&) { return true; }));
     update.in = {groups.reduced_grad(static_cast<int>(i)), scalars};
-    Operand master = flat_view(st.master, 0, st.count, o.master);
+    Operand master = flat_view(st.master, 0, st.count, o.split_master ? o.compute : o.master);
     master.offset_bytes = st.master_offset_bytes;
     update.out = {master};
+    if (o.split_master) update.out.push_back(flat_view(st.remainder, 0, st.count, DType::I16));
     if (st.moment1.valid()) update.out.push_back(flat_view(st.moment1, 0, st.count, o.moments));
     if (st.moment2.valid()) update.out.push_back(flat_view(st.moment2, 0, st.count, o.moments));
     if (const Operand copy = groups.updated_copy(static_cast<int>(i)); copy.buffer.valid())

@@ -159,10 +159,13 @@ inline constexpr int kNumScalars = 13;
 
 // Where the state of a parameter group is kept, for initialising, saving and comparing.
 struct GroupState {
-  int group = 0;    // index into the groups the program was lowered from
-  BufferId param;   // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
-  BufferId master;  // what the optimizer updates; the same buffer as param when the dtypes are equal
+  int group = 0;   // index into the groups the program was lowered from
+  BufferId param;  // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
+  // What the optimizer updates; the same buffer as param when the dtypes are equal, and also when masters are
+  // split: then it holds their upper halves, and `remainder` the lower ones (base/split_float.h).
+  BufferId master;
   int64_t master_offset_bytes = 0;
+  BufferId remainder;  // i16; invalid unless masters are split
   BufferId grad;  // after the step's reduction: whole (zero 0), own range in the whole (1), own range (2, 3)
   int64_t grad_offset_bytes = 0;
   BufferId moment1, moment2;

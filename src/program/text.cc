@@ -128,9 +128,10 @@ std::string tables_text(const Program& p, bool full) {
   for (const StatePlace& state : p.states)
     t += fmt::format("state {} {}\n", graph::quote(state.name), operands_text(p, {state.place}, true));
   for (const GroupState& g : p.groups)
-    t += fmt::format("group {} param={} master={}+{} grad={}+{} moment1={} moment2={} first={} count={}\n",
-                     g.group, id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.grad),
-                     g.grad_offset_bytes, id_text(g.moment1), id_text(g.moment2), g.first, g.count);
+    t += fmt::format(
+        "group {} param={} master={}+{} remainder={} grad={}+{} moment1={} moment2={} first={} count={}\n",
+        g.group, id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.remainder),
+        id_text(g.grad), g.grad_offset_bytes, id_text(g.moment1), id_text(g.moment2), g.first, g.count);
   return t;
 }
 

@@ -7,7 +7,7 @@
 //   comm 0 "tp" atoms=[3] position=0 members=[0 1]
 //   buffer @4 "block1.param" parameters persistent offset=128 bytes=512
 //   input "ids" @2
-//   group 0 param=@4 master=@4+0 grad=@5+0 moment1=@6 moment2=@7 first=0 count=128
+//   group 0 param=@4 master=@4+0 remainder=none grad=@5+0 moment1=@6 moment2=@7 first=0 count=128
 //   body 1 forward
 //     compute linear stream=0 in=(@4+0:f32[embed=8]) out=(@9+0:f32[tokens=2]) phase=F block=1
 //     all_gather comm=0 count=64 dtype=f32 reduction=sum stream=1 in=(...) out=(...) phase=F note="gather

@@ -256,6 +256,7 @@ GroupState parse_group(Cursor& in) {
   g.master = id_field(in, "master");
   in.expect("+");
   g.master_offset_bytes = in.number<int64_t>();
+  g.remainder = id_field(in, "remainder");
   g.grad = id_field(in, "grad");
   in.expect("+");
   g.grad_offset_bytes = in.number<int64_t>();

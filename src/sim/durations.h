@@ -48,9 +48,10 @@ class Durations {
   // As program::message_bytes and sent_bytes, with the rows that are expected.
   double message_bytes(const program::Collective& collective, const program::Instr& instr) const;
   double sent_bytes(const program::Instr& instr) const;
+  // The type with the rows that are expected.
+  graph::Type expected(graph::Type type) const;
 
  private:
-  graph::Type expected(graph::Type type) const;
   double compute_seconds(const program::Instr& instr) const;
   double exchange_seconds(const program::Instr& instr) const;
 

@@ -65,6 +65,7 @@ std::string class_of(const std::string& op, const std::string& category) {
       {"row_max", "loss"},
       {"row_sum_exp", "loss"},
       {"loss", "loss"},
+      {"cross_entropy", "loss"},
       {"embedding", "embedding"},
       {"adamw", "optimizer"},
       {"sgd", "optimizer"},

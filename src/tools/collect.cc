@@ -46,7 +46,7 @@ void Collector::take(const Rank& rank, StateKind kind) {
     const auto it = index_.find(piece.segment->name);
     if (it == index_.end()) return;
     any_ = true;
-    const exec::HostBytes data = rank.read(piece.range);
+    const exec::HostBytes data = rank.read(piece);
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t g = global(piece.first + i);
       if (g < 0) continue;

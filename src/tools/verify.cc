@@ -78,7 +78,8 @@ class Comparison {
   Comparison(const config::Recipe& recipe, const LayoutRun& a, const LayoutRun& b)
       : recipe_(recipe), a_(a), b_(b), chain_(static_cast<double>(b.longest_path)) {
     const config::Precision& p = recipe.precision;
-    const double store = std::max(unit_roundoff(p.compute), unit_roundoff(p.reduce));
+    const double store =
+        std::max({unit_roundoff(p.compute), unit_roundoff(p.gradients), unit_roundoff(p.reduce)});
     const double accumulate = unit_roundoff(base::accumulator_of(p.compute));
     const config::Model& m = recipe.model;
     const int64_t widest = std::max({m.ffn, m.embed, m.heads * m.head_dim, m.moe.ffn, m.moe.shared_ffn,
@@ -132,7 +133,7 @@ class Comparison {
 
   void initial(const Tensor& a, const Tensor& b) {
     // Devices have each their own logarithm and cosine (kernels/cuda/draw.h).
-    const double apart = a_.device == b_.device ? 0 : 8 * unit_roundoff(recipe_.precision.master);
+    const double apart = a_.device == b_.device ? 0 : 8 * unit_roundoff(recipe_.precision.master_type());
     double differ = 0;
     for (size_t i = 0; i < a.values.size(); ++i)
       differ += !(std::abs(a.values[i] - b.values[i]) <= apart * std::abs(b.values[i]));
@@ -225,7 +226,7 @@ class Comparison {
     const double steps = static_cast<double>(b_.steps.size());
     const double round =
         kConfidence * steps * 2 *
-        std::max(unit_roundoff(recipe_.precision.master), unit_roundoff(recipe_.precision.moments));
+        std::max(unit_roundoff(recipe_.precision.master_type()), unit_roundoff(recipe_.precision.moments));
     const double gain =
         recipe_.optimizer.kind == config::OptimizerKind::Sgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
     same_tensors(a_.moment1, b_.moment1);
@@ -265,12 +266,13 @@ class Comparison {
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
       if (trainable != kNone) {  // a frozen weight must not have moved at all
-        double round =
-            kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master) * std::max(norm(x), norm(y));
+        double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master_type()) *
+                       std::max(norm(x), norm(y));
         if (moves_a && moves_b) {
-          round += kConfidence * 4 * steps *
-                   (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master)) *
-                   std::max(norm(moves_a->values), norm(moves_b->values));
+          round +=
+              kConfidence * 4 * steps *
+              (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master_type())) *
+              std::max(norm(moves_a->values), norm(moves_b->values));
           std::vector<double> rest_a(x.size()), rest_b(y.size());
           for (size_t k = 0; k < x.size(); ++k) {
             rest_a[k] = x[k] - moves_a->values[k];

@@ -232,8 +232,10 @@ class Header {
 
   void precision() {
     const config::Precision& p = r_.precision;
-    line("precision", "compute {}, master weights {}, moments {}, reduction {}", name_of(p.compute),
-         name_of(p.master), name_of(p.moments), name_of(p.reduce));
+    line("precision", "compute {}, master weights {}, moments {}, gradients {}, reduction {}",
+         name_of(p.compute),
+         p.split_master() ? "f32 (split: bf16 weight and 16-bit remainder)" : name_of(p.master),
+         name_of(p.moments), name_of(p.gradients), name_of(p.reduce));
   }
 
   void optimizer() {

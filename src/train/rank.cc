@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/row_order.h"
+#include "base/split_float.h"
 #include "optim/schedule.h"
 #include "program/verify.h"
 
@@ -73,7 +74,7 @@ void Rank::visit(StateKind kind,
       case StateKind::Gradient:
         buffer = st.grad;
         offset = st.grad_offset_bytes;
-        dtype = base::accumulator_of(recipe_.precision.compute);
+        dtype = recipe_.precision.gradients;
         break;
       case StateKind::Moment1:
         buffer = st.moment1;
@@ -85,40 +86,70 @@ void Rank::visit(StateKind kind,
         break;
     }
     if (!buffer.valid()) continue;
+    const bool split = kind == StateKind::Weight && st.remainder.valid();
     for (const Segment& s : g.segments) {
       const int64_t begin = std::max(s.offset, st.first),
                     end = std::min(s.offset + s.count, st.first + st.count);
       if (begin >= end) continue;
-      const int64_t size = base::size_of(dtype);
-      fn({&s,
-          &g,
-          begin - s.offset,
-          end - begin,
-          {buffer, offset + (begin - st.first) * size, (end - begin) * size},
-          dtype},
-         layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
+      const auto range = [&](program::BufferId at, int64_t from, DType type) {
+        const int64_t size = base::size_of(type);
+        return exec::Range{at, from + (begin - st.first) * size, (end - begin) * size};
+      };
+      Piece piece{&s,   &g, begin - s.offset, end - begin, range(buffer, offset, split ? DType::BF16 : dtype),
+                  dtype};
+      if (split) piece.lower = range(st.remainder, 0, DType::I16);
+      fn(piece, layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
 }
 
+exec::HostBytes Rank::read(const Piece& piece) const {
+  if (!piece.lower) return read(piece.range);
+  const exec::HostBytes upper = read(piece.range), lower = read(*piece.lower);
+  auto joined = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(piece.bytes()));
+  for (int64_t i = 0; i < piece.count; ++i)
+    reinterpret_cast<float*>(joined.get())[i] =
+        base::join_float(reinterpret_cast<const base::Bf16*>(upper.data())[i],
+                         reinterpret_cast<const int16_t*>(lower.data())[i]);
+  return exec::HostBytes(std::move(joined));
+}
+
+void Rank::write(const Piece& piece, const std::function<void(std::byte*)>& fill) {
+  if (!piece.lower) return write(piece.range, fill);
+  std::vector<float> whole(static_cast<size_t>(piece.count));
+  fill(reinterpret_cast<std::byte*>(whole.data()));
+  write(piece.range, [&](std::byte* to) {
+    for (size_t i = 0; i < whole.size(); ++i)
+      reinterpret_cast<base::Bf16*>(to)[i] = base::split_float(whole[i]).high;
+  });
+  write(*piece.lower, [&](std::byte* to) {
+    for (size_t i = 0; i < whole.size(); ++i)
+      reinterpret_cast<int16_t*>(to)[i] = base::split_float(whole[i]).low;
+  });
+}
+
 base::DType Rank::weight_dtype(const program::GroupState& state) const {
-  return state.master != state.param ? recipe_.precision.master : recipe_.precision.compute;
+  return state.master != state.param || state.remainder.valid() ? recipe_.precision.master_type()
+                                                                : recipe_.precision.compute;
 }
 
 void Rank::initialise_weights() {
   visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex& global) {
     const Segment& s = *piece.segment;
     using Kind = exec::Draw::Kind;
-    executor_->draw(piece.range, piece.dtype,
-                    {.kind = s.init == graph::Init::Normal ? Kind::Normal
-                             : s.init == graph::Init::Ones ? Kind::Ones
-                                                           : Kind::Zeros,
-                     .stddev = s.stddev,
-                     .key = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), s.name),
-                     .box = global.local_sizes(),
-                     .whole = global.global_sizes(),
-                     .begin = global.begins(),
-                     .first = piece.first});
+    const exec::Draw numbers{.kind = s.init == graph::Init::Normal ? Kind::Normal
+                                     : s.init == graph::Init::Ones ? Kind::Ones
+                                                                   : Kind::Zeros,
+                             .stddev = s.stddev,
+                             .key = base::stream_key(static_cast<uint64_t>(recipe_.run.seed), s.name),
+                             .box = global.local_sizes(),
+                             .whole = global.global_sizes(),
+                             .begin = global.begins(),
+                             .first = piece.first};
+    if (piece.lower)
+      executor_->draw_split(piece.range, *piece.lower, numbers);
+    else
+      executor_->draw(piece.range, piece.dtype, numbers);
   });
   weights_changed();
 }
@@ -129,7 +160,8 @@ void Rank::weights_changed() {
     if (st.master == st.param) continue;
     const config::Precision& p = recipe_.precision;
     const int64_t first = c.layout.zero == 3 ? 0 : st.first;
-    executor_->convert({st.master, st.master_offset_bytes, st.count * base::size_of(p.master)}, p.master,
+    const DType master = p.master_type();
+    executor_->convert({st.master, st.master_offset_bytes, st.count * base::size_of(master)}, master,
                        {st.param, first * base::size_of(p.compute), st.count * base::size_of(p.compute)},
                        p.compute);
   }
@@ -331,7 +363,7 @@ void Rank::check_replicas() {
     visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
       if (group.shared_by.empty() ? replicated_over(piece) == group.atoms
                                   : piece.group->shared_by == group.shared_by)
-        hash.add({read(piece.range).data(), static_cast<size_t>(piece.range.bytes)});
+        hash.add({read(piece).data(), static_cast<size_t>(piece.bytes())});
     });
     compare(hash.value(), *group.comm, fmt::format("weights ({})", group.name));
   }

@@ -74,7 +74,10 @@ class Rank {
     const layout::Group* group;
     int64_t first, count;  // in the segment's local part
     exec::Range range;
-    base::DType dtype;
+    base::DType dtype;  // of the elements as they are read and written
+    // Of weights with split masters: where the lower halves lie, and the upper ones in `range`.
+    std::optional<exec::Range> lower = {};
+    int64_t bytes() const { return count * base::size_of(dtype); }
   };
   void visit(StateKind kind,
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
@@ -83,11 +86,14 @@ class Rank {
   void write(const exec::Range& range, const std::function<void(std::byte*)>& fill) {
     executor_->write(range, fill);
   }
+  // The elements of a piece, piece.bytes() of them, joined where they are kept in halves.
+  exec::HostBytes read(const Piece& piece) const;
+  void write(const Piece& piece, const std::function<void(std::byte*)>& fill);
   // The type that a group's weights have in StateKind::Weight.
   base::DType weight_dtype(const program::GroupState& state) const;
   // The same for a parameter, on whichever rank it lies; for training.
   base::DType weight_dtype(bool trainable) const {
-    return trainable ? recipe_.precision.master : recipe_.precision.compute;
+    return trainable ? recipe_.precision.master_type() : recipe_.precision.compute;
   }
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const;

@@ -24,7 +24,7 @@ class Gathered {
     QUINTET_CHECK(piece.dtype == info_.dtype, "{} is kept as {} and saved as {}", info_.name,
                   to_string(piece.dtype), to_string(info_.dtype));
     const size_t size = static_cast<size_t>(base::size_of(info_.dtype));
-    const exec::HostBytes data = rank.read(piece.range);
+    const exec::HostBytes data = rank.read(piece);
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t at = global(piece.first + i);
       if (at < 0) continue;  // padding
@@ -129,7 +129,7 @@ void load_weights(Rank& rank, const std::string& path) {
   rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     const TensorInfo& info = *file.find(piece.segment->name);
     const std::byte* data = file.bytes(info).data();
-    rank.write(piece.range, [&](std::byte* to) {
+    rank.write(piece, [&](std::byte* to) {
       for (int64_t i = 0; i < piece.count; ++i) {
         const int64_t at = global(piece.first + i);
         write_element(to, piece.dtype, i, at < 0 ? 0.0 : read_element(data, info.dtype, at));

@@ -5,22 +5,15 @@
 #include <limits>
 #include <set>
 
+#include "config/bad_precision.h"
 #include "config/support.h"
 #include "config/validate.h"
 
 namespace quintet::config {
 namespace {
 
-struct Bad {
-  std::vector<std::string> overrides;  // of support.h's kGood
-  std::string name;                    // of the broken rule
-  std::string key;                     // that is blamed
-  std::vector<std::string> parts;      // of the rule's text: the numbers
-  std::string nearest;                 // part of what is offered instead; empty: nothing is offered
-};
-
-const std::vector<Bad>& bad_recipes() {
-  static const std::vector<Bad> kBad = {
+std::vector<Bad> other_bad_recipes() {
+  return {
       // Keys.
       {{"modle.layers=2"}, "unknown key", "modle.layers", {"not a key"}, "model.layers"},
       {{"parallel.dp_shrd=2"}, "unknown key", "parallel.dp_shrd", {"not a key"}, "parallel.dp_shard"},
@@ -564,19 +557,6 @@ const std::vector<Bad>& bad_recipes() {
        "model.head_dim",
        {"32 must be model.mla.nope_dim"},
        "leave it out"},
-      // Precision.
-      {{"precision.compute='f64'", "precision.master='f32'"},
-       "f64 is all or nothing",
-       "precision.master",
-       {"f32", "compute = \"f64\""},
-       "\"f64\""},
-      {{"precision.reduce='f64'"},
-       "f64 is all or nothing",
-       "precision.reduce",
-       {"f64", "compute = \"f32\""},
-       "\"f32\""},
-      {{"precision.moments='f64'"}, "f64 is all or nothing", "precision.moments", {"f64"}, "\"f32\""},
-      {{"precision.master='bf16'"}, "master is not narrower", "precision.master", {"bf16", "f32"}, "\"f32\""},
       // Pipelines. Two micro-batches, four blocks.
       {{"parallel.stages=2", "parallel.pp=2"}, "type", "parallel.stages", {"a list of integers"}, ""},
       {{"parallel.pp=2", "parallel.stages=[-1, 5]"},
@@ -693,6 +673,14 @@ const std::vector<Bad>& bad_recipes() {
        {"10", "validation_fraction is 0"},
        "0.05"},
   };
+}
+
+const std::vector<Bad>& bad_recipes() {
+  static const std::vector<Bad> kBad = [] {
+    std::vector<Bad> all = other_bad_recipes(), precision = bad_precision();
+    all.insert(all.end(), precision.begin(), precision.end());
+    return all;
+  }();
   return kBad;
 }
 

@@ -77,10 +77,20 @@ TEST(Recipe, NeutralValuesOfLaterKeysAreAccepted) {
 
 TEST(Recipe, PrecisionFollowsCompute) {
   EXPECT_EQ(parse(kGood, {"precision.compute=f64"}).precision, Precision::of(base::DType::F64));
-  EXPECT_EQ(parse(kGood, {"precision.compute=bf16"}).precision,
-            (Precision{base::DType::BF16, base::DType::F32, base::DType::F32, base::DType::F32}));
+  EXPECT_EQ(
+      parse(kGood, {"precision.compute=bf16"}).precision,
+      (Precision{base::DType::BF16, Master::F32, base::DType::F32, base::DType::F32, base::DType::F32}));
   EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.reduce=bf16"}).precision.reduce,
             base::DType::BF16);
+  const Precision narrow =
+      parse(kGood, {"precision.compute=bf16", "precision.master=split", "precision.gradients=bf16"})
+          .precision;
+  EXPECT_EQ(narrow, (Precision{base::DType::BF16, Master::Split, base::DType::F32, base::DType::BF16,
+                               base::DType::BF16}));
+  EXPECT_EQ(narrow.master_type(), base::DType::F32);
+  EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.gradients=bf16", "precision.reduce=f32"})
+                .precision.reduce,
+            base::DType::F32);
 }
 
 TEST(Recipe, ReshardAfterForwardTakesThreeForms) {

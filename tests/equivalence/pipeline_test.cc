@@ -131,8 +131,8 @@ TEST(Pipeline, TiedEmbeddingStaysBitIdenticalOnBothStages) {
                          rank.visit(train::StateKind::Weight,
                                     [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
                                       if (p.segment->name != "embed.weight") return;
-                                      const exec::HostBytes data = rank.read(p.range);
-                                      mine.insert(mine.end(), data.data(), data.data() + p.range.bytes);
+                                      const exec::HostBytes data = rank.read(p);
+                                      mine.insert(mine.end(), data.data(), data.data() + p.bytes());
                                     });
                          return result;
                        }});

@@ -41,8 +41,8 @@ TEST(CudaWorkspace, OfADenseModel) {
   EXPECT_EQ(most.at("linear"), 32 * kMiB);
   EXPECT_EQ(most.at("linear_dw"), 32 * kMiB);
   EXPECT_EQ(most.at("rms_norm"), 0);
-  EXPECT_EQ(most.at("rms_norm_dw"), 1056 * 512 * 4);
-  EXPECT_EQ(most.at("loss_grad"), 256 * 8);
+  EXPECT_EQ(most.at("rms_norm_backward"), 1056 * 512 * 4);
+  EXPECT_EQ(most.at("cross_entropy"), 256 * 8);
   // Pairs twice, 256 counts for each of four blocks, two rows for each of 256 tiles.
   EXPECT_EQ(most.at("embedding_dw"), 2 * kRows * 8 + 4 * 256 * 4 + 256 * 2 * 512 * 4);
   EXPECT_EQ(most.at("attention"), 24 * kMiB);  // the slack, and half as much again
@@ -51,7 +51,7 @@ TEST(CudaWorkspace, OfADenseModel) {
             kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 4 * kHeadDim) + 16 * kMiB);
 }
 
-// With the scores of all heads where they fit into 512 MiB.
+// With the scores of all heads where they fit into 1 GiB.
 TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
   EXPECT_EQ(most.at("attention_dx"),

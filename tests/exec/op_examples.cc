@@ -68,6 +68,13 @@ std::vector<OpExample> op_examples() {
   HostTensor seed(Type{DType::F64, {}});
   *seed.real() = 0.125;
 
+  const auto norm_backward = [&](int64_t again) {
+    Attrs attrs = out;
+    attrs.set("again", again);
+    return attrs;
+  };
+  const Attrs norm_dw = norm_backward(0), norm_dw_y = norm_backward(1);
+
   std::vector<OpExample> list = {
       {&graph::kEmbedding, none, {m.real({V, E}), ids}},
       {&graph::kEmbeddingDw,
@@ -89,6 +96,9 @@ std::vector<OpExample> op_examples() {
       {&graph::kRmsNormDx, none, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
       {&graph::kRmsNormDw, out, {m.real({T, E}), x, stat}},
       {&graph::kRmsNormDw, out, {m.real({T, H, D}), q, head_stat}},
+      {&graph::kRmsNormBackward, norm_dw, {m.real({T, E}), x, m.real({E}, 1), stat}},
+      {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, E}), x, m.real({E}, 1), stat}},
+      {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
       {&graph::kLayerNorm, eps, {x, m.real({E}, 1), m.real({E})}},
       {&graph::kLayerNormDx, none, {m.real({T, E}), x, m.real({E}, 1), mean, stat}},
       {&graph::kLayerNormDw,
@@ -100,6 +110,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kRope, rope, {q, positions}},
       {&graph::kSwiGlu, none, {hidden, m.real({T, F})}},
       {&graph::kSwiGluDx, none, {m.real({T, F}), hidden, m.real({T, F})}},
+      {&graph::kSwiGluBackward, none, {m.real({T, F}), hidden, m.real({T, F})}},
       {&graph::kGelu, none, {hidden}},
       {&graph::kGeluDx, none, {m.real({T, F}), hidden}},
       {&graph::kAdd, none, {x, m.real({T, E})}},
@@ -111,6 +122,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kLossGrad,
        none,
        {m.real({T, V}), m.positive({T}), m.positive({T, {Dim::HeadDim, 2}}), labels, seed}},
+      {&graph::kCrossEntropy, none, {m.real({T, V}), labels, seed}},
   };
   // Attention with KV heads as many as query heads, half as many, and one; over whole sequences, and over
   // sequences of 4 and 12 rows whose rows lie as two context ranks have them.

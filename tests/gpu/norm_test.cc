@@ -38,7 +38,8 @@ Reference reference(const std::vector<double>& x, const std::vector<double>& w, 
     for (size_t i = 0; i < r.dx.size(); ++i) r.dx[i] += addend[i];
   } else {
     cpu::rmsnorm(x.data(), w.data(), r.y.data(), r.rstd.data(), rows, n, 1e-5, pool);
-    cpu::rmsnorm_dx(dy.data(), x.data(), w.data(), r.rstd.data(), addend.data(), r.dx.data(), rows, n, pool);
+    cpu::rmsnorm_dx<double>(dy.data(), x.data(), w.data(), r.rstd.data(), addend.data(), r.dx.data(), nullptr,
+                            rows, n, pool);
     cpu::rmsnorm_dw(dy.data(), x.data(), r.rstd.data(), r.dw.data(), false, rows, n, workspace.data(), pool);
   }
   for (int64_t t = 0; t < rows; ++t)

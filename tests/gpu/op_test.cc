@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/split_float.h"
 #include "gpu/op_runner.h"
 
 namespace quintet::tests {
@@ -17,11 +18,11 @@ using graph::Type;
 // Operands that hold statistics, or numbers that are f64 whatever the model's dtype is.
 std::set<size_t> statistics(const OpExample& e) {
   static const std::map<const graph::OpDef*, std::set<size_t>> table = {
-      {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},     {&graph::kLayerNormDx, {3, 4}},
-      {&graph::kLayerNormDw, {2, 3}}, {&graph::kAttentionDx, {5}},   {&graph::kRowSumExp, {1}},
-      {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},      {&graph::kRouterDw, {0}},
-      {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}}, {&graph::kExpertAct, {2}},
-      {&graph::kExpertActDx, {3}}};
+      {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},      {&graph::kRmsNormBackward, {3}},
+      {&graph::kLayerNormDx, {3, 4}}, {&graph::kLayerNormDw, {2, 3}}, {&graph::kAttentionDx, {5}},
+      {&graph::kRowSumExp, {1}},      {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},
+      {&graph::kRouterDw, {0}},       {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}},
+      {&graph::kExpertAct, {2}},      {&graph::kExpertActDx, {3}}};
   const bool drops = e.attrs.find("dropout") != nullptr && e.attrs.real("dropout") > 0;
   const size_t indices = drops ? 6 : 2;
   if (e.op == &graph::kAttentionHop) return {3 + indices, 4 + indices};
@@ -52,7 +53,7 @@ Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
     r->op = e.op;
     r->attrs = e.attrs;
     r->accumulate = accumulate;
-    if (e.op == &graph::kLossGrad) r->in_place = {{1, 0}};
+    if (e.op == &graph::kLossGrad || e.op == &graph::kCrossEntropy) r->in_place = {{1, 0}};
   }
   const std::set<size_t> stats = statistics(e);
   for (size_t i = 0; i < e.in.size(); ++i) {
@@ -115,9 +116,10 @@ TEST(GpuOps, MatchTheCpu) {
 
 TEST(GpuOps, SumsAreAddedToWhatIsThere) {
   const std::set<const graph::OpDef*> sums = {
-      &graph::kLinearDw,   &graph::kEmbeddingDw,     &graph::kRmsNormDw, &graph::kLayerNormDw,
-      &graph::kSumRows,    &graph::kGroupedLinearDw, &graph::kRouterDw,  &graph::kExpertLoad,
-      &graph::kRunningSum, &graph::kBalanceLoss,     &graph::kZLoss,     &graph::kLossGrad};
+      &graph::kLinearDw,        &graph::kEmbeddingDw,     &graph::kRmsNormDw, &graph::kLayerNormDw,
+      &graph::kSumRows,         &graph::kGroupedLinearDw, &graph::kRouterDw,  &graph::kExpertLoad,
+      &graph::kRunningSum,      &graph::kBalanceLoss,     &graph::kZLoss,     &graph::kLossGrad,
+      &graph::kRmsNormBackward, &graph::kCrossEntropy};
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
     if (!sums.contains(e.op)) continue;
@@ -243,6 +245,44 @@ TEST(GpuOps, OptimizerUpdates) {
       if (copy != master) sgd.out.push_back(random_numbers(copy, n, 5));
       compare_step(sgd, master);
     }
+}
+
+HostTensor joined(const HostTensor& weight, const HostTensor& remainder) {
+  HostTensor master(Type{DType::F32, weight.type.dims});
+  for (int64_t i = 0; i < master.type.count(); ++i)
+    reinterpret_cast<float*>(master.bytes.data())[i] =
+        base::join_float(reinterpret_cast<const base::Bf16*>(weight.bytes.data())[i],
+                         reinterpret_cast<const int16_t*>(remainder.bytes.data())[i]);
+  return master;
+}
+
+void compare_split(const OpRun& run) {
+  const std::vector<HostTensor> want = run_on_cpu(run), got = run_on_gpu(run, libraries());
+  expect_close(joined(got[0], got[1]), to_f64(joined(want[0], want[1])), DType::F32, "master");
+  for (size_t i = 2; i < want.size(); ++i) expect_close(got[i], to_f64(want[i]), DType::F32, "moment");
+}
+
+// Weight and remainder of the CPU and of the GPU, as the masters that they are together.
+TEST(GpuOps, UpdatesOfSplitMasters) {
+  const int64_t n = 5000;
+  const std::vector<int64_t> ranges = {0, 1000, 1, 1003, 997, 0, 2000, 2999, 1};
+  for (const DType moment : {DType::F32, DType::BF16})
+    for (const DType gradient : {DType::F32, DType::BF16})
+      for (const bool adam : {true, false}) {
+        SCOPED_TRACE(std::string(base::to_string(moment)) + " " + std::string(base::to_string(gradient)));
+        OpRun run{adam ? &graph::kAdamW : &graph::kSgd,
+                  adam ? graph::Attrs{{"ranges", ranges},
+                                      {"beta1", 0.9},
+                                      {"beta2", 0.95},
+                                      {"eps", 1e-8},
+                                      {"weight_decay", 0.1}}
+                       : graph::Attrs{{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}},
+                  {random_numbers(gradient, n, 1), scalars(4, 1, 1)},
+                  {random_numbers(DType::BF16, n, 2), HostTensor(Type{DType::I16, {{graph::Dim::Flat, n}}}),
+                   random_numbers(moment, n, 3)}};
+        if (adam) run.out.push_back(random_numbers(moment, n, 4, 5));
+        compare_split(run);
+      }
 }
 
 TEST(GpuOps, BiasOfTheRouterFollowsTheLoad) {

@@ -185,15 +185,16 @@ TYPED_TEST(GpuPointwise, Swiglu) {
       std::vector<double> want(dy.size()), dwant(packed.size());
       cpu::swiglu(packed.data(), packed.data() + n, stride, want.data(), rows, n, pool);
       cpu::swiglu_backward(dy.data(), packed.data(), packed.data() + n, stride, dwant.data(),
-                           dwant.data() + n, rows, n, pool);
+                           dwant.data() + n, static_cast<double*>(nullptr), rows, n, pool);
       const auto scale = [](size_t) { return 8.0; };
       expect_close(y, want, kExpUnits<T>, "swiglu");
       expect_close(again, want, kExpUnits<T>, "swiglu again");
       expect_close(d, dwant, kExpUnits<T>, scale, "swiglu_backward");
       // In place, as the plan will lay it.
-      swiglu_backward<T>(bdy.data(), bp.data(), bp.data() + n, stride, bp.data(), bp.data() + n, nullptr,
+      swiglu_backward<T>(bdy.data(), bp.data(), bp.data() + n, stride, bp.data(), bp.data() + n, bdy.data(),
                          rows, n, nullptr);
       EXPECT_EQ(bp.bits(), d.bits());
+      EXPECT_EQ(bdy.bits(), again.bits());
     }
 }
 

@@ -195,6 +195,7 @@ TEST(Rules, PartialResults) {
       {&kRmsNorm, {}},
       {&kRmsNormDx, {}},
       {&kRmsNormDw, {"tokens sum 0"}},
+      {&kRmsNormBackward, {"tokens sum 1"}},
       {&kLayerNorm, {}},
       {&kLayerNormDx, {}},
       {&kLayerNormDw, {"tokens sum 0", "tokens sum 1"}},
@@ -238,6 +239,7 @@ TEST(Rules, PartialResults) {
       {&kScaleRowsDx, {}},
       {&kSwiGlu, {}},
       {&kSwiGluDx, {}},
+      {&kSwiGluBackward, {}},
       {&kGelu, {}},
       {&kGeluDx, {}},
       {&kAdd, {}},
@@ -245,6 +247,7 @@ TEST(Rules, PartialResults) {
       {&kCast, {}},
       {&kRowMax, {"vocab max 0"}},
       {&kRowSumExp, {"vocab sum 0"}},
+      {&kCrossEntropy, {"tokens sum 0"}},
       {&kLossGrad, {"tokens sum 0"}},  // the loss; along vocab it is the same on all shards
   };
   size_t with_rule = 0;

@@ -30,6 +30,7 @@ TEST(Shapes, Inferred) {
   EXPECT_EQ(inferred(kRmsNorm), "f32[tokens=8, embed=16], f32[tokens=8]");
   EXPECT_EQ(inferred(kRmsNormDx), "f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kRmsNormDw), "f32[embed=16]");
+  EXPECT_EQ(inferred(kRmsNormBackward), "f32[tokens=8, embed=16], f32[embed=16], f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kLayerNorm), "f32[tokens=8, embed=16], f32[tokens=8], f32[tokens=8]");
   EXPECT_EQ(inferred(kLayerNormDx), "f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kLayerNormDw), "f32[embed=16], f32[embed=16]");
@@ -45,7 +46,9 @@ TEST(Shapes, Inferred) {
   EXPECT_EQ(inferred(kCast), "bf16[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kRowMax), "f32[tokens=8]");
   EXPECT_EQ(inferred(kRowSumExp), "f32[tokens=8, head_dim=2]");
+  EXPECT_EQ(inferred(kSwiGluBackward), "f32[tokens=8, ffn=24], f32[tokens=8, ffn=24], f32[tokens=8, ffn=24]");
   EXPECT_EQ(inferred(kLossGrad), "f64[], f32[tokens=8, vocab=37]");
+  EXPECT_EQ(inferred(kCrossEntropy), "f64[], f32[tokens=8, vocab=37]");
 }
 
 TEST(Shapes, HopsRunInTheDtypeOfStatistics) {
@@ -117,6 +120,8 @@ std::vector<Refusal> refusals() {
       {&kRmsNormDx, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
       {&kRmsNormDx, "statistics of other rows", operand(3, resized(f32({T}), 0, 9))},
       {&kRmsNormDw, "dy unlike x", operand(0, hidden)},
+      {&kRmsNormBackward, "dy unlike x", operand(0, hidden)},
+      {&kRmsNormBackward, "statistics of other rows", operand(3, resized(f32({T}), 0, 9))},
       {&kRmsNormDw, "narrow statistics", operand(2, as(DType::BF16, f32({T})))},
       {&kLayerNorm, "a weight of another size", operand(1, resized(f32({E}), 0, 15))},
       {&kLayerNorm, "a bias of another size", operand(2, resized(f32({E}), 0, 15))},
@@ -177,6 +182,7 @@ std::vector<Refusal> refusals() {
       {&kAttentionDx, "dropout without samples", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
       {&kSwiGlu, "operands that differ", operand(1, x)},
       {&kSwiGluDx, "dy unlike gate", operand(0, x)},
+      {&kSwiGluBackward, "dy unlike gate", operand(0, x)},
       {&kSwiGluDx, "up unlike gate", operand(2, as(DType::F64, hidden))},
       {&kGeluDx, "dy unlike x", operand(0, x)},
       {&kAdd, "operands of two dtypes", operand(1, as(DType::BF16, x))},
@@ -195,6 +201,8 @@ std::vector<Refusal> refusals() {
       {&kLossGrad, "three sums", operand(2, Type{DType::F32, {{T, 8}, {D, 3}}})},
       {&kLossGrad, "labels of other rows", operand(3, resized(row, 0, 9))},
       {&kLossGrad, "a narrow seed", operand(4, Type{DType::F32, {}})},
+      {&kCrossEntropy, "labels of other rows", operand(1, resized(row, 0, 9))},
+      {&kCrossEntropy, "a narrow seed", operand(2, Type{DType::F32, {}})},
   };
 }
 

@@ -77,6 +77,8 @@ std::vector<OpCase> make_cases() {
       {&kRmsNormDx, {x, x, norm, stat}, none},
       {&kRmsNormDx, {q, q, f32({D}), head_stat}, none},
       {&kRmsNormDw, {x, x, stat}, out},
+      {&kRmsNormBackward, {x, x, norm, stat}, {{"out", std::string("f32")}, {"again", int64_t{1}}}},
+      {&kRmsNormBackward, {x, x, norm, stat}, {{"out", std::string("f32")}, {"again", int64_t{0}}}},
       {&kLayerNorm, {x, norm, norm}, eps},
       {&kLayerNormDx, {x, x, norm, stat, stat}, none},
       {&kLayerNormDw, {x, x, stat, stat}, {{"out", std::string("f32")}, {"bias", int64_t{1}}}},
@@ -93,6 +95,7 @@ std::vector<OpCase> make_cases() {
       {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys, row, row, keys, i64_scalar(), q}, hop_attrs(0.1, 1)},
       {&kSwiGlu, {hidden, hidden}, none},
       {&kSwiGluDx, {hidden, hidden, hidden}, none},
+      {&kSwiGluBackward, {hidden, hidden, hidden}, none},
       {&kGelu, {hidden}, none},
       {&kGeluDx, {hidden, hidden}, none},
       {&kAdd, {x, x}, none},
@@ -101,6 +104,7 @@ std::vector<OpCase> make_cases() {
       {&kRowMax, {logits}, none},
       {&kRowSumExp, {logits, stat, row}, none},
       {&kLossGrad, {logits, stat, sums, row, f64_scalar()}, none},
+      {&kCrossEntropy, {logits, row, f64_scalar()}, none},
   };
 }
 

@@ -82,7 +82,8 @@ TYPED_TEST(Norm, MatchesReference) {
         } else {
           std::memset(mean.data(), 0, mean.bytes().size());
           rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, eps, pool);
-          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
+          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n,
+                        pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), fresh.data(), false, rows, n, workspace.data(),
                         pool);
@@ -136,11 +137,12 @@ TYPED_TEST(Norm, AddsToTheGradientOnTheWay) {
     Buffer<T> y(rows * n), apart(rows * n), over_dy(dy), over_addend(addend);
     Buffer<S> rstd(rows);
     rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-5, pool);
-    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), apart.data(), rows, n, pool);
-    rmsnorm_dx<T>(over_dy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), over_dy.data(), rows, n,
+    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), apart.data(), nullptr, rows, n,
                   pool);
-    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), over_addend.data(), over_addend.data(), rows,
-                  n, pool);
+    rmsnorm_dx<T>(over_dy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), over_dy.data(), nullptr,
+                  rows, n, pool);
+    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), over_addend.data(), over_addend.data(),
+                  nullptr, rows, n, pool);
     // Sums of n terms of order 1, as above.
     expect_near(
         apart, sum, [&](int64_t) { return 64 * unit<S>() * n; }, "dx");
@@ -175,7 +177,8 @@ TEST(NormGradient, MatchesDifferences) {
       layernorm_dw<double>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), false, rows,
                            n, workspace.data(), pool);
     } else {
-      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), rows, n, pool);
+      rmsnorm_dx<double>(dy.data(), x.data(), w.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n,
+                         pool);
       rmsnorm_dw<double>(dy.data(), x.data(), rstd.data(), dw.data(), false, rows, n, workspace.data(), pool);
     }
     for (int64_t i = 0; i < rows * n; ++i) EXPECT_NEAR(dx[i], difference(x, i, loss), 1e-8);

@@ -1,5 +1,6 @@
 #include "kernels/cpu/optimizer.h"
 
+#include "base/split_float.h"
 #include "kernels/support.h"
 
 namespace quintet::kernels::cpu::test {
@@ -47,7 +48,7 @@ TYPED_TEST(Optimizer, AdamwMatchesReference) {
       AdamWScalars k{&lr, &step, &clip, &ok, b1, b2, eps, wd};
       for (step = 1; step <= kSteps; ++step) {
         const Buffer<M> g(random_values<M>(n, 82 + step));
-        adamw<M, V, C>(bp.data(), bm.data(), bv.data(), g.data(), copy.data(), n, k, pool);
+        adamw<M, V, M, C>(bp.data(), bm.data(), bv.data(), g.data(), copy.data(), n, k, pool);
       }
       // Each step moves p by about lr; moments carry a relative error of their own rounding per step.
       const double moment = kSteps * (unit<V>() + 4 * unit<M>());
@@ -62,11 +63,11 @@ TYPED_TEST(Optimizer, AdamwMatchesReference) {
       const auto before = bytes_of(bp, bm, bv, copy);
       k.ok = &refuse;
       const Buffer<M> bad(std::vector<double>(n, std::nan("")));
-      adamw<M, V, C>(bp.data(), bm.data(), bv.data(), bad.data(), copy.data(), n, k, pool);
+      adamw<M, V, M, C>(bp.data(), bm.data(), bv.data(), bad.data(), copy.data(), n, k, pool);
       EXPECT_TRUE(bytes_of(bp, bm, bv, copy) == before) << "a refused step changed something";
       k.ok = nullptr;
       k.clip_scale = nullptr;
-      adamw<M, V, C>(bp.data(), bm.data(), bv.data(), bp.data(), nullptr, n, k, pool);
+      adamw<M, V, M, C>(bp.data(), bm.data(), bv.data(), bp.data(), nullptr, n, k, pool);
       return bytes_of(bp, bm, bv, copy);
     });
   }
@@ -98,7 +99,7 @@ TYPED_TEST(Optimizer, SgdMatchesReference) {
         SgdScalars k{&lr, &clip, &ok, mu, wd, nesterov};
         for (int64_t step = 1; step <= kSteps; ++step) {
           const Buffer<M> g(random_values<M>(n, 92 + step));
-          sgd<M, V, C>(bp.data(), mu == 0 ? nullptr : bu.data(), g.data(), copy.data(), n, k, pool);
+          sgd<M, V, M, C>(bp.data(), mu == 0 ? nullptr : bu.data(), g.data(), copy.data(), n, k, pool);
         }
         const double moment = 8 * kSteps * (unit<V>() + 4 * unit<M>());
         expect_near(
@@ -110,11 +111,83 @@ TYPED_TEST(Optimizer, SgdMatchesReference) {
         for (int64_t i = 0; i < n; ++i) EXPECT_EQ(copy[i], value(element<C>(bp[i])));
         const auto before = bytes_of(bp, bu, copy);
         k.ok = &refuse;
-        sgd<M, V, C>(bp.data(), bu.data(), bp.data(), copy.data(), n, k, pool);
+        sgd<M, V, M, C>(bp.data(), bu.data(), bp.data(), copy.data(), n, k, pool);
         EXPECT_TRUE(bytes_of(bp, bu, copy) == before) << "a refused step changed something";
         return before;
       });
     }
+}
+
+// A split master goes the way of the f32 master bit by bit, whatever moments and gradients are.
+template <class V, class G>
+void expect_split_equals_whole() {
+  for (const int64_t n : {1, 7, 65, 9001})
+    run_everywhere([&](ThreadPool& pool) {
+      Buffer<float> p(random_values<float>(n, 81)), q(random_values<float>(n, 81));
+      Buffer<V> m(std::vector<double>(n, 0.0)), v(std::vector<double>(n, 0.0)),
+          u(std::vector<double>(n, 0.0));
+      Buffer<V> m2(std::vector<double>(n, 0.0)), v2(std::vector<double>(n, 0.0)),
+          u2(std::vector<double>(n, 0.0));
+      Buffer<Bf16> copy(n), weight(n), weight2(n);
+      std::vector<int16_t> remainder(static_cast<size_t>(n)), remainder2(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) {
+        const base::SplitFloat s = base::split_float(p.data()[i]);
+        weight.data()[i] = weight2.data()[i] = s.high;
+        remainder[static_cast<size_t>(i)] = remainder2[static_cast<size_t>(i)] = s.low;
+      }
+      const double lr = 0.01, clip = 0.5;
+      int64_t step = 0;
+      int32_t ok = 1;
+      const AdamWScalars k{&lr, &step, &clip, &ok, 0.9, 0.95, 1e-8, 0.1};
+      const SgdScalars ks{&lr, &clip, &ok, 0.9, 0.1, false};
+      const auto same = [&](const Buffer<float>& master, const Buffer<Bf16>& w,
+                            const std::vector<int16_t>& r) {
+        for (int64_t i = 0; i < n; ++i)
+          ASSERT_EQ(std::bit_cast<uint32_t>(base::join_float(w.data()[i], r[static_cast<size_t>(i)])),
+                    std::bit_cast<uint32_t>(master.data()[i]));
+      };
+      for (step = 1; step <= kSteps; ++step) {
+        const Buffer<G> g(random_values<G>(n, 82 + step));
+        adamw<float, V, G, Bf16>(p.data(), m.data(), v.data(), g.data(), copy.data(), n, k, pool);
+        adamw_split<V, G>(weight.data(), remainder.data(), m2.data(), v2.data(), g.data(), n, k, pool);
+        same(p, weight, remainder);
+        EXPECT_TRUE(bytes_of(m, v) == bytes_of(m2, v2));
+        sgd<float, V, G, Bf16>(q.data(), u.data(), g.data(), copy.data(), n, ks, pool);
+        sgd_split<V, G>(weight2.data(), remainder2.data(), u2.data(), g.data(), n, ks, pool);
+        same(q, weight2, remainder2);
+      }
+      const auto before = bytes_of(weight, m2, v2);
+      ok = 0;
+      adamw_split<V, G>(weight.data(), remainder.data(), m2.data(), v2.data(),
+                        Buffer<G>(random_values<G>(n, 99)).data(), n, k, pool);
+      EXPECT_TRUE(bytes_of(weight, m2, v2) == before) << "a refused step changed something";
+      return before;
+    });
+}
+
+TEST(SplitOptimizer, MasterIsTheF32Master) {
+  expect_split_equals_whole<float, float>();
+  expect_split_equals_whole<float, Bf16>();
+  expect_split_equals_whole<Bf16, float>();
+  expect_split_equals_whole<Bf16, Bf16>();
+}
+
+// A bf16 gradient counts as the f32 number that it is.
+TEST(Optimizer, NarrowGradients) {
+  const int64_t n = 133;
+  device::ThreadPool pool(1);
+  Buffer<float> p(random_values<float>(n, 81)), q(random_values<float>(n, 81));
+  Buffer<float> m(std::vector<double>(n, 0.0)), v(std::vector<double>(n, 0.0)),
+      m2(std::vector<double>(n, 0.0)), v2(std::vector<double>(n, 0.0));
+  Buffer<Bf16> copy(n), copy2(n);
+  const double lr = 0.01;
+  const int64_t step = 1;
+  const AdamWScalars k{&lr, &step, nullptr, nullptr, 0.9, 0.95, 1e-8, 0.1};
+  const Buffer<Bf16> narrow(random_values<Bf16>(n, 82));
+  const Buffer<float> wide(random_values<Bf16>(n, 82));
+  adamw<float, float, Bf16, Bf16>(p.data(), m.data(), v.data(), narrow.data(), copy.data(), n, k, pool);
+  adamw<float, float, float, Bf16>(q.data(), m2.data(), v2.data(), wide.data(), copy2.data(), n, k, pool);
+  EXPECT_TRUE(bytes_of(p, m, v, copy) == bytes_of(q, m2, v2, copy2));
 }
 
 }  // namespace

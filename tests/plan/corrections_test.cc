@@ -48,6 +48,11 @@ TEST(Corrections, BytesFollowFromTypes) {
   // This engine: bf16 weights, gradients summed in f32, f32 master and moments.
   EXPECT_EQ(format_of(config::Precision::of(base::DType::BF16), {}).total(), 18);
   EXPECT_EQ(format_of(config::Precision::of(base::DType::F32), {}).total(), 16);
+  // A split master is the weight and two bytes: 12 bytes of state, and 2 of a bf16 gradient.
+  config::Precision split = config::Precision::of(base::DType::BF16);
+  split.master = config::Master::Split;
+  split.gradients = base::DType::BF16;
+  EXPECT_EQ(format_of(split, {}).total(), 14);
 }
 
 // master and both moments alone are 12 bytes: 840 GB for 70B; with weights and gradients 1,120.

@@ -73,7 +73,7 @@ void expect_same(const Program& a, const Program& b) {
   }));
   EXPECT_TRUE(same_list(a.groups, b.groups, [](const GroupState& x, const GroupState& y) {
     return x.group == y.group && x.param == y.param && x.master == y.master &&
-           x.master_offset_bytes == y.master_offset_bytes && x.grad == y.grad &&
+           x.master_offset_bytes == y.master_offset_bytes && x.remainder == y.remainder && x.grad == y.grad &&
            x.grad_offset_bytes == y.grad_offset_bytes && x.moment1 == y.moment1 && x.moment2 == y.moment2 &&
            x.first == y.first && x.count == y.count;
   }));

@@ -60,9 +60,10 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   bound.workspace = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
   for (HostTensor& t : inputs) bound.in.push_back(t.bytes.data());
   for (HostTensor& t : outputs) bound.out.push_back(t.bytes.data());
-  if (&op == &graph::kLossGrad) bound.out[1] = bound.in[0];
+  const bool in_place = &op == &graph::kLossGrad || &op == &graph::kCrossEntropy;
+  if (in_place) bound.out[1] = bound.in[0];
   exec::cpu::find_kernel(op).run(bound, false);
-  if (&op == &graph::kLossGrad) outputs[1].bytes = inputs[0].bytes;
+  if (in_place) outputs[1].bytes = inputs[0].bytes;
   if (&op == &graph::kRowSumExp) outputs[0] = exchange_pairs(outputs[0], false);
   return outputs;
 }

@@ -1,5 +1,6 @@
 #include "comm/nccl/operation.h"
 
+#include "base/error.h"
 #include "comm/nccl/failure.h"
 
 namespace quintet::comm::nccl {
@@ -24,8 +25,10 @@ ncclDataType_t type_of(DType dtype) {
       return ncclInt32;
     case DType::U8:
       return ncclUint8;
+    case DType::I16:
+      break;
   }
-  return ncclUint8;
+  base::fail_internal("NCCL has no type for {}", base::to_string(dtype));
 }
 
 const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }

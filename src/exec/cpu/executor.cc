@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/split_float.h"
 #include "exec/exchange_rows.h"
 #include "exec/messages.h"
 #include "exec/trace_event.h"
@@ -106,34 +107,48 @@ void CpuExecutor::write(const Range& range, const std::function<void(std::byte*)
   fill(address(range.buffer) + range.offset);
 }
 
+namespace {
+
+// Element i of what is drawn.
+double drawn(const Draw& d, int64_t i) {
+  if (d.kind == Draw::Kind::Zeros) return 0.0;
+  int64_t local = d.first + i, at = 0, stride = 1;
+  for (size_t k = d.box.size(); k-- > 0;) {
+    const int64_t j = d.begin[k] + local % d.box[k];
+    local /= d.box[k];
+    if (j >= d.whole[k]) return 0.0;  // padding
+    at += j * stride;
+    stride *= d.whole[k];
+  }
+  return d.kind == Draw::Kind::Ones ? 1.0 : d.stddev * base::normal(d.key, static_cast<uint64_t>(at));
+}
+
+}  // namespace
+
 void CpuExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
-  const auto place = [&](int64_t local) {  // in the whole; -1: padding
-    int64_t at = 0, stride = 1;
-    for (size_t k = d.box.size(); k-- > 0;) {
-      const int64_t i = d.begin[k] + local % d.box[k];
-      local /= d.box[k];
-      if (i >= d.whole[k]) return int64_t{-1};
-      at += i * stride;
-      stride *= d.whole[k];
-    }
-    return at;
-  };
   with_type(dtype, [&]<class T>(T) {
     T* out = reinterpret_cast<T*>(address(range.buffer) + range.offset);
     const int64_t count = range.bytes / static_cast<int64_t>(sizeof(T));
     pool_->parallel_for(0, count, kDrawGrain, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t at = d.kind == Draw::Kind::Zeros ? -1 : place(d.first + i);
-        const double v = at < 0 ? 0.0
-                         : d.kind == Draw::Kind::Ones
-                             ? 1.0
-                             : d.stddev * base::normal(d.key, static_cast<uint64_t>(at));
         if constexpr (std::is_same_v<T, double>)
-          out[i] = v;
+          out[i] = drawn(d, i);
         else
-          out[i] = T(static_cast<float>(v));
+          out[i] = T(static_cast<float>(drawn(d, i)));
       }
     });
+  });
+}
+
+void CpuExecutor::draw_split(const Range& high, const Range& low, const Draw& d) {
+  auto* weight = reinterpret_cast<base::Bf16*>(address(high.buffer) + high.offset);
+  auto* remainder = reinterpret_cast<int16_t*>(address(low.buffer) + low.offset);
+  pool_->parallel_for(0, low.bytes / 2, kDrawGrain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const base::SplitFloat s = base::split_float(static_cast<float>(drawn(d, i)));
+      weight[i] = s.high;
+      remainder[i] = s.low;
+    }
   });
 }
 

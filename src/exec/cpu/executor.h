@@ -25,6 +25,7 @@ class CpuExecutor : public Executor {
   HostBytes read(const Range& range) const override;
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
+  void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
   void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) override;
   double scalar(program::Scalar s) const override { return slot(s); }
   void set_scalar(program::Scalar s, double value) override { slot(s) = value; }

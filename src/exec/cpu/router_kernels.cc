@@ -1,5 +1,5 @@
 // The router of blocks with experts, and the balance between experts.
-#include "exec/cpu/kernel.h"
+#include "exec/cpu/gradients.h"
 #include "exec/shapes.h"
 #include "kernels/cpu/balance.h"
 #include "kernels/cpu/pointwise.h"
@@ -42,14 +42,16 @@ int64_t router_dx_bytes(const Instr& i, int threads) {
 
 void router_dw(const Bound& b, bool accumulate) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1),
-                    b.output<k::Grad<T>>(0), accumulate, b.workspace, *b.pool);
+    write_gradients<k::Grad<T>>(b, {0}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
+      k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), dw[0], add,
+                      workspace, *b.pool);
+    });
   });
 }
 int64_t router_dw_bytes(const Instr& i, int threads) {
-  return with_type(i.in[1].type.dtype, [&]<class T>(T) {
-    return k::router_dw_workspace_bytes<T>(router_backward_shape(i), threads);
-  });
+  return sums_bytes(i, {0}) + with_type(i.in[1].type.dtype, [&]<class T>(T) {
+           return k::router_dw_workspace_bytes<T>(router_backward_shape(i), threads);
+         });
 }
 
 void select(const Bound& b, bool) {  // logits[, bias][, positions] -> scores, chosen, weights

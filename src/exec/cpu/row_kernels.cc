@@ -1,6 +1,6 @@
 // Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
 #include "base/philox.h"
-#include "exec/cpu/kernel.h"
+#include "exec/cpu/gradients.h"
 #include "exec/shapes.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/dropout.h"
@@ -30,22 +30,39 @@ void rms_norm_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
-                     b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0), num_rows(x), last_size(x),
-                     *b.pool);
+                     b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0), static_cast<T*>(nullptr),
+                     num_rows(x), last_size(x), *b.pool);
   });
 }
 void rms_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0),
-                     accumulate, num_rows(x), last_size(x), b.workspace, *b.pool);
+    write_gradients<k::Grad<T>>(b, {0}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
+      k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), dw[0], add, num_rows(x),
+                       last_size(x), workspace, *b.pool);
+    });
   });
 }
-int64_t rms_norm_dw_bytes(const Instr& i, int) {
+void rms_norm_backward(const Bound& b, bool accumulate) {  // the weight's first: dx may lie over dy
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    const auto* const rstd = b.input<k::Stat<T>>(3);
+    write_gradients<k::Grad<T>>(b, {1}, accumulate, [&](auto& dw, bool add, std::byte* workspace) {
+      k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), rstd, dw[0], add, num_rows(x), last_size(x), workspace,
+                       *b.pool);
+    });
+    k::rmsnorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), rstd,
+                     b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0),
+                     b.out.size() > 2 ? b.output<T>(2) : nullptr, num_rows(x), last_size(x), *b.pool);
+  });
+}
+int64_t rms_norm_sums_bytes(const Instr& i) {
   const Type& x = i.in[0].type;
   return with_type(x.dtype,
                    [&]<class T>(T) { return k::rmsnorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
 }
+int64_t rms_norm_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0}) + rms_norm_sums_bytes(i); }
+int64_t rms_norm_backward_bytes(const Instr& i, int) { return sums_bytes(i, {1}) + rms_norm_sums_bytes(i); }
 
 void layer_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);
@@ -64,15 +81,17 @@ void layer_norm_dx(const Bound& b, bool) {
 void layer_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
-                       b.output<k::Grad<T>>(0), b.out.size() > 1 ? b.output<k::Grad<T>>(1) : nullptr,
-                       accumulate, num_rows(x), last_size(x), b.workspace, *b.pool);
+    write_gradients<k::Grad<T>>(b, {0, 1}, accumulate, [&](auto& to, bool add, std::byte* workspace) {
+      k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3), to[0],
+                         to[1], add, num_rows(x), last_size(x), workspace, *b.pool);
+    });
   });
 }
 int64_t layer_norm_dw_bytes(const Instr& i, int) {
   const Type& x = i.in[0].type;
-  return with_type(x.dtype,
-                   [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+  return sums_bytes(i, {0, 1}) + with_type(x.dtype, [&]<class T>(T) {
+           return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x));
+         });
 }
 
 void rope(const Bound& b, bool) {
@@ -91,11 +110,12 @@ void swiglu(const Bound& b, bool) {
     k::swiglu<T>(b.input<T>(0), b.input<T>(1), columns(x), b.output<T>(0), x.size(0), columns(x), *b.pool);
   });
 }
-void swiglu_dx(const Bound& b, bool) {
+void swiglu_dx(const Bound& b, bool) {  // and swiglu_backward
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0),
-                          b.output<T>(1), x.size(0), columns(x), *b.pool);
+                          b.output<T>(1), b.out.size() > 2 ? b.output<T>(2) : nullptr, x.size(0), columns(x),
+                          *b.pool);
   });
 }
 void gelu(const Bound& b, bool) {
@@ -122,14 +142,16 @@ void bias_add(const Bound& b, bool) {
 void sum_rows(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace,
-                     *b.pool);
+    write_gradients<k::Grad<T>>(b, {0}, accumulate, [&](auto& db, bool add, std::byte* workspace) {
+      k::column_sum<T>(b.input<T>(0), db[0], add, x.size(0), columns(x), workspace, *b.pool);
+    });
   });
 }
 int64_t sum_rows_bytes(const Instr& i, int) {
   const Type& x = i.in[0].type;
-  return with_type(x.dtype,
-                   [&]<class T>(T) { return k::column_sum_workspace_bytes<T>(x.size(0), columns(x)); });
+  return sums_bytes(i, {0}) + with_type(x.dtype, [&]<class T>(T) {
+           return k::column_sum_workspace_bytes<T>(x.size(0), columns(x));
+         });
 }
 void cast(const Bound& b, bool) {
   with_type(b.in_type(0).dtype, [&]<class X>(X) {
@@ -162,10 +184,13 @@ void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
   const Type& table = b.out_type(0);
   const int64_t begin = b.part(table.dims[0].name)->begin;
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::embedding_dw<T>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), b.output<k::Grad<T>>(0),
-                       accumulate, b.in_type(1).size(0), table.size(1), *b.pool);
+    write_gradients<k::Grad<T>>(b, {0}, accumulate, [&](auto& to, bool add, std::byte*) {
+      k::embedding_dw<T>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), to[0], add,
+                         b.in_type(1).size(0), table.size(1), *b.pool);
+    });
   });
 }
+int64_t embedding_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0}); }
 
 void row_max(const Bound& b, bool) {
   const Type& x = b.in_type(0);
@@ -197,6 +222,15 @@ void loss_grad(const Bound& b,
                                  b.workspace, *b.pool);
   });
 }
+void cross_entropy(const Bound& b, bool accumulate) {  // logits, labels, seed -> loss, dlogits over logits
+  const Type& x = b.in_type(0);
+  QUINTET_CHECK(b.in[0] == b.out[1], "cross_entropy works in place");
+  with_type(x.dtype, [&]<class T>(T) {
+    k::cross_entropy<T>(b.output<T>(1), x.size(0), x.size(1), x.size(1), b.input<int32_t>(1),
+                        b.input<double>(2), /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
+                        b.workspace, *b.pool);
+  });
+}
 int64_t loss_grad_bytes(const Instr& i, int) {
   return k::cross_entropy_workspace_bytes(i.in[0].type.size(0));
 }
@@ -204,27 +238,31 @@ int64_t loss_grad_bytes(const Instr& i, int) {
 }  // namespace
 
 const std::vector<Kernel>& row_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm, nullptr},
-                                            {&graph::kRmsNormDx, rms_norm_dx, nullptr},
-                                            {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
-                                            {&graph::kLayerNorm, layer_norm, nullptr},
-                                            {&graph::kLayerNormDx, layer_norm_dx, nullptr},
-                                            {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
-                                            {&graph::kRope, rope, nullptr},
-                                            {&graph::kSwiGlu, swiglu, nullptr},
-                                            {&graph::kSwiGluDx, swiglu_dx, nullptr},
-                                            {&graph::kGelu, gelu, nullptr},
-                                            {&graph::kGeluDx, gelu_dx, nullptr},
-                                            {&graph::kAdd, add, nullptr},
-                                            {&graph::kBiasAdd, bias_add, nullptr},
-                                            {&graph::kSumRows, sum_rows, sum_rows_bytes},
-                                            {&graph::kCast, cast, nullptr},
-                                            {&graph::kDropout, dropout, nullptr},
-                                            {&graph::kEmbedding, embedding, nullptr},
-                                            {&graph::kEmbeddingDw, embedding_dw, nullptr},
-                                            {&graph::kRowMax, row_max, nullptr},
-                                            {&graph::kRowSumExp, row_sum_exp, nullptr},
-                                            {&graph::kLossGrad, loss_grad, loss_grad_bytes}};
+  static const std::vector<Kernel> table = {
+      {&graph::kRmsNorm, rms_norm, nullptr},
+      {&graph::kRmsNormDx, rms_norm_dx, nullptr},
+      {&graph::kRmsNormBackward, rms_norm_backward, rms_norm_backward_bytes},
+      {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
+      {&graph::kLayerNorm, layer_norm, nullptr},
+      {&graph::kLayerNormDx, layer_norm_dx, nullptr},
+      {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
+      {&graph::kRope, rope, nullptr},
+      {&graph::kSwiGlu, swiglu, nullptr},
+      {&graph::kSwiGluDx, swiglu_dx, nullptr},
+      {&graph::kSwiGluBackward, swiglu_dx, nullptr},
+      {&graph::kGelu, gelu, nullptr},
+      {&graph::kGeluDx, gelu_dx, nullptr},
+      {&graph::kAdd, add, nullptr},
+      {&graph::kBiasAdd, bias_add, nullptr},
+      {&graph::kSumRows, sum_rows, sum_rows_bytes},
+      {&graph::kCast, cast, nullptr},
+      {&graph::kDropout, dropout, nullptr},
+      {&graph::kEmbedding, embedding, nullptr},
+      {&graph::kEmbeddingDw, embedding_dw, embedding_dw_bytes},
+      {&graph::kRowMax, row_max, nullptr},
+      {&graph::kRowSumExp, row_sum_exp, nullptr},
+      {&graph::kLossGrad, loss_grad, loss_grad_bytes},
+      {&graph::kCrossEntropy, cross_entropy, loss_grad_bytes}};
   return table;
 }
 

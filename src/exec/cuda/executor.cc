@@ -9,6 +9,7 @@
 #include "exec/messages.h"
 #include "exec/with_type.h"
 #include "kernels/cuda/draw.h"
+#include "kernels/cuda/optimizer.h"
 #include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/touched.h"
 
@@ -341,11 +342,14 @@ void CudaExecutor::write(const Range& range, const std::function<void(std::byte*
   streams_[0].synchronize();
 }
 
-void CudaExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
+namespace {
+
+// `count` numbers of the draw, from `first` on.
+template <class T>
+void draw_numbers(T* to, int64_t count, const Draw& d, int64_t first, const gpu::Stream& stream) {
   namespace k = kernels::cuda;
   static_assert(kMaxDrawDims == k::kMaxBoxDims);
   QUINTET_CHECK(d.box.size() <= kMaxDrawDims, "numbers in {} dims", d.box.size());
-  gpu::use_device(device_);
   k::Box box;
   box.dims = static_cast<int>(d.box.size());
   for (size_t i = 0; i < d.box.size(); ++i) {
@@ -356,10 +360,34 @@ void CudaExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
   const k::Numbers numbers = d.kind == Draw::Kind::Normal ? k::Numbers::Normal
                              : d.kind == Draw::Kind::Ones ? k::Numbers::Ones
                                                           : k::Numbers::Zeros;
+  k::draw(to, count, numbers, d.stddev, d.key, box, d.first + first, stream.handle());
+}
+
+}  // namespace
+
+void CudaExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
+  gpu::use_device(device_);
   with_type(dtype, [&]<class T>(T) {
-    k::draw(reinterpret_cast<T*>(address(range)), range.bytes / static_cast<int64_t>(sizeof(T)), numbers,
-            d.stddev, d.key, box, d.first, streams_[0].handle());
+    draw_numbers(reinterpret_cast<T*>(address(range)), range.bytes / static_cast<int64_t>(sizeof(T)), d, 0,
+                 streams_[0]);
   });
+}
+
+// Through a small piece of memory, so that no f32 copy of the weights ever exists.
+void CudaExecutor::draw_split(const Range& high, const Range& low, const Draw& d) {
+  constexpr int64_t kPiece = int64_t{1} << 22;  // elements
+  gpu::use_device(device_);
+  const int64_t count = low.bytes / int64_t{sizeof(int16_t)};
+  const gpu::Memory memory(std::min(count, kPiece) * int64_t{sizeof(float)});
+  auto* const numbers = reinterpret_cast<float*>(memory.data());
+  auto* const weight = reinterpret_cast<base::Bf16*>(address(high));
+  auto* const remainder = reinterpret_cast<int16_t*>(address(low));
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t n = std::min(kPiece, count - first);
+    draw_numbers(numbers, n, d, first, streams_[0]);
+    kernels::cuda::split_master(numbers, weight + first, remainder + first, n, streams_[0].handle());
+  }
+  streams_[0].synchronize();  // before the memory goes
 }
 
 void CudaExecutor::convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) {

@@ -34,8 +34,10 @@ void router_dx(const Bound& b, bool) {
 
 void router_dw(const Bound& b, bool accumulate) {
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1),
-                    b.output<k::Grad<T>>(0), accumulate, b.workspace, b.stream);
+    with_gradient<T>(b.out_type(0).dtype, [&]<class D>(D) {
+      k::router_dw<T>(router_backward_shape(*b.instr), b.input<k::Stat<T>>(0), b.input<T>(1), b.output<D>(0),
+                      accumulate, b.workspace, b.stream);
+    });
   });
 }
 void select(const Bound& b, bool) {  // logits[, bias][, positions] -> scores, chosen, weights

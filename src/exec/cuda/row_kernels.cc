@@ -38,8 +38,21 @@ void rms_norm_dx(const Bound& b, bool) {
 void rms_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<k::Grad<T>>(0),
-                     accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
+    with_gradient<T>(b.out_type(0).dtype, [&]<class D>(D) {
+      k::rmsnorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.output<D>(0), accumulate,
+                       num_rows(x), last_size(x), b.workspace, b.stream);
+    });
+  });
+}
+void rms_norm_backward(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    with_gradient<T>(b.out_type(1).dtype, [&]<class D>(D) {
+      k::rmsnorm_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
+                             b.in.size() > 4 ? b.input<T>(4) : nullptr, b.output<T>(0),
+                             b.out.size() > 2 ? b.output<T>(2) : nullptr, b.output<D>(1), accumulate,
+                             num_rows(x), last_size(x), b.workspace, b.stream);
+    });
   });
 }
 void layer_norm(const Bound& b, bool) {
@@ -60,9 +73,11 @@ void layer_norm_dx(const Bound& b, bool) {
 void layer_norm_dw(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
-                       b.output<k::Grad<T>>(0), b.out.size() > 1 ? b.output<k::Grad<T>>(1) : nullptr,
-                       accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
+    with_gradient<T>(b.out_type(0).dtype, [&]<class D>(D) {
+      k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), b.input<k::Stat<T>>(2), b.input<k::Stat<T>>(3),
+                         b.output<D>(0), b.out.size() > 1 ? b.output<D>(1) : nullptr, accumulate, num_rows(x),
+                         last_size(x), b.workspace, b.stream);
+    });
   });
 }
 void rope(const Bound& b, bool) {
@@ -87,11 +102,12 @@ void swiglu(const Bound& b, bool) {
     k::swiglu<T>(b.input<T>(0), b.input<T>(1), columns(x), b.output<T>(0), x.size(0), columns(x), b.stream);
   });
 }
-void swiglu_dx(const Bound& b, bool) {
+void swiglu_dx(const Bound& b, bool) {  // and swiglu_backward
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0),
-                          b.output<T>(1), static_cast<T*>(nullptr), x.size(0), columns(x), b.stream);
+                          b.output<T>(1), b.out.size() > 2 ? b.output<T>(2) : nullptr, x.size(0), columns(x),
+                          b.stream);
   });
 }
 void gelu(const Bound& b, bool) {
@@ -119,8 +135,10 @@ void bias_add(const Bound& b, bool) {
 void sum_rows(const Bound& b, bool accumulate) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::column_sum<T>(b.input<T>(0), b.output<k::Grad<T>>(0), accumulate, x.size(0), columns(x), b.workspace,
-                     b.stream);
+    with_gradient<T>(b.out_type(0).dtype, [&]<class D>(D) {
+      k::column_sum<T>(b.input<T>(0), b.output<D>(0), accumulate, x.size(0), columns(x), b.workspace,
+                       b.stream);
+    });
   });
 }
 void cast(const Bound& b, bool) {
@@ -154,9 +172,10 @@ void embedding_dw(const Bound& b, bool accumulate) {  // ids, dy -> dtable
   const Type& table = b.out_type(0);
   const int64_t begin = b.part(table.dims[0].name)->begin;
   with_type(b.in_type(1).dtype, [&]<class T>(T) {
-    k::embedding_dw<T, k::Grad<T>>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0),
-                                   b.output<k::Grad<T>>(0), accumulate, b.in_type(1).size(0), table.size(1),
-                                   b.workspace, b.stream);
+    with_gradient<T>(table.dtype, [&]<class D>(D) {
+      k::embedding_dw<T, D>(b.input<T>(1), b.input<int32_t>(0), begin, table.size(0), b.output<D>(0),
+                            accumulate, b.in_type(1).size(0), table.size(1), b.workspace, b.stream);
+    });
   });
 }
 void row_max(const Bound& b, bool) {
@@ -189,18 +208,29 @@ void loss_grad(const Bound& b,
                                  b.workspace, b.stream);
   });
 }
+void cross_entropy(const Bound& b, bool accumulate) {  // logits, labels, seed -> loss, dlogits over logits
+  const Type& x = b.in_type(0);
+  QUINTET_CHECK(b.in[0] == b.out[1], "cross_entropy works in place");
+  with_type(x.dtype, [&]<class T>(T) {
+    k::cross_entropy<T>(b.output<T>(1), x.size(0), x.size(1), x.size(1), b.input<int32_t>(1),
+                        b.input<double>(2), /*write_dlogits=*/true, b.output<double>(0), accumulate, nullptr,
+                        b.workspace, b.stream);
+  });
+}
 }  // namespace
 
 const std::vector<Kernel>& row_kernels() {
   static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm},
                                             {&graph::kRmsNormDx, rms_norm_dx},
                                             {&graph::kRmsNormDw, rms_norm_dw},
+                                            {&graph::kRmsNormBackward, rms_norm_backward},
                                             {&graph::kLayerNorm, layer_norm},
                                             {&graph::kLayerNormDx, layer_norm_dx},
                                             {&graph::kLayerNormDw, layer_norm_dw},
                                             {&graph::kRope, rope, prepare_rope},
                                             {&graph::kSwiGlu, swiglu},
                                             {&graph::kSwiGluDx, swiglu_dx},
+                                            {&graph::kSwiGluBackward, swiglu_dx},
                                             {&graph::kGelu, gelu},
                                             {&graph::kGeluDx, gelu_dx},
                                             {&graph::kAdd, add},
@@ -212,7 +242,8 @@ const std::vector<Kernel>& row_kernels() {
                                             {&graph::kEmbeddingDw, embedding_dw},
                                             {&graph::kRowMax, row_max},
                                             {&graph::kRowSumExp, row_sum_exp},
-                                            {&graph::kLossGrad, loss_grad}};
+                                            {&graph::kLossGrad, loss_grad},
+                                            {&graph::kCrossEntropy, cross_entropy}};
   return table;
 }
 

@@ -64,58 +64,77 @@ void clip_scale(const Bound& b, bool) {
                 b.instr->attrs.real("max_norm"), b.stream);
 }
 
-// grad, scalars -> master, moments..., copy (when it has another dtype)
-void update(const Bound& b, size_t num_moments, auto&& apply) {
-  const bool has_copy = b.out.size() > 1 + num_moments;
-  const DType master = b.out_type(0).dtype;
-  const DType moment = num_moments > 0 ? b.out_type(1).dtype : master;
-  const DType copy = has_copy ? b.out_type(1 + num_moments).dtype : master;
+const double* scalar(const Bound& b, Scalar s) { return b.input<double>(1) + static_cast<size_t>(s); }
+
+using Ranges = std::vector<k::UpdateRange>;
+
+// grad, scalars -> master, moments..., copy (when it has another dtype); or, with a split master, -> weight,
+// remainder, moments...
+void update(const Bound& b, size_t num_moments, auto&& plain, auto&& split) {
+  const size_t first_moment = has_split_master(*b.instr) ? 2 : 1;
+  const DType gradient = b.in_type(0).dtype;
+  const DType moment = num_moments > 0     ? b.out_type(first_moment).dtype
+                       : first_moment == 2 ? DType::F32
+                                           : b.out_type(0).dtype;
+  const auto moment_of = [&]<class V>(V, size_t i) {
+    return num_moments > i ? b.output<V>(first_moment + i) : nullptr;
+  };
   const auto& list = b.instr->attrs.integers("ranges");
-  std::vector<k::UpdateRange> ranges;
+  Ranges ranges;
   for (size_t i = 0; i + 2 < list.size(); i += 3) ranges.push_back({list[i], list[i + 1], list[i + 2] != 0});
-  QUINTET_CHECK(b.in_type(0).dtype == master, "[{}] gradients of {} for master weights of {}",
-                b.instr->op->name, base::to_string(b.in_type(0).dtype), base::to_string(master));
-  with_state_types(master, moment, copy, [&]<class M, class V, class C>(M, V, C) {
-    apply(b.output<M>(0), num_moments > 0 ? b.output<V>(1) : nullptr,
-          num_moments > 1 ? b.output<V>(2) : nullptr, b.input<M>(0),
+  if (first_moment == 2)
+    return with_f32_or_bf16(moment, "moments", [&]<class V>(V) {
+      with_f32_or_bf16(gradient, "gradients", [&]<class G>(G) {
+        split(b.output<base::Bf16>(0), b.output<int16_t>(1), moment_of(V{}, 0), moment_of(V{}, 1),
+              b.input<const G>(0), ranges);
+      });
+    });
+  const bool has_copy = b.out.size() > 1 + num_moments;
+  const DType master = b.out_type(0).dtype, copy = has_copy ? b.out_type(1 + num_moments).dtype : master;
+  with_update_types({master, moment, gradient, copy}, [&]<class M, class V, class G, class C>(M, V, G, C) {
+    plain(b.output<M>(0), moment_of(V{}, 0), moment_of(V{}, 1), b.input<const G>(0),
           has_copy ? b.output<C>(1 + num_moments) : nullptr, ranges);
   });
 }
 
-const double* scalar(const Bound& b, Scalar s) { return b.input<double>(1) + static_cast<size_t>(s); }
-
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
-  update(b, 2,
-         [&]<class M, class V, class C>(M* p, V* m, V* v, const M* grad, C* low,
-                                        const std::vector<k::UpdateRange>& ranges) {
-           k::adamw<M, V, M, C>(p, m, v, grad, low, ranges,
-                                {.lr = scalar(b, Scalar::LearningRate),
-                                 .step = scalar(b, Scalar::UpdateCount),
-                                 .clip_scale = scalar(b, Scalar::ClipScale),
-                                 .ok = scalar(b, Scalar::Ok),
-                                 .beta1 = a.real("beta1"),
-                                 .beta2 = a.real("beta2"),
-                                 .eps = a.real("eps"),
-                                 .weight_decay = a.real("weight_decay")},
-                                b.stream);
-         });
+  const k::AdamWScalars scalars{.lr = scalar(b, Scalar::LearningRate),
+                                .step = scalar(b, Scalar::UpdateCount),
+                                .clip_scale = scalar(b, Scalar::ClipScale),
+                                .ok = scalar(b, Scalar::Ok),
+                                .beta1 = a.real("beta1"),
+                                .beta2 = a.real("beta2"),
+                                .eps = a.real("eps"),
+                                .weight_decay = a.real("weight_decay")};
+  update(
+      b, 2,
+      [&]<class M, class V, class G, class C>(M* p, V* m, V* v, const G* grad, C* low, const Ranges& ranges) {
+        k::adamw<M, V, G, C>(p, m, v, grad, low, ranges, scalars, b.stream);
+      },
+      [&]<class V, class G>(base::Bf16* weight, int16_t* remainder, V* m, V* v, const G* grad,
+                            const Ranges& ranges) {
+        k::adamw_split<V, G>(weight, remainder, m, v, grad, ranges, scalars, b.stream);
+      });
 }
 
 void sgd(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
   const double momentum = a.real("momentum");
-  update(b, momentum > 0 ? 1 : 0,
-         [&]<class M, class V, class C>(M* p, V* m, V*, const M* grad, C* low,
-                                        const std::vector<k::UpdateRange>& ranges) {
-           k::sgd<M, V, M, C>(p, m, grad, low, ranges,
-                              {.lr = scalar(b, Scalar::LearningRate),
-                               .clip_scale = scalar(b, Scalar::ClipScale),
-                               .ok = scalar(b, Scalar::Ok),
-                               .momentum = momentum,
-                               .weight_decay = a.real("weight_decay")},
-                              b.stream);
-         });
+  const k::SgdScalars scalars{.lr = scalar(b, Scalar::LearningRate),
+                              .clip_scale = scalar(b, Scalar::ClipScale),
+                              .ok = scalar(b, Scalar::Ok),
+                              .momentum = momentum,
+                              .weight_decay = a.real("weight_decay")};
+  update(
+      b, momentum > 0 ? 1 : 0,
+      [&]<class M, class V, class G, class C>(M* p, V* m, V*, const G* grad, C* low, const Ranges& ranges) {
+        k::sgd<M, V, G, C>(p, m, grad, low, ranges, scalars, b.stream);
+      },
+      [&]<class V, class G>(base::Bf16* weight, int16_t* remainder, V* m, V*, const G* grad,
+                            const Ranges& ranges) {
+        k::sgd_split<V, G>(weight, remainder, m, grad, ranges, scalars, b.stream);
+      });
 }
 
 }  // namespace

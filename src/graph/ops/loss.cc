@@ -61,12 +61,27 @@ std::vector<Type> infer_loss_grad(const std::vector<Type>& in, const Attrs&) {
   return {{DType::F64, {}}, in[0]};
 }
 
+// cross_entropy: logits, labels, seed -> loss, dlogits: the three in one where the whole vocabulary is here
+// (see passes/fold.h)
+std::vector<Type> infer_cross_entropy(const std::vector<Type>& in, const Attrs&) {
+  require_logits("cross_entropy", in[0]);
+  OP_REQUIRE("cross_entropy", is_row_index(in[1], in[0]) && is_scalar(in[2], DType::F64),
+             "expects labels i32[tokens={}] and the seed f64[], got {} and {}", in[0].size(0),
+             to_string(in[1]), to_string(in[2]));
+  return {{DType::F64, {}}, in[0]};
+}
+
 std::vector<OpDim> dims_loss_grad(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return {{.key = Dim::Vocab,
            .in = {1, kAbsent, kAbsent, kAbsent, kAbsent},
            .out = {kReplicated, 1},
            .padded = true},
           tokens_dim(in, out)};
+}
+
+std::vector<OpDim> dims_cross_entropy(const std::vector<Type>& in, const std::vector<Type>& out,
+                                      const Attrs&) {
+  return {tokens_dim(in, out)};
 }
 
 Cost cost_rows(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -79,5 +94,7 @@ const OpDef kRowMax = {"row_max", 1, 1, {}, infer_max, nullptr, cost_rows, dims_
 const OpDef kRowSumExp = {"row_sum_exp", 3, 3, {}, infer_sum_exp, nullptr, cost_rows, dims_sum_exp};
 const OpDef kLossGrad = {"loss_grad",    5,       5, {}, infer_loss_grad, nullptr, cost_rows,
                          dims_loss_grad, {{1, 0}}};
+const OpDef kCrossEntropy = {"cross_entropy",    3,       3, {}, infer_cross_entropy, nullptr, cost_rows,
+                             dims_cross_entropy, {{1, 0}}};
 
 }  // namespace quintet::graph

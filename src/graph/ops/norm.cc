@@ -1,6 +1,7 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
 // heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
-// pass. In programs rms_norm_dx may have an addend like dx as its last operand (see program/fuse_adds.h).
+// pass. In programs rms_norm_dx and rms_norm_backward may have an addend like dx as its last operand (see
+// program/fuse_adds.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -43,17 +44,31 @@ void require_backward(std::string_view op, const std::vector<Type>& in, size_t f
                to_string(in[i]));
 }
 
+// dy, x, w, rstd [, addend]
+void require_rms_backward(std::string_view op, const std::vector<Type>& in) {
+  OP_REQUIRE(op, in.size() < 5 || in[4] == in[1], "expects an addend like x {}, got {}", to_string(in[1]),
+             to_string(in[4]));
+  require_backward(op, {in.begin(), in.begin() + 4}, 3);
+  require_weight(op, in[1], in[2]);
+}
+
 std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {
-  OP_REQUIRE("rms_norm_dx", in.size() < 5 || in[4] == in[1], "expects an addend like x {}, got {}",
-             to_string(in[1]), to_string(in[4]));
-  require_backward("rms_norm_dx", {in.begin(), in.begin() + 4}, 3);
-  require_weight("rms_norm_dx", in[1], in[2]);
+  require_rms_backward("rms_norm_dx", in);
   return {in[1]};
 }
 
 std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) {
   require_backward("rms_norm_dw", in, 2);
   return {{dtype_attr(attrs, "out"), {in[0].dims.back()}}};
+}
+
+// rms_norm_backward: dy, x, w, rstd [, addend] -> dx, dw [, y]: both gradients in one visit to dy and x, and
+// with `again` the forward's result too (see passes/fold_backward.h)
+std::vector<Type> infer_rms_backward(const std::vector<Type>& in, const Attrs& attrs) {
+  require_rms_backward("rms_norm_backward", in);
+  std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), {in[0].dims.back()}}};
+  if (attrs.integer("again") != 0) out.push_back(in[1]);
+  return out;
 }
 
 // layer_norm: x, w, b -> y, mean, rstd
@@ -103,6 +118,10 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
 const OpDef kRmsNormDx = {"rms_norm_dx", 4, 5, {}, infer_rms_dx, nullptr, cost, dims, {{0, 0}, {0, 4}}};
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
+const OpDef kRmsNormBackward = {
+    "rms_norm_backward", 4,       5,    {{"out", AttrKind::Text}, {"again", AttrKind::Integer}},
+    infer_rms_backward,  nullptr, cost, dims,
+    {{0, 0}, {0, 4}}};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
 const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}}};
 const OpDef kLayerNormDw = {

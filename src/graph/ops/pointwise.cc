@@ -37,6 +37,12 @@ std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
   return {in[1], in[2]};
 }
 
+// swiglu_backward: swiglu_dx that also gives the forward's result again (see passes/fold_backward.h)
+std::vector<Type> infer_swiglu_backward(const std::vector<Type>& in, const Attrs&) {
+  require_alike("swiglu_backward", in);
+  return {in[1], in[2], in[1]};
+}
+
 // gelu, tanh form
 void gradient_gelu(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kGeluDx, {g.grad(n.outputs[0]), n.inputs[0]}, {}, Phase::B)[0]);
@@ -83,6 +89,8 @@ void gradient_cast(GradContext& g, const Node& n) {
 
 const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_swiglu, gradient_swiglu, cost, dims};
 const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims, {{0, 1}, {1, 2}}};
+const OpDef kSwiGluBackward = {"swiglu_backward",       3, 3, {}, infer_swiglu_backward, nullptr, cost, dims,
+                               {{0, 1}, {1, 2}, {2, 0}}};
 const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
 const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims, {{0, 0}}};
 const OpDef kAdd = {"add",

@@ -10,9 +10,10 @@ std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
 
 // Outputs are the state (the master and the moments), which is read as well, and behind it a copy for
-// computing, which is not.
+// computing, which is not. A split master is two outputs, and its upper half is the copy.
 Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
   double bytes = total_bytes(in, out);
+  if (out.size() > 1 && out[1].dtype == DType::I16) state = out.size();
   for (size_t i = 0; i < std::min(state, out.size()); ++i) bytes += static_cast<double>(out[i].bytes());
   return {.flops = 12.0 * static_cast<double>(in[0].count()), .bytes = bytes};
 }
@@ -45,6 +46,8 @@ const OpDef kSumSquares = {"sum_squares", 1, 1, {{"ranges", AttrKind::Integers}}
                            cost_by_bytes};
 // sum of squares, loss -> norm, clip scale, ok flag, counters
 const OpDef kClipScale = {"clip_scale", 2, 2, {{"max_norm", AttrKind::Real}}, scalar, nullptr, cost_by_bytes};
+// Updates: gradient, scalars -> master, moments..., and a rounded copy where the compute type is another; or,
+// with a split master (base/split_float.h), weight bf16, remainder i16, moments...
 const OpDef kAdamW = {"adamw",
                       1,
                       8,

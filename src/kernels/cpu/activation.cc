@@ -13,9 +13,9 @@ void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, i
 }
 
 template <class T>
-void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup,
+void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
                      int64_t rows, int64_t n, ThreadPool& pool) {
-  variants<T>().swiglu_backward(dy, gate, up, in_stride, dgate, dup, rows, n, pool);
+  variants<T>().swiglu_backward(dy, gate, up, in_stride, dgate, dup, y, rows, n, pool);
 }
 
 template <class T>

@@ -10,9 +10,10 @@ namespace quintet::kernels::cpu {
 // so both may be halves of one packed matmul output; y rows are contiguous.
 template <class T>
 void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, ThreadPool& pool);
-// dgate and dup have row stride in_stride as gate and up have, and may alias them.
+// dgate and dup have row stride in_stride as gate and up have, and may alias them. `y` (null: none) receives
+// swiglu's result again and may alias dy.
 template <class T>
-void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup,
+void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
                      int64_t rows, int64_t n, ThreadPool& pool);
 
 // The tanh form of GELU, as GPT-2: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).

@@ -15,9 +15,9 @@ void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t 
 }
 
 template <class T>
-void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
+void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
                 int64_t rows, int64_t n, ThreadPool& pool) {
-  variants<T>().rmsnorm_dx(dy, x, w, rstd, addend, dx, rows, n, pool);
+  variants<T>().rmsnorm_dx(dy, x, w, rstd, addend, dx, y, rows, n, pool);
 }
 
 template <class T>

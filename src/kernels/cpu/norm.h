@@ -12,9 +12,9 @@ void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t 
              ThreadPool& pool);
 
 // dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)), plus the addend when it is not null. dx may alias dy
-// or the addend.
+// or the addend. `y` (null: none) receives the forward's result again and must overlap nothing else.
 template <class T>
-void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
+void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
                 int64_t rows, int64_t n, ThreadPool& pool);
 
 // dw[n] = (or +=) sum over rows of dy * x * rstd.

@@ -20,12 +20,18 @@ struct AdamWScalars {
 
 // As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to C.
-// Arithmetic is in Master. Instances <Master, Moment, Copy>: <double, double, double>, <double, double,
-// float>, <double, double, Bf16>, <float, float, float>, <float, float, Bf16>, <float, Bf16, float>, <float,
-// Bf16, Bf16>. Gradients have type Master.
-template <class Master, class Moment, class Copy>
-void adamw(Master* p, Moment* m, Moment* v, const Master* grad, Copy* copy, int64_t n,
+// Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of the
+// three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
+// Bf16, float, float>, <float, Bf16, float, Bf16>, <float, Bf16, Bf16, Bf16>.
+template <class Master, class Moment, class Gradient, class Copy>
+void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
            const AdamWScalars& scalars, ThreadPool& pool);
+
+// The same, in the same arithmetic, where the f32 master is the bf16 weight and a 16-bit remainder together
+// (base/split_float.h). Moment and Gradient are float or Bf16.
+template <class Moment, class Gradient>
+void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
+                 const AdamWScalars& scalars, ThreadPool& pool);
 
 struct SgdScalars {
   const double* lr = nullptr;
@@ -38,8 +44,11 @@ struct SgdScalars {
 
 // p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). `velocity` may be null
 // when momentum is 0. Same instances as adamw.
-template <class Master, class Moment, class Copy>
-void sgd(Master* p, Moment* velocity, const Master* grad, Copy* copy, int64_t n, const SgdScalars& scalars,
+template <class Master, class Moment, class Gradient, class Copy>
+void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n, const SgdScalars& scalars,
          ThreadPool& pool);
+template <class Moment, class Gradient>
+void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad, int64_t n,
+               const SgdScalars& scalars, ThreadPool& pool);
 
 }  // namespace quintet::kernels::cpu

@@ -11,7 +11,7 @@ namespace quintet::kernels::cuda {
 template <class T>
 void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream);
 // dgate and dup have row stride in_stride as gate and up have, and may alias them. `y` (null: none) receives
-// the forward's result again, for a weight gradient that was not given it.
+// the forward's result again, for a weight gradient that was not given it, and may alias dy.
 template <class T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
                      int64_t rows, int64_t n, Stream stream);

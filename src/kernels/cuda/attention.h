@@ -60,7 +60,7 @@ enum class AttentionMasks : uint8_t { Dense, Documents };
 class Attention {
  public:
   // What scratch is kept to where a smaller slice can do with it.
-  static constexpr int64_t kWorkspaceBytes = 512 << 20;
+  static constexpr int64_t kWorkspaceBytes = 1 << 30;
 
   Attention();
   ~Attention();

@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
   }
 }
 
-template <class S>
+template <class S, class D>
 __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
-    column_total_kernel(const S* partial, int64_t chunks, int64_t n, S* out, bool accumulate) {
+    column_total_kernel(const S* partial, int64_t chunks, int64_t n, D* out, bool accumulate) {
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnLanes + threadIdx.x;
   S sum = 0;
   if (column < n)
@@ -59,13 +59,14 @@ __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
   __syncthreads();
   if (threadIdx.y == 0 && column < n) {
     for (int y = 1; y < kColumnRows; ++y) sum += shared[y][threadIdx.x];
-    out[column] = accumulate ? out[column] + sum : sum;
+    if (accumulate) sum += static_cast<S>(load<1>(out + column).v[0]);
+    store<1>(out + column, Vals<Stat<D>, 1>{{static_cast<Stat<D>>(sum)}});
   }
 }
 
-// out[n] = (or +=) the sum over chunks of partial[chunks, n].
-template <class S>
-void column_total(const S* partial, int64_t chunks, int64_t n, S* out, bool accumulate, Stream stream) {
+// out[n] = (or +=) the sum over chunks of partial[chunks, n], rounded to D once.
+template <class S, class D>
+void column_total(const S* partial, int64_t chunks, int64_t n, D* out, bool accumulate, Stream stream) {
   if (n <= 0) return;
   column_total_kernel<<<static_cast<unsigned>(divide_up(n, kColumnLanes)), dim3(kColumnLanes, kColumnRows), 0,
                         stream>>>(partial, chunks, n, out, accumulate);

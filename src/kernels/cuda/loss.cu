@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/loss.h"
@@ -7,9 +9,11 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// One block a row.
-inline constexpr int kThreads = 512;
+// One block a row. A row that is read twice is kept in shared memory, as much of it as there is, so that only
+// the rest is fetched again; blocks that have an SM to themselves are larger, to have as much under way.
+inline constexpr int kThreads = 512, kMostThreads = 1024;
 inline constexpr int kUnroll = 4;
+inline constexpr int64_t kShareBytes = 64 << 10;  // of a block with kThreads: three to an SM
 
 template <class S>
 __device__ __forceinline__ S lowest() {
@@ -22,20 +26,28 @@ __device__ __forceinline__ int64_t local_column(int32_t label, int64_t vocab_beg
   return label >= 0 && column >= 0 && column < valid ? column : -1;
 }
 
+// The first packs of a row in shared memory; each thread sees only what it put there itself.
+template <class T, int V>
+struct Kept {
+  Pack<T, V>* data = nullptr;
+  int64_t packs = 0;
+};
+
 // Calls f(values, column) for the packs of a row that hold valid columns, columns beyond them as -inf.
 template <int V, class T, class F>
-__device__ __forceinline__ void visit(const T* x, int64_t valid, F f) {
+__device__ __forceinline__ void visit(const T* x, int64_t valid, Kept<T, V> kept, F f) {
   using S = Stat<T>;
-  const int64_t packs = (valid + V - 1) / V;
-  for (int64_t i = threadIdx.x; i < packs; i += kThreads * kUnroll) {
+  const int64_t packs = (valid + V - 1) / V, threads = blockDim.x;
+  for (int64_t i = threadIdx.x; i < packs; i += threads * kUnroll) {
     Pack<T, V> in[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (i + u * kThreads < packs) in[u] = fetch<V>(x + (i + u * kThreads) * V);
+      if (i + u * threads < packs) in[u] = fetch<V>(x + (i + u * threads) * V);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t column = (i + u * kThreads) * V;
+      const int64_t pack = i + u * threads, column = pack * V;
       if (column >= valid) continue;
+      if (pack < kept.packs) kept.data[pack] = in[u];
       auto v = values<T, V>(in[u]);
       if (column + V > valid)
 #pragma unroll
@@ -70,7 +82,7 @@ __device__ Running<Stat<T>> block_merge(Running<Stat<T>> v, Running<Stat<T>>* sh
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
   __syncthreads();
   v = shared[0];
-  for (int w = 1; w < kThreads / 32; ++w) v = Merge<T>{}(v, shared[w]);
+  for (unsigned w = 1; w < blockDim.x / 32; ++w) v = Merge<T>{}(v, shared[w]);
   __syncthreads();
   return v;
 }
@@ -81,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
   using S = Stat<T>;
   __shared__ S shared[32];
   S best = lowest<S>();
-  visit<V>(logits + blockIdx.x * columns, valid, [&](const auto& v, int64_t) {
+  visit<V>(logits + blockIdx.x * columns, valid, Kept<T, V>{}, [&](const auto& v, int64_t) {
 #pragma unroll
     for (int k = 0; k < V; ++k) best = MaxNan{}(v.v[k], best);
   });
@@ -99,7 +111,7 @@ __global__ void __launch_bounds__(kThreads)
   const T* x = logits + r * columns;
   const S top = max[r];
   S sum = 0;
-  visit<V>(x, valid, [&](const auto& v, int64_t) {
+  visit<V>(x, valid, Kept<T, V>{}, [&](const auto& v, int64_t) {
 #pragma unroll
     for (int k = 0; k < V; ++k) sum += Math<T>::exp(v.v[k] - top);
   });
@@ -113,24 +125,27 @@ __global__ void __launch_bounds__(kThreads)
 
 template <int V, class T>
 __device__ void zero_row(T* x, int64_t columns) {
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < columns; i += kThreads * V)
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < columns; i += blockDim.x * V)
     store<V>(x + i, Vals<Stat<T>, V>{});
 }
 
 // Overwrites a row of logits by seed * (softmax - onehot). Nobody else reads the row any more.
 template <int V, class T>
-__device__ void write_dlogits_row(T* x, int64_t columns, int64_t valid, int64_t target, Stat<T> max,
-                                  Stat<T> sumexp, double seed) {
+__device__ void write_dlogits_row(T* x, int64_t columns, int64_t valid, Kept<T, V> kept, int64_t target,
+                                  Stat<T> max, Stat<T> sumexp, double seed) {
   using S = Stat<T>;
   const S factor = S(seed / static_cast<double>(sumexp));
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < columns; i += kThreads * V * kUnroll) {
+  const int64_t packs = columns / V, threads = blockDim.x;
+  for (int64_t i = threadIdx.x; i < packs; i += threads * kUnroll) {
     Pack<T, V> in[kUnroll];
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u)
-      if (i + u * kThreads * V < columns) in[u] = fetch<V>(x + i + u * kThreads * V);
+    for (int u = 0; u < kUnroll; ++u) {
+      const int64_t pack = i + u * threads;
+      if (pack < packs) in[u] = pack < kept.packs ? kept.data[pack] : fetch<V>(x + pack * V);
+    }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t column = i + u * kThreads * V;
+      const int64_t column = (i + u * threads) * V;
       if (column >= columns) continue;
       auto v = values<T, V>(in[u]);
 #pragma unroll
@@ -165,8 +180,12 @@ struct Loss {
 
 // kWhole: max, sumexp and target are found here, in one reading of the row.
 template <class T, int V, bool kWhole>
-__global__ void __launch_bounds__(kThreads) loss_kernel(Loss<T> a) {
+__global__ void __launch_bounds__(kWhole ? kMostThreads : kThreads)
+    loss_kernel(Loss<T> a, int64_t kept_packs) {
   using S = Stat<T>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  Kept<T, V> kept;
+  if constexpr (kWhole) kept = {reinterpret_cast<Pack<T, V>*>(memory), kept_packs};
   const int64_t r = blockIdx.x;
   T* x = a.logits + r * a.columns;
   if (a.labels[r] < 0) {
@@ -179,7 +198,7 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(Loss<T> a) {
   if constexpr (kWhole) {
     __shared__ Running<S> shared[32];
     Running<S> run{lowest<S>(), S(0)};
-    visit<V>(static_cast<const T*>(x), a.valid, [&](const auto& v, int64_t) {
+    visit<V>(static_cast<const T*>(x), a.valid, kept, [&](const auto& v, int64_t) {
       S best = v.v[0];
 #pragma unroll
       for (int k = 1; k < V; ++k) best = MaxNan{}(v.v[k], best);
@@ -200,17 +219,44 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(Loss<T> a) {
     target = a.target[r];
   }
   if (threadIdx.x == 0) a.losses[r] = loss_of(max, sumexp, target);
-  if (a.write_dlogits) write_dlogits_row<V>(x, a.columns, a.valid, column, max, sumexp, *a.seed);
+  if (a.write_dlogits) write_dlogits_row<V>(x, a.columns, a.valid, kept, column, max, sumexp, *a.seed);
+}
+
+// What a block may have of shared memory, less what the kernel declares itself.
+int64_t most_shared_bytes() {
+  int device = 0, bytes = 0;
+  check(cudaGetDevice(&device), "cross_entropy");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cross_entropy");
+  return bytes - 1024;
+}
+
+// Packs of valid columns only are kept: the others are not read in the first visit.
+template <class T, int V, bool kWhole>
+void launch_loss(const Loss<T>& a, int64_t rows, Stream stream) {
+  const auto kernel = loss_kernel<T, V, kWhole>;
+  int64_t packs = 0;
+  unsigned threads = kThreads;
+  if (kWhole && a.write_dlogits) {
+    constexpr int64_t kPack = sizeof(Pack<T, V>);
+    const int64_t row = a.valid / V * kPack, room = row <= kShareBytes ? kShareBytes : most_shared_bytes();
+    if (row > kShareBytes) threads = kMostThreads;
+    packs = std::min(row, room) / kPack;
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room)),
+          "cross_entropy");
+    kernel<<<static_cast<unsigned>(rows), threads, static_cast<size_t>(packs * kPack), stream>>>(a, packs);
+  } else {
+    kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(a, 0);
+  }
+  check_launch("cross_entropy");
 }
 
 template <class T, bool kWhole>
 void run_loss(const Loss<T>& a, int64_t rows, bool wide, double* loss_sum, bool accumulate, Stream stream) {
   if (rows > 0) {
     if (wide)
-      loss_kernel<T, kWide<T>, kWhole><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
+      launch_loss<T, kWide<T>, kWhole>(a, rows, stream);
     else
-      loss_kernel<T, 1, kWhole><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
-    check_launch("cross_entropy");
+      launch_loss<T, 1, kWhole>(a, rows, stream);
   }
   sum(a.losses, rows, loss_sum, accumulate, stream);
 }

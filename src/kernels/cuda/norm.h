@@ -20,18 +20,19 @@ template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
                 int64_t rows, int64_t n, Stream stream);
 
-// dw[n] = (or +=) sum over rows of dy * x * rstd.
+// dw[n] = (or +=) sum over rows of dy * x * rstd. D, here and below, is Grad<T>, or Bf16 for T = Bf16: then
+// sums are rounded once.
 template <class T>
 int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n);
-template <class T>
-void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, Grad<T>* dw, bool accumulate, int64_t rows,
-                int64_t n, void* workspace, Stream stream);
+template <class T, class D>
+void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
+                void* workspace, Stream stream);
 
 // Both in one visit to dy and x. `y` (null: none) receives the forward's result again, for a weight gradient
 // that was not given it; it must not overlap dy, x or the addend. Workspace as rmsnorm_dw.
-template <class T>
+template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                      Grad<T>* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
+                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
 
 // mean and rstd = 1 / sqrt(variance + eps) per row; y = (x - mean) * rstd * w + b. b may be null. y may alias
 // x.
@@ -51,14 +52,15 @@ void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, cons
 // dw[n] = (or +=) sum of dy * (x - mean) * rstd, db[n] = (or +=) sum of dy. db may be null.
 template <class T>
 int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n);
-template <class T>
-void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, Grad<T>* dw, Grad<T>* db,
-                  bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
+template <class T, class D>
+void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, D* dw,
+                  std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
+                  Stream stream);
 
 // Both in one visit to dy and x. Workspace as layernorm_dw.
-template <class T>
+template <class T, class D>
 void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
-                        const T* addend, T* dx, Grad<T>* dw, Grad<T>* db, bool accumulate, int64_t rows,
-                        int64_t n, void* workspace, Stream stream);
+                        const T* addend, T* dx, D* dw, std::type_identity_t<D>* db, bool accumulate,
+                        int64_t rows, int64_t n, void* workspace, Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -196,8 +196,8 @@ struct Terms {
   }
 };
 
-template <class T, bool kCentred>
-void weight_gradient(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumulate, Stream stream) {
+template <bool kCentred, class T, class D>
+void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if (a.n <= 0) return;
   const bool wide = a.n % kWide<T> == 0 && all_aligned16(a.dy, a.x);
   column_partial<kWide<T>>(Terms<T, kCentred>{a.dy, a.x, a.mean, a.rstd, a.n}, a.rows, a.n, wide, a.partial,
@@ -207,8 +207,8 @@ void weight_gradient(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumu
   if (kCentred && db != nullptr) column_total(a.partial + chunks * a.n, chunks, a.n, db, accumulate, stream);
 }
 
-template <class T, bool kCentred, bool kDw>
-void backward(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumulate, Stream stream) {
+template <bool kCentred, bool kDw, class T, class D>
+void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if constexpr (!std::is_same_v<T, double>) {
     const bool wide = a.rows > 0 && a.n % kWide<T> == 0 && all_aligned16(a.dy, a.x, a.w, a.addend, a.dx, a.y);
     const int64_t packs = a.n / kWide<T>;
@@ -237,7 +237,7 @@ void backward(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumulate, S
       return;
     }
   }
-  if constexpr (kDw) weight_gradient<T, kCentred>(a, dw, db, accumulate, stream);  // first: dx may be dy
+  if constexpr (kDw) weight_gradient<kCentred>(a, dw, db, accumulate, stream);  // first: dx may be dy
   if (a.rows <= 0 || a.n <= 0) return;
   dx_any_kernel<T, kCentred><<<static_cast<unsigned>(a.rows), kNormAnyThreads, 0, stream>>>(a);
   check_launch("norm_dx");
@@ -248,56 +248,63 @@ void backward(const Backward<T>& a, Stat<T>* dw, Stat<T>* db, bool accumulate, S
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
                 int64_t rows, int64_t n, Stream stream) {
-  backward<T, false, false>({dy, x, w, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n}, nullptr,
-                            nullptr, false, stream);
+  backward<false, false>(Backward<T>{dy, x, w, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
+                         static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
-template <class T>
-void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, Grad<T>* dw, bool accumulate, int64_t rows,
-                int64_t n, void* workspace, Stream stream) {
-  weight_gradient<T, false>(
-      {dy, x, nullptr, nullptr, rstd, nullptr, nullptr, nullptr, static_cast<Stat<T>*>(workspace), rows, n},
-      dw, nullptr, accumulate, stream);
+template <class T, class D>
+void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
+                void* workspace, Stream stream) {
+  weight_gradient<false>(Backward<T>{dy, x, nullptr, nullptr, rstd, nullptr, nullptr, nullptr,
+                                     static_cast<Stat<T>*>(workspace), rows, n},
+                         dw, static_cast<D*>(nullptr), accumulate, stream);
 }
-template <class T>
+template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
-                      Grad<T>* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
-  backward<T, false, true>(
-      {dy, x, w, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n}, dw, nullptr,
-      accumulate, stream);
+                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
+  backward<false, true>(
+      Backward<T>{dy, x, w, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n}, dw,
+      static_cast<D*>(nullptr), accumulate, stream);
 }
 
 template <class T>
 void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
                   const T* addend, T* dx, int64_t rows, int64_t n, Stream stream) {
-  backward<T, true, false>({dy, x, w, mean, rstd, addend, dx, nullptr, nullptr, rows, n}, nullptr, nullptr,
-                           false, stream);
+  backward<true, false>(Backward<T>{dy, x, w, mean, rstd, addend, dx, nullptr, nullptr, rows, n},
+                        static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
-template <class T>
-void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, Grad<T>* dw, Grad<T>* db,
-                  bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
-  weight_gradient<T, true>(
-      {dy, x, nullptr, mean, rstd, nullptr, nullptr, nullptr, static_cast<Stat<T>*>(workspace), rows, n}, dw,
+template <class T, class D>
+void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, D* dw,
+                  std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
+                  Stream stream) {
+  weight_gradient<true>(Backward<T>{dy, x, nullptr, mean, rstd, nullptr, nullptr, nullptr,
+                                    static_cast<Stat<T>*>(workspace), rows, n},
+                        dw, db, accumulate, stream);
+}
+template <class T, class D>
+void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
+                        const T* addend, T* dx, D* dw, std::type_identity_t<D>* db, bool accumulate,
+                        int64_t rows, int64_t n, void* workspace, Stream stream) {
+  backward<true, true>(
+      Backward<T>{dy, x, w, mean, rstd, addend, dx, nullptr, static_cast<Stat<T>*>(workspace), rows, n}, dw,
       db, accumulate, stream);
 }
-template <class T>
-void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
-                        const T* addend, T* dx, Grad<T>* dw, Grad<T>* db, bool accumulate, int64_t rows,
-                        int64_t n, void* workspace, Stream stream) {
-  backward<T, true, true>(
-      {dy, x, w, mean, rstd, addend, dx, nullptr, static_cast<Stat<T>*>(workspace), rows, n}, dw, db,
-      accumulate, stream);
-}
 
-#define INSTANTIATE(T)                                        \
-  template decltype(rmsnorm_dx<T>) rmsnorm_dx<T>;             \
-  template decltype(rmsnorm_dw<T>) rmsnorm_dw<T>;             \
-  template decltype(rmsnorm_backward<T>) rmsnorm_backward<T>; \
-  template decltype(layernorm_dx<T>) layernorm_dx<T>;         \
-  template decltype(layernorm_dw<T>) layernorm_dw<T>;         \
-  template decltype(layernorm_backward<T>) layernorm_backward<T>;
+#define INSTANTIATE(T)                            \
+  template decltype(rmsnorm_dx<T>) rmsnorm_dx<T>; \
+  template decltype(layernorm_dx<T>) layernorm_dx<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+#undef INSTANTIATE
+#define INSTANTIATE(T, D)                                           \
+  template decltype(rmsnorm_dw<T, D>) rmsnorm_dw<T, D>;             \
+  template decltype(rmsnorm_backward<T, D>) rmsnorm_backward<T, D>; \
+  template decltype(layernorm_dw<T, D>) layernorm_dw<T, D>;         \
+  template decltype(layernorm_backward<T, D>) layernorm_backward<T, D>;
+INSTANTIATE(double, double)
+INSTANTIATE(float, float)
+INSTANTIATE(Bf16, float)
+INSTANTIATE(Bf16, Bf16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

@@ -343,6 +343,13 @@ void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::spa
          "sgd");
 }
 
+template <class Moment, class Gradient>
+void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad,
+               std::span<const UpdateRange> ranges, const SgdScalars& scalars, Stream stream) {
+  update(Sgd<SplitMaster, Moment, Gradient>{{weight, remainder}, velocity, grad, scalars}, ranges, stream,
+         "sgd_split");
+}
+
 #define INSTANTIATE(M, V, G, C)                           \
   template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
   template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
@@ -356,9 +363,13 @@ INSTANTIATE(float, Bf16, float, float)
 INSTANTIATE(float, Bf16, float, Bf16)
 INSTANTIATE(float, Bf16, Bf16, Bf16)
 #undef INSTANTIATE
-template decltype(adamw_split<float, float>) adamw_split<float, float>;
-template decltype(adamw_split<float, Bf16>) adamw_split<float, Bf16>;
-template decltype(adamw_split<Bf16, float>) adamw_split<Bf16, float>;
-template decltype(adamw_split<Bf16, Bf16>) adamw_split<Bf16, Bf16>;
+#define INSTANTIATE(V, G)                                 \
+  template decltype(adamw_split<V, G>) adamw_split<V, G>; \
+  template decltype(sgd_split<V, G>) sgd_split<V, G>;
+INSTANTIATE(float, float)
+INSTANTIATE(float, Bf16)
+INSTANTIATE(Bf16, float)
+INSTANTIATE(Bf16, Bf16)
+#undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

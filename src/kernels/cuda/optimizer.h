@@ -63,5 +63,9 @@ struct SgdScalars {
 template <class Master, class Moment, class Gradient, class Copy>
 void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::span<const UpdateRange> ranges,
          const SgdScalars& scalars, Stream stream);
+// Instances as adamw_split.
+template <class Moment, class Gradient>
+void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad,
+               std::span<const UpdateRange> ranges, const SgdScalars& scalars, Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -163,8 +163,8 @@ void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* w
   reduce<T, NonFinite, Or>(x, n, out, accumulate, workspace, stream, "any_nonfinite");
 }
 
-template <class T>
-void column_sum(const T* dy, Grad<T>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
+template <class T, class D>
+void column_sum(const T* dy, D* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
                 Stream stream) {
   auto* partial = static_cast<Stat<T>*>(workspace);
   column_partial<kWide<T>>(Plain<T>{dy, n}, rows, n, n % kWide<T> == 0 && aligned16(dy), partial, stream);
@@ -179,11 +179,14 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
 #define INSTANTIATE(T)                                                                          \
   template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                \
   template void sum_squares<T>(const T*, std::span<const Range>, double*, bool, void*, Stream); \
-  template decltype(any_nonfinite<T>) any_nonfinite<T>;                                         \
-  template decltype(column_sum<T>) column_sum<T>;
+  template decltype(any_nonfinite<T>) any_nonfinite<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
 #undef INSTANTIATE
+template decltype(column_sum<double, double>) column_sum<double, double>;
+template decltype(column_sum<float, float>) column_sum<float, float>;
+template decltype(column_sum<Bf16, float>) column_sum<Bf16, float>;
+template decltype(column_sum<Bf16, Bf16>) column_sum<Bf16, Bf16>;
 
 }  // namespace quintet::kernels::cuda

@@ -27,12 +27,11 @@ void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool ac
 template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, Stream stream);
 
-// db[n] = (or +=) sum over rows of dy[rows, n]: the gradient of a bias.
+// db[n] = (or +=) sum over rows of dy[rows, n]: the gradient of a bias. D is Grad<T>, or Bf16 for T = Bf16.
 template <class T>
 int64_t column_sum_workspace_bytes(int64_t rows, int64_t n);
-template <class T>
-void column_sum(const T* dy, Grad<T>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
-                Stream stream);
+template <class T, class D>
+void column_sum(const T* dy, D* db, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
 
 // *out = (or +=) the sum of x[n], in a fixed order.
 void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream);

@@ -66,8 +66,8 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
   launch<TileFor<Stat<T>, T, false, false, false>>(p, stream, "router_dx");
 }
 
-template <class T>
-void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>* dw, bool accumulate,
+template <class T, class D>
+void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, D* dw, bool accumulate,
                void* workspace, Stream stream) {
   using Tile = TileFor<Stat<T>, T, true, false, false>;
   if (s.routes <= 0 || s.embed <= 0) return;
@@ -80,13 +80,16 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>
   column_total(static_cast<const Stat<T>*>(partial), chunks, s.routes * s.embed, dw, accumulate, stream);
 }
 
-#define INSTANTIATE(T)                          \
-  template decltype(router<T>) router<T>;       \
-  template decltype(router_dx<T>) router_dx<T>; \
-  template decltype(router_dw<T>) router_dw<T>;
+#define INSTANTIATE(T)                    \
+  template decltype(router<T>) router<T>; \
+  template decltype(router_dx<T>) router_dx<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
 #undef INSTANTIATE
+template decltype(router_dw<double, double>) router_dw<double, double>;
+template decltype(router_dw<float, float>) router_dw<float, float>;
+template decltype(router_dw<Bf16, float>) router_dw<Bf16, float>;
+template decltype(router_dw<Bf16, Bf16>) router_dw<Bf16, Bf16>;
 
 }  // namespace quintet::kernels::cuda

@@ -17,11 +17,12 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Strea
 template <class T>
 void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, Stream stream);
 
-// dw[routes, embed] = (or +=) dlogits^T x, summed by chunks of rows and then over the chunks.
+// dw[routes, embed] = (or +=) dlogits^T x, summed by chunks of rows and then over the chunks. D is
+// Grad<T>, or Bf16 for T = Bf16.
 template <class T>
 int64_t router_dw_workspace_bytes(const RouterShape& s);
-template <class T>
-void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>* dw, bool accumulate,
+template <class T, class D>
+void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, D* dw, bool accumulate,
                void* workspace, Stream stream);
 
 }  // namespace quintet::kernels::cuda

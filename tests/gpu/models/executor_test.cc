@@ -82,12 +82,12 @@ TEST(HostView, WhatIsWrittenIsReadAndPaddingIsZero) {
     train::Rank rank(r, world, {});
     double next = 0;
     rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
-      rank.write(piece.range, [&](std::byte* data) {
+      rank.write(piece, [&](std::byte* data) {
         for (int64_t i = 0; i < piece.count; ++i)
           train::write_element(data, piece.dtype, i, 1 + 0x1p-20 * static_cast<double>(i % 4096));
       });
       next += 1;
-      const exec::HostBytes held = rank.read(piece.range);
+      const exec::HostBytes held = rank.read(piece);
       for (int64_t i = 0; i < piece.count; i += 7)
         ASSERT_EQ(train::read_element(held.data(), piece.dtype, i),
                   1 + 0x1p-20 * static_cast<double>(i % 4096));
@@ -135,8 +135,8 @@ TEST(Save, WhatTheGpuSavesTheCpuLoads) {
   const auto state = [](const train::Rank& rank) {
     std::vector<std::byte> bytes;
     rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
-      const exec::HostBytes held = rank.read(p.range);
-      bytes.insert(bytes.end(), held.data(), held.data() + p.range.bytes);
+      const exec::HostBytes held = rank.read(p);
+      bytes.insert(bytes.end(), held.data(), held.data() + p.bytes());
     });
     return bytes;
   };

@@ -96,9 +96,12 @@ config::Recipe gpu_recipe(const std::string& model, const std::string& dtype,
                           std::vector<std::string> settings) {
   std::vector<std::string> all = settings_of(model);
   const auto p = config::Precision::of(*config::value_of<base::DType>(dtype));
-  for (const auto& [key, value] :
-       {std::pair{"compute", p.compute}, {"master", p.master}, {"moments", p.moments}, {"reduce", p.reduce}})
-    all.push_back(std::string("precision.") + key + "=\"" + std::string(config::name_of(value)) + "\"");
+  const std::pair<std::string, std::string_view> keys[] = {{"compute", config::name_of(p.compute)},
+                                                           {"master", config::name_of(p.master)},
+                                                           {"moments", config::name_of(p.moments)},
+                                                           {"gradients", config::name_of(p.gradients)},
+                                                           {"reduce", config::name_of(p.reduce)}};
+  for (const auto& [key, value] : keys) all.push_back("precision." + key + "=\"" + std::string(value) + "\"");
   all.insert(all.end(), settings.begin(), settings.end());
   return config::parse(kRecipe, all);
 }

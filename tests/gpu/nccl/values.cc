@@ -64,6 +64,9 @@ Bytes values(DType dtype, int rank, int64_t count, uint64_t seed) {
       case DType::I32:
         put(bytes, i, static_cast<uint32_t>(h));
         break;
+      case DType::I16:
+        put(bytes, i, static_cast<uint16_t>(h));
+        break;
       case DType::U8:
         put(bytes, i, static_cast<uint8_t>(h));
         break;

@@ -1,0 +1,56 @@
+// Where kernels write gradients of parameters. They sum in Stat<T>; what a recipe keeps in bf16 is summed in
+// scratch in front of the kernel's own, and then rounded into place, or added to what is there, once.
+#pragma once
+
+#include <initializer_list>
+
+#include "exec/cpu/kernel.h"
+#include "kernels/cpu/pointwise.h"
+
+namespace quintet::exec::cpu {
+
+inline int64_t sums_bytes(const graph::Type& gradient) {
+  const int64_t bytes = gradient.count() * static_cast<int64_t>(sizeof(float)), to = 64;
+  return gradient.dtype == graph::DType::BF16 ? (bytes + to - 1) / to * to : 0;
+}
+
+// What the kernel's own scratch is preceded by.
+inline int64_t sums_bytes(const program::Instr& i, std::initializer_list<size_t> outputs) {
+  int64_t bytes = 0;
+  for (const size_t o : outputs)
+    if (o < i.out.size()) bytes += sums_bytes(i.out[o].type);
+  return bytes;
+}
+
+// Runs `kernel(targets, accumulate, workspace)`, targets being S* by output, null where there is none.
+template <class S, size_t kOutputs, class F>
+void write_gradients(const Bound& b, const size_t (&outputs)[kOutputs], bool accumulate, F&& kernel) {
+  S* targets[kOutputs] = {};
+  std::byte* workspace = b.workspace;
+  bool narrow = false;
+  for (size_t k = 0; k < kOutputs; ++k) {
+    if (outputs[k] >= b.out.size()) continue;
+    const graph::Type& type = b.out_type(outputs[k]);
+    if (sums_bytes(type) > 0) {
+      narrow = true;
+      targets[k] = reinterpret_cast<S*>(workspace);
+      workspace += sums_bytes(type);
+    } else {
+      targets[k] = b.output<S>(outputs[k]);
+    }
+  }
+  kernel(targets, accumulate && !narrow, workspace);
+  if constexpr (std::is_same_v<S, float>) {
+    for (size_t k = 0; narrow && k < kOutputs; ++k) {
+      if (targets[k] == nullptr) continue;
+      auto* const to = b.output<base::Bf16>(outputs[k]);
+      const int64_t n = b.out_type(outputs[k]).count();
+      if (accumulate)
+        kernels::cpu::accumulate<float, base::Bf16>(targets[k], to, 1.0, n, *b.pool);
+      else
+        kernels::cpu::cast<float, base::Bf16>(targets[k], to, n, *b.pool);
+    }
+  }
+}
+
+}  // namespace quintet::exec::cpu

@@ -1,0 +1,24 @@
+// Folds ops that visit the same rows one after the other into one, on the local graph of a rank:
+//  - row_max, row_sum_exp and loss_grad become cross_entropy where the whole vocabulary is here;
+//  - a norm's two gradients (rms_norm_dx, rms_norm_dw) become rms_norm_backward;
+//  - a norm or SwiGLU that is recomputed for weight gradients only is written by its own backward op, which
+//    has the operands in hand (rms_norm_backward with `again`, swiglu_backward). Those weight gradients then
+//    run after it, and the norm's statistics are kept from the forward pass (one number per row).
+//
+// Numerics-preserving: the same sums and products; values keep their ids.
+//
+// Nothing is rewritten where ranks exchange the result or the op's dy: weight gradients run while such a
+// message travels, which is worth more than a visit to memory.
+#pragma once
+
+#include "layout/partition.h"
+
+namespace quintet::passes {
+
+struct FoldOptions {
+  bool backward = true;  // false: B and W run apart, so their nodes stay apart
+};
+
+layout::LocalGraph fold(layout::LocalGraph local, const FoldOptions& options);
+
+}  // namespace quintet::passes

@@ -1,0 +1,23 @@
+// A layout that a search found, as a recipe that runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/recipe.h"
+#include "hardware/cluster.h"
+
+namespace quintet::plan {
+
+struct Emitted {
+  config::Recipe recipe;
+  std::vector<std::string> to_do;  // what only its user can fill in; empty: it runs as it is
+  std::string text;                // TOML, `to_do` and how to start it as comments at its head
+};
+
+// For the cluster's devices: run.device is "cuda" on NVIDIA's, "cpu" on others, which the engine does not run
+// on. `made_up`: the recipe began as the name of a model, so that what training needs beside a layout was
+// filled in.
+Emitted emit(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up);
+
+}  // namespace quintet::plan

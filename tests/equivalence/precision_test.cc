@@ -1,0 +1,172 @@
+// How weights and gradients are kept: split masters give the f32 masters bit by bit in every layout, bf16
+// gradients are the f32 ones rounded.
+#include "base/split_float.h"
+#include "equivalence/checks.h"
+
+namespace quintet::tests {
+namespace {
+
+using config::Recipe;
+using train::Rank;
+
+Recipe bf16_recipe() {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::BF16);
+  return r;
+}
+
+Recipe with_experts(Recipe r) {
+  r.model.moe.experts = 4;
+  r.model.moe.top_k = 2;
+  r.model.moe.ffn = r.model.ffn;
+  return r;
+}
+
+struct Place {
+  const char* name;
+  void (*set)(Recipe& r);
+  bool experts = false;
+};
+
+const Place kPlaces[] = {
+    {"one rank", [](Recipe&) {}},
+    {"ddp", [](Recipe& r) { r.parallel.dp_replicate = 2; }},
+    {"zero 1", [](Recipe& r) { r.parallel.dp_shard = 2, r.parallel.zero = 1; }},
+    {"zero 2", [](Recipe& r) { r.parallel.dp_shard = 2, r.parallel.zero = 2; }},
+    {"zero 3", [](Recipe& r) { r.parallel.dp_shard = 3, r.parallel.zero = 3; }},
+    {"hsdp", [](Recipe& r) { r.parallel.dp_replicate = 2, r.parallel.dp_shard = 2, r.parallel.zero = 3; }},
+    {"tp", [](Recipe& r) { r.parallel.tp = 2, r.parallel.sequence_parallel = true; }},
+    {"pp",
+     [](Recipe& r) {
+       r.parallel.pp = 2, r.parallel.schedule = "zb-h1", r.parallel.chunks = 1, r.model.layers = 2;
+       r.model.tied = true;
+     }},
+    {"ep", [](Recipe& r) { r.parallel.dp_shard = 2, r.parallel.zero = 3, r.parallel.ep = 2; }, true},
+};
+
+Recipe placed(const Place& place, Recipe r, int64_t accumulation) {
+  if (place.experts) r = with_experts(r);
+  place.set(r);
+  return resolved(r, 2, accumulation);
+}
+
+// Copies of f32 masters round ties to even, upper halves of split ones away from zero: without ties the two
+// are the same.
+void break_ties(Rank& rank) {
+  rank.visit(train::StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex&) {
+    ASSERT_EQ(piece.dtype, base::DType::F32);
+    const exec::HostBytes held = rank.read(piece);
+    std::vector<uint32_t> bits(static_cast<size_t>(piece.count));
+    std::memcpy(bits.data(), held.data(), static_cast<size_t>(piece.bytes()));
+    for (uint32_t& b : bits)
+      if ((b & 0xffffu) == 0x8000u) b |= 1;
+    rank.write(piece,
+               [&](std::byte* to) { std::memcpy(to, bits.data(), static_cast<size_t>(piece.bytes())); });
+  });
+  rank.weights_changed();
+}
+
+tools::LayoutRun run_without_ties(const Recipe& r) {
+  const data::Batches batches = tools::training_batches(r, tools::training_data(r, true));
+  return tools::run_layout(r, batches, {.steps = 4, .step = [&](Rank& rank, int64_t step) {
+                                          break_ties(rank);
+                                          return rank.step(step, batches);
+                                        }});
+}
+
+void expect_same(const std::vector<tools::Tensor>& a, const std::vector<tools::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].values == b[i].values) << a[i].name;
+}
+
+TEST(SplitMasters, AreTheF32MastersInEveryLayout) {
+  for (const Place& place : kPlaces)
+    for (const bool sgd : {false, true}) {
+      SCOPED_TRACE(std::string(place.name) + (sgd ? ", sgd" : ", adamw"));
+      Recipe r = bf16_recipe();
+      if (sgd) {
+        r.optimizer.kind = config::OptimizerKind::Sgd;
+        r.optimizer.momentum = 0.9;
+        r.optimizer.lr = 0.05;
+      }
+      const Recipe whole = placed(place, r, 2);
+      Recipe split = whole;
+      split.precision.master = config::Master::Split;
+      const tools::LayoutRun a = run_without_ties(whole), b = run_without_ties(split);
+      expect_same(a.initial, b.initial);
+      ASSERT_EQ(a.steps.size(), b.steps.size());
+      for (size_t t = 0; t < a.steps.size(); ++t) {
+        EXPECT_EQ(a.steps[t].result.loss, b.steps[t].result.loss);
+        EXPECT_EQ(a.steps[t].result.grad_norm, b.steps[t].result.grad_norm);
+        expect_same(a.steps[t].gradients, b.steps[t].gradients);
+        expect_same(a.steps[t].weights, b.steps[t].weights);
+      }
+      expect_same(a.moment1, b.moment1);
+      expect_same(a.moment2, b.moment2);
+      for (size_t rank = 0; rank < b.peaks.size(); ++rank) {
+        EXPECT_EQ(b.peaks[rank].planned, b.peaks[rank].measured);
+        EXPECT_LT(b.peaks[rank].planned, a.peaks[rank].planned);
+      }
+    }
+}
+
+TEST(SplitMasters, NothingButTiesIsRoundedOtherwise) {
+  Recipe whole = placed(kPlaces[0], bf16_recipe(), 1), split = whole;
+  split.precision.master = config::Master::Split;
+  const data::Dataset dataset = tools::training_data(whole, true);
+  const tools::LayoutRun a = run(whole, dataset, {}, 8), b = run(split, dataset, {}, 8);
+  expect_same(a.initial, b.initial);
+  for (size_t t = 0; t < a.steps.size(); ++t)
+    EXPECT_NEAR(a.steps[t].result.loss, b.steps[t].result.loss, 2e-3 * a.steps[t].result.loss);
+}
+
+TEST(NarrowGradients, AreTheF32GradientsRounded) {
+  for (const bool experts : {false, true}) {
+    Recipe wide = bf16_recipe();
+    wide.model.qk_norm = true;
+    wide.model.qkv_bias = true;
+    wide.loss.chunk = 0;
+    if (experts) wide = with_experts(wide);
+    wide = resolved(wide, 2, 1);
+    Recipe narrow = wide;
+    narrow.precision.gradients = narrow.precision.reduce = base::DType::BF16;
+    const data::Dataset dataset = tools::training_data(wide, true);
+    const tools::LayoutRun a = run(wide, dataset, {}, 1), b = run(narrow, dataset, {}, 1);
+    EXPECT_EQ(a.steps[0].result.loss, b.steps[0].result.loss);
+    const auto &x = a.steps[0].gradients, &y = b.steps[0].gradients;
+    ASSERT_EQ(x.size(), y.size());
+    double sum = 0;
+    for (size_t i = 0; i < x.size(); ++i)
+      for (size_t k = 0; k < x[i].values.size(); ++k) {
+        const auto rounded = static_cast<float>(base::Bf16(static_cast<float>(x[i].values[k])));
+        ASSERT_EQ(static_cast<double>(rounded), y[i].values[k]) << x[i].name << " " << k;
+        sum += y[i].values[k] * y[i].values[k];
+      }
+    EXPECT_NEAR(b.steps[0].result.grad_norm, std::sqrt(sum), 1e-9 * std::sqrt(sum));
+  }
+}
+
+TEST(NarrowGradients, LayoutsStayWithinTheBounds) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    Recipe r = placed(place, bf16_recipe(), 2);
+    r.precision.master = config::Master::Split;
+    r.precision.gradients = r.precision.reduce = base::DType::BF16;
+    expect_equal(r);
+    r.precision.reduce = base::DType::F32;  // summed over ranks in f32 and rounded again
+    expect_equal(r);
+  }
+}
+
+TEST(NarrowGradients, TakeHalfTheBytes) {
+  Recipe wide = placed(kPlaces[1], bf16_recipe(), 2), narrow = wide;
+  narrow.precision.gradients = narrow.precision.reduce = base::DType::BF16;
+  const data::Dataset dataset = tools::training_data(wide, true);
+  const auto peak = [&](const Recipe& r) { return run(r, dataset).peaks[0]; };
+  const tools::Peak a = peak(wide), b = peak(narrow);
+  EXPECT_EQ(b.planned, b.measured);
+  EXPECT_LT(b.planned, a.planned);
+}
+
+}  // namespace
+}  // namespace quintet::tests
