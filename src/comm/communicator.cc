@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/error.h"
+#include "comm/arguments.h"
 
 namespace quintet::comm {
 
@@ -40,31 +41,10 @@ class Communicator::Open {
 
 namespace {
 
-void check_count(const Communicator& c, CallKind kind, int64_t count) {
-  QUINTET_CHECK(count >= 0, "{} on '{}': count is {}", to_string(kind), c.name(), count);
-}
-
 void check_reducible(const Communicator& c, CallKind kind, base::DType dtype) {
   QUINTET_CHECK(dtype != base::DType::F16 && dtype != base::DType::I16,
                 "{} on '{}': {} can be moved but not reduced; reduce in f32 or bf16", to_string(kind),
                 c.name(), base::to_string(dtype));
-}
-
-void check_member(const Communicator& c, CallKind kind, int member) {
-  QUINTET_CHECK(member >= 0 && member < c.size(), "{} on '{}': member {} of a group of {}", to_string(kind),
-                c.name(), member, c.size());
-}
-
-void check_ranges(const Communicator& c, const char* side, std::span<const int64_t> offsets,
-                  std::span<const int64_t> counts) {
-  const auto n = static_cast<size_t>(c.size());
-  QUINTET_CHECK(offsets.size() == n && counts.size() == n,
-                "all_to_all_v on '{}': {} offsets and {} counts of the {} side for a group of {}", c.name(),
-                offsets.size(), counts.size(), side, n);
-  for (size_t j = 0; j < n; ++j)
-    QUINTET_CHECK(counts[j] == 0 || (counts[j] > 0 && offsets[j] >= 0),
-                  "all_to_all_v on '{}': the {} range of member {} has offset {} and count {}", c.name(),
-                  side, j, offsets[j], counts[j]);
 }
 
 void copy_unless_same(void* to, const void* from, int64_t bytes) {
@@ -93,7 +73,7 @@ void Communicator::run(const Call& call, Body&& body) {
 }
 
 void Communicator::all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op) {
-  check_count(*this, CallKind::AllReduce, count);
+  check_count(name_, CallKind::AllReduce, count);
   check_reducible(*this, CallKind::AllReduce, dtype);
   run({.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count}, [&](const Call& call) {
     if (size() > 1) do_all_reduce(call, data);
@@ -101,7 +81,7 @@ void Communicator::all_reduce(void* data, int64_t count, base::DType dtype, Redu
 }
 
 void Communicator::all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
-  check_count(*this, CallKind::AllGather, count_per_rank);
+  check_count(name_, CallKind::AllGather, count_per_rank);
   run({.kind = CallKind::AllGather, .dtype = dtype, .count = count_per_rank}, [&](const Call& call) {
     if (size() > 1)
       do_all_gather(call, send, recv);
@@ -112,7 +92,7 @@ void Communicator::all_gather(const void* send, void* recv, int64_t count_per_ra
 
 void Communicator::reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
                                   ReduceOp op) {
-  check_count(*this, CallKind::ReduceScatter, count_per_rank);
+  check_count(name_, CallKind::ReduceScatter, count_per_rank);
   check_reducible(*this, CallKind::ReduceScatter, dtype);
   run({.kind = CallKind::ReduceScatter, .dtype = dtype, .op = op, .count = count_per_rank},
       [&](const Call& call) {
@@ -124,7 +104,7 @@ void Communicator::reduce_scatter(const void* send, void* recv, int64_t count_pe
 }
 
 void Communicator::all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype) {
-  check_count(*this, CallKind::AllToAll, count_per_rank);
+  check_count(name_, CallKind::AllToAll, count_per_rank);
   run({.kind = CallKind::AllToAll, .dtype = dtype, .count = count_per_rank}, [&](const Call& call) {
     if (size() > 1)
       do_all_to_all(call, send, recv);
@@ -137,8 +117,8 @@ void Communicator::all_to_all_v(const void* send, std::span<const int64_t> send_
                                 std::span<const int64_t> send_counts, void* recv,
                                 std::span<const int64_t> recv_offsets, std::span<const int64_t> recv_counts,
                                 base::DType dtype) {
-  check_ranges(*this, "send", send_offsets, send_counts);
-  check_ranges(*this, "recv", recv_offsets, recv_counts);
+  check_ranges(name_, size(), "send", send_offsets, send_counts);
+  check_ranges(name_, size(), "recv", recv_offsets, recv_counts);
   run({.kind = CallKind::AllToAllV, .dtype = dtype}, [&](const Call& call) {
     const Exchange exchange{send, send_offsets, send_counts, recv, recv_offsets, recv_counts};
     if (size() > 1)
@@ -161,24 +141,24 @@ void Communicator::copy_own_piece(const Call& call, const Exchange& exchange) co
 }
 
 void Communicator::broadcast(void* data, int64_t count, base::DType dtype, int root) {
-  check_count(*this, CallKind::Broadcast, count);
-  check_member(*this, CallKind::Broadcast, root);
+  check_count(name_, CallKind::Broadcast, count);
+  check_member(name_, size(), CallKind::Broadcast, root);
   run({.kind = CallKind::Broadcast, .dtype = dtype, .peer = root, .count = count}, [&](const Call& call) {
     if (size() > 1) do_broadcast(call, data);
   });
 }
 
 void Communicator::send(const void* data, int64_t count, base::DType dtype, int peer) {
-  check_count(*this, CallKind::Send, count);
-  check_member(*this, CallKind::Send, peer);
+  check_count(name_, CallKind::Send, count);
+  check_member(name_, size(), CallKind::Send, peer);
   QUINTET_CHECK(peer != rank_, "send on '{}': member {} sends to itself", name_, peer);
   run({.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count},
       [&](const Call& call) { do_send(call, data); });
 }
 
 void Communicator::recv(void* data, int64_t count, base::DType dtype, int peer) {
-  check_count(*this, CallKind::Recv, count);
-  check_member(*this, CallKind::Recv, peer);
+  check_count(name_, CallKind::Recv, count);
+  check_member(name_, size(), CallKind::Recv, peer);
   QUINTET_CHECK(peer != rank_, "recv on '{}': member {} receives from itself", name_, peer);
   run({.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count},
       [&](const Call& call) { do_recv(call, data); });

@@ -134,6 +134,9 @@ class World {
 
   // Ends the job: frees every blocked rank with an AbortedError (local) or kills it (MPI), naming this rank.
   virtual void abort(const std::string& reason) = 0;
+  // An AbortedError once another rank has ended the job, for those who wait for something else than a call.
+  // Costs nothing worth counting.
+  virtual void throw_if_aborted() const {}
 
   // How long a call waits for its peers before it throws a TimeoutError. For calls that begin afterwards.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;

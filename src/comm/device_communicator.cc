@@ -3,19 +3,62 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <map>
 
 #include "base/clock.h"
+#include "comm/hash.h"
+#include "comm/members.h"
 #include "comm/patience.h"
 
 namespace quintet::comm {
+namespace {
+
+// Throws the failure that is being handled, with more to its message.
+[[noreturn]] void rethrow_with(const std::string& more) {
+  try {
+    throw;
+  } catch (const TimeoutError& e) {
+    throw TimeoutError(e.what() + more);
+  } catch (const MismatchError& e) {
+    throw MismatchError(e.what() + more);
+  } catch (const AbortedError& e) {
+    throw AbortedError(e.what() + more);
+  } catch (const CommError& e) {
+    throw CommError(e.what() + more);
+  }
+}
+
+// What one member tells of a communicator.
+struct Told {
+  uint64_t group = 0;  // 0: none
+  uint64_t hash = 0, calls = 0;
+};
+
+// By communicator. The same members may have several: they are told apart by their order.
+std::vector<Told> what_to_tell(const DeviceCommunicators& communicators) {
+  std::vector<Told> list;
+  std::map<std::vector<base::RankId>, uint64_t> seen;
+  for (const auto& c : communicators) {
+    uint64_t group = mixed(1, seen[c->members()]++);
+    for (const base::RankId r : c->members()) group = mixed(group, static_cast<uint64_t>(r.value));
+    list.push_back({group | 1, c->calls().hash(), c->calls().calls()});
+  }
+  return list;
+}
+
+}  // namespace
 
 void wait_for_device(const std::function<bool()>& done, const DeviceCommunicators& communicators,
-                     World& world) {
+                     World& world, const std::function<std::string()>& where) {
   const int64_t start = base::now_ns(), timeout = world.timeout().count();
   Patience patience;
+  const auto check = [&] {
+    for (const auto& c : communicators) c->check();
+    world.throw_if_aborted();
+  };
   try {
     while (!done()) {
-      for (const auto& c : communicators) c->check();
+      check();
       if (base::now_ns() - start > timeout)
         throw TimeoutError(fmt::format(
             "rank {} waited {:.3f} s for its GPU to finish what was enqueued; a peer has not come, or "
@@ -24,10 +67,42 @@ void wait_for_device(const std::function<bool()>& done, const DeviceCommunicator
       patience.pause();
     }
     // A call that was stopped by an error is done too.
-    for (const auto& c : communicators) c->check();
+    check();
   } catch (const std::exception& e) {
+    // Asked first: an abort lets the device go on.
+    const std::string more = where ? where() : std::string();
     for (const auto& c : communicators) c->abort(e.what());
-    throw;
+    if (more.empty() || dynamic_cast<const CommError*>(&e) == nullptr) throw;
+    rethrow_with(more);
+  }
+}
+
+void compare_calls(const DeviceCommunicators& communicators, World& world) {
+  std::vector<Told> mine = what_to_tell(communicators);
+  auto most = static_cast<int64_t>(mine.size());
+  world.world().all_reduce(&most, 1, base::DType::I64, ReduceOp::Max);
+  const auto width = static_cast<size_t>(most);
+  mine.resize(width);
+  std::vector<Told> all(width * static_cast<size_t>(world.size()));
+  world.world().all_gather(mine.data(), all.data(), most * static_cast<int64_t>(sizeof(Told)),
+                           base::DType::U8);
+  for (size_t i = 0; i < communicators.size(); ++i) {
+    const DeviceCommunicator& c = *communicators[i];
+    for (const base::RankId r : c.members()) {
+      Told theirs;
+      for (size_t k = 0; k < width; ++k)
+        if (const Told& t = all[r.index() * width + k]; t.group == mine[i].group) theirs = t;
+      if (theirs.group != 0 && theirs.hash == mine[i].hash) continue;
+      throw MismatchError(fmt::format(
+          "rank {} on device communicator '{}' {}: rank {} {}. All members make the same calls with the same "
+          "counts and types; ranks with different recipes, data or builds of the program do not. The last "
+          "calls here:\n{}",
+          world.rank(), c.name(), members_text(c.members()), r,
+          theirs.group == 0 ? "has no such communicator"
+                            : fmt::format("has made other calls than this rank ({} there, {} here)",
+                                          theirs.calls, mine[i].calls),
+          world.recorder().describe(8)));
+    }
   }
 }
 

@@ -7,10 +7,10 @@
 // be reused by later work on the same stream. Calls may be made while the stream is being captured into a
 // graph (capture mode thread-local or relaxed: the library launches from threads of its own); they are then
 // done by each replay. A communicator is used by one thread at a time. All members issue the same calls on a
-// communicator in the same order with the same count, type and operation; unlike on the host nobody compares,
-// and a difference shows as a timeout or as wrong results. A member may use several streams on one
-// communicator: its calls happen in the order of issue. Calls on different communicators that share ranks are
-// issued in one global order.
+// communicator in the same order with the same count, type and operation; unlike on the host a call does not
+// compare, and a difference shows as a timeout or as wrong results, unless compare_calls() is asked. A member
+// may use several streams on one communicator: its calls happen in the order of issue. Calls on different
+// communicators that share ranks are issued in one global order.
 //
 // Bits. The order of a reduction is NCCL's: it depends on the size, the topology and the NCCL version, not on
 // timing, so the same job on the same machines gives the same bits on every run and on every member, but not
@@ -30,6 +30,7 @@
 
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "comm/call_order.h"
 #include "comm/communicator.h"
 
 struct CUstream_st;  // what cudaStream_t points to
@@ -48,6 +49,7 @@ class DeviceCommunicator {
   int size() const { return static_cast<int>(members_.size()); }
   const std::vector<base::RankId>& members() const { return members_; }
   const std::string& name() const { return name_; }
+  const CallOrder& calls() const { return calls_; }  // made so far, captured ones included
 
   // Meaning, counts and permitted overlaps are those of Communicator's calls of the same name; f16 can be
   // reduced here. A group of one copies, or does nothing where source and target are the same.
@@ -68,9 +70,14 @@ class DeviceCommunicator {
   virtual void recv(void* data, int64_t count, base::DType dtype, int peer, DeviceStream stream) = 0;
 
   // Lets transports reach [data, data + bytes) without staging copies, until the communicator goes; the
-  // memory must live as long. Collective over the members: all register or none. It pays between machines and
-  // through switches that reduce; calls in a captured graph are registered by NCCL itself. Best before the
-  // first call.
+  // memory must live as long. Collective over the members: all register or none. Best before the first call.
+  //
+  // When it pays: for calls that are launched one by one and reach a peer over the network, or over NVLink
+  // between processes; NCCL registers the buffers of calls in a captured graph itself. Memory of cudaMalloc
+  // serves these. (Reductions inside NVLink switches would need memory of ncclMemAlloc, which is mapped with
+  // the granularity of multicast.) Nothing happens, on all members, in a group of one, in one whose members
+  // share a card (their data are staged through the host anyway), and with NCCL before 2.19, which has no
+  // registration.
   virtual void register_memory(void* data, int64_t bytes) = 0;
 
   // Throws what has gone wrong since: a CommError with the library's words, or a TimeoutError when a call
@@ -86,8 +93,10 @@ class DeviceCommunicator {
  protected:
   DeviceCommunicator(std::string name, int rank, std::vector<base::RankId> members)
       : name_(std::move(name)), rank_(rank), members_(std::move(members)) {}
+  void count_call(const Call& call) { calls_.add(call, rank_, size()); }
 
  private:
+  CallOrder calls_;
   const std::string name_;
   const int rank_;
   const std::vector<base::RankId> members_;
@@ -128,11 +137,18 @@ using DeviceCommunicators = std::vector<std::unique_ptr<DeviceCommunicator>>;
 DeviceCommunicators make_device_communicators(const std::vector<DeviceGroup>& groups, World& world,
                                               int device);
 
-// Waits until done() (say, that an event has passed) while it checks the communicators. A failure or the
-// world's timeout aborts all of them and throws; the message of a timeout tells what this rank was inside.
-// The waiting thread spins for some tens of microseconds and then sleeps between looks, 0.2 ms at most.
+// Waits until done() (say, that an event has passed) while it checks the communicators and whether another
+// rank has ended the job. A failure or the world's timeout aborts all of them and throws; the message of a
+// timeout tells what this rank was inside, and every message ends with what `where` says, if given: how far
+// the device has come, which only the caller can know of replayed graphs. The waiting thread spins for some
+// tens of microseconds and then sleeps between looks, 0.2 ms at most.
 void wait_for_device(const std::function<bool()>& done, const DeviceCommunicators& communicators,
-                     World& world);
+                     World& world, const std::function<std::string()>& where = {});
+
+// A MismatchError unless the members of each communicator have made the same calls on it so far. Collective
+// over the world, over world.world(): all ranks ask at the same place of their work, best behind what they
+// enqueue for the first time and before they wait for it.
+void compare_calls(const DeviceCommunicators& communicators, World& world);
 
 // Whether this build has the device backend.
 bool device_communication_available();

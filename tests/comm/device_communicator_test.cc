@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "comm/local.h"
 
@@ -88,6 +90,147 @@ TEST(WaitForDevice, TheTimeoutAbortsAllAndTellsTheLastCalls) {
     }
     EXPECT_EQ(aborts.size(), 2u);
   });
+}
+
+TEST(WaitForDevice, EveryMessageEndsWithHowFarTheDeviceCame) {
+  run_local_world(1, [](World& world) {
+    std::vector<std::string> aborts;
+    world.set_timeout(std::chrono::milliseconds(5));
+    const auto where = [&] {
+      EXPECT_TRUE(aborts.empty()) << "asked after an abort, which lets the device go on";
+      return std::string(" at call 3");
+    };
+    const auto ends = [](const std::exception& e) { return std::string(e.what()).ends_with(" at call 3"); };
+    try {
+      wait_for_device([] { return false; }, two(kNever, aborts), world, where);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const TimeoutError& e) {
+      EXPECT_TRUE(ends(e)) << e.what();
+    }
+    aborts.clear();
+    try {
+      wait_for_device([] { return false; }, two(1, aborts), world, where);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const CommError& e) {
+      EXPECT_TRUE(ends(e) && std::string(e.what()).starts_with("the cable was pulled")) << e.what();
+    }
+  });
+}
+
+// A rank that waits for its GPU hears that another has ended the job, long before its own timeout.
+TEST(WaitForDevice, EndsWhenAnotherRankAborts) {
+  std::string heard;
+  try {
+    run_local_world(2, [&](World& world) {
+      if (world.rank().value == 1) throw std::runtime_error("the card fell off");
+      std::vector<std::string> aborts;
+      try {
+        wait_for_device([] { return false; }, two(kNever, aborts), world);
+      } catch (const AbortedError& e) {
+        heard = e.what();
+      }
+      EXPECT_EQ(aborts.size(), 2u);
+    });
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& e) {
+    EXPECT_STREQ(e.what(), "the card fell off");
+  }
+  EXPECT_NE(heard.find("rank 1 aborted the job: the card fell off"), std::string::npos) << heard;
+}
+
+// Counts its calls and does nothing else.
+class Counting final : public DeviceCommunicator {
+ public:
+  Counting(int rank, std::vector<base::RankId> members)
+      : DeviceCommunicator("counting", rank, std::move(members)) {}
+  void all_reduce(void*, int64_t count, DType dtype, ReduceOp op, DeviceStream) override {
+    count_call({.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count});
+  }
+  void all_gather(const void*, void*, int64_t count, DType dtype, DeviceStream) override {
+    count_call({.kind = CallKind::AllGather, .dtype = dtype, .count = count});
+  }
+  void reduce_scatter(const void*, void*, int64_t, DType, ReduceOp, DeviceStream) override {}
+  void all_to_all(const void*, void*, int64_t, DType, DeviceStream) override {}
+  void all_to_all_v(const Exchange&, DType, DeviceStream) override {}
+  void broadcast(void*, int64_t, DType, int, DeviceStream) override {}
+  void send(const void*, int64_t count, DType dtype, int peer, DeviceStream) override {
+    count_call({.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count});
+  }
+  void recv(void*, int64_t count, DType dtype, int peer, DeviceStream) override {
+    count_call({.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count});
+  }
+  void register_memory(void*, int64_t) override {}
+  void check() override {}
+  void abort(const std::string&) override {}
+};
+
+// What compare_calls says on each rank after the calls that `calls` makes, empty: nothing.
+std::vector<std::string> compared(int ranks,
+                                  const std::function<void(DeviceCommunicator&, int rank)>& calls) {
+  std::vector<std::string> said(static_cast<size_t>(ranks));
+  std::vector<base::RankId> all;
+  for (int r = 0; r < ranks; ++r) all.emplace_back(r);
+  run_local_world(ranks, [&](World& world) {
+    const int me = world.rank().value;
+    DeviceCommunicators made;
+    if (me == 0) made.push_back(std::make_unique<Counting>(0, std::vector{base::RankId(0)}));
+    made.push_back(std::make_unique<Counting>(me, all));
+    made.push_back(std::make_unique<Counting>(me, all));
+    calls(*made.back(), me);
+    try {
+      compare_calls(made, world);
+    } catch (const MismatchError& e) {
+      said[static_cast<size_t>(me)] = e.what();
+    }
+  });
+  return said;
+}
+
+TEST(CompareCalls, MembersWithOtherCallsAreFound) {
+  const std::vector<std::string> good(3);
+  const auto sum = [](DeviceCommunicator& c, int64_t count, DType dtype, ReduceOp op = ReduceOp::Sum) {
+    c.all_reduce(nullptr, count, dtype, op, nullptr);
+  };
+  EXPECT_EQ(compared(3, [](auto&, int) {}), good);
+  EXPECT_EQ(compared(3, [&](auto& c, int) { sum(c, 7, DType::F32), sum(c, 9, DType::BF16); }), good);
+  using Calls = std::function<void(DeviceCommunicator&)>;
+  for (const Calls& others :
+       std::vector<Calls>{[&](auto& c) { sum(c, 8, DType::F32), sum(c, 9, DType::BF16); },
+                          [&](auto& c) { sum(c, 7, DType::F64), sum(c, 9, DType::BF16); },
+                          [&](auto& c) { sum(c, 7, DType::F32, ReduceOp::Max), sum(c, 9, DType::BF16); },
+                          [&](auto& c) { sum(c, 9, DType::BF16), sum(c, 7, DType::F32); },
+                          [&](auto& c) { sum(c, 7, DType::F32); },
+                          [&](auto& c) {
+                            c.all_gather(nullptr, nullptr, 7, DType::F32, nullptr), sum(c, 9, DType::BF16);
+                          }}) {
+    const std::vector<std::string> said = compared(3, [&](auto& c, int rank) {
+      if (rank == 1) return others(c);
+      sum(c, 7, DType::F32), sum(c, 9, DType::BF16);
+    });
+    EXPECT_NE(said[0].find("rank 0 on device communicator 'counting' [0,1,2]: rank 1 has made other calls"),
+              std::string::npos)
+        << said[0];
+    EXPECT_NE(said[1].find("rank 0 has made other calls"), std::string::npos) << said[1];
+    EXPECT_NE(said[2].find("rank 1 has made other calls"), std::string::npos) << said[2];
+  }
+}
+
+TEST(CompareCalls, MessagesAreComparedByDirection) {
+  const auto pipeline = [](int64_t second) {
+    return compared(2, [=](DeviceCommunicator& c, int rank) {
+      if (rank == 0) {
+        c.send(nullptr, 5, DType::F32, 1, nullptr);
+        c.send(nullptr, 6, DType::F32, 1, nullptr);
+        c.recv(nullptr, 3, DType::F32, 1, nullptr);
+      } else {
+        c.recv(nullptr, 5, DType::F32, 0, nullptr);
+        c.send(nullptr, 3, DType::F32, 0, nullptr);
+        c.recv(nullptr, second, DType::F32, 0, nullptr);
+      }
+    });
+  };
+  EXPECT_EQ(pipeline(6), std::vector<std::string>(2));
+  EXPECT_NE(pipeline(7)[0].find("rank 1 has made other calls"), std::string::npos);
 }
 
 TEST(DeviceCommunicators, WithoutTheBackendTheUserIsToldWhatToDo) {

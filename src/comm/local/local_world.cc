@@ -47,8 +47,15 @@ class Job {
     const std::lock_guard lock(mutex_);
     if (!abort_text_.empty()) return;
     abort_text_ = fmt::format("rank {} aborted the job: {}", rank, reason);
+    aborted_.store(true, std::memory_order_release);
     for (const auto& weak : groups_)
       if (const auto group = weak.lock()) group->fail(FailureKind::Aborted, abort_text_);
+  }
+
+  void throw_if_aborted() {
+    if (!aborted_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    throw AbortedError(abort_text_);
   }
 
  private:
@@ -60,6 +67,7 @@ class Job {
   std::vector<std::unique_ptr<Recorder>> recorders_;
   std::mutex mutex_;
   std::string abort_text_;
+  std::atomic<bool> aborted_ = false;  // abort_text_ is set
   std::map<std::pair<std::vector<base::RankId>, int>, Joining> joining_;
   std::vector<std::weak_ptr<LocalGroup>> groups_;
 };
@@ -119,6 +127,7 @@ class LocalWorld final : public World {
   Communicator& world() override { return *world_; }
   Recorder& recorder() override { return job_.recorder(rank_); }
   void abort(const std::string& reason) override { job_.abort(rank_, reason); }
+  void throw_if_aborted() const override { job_.throw_if_aborted(); }
   void set_timeout(std::chrono::nanoseconds timeout) override { timeout_->store(timeout.count()); }
   std::chrono::nanoseconds timeout() const override { return std::chrono::nanoseconds(timeout_->load()); }
 

@@ -80,8 +80,8 @@ class MpiWorld final : public World {
   }
 
   [[noreturn]] void end_job(const std::string& reason, int exit_code) {
-    std::fputs(fmt::format("quintet: rank {} of {} ends the job: {}\nits last calls:\n{}", rank(), size(),
-                           reason, recorder_.describe(8))
+    std::fputs(fmt::format("quintet: rank {} of {} ends the job: {}\nexit status {}; its last calls:\n{}",
+                           rank(), size(), reason, exit_code, recorder_.describe(8))
                    .c_str(),
                stderr);
     std::fflush(stderr);

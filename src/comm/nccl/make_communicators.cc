@@ -92,6 +92,13 @@ ncclUniqueId agree_on_identity(World& world, const std::vector<base::RankId>& me
   return id;
 }
 
+// Whether the library that was loaded has ncclCommRegister; the same on all ranks of a sane installation.
+bool can_register() {
+  constexpr int kFirst = 21903;
+  int loaded = 0;
+  return ncclGetVersion(&loaded) == ncclSuccess && loaded >= kFirst;
+}
+
 std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& world,
                                              const std::vector<Place>& places) {
   const int index = member_index(group.members, world.rank(), world.size());
@@ -108,7 +115,8 @@ std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& wo
         "make as many GPUs visible as there are ranks",
         sharing->a, sharing->b, name, world.size());
   const ncclUniqueId id = agree_on_identity(world, group.members, index);
-  made->connect(id, sharing ? fmt::format(". Ranks {} and {} share a GPU", sharing->a, sharing->b) : "");
+  made->connect(id, sharing ? fmt::format(". Ranks {} and {} share a GPU", sharing->a, sharing->b) : "",
+                !sharing && can_register());
   return made;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "comm/arguments.h"
 #include "comm/members.h"
 #include "comm/nccl/failure.h"
 #include "comm/nccl/grouping.h"
@@ -15,27 +16,6 @@ using base::DType;
 using Kind = Operation::Kind;
 
 double seconds(std::chrono::nanoseconds t) { return static_cast<double>(t.count()) * 1e-9; }
-
-void check_count(const DeviceCommunicator& c, CallKind kind, int64_t count) {
-  QUINTET_CHECK(count >= 0, "{} on '{}': count is {}", to_string(kind), c.name(), count);
-}
-
-void check_member(const DeviceCommunicator& c, CallKind kind, int member) {
-  QUINTET_CHECK(member >= 0 && member < c.size(), "{} on '{}': member {} of a group of {}", to_string(kind),
-                c.name(), member, c.size());
-}
-
-void check_ranges(const DeviceCommunicator& c, const char* side, std::span<const int64_t> offsets,
-                  std::span<const int64_t> counts) {
-  const auto n = static_cast<size_t>(c.size());
-  QUINTET_CHECK(offsets.size() == n && counts.size() == n,
-                "all_to_all_v on '{}': {} offsets and {} counts of the {} side for a group of {}", c.name(),
-                offsets.size(), counts.size(), side, n);
-  for (size_t j = 0; j < n; ++j)
-    QUINTET_CHECK(counts[j] == 0 || (counts[j] > 0 && offsets[j] >= 0),
-                  "all_to_all_v on '{}': the {} range of member {} has offset {} and count {}", c.name(),
-                  side, j, offsets[j], counts[j]);
-}
 
 }  // namespace
 
@@ -51,7 +31,8 @@ NcclCommunicator::~NcclCommunicator() {
     for (void* r : registered_) ncclCommDeregister(handle_->get(), r);
 }
 
-void NcclCommunicator::connect(const ncclUniqueId& id, const std::string& context) {
+void NcclCommunicator::connect(const ncclUniqueId& id, const std::string& context, bool registers) {
+  registers_ = registers;
   handle_.emplace(id, size(), rank(), name(), [this] { return world_.timeout(); });
   const ncclResult_t result = handle_->settle();
   if (result == ncclSuccess) return;
@@ -70,7 +51,7 @@ void NcclCommunicator::connect(const ncclUniqueId& id, const std::string& contex
 }
 
 void NcclCommunicator::all_reduce(void* data, int64_t count, DType dtype, ReduceOp op, DeviceStream stream) {
-  check_count(*this, CallKind::AllReduce, count);
+  check_count(name(), CallKind::AllReduce, count);
   Request r{this, {.kind = CallKind::AllReduce, .dtype = dtype, .op = op, .count = count}, {}, stream};
   if (size() > 1 && count > 0)
     r.operations = {
@@ -80,7 +61,7 @@ void NcclCommunicator::all_reduce(void* data, int64_t count, DType dtype, Reduce
 
 void NcclCommunicator::all_gather(const void* send, void* recv, int64_t count_per_rank, DType dtype,
                                   DeviceStream stream) {
-  check_count(*this, CallKind::AllGather, count_per_rank);
+  check_count(name(), CallKind::AllGather, count_per_rank);
   Request r{this, {.kind = CallKind::AllGather, .dtype = dtype, .count = count_per_rank}, {}, stream};
   if (count_per_rank > 0)
     r.operations = {{.kind = size() > 1 ? Kind::AllGather : Kind::Copy,
@@ -93,7 +74,7 @@ void NcclCommunicator::all_gather(const void* send, void* recv, int64_t count_pe
 
 void NcclCommunicator::reduce_scatter(const void* send, void* recv, int64_t count_per_rank, DType dtype,
                                       ReduceOp op, DeviceStream stream) {
-  check_count(*this, CallKind::ReduceScatter, count_per_rank);
+  check_count(name(), CallKind::ReduceScatter, count_per_rank);
   Request r{
       this, {.kind = CallKind::ReduceScatter, .dtype = dtype, .op = op, .count = count_per_rank}, {}, stream};
   if (count_per_rank > 0)
@@ -108,15 +89,15 @@ void NcclCommunicator::reduce_scatter(const void* send, void* recv, int64_t coun
 
 void NcclCommunicator::all_to_all(const void* send, void* recv, int64_t count_per_rank, DType dtype,
                                   DeviceStream stream) {
-  check_count(*this, CallKind::AllToAll, count_per_rank);
+  check_count(name(), CallKind::AllToAll, count_per_rank);
   Request r{this, {.kind = CallKind::AllToAll, .dtype = dtype, .count = count_per_rank}, {}, stream};
   if (count_per_rank > 0) r.operations = even_exchange(send, recv, count_per_rank, dtype, rank(), size());
   submit(std::move(r));
 }
 
 void NcclCommunicator::all_to_all_v(const Exchange& exchange, DType dtype, DeviceStream stream) {
-  check_ranges(*this, "send", exchange.send_offsets, exchange.send_counts);
-  check_ranges(*this, "recv", exchange.recv_offsets, exchange.recv_counts);
+  check_ranges(name(), size(), "send", exchange.send_offsets, exchange.send_counts);
+  check_ranges(name(), size(), "recv", exchange.recv_offsets, exchange.recv_counts);
   throw_if_dead();
   const Call call{.kind = CallKind::AllToAllV, .dtype = dtype};
   const auto me = static_cast<size_t>(rank());
@@ -130,8 +111,8 @@ void NcclCommunicator::all_to_all_v(const Exchange& exchange, DType dtype, Devic
 }
 
 void NcclCommunicator::broadcast(void* data, int64_t count, DType dtype, int root, DeviceStream stream) {
-  check_count(*this, CallKind::Broadcast, count);
-  check_member(*this, CallKind::Broadcast, root);
+  check_count(name(), CallKind::Broadcast, count);
+  check_member(name(), size(), CallKind::Broadcast, root);
   Request r{this, {.kind = CallKind::Broadcast, .dtype = dtype, .peer = root, .count = count}, {}, stream};
   if (size() > 1 && count > 0)
     r.operations = {
@@ -140,8 +121,8 @@ void NcclCommunicator::broadcast(void* data, int64_t count, DType dtype, int roo
 }
 
 void NcclCommunicator::send(const void* data, int64_t count, DType dtype, int peer, DeviceStream stream) {
-  check_count(*this, CallKind::Send, count);
-  check_member(*this, CallKind::Send, peer);
+  check_count(name(), CallKind::Send, count);
+  check_member(name(), size(), CallKind::Send, peer);
   QUINTET_CHECK(peer != rank(), "send on '{}': member {} sends to itself", name(), peer);
   Request r{this, {.kind = CallKind::Send, .dtype = dtype, .peer = peer, .count = count}, {}, stream};
   if (count > 0)
@@ -150,8 +131,8 @@ void NcclCommunicator::send(const void* data, int64_t count, DType dtype, int pe
 }
 
 void NcclCommunicator::recv(void* data, int64_t count, DType dtype, int peer, DeviceStream stream) {
-  check_count(*this, CallKind::Recv, count);
-  check_member(*this, CallKind::Recv, peer);
+  check_count(name(), CallKind::Recv, count);
+  check_member(name(), size(), CallKind::Recv, peer);
   QUINTET_CHECK(peer != rank(), "recv on '{}': member {} receives from itself", name(), peer);
   Request r{this, {.kind = CallKind::Recv, .dtype = dtype, .peer = peer, .count = count}, {}, stream};
   if (count > 0)
@@ -161,11 +142,15 @@ void NcclCommunicator::recv(void* data, int64_t count, DType dtype, int peer, De
 
 void NcclCommunicator::register_memory(void* data, int64_t bytes) {
   throw_if_dead();
-  if (!handle_ || bytes == 0) return;
+  if (!registers_ || bytes == 0) return;
   void* registration = nullptr;
   ncclResult_t result = ncclCommRegister(handle_->get(), data, static_cast<size_t>(bytes), &registration);
   if (result == ncclInProgress) result = handle_->settle();
-  if (result != ncclSuccess) fail(fmt::format("registering {} bytes", bytes), result);
+  if (result != ncclSuccess)
+    fail(fmt::format(
+             "registering {} bytes (NCCL_LOCAL_REGISTER=0 in the environment of all ranks leaves it out)",
+             bytes),
+         result);
   if (registration != nullptr) registered_.push_back(registration);
 }
 
@@ -216,6 +201,7 @@ void NcclCommunicator::fail(const std::string& doing, ncclResult_t result) {
 NcclCommunicator::Entered NcclCommunicator::enter(Call call) {
   throw_if_dead();
   call.sequence = next_sequence_++;
+  count_call(call);
   return {call, world_.recorder().enter(name_id_, call)};
 }
 

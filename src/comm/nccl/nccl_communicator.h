@@ -31,8 +31,8 @@ class NcclCommunicator final : public DeviceCommunicator {
   ~NcclCommunicator() override;
 
   // Joins the members of `id`; once, before any call, when size() > 1. A failure of NCCL ends with `context`,
-  // which may be empty.
-  void connect(const ncclUniqueId& id, const std::string& context);
+  // which may be empty. `registers`: memory can be registered, see register_memory().
+  void connect(const ncclUniqueId& id, const std::string& context, bool registers);
 
   void all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op, DeviceStream stream) override;
   void all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
@@ -72,6 +72,7 @@ class NcclCommunicator final : public DeviceCommunicator {
   World& world_;
   const int name_id_;
   std::optional<Handle> handle_;  // none in a group of one
+  bool registers_ = false;
   std::vector<void*> registered_;
   Tracker tracker_;
   uint64_t next_sequence_ = 0;
