@@ -274,6 +274,7 @@ struct Run {
   int64_t threads = 0;  // per rank; 0 = chosen at start from the machine's cores
   int64_t max_skipped_steps = 10;      // non-finite steps in a row before the run stops
   int64_t check_replicas_every = 100;  // steps; 0 = off
+  int64_t timeout = 300;               // seconds that a rank waits for others, or for its GPU, in one call
   std::string dir;                     // empty = worked out as runs/<name>
   int64_t log_every = 1;
   bool operator==(const Run&) const = default;

@@ -165,6 +165,7 @@ void for_each_key(R& r, V&& v) {
   v("run.threads", r.run.threads, Limits{0, 4096});
   v("run.max_skipped_steps", r.run.max_skipped_steps, count_from(0));
   v("run.check_replicas_every", r.run.check_replicas_every, count_from(0));
+  v("run.timeout", r.run.timeout, Limits{1, 86400});
   v("run.dir", r.run.dir);
   v("run.log_every", r.run.log_every, count_from(1));
 }

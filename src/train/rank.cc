@@ -24,6 +24,7 @@ exec::Device device_of(const config::Recipe& recipe) {
 
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
     : recipe_(recipe), world_(world) {
+  world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
   compiled_ = std::make_unique<compiler::Compiled>(
       compiler::compile(recipe, {.rank = world.rank(),

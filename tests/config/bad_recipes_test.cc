@@ -93,6 +93,7 @@ std::vector<Bad> other_bad_recipes() {
       {{"run.seed=-1"}, "limits", "run.seed", {"at least 0", "is -1"}, "0"},
       {{"eval.batches=0"}, "limits", "eval.batches", {"at least 1", "is 0"}, "1"},
       {{"run.log_every=0"}, "limits", "run.log_every", {"at least 1", "is 0"}, "1"},
+      {{"run.timeout=0"}, "limits", "run.timeout", {"at least 1", "is 0"}, "1"},
       // Later versions.
       {{"memory.offload='host'"}, "later version", "memory.offload", {"not yet supported"}, "\"none\""},
       {{"model.hf='some/path'"}, "later version", "model.hf", {"not yet supported"}, "leave it out"},
