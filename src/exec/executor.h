@@ -23,8 +23,8 @@ struct ExecutorOptions {
   bool poison = false;
   int device_index = 0;   // Cuda: which of the machine's devices, modulo their number
   bool capture = true;    // Cuda: a run becomes a graph that is replayed; false: every launch anew
-  bool tune = true;       // Cuda: products are timed once per problem, before the first run
-  base::Path tuned = {};  // Cuda: where the choices are kept between runs; empty: nowhere
+  bool tune = true;       // Cuda: products are timed once per problem, before the first run, given `tuned`
+  base::Path tuned = {};  // Cuda: the file in which the choices are kept between runs; empty: none
   bool tf32 = false;      // Cuda: products of f32 round their operands to 10 bits of mantissa
   // Told once per expansion that cannot be captured, and why.
   std::function<void(const std::string&)> log = {};

@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "base/split_float.h"
 #include "exec/exchange_rows.h"
+#include "exec/failure.h"
 #include "exec/messages.h"
 #include "exec/trace_event.h"
 #include "kernels/cpu/pointwise.h"
@@ -332,7 +333,7 @@ void CpuExecutor::fail(std::exception_ptr error) {
       progress_[s].notify_all();
     }
     // Peers may be waiting for us in a collective, and our own other thread for them.
-    world_.abort("a rank failed during a step");
+    world_.abort(message_of(error_));
   }
 }
 

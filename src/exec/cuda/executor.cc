@@ -1,12 +1,17 @@
 #include "exec/cuda/executor.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
+#include "exec/cuda/choices.h"
 #include "exec/cuda/timer.h"
 #include "exec/exchange_rows.h"
+#include "exec/failure.h"
 #include "exec/messages.h"
+#include "exec/watch.h"
 #include "exec/with_type.h"
 #include "kernels/cuda/draw.h"
 #include "kernels/cuda/optimizer.h"
@@ -60,15 +65,20 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       arena_(aligned_arena(program, memory_.data())),
       streams_(program.streams.size()),
       mirror_(kScalarBytes + sums_bytes(program)),
-      libraries_({.tune = options.tune, .tf32 = options.tf32}),
+      progress_(program, world.size() > 1),
+      libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
       in_message_(buffers_in_messages(program)) {
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
   mirror()[static_cast<size_t>(Scalar::One)] = 1;
   streams_[0].copy(address(program.scalars), mirror(), kScalarBytes);
+  progress_.mark(0, 0,
+                 streams_[0].handle());  // its code is loaded now, not behind a call that waits for a peer
   streams_[0].synchronize();
   std::vector<comm::DeviceGroup> groups;
   for (const program::Communicator& c : program.comms) groups.push_back({c.members, c.name});
   if (world.size() > 1 || !groups.empty()) comms_ = comm::make_device_communicators(groups, world, device_);
+  // Everything that is sent lies in the arena.
+  for (const auto& c : comms_) c->register_memory(memory_.data(), memory_.bytes());
   bind();
   prepare_kernels();
 }
@@ -79,7 +89,6 @@ std::byte* CudaExecutor::address(program::BufferId id) const { return arena_ + p
 
 void CudaExecutor::bind() {
   const auto address_of = [&](const program::Operand& o) { return address(o.buffer) + o.offset_bytes; };
-  int64_t counts = 0;
   for (const program::Body& body : program_.bodies) {
     std::vector<Bound>& list = bound_.emplace_back();
     for (const Instr& instr : body.instrs) {
@@ -93,17 +102,13 @@ void CudaExecutor::bind() {
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
         find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
-      if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllToAllV &&
-          instr.in.size() > 1)
-        counts = std::max(counts, instr.in[1].bytes() + instr.in[2].bytes());
       list.push_back(std::move(b));
     }
   }
-  counts_ = gpu::Pinned(counts);
 }
 
-// Rank 0 times first and tells the others, so that equal products run equal algorithms on all ranks. The file
-// is a cache: of two ranks that save at once one may lose what it found, which is then timed again some day.
+// Rank 0 times first and tells the others, so that equal products run equal algorithms on all ranks; the
+// others time what only they have. The file is rank 0's.
 void CudaExecutor::prepare_kernels() {
   const auto prepare_all = [&] {
     for (std::vector<Bound>& list : bound_)
@@ -112,24 +117,20 @@ void CudaExecutor::prepare_kernels() {
         if (const Kernel& kernel = find_kernel(*b.instr->op); kernel.prepare != nullptr) kernel.prepare(b);
       }
   };
+  const bool first = world_.rank().value == 0, tunes = libraries_.tunes();
   kernels::cuda::Matmul& matmul = libraries_.matmul();
-  const bool keeps = options_.tune && !options_.tuned.empty();
-  if (keeps) matmul.load(options_.tuned);
-  const int64_t known = matmul.tuned_count();
-  const bool first = world_.rank().value == 0;
+  if (tunes && first) matmul.load(options_.tuned);
+  int64_t known = matmul.tuned_count();
   if (first) prepare_all();
-  if (options_.tune && world_.size() > 1) {
-    std::string text = first ? matmul.tuned() : std::string();
-    int64_t size = static_cast<int64_t>(text.size());
-    comm::Communicator& all = world_.world();
-    all.broadcast(&size, 1, base::DType::I64, 0);
-    text.resize(static_cast<size_t>(size));
-    all.broadcast(text.data(), size, base::DType::U8, 0);
-    if (!first) matmul.read_tuned(text);
-  }
-  const int64_t told = matmul.tuned_count();
+  if (tunes) matmul.read_tuned(tell_choices(first ? matmul.tuned() : std::string(), world_));
+  if (!first) known = matmul.tuned_count();
   if (!first) prepare_all();
-  if (keeps && matmul.tuned_count() > (first ? known : told)) matmul.save(options_.tuned);
+  if (tunes)
+    matmul.read_tuned(agree_on_choices(matmul.tuned(), matmul.tuned_count() > known, options_.tuned, world_));
+  if (first && options_.tune && !tunes && options_.log)
+    options_.log(
+        "matrix products take the library's first choices: there is no folder in which what timing finds "
+        "would be kept for the next run (QUINTET_CACHE_DIR names one)");
   gpu::synchronize_device();
 }
 
@@ -143,8 +144,10 @@ CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
   for (int e = 0; e < p.plan.num_events; ++e) p.events.emplace_back();
   p.staging = gpu::Memory(p.plan.staging_bytes);
   for (gpu::Pinned& host : p.host) host = gpu::Pinned(p.plan.staging_bytes);
+  p.counts = gpu::Pinned(p.plan.counts_bytes);
+  p.pieces.resize(static_cast<size_t>(p.plan.num_graphs));
   if (options_.capture && !p.plan.not_captured.empty() && options_.log)
-    options_.log("not captured as a CUDA graph, launched piece by piece: " + p.plan.not_captured);
+    options_.log("not captured as one CUDA graph: " + p.plan.not_captured);
   return p;
 }
 
@@ -178,15 +181,18 @@ void CudaExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inp
     auto* scalars = reinterpret_cast<double*>(p.host[slot].data());
     for (const Scalar s : kHostScalars) *scalars++ = mirror()[static_cast<size_t>(s)];
     compute.copy(p.staging.data(), p.host[slot].data(), p.plan.staging_bytes);
+    progress_.begin(expanded);
     if (trace_ != nullptr) {
       Timer timer(program_, expanded, compute);
-      enqueue(expanded, p, &timer);
+      launch_watched(expanded, p, &timer, false);
       compute.record(done_);
       wait_until_done();
       timer.write(*std::exchange(trace_, nullptr), trace_step_);
     } else {
       launch(expanded, p);
     }
+    // Ranks that would wait for each other in vain are found before they do. Later runs repeat these calls.
+    if (p.runs == 0 && world_.size() > 1) comm::compare_calls(comms_, world_);
     compute.copy(mirror(), address(program_.scalars), kScalarBytes);
     if (program_.sums.valid())
       compute.copy(mirror() + program::kNumScalars, address(program_.sums), sums_bytes(program_));
@@ -195,12 +201,13 @@ void CudaExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inp
     wait_until_done();
   } catch (...) {
     // Peers may be waiting for us in a collective.
+    const std::string why = message_of(std::current_exception());
     compute.drop_capture();
     for (const auto& c : comms_) try {
-        c->abort("this rank failed during a step");
+        c->abort(why);
       } catch (...) {  // the first failure is the one to tell
       }
-    if (world_.size() > 1) world_.abort("a rank failed during a step");
+    if (world_.size() > 1) world_.abort(why);
     throw;
   }
   p.loaded[slot] = {};
@@ -210,17 +217,43 @@ void CudaExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inp
 void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
   const gpu::Stream& compute = streams_[0];
   // Libraries load their code when it is first used, which a capture cannot hold: the first run is plain.
-  const bool captures = options_.capture && p.plan.not_captured.empty() && p.runs > 0;
-  if (!captures) return enqueue(expanded, p, nullptr);
+  const bool again = options_.capture && p.runs > 0;
+  if (!again || !p.plan.not_captured.empty()) return launch_watched(expanded, p, nullptr, again);
   if (!p.graph) {
     compute.begin_capture();
-    enqueue(expanded, p, nullptr);
+    enqueue(expanded, p, nullptr, false);
     p.graph = compute.end_capture();
   }
   p.graph.launch(compute.handle());
 }
 
-void CudaExecutor::enqueue(const Expanded& expanded, const Prepared& p, Timer* timer) {
+// The queue of a device holds about a thousand launches. When the first of them waits for a peer that does
+// not come, this thread is stuck in the driver at some point and cannot see that the timeout has passed.
+void CudaExecutor::launch_watched(const Expanded& expanded, Prepared& p, Timer* timer, bool replays) {
+  if (world_.size() == 1) return enqueue(expanded, p, timer, replays);
+  constexpr std::chrono::seconds kMore{5};  // what notices it in the usual way comes first
+  const auto limit = world_.timeout() + kMore;
+  const Watch watch(limit, [&, limit] {
+    world_.abort(fmt::format(
+        "the step was not launched within {} s: the queue of the GPU is full, and its first call waits for a "
+        "peer{}",
+        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), progress_.describe()));
+  });
+  enqueue(expanded, p, timer, replays);
+}
+
+void CudaExecutor::enqueue_piece(const Expanded& expanded, Prepared& p, const LaunchPlan::Piece& piece) {
+  const gpu::Stream& compute = streams_[0];
+  gpu::Graph& graph = p.pieces[static_cast<size_t>(piece.graph)];
+  if (!graph) {
+    compute.begin_capture();
+    for (const int issue : piece.issues) enqueue_instr(expanded, p, static_cast<size_t>(issue));
+    graph = compute.end_capture();
+  }
+  graph.launch(compute.handle());
+}
+
+void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, bool replays) {
   const gpu::Stream& compute = streams_[0];
   int64_t at = 0;
   for (const Scalar s : kHostScalars) {
@@ -232,14 +265,24 @@ void CudaExecutor::enqueue(const Expanded& expanded, const Prepared& p, Timer* t
     if (p.plan.lane_used[s]) streams_[s].wait(fork_);
   for (size_t i = 0; i < expanded.issues.size(); ++i) {
     const LaunchPlan::Step& step = p.plan.steps[i];
+    const LaunchPlan::Piece* const piece =
+        replays && step.piece >= 0 ? &p.plan.pieces[static_cast<size_t>(step.piece)] : nullptr;
+    if (piece != nullptr && piece->issues.front() != static_cast<int>(i)) continue;  // went with the first
     const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
     for (int w = 0; w < step.num_waits; ++w)
       stream.wait(p.events[static_cast<size_t>(p.plan.waits[static_cast<size_t>(step.first_wait + w)])]);
-    const bool timed = timer != nullptr && instr_of(program_, expanded.issues[i]).kind != InstrKind::Free;
+    const InstrKind kind = instr_of(program_, expanded.issues[i]).kind;
+    const bool timed = timer != nullptr && kind != InstrKind::Free;
     if (timed) timer->begin(i, stream);
-    enqueue_instr(expanded, p, i);
+    if (piece != nullptr)
+      enqueue_piece(expanded, p, *piece);
+    else
+      enqueue_instr(expanded, p, i);
     if (timed) timer->end(stream);
-    if (step.event >= 0) stream.record(p.events[static_cast<size_t>(step.event)]);
+    const int event =
+        piece != nullptr ? p.plan.steps[static_cast<size_t>(piece->issues.back())].event : step.event;
+    if (event >= 0) stream.record(p.events[static_cast<size_t>(event)]);
+    if (kind == InstrKind::Collective) progress_.mark(step.lane, i, stream.handle());
   }
   for (size_t s = 1; s < streams_.size(); ++s)
     if (p.plan.lane_used[s]) {
@@ -259,7 +302,7 @@ void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, si
           .run(b, accumulates(*b.instr, expanded.calls[static_cast<size_t>(issue.call)]));
       break;
     case InstrKind::Collective:
-      run_collective(b, stream);
+      run_collective(b, p, step);
       break;
     case InstrKind::LoadBatch:
       for (const LaunchPlan::Load::Input& input : p.plan.loads[static_cast<size_t>(step.load)].inputs)
@@ -272,7 +315,8 @@ void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, si
   }
 }
 
-void CudaExecutor::run_collective(const Bound& b, const gpu::Stream& stream) {
+void CudaExecutor::run_collective(const Bound& b, const Prepared& p, const LaunchPlan::Step& step) {
+  const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
   const program::Collective& c = b.instr->collective;
   comm::DeviceCommunicator& comm = *comms_[c.comm.index()];
   switch (c.kind) {
@@ -289,7 +333,7 @@ void CudaExecutor::run_collective(const Bound& b, const gpu::Stream& stream) {
       comm.all_to_all(b.in[0], b.out[0], c.count, c.dtype, stream.handle());
       break;
     case CollectiveKind::AllToAllV:
-      exchange_rows(b, comm, stream);
+      exchange_rows(b, comm, p, step);
       break;
     case CollectiveKind::Send:
       comm.send(b.in[0], c.count, c.dtype, 1 - comm.rank(), stream.handle());
@@ -300,16 +344,21 @@ void CudaExecutor::run_collective(const Bound& b, const gpu::Stream& stream) {
   }
 }
 
-void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm, const gpu::Stream& stream) {
+void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm, const Prepared& p,
+                                 const LaunchPlan::Step& step) {
+  const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
   RowCounts counts;
-  if (b.in.size() > 1) {
+  if (step.counts >= 0) {
+    std::byte* const host = p.counts.data() + step.counts;
     const int64_t send = b.in_type(1).bytes(), received = b.in_type(2).bytes();
-    stream.copy(counts_.data(), b.in[1], send);
-    stream.copy(counts_.data() + send, b.in[2], received);
-    stream.record(done_);
-    wait_until_done();
-    counts = {.send = reinterpret_cast<const int32_t*>(counts_.data()),
-              .received = reinterpret_cast<const int32_t*>(counts_.data() + send)};
+    if (step.reads_back) {
+      stream.copy(host, b.in[1], send);
+      stream.copy(host + send, b.in[2], received);
+      stream.record(done_);
+      wait_until_done();
+    }
+    counts = {.send = reinterpret_cast<const int32_t*>(host),
+              .received = reinterpret_cast<const int32_t*>(host + send)};
   }
   const RowExchange rows = plan_rows(b, comm.size(), counts);
   comm.all_to_all_v(rows.exchange, rows.dtype, stream.handle());
@@ -318,7 +367,7 @@ void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm,
 // What the event done_ stands for has happened. Other ranks may fail meanwhile.
 void CudaExecutor::wait_until_done() {
   if (world_.size() == 1) return done_.synchronize();
-  comm::wait_for_device([&] { return done_.done(); }, comms_, world_);
+  comm::wait_for_device([&] { return done_.done(); }, comms_, world_, [&] { return progress_.describe(); });
 }
 
 void CudaExecutor::trace_next(observe::RankTrace* trace, int64_t step) {

@@ -1,7 +1,10 @@
 // Runs a rank on a GPU. One host thread puts the whole expansion on the device's streams, in issue order,
 // with events where the program waits; nothing inside waits for the device unless the sizes of an exchange of
-// rows have to be read back. The first run of an expansion is launched piece by piece, the second is captured
-// into a graph, which from then on is replayed.
+// rows have to be read back. The first run of an expansion is launched kernel by kernel, the second is
+// captured into a graph, which from then on is replayed; or into several, see plan.h.
+//
+// Which algorithms products take is decided by timing, once: the choices are in a file, which the next run
+// finds. Without a file to keep them in nothing is timed, so that repeated runs give the same bits.
 //
 // Before the launches one copy brings scalars and inputs to the device; behind them one copy brings scalars
 // and sums back. Both memories are the executor's own, beside the arena.
@@ -14,6 +17,7 @@
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda/plan.h"
+#include "exec/cuda/progress.h"
 #include "exec/executor.h"
 
 namespace quintet::exec::cuda {
@@ -52,8 +56,10 @@ class CudaExecutor : public Executor {
       const void* source = nullptr;
       int64_t id = -1;  // -1: nothing of use
     } loaded[2];
+    device::cuda::Pinned counts;  // of exchanges of rows
     int64_t runs = 0;
     device::cuda::Graph graph;
+    std::vector<device::cuda::Graph> pieces;
   };
   class Timer;
 
@@ -66,10 +72,14 @@ class CudaExecutor : public Executor {
   int take_inputs(Prepared& p, const Inputs& inputs);
   void load(Prepared& p, int slot, const Inputs& inputs) const;
   void launch(const program::Expanded& expanded, Prepared& p);
-  void enqueue(const program::Expanded& expanded, const Prepared& p, Timer* timer);
+  void launch_watched(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
+  // With `replays` the pieces of the plan are launched as graphs, captured where they are new.
+  void enqueue(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
+  void enqueue_piece(const program::Expanded& expanded, Prepared& p, const LaunchPlan::Piece& piece);
   void enqueue_instr(const program::Expanded& expanded, const Prepared& p, size_t issue);
-  void run_collective(const Bound& bound, const device::cuda::Stream& stream);
-  void exchange_rows(const Bound& bound, comm::DeviceCommunicator& comm, const device::cuda::Stream& stream);
+  void run_collective(const Bound& bound, const Prepared& p, const LaunchPlan::Step& step);
+  void exchange_rows(const Bound& bound, comm::DeviceCommunicator& comm, const Prepared& p,
+                     const LaunchPlan::Step& step);
   void wait_until_done();
 
   const program::Program& program_;
@@ -80,7 +90,7 @@ class CudaExecutor : public Executor {
   std::byte* arena_;  // in memory_, such that the workspace is aligned as kernels want it
   std::vector<device::cuda::Stream> streams_;
   device::cuda::Pinned mirror_;  // scalars, then sums
-  device::cuda::Pinned counts_;  // of an exchange of rows
+  Progress progress_;
   Libraries libraries_;
   comm::DeviceCommunicators comms_;
   std::vector<std::vector<Bound>> bound_;  // by body and instruction

@@ -1,7 +1,10 @@
 #include "exec/cuda/plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "base/error.h"
 #include "exec/messages.h"
@@ -39,6 +42,8 @@ class Planner {
                                            : std::vector<int>(e_.issues.size(), -1);
     for (size_t i = 0; i < e_.issues.size(); ++i) waits(i, frees[i]);
     loads();
+    counts();
+    pieces();
     plan_.not_captured = obstacle();
     return std::move(plan_);
   }
@@ -89,13 +94,96 @@ class Planner {
     plan_.staging_bytes = at;
   }
 
+  // Bytes of the arena.
+  struct Bytes {
+    int64_t begin = 0, end = 0;
+    bool meets(const Bytes& other) const { return begin < other.end && other.begin < end; }
+    friend bool operator<(const Bytes& a, const Bytes& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    }
+  };
+  Bytes bytes_of(const program::Operand& o) const {
+    const int64_t begin = p_.buffer(o.buffer).offset + o.offset_bytes;
+    return {begin, begin + o.bytes()};
+  }
+
+  static bool exchanges_by_counts(const Instr& i) {
+    return i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::AllToAllV &&
+           i.in.size() > 1;
+  }
+
+  // Counts that were read back serve until something is written where they lie.
+  void counts() {
+    std::map<std::pair<Bytes, Bytes>, int64_t> places;
+    std::map<std::pair<Bytes, Bytes>, bool> known;
+    for (size_t i = 0; i < e_.issues.size(); ++i) {
+      const Instr& instr = this->instr(i);
+      if (exchanges_by_counts(instr)) {
+        const std::pair key(bytes_of(instr.in[1]), bytes_of(instr.in[2]));
+        const auto [place, is_new] = places.try_emplace(key, plan_.counts_bytes);
+        if (is_new) plan_.counts_bytes += instr.in[1].bytes() + instr.in[2].bytes();
+        plan_.steps[i].counts = place->second;
+        plan_.steps[i].reads_back = !std::exchange(known[key], true);
+      }
+      const auto written = [&](const Bytes& w) {
+        for (auto& [key, is_known] : known)
+          if (key.first.meets(w) || key.second.meets(w)) is_known = false;
+      };
+      if (known.empty()) continue;
+      for (const program::Operand& o : instr.out) written(bytes_of(o));
+      if (instr.kind == InstrKind::Free) {
+        const program::Buffer& freed = p_.buffer(instr.frees);
+        written({freed.offset, freed.offset + freed.bytes});
+      }
+    }
+  }
+
+  void pieces() {
+    if (poison_ || plan_.counts_bytes == 0) return;
+    constexpr int kShortest = 4;  // kernels; fewer are launched as fast one by one
+    std::map<std::vector<int64_t>, int> graphs;
+    std::vector<int> now;
+    const auto finish = [&] {
+      std::vector<int64_t> launches;  // what is launched, and how
+      for (const int i : now) {
+        const Issue& issue = e_.issues[static_cast<size_t>(i)];
+        const Instr& instr = instr_of(p_, issue);
+        if (instr.kind != InstrKind::Compute) continue;
+        launches.insert(launches.end(),
+                        {issue.body, issue.instr,
+                         int64_t{accumulates(instr, e_.calls[static_cast<size_t>(issue.call)])}});
+      }
+      if (launches.size() >= 3 * kShortest) {
+        for (const int i : now)
+          plan_.steps[static_cast<size_t>(i)].piece = static_cast<int>(plan_.pieces.size());
+        const int graph = graphs.try_emplace(launches, static_cast<int>(graphs.size())).first->second;
+        plan_.pieces.push_back({now, graph});
+      }
+      now.clear();
+    };
+    for (size_t i = 0; i < e_.issues.size(); ++i) {
+      const LaunchPlan::Step& step = plan_.steps[i];
+      if (step.lane != 0) continue;
+      const InstrKind kind = instr(i).kind;
+      const bool fits = kind == InstrKind::Compute || kind == InstrKind::Free;
+      if (!fits || step.num_waits > 0) finish();
+      if (!fits) continue;
+      now.push_back(static_cast<int>(i));
+      if (step.event >= 0) finish();
+    }
+    finish();
+    plan_.num_graphs = static_cast<int>(graphs.size());
+  }
+
   std::string obstacle() const {
     if (poison_) return "freed memory is overwritten";
-    for (size_t i = 0; i < e_.issues.size(); ++i)
-      if (instr(i).kind == InstrKind::Collective && instr(i).collective.kind == CollectiveKind::AllToAllV)
-        return "experts on other ranks: how many rows go where is read back in every step (all-to-all of "
-               "rows)";
-    return "";
+    if (plan_.counts_bytes == 0) return "";
+    const auto reads = std::count_if(plan_.steps.begin(), plan_.steps.end(),
+                                     [](const LaunchPlan::Step& s) { return s.reads_back; });
+    return fmt::format(
+        "experts on other ranks: how many rows go where is read back in every step, {} times (all-to-all of "
+        "rows); the computing in between is replayed as {} pieces from {} graphs",
+        reads, plan_.pieces.size(), plan_.num_graphs);
   }
 
   const program::Program& p_;

@@ -1,5 +1,10 @@
 // How an expansion becomes launches: which issues are followed by an event, which events each waits for, and
 // where in the staging memory the inputs lie. Made once per expansion, without a device.
+//
+// An exchange of rows between ranks is launched by the host once it knows how many rows go where, so an
+// expansion with such exchanges is no graph. The host reads the counts of a layer back once: the exchanges of
+// its rows, weights and gradients all go by them. What the compute stream does between waits and events is
+// replayed as graphs of its own, the pieces.
 #pragma once
 
 #include <string>
@@ -16,6 +21,11 @@ struct LaunchPlan {
     int num_waits = 0;
     int event = -1;  // recorded after it; -1: none
     int load = -1;   // LoadBatch: index into `loads`
+    int piece = -1;  // of `pieces`; -1: launched by itself
+    // Exchange of rows by counts: where these are in the page-locked memory for counts, and whether this one
+    // brings them there.
+    int64_t counts = -1;
+    bool reads_back = false;
   };
   std::vector<Step> steps;  // by issue
   std::vector<int> waits;
@@ -35,7 +45,18 @@ struct LaunchPlan {
   std::vector<Load> loads;
   int64_t staging_bytes = 0;
 
-  std::string not_captured;  // why a graph cannot hold it; empty: it can
+  int64_t counts_bytes = 0;
+
+  // Issues of the compute stream without collectives, in order. The first may wait for events, and the last
+  // may be followed by one. Pieces that launch the same share a graph.
+  struct Piece {
+    std::vector<int> issues;
+    int graph = 0;
+  };
+  std::vector<Piece> pieces;  // none where one graph can hold everything, or where nothing may be captured
+  int num_graphs = 0;
+
+  std::string not_captured;  // why one graph cannot hold it, and what is replayed instead; empty: it can
 };
 
 // The scalars that the host sets, at the beginning of the staging memory.

@@ -6,6 +6,7 @@
 #include "base/philox.h"
 #include "base/temp_folder.h"
 #include "comm/local.h"
+#include "gpu/models/runtime_calls.h"
 #include "gpu/models/support.h"
 #include "train/element.h"
 #include "train/loop_trace.h"
@@ -36,6 +37,59 @@ TEST(Determinism, TwoRunsGiveTheSameBits) {
       SCOPED_TRACE(model + " " + dtype);
       const config::Recipe r = test::gpu_recipe(model, dtype);
       test::expect_same_bits(test::run(r, {.steps = 4}), test::run(r, {.steps = 4}));
+    }
+}
+
+std::vector<double> losses_of(const config::Recipe& r, const data::Batches& batches,
+                              train::RankOptions options) {
+  std::vector<double> list;
+  comm::run_local_world(1, [&](comm::World& world) {
+    train::Rank rank(r, world, std::move(options));
+    for (int64_t s = 0; s < 3; ++s) list.push_back(rank.step(s, batches).loss);
+  });
+  return list;
+}
+
+// Timing differs from run to run, and with it what is fastest. Only what is kept may decide.
+TEST(Determinism, TimedChoicesAreKeptOrNotMade) {
+  const test::TempFolder folder;
+  const base::Path file = folder / "cache/tuned.txt";
+  const config::Recipe r = test::gpu_recipe("llama", "f32");
+  const data::Dataset dataset = tools::training_data(r, true);
+  const data::Batches batches = tools::training_batches(r, dataset);
+  const auto plain = losses_of(r, batches, {.tune = false});
+  for (int run = 0; run < 3; ++run)
+    EXPECT_EQ(losses_of(r, batches, {.tune = true}), plain) << "timed, and nothing keeps it";
+  const auto first = losses_of(r, batches, {.tune = true, .tuned = file});
+  ASSERT_TRUE(base::file_exists(file));
+  const std::string kept = base::read_file(file);
+  EXPECT_FALSE(kept.empty());
+  for (int run = 0; run < 3; ++run) {
+    EXPECT_EQ(losses_of(r, batches, {.tune = true, .tuned = file}), first);
+    EXPECT_EQ(base::read_file(file), kept) << "timed again";
+  }
+}
+
+// From the third step on (the first is plain, the second is captured): memory is taken before, the host waits
+// once, at the end, and everything is one launch.
+TEST(Step, AllocatesNothingAndWaitsOnlyAtItsEnd) {
+  for (const std::string& model : all_models())
+    for (const bool capture : {true, false}) {
+      SCOPED_TRACE(model + (capture ? ", graph" : ", plain launches"));
+      const config::Recipe r = test::gpu_recipe(model, "bf16");
+      const data::Dataset dataset = tools::training_data(r, true);
+      const data::Batches batches = tools::training_batches(r, dataset);
+      comm::run_local_world(1, [&](comm::World& world) {
+        train::Rank rank(r, world, {.capture = capture, .tune = false});
+        for (int64_t s = 0; s < 3; ++s) rank.step(s, batches);
+        const test::RuntimeCalls before = test::runtime_calls();
+        for (int64_t s = 3; s < 6; ++s) rank.step(s, batches);
+        const test::RuntimeCalls after = test::runtime_calls();
+        EXPECT_GT(before.allocations, 0);
+        EXPECT_EQ(after.allocations - before.allocations, 0);
+        EXPECT_EQ(after.waits - before.waits, 3);
+        EXPECT_EQ(after.graph_launches - before.graph_launches, capture ? 3 : 0);
+      });
     }
 }
 

@@ -2,6 +2,7 @@
 #include "exec/cuda/plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "compiler/compile.h"
 #include "exec/cuda/kernel.h"
@@ -68,12 +69,108 @@ TEST(LaunchPlan, InputsOfAllMicroBatchesLieApart) {
   EXPECT_GE(plan.staging_bytes, at);
 }
 
-TEST(LaunchPlan, SaysWhyExpertsElsewhereAreNotCaptured) {
-  const compiler::Compiled c = compile({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=32",
-                                        "model.ffn=32", "parallel.dp_shard=2", "parallel.ep=2"},
-                                       0);
+const std::vector<std::string> kExpertsElsewhere = {"model.moe.experts=4", "model.moe.top_k=2",
+                                                    "model.moe.ffn=32",    "model.ffn=32",
+                                                    "parallel.dp_shard=2", "parallel.ep=2"};
+
+TEST(LaunchPlan, CountsOfALayerAreReadBackOnce) {
+  const compiler::Compiled c = compile(kExpertsElsewhere, 0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
-  EXPECT_NE(plan.not_captured.find("read back in every step"), std::string::npos);
+  int reads = 0, exchanges = 0;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const program::Instr& instr = instr_of(c.program, c.step.issues[i]);
+    const bool by_counts = instr.kind == program::InstrKind::Collective &&
+                           instr.collective.kind == program::CollectiveKind::AllToAllV && instr.in.size() > 1;
+    EXPECT_EQ(plan.steps[i].counts >= 0, by_counts);
+    EXPECT_TRUE(by_counts || !plan.steps[i].reads_back);
+    if (!by_counts) continue;
+    ++exchanges;
+    reads += plan.steps[i].reads_back;
+    EXPECT_LE(plan.steps[i].counts + instr.in[1].bytes() + instr.in[2].bytes(), plan.counts_bytes);
+  }
+  const int layers = 2, micro_batches = 2;  // 8 sequences, 2 ranks, 2 at once
+  EXPECT_EQ(reads, layers * micro_batches);
+  EXPECT_EQ(exchanges, 6 * reads);  // rows, weights and results, there and back
+  EXPECT_NE(plan.not_captured.find("read back in every step, 4 times"), std::string::npos)
+      << plan.not_captured;
+}
+
+// Forward is computed again in front of backward: its counts are written anew and must be read again.
+TEST(LaunchPlan, CountsThatWereWrittenAgainAreReadAgain) {
+  std::vector<std::string> settings = kExpertsElsewhere;
+  settings.push_back("memory.recompute=\"full\"");
+  const compiler::Compiled c = compile(settings, 0);
+  const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+  int reads = 0, writes = 0;
+  // What is known by reading lies where the last write of counts was read: every count exchange is followed
+  // by a read before the next exchange of rows by the same counts.
+  std::map<int, bool> fresh;  // by buffer of received counts: written since it was last read
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const program::Instr& instr = instr_of(c.program, c.step.issues[i]);
+    if (instr.kind != program::InstrKind::Collective ||
+        instr.collective.kind != program::CollectiveKind::AllToAllV)
+      continue;
+    if (instr.in.size() == 1) {
+      fresh[instr.out[0].buffer.value] = true;
+      ++writes;
+      continue;
+    }
+    bool& is_fresh = fresh[instr.in[2].buffer.value];
+    EXPECT_EQ(plan.steps[i].reads_back, is_fresh) << i;
+    is_fresh = false;
+    reads += plan.steps[i].reads_back;
+  }
+  EXPECT_EQ(reads, writes);
+}
+
+// Every kernel is launched once, in the order of its stream, and nothing waits in the middle of a piece.
+TEST(LaunchPlan, PiecesAreRunsOfTheComputeStream) {
+  const compiler::Compiled c = compile(kExpertsElsewhere, 0);
+  const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+  ASSERT_GT(plan.pieces.size(), 4u);
+  EXPECT_LT(plan.num_graphs, static_cast<int>(plan.pieces.size())) << "micro-batches share graphs";
+  std::vector<int> seen(plan.steps.size());
+  std::map<int, std::vector<int>> instrs;  // by graph
+  int inside = 0, kernels = 0, last = -1;
+  for (size_t p = 0; p < plan.pieces.size(); ++p) {
+    const std::vector<int>& issues = plan.pieces[p].issues;
+    EXPECT_GT(issues.front(), last);
+    last = issues.back();
+    std::vector<int> launched;
+    for (size_t k = 0; k < issues.size(); ++k) {
+      const auto i = static_cast<size_t>(issues[k]);
+      const LaunchPlan::Step& step = plan.steps[i];
+      EXPECT_EQ(step.piece, static_cast<int>(p));
+      EXPECT_EQ(step.lane, 0);
+      EXPECT_TRUE(k == 0 || (step.num_waits == 0 && issues[k] > issues[k - 1])) << i;
+      EXPECT_TRUE(k + 1 == issues.size() || step.event < 0) << i;
+      EXPECT_EQ(seen[i]++, 0);
+      const program::Issue& issue = c.step.issues[i];
+      if (instr_of(c.program, issue).kind != program::InstrKind::Compute) continue;
+      ++inside;
+      launched.insert(launched.end(), {issue.body, issue.instr,
+                                       accumulates(instr_of(c.program, issue),
+                                                   c.step.calls[static_cast<size_t>(issue.call)])});
+    }
+    const auto [at, is_new] = instrs.try_emplace(plan.pieces[p].graph, launched);
+    EXPECT_TRUE(is_new || at->second == launched) << "pieces of one graph launch the same";
+  }
+  for (const program::Issue& issue : c.step.issues)
+    kernels += instr_of(c.program, issue).kind == program::InstrKind::Compute;
+  EXPECT_GT(inside, kernels * 2 / 3) << "of " << kernels;
+  // One graph holds everything where nothing is read back, and nothing is captured where memory is poisoned.
+  const compiler::Compiled dense = compile({}, 0);
+  EXPECT_TRUE(exec::cuda::make_launch_plan(dense.program, dense.step, false).pieces.empty());
+  EXPECT_TRUE(exec::cuda::make_launch_plan(c.program, c.step, true).pieces.empty());
+}
+
+// Where every rank has all experts nothing is exchanged by counts: what goes to which is the kernels' matter.
+TEST(LaunchPlan, OwnExpertsAreOneGraph) {
+  const compiler::Compiled c =
+      compile({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=32", "model.ffn=32"}, 0);
+  const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+  EXPECT_EQ(plan.not_captured, "");
+  EXPECT_EQ(plan.counts_bytes, 0);
 }
 
 // Scratch is planned by a table of its own, which builds without CUDA have too: all of its ops are kernels
@@ -82,8 +179,7 @@ TEST(Workspace, IsPlannedForTheKernelsThatRun) {
   for (const graph::OpDef* op : exec::cuda::ops_with_workspace())
     EXPECT_NO_THROW(exec::cuda::find_kernel(*op)) << op->name;
   std::vector<std::vector<std::string>> layouts = kLayouts;
-  layouts.push_back({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=32", "model.ffn=32",
-                     "parallel.dp_shard=2", "parallel.ep=2"});
+  layouts.push_back(kExpertsElsewhere);
   for (const auto& layout : layouts)
     for (const program::Body& body : compile(layout, 0).program.bodies)
       for (const program::Instr& i : body.instrs) {

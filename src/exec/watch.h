@@ -1,0 +1,29 @@
+// Looks after a piece of work from outside: a thread that is stuck in a driver's call cannot look itself.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+#include <thread>
+
+namespace quintet::exec {
+
+class Watch {
+ public:
+  // Calls `late`, from a thread of its own, unless this object goes within `limit`.
+  Watch(std::chrono::nanoseconds limit, std::function<void()> late)
+      : thread_([limit, late = std::move(late)](const std::stop_token& gone) {
+          std::mutex mutex;
+          std::condition_variable_any never;
+          std::unique_lock lock(mutex);
+          never.wait_for(lock, gone, limit, [] { return false; });
+          if (!gone.stop_requested()) late();
+        }) {}
+
+ private:
+  std::jthread thread_;  // is asked to stop and joined at the end
+};
+
+}  // namespace quintet::exec

@@ -1,0 +1,19 @@
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/mark.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+__global__ void mark_kernel(volatile uint32_t* word, uint32_t value) {
+  *word = value;
+  __threadfence_system();
+}
+
+}  // namespace
+
+void mark(uint32_t* word, uint32_t value, Stream stream) {
+  mark_kernel<<<1, 1, 0, stream>>>(word, value);
+  check_launch("mark");
+}
+
+}  // namespace quintet::kernels::cuda
