@@ -69,19 +69,10 @@ class Stepper {
 
  private:
   exec::LoadBatch load_of(int64_t step) {
-    return [this, step](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+    return [this, load = rank_.load_of(step, batches_)](
+               int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
       const int64_t begin = base::now_ns();
-      const auto rows = static_cast<size_t>(batches_.micro_tokens());
-      data::MicroBatch out;
-      for (const auto& [name, data] : inputs) {
-        const std::span<int32_t> span(data, rows);
-        if (name == "ids") out.ids = span;
-        if (name == "labels") out.labels = span;
-        if (name == "positions") out.positions = span;
-        if (name == "documents") out.documents = span;
-        if (name == "samples") out.samples = span;
-      }
-      batches_.fill(step, micro, rank_.dp_index(), out);
+      load(micro, inputs);
       load_seconds_ += seconds_since(begin);
     };
   }

@@ -8,32 +8,14 @@
 #include "hardware/catalogue.h"
 #include "tools/fit_efficiency.h"
 #include "tools/gpu_probe.h"
+#include "tools/measured.h"
 
 namespace quintet::tools {
 namespace {
 
 using hardware::Arithmetic;
 
-std::string with_prefix(double value, std::string_view unit) {
-  constexpr std::string_view prefixes[] = {"", "k", "M", "G", "T", "P"};
-  size_t i = 0;
-  for (; value >= 1000 && i + 1 < std::size(prefixes); ++i) value /= 1000;
-  return fmt::format("{:.4g} {}{}", value, prefixes[i], unit);
-}
-
-hardware::Link measured(std::string name, std::string title, hardware::LinkKind kind, double rate,
-                        double latency, const std::string& date) {
-  hardware::Link link;
-  link.name = std::move(name);
-  link.title = std::move(title);
-  link.kind = kind;
-  link.bytes_per_s = rate;
-  link.latency_s = latency;
-  link.efficiency = 1;
-  link.source = "quintet doctor --probe";
-  link.date = date;
-  return link;
-}
+std::string in_units(double value, std::string_view unit) { return with_prefix(value, unit, 4); }
 
 // A device that the catalogue does not have: peaks are the best rates seen.
 hardware::Accelerator unknown_device(const GpuProbe& p) {
@@ -100,15 +82,15 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
 
   hardware::Cluster c = hardware::make_cluster(a, p.world, p.ranks_per_host);
   c.host_bytes = facts.memory_bytes;
-  c.host = measured("probed-host", "to the host and back", hardware::LinkKind::Host,
-                    std::min(p.to_device_bytes_per_s, p.to_host_bytes_per_s), 1e-5, date);
+  c.host = measured_link("probed-host", "to the host and back", hardware::LinkKind::Host,
+                         std::min(p.to_device_bytes_per_s, p.to_host_bytes_per_s), 1e-5, date);
   if (p.link.ranks > 1 && p.world == p.ranks_per_host)
-    c.inner = measured("probed-inner", fmt::format("{} GPUs of one host", p.link.ranks),
-                       hardware::LinkKind::Inner, p.link.bytes_per_s, p.link.latency_seconds, date);
+    c.inner = measured_link("probed-inner", fmt::format("{} GPUs of one host", p.link.ranks),
+                            hardware::LinkKind::Inner, p.link.bytes_per_s, p.link.latency_seconds, date);
   if (p.link.ranks > 1 && p.world != p.ranks_per_host)
-    c.outer = measured("probed-network", fmt::format("{} GPUs of {} hosts", p.world, c.nodes),
-                       hardware::LinkKind::Network, p.link.bytes_per_s / c.ports_per_device,
-                       p.link.latency_seconds, date);
+    c.outer = measured_link("probed-network", fmt::format("{} GPUs of {} hosts", p.world, c.nodes),
+                            hardware::LinkKind::Network, p.link.bytes_per_s / c.ports_per_device,
+                            p.link.latency_seconds, date);
   return c;
 }
 
@@ -128,8 +110,8 @@ std::string describe(const GpuProbe& p) {
   const auto flops = [&](std::string_view name, const Rate& r, Arithmetic kind) {
     if (r.median <= 0) return;
     const double peak = known != nullptr ? known->dense(kind) : 0;
-    text += fmt::format("matmul {:<5}{}, at best {}{}\n", name, with_prefix(r.median, "FLOP/s"),
-                        with_prefix(r.best, "FLOP/s"),
+    text += fmt::format("matmul {:<5}{}, at best {}{}\n", name, in_units(r.median, "FLOP/s"),
+                        in_units(r.best, "FLOP/s"),
                         peak > 0 ? fmt::format(" ({:.0f} % of the dense peak)", 100 * r.best / peak) : "");
   };
   flops("bf16", p.bf16, Arithmetic::BF16);
@@ -138,15 +120,15 @@ std::string describe(const GpuProbe& p) {
   flops("f64", p.f64, Arithmetic::F64);
   if (p.attention_keys > 0)
     text += fmt::format("attention   forward {}, backward {} (bf16, causal, {:.0f} tokens, head size 128)\n",
-                        with_prefix(p.attention_forward.median, "FLOP/s"),
-                        with_prefix(p.attention_backward.median, "FLOP/s"), p.attention_keys);
-  text += fmt::format("memory      {} read and written\n", with_prefix(p.memory.median, "B/s"));
-  text += fmt::format("host        {} to the device, {} back\n", with_prefix(p.to_device_bytes_per_s, "B/s"),
-                      with_prefix(p.to_host_bytes_per_s, "B/s"));
+                        in_units(p.attention_forward.median, "FLOP/s"),
+                        in_units(p.attention_backward.median, "FLOP/s"), p.attention_keys);
+  text += fmt::format("memory      {} read and written\n", in_units(p.memory.median, "B/s"));
+  text += fmt::format("host        {} to the device, {} back\n", in_units(p.to_device_bytes_per_s, "B/s"),
+                      in_units(p.to_host_bytes_per_s, "B/s"));
   text += fmt::format("launch      {:.2f} us from kernel to kernel in a graph\n", p.launch_seconds * 1e6);
   if (p.link.ranks > 1)
     text += fmt::format("link        {} each way, {:.1f} us a step, {} ranks\n",
-                        with_prefix(p.link.bytes_per_s, "B/s"), p.link.latency_seconds * 1e6, p.link.ranks);
+                        in_units(p.link.bytes_per_s, "B/s"), p.link.latency_seconds * 1e6, p.link.ranks);
   text += fmt::format("runtime     {} outside of any plan: {} in use before, {} of libraries\n",
                       base::human_bytes(p.runtime_bytes()), base::human_bytes(p.context_bytes),
                       base::human_bytes(p.libraries_bytes));

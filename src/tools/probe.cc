@@ -18,6 +18,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pointwise.h"
 #include "tools/fit_efficiency.h"
+#include "tools/measured.h"
 #include "train/rank.h"
 
 namespace quintet::tools {
@@ -307,28 +308,6 @@ class Prober {
   device::ThreadPool pool_;
 };
 
-hardware::Link measured(std::string name, std::string title, hardware::LinkKind kind, double rate,
-                        double latency, const std::string& date) {
-  hardware::Link link;
-  link.name = std::move(name);
-  link.title = std::move(title);
-  link.kind = kind;
-  link.bytes_per_s = rate;
-  link.latency_s = latency;
-  link.efficiency = 1;
-  link.source = "quintet doctor --probe";
-  link.date = date;
-  return link;
-}
-
-// "16.2 GFLOP/s": three digits and a decimal prefix.
-std::string with_prefix(double value, std::string_view unit) {
-  constexpr std::string_view prefixes[] = {"", "k", "M", "G", "T", "P"};
-  size_t i = 0;
-  for (; value >= 1000 && i + 1 < std::size(prefixes); ++i) value /= 1000;
-  return fmt::format("{:.3g} {}{}", value, prefixes[i], unit);
-}
-
 }  // namespace
 
 Probe probe(comm::World& world, const ProbeOptions& options) {
@@ -386,18 +365,18 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Cluster c = hardware::make_cluster(a, p.world, p.ranks_per_host);
   c.host_bytes = facts.memory_bytes;
   if (p.inside.ranks > 1)
-    c.inner = measured("probed-inner", p.processes ? "processes of one host" : "threads of one process",
-                       LinkKind::Inner, p.inside.bytes_per_s, p.inside.latency_seconds, date);
+    c.inner = measured_link("probed-inner", p.processes ? "processes of one host" : "threads of one process",
+                            LinkKind::Inner, p.inside.bytes_per_s, p.inside.latency_seconds, date);
   if (p.across.ranks > 1)
-    c.outer = measured("probed-network", fmt::format("{} hosts, one rank of each", p.across.ranks),
-                       LinkKind::Network, p.across.bytes_per_s, p.across.latency_seconds, date);
+    c.outer = measured_link("probed-network", fmt::format("{} hosts, one rank of each", p.across.ranks),
+                            LinkKind::Network, p.across.bytes_per_s, p.across.latency_seconds, date);
   // One rank of a host was measured alone: the others share what it got.
   if (p.across.ranks > 1) c.ports_per_device = 1.0 / p.ranks_per_host;
-  c.host =
-      measured("probed-memory", "memory of this machine", LinkKind::Host, p.memory.median / 2, 1e-6, date);
+  c.host = measured_link("probed-memory", "memory of this machine", LinkKind::Host, p.memory.median / 2, 1e-6,
+                         date);
   if (p.disk_write_bytes_per_s > 0)
-    c.disk = measured("probed-disk", "disk of the probed folder", LinkKind::Disk,
-                      std::min(p.disk_write_bytes_per_s, p.disk_read_bytes_per_s), 1e-4, date);
+    c.disk = measured_link("probed-disk", "disk of the probed folder", LinkKind::Disk,
+                           std::min(p.disk_write_bytes_per_s, p.disk_read_bytes_per_s), 1e-4, date);
   return c;
 }
 

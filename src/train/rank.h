@@ -52,6 +52,8 @@ class Rank {
   ~Rank();
 
   StepResult step(int64_t step, const data::Batches& batches);
+  // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.
+  exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
   // labels that count in all of this data-parallel place's micro-batches.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
@@ -139,7 +141,6 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
-  exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
   StepResult run_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
                       int64_t valid_tokens);
 

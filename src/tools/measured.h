@@ -1,0 +1,18 @@
+// How what was measured is put into a cluster and into words.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "hardware/cluster.h"
+
+namespace quintet::tools {
+
+// A link that gives just what was measured.
+hardware::Link measured_link(std::string name, std::string title, hardware::LinkKind kind, double bytes_per_s,
+                             double latency_s, const std::string& date);
+
+// "16.2 GFLOP/s": so many digits and a decimal prefix.
+std::string with_prefix(double value, std::string_view unit, int digits = 3);
+
+}  // namespace quintet::tools
