@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: kernels and ops, models against the CPU, NCCL, layouts on 2 and 4 ranks
-# against one rank, and compute-sanitizer on the small ones.
+# against one rank, ranks that die or hang, and compute-sanitizer on the small ones.
 #   run_all.sh [FOLDER]
 # FOLDER holds programs that were built elsewhere with QUINTET_CUDA (test_gpu_kernels, test_gpu_models, test_gpu_nccl,
-# quintet, cuda_kernels_bench); without it they are built here, in build-cuda. Libraries that are not on the loader's path
-# are looked for in Python's site-packages. In the environment:
-#   PARTS="kernels models curve nccl layouts sanitize bench"   which parts run (this is the default)
-#   LAYOUT_SECONDS=180                                         how long one layout may take
-#   RESULTS=FILE                                               also write the table of results there, as Markdown
+# quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
+#   PARTS="kernels models curve nccl faults layouts sanitizer bench"   which parts run (this is the default)
+#   LAYOUT_SECONDS=180                                                 how long one layout may take
+#   SANITIZER_SECONDS=300                                              how long one group of tests may take under a checker
+#   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck             which groups and which checkers; see below
+#   RESULTS=FILE                                                       also write the table of results there, as Markdown
 # Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-}
-parts=${PARTS:-kernels models curve nccl layouts sanitize bench}
+parts=${PARTS:-kernels models curve nccl faults layouts sanitizer bench}
 if [ -z "$folder" ]; then
   cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON -DQUINTET_BENCH=ON > /dev/null || exit 2
   ninja -C "$root/build-cuda" quintet test_gpu_kernels test_gpu_models test_gpu_nccl cuda_kernels_bench || exit 2
@@ -22,16 +23,7 @@ if [ -z "$folder" ]; then
     ../bench/cuda_kernels_bench "$folder"
 fi
 folder=$(cd "$folder" && pwd) || exit 2
-packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
-for lib in "$packages"/nvidia/*/lib "$folder"; do
-  [ -d "$lib" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
-done
-export LD_LIBRARY_PATH
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-# Containers often forbid one process to read another's memory; a machine without ssh has no remote nodes to reach.
-export OMPI_MCA_btl_vader_single_copy_mechanism=none
-command -v ssh > /dev/null || export OMPI_MCA_plm=isolated
-export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+. "$root/tests/gpu/environment.sh"
 
 card=$(nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | head -n 1)
 if [ -z "$card" ]; then
@@ -76,20 +68,12 @@ if runs curve; then
   try models "500 steps beside the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
 fi
 
-# Ranks that share a GPU must look like hosts of their own to NCCL.
-on_ranks() {  # ranks command...
-  local ranks=$1
-  shift
-  mpirun --oversubscribe -n "$ranks" -x LD_LIBRARY_PATH -x NCCL_SOCKET_IFNAME -x NCCL_DEBUG \
-    bash -c 'export NCCL_HOSTID=quintet-rank-$OMPI_COMM_WORLD_RANK; exec "$0" "$@"' "$@"
-}
-export -f on_ranks
 layout() {  # ranks what settings...
   local ranks=$1 what=$2 arguments=()
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
   try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'on_ranks "$@"' on_ranks "$ranks" "$folder/quintet" verify \
-    "$root/tests/gpu/layouts.toml" --synthetic --dtype f64 --steps 2 "${arguments[@]}"
+    "$root/tests/gpu/layouts.toml" --synthetic --dtype f64 --steps 3 "${arguments[@]}"
 }
 have_mpi=$(command -v mpirun || true)
 if runs nccl; then
@@ -97,6 +81,13 @@ if runs nccl; then
     try nccl "collectives, groups, graphs, failures" 1800 "$root/tests/gpu/run_nccl.sh" "$folder"
   else
     missing nccl "mpirun was not found (Debian: openmpi-bin)"
+  fi
+fi
+if runs faults; then
+  if [ -n "$have_mpi" ]; then
+    try faults "rank 1 dies, rank 1 hangs" 300 "$root/tests/gpu/run_faults.sh" "$folder"
+  else
+    missing faults "mpirun was not found (Debian: openmpi-bin)"
   fi
 fi
 if runs layouts && [ -z "$have_mpi" ]; then
@@ -122,20 +113,42 @@ elif runs layouts; then
     parallel.sequence_parallel=true "${experts[@]}"
 fi
 
-if runs sanitize; then
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2> /dev/null || true)
+# compute-sanitizer over own kernels, in groups that each take well under a minute; SANITIZER names the program where it
+# is not found. Kernels of libraries run unchecked: only names with our namespace are looked at.
+declare -A checked=(
+  [norm]='GpuNorm*'
+  [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'
+  [pointwise]='GpuPointwise*.AddFillScale:GpuPointwise*.BiasAndColumnSum:GpuPointwise*.Sum*:GpuPointwise*.Dropout*:GpuConvert*:GpuPointwiseBytes*'
+  [rope]='GpuPointwise*.Rope*'
+  [loss]='GpuLoss*'
+  [embedding]='GpuEmbedding*'
+  [optimizer]='GpuAdamW*:GpuSgd*'
+  [experts]='GpuExpertOps*'
+  [attention]='GpuAttention.OwnKernels*:GpuAttention.Segments*'
+  [ops]='GpuOps*'
+  [models]='Dense/Models.GiveTheCpusNumbers/llama_f32:Experts/Models.GiveTheCpusNumbers/experts_f32'
+)
+if runs sanitizer; then
+  sanitizer=${SANITIZER:-$(command -v compute-sanitizer ||
+    ls /usr/local/cuda/bin/compute-sanitizer "$packages"/nvidia/*/bin/compute-sanitizer 2> /dev/null | head -n 1)}
   if [ -z "$sanitizer" ]; then
-    missing sanitize "compute-sanitizer was not found (it comes with the CUDA toolkit)"
-  else
-    small='Models.GiveTheCpusNumbers/llama_f32:Models.GiveTheCpusNumbers/gpt2_bf16:Models.GiveTheCpusNumbers/experts_f32'
-    small="*$(sed 's/:/:*/g' <<< "$small")"
-    for tool in memcheck racecheck; do
-      try sanitize "$tool, models" 900 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
-        "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter="$small"
-      try sanitize "$tool, kernels" 900 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
-        "$folder/test_gpu_kernels" --gtest_brief=1 --gtest_filter="${SANITIZE_KERNELS:-*}"
-    done
+    missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
+  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts attention ops models}; do
+    [ -n "$sanitizer" ] || break
+    program=test_gpu_kernels
+    [ "$group" = models ] && program=test_gpu_models
+    # A filter that finds no test would pass.
+    if [ -z "$("$folder/$program" --gtest_list_tests --gtest_filter="${checked[$group]:-nothing}" | grep '^  ')" ]; then
+      note sanitizer "$group: no test of that name" FAILED 0
+      failed=1
+      continue
+    fi
+    for tool in ${SANITIZER_TOOLS:-memcheck racecheck}; do
+      try sanitizer "$tool, $group" "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$tool" --kernel-name kns=quintet --error-exitcode 9 \
+        --print-limit 5 "$folder/$program" --gtest_brief=1 --gtest_filter="${checked[$group]}"
+    done
+  done
 fi
 if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then
   "$folder/cuda_kernels_bench" || failed=1

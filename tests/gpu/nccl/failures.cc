@@ -2,8 +2,12 @@
 // end well: the script looks at exit codes and at the line that each mode prints.
 #include <fmt/core.h>
 
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
+#include "base/clock.h"
 #include "gpu/nccl/values.h"
 
 namespace quintet::comm::testing {
@@ -154,6 +158,43 @@ void unwind(World& world) {
     if (std::string(e.what()) != "a rank fails") throw;
   }
   end->barrier();
+}
+
+// Sizes differ: on the device that is a hang or nonsense. Found by comparing, before anybody waits.
+void fail_to_agree(World& world) {
+  Setting s(world);
+  s.sum();
+  compare_calls(s.made, world);
+  wait(s.stream, s.made, world);
+  const int64_t count = waits(world) ? kCount : kCount / 2;
+  s.made[0]->all_reduce(s.data.data(), count, DType::F32, ReduceOp::Sum, s.stream);
+  must_throw<MismatchError>("sizes differ", [&] { compare_calls(s.made, world); });
+  s.made[0]->abort("sizes differ");
+  require(cudaStreamSynchronize(s.stream));
+  s.end->barrier();
+}
+
+// The last rank is killed while the others wait for it in a call: each of them ends by itself. Nobody can
+// meet after that, so the ranks leave without ceremony; the launcher must not end the job itself
+// (mpirun --enable-recovery).
+void lose_a_peer(World& world) {
+  Setting s(world);
+  s.sum();
+  wait(s.stream, s.made, world);
+  s.end->barrier();
+  if (world.rank().value == world.size() - 1) std::raise(SIGKILL);
+  world.set_timeout(kShort);
+  const int64_t begin = base::now_ns();
+  must_throw<CommError>("a peer was killed", [&] {
+    s.sum();
+    wait(s.stream, s.made, world);
+  });
+  require(cudaStreamSynchronize(s.stream));
+  const double seconds = static_cast<double>(base::now_ns() - begin) * 1e-9;
+  expect(seconds < 3 * static_cast<double>(kShort.count()), fmt::format("an end soon ({:.1f} s)", seconds));
+  if (waits(world)) fmt::print("killed passed on {} ranks\n", world.size());
+  std::fflush(stdout);
+  std::_Exit(0);
 }
 
 }  // namespace quintet::comm::testing

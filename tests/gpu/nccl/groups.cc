@@ -109,7 +109,7 @@ void check_grouped(World& world) {
 
 void check_graph(World& world) {
   const auto members = everybody(world);
-  const auto made = make_device_communicators({{members, "one"}, {members, "two"}}, world, device_of(world));
+  auto made = make_device_communicators({{members, "one"}, {members, "two"}}, world, device_of(world));
   const int n = world.size(), me = world.rank().value;
   const Stream main, side;
   cudaEvent_t fork = nullptr, join = nullptr;
@@ -118,6 +118,7 @@ void check_graph(World& world) {
   const Bytes start = values(DType::F32, me, kCount * n, 30);
   const Bytes blank(start.size());
   DeviceBytes source(start), sum(start), turned(blank), gathered(blank);
+  for (const auto& c : made) c->register_memory(sum.data(), static_cast<int64_t>(start.size()));
   const size_t piece = start.size() / static_cast<size_t>(n);
   // A sum, then beside each other an exchange and a gather of it, then a second sum of what was exchanged.
   const auto step = [&] {
@@ -163,6 +164,7 @@ void check_graph(World& world) {
   require(cudaGraphDestroy(graph));
   require(cudaEventDestroy(fork));
   require(cudaEventDestroy(join));
+  made.clear();  // before the memory that was registered
 }
 
 }  // namespace quintet::comm::testing

@@ -40,7 +40,9 @@ void run(const std::string& mode) {
                                                          {"later_timeout", fail_at_later_call},
                                                          {"graph_timeout", fail_in_graph},
                                                          {"abort", abort_a_call},
-                                                         {"unwind", unwind}};
+                                                         {"unwind", unwind},
+                                                         {"mismatch", fail_to_agree},
+                                                         {"killed", lose_a_peer}};
   if (mode == "threads") {
     threads();
     fmt::print("threads passed\n");

@@ -74,5 +74,7 @@ void fail_at_later_call(World& world);
 void fail_in_graph(World& world);
 void abort_a_call(World& world);
 void unwind(World& world);
+void fail_to_agree(World& world);
+void lose_a_peer(World& world);
 
 }  // namespace quintet::comm::testing

@@ -1,0 +1,24 @@
+# What the scripts here share, to be sourced with `folder` set to where the programs are: libraries, MPI, NCCL, and
+# on_ranks, which runs a command on several ranks of this machine.
+
+# Libraries that are not on the loader's path are looked for in Python's site-packages.
+packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
+for lib in "$packages"/nvidia/*/lib "$folder"; do
+  [ -d "$lib" ] && LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$lib"
+done
+export LD_LIBRARY_PATH
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+# Containers often forbid one process to read another's memory; a machine without ssh has no remote nodes to reach.
+export OMPI_MCA_btl_vader_single_copy_mechanism=none
+command -v ssh > /dev/null || export OMPI_MCA_plm=isolated
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+
+# Ranks that share a GPU must look like hosts of their own to NCCL. MPIRUN_OPTIONS go to mpirun.
+on_ranks() {  # ranks command...
+  local ranks=$1
+  shift
+  # shellcheck disable=SC2086
+  mpirun --oversubscribe ${MPIRUN_OPTIONS:-} -n "$ranks" -x LD_LIBRARY_PATH -x NCCL_SOCKET_IFNAME -x NCCL_DEBUG \
+    bash -c 'export NCCL_HOSTID=quintet-rank-$OMPI_COMM_WORLD_RANK; exec "$0" "$@"' "$@"
+}
+export -f on_ranks
