@@ -3,6 +3,11 @@
 // rows have to be read back. The first run of an expansion is launched kernel by kernel, the second is
 // captured into a graph, which from then on is replayed; or into several, see plan.h.
 //
+// The parameters of a block that share a group of ranks are one buffer, and so are their gradients: each is
+// gathered or reduced by one call. The messages of an exchange are one group of calls
+// (comm/nccl/operation.h). Calls of different blocks are never grouped: the first would be done with the last
+// only.
+//
 // Which algorithms products take is decided by timing, once: the choices are in a file, which the next run
 // finds. Without a file to keep them in nothing is timed, so that repeated runs give the same bits.
 //

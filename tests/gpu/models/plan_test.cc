@@ -53,6 +53,22 @@ TEST(LaunchPlan, EveryWaitIsAnEventOrTheOrderOfAStream) {
     }
 }
 
+// Parameters and gradients travel by one call per block and group of ranks, however many tensors they are.
+TEST(LaunchPlan, ABlockIsGatheredAndReducedByOneCall) {
+  int calls = 0;
+  for (const auto& layout : kLayouts)
+    for (const program::Body& body : compile(layout, 0).program.bodies) {
+      std::map<std::pair<std::string, int>, int> of_block;  // by what it is and its communicator
+      for (const program::Instr& i : body.instrs)
+        if (i.kind == program::InstrKind::Collective &&
+            (i.note.starts_with("gather block") || i.note.starts_with("reduce block"))) {
+          EXPECT_EQ(++of_block[std::pair(i.note, i.collective.comm.value)], 1) << i.note;
+          ++calls;
+        }
+    }
+  EXPECT_GT(calls, 20);
+}
+
 TEST(LaunchPlan, InputsOfAllMicroBatchesLieApart) {
   const compiler::Compiled c = compile({}, 0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
