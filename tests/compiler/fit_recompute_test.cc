@@ -8,18 +8,15 @@
 
 #include "base/error.h"
 #include "compiler/compile.h"
-#include "config/parse.h"
 #include "program/verify.h"
+#include "support/small_recipe.h"
 
 namespace quintet::compiler {
 namespace {
 
-config::Recipe tiny(std::vector<std::string> overrides) {
-  return config::parse(
-      "name = \"fit\"\n[model]\nfamily = \"llama\"\nlayers = 3\nembed = 16\nffn = 48\nheads = 4\nkv_heads = "
-      "2\n[data]\nseq_len = 32\n[batch]\nmicro = 2\naccumulation = 4\n[loss]\nchunk = 8\n[optimizer]\nlr = "
-      "1e-3\n[run]\nsteps = 1\n",
-      overrides);
+config::Recipe tiny(const std::vector<std::string>& overrides) {
+  return test::small_recipe({"model.layers=3", "batch.micro=2", "batch.accumulation=4", "loss.chunk=8"},
+                            overrides);
 }
 
 int64_t arena(const config::Recipe& recipe, const CompileOptions& options = {}) {

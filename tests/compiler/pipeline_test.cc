@@ -12,6 +12,7 @@
 #include "models/build.h"
 #include "program/slots.h"
 #include "schedule/generators.h"
+#include "support/small_recipe.h"
 
 namespace quintet::compiler {
 namespace {
@@ -28,11 +29,9 @@ TEST(Pipeline, RecipesAndGeneratorsKnowTheSameSchedules) {
 }
 
 config::Recipe small(const std::vector<std::string>& overrides) {
-  return config::parse(
-      "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = "
-      "4\n"
-      "vocab = 256\n[data]\nseq_len = 4\n[batch]\nmicro = 1\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n",
-      overrides);
+  return test::small_recipe({"model.layers=8", "model.embed=8", "model.ffn=8", "model.heads=2",
+                             "model.head_dim=4", "model.vocab=256", "data.seq_len=4"},
+                            overrides);
 }
 
 // What a rank of the program holds: a chunk's micro-batch from its first call to the end of its last.

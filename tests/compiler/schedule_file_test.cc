@@ -12,23 +12,21 @@
 #include "program/text.h"
 #include "schedule/generators.h"
 #include "schedule/text.h"
+#include "support/small_recipe.h"
 
 namespace quintet::compiler {
 namespace {
 
 using test::TempFolder;
 
-constexpr const char* kRecipe =
-    "name = \"test\"\n[model]\nfamily = \"llama\"\nlayers = 8\nembed = 8\nffn = 8\nheads = 2\nhead_dim = 4\n"
-    "vocab = 256\n[data]\nseq_len = 4\n[batch]\nmicro = 1\naccumulation = 4\n[optimizer]\nlr = "
-    "1e-3\n[run]\nsteps = "
-    "1\n";
+const std::vector<std::string> kOwn = {"model.layers=8", "batch.accumulation=4"};
 
 class ScheduleFile : public ::testing::Test {
  protected:
-  ScheduleFile() { base::write_file_atomically(folder_ / "recipe.toml", kRecipe); }
+  ScheduleFile() { base::write_file_atomically(folder_ / "recipe.toml", test::kSmallRecipe); }
 
-  config::Recipe load(const std::vector<std::string>& sets) const {
+  config::Recipe load(std::vector<std::string> sets) const {
+    sets.insert(sets.begin(), kOwn.begin(), kOwn.end());
     return config::load((folder_ / "recipe.toml").string(), sets);
   }
   void write(const std::string& text) const { base::write_file_atomically(folder_ / "own.txt", text); }
@@ -71,9 +69,9 @@ TEST_F(ScheduleFile, IsLookedForBesideTheRecipeThenFromTheWorkingDirectory) {
   const config::Recipe beside = load(sets);
   EXPECT_EQ(beside.parallel.schedule, "file:" + (folder_ / "own.txt").string());
   // A resolved recipe reads back as it is, from anywhere.
-  EXPECT_EQ(config::parse(kRecipe, {"parallel.pp=2", "parallel.schedule=" + beside.parallel.schedule}),
+  EXPECT_EQ(test::small_recipe(kOwn, {"parallel.pp=2", "parallel.schedule=" + beside.parallel.schedule}),
             beside);
-  EXPECT_EQ(config::parse(kRecipe, sets).parallel.schedule, "file:own.txt") << "a text has no folder";
+  EXPECT_EQ(test::small_recipe(kOwn, sets).parallel.schedule, "file:own.txt") << "a text has no folder";
   base::remove_file(folder_ / "own.txt");
   EXPECT_EQ(load(sets).parallel.schedule, "file:own.txt");
   EXPECT_SAYS(refusal(),

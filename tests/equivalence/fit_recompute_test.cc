@@ -3,19 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "config/parse.h"
+#include "support/small_recipe.h"
 #include "tools/verify.h"
 
 namespace quintet {
 namespace {
 
 config::Recipe tiny(const std::vector<std::string>& overrides) {
-  return config::parse(
-      "name = \"fit\"\n[model]\nfamily = \"llama\"\nlayers = 4\nembed = 16\nffn = 48\nheads = 4\nkv_heads = "
-      "2\n[data]\nseq_len = 32\n[batch]\nmicro = 2\naccumulation = 4\n[precision]\ncompute = "
-      "\"f64\"\n[loss]\nchunk "
-      "= 8\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 2\n",
-      overrides);
+  return test::small_recipe({"model.layers=4", "batch.micro=2", "batch.accumulation=4",
+                             "precision.compute=f64", "loss.chunk=8", "run.steps=2"},
+                            overrides);
 }
 
 tools::LayoutRun run(const config::Recipe& r) {

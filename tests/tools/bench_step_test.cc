@@ -4,34 +4,16 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/parse.h"
 #include "models/build.h"
+#include "support/small_recipe.h"
 
 namespace quintet {
 namespace {
 
 config::Recipe small(const std::vector<std::string>& sets = {}) {
-  return config::parse(R"(name = "small"
-[model]
-family = "llama"
-layers = 3
-embed = 32
-ffn = 48
-heads = 4
-kv_heads = 2
-vocab = 256
-[data]
-seq_len = 16
-[batch]
-global = 4
-micro = 1
-[optimizer]
-lr = 1e-3
-[run]
-steps = 1
-threads = 1
-)",
-                       sets);
+  return test::small_recipe({"model.layers=3", "model.embed=32", "model.vocab=256", "data.seq_len=16",
+                             "batch.global=4", "run.threads=1"},
+                            sets);
 }
 
 TEST(BenchStep, CountsTheModelsFlops) {

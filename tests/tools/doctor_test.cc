@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "comm/local.h"
-#include "config/parse.h"
 #include "data/corpus.h"
+#include "support/small_recipe.h"
 #include "train/loop_data.h"
 
 namespace quintet::tools {
@@ -18,27 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 
 config::Recipe recipe(const std::vector<std::string>& sets) {
-  return config::parse(R"(name = "patient"
-[model]
-family = "llama"
-layers = 2
-embed = 32
-ffn = 64
-heads = 4
-kv_heads = 2
-vocab = 256
-[data]
-seq_len = 32
-[batch]
-global = 4
-micro = 1
-[optimizer]
-lr = 1e-3
-[run]
-steps = 10
-threads = 1
-)",
-                       sets);
+  return test::small_recipe({"name=patient", "model.embed=32", "model.ffn=64", "model.vocab=256",
+                             "batch.global=4", "run.steps=10", "run.threads=1"},
+                            sets);
 }
 
 data::Corpus corpus() {
