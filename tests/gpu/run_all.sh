@@ -85,7 +85,7 @@ if runs nccl; then
 fi
 if runs faults; then
   if [ -n "$have_mpi" ]; then
-    try faults "rank 1 dies, rank 1 hangs" 300 "$root/tests/gpu/run_faults.sh" "$folder"
+    try faults "rank 1 dies, rank 1 hangs" 400 "$root/tests/gpu/run_faults.sh" "$folder"
   else
     missing faults "mpirun was not found (Debian: openmpi-bin)"
   fi

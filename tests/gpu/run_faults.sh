@@ -5,14 +5,14 @@
 # FOLDER holds quintet, built with QUINTET_CUDA. In the environment:
 #   FAULTS="KILL STOP"   the signals that rank 1 gets in the middle of the run (this is the default)
 #   DEVICE=cuda          or cpu: the same over MPI alone, where no GPU is
-#   TIMEOUT=8            seconds (run.timeout)
+#   TIMEOUT=20           seconds (run.timeout); a rank also waits that long while another times products
 # Exit status 1 if any fails, 2 if it cannot run at all.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(cd "${1:?FOLDER with quintet}" && pwd) || exit 2
 . "$root/tests/gpu/environment.sh"
 command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
-device=${DEVICE:-cuda} seconds=${TIMEOUT:-8}
+device=${DEVICE:-cuda} seconds=${TIMEOUT:-20}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 for i in $(seq 1 4000); do echo "line $i of a text that says nothing new, $((i * 7919 % 1000))"; done > "$work/data.txt"
