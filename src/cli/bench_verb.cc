@@ -5,13 +5,13 @@
 #include "cli/bench_step_verb.h"
 #include "cli/verbs.h"
 #include "exec/executor.h"
-#include "plan/reference_bench.h"
+#include "plan/reference_terms.h"
 
 namespace quintet::cli {
 namespace {
 
 struct ReferenceVerbOptions {
-  std::string path, source, row;
+  std::string path, source, row, terms;
   bool json = false;
   int threads = 2;
 };
@@ -22,6 +22,12 @@ int reference(const ReferenceVerbOptions& o) {
                                  .collection = o.source,
                                  .id = o.row,
                                  .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
+  if (!o.terms.empty()) {
+    options.most_instructions = 3e5;  // many sets: long steps by their rounds
+    const auto sets = hardware::read_terms(base::read_file(o.terms), o.terms);
+    print(plan::terms_json(plan::run_terms(runs, sets, options)));
+    return kExitGood;
+  }
   const plan::ReferenceReport report = plan::run_reference(runs, options);
   if (report.rows.empty())
     base::fail_user("{} has no row{}{}; ids look like {}", o.path,
@@ -41,6 +47,9 @@ Verb add_bench_reference(CLI::App& bench) {
   command->add_flag("--json", options->json, "Print JSON");
   command->add_option("--source", options->source, "Only rows whose id begins with it, such as TT");
   command->add_option("--row", options->row, "Only the row with this id");
+  command->add_option("--terms", options->terms,
+                      "Plan with these sets of terms instead of the catalogue's and print JSON: for "
+                      "tools/fit_stacks.py");
   command->add_option("--threads", options->threads, "Rows planned at a time")->check(CLI::Range(1, 256));
   return {command, [options] { return reference(*options); }};
 }

@@ -21,56 +21,10 @@ void read_flops(TomlReader& reader, std::string_view key, std::array<double, kNu
   inner.finish();
 }
 
-void read_efficiency(TomlReader& reader, Efficiency& e) {
-  const toml::table* table = reader.table("efficiency");
-  if (table == nullptr) return;
-  TomlReader inner(*table, reader.where() + ".efficiency");
-  inner.number("matmul", e.matmul);
-  inner.number("matmul_fp8", e.matmul_fp8);
-  inner.number("matmul_fp4", e.matmul_fp4);
-  inner.number("attention_forward", e.attention_forward);
-  inner.number("attention_backward", e.attention_backward);
-  inner.number("older_attention", e.older_attention);
-  inner.number("half_head_forward", e.half_head_forward);
-  inner.number("half_head_backward", e.half_head_backward);
-  inner.number("memory", e.memory);
-  inner.number("cache_mb", e.cache_bytes, 1e6);
-  inner.number("cache_speed", e.cache_speed);
-  inner.number("half_gflop", e.half_flops, 1e9);
-  inner.number("half_k", e.half_k);
-  inner.number("launch_us", e.launch_seconds, 1e-6);
-  inner.finish();
-  for (const double share :
-       {e.matmul, e.matmul_fp8, e.matmul_fp4, e.attention_forward, e.attention_backward, e.memory})
-    if (share <= 0 || share > 1)
-      base::fail_user("{}.efficiency: a share of the peak is {}; it lies above 0 and at most at 1",
-                      reader.where(), share);
-}
-
 LinkKind kind_from(const std::string& name, const std::string& where) {
   for (const LinkKind kind : {LinkKind::Inner, LinkKind::Network, LinkKind::Host, LinkKind::Disk})
     if (to_string(kind) == name) return kind;
   base::fail_user("{}: kind '{}' is none of inner, network, host, disk", where, name);
-}
-
-void read_stack(TomlReader& reader, Stack& stack) {
-  std::string unused;
-  reader.text("title", stack.title);
-  reader.number("matmul", stack.matmul);
-  reader.number("attention", stack.attention);
-  reader.number("memory", stack.memory);
-  reader.number("network", stack.network);
-  reader.number("hidden", stack.hidden);
-  reader.number("tensor_hidden", stack.tensor_hidden);
-  reader.flag("older_attention", stack.older_attention);
-  reader.flag("unfused_attention", stack.unfused_attention);
-  reader.flag("dispatch_once", stack.dispatch_once);
-  reader.number("launch_us", stack.launch_seconds, 1e-6);
-  reader.number("route_us", stack.route_seconds, 1e-6);
-  reader.number("step_ms", stack.step_seconds, 1e-3);
-  reader.texts("fitted_on");
-  reader.text("source", unused);
-  reader.text("date", unused);
 }
 
 void add_names(Names& names, const std::string& name, const std::vector<std::string>& aliases, size_t entry) {
@@ -186,6 +140,60 @@ const T& find(std::string_view what, std::string_view name, const Names& names,
 
 }  // namespace
 
+void read_efficiency(TomlReader& inner, Efficiency& e) {
+  inner.number("matmul", e.matmul);
+  inner.number("matmul_fp8", e.matmul_fp8);
+  inner.number("matmul_fp4", e.matmul_fp4);
+  inner.number("attention_forward", e.attention_forward);
+  inner.number("attention_backward", e.attention_backward);
+  inner.number("older_attention", e.older_attention);
+  inner.number("half_head_forward", e.half_head_forward);
+  inner.number("half_head_backward", e.half_head_backward);
+  inner.number("memory", e.memory);
+  inner.number("cache_mb", e.cache_bytes, 1e6);
+  inner.number("cache_speed", e.cache_speed);
+  inner.number("half_gflop", e.half_flops, 1e9);
+  inner.number("half_k", e.half_k);
+  inner.number("launch_us", e.launch_seconds, 1e-6);
+  for (const double share : {e.matmul, e.matmul_fp8, e.matmul_fp4, e.attention_forward, e.attention_backward,
+                             e.older_attention, e.memory})
+    if (share <= 0 || share > 1)
+      base::fail_user("{}: a share of the peak is {}; it lies above 0 and at most at 1", inner.where(),
+                      share);
+}
+
+void read_stack(TomlReader& reader, Stack& stack) {
+  std::string unused;
+  reader.text("title", stack.title);
+  reader.number("matmul", stack.matmul);
+  reader.number("attention", stack.attention);
+  reader.number("memory", stack.memory);
+  reader.number("network", stack.network);
+  reader.number("hidden", stack.hidden);
+  reader.number("tensor_hidden", stack.tensor_hidden);
+  reader.flag("older_attention", stack.older_attention);
+  reader.flag("unfused_attention", stack.unfused_attention);
+  reader.flag("dispatch_once", stack.dispatch_once);
+  reader.number("launch_us", stack.launch_seconds, 1e-6);
+  reader.number("route_us", stack.route_seconds, 1e-6);
+  reader.number("step_ms", stack.step_seconds, 1e-3);
+  reader.texts("fitted_on");
+  reader.text("source", unused);
+  reader.text("date", unused);
+  if (stack.network <= 0 || stack.network > 1)
+    base::fail_user(
+        "{}: network is {}; it is a share of what the links reach, above 0 and at most 1, for software moves "
+        "no "
+        "bytes faster than the wire (communication beside computation is `hidden`)",
+        reader.where(), stack.network);
+  if (stack.hidden > 1 || stack.tensor_hidden > 1)
+    base::fail_user("{}: hidden is {} and tensor_hidden {}; both are shares of communication, at most 1",
+                    reader.where(), stack.hidden, stack.tensor_hidden);
+  if (stack.matmul <= 0 || stack.attention <= 0 || stack.memory <= 0)
+    base::fail_user("{}: matmul is {}, attention {} and memory {}; these factors lie above 0", reader.where(),
+                    stack.matmul, stack.attention, stack.memory);
+}
+
 void read_accelerator(TomlReader& reader, Accelerator& a, Quoted* quoted) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   reader.text("title", a.title);
@@ -205,7 +213,11 @@ void read_accelerator(TomlReader& reader, Accelerator& a, Quoted* quoted) {
   reader.number("ports_per_device", a.ports_per_device);
   reader.text("host", a.host);
   reader.bytes("host_gib_per_device", a.host_bytes_per_device, kGiB);
-  read_efficiency(reader, a.efficiency);
+  if (const toml::table* table = reader.table("efficiency")) {
+    TomlReader inner(*table, reader.where() + ".efficiency");
+    read_efficiency(inner, a.efficiency);
+    inner.finish();
+  }
   reader.text("source", a.source);
   reader.text("date", a.date);
   reader.text("efficiency_source", a.efficiency_source);

@@ -15,7 +15,10 @@ struct Rates {
   double inner_latency, outer_latency;
 };
 
+// Never faster than the wire: links reach at most their bandwidth, stacks at most what links reach.
 Rates rates_of(const Spread& s, const Cluster& c, const Stack& stack) {
+  QUINTET_CHECK(stack.network > 0 && stack.network <= 1, "stack {} has network {}", stack.name,
+                stack.network);
   return {c.inner.effective_bytes_per_s() * stack.network,
           c.outer.effective_bytes_per_s() * stack.network * c.ports_per_device * s.per_domain,
           c.inner.latency_s, c.outer.latency_s};

@@ -36,6 +36,7 @@ struct Attention {
   Arithmetic arithmetic = Arithmetic::BF16;
   double keys = 0;  // of a causal mask: blocks on the diagonal are computed whole; 0: long or not causal
 };
+// One kernel, or with Stack::unfused_attention the products, softmax and dropout one after another.
 double attention_seconds(const Attention& attention, const Accelerator& accelerator, const Stack& stack);
 
 // Kernels that only move bytes: a launch, then streaming.

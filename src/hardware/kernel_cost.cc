@@ -97,7 +97,32 @@ double matmul_seconds(const Matmul& mm, const Accelerator& accelerator, const St
          std::max(stream_seconds(mm.bytes, accelerator), arithmetic_seconds(mm, accelerator, stack));
 }
 
+namespace {
+
+// Scores, softmax and dropout as kernels of their own, nothing left out for the mask: every pair of tokens is
+// written and read between them. Forward: scores out (2 bytes), softmax in and out (4), dropout in, out and
+// its mask (5), weights in (2). Backward: the weights' gradient out, back through dropout and softmax, and
+// into three products.
+double unfused_attention_seconds(const Attention& attention, const Accelerator& accelerator,
+                                 const Stack& stack) {
+  constexpr double kForwardBytes = 13, kBackwardBytes = 19;
+  const double head = static_cast<double>(attention.head_dim);
+  const double masked = attention.keys > 0 ? 2 : 1;  // a causal mask leaves half
+  const double pairs = masked * attention.flops / ((attention.backward ? 10 : 4) * head);
+  const double flops = (attention.backward ? 8 : 4) * head * pairs;  // scores are kept, not computed again
+  const Arithmetic arithmetic = usable_arithmetic(attention.arithmetic, accelerator);
+  const double rate = accelerator.dense(arithmetic) * accelerator.efficiency.matmul * head / (head + 64);
+  const int kernels = attention.backward ? 6 : 4;
+  return kernels * launch(accelerator, stack) +
+         (flops / rate +
+          stream_seconds(pairs * (attention.backward ? kBackwardBytes : kForwardBytes), accelerator)) /
+             stack.attention;
+}
+
+}  // namespace
+
 double attention_seconds(const Attention& attention, const Accelerator& accelerator, const Stack& stack) {
+  if (stack.unfused_attention) return unfused_attention_seconds(attention, accelerator, stack);
   const Efficiency& e = accelerator.efficiency;
   const Arithmetic arithmetic = usable_arithmetic(attention.arithmetic, accelerator);
   // The softmax between the products does not get faster with narrower operands.

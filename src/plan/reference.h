@@ -34,6 +34,10 @@ struct ModelledRun {
   std::string convention;            // "tokens/s", "TFLOP/s with the recomputed forward", ...
   std::vector<std::string> assumed;  // what the row does not say, and what the model only comes near to
   bool stated = true;                // model, layout and hardware are all in the row
+  // What the row's software holds beside the plan.
+  double logit_bytes = 0;      // more for each logit: it is copied to f32 and differentiated there
+  double parameter_bytes = 0;  // more for each parameter of a rank: its gradient in a second precision
+  double driver_bytes = 0;     // counted by the source: the context, where memory is the driver's figure
 };
 
 // A row as the planner sees it, or why it cannot.

@@ -39,6 +39,18 @@ double kept_weights_bytes(const config::Recipe& r) {
   return layer * held * static_cast<double>(r.model.layers) / chunks;
 }
 
+// Of the rank with the head.
+double beside_bytes(const ModelledRun& run, const Report& report) {
+  const config::Recipe& r = report.recipe;
+  const double ranks = static_cast<double>(r.parallel.tp);
+  const double tokens = static_cast<double>(r.batch.micro * r.data.seq_len / r.parallel.cp);
+  const double logits = tokens * static_cast<double>(r.model.vocab) / ranks;
+  // The first and the last stage have a table of the vocabulary each.
+  const double table = static_cast<double>(r.model.vocab * r.model.embed);
+  const double own = (static_cast<double>(report.parameters) - table) / static_cast<double>(r.parallel.pp);
+  return run.driver_bytes + run.logit_bytes * logits + run.parameter_bytes * (own + table) / ranks;
+}
+
 void predict(ReferenceRow& row) {
   try {
     const Report report = make_plan(row.mapping.run->recipe, row.mapping.run->assumptions);
@@ -47,6 +59,7 @@ void predict(ReferenceRow& row) {
     const RankMemory& most = report.memory.ranks[report.memory.most_loaded];
     double bytes = static_cast<double>(most.arena_bytes);
     if (report.assumptions.stack.unfused_attention) bytes += kept_weights_bytes(report.recipe);
+    bytes += beside_bytes(*row.mapping.run, report);
     row.predicted_memory = bytes / kGib;
     row.fits = report.memory.fits();
   } catch (const base::UserError& e) {
@@ -89,14 +102,15 @@ ErrorSummary summarise(std::vector<double> errors) {
   return s;
 }
 
-ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const ReferenceOptions& options) {
-  ReferenceReport report;
+Questions ask(const std::vector<PublishedRun>& runs, const ReferenceOptions& options) {
+  Questions q;
   for (const PublishedRun& run : runs) {
     if (!options.collection.empty() && run.collection() != options.collection) continue;
     if (!options.id.empty() && run.id != options.id) continue;
     ReferenceRow row{.published = run, .mapping = map_run(run)};
     if (row.mapping.run) {
       row.mapping.run->assumptions.workspace_bytes = options.workspace_bytes;
+      row.mapping.run->assumptions.most_instructions = options.most_instructions;
       row.accelerator = row.mapping.run->assumptions.cluster.accelerator.name;
       row.stack = row.mapping.run->assumptions.stack.name;
       row.tokens_per_s = row.mapping.run->tokens_per_s;
@@ -106,22 +120,27 @@ ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const Refer
         row.mapping.reason = "the row states neither speed nor memory";
       }
     }
-    report.rows.push_back(std::move(row));
+    q.rows.push_back(std::move(row));
   }
-
-  // The first row that asks a question, by row.
-  std::vector<size_t> asked_by(report.rows.size()), distinct;
-  for (size_t i = 0; i < report.rows.size(); ++i) {
-    asked_by[i] = i;
-    if (!report.rows[i].mapping.run) continue;
-    const auto same = std::find_if(distinct.begin(), distinct.end(), [&](size_t j) {
-      return same_question(*report.rows[i].mapping.run, *report.rows[j].mapping.run);
+  q.asked_by.resize(q.rows.size());
+  for (size_t i = 0; i < q.rows.size(); ++i) {
+    q.asked_by[i] = i;
+    if (!q.rows[i].mapping.run) continue;
+    const auto same = std::find_if(q.distinct.begin(), q.distinct.end(), [&](size_t j) {
+      return same_question(*q.rows[i].mapping.run, *q.rows[j].mapping.run);
     });
-    if (same != distinct.end())
-      asked_by[i] = *same;
+    if (same != q.distinct.end())
+      q.asked_by[i] = *same;
     else
-      distinct.push_back(i);
+      q.distinct.push_back(i);
   }
+  return q;
+}
+
+ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const ReferenceOptions& options) {
+  Questions q = ask(runs, options);
+  ReferenceReport report{.rows = std::move(q.rows)};
+  const std::vector<size_t>&asked_by = q.asked_by, &distinct = q.distinct;
   std::mutex mutex;
   size_t done = 0;
   base::parallel_for(options.threads, distinct.size(), [&](size_t k) {

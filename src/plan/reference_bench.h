@@ -46,8 +46,18 @@ struct ReferenceOptions {
   int threads = 2;
   std::string collection, id;                                          // only these; empty: all
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};  // as Assumptions has it
+  double most_instructions = 3e6;                                      // as Assumptions has it
   std::function<void(size_t done, size_t of)> tick;  // after each row; from any thread, one at a time
 };
+
+// Rows before they are planned. One plan serves all rows that ask for the same.
+struct Questions {
+  std::vector<ReferenceRow> rows;
+  std::vector<size_t> distinct;  // rows that are planned
+  std::vector<size_t> asked_by;  // by row: the distinct one that asks for the same
+};
+Questions ask(const std::vector<PublishedRun>& runs, const ReferenceOptions& options);
+
 ReferenceReport run_reference(const std::vector<PublishedRun>& runs, const ReferenceOptions& options);
 
 std::string reference_text(const ReferenceReport& report);

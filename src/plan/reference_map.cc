@@ -53,6 +53,20 @@ void refuse_above_peak(const ModelledRun& run) {
                           run.assumptions.matmul.value_or(Arithmetic::BF16), "the published speed");
 }
 
+void beside_the_plan(const PublishedRun& row, const Source& source, ModelledRun& run, Notes& notes) {
+  // Before torchtitan compiled its loss (2025), logits were copied to f32: their softmax, the gradient of
+  // that and the logits' own gradient exist at once, where a fused loss has the logits and their gradient in
+  // bf16.
+  if (contains(row.source, "202412")) {
+    run.logit_bytes = 3 * 4 - 2 * 2;
+    notes.note("the loss is not compiled: logits in f32");
+  }
+  // DeepSpeed's bf16 optimizer keeps bf16 gradients beside the f32 sums.
+  if (source.stack == "megatron-deepspeed" && contains(row.precision, "fp32 grad")) run.parameter_bytes = 2;
+  if (source.driver_memory)
+    run.driver_bytes = static_cast<double>(run.assumptions.cluster.accelerator.runtime_bytes);
+}
+
 ModelledRun map_or_throw(const PublishedRun& row) {
   if (!row.problem.empty()) throw Unmodelled(row.problem);
   const Source* source = find_source(row.collection());
@@ -75,6 +89,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   run.assumptions.cluster = reference_cluster(row, *source, notes);
   run.assumptions.stack = hardware::find_stack(reference_stack(row, *source));
   run.assumptions.matmul = arithmetic(row);
+  beside_the_plan(row, *source, run, notes);
   r = config::resolve(std::move(r));
   published_speed(row, *source, run);
   refuse_above_peak(run);

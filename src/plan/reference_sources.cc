@@ -27,7 +27,7 @@ const std::array kSources = {
          .recompute = "none", .flops = FlopCount::Full,
          .why = "Megatron-LM's README: overlapped gradient and parameter communication, flash attention"},
   Source{.collection = "BLM", .stack = "megatron-deepspeed", .network = "opa-100", .ports_per_device = 0.5,
-         .zero = 1, .reduce_f32 = false, .flops = FlopCount::Hardware,
+         .zero = 1, .reduce_f32 = false, .driver_memory = true, .flops = FlopCount::Hardware,
          .why = "bigscience chronicles: Jean Zay, four Omni-Path ports a node"},
   Source{.collection = "ZB", .stack = "zero-bubble", .network = "roce-200", .ports_per_device = 0.5, .recompute = "none",
          .why = "arXiv 2401.10241: Megatron-LM of 2023, nodes joined by RoCE RDMA"},

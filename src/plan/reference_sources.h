@@ -28,6 +28,7 @@ struct Source {
   std::string_view recompute;      // where the row names none; the words of the column
   config::ContextMethod context = config::ContextMethod::Ring;
   Split split = Split::Even;
+  bool driver_memory = false;         // memory as the driver shows it: with the context and what is cached
   FlopCount flops = FlopCount::Full;  // how the source counts TFLOP/s and MFU
   std::string_view why;               // where these habits are documented
 };

@@ -117,6 +117,22 @@ TEST(AttentionCost, AsMeasuredOnOneH200) {
   EXPECT_GT(attention_seconds(shorter, h200, kPlain), 1.2 * attention_seconds(longer, h200, kPlain));
 }
 
+// Without a fused kernel every pair of tokens goes through memory, masked or not; never faster than fused.
+TEST(AttentionCost, UnfusedWritesEveryPair) {
+  const Accelerator& a100 = find_accelerator("a100");
+  Stack unfused;
+  unfused.unfused_attention = true;
+  const double seq = 2048, heads = 96, head = 128;
+  for (const bool backward : {false, true}) {
+    const double flops = (backward ? 2.5 : 1) * 4 * head * heads * seq * seq / 2;
+    const Attention attention{.flops = flops, .backward = backward, .keys = seq};
+    const double slow = attention_seconds(attention, a100, unfused);
+    EXPECT_GT(slow, attention_seconds(attention, a100, kPlain));
+    EXPECT_GT(slow, heads * seq * seq * (backward ? 19 : 13) / a100.memory_bytes_per_s);
+    EXPECT_LT(slow, 2 * heads * seq * seq * (backward ? 19 : 13) / a100.memory_bytes_per_s);
+  }
+}
+
 // docs/benchmarks/cuda-kernels.md: microseconds of kernels that move so many MB.
 TEST(MemoryCost, AsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "plan/reference_rows.h"
+#include "plan/reference_terms.h"
 
 namespace quintet::plan {
 namespace {
@@ -77,6 +78,57 @@ TEST(ReferenceBench, OnlyWhatIsAskedFor) {
   ASSERT_EQ(one.rows.size(), 1u);
   EXPECT_EQ(one.rows[0].published.id, "MOS-039");
   EXPECT_EQ(run_reference(reference_rows(), {.collection = "OFF"}).rows.size(), 1u);
+}
+
+// What software holds beside a plan is counted with its memory, and said.
+TEST(ReferenceBench, MemoryHasWhatTheSoftwareHoldsBesideThePlan) {
+  std::vector<PublishedRun> rows = {reference_row("TT-002"), reference_row("BLM-095"),
+                                    reference_row("BLM-095")};
+  const double fused = run_reference(rows, {.id = "TT-002"}).rows[0].predicted_memory;
+  rows[0].source = "pytorch/torchtitan benchmarks/llama3_h100_202412_torchtitan.md T1";
+  rows[2].id = "BLM-902";
+  rows[2].precision = "fp16";
+  const ReferenceReport report = run_reference(rows, {});
+  EXPECT_NEAR(report.rows[0].predicted_memory - fused, 8. * 2 * 8192 * 128256 / (1 << 30), 1e-6);
+  // 2 bytes for each parameter of the first stage: a twelfth of the blocks and the table, on 4 tensor ranks.
+  // What gradients are sent in changes the plan itself by less than a GiB.
+  const double blocks = 70 * 12 * 14336. * 14336 / 12, table = 250680 * 14336.;
+  EXPECT_NEAR(report.rows[1].predicted_memory - report.rows[2].predicted_memory,
+              2 * (blocks + table) / 4 / (1 << 30), 1);
+}
+
+// Terms do not change what is compiled: the catalogue's own terms as a set give the catalogue's speeds.
+TEST(ReferenceTerms, SetsOfTermsReplaceTheCatalogues) {
+  const auto sets = hardware::read_terms(R"(
+[[set]]
+name = "as they are"
+[[set]]
+name = "slower products"
+stack.llm-foundry = { matmul = 0.5 }
+accelerator.h100-96gb-500w = { matmul = 0.3 }
+[[set]]
+name = "one row"
+only = ["TT-002"]
+)",
+                                         "terms.toml");
+  const std::vector<PublishedRun> rows = {reference_row("MOS-039"), reference_row("OFF-002"),
+                                          reference_row("TT-002")};
+  const ReferenceReport plain = run_reference(rows, {});
+  const TermsReport report = run_terms(rows, sets, {});
+  ASSERT_EQ(report.predicted[0].size(), 3u);
+  for (const size_t row : {0, 2}) {
+    EXPECT_DOUBLE_EQ(report.predicted[row][0], plain.rows[row].predicted);
+    EXPECT_DOUBLE_EQ(report.seconds[row][0], plain.rows[row].time.step);
+    EXPECT_LT(report.predicted[row][1], 0.8 * report.predicted[row][0]);
+  }
+  EXPECT_EQ(report.predicted[0][2], 0);
+  EXPECT_EQ(report.predicted[2][2], report.predicted[2][0]);
+  EXPECT_TRUE(report.predicted[1].empty());
+  const auto json = nlohmann::json::parse(terms_json(report));
+  EXPECT_EQ(json["sets"].size(), 3u);
+  ASSERT_EQ(json["rows"].size(), 2u);
+  EXPECT_EQ(json["rows"][1]["id"], "TT-002");
+  EXPECT_DOUBLE_EQ(json["rows"][1]["predicted"][1], report.predicted[2][1]);
 }
 
 // Dense and with experts, A100 to GB300, one device kind each: the calibrated model stays within a band that
