@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fits the catalogue's terms to published runs, and scores them on runs that the fit has not seen.
 
-    tools/fit_stacks.py build/quintet docs/reference/published_runs.csv --work DIR [--write]
+    tools/fit_stacks.py build/quintet docs/reference/published_runs.csv --work DIR [--write src/hardware/catalogue]
 
 Fitted are one small set of terms for each software stack (stacks.toml) and what a few accelerators reach of their
 peaks (ACCELERATORS below); nothing belongs to a row. Every fit starts from the same neutral values, whatever the
@@ -29,8 +29,9 @@ import re
 import statistics
 import subprocess
 
-# Term: neutral value, bounds (what software can do: no kernel of it reaches much more than the best that were seen), what a change costs in log errors of one row, and the value at which rows' answers are
-# taken. Those of FACTORS are multiplied (a change counts by its logarithm), the others added (by its share of `unit`).
+# Term: neutral value, bounds, and the value at which rows' answers are taken. Bounds are what software can do: none
+# reaches much more than the best kernels that were seen, none moves bytes faster than the wire. A change of FACTORS
+# counts by its logarithm, one of SHIFTS in its unit.
 FACTORS = {  # name: (neutral, least, most, probe)
     "matmul": (0.92, 0.4, 1.05, 0.75),
     "attention": (0.85, 0.3, 1.25, 0.6),
@@ -75,6 +76,10 @@ PRODUCTS = {"bf16": "matmul", "f16": "matmul", "fp8": "matmul_fp8", "fp4": "matm
 SCALES = ("matmul", "matmul_fp8", "matmul_fp4", "attention")  # of an accelerator; attention: both passes alike
 
 
+def table(values):
+    return "{ " + ", ".join(f"{name} = {value:.6g}" for name, value in values.items()) + " }"
+
+
 class Terms:
     """Terms of every stack and factors of accelerators on their neutral figures."""
 
@@ -87,10 +92,9 @@ class Terms:
         if only:
             lines.append("only = [" + ", ".join(f'"{s}"' for s in only) + "]")
         for stack, terms in self.stacks.items():
-            lines.append(f'stack."{stack}" = {{ ' + ", ".join(f"{t} = {v:.6g}" for t, v in terms.items()) + " }")
+            lines.append(f'stack."{stack}" = {table(terms)}')
         for accelerator, figures in self.figures().items():
-            lines.append(f'accelerator."{accelerator}" = {{ '
-                         + ", ".join(f"{t} = {v:.6g}" for t, v in figures.items()) + " }")
+            lines.append(f'accelerator."{accelerator}" = {table(figures)}')
         return "\n".join(lines) + "\n"
 
     def figures(self):
@@ -358,12 +362,11 @@ def main():
                 stack[probe] = (FACTORS | SHIFTS)[probe][3]
         text = terms.toml(probe)
         if probe == "bf16":  # of every accelerator, also of those that are not fitted
-            text = re.sub(r"(\bmatmul = )([0-9.]+)", lambda m: m[0], text)
             for accelerator, figures in accelerators_of(args).items():
                 text = re.sub(rf'accelerator\."{accelerator}" = .*\n', "", text)
                 base = {**figures, **ACCELERATORS.get(accelerator, {})}
                 base["matmul"] *= BF16_PROBE
-                text += f'accelerator."{accelerator}" = {{ ' + ", ".join(f"{t} = {v:.6g}" for t, v in base.items()) + " }\n"
+                text += f'accelerator."{accelerator}" = {table(base)}\n'
         sets.append(text)
     neutral = pathlib.Path(args.work) / "neutral.json"
     record = json.load(open(neutral)) if args.reuse and neutral.exists() else simulate(args, sets, "neutral")
