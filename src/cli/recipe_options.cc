@@ -35,6 +35,7 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
                                                              {"gradients", config::name_of(p.gradients)},
                                                              {"reduce", config::name_of(p.reduce)}};
     for (const auto& [key, value] : keys) all.push_back(fmt::format("precision.{}={}", key, value));
+    if (p.compute != base::DType::F32) all.push_back("precision.tf32=false");  // which is of f32
   }
   return config::load(path, all);
 }

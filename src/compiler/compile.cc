@@ -167,7 +167,12 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
          .reduce = recipe.precision.reduce,
          .grad = recipe.precision.gradients,
          .split_master = recipe.precision.split_master(),
-         .update = {update.op, update.attrs, update.num_moments, recipe.optimizer.clip_norm},
+         .update = {.op = update.op,
+                    .attrs = update.attrs,
+                    .num_moments = update.num_moments,
+                    .clip_norm = recipe.optimizer.clip_norm,
+                    .loss_scale_window =
+                        recipe.precision.loss_scale.dynamic ? recipe.precision.loss_scale_window : 0},
          .workspace_bytes = options.workspace_bytes});
   });
   pass("free", [&] { return program::insert_frees(program), 0; });

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -256,6 +257,15 @@ class Reader {
       field = {Kind::ToRanks, *ranks};
     else
       wrong(key, node, "true, false or a number of ranks");
+  }
+  void read(const char* key, const toml::node& node, LossScale& field) {
+    const auto text = node.value_exact<std::string>();
+    if (const auto scale = number(node); scale && *scale > 0 && std::isfinite(*scale))
+      field = {false, *scale};
+    else if (text && *text == "dynamic")
+      field = {true, kFirstLossScale};
+    else
+      wrong(key, node, "\"dynamic\" or a number above 0", "\"dynamic\"");
   }
   template <class E>
   requires std::is_enum_v<E>

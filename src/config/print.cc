@@ -56,6 +56,7 @@ std::string toml_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return toml_value(v.ranks);
   return toml_value(v.kind == ReshardAfterForward::Kind::Yes);
 }
+std::string toml_value(const LossScale& v) { return v.dynamic ? toml_text("dynamic") : toml_value(v.value); }
 template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
 
@@ -75,6 +76,10 @@ Json json_value(base::Bytes v) { return v.value; }
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
   return v.kind == ReshardAfterForward::Kind::Yes;
+}
+Json json_value(const LossScale& v) {
+  if (v.dynamic) return "dynamic";
+  return v.value;
 }
 
 // "a.b.c" -> {"a.b", "c"}

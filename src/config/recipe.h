@@ -176,6 +176,17 @@ struct Parallel {
   bool operator==(const Parallel&) const = default;
 };
 
+// What losses are multiplied by before gradients are formed, so that small gradients do not vanish in a
+// narrow type; gradients are divided by it again where they are clipped. Dynamic: from `value` on, halved
+// after a step whose gradients are not finite (the step is skipped), doubled after so many good steps in a
+// row.
+struct LossScale {
+  bool dynamic = false;
+  double value = 1;
+  bool operator==(const LossScale&) const = default;
+};
+inline constexpr double kFirstLossScale = 65536;  // of dynamic ones
+
 // How the weights that the optimizer updates are kept. Split: f32, as the bf16 weight that matmuls read and a
 // 16-bit remainder (base/split_float.h), so that nothing is kept twice. Bf16 is there to be refused with a
 // reason.
@@ -187,12 +198,19 @@ struct Precision {
   base::DType moments = base::DType::F32;
   base::DType gradients = base::DType::F32;  // of parameters, where micro-batches add them up
   base::DType reduce = base::DType::F32;     // gradients on the wire; as `gradients` where it is not given
+  bool tf32 = false;                 // cuda: products of f32 round their operands to 10 bits of mantissa
+  LossScale loss_scale = {};         // a number or "dynamic"
+  int64_t loss_scale_window = 2000;  // dynamic: good steps before it is doubled
 
   // compute as given, the rest in the accumulator type of it (f64 for f64, else f32): what a recipe gets
   // that names compute only.
   static Precision of(base::DType compute) {
     const base::DType wide = base::accumulator_of(compute);
-    return {compute, wide == base::DType::F64 ? Master::F64 : Master::F32, wide, wide, wide};
+    return {.compute = compute,
+            .master = wide == base::DType::F64 ? Master::F64 : Master::F32,
+            .moments = wide,
+            .gradients = wide,
+            .reduce = wide};
   }
   bool split_master() const { return master == Master::Split; }
   // In which the optimizer computes, and in which weights are saved.

@@ -361,6 +361,23 @@ void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
          fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
 }
 
+void tf32_is_of_f32_on_gpus(const Recipe& r, const Fail& fail) {
+  if (!r.precision.tf32) return;
+  if (r.run.device != DeviceKind::Cuda)
+    fail("precision.tf32", "needs run.device = \"cuda\": a CPU has no such products", "false");
+  else if (r.precision.compute != base::DType::F32)
+    fail("precision.tf32",
+         fmt::format("has no effect with precision.compute = \"{}\": it is of products of f32",
+                     name_of(r.precision.compute)),
+         "false");
+}
+
+void loss_scale_window_is_of_dynamic(const Recipe& r, const Fail& fail) {
+  if (!r.precision.loss_scale.dynamic)
+    idle(fail, "precision.loss_scale_window", r.precision.loss_scale_window, Precision{}.loss_scale_window,
+         "unless precision.loss_scale = \"dynamic\"");
+}
+
 // ---- pipeline, memory
 // -------------------------------------------------------------------------------------------------
 
@@ -587,6 +604,13 @@ std::vector<Rule> general_rules() {
       {"narrow gradients are of narrow weights",
        {"precision.compute", "precision.gradients"},
        narrow_gradients_are_of_narrow_weights},
+
+      {"tf32 is of f32 on GPUs",
+       {"precision.compute", "precision.tf32", "run.device"},
+       tf32_is_of_f32_on_gpus},
+      {"loss scale window is of dynamic",
+       {"precision.loss_scale", "precision.loss_scale_window"},
+       loss_scale_window_is_of_dynamic},
 
       {"schedule is known", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
       {"chunks fit schedule",

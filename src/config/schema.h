@@ -132,6 +132,9 @@ void for_each_key(R& r, V&& v) {
   v("precision.moments", r.precision.moments);
   v("precision.gradients", r.precision.gradients);
   v("precision.reduce", r.precision.reduce);
+  v("precision.tf32", r.precision.tf32);
+  v("precision.loss_scale", r.precision.loss_scale);
+  v("precision.loss_scale_window", r.precision.loss_scale_window, count_from(1));
 
   v("memory.recompute", r.memory.recompute);
   v("memory.recompute_ops", r.memory.recompute_ops);

@@ -193,7 +193,7 @@ class GraphLowering {
     if (v.kind == graph::ValueKind::Input) {
       if (v.name == "seed") return operand = e_.scalar(Scalar::Seed);
       if (v.name == "dropout_key") return operand = e_.scalar(Scalar::DropoutKey);
-      if (v.name == "one") return operand = e_.scalar(Scalar::One);
+      if (v.name == "one") return operand = e_.scalar(Scalar::LossScale);
       for (const auto& [name, buffer] : e_.program().inputs)
         if (name == v.name) return operand = {buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);

@@ -18,7 +18,8 @@ struct UpdateRule {
   const graph::OpDef* op = nullptr;  // graph::kAdamW or graph::kSgd
   graph::Attrs attrs;
   int num_moments = 2;
-  double clip_norm = 0;  // 0: no clipping
+  double clip_norm = 0;           // 0: no clipping
+  int64_t loss_scale_window = 0;  // good steps before the loss scale is doubled; 0: it stays as it is
 };
 
 struct LowerOptions {

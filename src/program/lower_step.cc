@@ -99,7 +99,9 @@ void lower_begin(Emitter& e) {
   }
   e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
                Traffic::State);
-  e.emit({.op = &graph::kCountToSeed, .in = {e.scalar(Scalar::Count)}, .out = {e.scalar(Scalar::Seed)}});
+  e.emit({.op = &graph::kCountToSeed,
+          .in = {e.scalar(Scalar::Count), e.scalar(Scalar::LossScale)},
+          .out = {e.scalar(Scalar::Seed)}});
 }
 
 void lower_evaluate_begin(Emitter& e) {
@@ -151,7 +153,7 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
                Traffic::State);
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
   e.emit({.op = &graph::kClipScale,
-          .attrs = {{"max_norm", o.update.clip_norm}},
+          .attrs = {{"max_norm", o.update.clip_norm}, {"window", o.update.loss_scale_window}},
           .in = {scalars},
           .out = {scalars}});
 

@@ -153,9 +153,10 @@ enum class Scalar : uint8_t {
   SkippedInRow,
   SkippedTotal,
   DropoutKey,
-  One  // always 1: the gradient of a loss term by itself
+  LossScale,  // what gradients are multiplied by: the gradient of a loss term by itself. 1 unless it is set
+  GoodSteps   // in a row, since the loss scale last changed
 };
-inline constexpr int kNumScalars = 13;
+inline constexpr int kNumScalars = 14;
 
 // Where the state of a parameter group is kept, for initialising, saving and comparing.
 struct GroupState {

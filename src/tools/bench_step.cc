@@ -83,15 +83,17 @@ struct Peak {
   std::string source;
 };
 
-Peak peak_of(const std::string& device, base::DType dtype) {
+Peak peak_of(const std::string& device, const config::Precision& precision) {
+  const base::DType dtype = precision.compute;
   const hardware::Accelerator* found = find_by_device_name(device);
   if (found == nullptr) return {};
   const hardware::Arithmetic arithmetic = dtype == base::DType::BF16  ? hardware::Arithmetic::BF16
                                           : dtype == base::DType::F16 ? hardware::Arithmetic::F16
                                           : dtype == base::DType::F64 ? hardware::Arithmetic::F64
+                                          : precision.tf32            ? hardware::Arithmetic::TF32
                                                                       : hardware::Arithmetic::F32;
   return {found->dense(arithmetic) * 1e-12,
-          fmt::format("{}, dense {}", found->title, base::to_string(dtype))};
+          fmt::format("{}, dense {}", found->title, hardware::to_string(arithmetic))};
 }
 
 // One rank's part. Complete on rank 0.
@@ -150,10 +152,9 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
       model_flops_per_token(recipe, rank.compiled().logical) * static_cast<double>(bench.tokens_per_step);
   bench.program_flops = program_flops;
   bench.tflops = bench.model_flops / bench.step_seconds / static_cast<double>(bench.world) * 1e-12;
-  const Peak peak = options.peak_tflops > 0 ? Peak{options.peak_tflops, "--peak"}
-                    : train::device_of(recipe) == exec::Device::Cpu
-                        ? Peak{}
-                        : peak_of(bench.device, recipe.precision.compute);
+  const Peak peak = options.peak_tflops > 0                         ? Peak{options.peak_tflops, "--peak"}
+                    : train::device_of(recipe) == exec::Device::Cpu ? Peak{}
+                                                                    : peak_of(bench.device, recipe.precision);
   bench.peak_tflops = peak.tflops;
   bench.peak_source = peak.source;
   bench.mfu = peak.tflops > 0 ? bench.tflops / peak.tflops : 0;

@@ -78,8 +78,9 @@ class Comparison {
   Comparison(const config::Recipe& recipe, const LayoutRun& a, const LayoutRun& b)
       : recipe_(recipe), a_(a), b_(b), chain_(static_cast<double>(b.longest_path)) {
     const config::Precision& p = recipe.precision;
+    const double product = p.tf32 ? 0x1p-11 : 0.0;
     const double store =
-        std::max({unit_roundoff(p.compute), unit_roundoff(p.gradients), unit_roundoff(p.reduce)});
+        std::max({unit_roundoff(p.compute), unit_roundoff(p.gradients), unit_roundoff(p.reduce), product});
     const double accumulate = unit_roundoff(base::accumulator_of(p.compute));
     const config::Model& m = recipe.model;
     const int64_t widest = std::max({m.ffn, m.embed, m.heads * m.head_dim, m.moe.ffn, m.moe.shared_ffn,

@@ -236,6 +236,12 @@ class Header {
          name_of(p.compute),
          p.split_master() ? "f32 (split: bf16 weight and 16-bit remainder)" : name_of(p.master),
          name_of(p.moments), name_of(p.gradients), name_of(p.reduce));
+    if (p.tf32) line("", "products of f32 in tf32");
+    if (p.loss_scale.dynamic)
+      line("", "losses scaled by {:g} at first, doubled after {} good steps", p.loss_scale.value,
+           p.loss_scale_window);
+    else if (p.loss_scale.value != 1)
+      line("", "losses scaled by {:g}", p.loss_scale.value);
   }
 
   void optimizer() {

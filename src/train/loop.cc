@@ -180,6 +180,7 @@ class RankLoop {
     const double rate = static_cast<double>(step.tokens) / seconds;
     record.set("step", number).set("loss", step.loss).set("grad_norm", step.grad_norm).set("lr", step.lr);
     record.set("tokens", step.tokens).set("tokens_per_s", rate);
+    if (recipe_.precision.loss_scale != config::LossScale{}) record.set("loss_scale", step.loss_scale);
     if (step.skipped) record.set("skipped", true);
     const std::vector<ExpertUse> experts = expert_uses(rank_->step_sums(), recipe_);
     add_experts(record, experts, is_logged(number));
@@ -190,7 +191,10 @@ class RankLoop {
       evaluate(record);
     if (first_) metrics_->append(record);
     if (step.skipped)
-      say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped", number));
+      say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped{}", number,
+                      recipe_.precision.loss_scale.dynamic
+                          ? fmt::format(" (the loss scale was {:g})", step.loss_scale)
+                          : ""));
 
     if (recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0)
       rank_->check_replicas();

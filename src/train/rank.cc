@@ -1,6 +1,7 @@
 #include "train/rank.h"
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "base/checksum.h"
@@ -48,12 +49,14 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .capture = options.capture,
                                    .tune = options.tune,
                                    .tuned = options.tuned,
+                                   .tf32 = recipe.precision.tf32,
                                    .log = options.log});
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
   create_replica_groups();
   initialise_weights();
+  if (!options.infer) set_loss_scale(recipe.precision.loss_scale.value);
 }
 
 Rank::~Rank() = default;
@@ -155,6 +158,12 @@ void Rank::initialise_weights() {
   weights_changed();
 }
 
+void Rank::set_loss_scale(double scale) {
+  loss_scale_ = scale;
+  executor_->write({compiled_->program.scalars, program::scalar_offset(Scalar::LossScale), sizeof(scale)},
+                   [&](std::byte* to) { std::memcpy(to, &scale, sizeof(scale)); });
+}
+
 void Rank::weights_changed() {
   const compiler::Compiled& c = *compiled_;
   for (const program::GroupState& st : c.program.groups) {
@@ -216,10 +225,12 @@ StepResult Rank::run_step(int64_t step, const exec::Inputs& inputs, const exec::
   e.run(compiled_->step, inputs, next);
   if (round >= 0) e.end_measuring(round);
 
-  const double count = e.scalar(Scalar::Count);
+  const double count = e.scalar(Scalar::Count), scale = loss_scale_;
+  loss_scale_ = e.scalar(Scalar::LossScale);
   return {.loss = e.scalar(Scalar::Loss) / std::max(count, 1.0),
           .grad_norm = e.scalar(Scalar::Norm),
           .lr = e.scalar(Scalar::LearningRate),
+          .loss_scale = scale,
           .tokens = static_cast<int64_t>(count),
           .skipped = e.scalar(Scalar::Ok) == 0,
           .skipped_in_row = static_cast<int64_t>(e.scalar(Scalar::SkippedInRow)),

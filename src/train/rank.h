@@ -34,8 +34,9 @@ struct StepResult {
   double loss = 0;  // mean over the valid tokens of the global batch
   double grad_norm = 0;
   double lr = 0;
-  int64_t tokens = 0;    // valid tokens of the global batch
-  bool skipped = false;  // non-finite loss or gradient somewhere: nothing was updated, on any rank
+  double loss_scale = 1;  // that its gradients were multiplied by
+  int64_t tokens = 0;     // valid tokens of the global batch
+  bool skipped = false;   // non-finite loss or gradient somewhere: nothing was updated, on any rank
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
 
@@ -138,6 +139,7 @@ class Rank {
     std::shared_ptr<comm::Communicator> comm;
   };
   void initialise_weights();
+  void set_loss_scale(double scale);
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
@@ -150,7 +152,8 @@ class Rank {
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
   std::map<std::string, std::vector<int32_t>>
-      whole_rows_;  // cp > 1: inputs of a micro-batch before they are cut
+      whole_rows_;         // cp > 1: inputs of a micro-batch before they are cut
+  double loss_scale_ = 1;  // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };

@@ -53,6 +53,23 @@ inline std::vector<Bad> bad_precision() {
        "precision.gradients",
        {"f64"},
        "\"f32\""},
+      {{"precision.tf32=true"}, "tf32 is of f32 on GPUs", "precision.tf32", {"device = \"cuda\""}, "false"},
+      {{"precision.tf32=true", "run.device='cuda'", "precision.compute='bf16'"},
+       "tf32 is of f32 on GPUs",
+       "precision.tf32",
+       {"no effect", "\"bf16\""},
+       "false"},
+      {{"precision.loss_scale='static'"},
+       "type",
+       "precision.loss_scale",
+       {"\"dynamic\" or a number above 0", "static"},
+       "\"dynamic\""},
+      {{"precision.loss_scale=0"}, "type", "precision.loss_scale", {"above 0", "is 0"}, "\"dynamic\""},
+      {{"precision.loss_scale=1024", "precision.loss_scale_window=100"},
+       "loss scale window is of dynamic",
+       "precision.loss_scale_window",
+       {"100 has no effect", "dynamic"},
+       "2000"},
   };
 }
 

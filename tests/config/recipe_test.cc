@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "config/presets.h"
+#include "config/print.h"
 #include "config/support.h"
 #include "config/validate.h"
 
@@ -77,20 +78,28 @@ TEST(Recipe, NeutralValuesOfLaterKeysAreAccepted) {
 
 TEST(Recipe, PrecisionFollowsCompute) {
   EXPECT_EQ(parse(kGood, {"precision.compute=f64"}).precision, Precision::of(base::DType::F64));
-  EXPECT_EQ(
-      parse(kGood, {"precision.compute=bf16"}).precision,
-      (Precision{base::DType::BF16, Master::F32, base::DType::F32, base::DType::F32, base::DType::F32}));
+  EXPECT_EQ(parse(kGood, {"precision.compute=bf16"}).precision, Precision::of(base::DType::BF16));
   EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.reduce=bf16"}).precision.reduce,
             base::DType::BF16);
   const Precision narrow =
       parse(kGood, {"precision.compute=bf16", "precision.master=split", "precision.gradients=bf16"})
           .precision;
-  EXPECT_EQ(narrow, (Precision{base::DType::BF16, Master::Split, base::DType::F32, base::DType::BF16,
-                               base::DType::BF16}));
+  EXPECT_EQ(narrow.master, Master::Split);
+  EXPECT_EQ(narrow.moments, base::DType::F32);
+  EXPECT_EQ(narrow.gradients, base::DType::BF16);
+  EXPECT_EQ(narrow.reduce, base::DType::BF16);
   EXPECT_EQ(narrow.master_type(), base::DType::F32);
   EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.gradients=bf16", "precision.reduce=f32"})
                 .precision.reduce,
             base::DType::F32);
+}
+
+TEST(Recipe, LossScaleIsANumberOrDynamic) {
+  EXPECT_EQ(parse(kGood).precision.loss_scale, (LossScale{false, 1}));
+  EXPECT_EQ(parse(kGood, {"precision.loss_scale=512"}).precision.loss_scale, (LossScale{false, 512}));
+  const Recipe r = parse(kGood, {"precision.loss_scale=dynamic", "precision.loss_scale_window=10"});
+  EXPECT_EQ(r.precision.loss_scale, (LossScale{true, kFirstLossScale}));
+  EXPECT_EQ(parse(to_toml(r)), r);
 }
 
 TEST(Recipe, ReshardAfterForwardTakesThreeForms) {

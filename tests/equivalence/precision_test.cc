@@ -168,5 +168,94 @@ TEST(NarrowGradients, TakeHalfTheBytes) {
   EXPECT_LT(b.planned, a.planned);
 }
 
+// ---- loss scaling
+
+Recipe scaled(Recipe r, config::LossScale scale, int64_t window = 2000) {
+  r.precision.loss_scale = scale;
+  r.precision.loss_scale_window = window;
+  return r;
+}
+
+// Powers of two change no digit: neither of gradients without the scale nor of weights, in any layout.
+TEST(LossScale, ChangesNoBitOfTheWeights) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    Recipe r = small_recipe();
+    r.precision = config::Precision::of(base::DType::F32);
+    r.model.moe.balance_loss = place.experts ? 0.01 : 0;
+    const Recipe plain = placed(place, r, 2);
+    const data::Dataset dataset = tools::training_data(plain, true);
+    const tools::LayoutRun a = run(plain, dataset, {}, 3),
+                           b = run(scaled(plain, {false, 1024}), dataset, {}, 3);
+    for (size_t t = 0; t < a.steps.size(); ++t) {
+      EXPECT_EQ(a.steps[t].result.loss, b.steps[t].result.loss);
+      EXPECT_EQ(a.steps[t].result.grad_norm, b.steps[t].result.grad_norm);
+      EXPECT_EQ(b.steps[t].result.loss_scale, 1024);
+      expect_same(a.steps[t].weights, b.steps[t].weights);
+      for (size_t i = 0; i < a.steps[t].gradients.size(); ++i)
+        for (size_t k = 0; k < a.steps[t].gradients[i].values.size(); ++k)
+          ASSERT_EQ(1024 * a.steps[t].gradients[i].values[k], b.steps[t].gradients[i].values[k]);
+    }
+  }
+}
+
+// A scale at which gradients overflow is halved until they do not; meanwhile nothing is updated, on any rank.
+TEST(LossScale, FallsUntilGradientsAreFinite) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    Recipe r = small_recipe();
+    r.precision = config::Precision::of(base::DType::F32);
+    const Recipe plain = placed(place, r, 2);
+    double scale = 0x1p136;
+    const Recipe wild = scaled(plain, {true, scale});
+    const data::Dataset dataset = tools::training_data(plain, true);
+    const tools::LayoutRun a = run(wild, dataset, {}, 14);
+    int good = 0;
+    for (size_t t = 0; t < a.steps.size(); ++t) {
+      const train::StepResult& s = a.steps[t].result;
+      EXPECT_EQ(s.loss_scale, scale);
+      EXPECT_EQ(s.skipped_in_row, 0) << "a smaller scale mends it";
+      EXPECT_EQ(std::isfinite(s.grad_norm), !s.skipped);
+      EXPECT_TRUE(std::isfinite(s.loss));
+      if (s.skipped) {
+        expect_same(t == 0 ? a.initial : a.steps[t - 1].weights, a.steps[t].weights);
+        scale /= 2;
+      }
+      good += !s.skipped;
+    }
+    EXPECT_TRUE(a.steps[0].result.skipped);
+    EXPECT_GT(good, 0) << "at " << scale;
+  }
+}
+
+TEST(LossScale, GrowsAfterGoodSteps) {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::F32);
+  r = scaled(placed(kPlaces[4], r, 1), {true, 4}, 3);
+  const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 8);
+  std::vector<double> scales;
+  for (const tools::StepState& s : a.steps) scales.push_back(s.result.loss_scale);
+  EXPECT_EQ(scales, (std::vector<double>{4, 4, 4, 8, 8, 8, 16, 16}));
+}
+
+// Only one label of the first step counts, so the gradients of one rank alone are not finite: all ranks skip,
+// keep their weights, and lower the scale. (Results and replicas of ranks are compared where they run.)
+TEST(LossScale, OneRanksOverflowIsEverybodys) {
+  for (const int64_t zero : {0, 1, 3})
+    for (const int64_t sequence : {0, 3}) {
+      Recipe r = small_recipe();
+      r.precision = config::Precision::of(base::DType::F32);
+      (zero == 0 ? r.parallel.dp_replicate : r.parallel.dp_shard) = 2;
+      r.parallel.zero = zero;
+      r = scaled(resolved(r, 2, 1), {true, 0x1p140});
+      ASSERT_EQ(r.batch.global, 4);
+      const tools::LayoutRun a = run(r, tools::training_data(r, true), only(sequence, 2), 2);
+      EXPECT_TRUE(a.steps[0].result.skipped);
+      EXPECT_EQ(a.steps[0].result.tokens, 1);
+      expect_same(a.initial, a.steps[0].weights);
+      EXPECT_EQ(a.steps[1].result.loss_scale, 0x1p139);
+    }
+}
+
 }  // namespace
 }  // namespace quintet::tests

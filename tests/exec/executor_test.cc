@@ -88,7 +88,7 @@ TEST(Executor, ConvertsAndGivesBackWhatWasWritten) {
 
 TEST(Executor, ScalarsAreSetAndRead) {
   with_executor([](exec::Executor& e) {
-    EXPECT_EQ(e.scalar(Scalar::One), 1);
+    EXPECT_EQ(e.scalar(Scalar::LossScale), 1);
     e.set_scalar(Scalar::Count, 12);
     e.set_scalar(Scalar::LearningRate, 0.25);
     EXPECT_EQ(e.scalar(Scalar::Count), 12);

@@ -165,6 +165,8 @@ HostTensor scalars(double sum_squares, double loss, double ok) {
   at(Scalar::UpdateCount) = 3;
   at(Scalar::SkippedInRow) = 1;
   at(Scalar::SkippedTotal) = 2;
+  at(Scalar::LossScale) = 8;
+  at(Scalar::GoodSteps) = 3;
   return numbers(DType::F64, s);
 }
 void compare_bits(const OpRun& run) {
@@ -180,13 +182,18 @@ void compare_step(const OpRun& run, DType dtype) {
 TEST(GpuOps, StepScalars) {
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   for (const double count : {0.0, 48.0})
-    compare_bits({&graph::kCountToSeed, {}, {numbers(DType::F64, {count})}, {numbers(DType::F64, {7})}});
+    compare_bits({&graph::kCountToSeed,
+                  {},
+                  {numbers(DType::F64, {count}), numbers(DType::F64, {1024})},
+                  {numbers(DType::F64, {7})}});
   for (const double squares : {0.25, 9.0, inf, nan})
     for (const double loss : {1.5, nan})
-      for (const double limit : {0.0, 1.0}) {
-        const HostTensor s = scalars(squares, loss, 1);
-        compare_bits({&graph::kClipScale, {{"max_norm", limit}}, {s, s}, {s}, {{0, 0}}});
-      }
+      for (const double limit : {0.0, 1.0})
+        for (const int64_t window : {0, 4, 5}) {  // three good steps so far
+          const HostTensor s = scalars(squares, loss, 1);
+          compare_bits(
+              {&graph::kClipScale, {{"max_norm", limit}, {"window", window}}, {s, s}, {s}, {{0, 0}}});
+        }
 }
 
 TEST(GpuOps, StepMoves) {

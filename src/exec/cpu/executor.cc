@@ -43,7 +43,7 @@ CpuExecutor::CpuExecutor(const program::Program& program, comm::World& world, co
       comm_pool_(std::make_unique<device::ThreadPool>(1)),
       progress_(std::make_unique<std::atomic<int>[]>(program.streams.size())),
       run_done_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
-  slot(program::Scalar::One) = 1;
+  slot(program::Scalar::LossScale) = 1;
   for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name));
   bind();
   for (size_t t = 1; t < program.streams.size(); ++t)

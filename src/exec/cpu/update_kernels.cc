@@ -1,4 +1,5 @@
 // Ops of the step: sums over flat buffers, clipping, the optimizer's update.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -17,7 +18,7 @@ namespace k = kernels::cpu;
 
 void count_to_seed(const Bound& b, bool) {
   const double count = *b.input<double>(0);
-  *b.output<double>(0) = count > 0 ? 1.0 / count : 0.0;
+  *b.output<double>(0) = count > 0 ? *b.input<double>(1) / count : 0.0;
 }
 
 void accumulate(const Bound& b, bool accumulate) {
@@ -65,14 +66,26 @@ int64_t sum_squares_bytes(const Instr& i, int) { return k::reduce_workspace_byte
 void clip_scale(const Bound& b, bool) {
   double* s = b.output<double>(0);
   const auto at = [&](Scalar x) -> double& { return s[static_cast<size_t>(x)]; };
-  const double norm = std::sqrt(at(Scalar::SumSquares)), limit = b.instr->attrs.real("max_norm");
-  const bool ok = std::isfinite(norm) && std::isfinite(at(Scalar::Loss));
+  double& scale = at(Scalar::LossScale);
+  const double norm = std::sqrt(at(Scalar::SumSquares)) / scale, limit = b.instr->attrs.real("max_norm");
+  const auto window = static_cast<double>(b.instr->attrs.integer("window"));
+  const bool finite = std::isfinite(at(Scalar::Loss)), ok = std::isfinite(norm) && finite;
   at(Scalar::Norm) = norm;
   at(Scalar::Ok) = ok;
-  at(Scalar::ClipScale) = limit > 0 && norm > limit ? limit / norm : 1.0;
+  at(Scalar::ClipScale) = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
   at(Scalar::UpdateCount) += ok;
-  at(Scalar::SkippedInRow) = ok ? 0 : at(Scalar::SkippedInRow) + 1;
+  // A step that a smaller loss scale may mend is skipped, but no sign of a run gone wrong.
+  const bool mended = window > 0 && finite && scale > 1;
+  at(Scalar::SkippedInRow) = ok ? 0 : at(Scalar::SkippedInRow) + !mended;
   at(Scalar::SkippedTotal) += !ok;
+  if (window == 0) return;
+  double& good = at(Scalar::GoodSteps);
+  good = ok ? good + 1 : 0;
+  if (!ok) scale = std::max(scale / 2, 1.0);
+  if (good >= window) {
+    scale *= 2;
+    good = 0;
+  }
 }
 
 const double& scalar(const Bound& b, Scalar x) { return b.input<double>(1)[static_cast<size_t>(x)]; }

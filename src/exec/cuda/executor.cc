@@ -69,7 +69,7 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
       in_message_(buffers_in_messages(program)) {
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
-  mirror()[static_cast<size_t>(Scalar::One)] = 1;
+  mirror()[static_cast<size_t>(Scalar::LossScale)] = 1;
   streams_[0].copy(address(program.scalars), mirror(), kScalarBytes);
   progress_.mark(0, 0,
                  streams_[0].handle());  // its code is loaded now, not behind a call that waits for a peer

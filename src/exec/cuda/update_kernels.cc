@@ -16,7 +16,7 @@ using program::Scalar;
 namespace k = kernels::cuda;
 
 void count_to_seed(const Bound& b, bool) {
-  k::count_to_seed(b.input<double>(0), b.output<double>(0), b.stream);
+  k::count_to_seed(b.input<double>(0), b.input<double>(1), b.output<double>(0), b.stream);
 }
 
 void copy(const Bound& b, bool) { k::copy(b.in[0], b.out[0], b.in_type(0).bytes(), b.stream); }
@@ -60,8 +60,10 @@ void clip_scale(const Bound& b, bool) {
                  .ok = at(Scalar::Ok),
                  .update_count = at(Scalar::UpdateCount),
                  .skipped_in_row = at(Scalar::SkippedInRow),
-                 .skipped_total = at(Scalar::SkippedTotal)},
-                b.instr->attrs.real("max_norm"), b.stream);
+                 .skipped_total = at(Scalar::SkippedTotal),
+                 .loss_scale = at(Scalar::LossScale),
+                 .good_steps = at(Scalar::GoodSteps)},
+                b.instr->attrs.real("max_norm"), b.instr->attrs.integer("window"), b.stream);
 }
 
 const double* scalar(const Bound& b, Scalar s) { return b.input<double>(1) + static_cast<size_t>(s); }

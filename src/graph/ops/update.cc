@@ -37,15 +37,18 @@ std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
 
 }  // namespace
 
-// count -> seed = 1 / count
-const OpDef kCountToSeed = {"count_to_seed", 1, 1, {}, scalar, nullptr, cost_by_bytes};
+// count, loss scale -> seed = scale / count
+const OpDef kCountToSeed = {"count_to_seed", 2, 2, {}, scalar, nullptr, cost_by_bytes};
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
 // ranges of a gradient -> sum of squares; ranges are pairs (first, count) that this rank counts
 const OpDef kSumSquares = {"sum_squares", 1, 1, {{"ranges", AttrKind::Integers}}, scalar, nullptr,
                            cost_by_bytes};
-// sum of squares, loss -> norm, clip scale, ok flag, counters
-const OpDef kClipScale = {"clip_scale", 2, 2, {{"max_norm", AttrKind::Real}}, scalar, nullptr, cost_by_bytes};
+// sum of squares, loss, loss scale -> norm and clip scale of gradients without it, ok flag, counters, and
+// with a window the next loss scale
+const OpDef kClipScale = {
+    "clip_scale", 2, 2, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, scalar, nullptr,
+    cost_by_bytes};
 // Updates: gradient, scalars -> master, moments..., and a rounded copy where the compute type is another; or,
 // with a split master (base/split_float.h), weight bf16, remainder i16, moments...
 const OpDef kAdamW = {"adamw",

@@ -5,19 +5,25 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-__global__ void count_to_seed_kernel(const double* count, double* seed) {
-  *seed = *count > 0 ? 1.0 / *count : 0.0;
+__global__ void count_to_seed_kernel(const double* count, const double* scale, double* seed) {
+  *seed = *count > 0 ? *scale / *count : 0.0;
 }
 
-__global__ void clip_scale_kernel(ClipScalars s, double max_norm) {
-  const double norm = sqrt(*s.sum_squares);
-  const bool ok = isfinite(norm) && isfinite(*s.loss);
+__global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window) {
+  const double scale = *s.loss_scale, norm = sqrt(*s.sum_squares) / scale;
+  const bool finite = isfinite(*s.loss), ok = isfinite(norm) && finite;
+  const bool mended = window > 0 && finite && scale > 1;
   *s.norm = norm;
   *s.ok = ok ? 1.0 : 0.0;
-  *s.clip_scale = max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0;
+  *s.clip_scale = (max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0) / scale;
   *s.update_count += ok ? 1.0 : 0.0;
-  *s.skipped_in_row = ok ? 0.0 : *s.skipped_in_row + 1;
+  *s.skipped_in_row = ok ? 0.0 : *s.skipped_in_row + (mended ? 0.0 : 1.0);
   *s.skipped_total += ok ? 0.0 : 1.0;
+  if (window == 0) return;
+  const double good = ok ? *s.good_steps + 1 : 0.0;
+  const bool grows = good >= static_cast<double>(window);
+  *s.good_steps = grows ? 0.0 : good;
+  *s.loss_scale = !ok ? fmax(scale / 2, 1.0) : grows ? scale * 2 : scale;
 }
 
 __global__ void derive_key_kernel(const int64_t* seed, uint64_t salt, uint64_t* key) {
@@ -47,13 +53,13 @@ struct ScaleBy {
 
 }  // namespace
 
-void count_to_seed(const double* count, double* seed, Stream stream) {
-  count_to_seed_kernel<<<1, 1, 0, stream>>>(count, seed);
+void count_to_seed(const double* count, const double* scale, double* seed, Stream stream) {
+  count_to_seed_kernel<<<1, 1, 0, stream>>>(count, scale, seed);
   check_launch("count_to_seed");
 }
 
-void clip_scale(const ClipScalars& s, double max_norm, Stream stream) {
-  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm);
+void clip_scale(const ClipScalars& s, double max_norm, int64_t window, Stream stream) {
+  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm, window);
   check_launch("clip_scale");
 }
 

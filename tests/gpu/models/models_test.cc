@@ -1,5 +1,6 @@
 // Tiny models on the GPU against the CPU: loss, every gradient, norm, moments and weights over a few steps,
 // with the tolerances of tools/verify.h.
+#include <cmath>
 #include <thread>
 
 #include "base/temp_folder.h"
@@ -46,7 +47,8 @@ TEST(Narrow, StateGivesTheCpusNumbers) {
   both.insert(both.end(), kNarrow.begin(), kNarrow.end());
   for (const auto* models : {&test::dense_models(), &test::expert_models()})
     for (const std::string& model : *models)
-      for (const auto* settings : {&kSplit, &kNarrow, &both}) {
+      for (const std::vector<std::string>* settings :
+           std::initializer_list<const std::vector<std::string>*>{&kSplit, &kNarrow, &both}) {
         SCOPED_TRACE(model + ": " + settings->front() + (settings == &both ? " and both" : ""));
         const tools::VerifyResult r =
             tools::verify(test::gpu_recipe(model, "bf16", *settings),
@@ -103,6 +105,42 @@ TEST(Narrow, SplitMastersAreSavedAsF32) {
     loaded = weights(rank);
   });
   EXPECT_EQ(saved, loaded);
+}
+
+// Products of f32 with operands of 10 bits of mantissa: within the bounds that follow from it, and other
+// bits.
+TEST(Tf32, StaysWithinItsBounds) {
+  config::Recipe r = test::gpu_recipe("llama", "f32");
+  const tools::LayoutRun f32 = test::run(r, {.steps = 1});
+  r.precision.tf32 = true;
+  EXPECT_NE(test::run(r, {.steps = 1}).steps[0].result.grad_norm, f32.steps[0].result.grad_norm);
+  // The CPU has no such products: it gives the reference.
+  config::Recipe cpu = test::on_cpu(r);
+  cpu.precision.tf32 = false;
+  const tools::LayoutRun want = test::run(cpu, {.steps = 1}), got = test::run(r, {.steps = 1});
+  EXPECT_NEAR(got.steps[0].result.loss, want.steps[0].result.loss, 2e-3 * want.steps[0].result.loss);
+  EXPECT_NEAR(got.steps[0].result.grad_norm, want.steps[0].result.grad_norm,
+              2e-2 * want.steps[0].result.grad_norm);
+}
+
+// The scale falls while gradients overflow, then steps are taken: on the GPU when they are on the CPU.
+TEST(LossScale, FallsAsOnTheCpu) {
+  config::Recipe r = test::gpu_recipe("llama", "f32");
+  r.precision.loss_scale = {true, 0x1p140};
+  const tools::LayoutRun gpu = test::run(r, {.steps = 16}), cpu = test::run(test::on_cpu(r), {.steps = 16});
+  int taken = 0;
+  for (size_t t = 0; t < gpu.steps.size(); ++t) {
+    const train::StepResult &a = gpu.steps[t].result, &b = cpu.steps[t].result;
+    EXPECT_EQ(std::isfinite(a.grad_norm), !a.skipped);
+    EXPECT_EQ(a.skipped_in_row, 0);
+    taken += !a.skipped;
+    if (t == 0) EXPECT_EQ(a.loss_scale, 0x1p140);
+    if (t > 0)
+      EXPECT_EQ(a.loss_scale, gpu.steps[t - 1].result.loss_scale / (gpu.steps[t - 1].result.skipped ? 2 : 1));
+    EXPECT_NEAR(a.loss, b.loss, 1e-3 * b.loss) << t;
+  }
+  EXPECT_TRUE(gpu.steps[0].result.skipped);
+  EXPECT_GT(taken, 0);
 }
 
 // Freed memory is overwritten as soon as it is freed: a use after free would be NaN.
