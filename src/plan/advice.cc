@@ -73,6 +73,7 @@ std::vector<Advice> plan_only(const Report& r) {
 
 std::string change_of_time(const Advice& a, const Report& r) {
   const double share = 100 * a.lost / r.time.step;
+  if (!a.runs && a.lost == 0) return "its time was not simulated";
   if (std::abs(share) < 0.05) return "as fast";
   return fmt::format("{} {} a step ({:+.1f} %)", seconds_text(std::abs(a.lost)), a.lost > 0 ? "more" : "less",
                      share);

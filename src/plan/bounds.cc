@@ -41,7 +41,9 @@ struct StageCosts {
   int64_t kept = 0, kept_for_w = 0, left_for_w = 0, passing = 0;
 };
 
-StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits) {
+// `whole`: a schedule that splits the backward pass, yet runs some of it whole. Then gradients of parameters
+// fill the time that messages leave, and those of the first block come after what the stage before waits for.
+StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits, bool whole) {
   StageCosts c;
   const auto back_of = [&](size_t label) -> const Stretch& {
     return splits ? t.block(label).backward_b : t.block(label).backward;
@@ -50,7 +52,9 @@ StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits) 
     const BlockTable& b = t.block(label);
     c.f += label < last ? b.forward.to_next : b.forward.own;
     // The backward pass ends with the first block.
-    c.b += label > first ? back_of(label).to_next : back_of(label).own;
+    const auto back = [&](const Stretch& stretch) { return label > first ? stretch.to_next : stretch.own; };
+    c.b += whole ? std::min(back(b.backward_b), std::max(0.0, back(b.backward) - b.backward_w))
+                 : back(back_of(label));
     if (splits) c.w += b.backward_w;
     const int64_t for_w = splits ? b.kept_for_w : 0;
     c.kept += b.kept_bytes - for_w;
@@ -59,7 +63,8 @@ StageCosts stage_costs(const Tables& t, size_t first, size_t last, bool splits) 
     c.passing = std::max(c.passing, splits ? b.passing_split : b.passing_bytes);
   }
   c.f_way = std::max(0.0, c.f - t.block(first).forward.early - t.block(last).forward.late);
-  c.b_way = std::max(0.0, c.b - back_of(last).early - back_of(first).late);
+  const double late = std::max(back_of(first).late, whole ? t.block(first).backward.late : 0);
+  c.b_way = std::max(0.0, c.b - back_of(last).early - late);
   return c;
 }
 
@@ -132,6 +137,21 @@ UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<Stag
                    b_to_w[at].most * stage.left_for_w;
   }
   return out;
+}
+
+template <class Test>
+bool has_action(const schedule::Schedule& s, const Test& test) {
+  return std::any_of(s.ranks.begin(), s.ranks.end(), [&](const std::vector<schedule::Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), test);
+  });
+}
+
+bool has_pairs(const schedule::Schedule& s) {
+  return has_action(s, [](const schedule::Action& a) { return a.with_next; });
+}
+
+bool has_whole(const schedule::Schedule& s) {
+  return has_action(s, [](const schedule::Action& a) { return a.kind == schedule::Kind::BW; });
 }
 
 double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& stages) {
@@ -226,6 +246,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     const auto ranks = static_cast<double>(p.pp);
     // A micro-batch is forward through all of a rank's blocks before it goes back through any.
     out.bytes = static_cast<int64_t>((all.bytes + kept) / ranks);
+    all.update_bytes -= all.norm_bytes;
     out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
                            state.travel(all)) /
                   ranks;
@@ -242,6 +263,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   const bool own_schedule = config::schedule_file(p.schedule).has_value();
   if (p.pp > 1 && (effort == Effort::Schedule || own_schedule)) schedule = schedule_of(r);
   const bool splits = own_schedule ? schedule->splits_backward : splits_backward(p.schedule);
+  const bool whole = splits && (!schedule || has_whole(*schedule));
   const bool v_shape =
       own_schedule ? schedule->placement == schedule::Placement::VShape : is_v_shape(p.schedule);
 
@@ -251,7 +273,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   for (size_t s = 0; s < sizes->size(); ++s) {
     const bool first = s == 0, last = s + 1 == sizes->size();
     begin.push_back(begin.back() + static_cast<size_t>((*sizes)[s]) + first + last);
-    stages.push_back(stage_costs(*t, begin[s], begin[s + 1] - 1, splits));
+    stages.push_back(stage_costs(*t, begin[s], begin[s + 1] - 1, splits, whole));
   }
 
   const int64_t compute_size = base::size_of(r.precision.compute),
@@ -295,15 +317,21 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     out.bytes = std::max(out.bytes, static_cast<int64_t>(own.bytes) + least);
     out.likely_bytes = std::max(out.likely_bytes, static_cast<int64_t>(own.bytes) + likely);
     busiest = std::max(busiest, busy);
+    // A rank that is done before the others reads its gradients while they are busy.
+    if (p.pp > 1) own.update_bytes -= own.norm_bytes;
     update = std::max(update, update_seconds(own));
     travel = std::max(travel, state.travel(own));
     exposed = std::max(exposed, state.likely_exposed(own, busy));
   }
   double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape), likely = compute;
-  if (schedule && schedule->micro_batches == r.batch.accumulation) {
+  // Pairs and whole backward passes run into what is beside them: a simulation of one action after the other
+  // does not bound them.
+  const bool bounds =
+      schedule && schedule->micro_batches == r.batch.accumulation && !has_pairs(*schedule) && !whole;
+  if (bounds) {
     likely = compute = std::max(compute, scheduled_seconds(*schedule, stages));
   } else if (schedule) {
-    // A shorter schedule says how much is lost when it fills and drains, but bounds nothing.
+    // This, or a shorter schedule, says how much is lost when it fills and drains, but bounds nothing.
     const auto few = static_cast<double>(schedule->micro_batches);
     likely = std::max(compute, scheduled_seconds(*schedule, stages) +
                                    (static_cast<double>(r.batch.accumulation) - few) * busiest);

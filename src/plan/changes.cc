@@ -215,6 +215,15 @@ std::vector<Change> savings(const config::Recipe& r, int64_t near, int64_t budge
                   {fmt::format("loss.chunk={}", chunk)},
                   [&](config::Recipe& changed) { changed.loss.chunk = chunk; });
   experts(changes, r);
+  if (r.precision.compute == base::DType::BF16 && r.precision.master == config::Master::F32)
+    changes.add("whole masters", "masters split: the weight is their upper half (the same numbers)",
+                {"precision.master=split"},
+                [](config::Recipe& changed) { changed.precision.master = config::Master::Split; });
+  if (r.precision.compute == base::DType::BF16 && r.precision.gradients == base::DType::F32)
+    changes.add(
+        "gradients in f32", "gradients added up in bf16 (changes the numerics)",
+        {"precision.gradients=bf16", fmt::format("precision.reduce={}", config::name_of(r.precision.reduce))},
+        [](config::Recipe& changed) { changed.precision.gradients = base::DType::BF16; });
   if (r.precision.moments == base::DType::F32 && r.precision.compute == base::DType::BF16)
     changes.add("moments in f32", "moments in bf16 (changes the numerics)", {"precision.moments=bf16"},
                 [](config::Recipe& changed) { changed.precision.moments = base::DType::BF16; });

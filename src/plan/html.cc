@@ -117,9 +117,9 @@ class Page {
          fmt::format("{} of {}", human_bytes(most.total()), human_bytes(r_.memory.limit)));
     fact("step", seconds_text(t.step));
     fact("tokens/s", base::human_count(t.tokens_per_s));
-    fact("tokens/s per device", fmt::format("{:.4g}", t.tokens_per_s_per_device));
+    fact("tokens/s per device", number_text(t.tokens_per_s_per_device));
     fact("MFU", fmt::format("{:.1f} %", 100 * t.mfu));
-    fact("TFLOP/s per device", fmt::format("{:.4g}", t.model_flops_per_device() / 1e12));
+    fact("TFLOP/s per device", number_text(t.model_flops_per_device() / 1e12));
     fact("parameters", base::human_count(static_cast<double>(r_.parameters)));
     out_ += "</div>\n";
   }
@@ -241,10 +241,11 @@ class Page {
           "style=\"width:{:.3f}%;background:{}\"></i></div><span>{} ({:.1f} %)</span></div>\n",
           escaped(t.shares[i].what), 100 * share, colour(i), seconds_text(t.shares[i].seconds), 100 * share);
     }
-    add("<p class=\"soft\">as the busiest stage spends it. MFU = {:.4g} model FLOPs / ({} x {} devices x "
-        "{:.4g} "
+    add("<p class=\"soft\">as the busiest stage spends it. MFU = {} TFLOP of the model / ({} x {} devices x "
+        "{} "
         "TFLOP/s dense); with what is computed again HFU {:.1f} %</p>\n",
-        t.model_flops, seconds_text(t.step), thousands(t.devices), t.peak_flops / 1e12, 100 * t.hfu);
+        number_text(t.model_flops / 1e12), seconds_text(t.step), thousands(t.devices),
+        number_text(t.peak_flops / 1e12), 100 * t.hfu);
   }
 
   // A call of a body as the compute stream of a stage runs it.

@@ -23,6 +23,13 @@ void check(const config::Recipe& recipe, const Assumptions& a) {
                     world % inner == 0
                         ? fmt::format("; parallel.dp_shard = {} would fit", world / inner)
                         : fmt::format("; the other axes take {}, which does not divide it", inner));
+  if (const int domain = std::max(a.cluster.domain, 1), n = a.cluster.per_node;
+      n % domain != 0 && domain % n != 0)
+    base::fail_user(
+        "{} devices joined by the inner link do not divide nodes of {}, nor the nodes them: give a domain "
+        "that "
+        "does, such as {}",
+        domain, n, n);
   const hardware::Arithmetic arithmetic = a.matmul.value_or(sim::arithmetic_of(recipe.precision.compute));
   if (a.cluster.accelerator.dense(arithmetic) <= 0)
     base::fail_user("{} has no {} arithmetic", a.cluster.accelerator.title, to_string(arithmetic));

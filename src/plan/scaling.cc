@@ -5,38 +5,91 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/validate.h"
+#include "plan/changes.h"
 #include "plan/text.h"
 
 namespace quintet::plan {
 namespace {
 
-std::vector<ScalePoint> curve(const config::Recipe& recipe, const Assumptions& assumptions,
-                              const std::vector<int>& devices, const ScalingOptions& options, bool weak) {
-  std::vector<ScalePoint> points;
-  const ScalePoint* first = nullptr;
-  points.reserve(devices.size());
-  for (const int n : devices) {
-    ScalePoint& point = points.emplace_back(ScalePoint{.devices = n, .global_batch = recipe.batch.global});
-    config::Recipe r = recipe;
-    if (weak) {
-      const int64_t batch = recipe.batch.global * n;
-      if (batch % assumptions.cluster.world() != 0) continue;
-      point.global_batch = r.batch.global = batch / assumptions.cluster.world();
+class Curve {
+ public:
+  Curve(const config::Recipe& recipe, const Assumptions& assumptions, const ScalingOptions& options)
+      : recipe_(recipe), assumptions_(assumptions), options_(options) {}
+
+  std::vector<ScalePoint> points(const std::vector<int>& devices, bool weak) {
+    std::vector<ScalePoint> list;
+    for (const int n : devices) {
+      ScalePoint& point = list.emplace_back(ScalePoint{.devices = n, .global_batch = recipe_.batch.global});
+      if (weak) {
+        const int64_t batch = recipe_.batch.global * n;
+        point.global_batch =
+            batch % assumptions_.cluster.world() == 0 ? batch / assumptions_.cluster.world() : 0;
+      }
       if (point.global_batch < 1) continue;
+      if (options_.progress) options_.progress(n);
+      search_for(point);
     }
-    if (options.progress) options.progress(n);
-    Assumptions a = assumptions;
-    a.cluster = resized(assumptions.cluster, n);
-    SearchResult found = search(r, a, usual_space(r, a.cluster),
-                                {.keep = 1, .plans = options.plans, .threads = options.threads});
-    if (found.best.empty()) continue;
-    point.best = std::move(found.best.front().report);
-    if (first == nullptr) first = &point;
-    point.speedup = point.best->time.tokens_per_s / first->best->time.tokens_per_s;
-    point.efficiency = point.speedup * first->devices / n;
+    // What is good for one number of devices may be good for its neighbours: downwards, then up again.
+    for (size_t i = list.size(); i-- > 1;) take_over(list[i], list[i - 1]);
+    for (size_t i = 1; i < list.size(); ++i) take_over(list[i - 1], list[i]);
+    const ScalePoint* first = nullptr;
+    for (ScalePoint& p : list) {
+      if (!p.best) continue;
+      if (first == nullptr) first = &p;
+      p.speedup = p.best->time.tokens_per_s / first->best->time.tokens_per_s;
+      p.efficiency = p.speedup * first->devices / p.devices;
+    }
+    return list;
   }
-  return points;
-}
+
+ private:
+  Assumptions assumptions_for(int devices) const {
+    Assumptions a = assumptions_;
+    a.cluster = resized(assumptions_.cluster, devices);
+    return a;
+  }
+
+  void search_for(ScalePoint& point) const {
+    config::Recipe r = recipe_;
+    r.batch.global = point.global_batch;
+    const Assumptions a = assumptions_for(point.devices);
+    SearchResult found = search(r, a, usual_space(r, a.cluster),
+                                {.keep = 1,
+                                 .plans = options_.plans,
+                                 .groups = options_.groups,
+                                 .layouts = options_.layouts,
+                                 .work = options_.work,
+                                 .threads = options_.threads});
+    if (!found.best.empty()) point.best = std::move(found.best.front().report);
+  }
+
+  // The layout of `from` with the data ranks of `to`, where it is legal, fits and is faster.
+  void take_over(const ScalePoint& from, ScalePoint& to) const {
+    if (!from.best || to.global_batch < 1) return;
+    config::Recipe r = from.best->recipe;
+    config::Parallel& p = r.parallel;
+    const int64_t inner = p.pp * p.cp * p.tp;
+    if (to.devices % inner != 0) return;
+    const int64_t dp = to.devices / inner;
+    if (p.dp_replicate > 1 && dp % p.dp_shard == 0)
+      p.dp_replicate = dp / p.dp_shard;
+    else
+      p.dp_replicate = 1, p.dp_shard = dp;
+    if (p.zero > 0 && p.dp_shard * p.cp == 1) p.zero = 0;
+    if (to.global_batch % (r.batch.micro * dp) != 0) return;
+    r.batch.global = to.global_batch;
+    r.batch.accumulation = to.global_batch / (r.batch.micro * dp);
+    if (!config::problems_of(r).empty()) return;
+    std::vector<std::optional<Report>> plans = plan_all({config::resolve(r)}, assumptions_for(to.devices), 1);
+    if (!plans.front() || !plans.front()->memory.fits()) return;
+    if (!to.best || plans.front()->time.step < to.best->time.step) to.best = std::move(plans.front());
+  }
+
+  const config::Recipe& recipe_;
+  const Assumptions& assumptions_;
+  const ScalingOptions& options_;
+};
 
 // The last number before a step up that is not worth it, by twice the devices.
 int worthwhile_of(const std::vector<ScalePoint>& points) {
@@ -67,6 +120,11 @@ std::string table(const std::vector<ScalePoint>& points) {
                        base::thousands(std::llround(t.tokens_per_s)), p.speedup, 100 * p.efficiency,
                        100 * t.mfu, layout_words(p.best->recipe));
   }
+  if (std::any_of(points.begin(), points.end(), [](const ScalePoint& p) { return p.efficiency > 1.005; }))
+    out +=
+        "  above 100 %: fewer devices have less memory for the same model, and pay for it with time "
+        "(recompute, "
+        "smaller micro-batches, a deeper pipeline); more devices need not\n";
   return out;
 }
 
@@ -91,8 +149,9 @@ std::vector<int> device_counts(const hardware::Cluster& cluster, int down, int u
 Scaling scale(const config::Recipe& recipe, const Assumptions& assumptions, const std::vector<int>& devices,
               const ScalingOptions& options) {
   Scaling s;
-  s.strong = curve(recipe, assumptions, devices, options, false);
-  if (options.weak) s.weak = curve(recipe, assumptions, devices, options, true);
+  Curve curve(recipe, assumptions, options);
+  s.strong = curve.points(devices, false);
+  if (options.weak) s.weak = curve.points(devices, true);
   s.worthwhile = worthwhile_of(s.strong);
   return s;
 }

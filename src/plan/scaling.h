@@ -1,4 +1,6 @@
-// How a model scales over numbers of devices: for each the best layout that a short search finds.
+// How a model scales over numbers of devices: for each the best layout that a short search finds, and no
+// worse than the layouts of the other numbers with more or fewer data ranks. So more speed than devices (an
+// efficiency above 100 %) is never the search's doing: fewer devices have less memory for the same model.
 #pragma once
 
 #include <string>
@@ -25,7 +27,9 @@ struct Scaling {
 inline constexpr double kWorthwhile = 1.6;
 
 struct ScalingOptions {
-  int plans = 8;  // for each point
+  int plans = 12;                       // for each point
+  int64_t groups = 300, layouts = 300;  // for each point (search.h)
+  double work = 8e4;
   int threads = 2;
   bool weak = true;
   std::function<void(int devices)> progress = {};

@@ -21,6 +21,16 @@ constexpr size_t kBatch = 8, kFront = 16;
 // What a micro-batch of twice the size is guessed to spare, and what schedules that hold least hold.
 constexpr double kLargerMicro = 0.98, kLeanSchedule = 0.3;
 
+// How long the programs of a layout are: blocks x micro-batches; a block with experts counts twice. Schedules
+// that split the backward pass keep several kinds of slots, and their programs repeat bodies for each.
+double work_of(const config::Recipe& r) {
+  constexpr double kSplit = 6;
+  const std::string& s = r.parallel.schedule;
+  const bool split = r.parallel.pp > 1 && s != "gpipe" && s != "1f1b" && s != "interleaved";
+  return static_cast<double>(r.model.layers) * (r.model.moe.experts > 0 ? 2 : 1) *
+         (r.parallel.pp > 1 ? static_cast<double>(r.batch.accumulation) : 1) * (split ? kSplit : 1);
+}
+
 // What is known of an entry: whose bound it has.
 enum class Stage : uint8_t { Way, Group, Family, Closed, Exact };
 
@@ -69,7 +79,7 @@ class Searcher {
   SearchResult run() {
     begin();
     std::vector<Entry> batch;
-    while (result_.planned < options_.plans) {
+    while (result_.planned < options_.plans && work_ < options_.work) {
       fill(batch);
       if (batch.empty()) break;
       plan(batch);
@@ -155,8 +165,16 @@ class Searcher {
       if (!front.empty()) {
         look_closer(front);
       } else if (!queue_.empty()) {
-        batch.push_back(queue_.top());
+        const Entry e = queue_.top();
         queue_.pop();
+        const double work = work_of(recipe_of(e));
+        if (work > options_.work / 10 && !result_.best.empty()) {
+          passed_over_ = std::min(passed_over_, e.bound);
+          continue;
+        }
+        work_ += work;
+        batch.push_back(e);
+        if (work_ >= options_.work) return;
       }
     }
   }
@@ -363,6 +381,7 @@ class Searcher {
   std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
   int64_t order_ = 0, looked_ = 0, layouts_ = 0, groups_ = 0;
   int64_t least_bytes_ = std::numeric_limits<int64_t>::max();
+  double work_ = 0;
   double passed_over_ = std::numeric_limits<double>::infinity();  // bound of groups beyond options_.groups
   SearchResult result_;
 };

@@ -38,6 +38,12 @@ std::string to_text(const SearchResult& s, const Assumptions& a) {
       "among the best; {} compiled and simulated, of which {} did not fit\n",
       base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
       base::thousands(s.too_slow), s.planned, s.did_not_fit);
+  if (s.families == 0)
+    return out +
+           fmt::format(
+               "no layout has a batch that divides: give a global batch that is a multiple of a number of "
+               "data ranks that {} devices allow, such as {}\n",
+               base::thousands(a.cluster.world()), base::thousands(a.cluster.world()));
   if (s.best.empty()) {
     out += fmt::format("nothing fits into {} of a device", gib(a.cluster.accelerator.memory_bytes));
     if (s.smallest)
@@ -47,9 +53,9 @@ std::string to_text(const SearchResult& s, const Assumptions& a) {
   }
   for (size_t i = 0; i < s.best.size(); ++i) {
     const Report& r = s.best[i].report;
-    out += fmt::format("{:2}. {}  {:.0f} tokens/s per device, MFU {:.1f} %, {} of {}\n    {}\n", i + 1,
-                       seconds_text(r.time.step), r.time.tokens_per_s_per_device, 100 * r.time.mfu,
-                       gib(needs(r)), gib(r.memory.limit), layout_words(r.recipe));
+    out += fmt::format("{:2}. {}  {} tokens/s per device, MFU {:.1f} %, {} of {}\n    {}\n", i + 1,
+                       seconds_text(r.time.step), number_text(r.time.tokens_per_s_per_device),
+                       100 * r.time.mfu, gib(needs(r)), gib(r.memory.limit), layout_words(r.recipe));
     for (const std::string& reason : s.best[i].reasons) out += fmt::format("      {}\n", reason);
   }
   const double best = s.best.front().report.time.step;

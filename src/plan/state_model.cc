@@ -28,6 +28,7 @@ double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
 void StateCosts::add(const StateCosts& b, bool gathered_again) {
   bytes += b.bytes;
   update_bytes += b.update_bytes;
+  norm_bytes += b.norm_bytes;
   gather += b.gather;
   if (gathered_again) again += b.gather;
   reduce += b.reduce;
@@ -75,6 +76,7 @@ void StateModel::add(StateCosts& c, const Place& place, int64_t trainable, int64
   const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
   // The gradient is read for its norm and for the update.
+  c.norm_bytes += own * size(grad);
   c.update_bytes += own * (2 * size(grad) + beside + moments_ * size(p.moments) + size(p.compute));
   const auto seconds = [&](CollectiveShape shape, double bytes, int64_t stride, int64_t count) {
     if (count <= 1 || bytes <= 0) return 0.0;

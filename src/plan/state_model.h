@@ -9,7 +9,8 @@ namespace quintet::plan {
 // Of one block or of several.
 struct StateCosts {
   double bytes = 0;         // stored on a rank
-  double update_bytes = 0;  // that the optimizer's update touches
+  double update_bytes = 0;  // that the optimizer's update touches, with the gradient's norm before it
+  double norm_bytes = 0;    // of those, what the norm reads
   // Seconds of messages: one gather of all parameters, those of it that the backward pass repeats, one
   // reduction over shards, and the sum over replicas, once a step.
   double gather = 0, again = 0, reduce = 0, replicate = 0;

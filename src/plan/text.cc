@@ -24,8 +24,12 @@ std::string axes_text(const config::Parallel& p) {
   return out.empty() ? "one rank" : out;
 }
 
+std::string number_text(double x) {
+  return std::abs(x) < 9999.5 ? fmt::format("{:.4g}", x) : thousands(std::llround(x));
+}
+
 std::string seconds_text(double s) {
-  if (s >= 0.9995) return fmt::format("{:.4g} s", s);
+  if (s >= 0.9995) return number_text(s) + " s";
   if (s >= 0.9995e-3) return fmt::format("{:.4g} ms", s * 1e3);
   return fmt::format("{:.4g} us", s * 1e6);
 }
@@ -129,16 +133,17 @@ class Page {
   void time() {
     const Time& t = r_.time;
     line("");
-    line("time of a step: {}, {} tokens/s, {:.4g} tokens/s per device", seconds_text(t.step),
-         base::human_count(t.tokens_per_s), t.tokens_per_s_per_device);
+    line("time of a step: {}, {} tokens/s, {} tokens/s per device", seconds_text(t.step),
+         base::human_count(t.tokens_per_s), number_text(t.tokens_per_s_per_device));
     if (r_.memory.ranks.size() > 1) line("  as stage {} spends it, the busiest:", t.busiest);
     for (const TimeShare& s : t.shares)
       if (s.seconds > 0.00005 * t.step)
         line("  {:<16} {:>10} {:>6.1f} %", s.what, seconds_text(s.seconds), 100 * s.seconds / t.step);
-    line("  {:.4g} TFLOP/s of the model per device: MFU {:.1f} %, HFU {:.1f} %",
-         t.model_flops_per_device() / 1e12, 100 * t.mfu, 100 * t.hfu);
-    line("  MFU = {:.4g} model FLOPs / ({} x {} devices x {:.4g} TFLOP/s dense); HFU counts recomputing too",
-         t.model_flops, seconds_text(t.step), thousands(t.devices), t.peak_flops / 1e12);
+    line("  {} TFLOP/s of the model per device: MFU {:.1f} %, HFU {:.1f} %",
+         number_text(t.model_flops_per_device() / 1e12), 100 * t.mfu, 100 * t.hfu);
+    line("  MFU = {} TFLOP of the model / ({} x {} devices x {} TFLOP/s dense); HFU counts recomputing too",
+         number_text(t.model_flops / 1e12), seconds_text(t.step), thousands(t.devices),
+         number_text(t.peak_flops / 1e12));
   }
 
   void links() {

@@ -14,7 +14,9 @@ std::string json_fields(const Report& report);
 
 // "pp 16 x dp_shard 128 x tp 8"
 std::string axes_text(const config::Parallel& parallel);
-// "12.3 ms", "6.12 s"
+// "12.3 ms", "6.12 s", "10,790 s"
 std::string seconds_text(double seconds);
+// "0.4736", "128.5", "10,790": four digits, or whole numbers with their thousands apart.
+std::string number_text(double number);
 
 }  // namespace quintet::plan

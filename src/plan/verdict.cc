@@ -85,6 +85,7 @@ class Ladder {
                                    .plans = options_.plans,
                                    .groups = options_.groups,
                                    .layouts = options_.layouts,
+                                   .work = options_.work,
                                    .threads = options_.threads,
                                    .bounds = options_.bounds != nullptr ? options_.bounds : &own_bounds_});
       if (!found.best.empty())
@@ -225,12 +226,56 @@ class Ladder {
     return 0;
   }
 
+  // Of the rungs that do not fit, the one that needs least.
+  const Report* smallest() const {
+    const Report* least = nullptr;
+    for (const Rung& r : verdict_.rungs)
+      if (r.report && (least == nullptr || needs(*r.report) < needs(*least))) least = &*r.report;
+    return least;
+  }
+
+  // Where activations are what does not fit: the inputs of blocks, which full recompute keeps, in host
+  // memory. Empty where state is the larger part.
+  std::string offload_activations() const {
+    const Report* r = smallest();
+    if (r == nullptr) return {};
+    const RankMemory& rank = r->memory.ranks[r->memory.most_loaded];
+    const int64_t activations = rank.by_class[static_cast<size_t>(MemoryClass::Activations)];
+    if (2 * activations < rank.total() || r->recipe.memory.recompute != config::RecomputeKind::Full)
+      return {};
+    const config::Recipe& q = r->recipe;
+    const hardware::Cluster& c = assumptions_.cluster;
+    const int64_t rows =
+        q.batch.micro * q.data.seq_len / (q.parallel.cp * (q.parallel.sequence_parallel ? q.parallel.tp : 1));
+    const int64_t size = base::size_of(q.precision.compute);
+    const int64_t kept = q.model.layers * rows * q.model.embed * size, left = rank.total() - kept;
+    const double link = c.host.effective_bytes_per_s();
+    std::string out = fmt::format(
+        "plan-only: the engine keeps block inputs on the device; {} blocks x {} rows x {} x {} bytes = {} of "
+        "a "
+        "device in host memory would leave {} of {}",
+        q.model.layers, base::thousands(rows), base::thousands(q.model.embed), size, gib(kept), gib(left),
+        gib(limit()));
+    out += left <= limit() ? ", which fits" : ", which does not fit either";
+    const int64_t node = kept * c.per_node;
+    out += fmt::format("; {} of a node", gib(node));
+    if (c.host_bytes > 0)
+      out +=
+          fmt::format(" with {}{}", gib(c.host_bytes), node > c.host_bytes ? ", which does not hold it" : "");
+    if (link > 0)
+      out += fmt::format("; {} a step down and up its link",
+                         seconds_text(2 * static_cast<double>(kept * q.batch.accumulation) / link));
+    return out;
+  }
+
   // Rules 7 and 8 are for when nothing else fits.
   void offload() {
     const hardware::Cluster& c = assumptions_.cluster;
     Rung r{.name = "offload", .state = State::PlanOnly};
     if (verdict_.answer >= 0) {
       r.text = "not needed";
+    } else if (std::string text = offload_activations(); !text.empty()) {
+      r.text = std::move(text);
     } else {
       const double own = parameters() / c.world(), state = own * (format_.master + format_.moments);
       const OffloadCost host = optimizer_offload(own, c, kHostBytesPerS), disk = disk_offload(own, c);

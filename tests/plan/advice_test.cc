@@ -50,6 +50,32 @@ TEST(Advice, EveryChangeFits) {
   EXPECT_TRUE(advice_text(whole, {}).empty());
 }
 
+// Narrower state: masters that share their upper half with the weight keep the numbers, gradients in bf16 do
+// not, and that is said; applied as told, each fits. (EveryChangeFits does the same for all that come up
+// there.)
+TEST(Advice, NarrowerState) {
+  const std::vector<std::string> layout = {"parallel.dp_replicate=8"};
+  const Report whole = make_plan(small_llama(layout), small_cluster());
+  Assumptions a = small_cluster();
+  a.cluster.accelerator.memory_bytes = needs(whole) - (1 << 20);
+  const Report r = make_plan(small_llama(layout), a);
+  ASSERT_FALSE(r.memory.fits());
+  int seen = 0;
+  for (const Advice& x : advise(r)) {
+    const bool masters = x.what.starts_with("masters split"),
+               gradients = x.what.starts_with("gradients added up");
+    if (!masters && !gradients) continue;
+    ++seen;
+    EXPECT_EQ(x.what.find("changes the numerics") != std::string::npos, gradients);
+    std::vector<std::string> sets = layout;
+    sets.insert(sets.end(), x.sets.begin(), x.sets.end());
+    const Report changed = make_plan(small_llama(sets), a);
+    EXPECT_TRUE(changed.memory.fits()) << x.what;
+    EXPECT_EQ(needs(changed), x.bytes) << x.what;
+  }
+  EXPECT_EQ(seen, 2);
+}
+
 TEST(Advice, TermsAddUp) {
   const Report r = make_plan(small_llama({"parallel.dp_replicate=8"}), small_cluster());
   int64_t sum = 0;
@@ -163,6 +189,16 @@ TEST(Scaling, StrongCurveBends) {
       << to_text(s);
 }
 
+// More speed than devices is not the search's doing, and is explained: two devices hold this model only by
+// recomputing.
+TEST(Scaling, AboveAHundredPercentIsMemory) {
+  Assumptions a = small_cluster();
+  const config::Recipe recipe = small_llama({"batch.global=64", "data.seq_len=2048"});
+  const Scaling plenty = scale(recipe, a, {2, 4, 8}, {.plans = 4, .weak = false});
+  for (const ScalePoint& p : plenty.strong) EXPECT_LE(p.efficiency, 1.0001) << p.devices;
+  EXPECT_EQ(to_text(plenty).find("above 100 %"), std::string::npos);
+}
+
 TEST(Scaling, Counts) {
   const hardware::Cluster c = small_cluster().cluster;
   EXPECT_EQ(device_counts(c, 3, 1), (std::vector<int>{1, 2, 4, 8, 16}));
@@ -185,6 +221,24 @@ TEST(Economy, OfTokens) {
   Report wrong = r;
   wrong.time.step /= 1e6;
   EXPECT_THROW(economy(wrong, 1e9), base::UserError);
+}
+
+// What is assumed of failures is said, and can be given.
+TEST(Economy, FailuresAsGiven) {
+  Assumptions a = small_cluster();
+  const Report r = make_plan(small_llama({"parallel.dp_replicate=8"}), a);
+  const std::string usual = to_text(economy(r, 1e12), a.cluster);
+  EXPECT_NE(usual.find("0.47 failures of 1,000 devices a day (as in the run of Llama 3 405B; --failures)"),
+            std::string::npos)
+      << usual;
+  EXPECT_NE(usual.find("no price of test in the catalogue: give --price"), std::string::npos) << usual;
+  const EconomyReport frail = economy(r, 1e12, {.failures_per_device_hour = 1e-3, .checkpoint_seconds = 5});
+  EXPECT_LT(frail.goodput.interval_seconds, economy(r, 1e12).goodput.interval_seconds);
+  EXPECT_LT(frail.goodput.share, economy(r, 1e12).goodput.share);
+  const std::string given = to_text(frail, a.cluster);
+  EXPECT_NE(given.find("24.00 failures of 1,000 devices a day (as given), 5.0 s for a checkpoint (as given)"),
+            std::string::npos)
+      << given;
 }
 
 TEST(Economy, Tokens) {

@@ -67,6 +67,18 @@ TEST(Bounds, DenseModel) { expect_no_bound_exceeds(small_llama(), small_cluster(
 
 TEST(Bounds, Experts) { expect_no_bound_exceeds(small_experts(), small_cluster(), 200, 2); }
 
+// A step of one micro-batch: gradients lie over activations that are dead by then.
+TEST(Bounds, OneMicroBatch) {
+  expect_no_bound_exceeds(small_llama({"batch.global=8"}), small_cluster(), 120, 4);
+  expect_no_bound_exceeds(small_experts({"batch.global=8"}), small_cluster(), 80, 5);
+}
+
+TEST(Bounds, ExpertsWithACapacity) {
+  expect_no_bound_exceeds(small_experts({"model.moe.capacity_factor=1.25"}), small_cluster(), 60, 6);
+  expect_no_bound_exceeds(small_experts({"model.moe.capacity_factor=0.5", "model.moe.pad=true"}),
+                          small_cluster(), 60, 7);
+}
+
 TEST(Bounds, SlowNetworkAndFastChips) {
   Assumptions a = small_cluster();
   a.cluster.outer.bytes_per_s /= 50;
