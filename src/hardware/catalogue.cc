@@ -177,6 +177,7 @@ void read_stack(TomlReader& reader, Stack& stack) {
   reader.number("launch_us", stack.launch_seconds, 1e-6);
   reader.number("route_us", stack.route_seconds, 1e-6);
   reader.number("step_ms", stack.step_seconds, 1e-3);
+  reader.number("reserved", stack.reserved);
   reader.texts("fitted_on");
   reader.text("source", unused);
   reader.text("date", unused);
@@ -189,6 +190,9 @@ void read_stack(TomlReader& reader, Stack& stack) {
   if (stack.hidden > 1 || stack.tensor_hidden > 1)
     base::fail_user("{}: hidden is {} and tensor_hidden {}; both are shares of communication, at most 1",
                     reader.where(), stack.hidden, stack.tensor_hidden);
+  if (stack.reserved < 1)
+    base::fail_user("{}: reserved is {}; an allocator holds at least what it uses, 1", reader.where(),
+                    stack.reserved);
   if (stack.matmul <= 0 || stack.attention <= 0 || stack.memory <= 0)
     base::fail_user("{}: matmul is {}, attention {} and memory {}; these factors lie above 0", reader.where(),
                     stack.matmul, stack.attention, stack.memory);

@@ -46,6 +46,7 @@ struct Stack {
   double launch_seconds = 0;  // per kernel, beyond the accelerator's
   double route_seconds = 0;   // per block with experts: the host waits for how many rows come
   double step_seconds = 0;    // per step, host time that nothing hides
+  double reserved = 1;        // memory that its allocator holds over what it uses, where the driver is asked
   friend bool operator==(const Stack&, const Stack&) = default;
 };
 

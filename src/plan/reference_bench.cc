@@ -48,7 +48,7 @@ double beside_bytes(const ModelledRun& run, const Report& report) {
   // The first and the last stage have a table of the vocabulary each.
   const double table = static_cast<double>(r.model.vocab * r.model.embed);
   const double own = (static_cast<double>(report.parameters) - table) / static_cast<double>(r.parallel.pp);
-  return run.driver_bytes + run.logit_bytes * logits + run.parameter_bytes * (own + table) / ranks;
+  return run.logit_bytes * logits + run.parameter_bytes * (own + table) / ranks;
 }
 
 void predict(ReferenceRow& row) {
@@ -59,7 +59,8 @@ void predict(ReferenceRow& row) {
     const RankMemory& most = report.memory.ranks[report.memory.most_loaded];
     double bytes = static_cast<double>(most.arena_bytes);
     if (report.assumptions.stack.unfused_attention) bytes += kept_weights_bytes(report.recipe);
-    bytes += beside_bytes(*row.mapping.run, report);
+    bytes = (bytes + beside_bytes(*row.mapping.run, report)) * report.assumptions.stack.reserved +
+            row.mapping.run->driver_bytes;
     row.predicted_memory = bytes / kGib;
     row.fits = report.memory.fits();
   } catch (const base::UserError& e) {

@@ -54,6 +54,7 @@ TEST(Terms, NothingIsFasterThanTheWireOrThePeak) {
   EXPECT_NE(stack("hidden = 1.5").find("hidden is 1.5"), std::string::npos);
   EXPECT_NE(stack("tensor_hidden = 2").find("tensor_hidden 2"), std::string::npos);
   EXPECT_NE(stack("memory = 0").find("lie above 0"), std::string::npos);
+  EXPECT_NE(stack("reserved = 0.9").find("reserved is 0.9"), std::string::npos);
   EXPECT_EQ(stack("network = 1"), "no error");
   EXPECT_NE(refusal("[[set]]\naccelerator.b300 = { matmul = 1.1 }\n").find("at most at 1"),
             std::string::npos);
