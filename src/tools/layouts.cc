@@ -42,6 +42,11 @@ bool same_bits(const train::StepResult& a, const train::StepResult& b) {
          a.tokens == b.tokens && a.skipped == b.skipped;
 }
 
+void unscale(std::vector<Tensor>& gradients, double loss_scale) {
+  for (Tensor& t : gradients)
+    for (double& g : t.values) g /= loss_scale;
+}
+
 }  // namespace
 
 LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
@@ -115,6 +120,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       }
       updates += !result.skipped;
       if (adam && !result.skipped) add_moves(run.moves, m, v, logical, recipe.optimizer, result.lr, updates);
+      unscale(gradients, result.loss_scale);
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moment1 = std::move(m);
       run.moment2 = std::move(v);
@@ -161,6 +167,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
                     theirs[r]);
     StepState state{result, collect(StateKind::Gradient, "gradient"), collect(StateKind::Weight, "weight"),
                     states_of(rank), sums_of(rank)};
+    unscale(state.gradients, result.loss_scale);
     run.moment1 = collect(StateKind::Moment1, "first moment");
     run.moment2 = collect(StateKind::Moment2, "second moment");
     updates += !result.skipped;

@@ -39,7 +39,7 @@ struct Peak {
 // Tensors stand in model order: as the model declares its parameters. Frozen parameters have weights only.
 struct StepState {
   train::StepResult result;       // of rank 0, checked to be bit-equal on all ranks
-  std::vector<Tensor> gradients;  // after the reduction, before clipping
+  std::vector<Tensor> gradients;  // after the reduction, before clipping, without the loss scale
   std::vector<Tensor> weights;    // after the update
   // After the update, each checked to be bit-equal on all ranks: what is kept beside the parameters (router
   // biases), and what adds up over the step, as "blocks.1.load".

@@ -44,6 +44,10 @@ class Generator {
     c.mask = static_cast<MaskKind>(of({0, 1, 1, 2, 3}));
     c.poison = chance(1, 3);
     c.steps = 2;
+    if (chance(1, 4)) {
+      r.precision.loss_scale = {true, 256};
+      r.precision.loss_scale_window = pick(1, 2);
+    }
     return c;
   }
 
