@@ -19,7 +19,7 @@ log() { nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,power.draw,temperature.
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
   read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
   log
-  "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" --steps "$steps" --json |
+  "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" --steps "$steps" --warm "$seconds" --json |
     tr -d '\n'
   echo
   log

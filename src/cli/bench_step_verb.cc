@@ -33,6 +33,15 @@ Verb add_bench_step(CLI::App& bench) {
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{3}, int64_t{1} << 20));
+  command->add_option("--warm", o->bench.warmup_seconds, "and at least so long, until clocks have settled")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 3600.0));
+  command
+      ->add_option(
+          "--floors", o->bench.alone_seconds,
+          "time every kind of instruction alone for so long, on a GPU, and hold the step against that")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.001, 60.0));
   command->add_option("--peak", o->bench.peak_tflops, "peak of one device, for MFU; else from the catalogue")
       ->type_name("TFLOPS")
       ->check(CLI::PositiveNumber);

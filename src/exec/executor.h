@@ -112,6 +112,12 @@ class Executor {
   virtual void end_measuring(int round) = 0;
   int64_t measured_peak_bytes() const { return measured_; }
 
+  // For measurements, after the last run that matters: what is written is spoilt. Seconds of an instruction
+  // of the program that runs alone, over and over for about `seconds`; and bytes read and written per second
+  // by copies inside the device's memory. 0: the backend does not tell.
+  virtual double time_alone(const program::Issue&, double /*seconds*/) { return 0; }
+  virtual double copy_bytes_per_s(double /*seconds*/) { return 0; }
+
   // "CPU, 8 threads", "NVIDIA H200"; and what the device holds beside the arena.
   virtual std::string device_name() const = 0;
   virtual int64_t extra_bytes() const { return 0; }

@@ -96,6 +96,47 @@ Peak peak_of(const std::string& device, const config::Precision& precision) {
           fmt::format("{}, dense {}", found->title, hardware::to_string(arithmetic))};
 }
 
+// Times every kind of instruction alone: same op, operands and attributes. Updates come last, for they change
+// what the others work on.
+void add_floors(train::Rank& rank, double seconds, StepBench& bench) {
+  const program::Program& program = rank.compiled().program;
+  const program::Expanded& step = rank.compiled().step;
+  bench.copy_bytes_per_s = rank.executor().copy_bytes_per_s(seconds);
+  if (bench.copy_bytes_per_s == 0) return;
+  struct Kind {
+    program::Issue first;
+    int64_t count = 0;
+  };
+  std::map<std::pair<bool, std::string>, Kind> kinds;
+  for (const program::Issue& issue : step.issues) {
+    const program::Instr& i = program::instr_of(program, issue);
+    if (i.kind != program::InstrKind::Compute) continue;
+    std::string key = fmt::format("{} {}", i.op->name, graph::to_string(i.attrs));
+    for (const auto* list : {&i.in, &i.out})
+      for (const program::Operand& o : *list) key += " " + graph::to_string(o.type);
+    const bool updates = i.op == &graph::kAdamW || i.op == &graph::kSgd;
+    Kind& kind = kinds.try_emplace({updates, key}, Kind{issue}).first->second;
+    ++kind.count;
+  }
+  for (const auto& [key, kind] : kinds) {
+    const program::Instr& i = program::instr_of(program, kind.first);
+    std::vector<graph::Type> in, out;
+    for (const program::Operand& o : i.in) in.push_back(o.type);
+    for (const program::Operand& o : i.out) out.push_back(o.type);
+    const std::string name = class_of(std::string(i.op->name), "");
+    const auto count = static_cast<double>(kind.count);
+    const double alone = rank.executor().time_alone(kind.first, seconds);
+    const double moved = i.op->cost ? i.op->cost(in, out, i.attrs).bytes : graph::total_bytes(in, out);
+    const bool computes = name == "matmul" || name == "experts' matmul" || name == "attention";
+    for (OpClassTime& c : bench.classes)
+      if (c.name == name) {
+        c.alone_seconds += count * alone;
+        c.floor_seconds += count * (computes ? alone : moved / bench.copy_bytes_per_s);
+      }
+  }
+  for (const OpClassTime& c : bench.classes) bench.floor_seconds += c.floor_seconds;
+}
+
 // One rank's part. Complete on rank 0.
 StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& options, comm::World& world,
                      int64_t ranks_here, int64_t local_rank) {
@@ -122,7 +163,14 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
     return seconds_since(start);
   };
   bench.first_step_seconds = timed_step();
+  const int64_t warm = base::now_ns();
   for (int64_t i = 1; i < std::max(options.warmup, kMinWarmup); ++i) timed_step();
+  for (bool more = true; more;) {  // rank 0 decides, so that all go on
+    int32_t cold = seconds_since(warm) < options.warmup_seconds;
+    if (world.size() > 1) world.world().broadcast(&cold, 1, base::DType::I32, 0);
+    more = cold != 0;
+    if (more) timed_step();
+  }
   world.world().barrier();
   std::vector<double> seconds;
   for (int64_t i = 0; i < options.steps; ++i) seconds.push_back(timed_step());
@@ -179,6 +227,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   }
   std::sort(bench.classes.begin(), bench.classes.end(),
             [](const OpClassTime& a, const OpClassTime& b) { return a.seconds > b.seconds; });
+  if (options.alone_seconds > 0 && world.size() == 1) add_floors(rank, options.alone_seconds, bench);
   return bench;
 }
 

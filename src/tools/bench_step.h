@@ -13,17 +13,22 @@
 namespace quintet::tools {
 
 struct StepBenchOptions {
-  int64_t steps = 20;      // timed, after the warm-up
-  int64_t warmup = 5;      // at least 3: two steps measure memory, and a GPU's second is captured
-  double peak_tflops = 0;  // of one device; 0: from the catalogue of accelerators by the device's name
+  int64_t steps = 20;         // timed, after the warm-up
+  int64_t warmup = 5;         // at least 3: two steps measure memory, and a GPU's second is captured
+  double warmup_seconds = 0;  // at least so long, whatever the number of steps
+  double peak_tflops = 0;     // of one device; 0: from the catalogue of accelerators by the device's name
+  double alone_seconds =
+      0;  // how long each kind of instruction is timed alone, for the floors; 0: not at all
   std::function<void(const std::string&)> log = {};
 };
 
-// Time of the instructions of one class in one traced step of rank 0.
+// Time of the instructions of one class in one traced step of rank 0, and the least they could take: products
+// and attention what they take alone, everything else its bytes at the speed of a copy.
 struct OpClassTime {
   std::string name;
   int64_t instructions = 0;
   double seconds = 0;
+  double alone_seconds = 0, floor_seconds = 0;
 };
 
 struct StepBench {
@@ -44,6 +49,8 @@ struct StepBench {
   double loss = 0;                                                 // of the last step
   double traced_seconds = 0;                                       // first start to last end
   std::vector<OpClassTime> classes;                                // longest first
+  double copy_bytes_per_s = 0;                                     // with floors; 0: there are none
+  double floor_seconds = 0;                                        // of all classes
 };
 
 // 6 FLOPs per weight that a token is multiplied with (forward 2, backward 4; of experts those that it takes,

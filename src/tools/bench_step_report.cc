@@ -10,6 +10,21 @@ namespace quintet::tools {
 using base::human_bytes;
 using base::thousands;
 
+static std::string floors(const StepBench& b) {
+  if (b.copy_bytes_per_s == 0) return {};
+  std::string text = fmt::format(
+      "\nfloors: products and attention as fast as alone, every other byte once at {:.0f} GB/s, as copies "
+      "go\n"
+      "  {:<18}{:>13}{:>13}{:>13}\n",
+      b.copy_bytes_per_s * 1e-9, "", "in the step", "alone", "floor");
+  for (const OpClassTime& c : b.classes)
+    if (c.alone_seconds > 0)
+      text += fmt::format("  {:<18}{:>10.3f} ms{:>10.3f} ms{:>10.3f} ms\n", c.name, c.seconds * 1e3,
+                          c.alone_seconds * 1e3, c.floor_seconds * 1e3);
+  return text + fmt::format("  the step takes {:.3f} ms, {:.3f} x the sum of its floors, {:.3f} ms\n",
+                            b.step_seconds * 1e3, b.step_seconds / b.floor_seconds, b.floor_seconds * 1e3);
+}
+
 std::string to_table(const StepBench& b) {
   std::string text;
   const auto line = [&](std::string_view label, const std::string& value) {
@@ -37,7 +52,7 @@ std::string to_table(const StepBench& b) {
   for (const OpClassTime& c : b.classes)
     text += fmt::format("  {:<18}{:>10.3f} ms {:>6.1f} % {:>7} launches\n", c.name, c.seconds * 1e3,
                         sum > 0 ? c.seconds / sum * 100 : 0, c.instructions);
-  return text;
+  return text + floors(b);
 }
 
 std::string to_json(const StepBench& b) {
@@ -68,7 +83,13 @@ std::string to_json(const StepBench& b) {
                                  {"traced_step_s", b.traced_seconds}};
   json["op_classes"] = nlohmann::ordered_json::array();
   for (const OpClassTime& c : b.classes)
-    json["op_classes"].push_back({{"class", c.name}, {"instructions", c.instructions}, {"s", c.seconds}});
+    json["op_classes"].push_back({{"class", c.name},
+                                  {"instructions", c.instructions},
+                                  {"s", c.seconds},
+                                  {"alone_s", c.alone_seconds},
+                                  {"floor_s", c.floor_seconds}});
+  json["copy_bytes_per_s"] = b.copy_bytes_per_s;
+  json["floor_s"] = b.floor_seconds;
   return json.dump(2) + "\n";
 }
 

@@ -48,14 +48,14 @@ TEST(CudaWorkspace, OfADenseModel) {
   EXPECT_EQ(most.at("attention"), 24 * kMiB);  // the slack, and half as much again
   // Statistics; the library's sums, dq, and dk and dv of every query head; slack.
   EXPECT_EQ(most.at("attention_dx"),
-            kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 4 * kHeadDim) + 16 * kMiB);
+            kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
 // With the scores of all heads where they fit into 1 GiB.
 TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
   EXPECT_EQ(most.at("attention_dx"),
-            kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 4 * kHeadDim) + 16 * kMiB);
+            kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
 // What the library does not serve has the sums of our own kernels, behind the key of dropout.

@@ -41,17 +41,17 @@ void check_adamw() {
   const int64_t count = 7;
   const int32_t yes = 1;
   for (const UpdateRange& r : kRanges)
-    cpu::adamw<double, double, double>(p.data() + r.first, m.data() + r.first, v.data() + r.first,
-                                       g.data() + r.first, nullptr, r.count,
-                                       {.lr = &kLr,
-                                        .step = &count,
-                                        .clip_scale = &kClip,
-                                        .ok = &yes,
-                                        .beta1 = 0.9,
-                                        .beta2 = 0.95,
-                                        .eps = 1e-8,
-                                        .weight_decay = r.decay ? kDecay : 0.0},
-                                       pool);
+    cpu::adamw<double, double, double, double>(p.data() + r.first, m.data() + r.first, v.data() + r.first,
+                                               g.data() + r.first, nullptr, r.count,
+                                               {.lr = &kLr,
+                                                .step = &count,
+                                                .clip_scale = &kClip,
+                                                .ok = &yes,
+                                                .beta1 = 0.9,
+                                                .beta2 = 0.95,
+                                                .eps = 1e-8,
+                                                .weight_decay = r.decay ? kDecay : 0.0},
+                                               pool);
   Device<double> scalars(std::vector<double>{kLr, 7, kClip, 0});
   Device<M> bp(p0);
   Device<V> bm(m0), bv(v0);
@@ -153,14 +153,14 @@ void check_sgd(double momentum, bool nesterov) {
   device::ThreadPool pool(1);
   std::vector<double> p = p0, u = u0;
   for (const UpdateRange& r : kRanges)
-    cpu::sgd<double, double, double>(p.data() + r.first, momentum > 0 ? u.data() + r.first : nullptr,
-                                     g.data() + r.first, nullptr, r.count,
-                                     {.lr = &kLr,
-                                      .clip_scale = &kClip,
-                                      .momentum = momentum,
-                                      .weight_decay = r.decay ? kDecay : 0.0,
-                                      .nesterov = nesterov},
-                                     pool);
+    cpu::sgd<double, double, double, double>(p.data() + r.first, momentum > 0 ? u.data() + r.first : nullptr,
+                                             g.data() + r.first, nullptr, r.count,
+                                             {.lr = &kLr,
+                                              .clip_scale = &kClip,
+                                              .momentum = momentum,
+                                              .weight_decay = r.decay ? kDecay : 0.0,
+                                              .nesterov = nesterov},
+                                             pool);
   Device<double> scalars(std::vector<double>{kLr, kClip});
   Device<M> bp(p0);
   Device<V> bu(u0);

@@ -47,6 +47,8 @@ class CudaExecutor : public Executor {
   void trace_next(observe::RankTrace* trace, int64_t step) override;
   void begin_measuring(int round) override;
   void end_measuring(int round) override;
+  double time_alone(const program::Issue& issue, double seconds) override;  // time_alone.cc
+  double copy_bytes_per_s(double seconds) override;
   std::string device_name() const override;
   int64_t extra_bytes() const override;
 

@@ -278,7 +278,8 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
   for (const Slice& slice : slices_of(s, masks)) {
     // A plan that cannot fit need not be built to be refused.
     if (backward && s.deterministic &&
-        attention_library_bytes(s, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) > 2 * bytes)
+        attention_library_bytes(s, masks, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) >
+            2 * bytes)
       continue;
     plan.slice = slice;
     plan.graph = state_->build(s, masks, backward, slice, bytes, plan.workspace_bytes);

@@ -37,7 +37,13 @@ struct Plus {
 struct MaxNan {
   template <class S>
   __device__ __forceinline__ S operator()(S a, S b) const {
-    return (a > b || a != a) ? a : b;
+    if constexpr (sizeof(S) == sizeof(float)) {
+      float y;
+      asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+      return y;
+    } else {
+      return (a > b || a != a) ? a : b;
+    }
   }
 };
 

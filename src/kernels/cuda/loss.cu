@@ -9,11 +9,12 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// One block a row. A row that is read twice is kept in shared memory, as much of it as there is, so that only
-// the rest is fetched again; blocks that have an SM to themselves are larger, to have as much under way.
-inline constexpr int kThreads = 512, kMostThreads = 1024;
+// One block a row. Two blocks and more share an SM, so that one computes while another waits for memory, and
+// a row that is read twice comes from the cache the second time. The long rows of large vocabularies would
+// not: their blocks have an SM to themselves and keep as much of the row in its shared memory as goes in.
+inline constexpr int kThreads = 512, kLongThreads = 1024;
+inline constexpr int64_t kLongBytes = 128 << 10;
 inline constexpr int kUnroll = 4;
-inline constexpr int64_t kShareBytes = 64 << 10;  // of a block with kThreads: three to an SM
 
 template <class S>
 __device__ __forceinline__ S lowest() {
@@ -30,23 +31,23 @@ __device__ __forceinline__ int64_t local_column(int32_t label, int64_t vocab_beg
 template <class T, int V>
 struct Kept {
   Pack<T, V>* data = nullptr;
-  int64_t packs = 0;
+  int packs = 0;
 };
 
 // Calls f(values, column) for the packs of a row that hold valid columns, columns beyond them as -inf.
 template <int V, class T, class F>
 __device__ __forceinline__ void visit(const T* x, int64_t valid, Kept<T, V> kept, F f) {
   using S = Stat<T>;
-  const int64_t packs = (valid + V - 1) / V, threads = blockDim.x;
-  for (int64_t i = threadIdx.x; i < packs; i += threads * kUnroll) {
+  const int packs = static_cast<int>((valid + V - 1) / V), threads = static_cast<int>(blockDim.x);
+  for (int i = static_cast<int>(threadIdx.x); i < packs; i += threads * kUnroll) {
     Pack<T, V> in[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
       if (i + u * threads < packs) in[u] = fetch<V>(x + (i + u * threads) * V);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t pack = i + u * threads, column = pack * V;
-      if (column >= valid) continue;
+      const int pack = i + u * threads, column = pack * V;
+      if (pack >= packs) continue;
       if (pack < kept.packs) kept.data[pack] = in[u];
       auto v = values<T, V>(in[u]);
       if (column + V > valid)
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(kThreads)
   S sum = 0;
   visit<V>(x, valid, Kept<T, V>{}, [&](const auto& v, int64_t) {
 #pragma unroll
-    for (int k = 0; k < V; ++k) sum += Math<T>::exp(v.v[k] - top);
+    for (int k = 0; k < V; ++k) sum += Math<T>::exp_less(v.v[k], top);
   });
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) {
@@ -135,24 +136,26 @@ __device__ void write_dlogits_row(T* x, int64_t columns, int64_t valid, Kept<T, 
                                   Stat<T> max, Stat<T> sumexp, double seed) {
   using S = Stat<T>;
   const S factor = S(seed / static_cast<double>(sumexp));
-  const int64_t packs = columns / V, threads = blockDim.x;
-  for (int64_t i = threadIdx.x; i < packs; i += threads * kUnroll) {
+  const int packs = static_cast<int>(columns / V), threads = static_cast<int>(blockDim.x),
+            target_pack = target >= 0 ? static_cast<int>(target / V) : -1;
+  for (int i = static_cast<int>(threadIdx.x); i < packs; i += threads * kUnroll) {
     Pack<T, V> in[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t pack = i + u * threads;
+      const int pack = i + u * threads;
       if (pack < packs) in[u] = pack < kept.packs ? kept.data[pack] : fetch<V>(x + pack * V);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t column = (i + u * threads) * V;
-      if (column >= columns) continue;
+      const int pack = i + u * threads, column = pack * V;
+      if (pack >= packs) continue;
       auto v = values<T, V>(in[u]);
 #pragma unroll
-      for (int k = 0; k < V; ++k) {
-        const S p = Math<T>::exp(v.v[k] - max) * factor;
-        v.v[k] = column + k == target ? p - S(seed) : p;
-      }
+      for (int k = 0; k < V; ++k) v.v[k] = Math<T>::exp_less(v.v[k], max) * factor;
+      if (pack == target_pack)
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          if (column + k == target) v.v[k] -= S(seed);
       if (column + V > valid)
 #pragma unroll
         for (int k = 0; k < V; ++k)
@@ -179,13 +182,13 @@ struct Loss {
 };
 
 // kWhole: max, sumexp and target are found here, in one reading of the row.
-template <class T, int V, bool kWhole>
-__global__ void __launch_bounds__(kWhole ? kMostThreads : kThreads)
-    loss_kernel(Loss<T> a, int64_t kept_packs) {
+template <class T, int V, bool kWhole, bool kLong>
+__global__ void __launch_bounds__(kLong ? kLongThreads : kThreads, kLong ? 1 : 2)
+    loss_kernel(Loss<T> a, int kept_packs) {
   using S = Stat<T>;
   extern __shared__ __align__(16) unsigned char memory[];
   Kept<T, V> kept;
-  if constexpr (kWhole) kept = {reinterpret_cast<Pack<T, V>*>(memory), kept_packs};
+  if constexpr (kLong) kept = {reinterpret_cast<Pack<T, V>*>(memory), kept_packs};
   const int64_t r = blockIdx.x;
   T* x = a.logits + r * a.columns;
   if (a.labels[r] < 0) {
@@ -207,7 +210,7 @@ __global__ void __launch_bounds__(kWhole ? kMostThreads : kThreads)
         run.max = best;
       }
 #pragma unroll
-      for (int k = 0; k < V; ++k) run.sum += Math<T>::exp(v.v[k] - run.max);
+      for (int k = 0; k < V; ++k) run.sum += Math<T>::exp_less(v.v[k], run.max);
     });
     target = column >= 0 ? load<1>(static_cast<const T*>(x) + column).v[0] : S(0);
     run = block_merge<T>(run, shared);
@@ -230,22 +233,20 @@ int64_t most_shared_bytes() {
   return bytes - 1024;
 }
 
-// Packs of valid columns only are kept: the others are not read in the first visit.
 template <class T, int V, bool kWhole>
 void launch_loss(const Loss<T>& a, int64_t rows, Stream stream) {
-  const auto kernel = loss_kernel<T, V, kWhole>;
-  int64_t packs = 0;
-  unsigned threads = kThreads;
-  if (kWhole && a.write_dlogits) {
-    constexpr int64_t kPack = sizeof(Pack<T, V>);
-    const int64_t row = a.valid / V * kPack, room = row <= kShareBytes ? kShareBytes : most_shared_bytes();
-    if (row > kShareBytes) threads = kMostThreads;
-    packs = std::min(row, room) / kPack;
+  constexpr int64_t kPack = sizeof(Pack<T, V>);
+  const auto blocks = static_cast<unsigned>(rows);
+  // Packs of valid columns only: the others are not read in the first visit.
+  const int64_t row = a.valid / V * kPack;
+  if (kWhole && a.write_dlogits && row > kLongBytes) {
+    const auto kernel = loss_kernel<T, V, kWhole, true>;
+    const int64_t room = most_shared_bytes(), packs = std::min(row, room) / kPack;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(room)),
           "cross_entropy");
-    kernel<<<static_cast<unsigned>(rows), threads, static_cast<size_t>(packs * kPack), stream>>>(a, packs);
+    kernel<<<blocks, kLongThreads, static_cast<size_t>(packs * kPack), stream>>>(a, static_cast<int>(packs));
   } else {
-    kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(a, 0);
+    loss_kernel<T, V, kWhole, false><<<blocks, kThreads, 0, stream>>>(a, 0);
   }
   check_launch("cross_entropy");
 }

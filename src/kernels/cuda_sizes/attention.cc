@@ -15,13 +15,16 @@ template int64_t attention_backward_workspace_bytes<double>(const AttentionShape
 template int64_t attention_backward_workspace_bytes<float>(const AttentionShape&);
 template int64_t attention_backward_workspace_bytes<Bf16>(const AttentionShape&);
 
-int64_t attention_library_bytes(const AttentionShape& s, bool backward, int64_t sequences, int64_t heads) {
+int64_t attention_library_bytes(const AttentionShape& s, AttentionMasks masks, bool backward,
+                                int64_t sequences, int64_t heads) {
   constexpr int64_t kSlack = 16 << 20;
   if (!backward) return kSlack;
   const int64_t rows = sequences * heads * s.q_rows.seq_len;
   int64_t per_row = int64_t{sizeof(float)};
   per_row += s.deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
-  if (s.heads != s.kv_heads) per_row += 4 * (s.head_dim + s.value_dim);
+  // dk and dv of every query head.
+  const int64_t wide = masks == AttentionMasks::Dense ? 2 : 4;
+  if (s.heads != s.kv_heads) per_row += wide * (s.head_dim + s.value_dim);
   return rows * per_row + kSlack;
 }
 
@@ -57,9 +60,10 @@ int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks
   const bool dense = masks == AttentionMasks::Dense;
   const int64_t own = attention_own_bytes(s, masks, backward);
   if (backward && s.deterministic && !dense) return own;  // no plan
-  const int64_t all = attention_library_bytes(s, backward, s.q_rows.sequences, s.heads);
+  const int64_t all = attention_library_bytes(s, masks, backward, s.q_rows.sequences, s.heads);
   const int64_t least =
-      attention_library_bytes(s, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 / 2;
+      attention_library_bytes(s, masks, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 /
+      2;
   return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
 }
 
