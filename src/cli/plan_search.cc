@@ -18,7 +18,8 @@ namespace {
 constexpr int kThreads = 2;
 // What a search looks at closely: groups of families, and layouts for every one that is compiled.
 constexpr int64_t kGroups = 1500, kLayoutsPerPlan = 20;
-constexpr double kWorkPerPlan = 7000;  // search.h; seconds on two cores for models that fill large clusters
+constexpr double kWorkPerPlan = 7000,
+                 kLongest = 2.2e4;  // search.h; seconds on two cores for models that fill large clusters
 constexpr double kThousandDeviceDays = 24 * 1000;  // in hours of a device
 constexpr int kHalvings = 3, kDoublings = 2;       // of the cluster, for the scaling curve
 
@@ -127,6 +128,7 @@ std::optional<config::Recipe> search_layout(const SearchOptions& o, const Search
                               .groups = kGroups,
                               .layouts = kLayoutsPerPlan * o.plans,
                               .work = kWorkPerPlan * o.plans,
+                              .longest = kLongest,
                               .threads = kThreads,
                               .progress = progress,
                               .bounds = &bounds};

@@ -10,10 +10,10 @@ namespace quintet::plan {
 Emitted emit(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up) {
   Emitted e{recipe, {}, {}};
   const std::string& vendor = cluster.accelerator.vendor;
-  e.recipe.run.device = vendor == "nvidia" ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
-  if (vendor != "nvidia" && vendor != "cpu")
-    e.to_do.push_back(fmt::format("run.device: the engine does not run on {}; \"cpu\" stands here",
-                                  cluster.accelerator.title));
+  if (vendor == "nvidia" || vendor == "cpu")
+    e.recipe.run.device = vendor == "nvidia" ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
+  else if (!vendor.empty())
+    e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", cluster.accelerator.title));
   if (recipe.data.path.empty())
     e.to_do.push_back(
         "data.path: text files, folders of them, or one token file (docs/formats/token_file.md), with its "

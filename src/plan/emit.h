@@ -15,9 +15,9 @@ struct Emitted {
   std::string text;                // TOML, `to_do` and how to start it as comments at its head
 };
 
-// For the cluster's devices: run.device is "cuda" on NVIDIA's, "cpu" on others, which the engine does not run
-// on. `made_up`: the recipe began as the name of a model, so that what training needs beside a layout was
-// filled in.
+// For the cluster's devices: run.device is "cuda" on NVIDIA's and "cpu" on CPUs; on others, which the engine
+// does not run on, it stays. `made_up`: the recipe began as the name of a model, so that what training needs
+// beside a layout was filled in.
 Emitted emit(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up);
 
 }  // namespace quintet::plan

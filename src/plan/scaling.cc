@@ -60,6 +60,7 @@ class Curve {
                                  .groups = options_.groups,
                                  .layouts = options_.layouts,
                                  .work = options_.work,
+                                 .longest = options_.longest,
                                  .threads = options_.threads});
     if (!found.best.empty()) point.best = std::move(found.best.front().report);
   }

@@ -29,7 +29,7 @@ inline constexpr double kWorthwhile = 1.6;
 struct ScalingOptions {
   int plans = 12;                       // for each point
   int64_t groups = 300, layouts = 300;  // for each point (search.h)
-  double work = 8e4;
+  double work = 8e4, longest = 2.2e4;
   int threads = 2;
   bool weak = true;
   std::function<void(int devices)> progress = {};

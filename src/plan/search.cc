@@ -18,6 +18,7 @@ namespace {
 // Plans that are made, and entries that are looked at, before the next are chosen. Not a matter of threads,
 // or they would change the answer.
 constexpr size_t kBatch = 8, kFront = 16;
+constexpr size_t kLongOnes = 2;  // beyond SearchOptions::longest, that are planned when nothing else fits
 // What a micro-batch of twice the size is guessed to spare, and what schedules that hold least hold.
 constexpr double kLargerMicro = 0.98, kLeanSchedule = 0.3;
 
@@ -85,6 +86,13 @@ class Searcher {
       plan(batch);
       tell();
     }
+    for (size_t i = 0; i < long_.size(); ++i)
+      if (result_.best.empty() && i < kLongOnes) {
+        plan({long_[i]});
+        tell();
+      } else {
+        passed_over_ = std::min(passed_over_, long_[i].bound);
+      }
     finish();
     return std::move(result_);
   }
@@ -168,8 +176,8 @@ class Searcher {
         const Entry e = queue_.top();
         queue_.pop();
         const double work = work_of(recipe_of(e));
-        if (work > options_.work / 10 && !result_.best.empty()) {
-          passed_over_ = std::min(passed_over_, e.bound);
+        if (work > options_.longest) {
+          long_.push_back(e);
           continue;
         }
         work_ += work;
@@ -382,6 +390,7 @@ class Searcher {
   int64_t order_ = 0, looked_ = 0, layouts_ = 0, groups_ = 0;
   int64_t least_bytes_ = std::numeric_limits<int64_t>::max();
   double work_ = 0;
+  std::vector<Entry> long_;                                       // likely ones first
   double passed_over_ = std::numeric_limits<double>::infinity();  // bound of groups beyond options_.groups
   SearchResult result_;
 };

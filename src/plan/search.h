@@ -27,9 +27,9 @@ struct SearchOptions {
   int plans = 96;  // that are compiled at most
   // Groups of families, and layouts, that are looked at closely at most.
   int64_t groups = 1 << 30, layouts = 1 << 30;
-  // How long the programs of all plans may be together (micro-batches x blocks, see search.cc); no plan takes
-  // a tenth of it once something fits. Programs of large models on long pipelines take seconds each.
-  double work = 1e30;
+  // How long programs may be (micro-batches x blocks, see search.cc): those of all plans together, and those
+  // of one, unless nothing shorter fits. Programs of large models on long pipelines take seconds each.
+  double work = 1e30, longest = 1e30;
   int threads = 2;
   std::function<void(const Progress&)> progress = {};
   // Of the same assumptions and the same model: what other searches found out is not found out again.

@@ -86,6 +86,7 @@ class Ladder {
                                    .groups = options_.groups,
                                    .layouts = options_.layouts,
                                    .work = options_.work,
+                                   .longest = options_.longest,
                                    .threads = options_.threads,
                                    .bounds = options_.bounds != nullptr ? options_.bounds : &own_bounds_});
       if (!found.best.empty())
@@ -181,6 +182,16 @@ class Ladder {
     const auto of = [&](MemoryClass c) { return rank.by_class[static_cast<size_t>(c)]; };
     const int64_t state =
         of(MemoryClass::Parameters) + of(MemoryClass::Gradients) + of(MemoryClass::Optimizer);
+    // By what one parameter costs, where that is most of it; blocks that are gathered to be used come on top.
+    const config::Parallel& p = r.recipe.parallel;
+    const double stored = static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.pp) *
+                          sharded_bytes(format_, static_cast<int>(p.zero),
+                                        static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp)));
+    if (p.ep * p.etp == 1 && 2 * stored < static_cast<double>(state) && 2 * state >= rank.total())
+      return fmt::format(
+          "{} of parameters, gathered blocks included, {} of gradients, {} of optimizer state ({})",
+          gib(of(MemoryClass::Parameters)), gib(of(MemoryClass::Gradients)), gib(of(MemoryClass::Optimizer)),
+          layout_words(r.recipe));
     if (2 * state >= rank.total() - rank.runtime_bytes) return state_words(r, state);
     std::string out =
         fmt::format("{} of activations, {} of state", gib(of(MemoryClass::Activations)), gib(state));

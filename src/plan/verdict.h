@@ -38,7 +38,7 @@ struct Verdict {
 struct VerdictOptions {
   int plans = 6;                        // for each rung
   int64_t groups = 300, layouts = 300;  // for each rung (search.h)
-  double work = 5e4;                    // for each rung (search.h)
+  double work = 5e4, longest = 2.2e4;   // for each rung (search.h)
   int threads = 2;
   std::function<void(const std::string& rung)> progress = {};
   const Bounds* bounds = nullptr;  // as in search.h
