@@ -39,11 +39,10 @@ std::string to_text(const SearchResult& s, const Assumptions& a) {
       base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
       base::thousands(s.too_slow), s.planned, s.did_not_fit);
   if (s.families == 0)
-    return out +
-           fmt::format(
-               "no layout has a batch that divides: give a global batch that is a multiple of a number of "
-               "data ranks that {} devices allow, such as {}\n",
-               base::thousands(a.cluster.world()), base::thousands(a.cluster.world()));
+    return out + fmt::format(
+                     "no layout is possible: what --set holds of the axes must divide {0} devices, and "
+                     "the global batch the data ranks that are left; a batch of {0} always does\n",
+                     base::thousands(a.cluster.world()));
   if (s.best.empty()) {
     out += fmt::format("nothing fits into {} of a device", gib(a.cluster.accelerator.memory_bytes));
     if (s.smallest)

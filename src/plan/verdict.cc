@@ -169,7 +169,7 @@ class Ladder {
       }
     }
     return fmt::format(
-        "no layout of this kind is legal: {} sequences of a step do not divide over {} data ranks or more; "
+        "no layout of this kind is legal: a step of {} sequences does not divide over {} data ranks or more; "
         "a batch of {} would",
         base::thousands(global), base::thousands(least_dp),
         base::thousands((global + least_dp - 1) / std::max<int64_t>(least_dp, 1) * least_dp));
