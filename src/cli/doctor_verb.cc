@@ -140,6 +140,7 @@ int probe_action(const DoctorOptions& o) {
   options.disk_folder = o.disk;
   if (o.no_disk) options.disk_bytes = 0;
   if (o.recipe.dtype == "bf16") options.compute = base::DType::BF16;
+  if (o.recipe.dtype == "f16") options.compute = base::DType::F16;
   if (o.recipe.dtype == "f64") options.compute = base::DType::F64;
   if (!o.json)
     options.on_step = [](std::string_view what) { fmt::print(stderr, "measuring {} ...\n", what); };

@@ -20,7 +20,7 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
     command
         .add_option("--dtype", dtype,
                     "type of computing; master weights, moments, gradients and reduction follow it")
-        ->check(CLI::IsMember({"f64", "f32", "bf16"}));
+        ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
 }
 
 config::Recipe RecipeOptions::load(bool steps_is_run) const {

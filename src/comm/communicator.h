@@ -8,7 +8,7 @@
 //
 // Bits. Every reduction is formed in member order, ((x0 + x1) + x2) + ..., whatever the size, the slicing or
 // the backend: the same inputs give the same bits on every run, on every member and on every backend. bf16
-// sums are accumulated in f32 and rounded once at the end. Integer sums wrap. Max propagates NaN.
+// and f16 sums are accumulated in f32 and rounded once at the end. Integer sums wrap. Max propagates NaN.
 //
 // Failure. A call that cannot complete throws a CommError and the communicator is dead from then on: every
 // further call on it throws the same. The kinds are in errors.h.
@@ -53,7 +53,7 @@ class Communicator {
   const std::string& name() const { return name_; }
 
   // Counts are in elements and may be 0. `count_per_rank` is the piece of one member; the whole is size()
-  // pieces. f16 can be moved but not reduced.
+  // pieces. i16 can be moved but not reduced.
 
   // data := reduction over the members, on all of them.
   void all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op);

@@ -51,8 +51,8 @@ class DeviceCommunicator {
   const std::string& name() const { return name_; }
   const CallOrder& calls() const { return calls_; }  // made so far, captured ones included
 
-  // Meaning, counts and permitted overlaps are those of Communicator's calls of the same name; f16 can be
-  // reduced here. A group of one copies, or does nothing where source and target are the same.
+  // Meaning, counts and permitted overlaps are those of Communicator's calls of the same name.
+  // A group of one copies, or does nothing where source and target are the same.
   virtual void all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op, DeviceStream stream) = 0;
   virtual void all_gather(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
                           DeviceStream stream) = 0;

@@ -7,11 +7,13 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/f16.h"
 
 namespace quintet::comm {
 namespace {
 
 using base::Bf16;
+using base::F16;
 
 // Small enough to stay in the first-level cache with the source it meets.
 constexpr int64_t kBlock = 2048;
@@ -22,6 +24,10 @@ struct AccumulatorOf {
 };
 template <>
 struct AccumulatorOf<Bf16> {
+  using type = float;
+};
+template <>
+struct AccumulatorOf<F16> {
   using type = float;
 };
 
@@ -141,13 +147,14 @@ void reduce_in_order(const void* const* sources, int source_count, void* const* 
       return reduce_typed<float>(sources, source_count, targets, target_count, count, op);
     case base::DType::BF16:
       return reduce_typed<Bf16>(sources, source_count, targets, target_count, count, op);
+    case base::DType::F16:
+      return reduce_typed<F16>(sources, source_count, targets, target_count, count, op);
     case base::DType::I64:
       return reduce_typed<int64_t>(sources, source_count, targets, target_count, count, op);
     case base::DType::I32:
       return reduce_typed<int32_t>(sources, source_count, targets, target_count, count, op);
     case base::DType::U8:
       return reduce_typed<uint8_t>(sources, source_count, targets, target_count, count, op);
-    case base::DType::F16:
     case base::DType::I16:
       break;
   }

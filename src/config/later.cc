@@ -15,10 +15,9 @@ constexpr std::array<LaterKey, 4> kLaterKeys = {{
 struct LaterWord {
   std::string_view section_or_key, word;
 };
-constexpr std::array<LaterWord, 4> kLaterWords = {{
+constexpr std::array<LaterWord, 3> kLaterWords = {{
     {"run.backend", "gloo"},
     {"run.backend", "nccl"},
-    {"precision.", "f16"},
     {"precision.", "fp8"},
 }};
 

@@ -91,8 +91,11 @@ struct Names<BackendKind> {
 // The element types a recipe may name; base knows more.
 template <>
 struct Names<base::DType> {
-  static constexpr std::array<std::pair<base::DType, std::string_view>, 3> kTable = {
-      {{base::DType::F64, "f64"}, {base::DType::F32, "f32"}, {base::DType::BF16, "bf16"}}};
+  static constexpr std::array<std::pair<base::DType, std::string_view>, 4> kTable = {
+      {{base::DType::F64, "f64"},
+       {base::DType::F32, "f32"},
+       {base::DType::BF16, "bf16"},
+       {base::DType::F16, "f16"}}};
 };
 template <>
 struct Names<Master> {

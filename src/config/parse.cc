@@ -347,13 +347,15 @@ void check_family_of_preset(const Recipe& recipe, Report& report) {
              fmt::format("\"{}\"", name_of(preset->family)));
 }
 
-// master, moments and gradients follow compute where they are not given, and reduce follows gradients.
+// master, moments, gradients and loss scale follow compute where they are not given, and reduce follows
+// gradients.
 void default_precision(Precision& p, const Leaves& leaves) {
   const Precision wide = Precision::of(p.compute);
   if (!leaves.contains("precision.master")) p.master = wide.master;
   if (!leaves.contains("precision.moments")) p.moments = wide.moments;
   if (!leaves.contains("precision.gradients")) p.gradients = wide.gradients;
   if (!leaves.contains("precision.reduce")) p.reduce = p.gradients;
+  if (!leaves.contains("precision.loss_scale")) p.loss_scale = wide.loss_scale;
 }
 
 // A schedule file beside the recipe is named from here on by its way from the working directory; one that is

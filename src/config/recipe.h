@@ -185,7 +185,8 @@ struct LossScale {
   double value = 1;
   bool operator==(const LossScale&) const = default;
 };
-inline constexpr double kFirstLossScale = 65536;  // of dynamic ones
+// Of dynamic ones. Losses are sums over tokens: gradients are those of single tokens, and need no more.
+inline constexpr double kFirstLossScale = 1024;
 
 // How the weights that the optimizer updates are kept. Split: f32, as the bf16 weight that matmuls read and a
 // 16-bit remainder (base/split_float.h), so that nothing is kept twice. Bf16 is there to be refused with a
@@ -199,18 +200,19 @@ struct Precision {
   base::DType gradients = base::DType::F32;  // of parameters, where micro-batches add them up
   base::DType reduce = base::DType::F32;     // gradients on the wire; as `gradients` where it is not given
   bool tf32 = false;                 // cuda: products of f32 round their operands to 10 bits of mantissa
-  LossScale loss_scale = {};         // a number or "dynamic"
+  LossScale loss_scale = {};         // a number or "dynamic"; the latter for f16 where it is not given
   int64_t loss_scale_window = 2000;  // dynamic: good steps before it is doubled
 
-  // compute as given, the rest in the accumulator type of it (f64 for f64, else f32): what a recipe gets
-  // that names compute only.
+  // compute as given, the rest in the accumulator type of it (f64 for f64, else f32), and a dynamic loss
+  // scale for f16, whose gradients end at 65504: what a recipe gets that names compute only.
   static Precision of(base::DType compute) {
     const base::DType wide = base::accumulator_of(compute);
     return {.compute = compute,
             .master = wide == base::DType::F64 ? Master::F64 : Master::F32,
             .moments = wide,
             .gradients = wide,
-            .reduce = wide};
+            .reduce = wide,
+            .loss_scale = compute == base::DType::F16 ? LossScale{true, kFirstLossScale} : LossScale{}};
   }
   bool split_master() const { return master == Master::Split; }
   // In which the optimizer computes, and in which weights are saved.

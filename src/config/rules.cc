@@ -361,6 +361,19 @@ void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
          fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
 }
 
+void f16_is_of_computing(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  const auto check = [&](const char* key, base::DType t) {
+    if (t == base::DType::F16)
+      fail(key, "\"f16\" is of precision.compute alone: sums of gradients pass 65504, squares of them 2^-24",
+           fmt::format("\"{}\"", name_of(Precision::of(p.compute).reduce)));
+  };
+  check("precision.moments", p.moments);
+  check("precision.gradients", p.gradients);
+  // Where it is not given it follows the gradients, which are named above.
+  if (p.gradients != base::DType::F16) check("precision.reduce", p.reduce);
+}
+
 void tf32_is_of_f32_on_gpus(const Recipe& r, const Fail& fail) {
   if (!r.precision.tf32) return;
   if (r.run.device != DeviceKind::Cuda)
@@ -605,6 +618,9 @@ std::vector<Rule> general_rules() {
        {"precision.compute", "precision.gradients"},
        narrow_gradients_are_of_narrow_weights},
 
+      {"f16 is of computing",
+       {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
+       f16_is_of_computing},
       {"tf32 is of f32 on GPUs",
        {"precision.compute", "precision.tf32", "run.device"},
        tf32_is_of_f32_on_gpus},

@@ -5,6 +5,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/f16.h"
 
 namespace quintet::exec {
 
@@ -18,6 +19,8 @@ auto with_type(base::DType t, F&& fn) {
       return fn(float{});
     case base::DType::BF16:
       return fn(base::Bf16{});
+    case base::DType::F16:
+      return fn(base::F16{});
     default:
       base::fail_internal("no kernel for {}", base::to_string(t));
   }
@@ -34,6 +37,14 @@ void with_gradient(base::DType t, F&& fn) {
       if (t == base::DType::BF16) return fn(base::Bf16{});
     fn(float{});
   }
+}
+
+// Calls fn with the C++ type of a dtype of 16 bits.
+template <class F>
+void with_half(base::DType t, F&& fn) {
+  if (t == base::DType::BF16) return fn(base::Bf16{});
+  if (t == base::DType::F16) return fn(base::F16{});
+  base::fail_internal("{} is not a type of 16 bits", base::to_string(t));
 }
 
 // Calls fn with the type of logits, scores and weights of routing.
@@ -81,7 +92,7 @@ void with_update_types(const UpdateTypes& t, F&& fn) {
     with_f32_or_bf16(t.gradient, "gradients", [&]<class G>(G) {
       if (t.copy == base::DType::BF16) return fn(float{}, V{}, G{}, Bf16{});
       if constexpr (std::is_same_v<G, float>)
-        fn(float{}, V{}, G{}, float{});
+        t.copy == base::DType::F16 ? fn(float{}, V{}, G{}, base::F16{}) : fn(float{}, V{}, G{}, float{});
       else
         base::fail_internal("bf16 gradients of {} weights", base::to_string(t.copy));
     });

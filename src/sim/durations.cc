@@ -100,6 +100,8 @@ Arithmetic arithmetic_of(base::DType dtype) {
   switch (dtype) {
     case base::DType::BF16:
       return Arithmetic::BF16;
+    case base::DType::F16:
+      return Arithmetic::F16;
     case base::DType::F64:
       return Arithmetic::F64;
     default:

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/f16.h"
 
 namespace quintet::tools {
 
@@ -22,6 +23,8 @@ double element(const std::byte* data, DType dtype, int64_t i) {
       return reinterpret_cast<const float*>(data)[i];
     case DType::BF16:
       return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
+    case DType::F16:
+      return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
     default:
       base::fail_internal("no state of type {}", base::to_string(dtype));
   }

@@ -178,6 +178,8 @@ class Prober {
         return both(double());
       case DType::BF16:
         return both(base::Bf16());
+      case DType::F16:
+        return both(base::F16());
       default:
         p.compute = DType::F32;
         return both(float());
@@ -355,6 +357,7 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   attention.keys = kAttentionKeys;
   attention.arithmetic = p.compute == DType::F64    ? Arithmetic::F64
                          : p.compute == DType::BF16 ? Arithmetic::BF16
+                         : p.compute == DType::F16  ? Arithmetic::F16
                                                     : Arithmetic::F32;
   attention.flops = 2 * kAttentionProduct;
   e.attention_forward = fit_attention(a, attention, attention.flops / p.attention_forward.median);

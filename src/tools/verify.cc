@@ -25,6 +25,8 @@ double unit_roundoff(DType t) {
       return 0x1p-24;
     case DType::BF16:
       return 0x1p-9;
+    case DType::F16:
+      return 0x1p-12;
     default:
       base::fail_internal("no arithmetic in {}", base::to_string(t));
   }

@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "base/f16.h"
 
 namespace quintet::train {
 
@@ -17,6 +18,8 @@ inline double read_element(const std::byte* data, base::DType dtype, int64_t i) 
       return reinterpret_cast<const float*>(data)[i];
     case base::DType::BF16:
       return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
+    case base::DType::F16:
+      return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
     default:
       base::fail_internal("no weights of type {}", base::to_string(dtype));
   }
@@ -32,6 +35,9 @@ inline void write_element(std::byte* data, base::DType dtype, int64_t i, double 
       break;
     case base::DType::BF16:
       reinterpret_cast<base::Bf16*>(data)[i] = base::Bf16(static_cast<float>(v));
+      break;
+    case base::DType::F16:
+      reinterpret_cast<base::F16*>(data)[i] = base::F16(static_cast<float>(v));
       break;
     default:
       base::fail_internal("no weights of type {}", base::to_string(dtype));

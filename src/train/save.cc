@@ -119,8 +119,9 @@ void load_weights(Rank& rank, const std::string& path) {
     if (found->shape != w.shape)
       base::fail_user("{}: tensor {} has shape {}, the model's is {}", path, w.name, shape_text(found->shape),
                       shape_text(w.shape));
-    if (found->dtype != DType::F64 && found->dtype != DType::F32 && found->dtype != DType::BF16)
-      base::fail_user("{}: tensor {} is {}; weights are f64, f32 or bf16", path, w.name,
+    if (found->dtype != DType::F64 && found->dtype != DType::F32 && found->dtype != DType::BF16 &&
+        found->dtype != DType::F16)
+      base::fail_user("{}: tensor {} is {}; weights are f64, f32, bf16 or f16", path, w.name,
                       to_string(found->dtype));
   }
   if (file.tensors().size() != wanted.size())

@@ -76,7 +76,7 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
       {"--trace 5-6", {"steps=5-6"}},
       {"--steps 0", {"--steps"}},
       {"--steps many", {"--steps"}},
-      {"--dtype f16", {"--dtype"}},
+      {"--dtype fp16", {"--dtype"}},
       {"--set", {"--set"}},
       {"--set nonsense", {"nonsense"}},
       {"--no-such-option", {"--no-such-option"}},

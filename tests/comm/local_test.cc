@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/f16.h"
 #include "comm/collective_checks.h"
 
 namespace quintet::comm {
@@ -79,6 +80,20 @@ TEST(Local, Bf16SumIsRoundedOnce) {
     base::Bf16 x(w.rank().value == 0 ? 256.0f : 1.0f);
     w.world().all_reduce(&x, 1, DType::BF16, ReduceOp::Sum);
     EXPECT_EQ(static_cast<float>(x), 260.0f);
+  });
+}
+
+TEST(Local, F16SumIsRoundedOnce) {
+  // 2048 + 1 is 2048 in f16 at every step; in f32 the three ones add up to 2051, which rounds to 2052.
+  run_local_world(4, [](World& w) {
+    base::F16 x(w.rank().value == 0 ? 2048.0f : 1.0f), most(static_cast<float>(w.rank().value));
+    w.world().all_reduce(&x, 1, DType::F16, ReduceOp::Sum);
+    EXPECT_EQ(static_cast<float>(x), 2052.0f);
+    w.world().all_reduce(&most, 1, DType::F16, ReduceOp::Max);
+    EXPECT_EQ(static_cast<float>(most), 3.0f);
+    base::F16 large(40000.0f);
+    w.world().all_reduce(&large, 1, DType::F16, ReduceOp::Sum);
+    EXPECT_TRUE(std::isinf(static_cast<float>(large)));
   });
 }
 
@@ -315,7 +330,7 @@ TEST(Local, MisuseIsNamed) {
     EXPECT_THROW(w.create({w.rank(), w.rank()}), base::InternalError);
     EXPECT_THROW(w.create({w.rank(), RankId(2)}), base::InternalError);
     uint16_t half = 0;
-    EXPECT_THROW(w.world().all_reduce(&half, 1, DType::F16, ReduceOp::Sum), base::InternalError);
+    EXPECT_THROW(w.world().all_reduce(&half, 1, DType::I16, ReduceOp::Sum), base::InternalError);
     EXPECT_THROW(w.world().all_reduce(&half, -1, DType::U8, ReduceOp::Sum), base::InternalError);
     EXPECT_THROW(w.world().broadcast(&half, 1, DType::U8, 2), base::InternalError);
     EXPECT_THROW(w.world().send(&half, 1, DType::U8, w.rank().value), base::InternalError);
@@ -324,7 +339,7 @@ TEST(Local, MisuseIsNamed) {
                  base::InternalError);
     EXPECT_THROW(w.world().all_to_all_v(&half, none, none, &half, short_list, none, DType::U8),
                  base::InternalError);
-    w.world().broadcast(&half, 1, DType::F16, 0);  // moving f16 is fine, and the communicator is unharmed
+    w.world().broadcast(&half, 1, DType::I16, 0);  // moving i16 is fine, and the communicator is unharmed
   });
 }
 

@@ -50,7 +50,7 @@ std::vector<Bad> other_bad_recipes() {
       {{"precision.compute='fp32'"},
        "type",
        "precision.compute",
-       {"\"f64\", \"f32\", \"bf16\"", "\"fp32\""},
+       {"\"f64\", \"f32\", \"bf16\", \"f16\"", "\"fp32\""},
        "\"f32\""},
       {{"run.backend='tcp'"}, "type", "run.backend", {"\"auto\", \"local\", \"mpi\"", "\"tcp\""}, ""},
       {{"run.device='tpu'"},
@@ -108,11 +108,6 @@ std::vector<Bad> other_bad_recipes() {
        "later version",
        "precision.compute",
        {"\"fp8\" is not yet supported"},
-       "\"f32\""},
-      {{"precision.reduce='f16'"},
-       "later version",
-       "precision.reduce",
-       {"\"f16\" is not yet supported"},
        "\"f32\""},
       // Names and paths.
       {{"name='a/b'"}, "name is a file name", "name", {"\"a/b\""}, "\"a-b\""},
@@ -776,7 +771,7 @@ TEST(BadRecipes, RecipesBuiltInCodeAreCheckedToo) {
   r.batch.micro = 3;
   EXPECT_THROW(resolve(r), RecipeError);
   r = parse(kGood);
-  r.precision.compute = base::DType::F16;
+  r.precision.compute = base::DType::I16;
   EXPECT_EQ(problems_of(r).size(), 1u);
   r = parse(kGood);
   r.parallel.dp_shard = std::numeric_limits<int64_t>::max();

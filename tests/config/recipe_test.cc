@@ -79,6 +79,7 @@ TEST(Recipe, NeutralValuesOfLaterKeysAreAccepted) {
 TEST(Recipe, PrecisionFollowsCompute) {
   EXPECT_EQ(parse(kGood, {"precision.compute=f64"}).precision, Precision::of(base::DType::F64));
   EXPECT_EQ(parse(kGood, {"precision.compute=bf16"}).precision, Precision::of(base::DType::BF16));
+  EXPECT_EQ(parse(kGood, {"precision.compute=f16"}).precision, Precision::of(base::DType::F16));
   EXPECT_EQ(parse(kGood, {"precision.compute=bf16", "precision.reduce=bf16"}).precision.reduce,
             base::DType::BF16);
   const Precision narrow =
@@ -96,6 +97,9 @@ TEST(Recipe, PrecisionFollowsCompute) {
 
 TEST(Recipe, LossScaleIsANumberOrDynamic) {
   EXPECT_EQ(parse(kGood).precision.loss_scale, (LossScale{false, 1}));
+  EXPECT_EQ(parse(kGood, {"precision.compute=f16"}).precision.loss_scale, (LossScale{true, kFirstLossScale}));
+  EXPECT_EQ(parse(kGood, {"precision.compute=f16", "precision.loss_scale=8"}).precision.loss_scale,
+            (LossScale{false, 8}));
   EXPECT_EQ(parse(kGood, {"precision.loss_scale=512"}).precision.loss_scale, (LossScale{false, 512}));
   const Recipe r = parse(kGood, {"precision.loss_scale=dynamic", "precision.loss_scale_window=10"});
   EXPECT_EQ(r.precision.loss_scale, (LossScale{true, kFirstLossScale}));

@@ -1,5 +1,5 @@
 // How weights and gradients are kept: split masters give the f32 masters bit by bit in every layout, bf16
-// gradients are the f32 ones rounded.
+// gradients are the f32 ones rounded; f16 trains with a loss scale.
 #include "base/split_float.h"
 #include "equivalence/checks.h"
 
@@ -12,6 +12,12 @@ using train::Rank;
 Recipe bf16_recipe() {
   Recipe r = small_recipe();
   r.precision = config::Precision::of(base::DType::BF16);
+  return r;
+}
+
+Recipe f16_recipe() {
+  Recipe r = small_recipe();
+  r.precision = config::Precision::of(base::DType::F16);
   return r;
 }
 
@@ -253,6 +259,84 @@ TEST(LossScale, OneRanksOverflowIsEverybodys) {
       expect_same(a.initial, a.steps[0].weights);
       EXPECT_EQ(a.steps[1].result.loss_scale, 0x1p139);
     }
+}
+
+// ---- f16
+
+TEST(F16, LayoutsGiveOneRanksNumbers) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    expect_equal(placed(place, f16_recipe(), 2));
+  }
+}
+
+// Numbers of 11 bits beside those of 53, on one rank and on four.
+TEST(F16, StaysNearF64) {
+  for (const bool experts : {false, true})
+    for (const bool four : {false, true}) {
+      SCOPED_TRACE(std::string(experts ? "experts" : "dense") + (four ? ", four ranks" : ""));
+      Recipe narrow = f16_recipe();
+      if (experts) narrow = with_experts(narrow);
+      if (four) narrow.parallel.dp_shard = 2, narrow.parallel.zero = 3, narrow.parallel.tp = 2;
+      narrow = resolved(narrow, 2, 1);
+      Recipe wide = narrow;
+      wide.precision = config::Precision::of(base::DType::F64);
+      const data::Dataset dataset = tools::training_data(narrow, true);
+      const tools::LayoutRun a = run(narrow, dataset, {}, 2), b = run(wide, dataset, {}, 2);
+      for (size_t t = 0; t < a.steps.size(); ++t) {
+        const train::StepResult &x = a.steps[t].result, &y = b.steps[t].result;
+        EXPECT_FALSE(x.skipped);
+        EXPECT_NEAR(x.loss, y.loss, 2e-3 * y.loss);
+        EXPECT_NEAR(x.grad_norm, y.grad_norm, 2e-2 * y.grad_norm);
+        double difference = 0, size = 0;
+        for (size_t i = 0; i < a.steps[t].gradients.size(); ++i)
+          for (size_t k = 0; k < a.steps[t].gradients[i].values.size(); ++k) {
+            const double want = b.steps[t].gradients[i].values[k];
+            difference += std::pow(a.steps[t].gradients[i].values[k] - want, 2);
+            size += want * want;
+          }
+        // A token whose experts are nearly as good as others may go elsewhere.
+        EXPECT_LT(std::sqrt(difference), (experts ? 0.1 : 0.02) * std::sqrt(size));
+        EXPECT_GT(difference, 0);
+      }
+      for (const tools::Peak& p : a.peaks) EXPECT_EQ(p.planned, p.measured);
+    }
+}
+
+TEST(F16, TracksTheLossesOfF32) {
+  const Recipe narrow = resolved(f16_recipe(), 2, 1);
+  Recipe wide = narrow;
+  wide.precision = config::Precision::of(base::DType::F32);
+  const data::Dataset dataset = tools::training_data(narrow, true);
+  const tools::LayoutRun a = run(narrow, dataset, {}, 40), b = run(wide, dataset, {}, 40);
+  for (size_t t = 0; t < a.steps.size(); ++t) {
+    EXPECT_FALSE(a.steps[t].result.skipped) << t;
+    EXPECT_NEAR(a.steps[t].result.loss, b.steps[t].result.loss, 5e-3 * b.steps[t].result.loss) << t;
+  }
+  EXPECT_LT(a.steps.back().result.loss, a.steps.front().result.loss);
+}
+
+// Gradients of 16 bits overflow at scales that f32 would not notice: the step is skipped on all ranks.
+TEST(F16, OverflowLowersTheScale) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    double scale = 0x1p24;
+    const Recipe r = scaled(placed(place, f16_recipe(), 2), {true, scale});
+    const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 20);
+    int good = 0;
+    for (size_t t = 0; t < a.steps.size(); ++t) {
+      const train::StepResult& s = a.steps[t].result;
+      EXPECT_EQ(s.loss_scale, scale);
+      EXPECT_TRUE(std::isfinite(s.loss));
+      if (s.skipped) {
+        expect_same(t == 0 ? a.initial : a.steps[t - 1].weights, a.steps[t].weights);
+        scale /= 2;
+      }
+      good += !s.skipped;
+    }
+    EXPECT_TRUE(a.steps[0].result.skipped);
+    EXPECT_GT(good, 0) << "at " << scale;
+  }
 }
 
 }  // namespace

@@ -71,14 +71,16 @@ void run_plain(const AttentionShape& s, const Values& in, Results<T>& out) {
   require(cudaDeviceSynchronize());
 }
 
+template <class T>
 void run_library(Attention& library, const AttentionShape& s, AttentionMasks masks, const Values& in,
-                 Results<Bf16>& out) {
-  Device<Bf16> q(in.q), k(in.k), v(in.v), dout(in.dout);
-  ASSERT_TRUE(Attention::suits(s, base::DType::BF16));
+                 Results<T>& out) {
+  constexpr base::DType type = base::DTypeOf<T>::value;
+  Device<T> q(in.q), k(in.k), v(in.v), dout(in.dout);
+  ASSERT_TRUE(Attention::suits(s, type));
   const int64_t forward = Attention::workspace_bytes(s, masks, false),
                 backward = Attention::workspace_bytes(s, masks, true);
-  ASSERT_TRUE(library.prepare(s, masks, false, forward)) << library.why_not();
-  ASSERT_TRUE(library.prepare(s, masks, true, backward)) << library.why_not();
+  ASSERT_TRUE(library.prepare(s, masks, false, forward, type)) << library.why_not();
+  ASSERT_TRUE(library.prepare(s, masks, true, backward, type)) << library.why_not();
   Device<uint8_t> workspace(std::max(forward, backward));
   library.forward(s, masks, q.data(), k.data(), v.data(), out.o.data(), out.lse.data(), workspace.data(),
                   forward, nullptr);
@@ -120,7 +122,8 @@ double root_mean_square(const std::vector<double>& values) {
 // terms, each as large as dout times v where a row sees few keys. Times scale and k that is an error of dq,
 // times scale and q one of dk, even where the terms of the result itself cancel. The first keys of a sequence
 // are all that its first queries see: terms of dv as large as dout, which cancel too.
-void expect_similar(Results<Bf16>& got, Results<double>& want, double rounding, const AttentionShape& s,
+template <class T>
+void expect_similar(Results<T>& got, Results<double>& want, double rounding, const AttentionShape& s,
                     const Values& in) {
   const double delta = s.scale * std::sqrt(static_cast<double>(s.value_dim)) * root_mean_square(in.dout) *
                        root_mean_square(in.v);
@@ -141,6 +144,23 @@ TEST(GpuAttention, OwnKernelsInBf16) {
     run_plain<Bf16>(s, in, got);
     run_plain<double>(s, in, want);
     expect_similar(got, want, 0x1p-9, s, in);
+  }
+}
+
+// The values are of bf16, which f16 holds but for the smallest: those are off by 2^-25 at most.
+TEST(GpuAttention, F16OfOwnKernelsAndOfTheLibrary) {
+  Attention library;
+  for (const Problem& p : kProblems) {
+    SCOPED_TRACE(p.name);
+    const AttentionShape s = shape_of(p);
+    const Values in(s);
+    Results<F16> own(s), dense(s);
+    Results<double> want(s);
+    run_plain<F16>(s, in, own);
+    run_plain<double>(s, in, want);
+    expect_similar(own, want, 0x1p-12, s, in);
+    run_library(library, s, AttentionMasks::Dense, in, dense);
+    expect_similar(dense, want, 0x1p-11, s, in);
   }
 }
 

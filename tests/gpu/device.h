@@ -92,7 +92,8 @@ void expect_close(Device<T>& got, const std::vector<double>& expected, double sl
   ASSERT_EQ(g.size(), expected.size());
   int wrong = 0;
   for (size_t i = 0; i < g.size() && wrong < 4; ++i) {
-    const double e = expected[i], bound = unit<T>() * std::abs(e) * 1.01 + slack * unit<Stat<T>>() * scale(i);
+    const double e = expected[i], bound = unit<T>() * std::abs(e) * 1.01 + cpu::test::least<T>() +
+                                          slack * unit<Stat<T>>() * scale(i);
     if (e == g[i]) continue;
     if (!(std::abs(g[i] - e) <= bound)) {
       ++wrong;

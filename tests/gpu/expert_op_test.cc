@@ -13,7 +13,7 @@ using graph::DimSize;
 using graph::DType;
 using graph::Type;
 
-constexpr DType kTypes[] = {DType::F64, DType::F32, DType::BF16};
+constexpr DType kTypes[] = {DType::F64, DType::F32, DType::BF16, DType::F16};
 
 class Random {
  public:

@@ -13,7 +13,7 @@ class GpuLoss : public testing::Test {};
 TYPED_TEST_SUITE(GpuLoss, cpu::test::AllTypes);
 
 template <class T>
-constexpr double kExpUnits = std::is_same_v<T, Bf16> ? 256 : 64;
+constexpr double kExpUnits = cpu::test::kHalf<T> ? 256 : 64;
 
 std::vector<int32_t> labels_for(int64_t rows, int64_t vocab) {
   std::vector<int32_t> labels;

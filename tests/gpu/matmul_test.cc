@@ -52,10 +52,9 @@ void check_product(Matmul& matmul, int64_t m, int64_t n, int64_t k, bool trans_a
         sum += term;
         total += std::abs(term);
       }
-      // In place the library may round a bf16 product before it adds.
+      // In place the library may round a product of 16 bits before it adds.
       const bool in_place = add == Add::Accumulate || add == Add::AddendIsC;
-      if (in_place && std::is_same_v<C, Bf16>)
-        total += std::abs(sum - c[at]) * unit<Bf16>() / (32 * unit<float>());
+      if (in_place && cpu::test::kHalf<C>) total += std::abs(sum - c[at]) * unit<C>() / (32 * unit<float>());
       want[at] = sum;
       size[at] = total;
     }
@@ -83,6 +82,8 @@ TEST(GpuMatmul, F32) { check_all<float, float>(); }
 TEST(GpuMatmul, Tf32) { check_all<float, float>(0x1p-9, true); }
 TEST(GpuMatmul, Bf16ToF32) { check_all<Bf16, float>(); }
 TEST(GpuMatmul, Bf16ToBf16) { check_all<Bf16, Bf16>(); }
+TEST(GpuMatmul, F16ToF32) { check_all<F16, float>(); }
+TEST(GpuMatmul, F16ToF16) { check_all<F16, F16>(); }
 
 TEST(GpuMatmul, TunedChoicesAreKeptInAFile) {
   const auto path = std::filesystem::temp_directory_path() / "quintet-matmul-tuned-test.txt";

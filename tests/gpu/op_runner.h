@@ -32,21 +32,25 @@ inline HostTensor to_dtype(const HostTensor& t, graph::DType dtype) {
   for (int64_t i = 0; i < type.count(); ++i) {
     if (dtype == graph::DType::F32)
       reinterpret_cast<float*>(out.bytes.data())[i] = static_cast<float>(t.real()[i]);
+    else if (dtype == graph::DType::F16)
+      reinterpret_cast<base::F16*>(out.bytes.data())[i] = base::F16(static_cast<float>(t.real()[i]));
     else
       reinterpret_cast<base::Bf16*>(out.bytes.data())[i] = base::Bf16(static_cast<float>(t.real()[i]));
   }
   return out;
 }
 inline HostTensor to_f64(const HostTensor& t) {
-  if (t.type.dtype != graph::DType::F32 && t.type.dtype != graph::DType::BF16) return t;
+  const graph::DType from = t.type.dtype;
+  if (from != graph::DType::F32 && from != graph::DType::BF16 && from != graph::DType::F16) return t;
   graph::Type type = t.type;
   type.dtype = graph::DType::F64;
   HostTensor out(type);
+  const std::byte* const bytes = t.bytes.data();
   for (int64_t i = 0; i < type.count(); ++i)
-    out.real()[i] =
-        t.type.dtype == graph::DType::F32
-            ? static_cast<double>(reinterpret_cast<const float*>(t.bytes.data())[i])
-            : static_cast<double>(static_cast<float>(reinterpret_cast<const base::Bf16*>(t.bytes.data())[i]));
+    out.real()[i] = from == graph::DType::F32 ? reinterpret_cast<const float*>(bytes)[i]
+                    : from == graph::DType::F16
+                        ? static_cast<float>(reinterpret_cast<const base::F16*>(bytes)[i])
+                        : static_cast<float>(reinterpret_cast<const base::Bf16*>(bytes)[i]);
   return out;
 }
 
@@ -132,6 +136,7 @@ inline void expect_close(const HostTensor& got, const HostTensor& want, graph::D
     return;
   }
   const double rounding = got.type.dtype == graph::DType::BF16  ? 0x1p-8
+                          : got.type.dtype == graph::DType::F16 ? 0x1p-11
                           : got.type.dtype == graph::DType::F32 ? 0x1p-24
                                                                 : 0x1p-53;
   const double arithmetic = dtype == graph::DType::F64 ? 0x1p-53 : 0x1p-24;

@@ -1,4 +1,4 @@
-// Every op through the table of CUDA kernels against the CPU's in f64: in f64, and in f32 and bf16 on
+// Every op through the table of CUDA kernels against the CPU's in f64: in f64, and in f32, bf16 and f16 on
 // operands that were rounded first.
 #include <algorithm>
 #include <cmath>
@@ -104,7 +104,7 @@ TEST(GpuOps, MatchTheCpu) {
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
     seen.insert(e.op);
-    for (const DType dtype : {DType::F64, DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
       SCOPED_TRACE(std::string(e.op->name) + " " + graph::to_string(e.attrs) + " " +
                    std::string(base::to_string(dtype)));
       compare(in_dtype(e, dtype, false), dtype);
@@ -124,7 +124,7 @@ TEST(GpuOps, SumsAreAddedToWhatIsThere) {
   for (const OpExample& e : op_examples()) {
     if (!sums.contains(e.op)) continue;
     seen.insert(e.op);
-    for (const DType dtype : {DType::F64, DType::F32, DType::BF16}) {
+    for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
       SCOPED_TRACE(std::string(e.op->name) + " " + std::string(base::to_string(dtype)));
       compare(in_dtype(e, dtype, true), dtype);
     }
@@ -233,7 +233,9 @@ TEST(GpuOps, OptimizerUpdates) {
                                                {DType::F64, DType::F64, DType::F32},
                                                {DType::F32, DType::F32, DType::F32},
                                                {DType::F32, DType::F32, DType::BF16},
-                                               {DType::F32, DType::BF16, DType::BF16}}) {
+                                               {DType::F32, DType::BF16, DType::BF16},
+                                               {DType::F32, DType::F32, DType::F16},
+                                               {DType::F32, DType::BF16, DType::F16}}) {
       SCOPED_TRACE(std::string(base::to_string(master)) + " " + std::string(base::to_string(moment)) + " " +
                    std::string(base::to_string(copy)));
       OpRun run{

@@ -86,6 +86,8 @@ void check_adamw() {
 TEST(GpuAdamW, F64) { check_adamw<double, double, double, double>(); }
 TEST(GpuAdamW, F32) { check_adamw<float, float, float, float>(); }
 TEST(GpuAdamW, Bf16Copy) { check_adamw<float, float, float, Bf16>(); }
+TEST(GpuAdamW, F16Copy) { check_adamw<float, float, float, F16>(); }
+TEST(GpuAdamW, Bf16MomentsF16Copy) { check_adamw<float, Bf16, float, F16>(); }
 TEST(GpuAdamW, Bf16CopyAndGradient) { check_adamw<float, float, Bf16, Bf16>(); }
 TEST(GpuAdamW, Bf16MomentsF32Copy) { check_adamw<float, Bf16, float, float>(); }
 TEST(GpuAdamW, Bf16Moments) { check_adamw<float, Bf16, float, Bf16>(); }

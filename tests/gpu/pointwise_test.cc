@@ -33,8 +33,8 @@ void check_pair() {
         want_cast.push_back(value(element<Y>(x[i])));
         want_sum.push_back(y[i] + 0.75 * x[i]);
       }
-      // bf16 of a double goes through f32: two roundings where the reference has one.
-      const double twice = std::is_same_v<X, double> && std::is_same_v<Y, Bf16> ? 1 : 0;
+      // bf16 and f16 of a double go through f32: two roundings where the reference has one.
+      const double twice = std::is_same_v<X, double> && cpu::test::kHalf<Y> ? 1 : 0;
       expect_close(to, want_cast, twice, "cast");
       expect_close(
           sum, want_sum, 2, [&](size_t i) { return std::abs(x[i]) + std::abs(y[i]); }, "accumulate");
@@ -137,9 +137,9 @@ TYPED_TEST(GpuPointwise, SumSquaresAndNonFinite) {
     }
 }
 
-// The fast exponential of bf16 is good to about 2^-21; here in units of f32.
+// The fast exponential of bf16 and f16 is good to about 2^-21; here in units of f32.
 template <class T>
-constexpr double kExpUnits = std::is_same_v<T, Bf16> ? 64 : 16;
+constexpr double kExpUnits = cpu::test::kHalf<T> ? 64 : 16;
 
 TYPED_TEST(GpuPointwise, Activations) {
   using T = TypeParam;

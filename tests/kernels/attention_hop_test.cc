@@ -138,7 +138,7 @@ class Cut {
   }
 
   // In bf16 the backward pass reads o rounded to T: delta is off by that much.
-  double stored() const { return std::is_same_v<T, Bf16> ? unit<T>() : 0; }
+  double stored() const { return kHalf<T> ? unit<T>() : 0; }
 
   template <class O>
   void expect_rows(const Buffer<O>& got, int64_t stride, const std::vector<double>& want,

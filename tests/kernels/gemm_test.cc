@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/f16.h"
 #include "base/philox.h"
 
 namespace quintet::kernels {
@@ -17,6 +18,7 @@ namespace {
 
 using base::Bf16;
 using base::DType;
+using base::F16;
 using device::ThreadPool;
 
 struct AlignedFree {
@@ -26,10 +28,8 @@ struct AlignedFree {
 struct Types {
   DType ab, c;
 };
-constexpr Types kTypes[] = {{DType::F64, DType::F64},
-                            {DType::F32, DType::F32},
-                            {DType::BF16, DType::F32},
-                            {DType::BF16, DType::BF16}};
+constexpr Types kTypes[] = {{DType::F64, DType::F64},   {DType::F32, DType::F32}, {DType::BF16, DType::F32},
+                            {DType::BF16, DType::BF16}, {DType::F16, DType::F32}, {DType::F16, DType::F16}};
 
 struct Case {
   int64_t m, n, k;
@@ -41,6 +41,7 @@ double read(const std::vector<std::byte>& data, DType type, int64_t i) {
   const std::byte* p = data.data() + i * size_of(type);
   if (type == DType::F64) return *reinterpret_cast<const double*>(p);
   if (type == DType::F32) return *reinterpret_cast<const float*>(p);
+  if (type == DType::F16) return static_cast<float>(*reinterpret_cast<const F16*>(p));
   return static_cast<float>(*reinterpret_cast<const Bf16*>(p));
 }
 
@@ -50,13 +51,15 @@ void write(std::vector<std::byte>& data, DType type, int64_t i, double value) {
     *reinterpret_cast<double*>(p) = value;
   else if (type == DType::F32)
     *reinterpret_cast<float*>(p) = static_cast<float>(value);
+  else if (type == DType::F16)
+    *reinterpret_cast<F16*>(p) = F16(static_cast<float>(value));
   else
     *reinterpret_cast<Bf16*>(p) = Bf16(static_cast<float>(value));
 }
 
 // Distance from 1 to the nearest number that rounds away from it.
 double unit_roundoff(DType type) {
-  return type == DType::F64 ? 0x1p-53 : type == DType::F32 ? 0x1p-24 : 0x1p-8;
+  return type == DType::F64 ? 0x1p-53 : type == DType::F32 ? 0x1p-24 : type == DType::F16 ? 0x1p-11 : 0x1p-8;
 }
 
 // A product with random operands. Matrices fill their storage exactly, so a sanitizer sees reads beyond the
@@ -140,7 +143,8 @@ struct Problem {
           sum += x * y, magnitude += std::fabs(x * y);
         }
         const double error = static_cast<double>(magnitude) * gamma / (1 - gamma);
-        const double bound = error + unit_roundoff(types.c) * (std::fabs(double(sum)) + error) + 1e-37;
+        const double bound = error + unit_roundoff(types.c) * (std::fabs(double(sum)) + error) +
+                             (types.c == DType::F16 ? 0x1p-25 : 1e-37);
         const double got = read(out, types.c, i * args.ldc + j);
         ASSERT_LE(std::fabs(got - double(sum)), bound) << name() << " at (" << i << ", " << j << "): " << got;
       }
@@ -185,7 +189,7 @@ TEST_P(Gemm, MatchesTheReferenceOnRandomShapes) {
     const auto r = base::philox(key, i);
     const Case shape{1 + r[0] % 100,  1 + r[1] % 150,  1 + r[2] % 700, (r[3] & 1) != 0,
                      (r[3] & 2) != 0, (r[3] & 4) != 0, r[3] / 8 % 5};
-    const Problem problem(shape, kTypes[i % 4]);
+    const Problem problem(shape, kTypes[i % std::size(kTypes)]);
     problem.check(problem.run(1 + static_cast<int>(i % 3)));
     if (HasFatalFailure()) return;
   }
@@ -297,6 +301,15 @@ TEST_P(Gemm, Bf16ResultIsTheRoundedF32Result) {
   for (int64_t i = 0; i < 40 * 50; ++i)
     ASSERT_EQ(reinterpret_cast<const Bf16*>(bf16.data())[i].bits,
               Bf16(reinterpret_cast<const float*>(f32.data())[i]).bits);
+}
+
+TEST_P(Gemm, F16ResultIsTheRoundedF32Result) {
+  const Case shape{40, 50, 300, false, true};
+  const Problem wide(shape, {DType::F16, DType::F32}), narrow(shape, {DType::F16, DType::F16});
+  const std::vector<std::byte> f32 = wide.run(1), f16 = narrow.run(1);
+  for (int64_t i = 0; i < 40 * 50; ++i)
+    ASSERT_EQ(reinterpret_cast<const F16*>(f16.data())[i].bits,
+              F16(reinterpret_cast<const float*>(f32.data())[i]).bits);
 }
 
 TEST(GemmContract, RefusesWhatItCannotDo) {

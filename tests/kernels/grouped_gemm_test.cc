@@ -173,6 +173,7 @@ void compare_with_products() {
 TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF64) { compare_with_products<double, double>(); }
 TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF32) { compare_with_products<float, float>(); }
 TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertBf16) { compare_with_products<Bf16, float>(); }
+TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF16) { compare_with_products<F16, float>(); }
 
 // Against sums written out, so that a mistake in both drivers shows.
 TEST(GroupedGemm, MatchesSums) {

@@ -17,7 +17,7 @@ class Optimizer : public testing::Test {};
 using Instances =
     testing::Types<Types<double, double, double>, Types<double, double, float>, Types<double, double, Bf16>,
                    Types<float, float, float>, Types<float, float, Bf16>, Types<float, Bf16, float>,
-                   Types<float, Bf16, Bf16>>;
+                   Types<float, Bf16, Bf16>, Types<float, float, F16>, Types<float, Bf16, F16>>;
 TYPED_TEST_SUITE(Optimizer, Instances);
 
 constexpr int kSteps = 5;

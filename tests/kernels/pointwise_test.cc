@@ -95,6 +95,52 @@ TEST(PointwisePairs, Bf16RoundsAsTheScalarTypeDoes) {
   });
 }
 
+TEST(PointwisePairs, F16RoundsAndWidensAsTheScalarTypeDoes) {
+  // Every upper half with lower halves at, beside and far from those at which rounding turns; then every
+  // pattern of f16.
+  std::vector<float> x;
+  for (uint32_t high = 0; high < 65536; high += 7)
+    for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x8000u, 0xf000u, 0xffffu})
+      x.push_back(std::bit_cast<float>(high << 16 | low));
+  Buffer<F16> all(65536);
+  for (uint32_t bits = 0; bits < 65536; ++bits) all.data()[bits].bits = static_cast<uint16_t>(bits);
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<F16> y(static_cast<int64_t>(x.size()));
+    cast<float, F16>(x.data(), y.data(), y.size(), pool);
+    for (int64_t i = 0; i < y.size(); ++i) {
+      if (y.data()[i].bits == F16(x[i]).bits) continue;
+      ADD_FAILURE() << std::hex << std::bit_cast<uint32_t>(x[i]) << " gave " << y.data()[i].bits;
+      break;
+    }
+    Buffer<float> wide(all.size());
+    cast<F16, float>(all.data(), wide.data(), all.size(), pool);
+    for (int64_t i = 0; i < wide.size(); ++i) {
+      if (std::bit_cast<uint32_t>(wide.data()[i]) ==
+          std::bit_cast<uint32_t>(static_cast<float>(all.data()[i])))
+        continue;
+      ADD_FAILURE() << std::hex << i << " gave " << wide.data()[i];
+      break;
+    }
+    return bytes_of(y, wide);
+  });
+}
+
+TEST(PointwisePairs, DoubleToF16RoundsOnce) {
+  std::vector<double> x;
+  for (int k = 0; k < 1100; k += 7)
+    for (double sign : {-1.0, 1.0})
+      for (double beside : {-0x1p-40, 0.0, 0x1p-40})
+        for (double scale : {1.0, 0x1p-3, 0x1p-20, 0x1p14})
+          x.push_back(sign * (1 + (k + 0.5) * 0x1p-10 + beside) * scale);
+  x.insert(x.end(), {0.0, -0.0, 1e39, -1e39, 1e-45, 65519.9, 0x1p-25, -0x1.0000000001p-25});
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<F16> y(static_cast<int64_t>(x.size()));
+    cast<double, F16>(x.data(), y.data(), y.size(), pool);
+    for (int64_t i = 0; i < y.size(); ++i) EXPECT_EQ(y[i], value(element<F16>(x[i]))) << x[i];
+    return y.bytes();
+  });
+}
+
 TEST(PointwisePairs, DoubleToBf16RoundsOnce) {
   // Just beside the midpoints of bf16, closer to them than floats are: rounding through float would tie.
   std::vector<double> x;

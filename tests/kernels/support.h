@@ -18,23 +18,26 @@
 namespace quintet::kernels::cpu::test {
 
 template <class T>
+inline constexpr bool kHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
+
+template <class T>
 double value(T v) {
-  if constexpr (std::is_same_v<T, Bf16>)
+  if constexpr (kHalf<T>)
     return static_cast<double>(static_cast<float>(v));
   else
     return static_cast<double>(v);
 }
 template <class T>
 T element(double v) {
-  if constexpr (!std::is_same_v<T, Bf16>) {
+  if constexpr (!kHalf<T>) {
     return static_cast<T>(v);
   } else {
     // Through float there may be two roundings: take the nearest of the neighbours, the even one of two.
-    const Bf16 guess(static_cast<float>(v));
+    const T guess(static_cast<float>(v));
     if (!std::isfinite(v) || !std::isfinite(static_cast<float>(guess))) return guess;
-    Bf16 best = guess;
+    T best = guess;
     for (int step : {-1, 1}) {
-      Bf16 other;
+      T other;
       other.bits = static_cast<uint16_t>(guess.bits + step);
       const double d = std::abs(value(other) - v), least = std::abs(value(best) - v);
       if (d < least || (d == least && other.bits % 2 == 0)) best = other;
@@ -46,7 +49,15 @@ T element(double v) {
 // Half an ulp relative to 1: the error of one rounding.
 template <class T>
 constexpr double unit() {
-  return std::is_same_v<T, double> ? 0x1p-53 : std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
+  return std::is_same_v<T, double>  ? 0x1p-53
+         : std::is_same_v<T, float> ? 0x1p-24
+         : std::is_same_v<T, F16>   ? 0x1p-11
+                                    : 0x1p-8;
+}
+// The error of one rounding of numbers too small for that.
+template <class T>
+constexpr double least() {
+  return std::is_same_v<T, F16> ? 0x1p-25 : 0;
 }
 
 // n elements of T between guard bytes, aligned as a workspace is; the guards are checked when it goes.
@@ -141,7 +152,8 @@ void expect_near(const Buffer<T>& got, const std::vector<double>& expected, Slac
   ASSERT_EQ(got.size(), static_cast<int64_t>(expected.size()));
   int wrong = 0;
   for (int64_t i = 0; i < got.size() && wrong < 5; ++i) {
-    const double e = expected[static_cast<size_t>(i)], bound = unit<T>() * std::abs(e) * 1.0001 + slack(i);
+    const double e = expected[static_cast<size_t>(i)],
+                 bound = unit<T>() * std::abs(e) * 1.0001 + least<T>() + slack(i);
     const double g = got[i];
     if (e == g) continue;
     if (!(std::abs(g - e) <= bound)) {
@@ -152,7 +164,7 @@ void expect_near(const Buffer<T>& got, const std::vector<double>& expected, Slac
   }
 }
 
-using AllTypes = testing::Types<double, float, Bf16>;
+using AllTypes = testing::Types<double, float, Bf16, F16>;
 
 // Calls fn.operator()<X, Y>() for every pair of these types.
 template <class F>

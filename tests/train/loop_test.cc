@@ -113,11 +113,15 @@ TEST(Loop, SgdLearns) {
   EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
 }
 
-TEST(Loop, Bf16Learns) {
-  const SmallRun small;
-  const auto result = small.train({"precision.compute=bf16", "run.steps=15"});
-  EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
-  for (const auto& rank : result.summary.ranks) EXPECT_EQ(rank.planned_peak_bytes, rank.measured_peak_bytes);
+TEST(Loop, NarrowTypesLearn) {
+  for (const char* type : {"bf16", "f16"}) {
+    SCOPED_TRACE(type);
+    const SmallRun small;
+    const auto result = small.train({std::string("precision.compute=") + type, "run.steps=15"});
+    EXPECT_LT(result.summary.last_loss, 0.8 * result.summary.first_loss);
+    for (const auto& rank : result.summary.ranks)
+      EXPECT_EQ(rank.planned_peak_bytes, rank.measured_peak_bytes);
+  }
 }
 
 TEST(Loop, TraceCoversTheStepsOnEveryStreamOfEveryRank) {

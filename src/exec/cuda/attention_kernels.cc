@@ -29,7 +29,8 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
 // prepare() has asked the library; what it has no plan for is served by our own kernels.
 bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
   return suits_library(*b.instr, s, first) &&
-         b.libraries->attention().prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes);
+         b.libraries->attention().prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes,
+                                          b.instr->in[first].type.dtype);
 }
 void prepare_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
 void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
@@ -37,9 +38,11 @@ void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6),
 void attention(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
   if (by_library(b, s, 0, false))
-    return b.libraries->attention().forward(
-        s, masks_of(*b.instr), b.input<base::Bf16>(0), b.input<base::Bf16>(1), b.input<base::Bf16>(2),
-        b.output<base::Bf16>(0), b.output<float>(1), b.workspace, b.instr->workspace_bytes, b.stream);
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      b.libraries->attention().forward<T>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                                          b.output<T>(0), b.output<float>(1), b.workspace,
+                                          b.instr->workspace_bytes, b.stream);
+    });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     k::attention<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
                     b.stream);
@@ -59,10 +62,12 @@ void attention_hop(const Bound& b, bool) {
 void attention_dx(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 1, 6);
   if (by_library(b, s, 1, true))
-    return b.libraries->attention().backward(
-        s, masks_of(*b.instr), b.input<base::Bf16>(0), b.input<base::Bf16>(1), b.input<base::Bf16>(2),
-        b.input<base::Bf16>(3), b.input<base::Bf16>(4), b.input<float>(5), b.output<base::Bf16>(0),
-        b.output<base::Bf16>(1), b.output<base::Bf16>(2), b.workspace, b.instr->workspace_bytes, b.stream);
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      b.libraries->attention().backward<T>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                                           b.input<T>(3), b.input<T>(4), b.input<float>(5), b.output<T>(0),
+                                           b.output<T>(1), b.output<T>(2), b.workspace,
+                                           b.instr->workspace_bytes, b.stream);
+    });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     k::attention_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
                              b.input<k::Stat<T>>(5), b.output<T>(0), b.output<T>(1), b.output<T>(2),

@@ -48,6 +48,7 @@ void silu_backward(const T* dy, const T* x, T* dx, int64_t n, ThreadPool& pool) 
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

@@ -134,6 +134,7 @@ void sum_copies(const T* x, int64_t copies, T* y, int64_t n, ThreadPool& pool) {
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 template decltype(pack_weights<double>) pack_weights<double>;
 template decltype(pack_weights<float>) pack_weights<float>;

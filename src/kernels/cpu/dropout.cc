@@ -17,6 +17,7 @@ void dropout(const T* x, const int32_t* samples, const int32_t* positions, uint6
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

@@ -25,6 +25,7 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

@@ -38,6 +38,7 @@ void scale_rows_backward(const T* dz, const T* y, const T* g, T* dy, T* dg, int6
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

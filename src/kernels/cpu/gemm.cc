@@ -17,8 +17,10 @@ namespace {
 using base::DType;
 
 constexpr int64_t kLine = 64;
-// A bf16 C whose k takes several blocks is summed in an f32 strip of at most this size.
+// A C of bf16 or f16 whose k takes several blocks is summed in an f32 strip of at most this size.
 constexpr int64_t kStripRows = 2048, kStripCols = 512;
+
+bool is_narrow(DType t) { return t == DType::BF16 || t == DType::F16; }
 
 // Equal blocks of at most `largest`, a multiple of `step`.
 int64_t even_block(int64_t size, int64_t largest, int64_t step) {
@@ -36,7 +38,7 @@ struct Cut {
 
   Cut(int64_t m, int64_t n, int64_t k, const TileShape& s, DType c_type, int threads) {
     kc = even_block(k, s.kc, s.k_step);
-    strip = c_type == DType::BF16 && k > kc;
+    strip = is_narrow(c_type) && k > kc;
     nc = even_block(n, strip ? std::min(s.nc, kStripCols) : s.nc, s.nr);
     strip_rows = strip ? std::min(m, kStripRows) : m;
     const int64_t panels_m = ceil_div(strip_rows, s.mr), panels_n = ceil_div(std::min(n, nc), s.nr);
@@ -73,7 +75,7 @@ std::byte* element(void* base, int64_t index, DType type) {
   return static_cast<std::byte*>(base) + index * size_of(type);
 }
 
-// One tile of C whose sums do not go straight to their place: it sticks out of C, or C is bf16.
+// One tile of C whose sums do not go straight to their place: it sticks out of C, or C is narrow.
 template <class Sum>
 void edge_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, Sum* c, int64_t ldc,
                int64_t rows, int64_t cols, bool add) {
@@ -87,12 +89,12 @@ void edge_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b
     for (int64_t j = 0; j < cols; ++j) c[i * ldc + j] = sums[i * nr + j];
 }
 
-void bf16_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, uint16_t* c, int64_t ldc,
-               int64_t rows, int64_t cols, bool add) {
+void narrow_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, uint16_t* c, int64_t ldc,
+                 int64_t rows, int64_t cols, bool add) {
   alignas(kLine) float sums[kMaxTile];
   for (int64_t i = 0; i < rows; ++i) __builtin_prefetch(c + i * ldc, 1);
   kernel.tile(k, a, b, sums, kernel.shape.nr, false);
-  kernel.round_to_bf16(sums, kernel.shape.nr, rows, cols, c, ldc, add);
+  kernel.round(sums, kernel.shape.nr, rows, cols, c, ldc, add);
 }
 
 // A block of C as one pass over a block of k sees it: C itself, or the strip.
@@ -196,8 +198,8 @@ class Product {
 
   void multiply_tile(int64_t k, const void* a, const void* b, void* c, const Target& to, int64_t rows,
                      int64_t cols) {
-    if (to.type == DType::BF16)
-      bf16_tile(kernel_, k, a, b, static_cast<uint16_t*>(c), to.ld, rows, cols, to.add);
+    if (is_narrow(to.type))
+      narrow_tile(kernel_, k, a, b, static_cast<uint16_t*>(c), to.ld, rows, cols, to.add);
     else if (rows == s_.mr && cols == s_.nr)
       kernel_.tile(k, a, b, c, to.ld, to.add);
     else if (to.type == DType::F32)
@@ -208,8 +210,8 @@ class Product {
 
   void finish_strip(int64_t i, int64_t rows, int64_t j, int64_t cols) {
     each(pool_, rows, [&](int64_t first, int64_t last) {
-      kernel_.round_to_bf16(strip() + first * cut_.nc, cut_.nc, last - first, cols,
-                            static_cast<uint16_t*>(c(i + first, j)), g_.ldc, adds());
+      kernel_.round(strip() + first * cut_.nc, cut_.nc, last - first, cols,
+                    static_cast<uint16_t*>(c(i + first, j)), g_.ldc, adds());
     });
   }
 
@@ -222,10 +224,10 @@ class Product {
 };
 
 void check(const GemmArgs& g) {
-  const bool bf16 = g.a_type == DType::BF16;
+  const bool narrow = is_narrow(g.a_type);
   QUINTET_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0, "sizes {} x {} x {}", g.m, g.n, g.k);
-  QUINTET_CHECK((bf16 || g.a_type == DType::F32 || g.a_type == DType::F64) && g.a_type == g.b_type &&
-                    (g.c_type == g.a_type || (bf16 && g.c_type == DType::F32)),
+  QUINTET_CHECK((narrow || g.a_type == DType::F32 || g.a_type == DType::F64) && g.a_type == g.b_type &&
+                    (g.c_type == g.a_type || (narrow && g.c_type == DType::F32)),
                 "no product {} x {} -> {}", to_string(g.a_type), to_string(g.b_type), to_string(g.c_type));
   QUINTET_CHECK(g.lda >= (g.trans_a ? g.m : g.k) && g.ldb >= (g.trans_b ? g.k : g.n) && g.ldc >= g.n,
                 "leading dims {}, {}, {} of a product {} x {} x {}, transposes {} {}", g.lda, g.ldb, g.ldc,
@@ -274,7 +276,7 @@ int64_t gemm_workspace_bound(int64_t m, int64_t n, int64_t k, DType ab_type, DTy
                   depth = std::min(round_up(k, s.k_step), s.kc);
     int64_t need = round_up(cols * depth * s.packed_size, kLine) +
                    threads * round_up(rows * depth * s.packed_size, kLine);
-    if (c_type == DType::BF16 && k > s.kc)
+    if (is_narrow(c_type) && k > s.kc)
       need += round_up(std::min(m, kStripRows) * std::min(cols, kStripCols) * int64_t{sizeof(float)}, kLine);
     bytes = std::max(bytes, need);
   }

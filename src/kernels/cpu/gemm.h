@@ -17,8 +17,9 @@ namespace quintet::kernels {
 // op(A) is m x k, op(B) is k x n, C is m x n. A is stored m x k, or k x m when trans_a; B is stored k x n, or
 // n x k when trans_b. Leading dims count elements between rows as stored. Any size may be 0; k == 0 stands
 // for a sum of nothing: C becomes 0, or stays as it is when accumulating. C must not overlap A, B or the
-// workspace. Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16. bf16 products are summed
-// in f32 and rounded to C's type once (for bf16 C with `accumulate`: once, after C was added). Hardware bf16
+// workspace. Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16,
+// f16 x f16 -> f32 or f16. Products of the narrow types are summed in f32 and rounded to C's type once (for
+// narrow C with `accumulate`: once, after C was added). Hardware bf16
 // units take subnormal inputs and partial sums as zero.
 struct GemmArgs {
   bool trans_a = false, trans_b = false;

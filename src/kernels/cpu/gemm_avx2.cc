@@ -1,4 +1,4 @@
-// Kernels for AVX2 with FMA. bf16 operands are widened while they are packed.
+// Kernels for AVX2 with FMA. bf16 and f16 operands are widened while they are packed.
 #include "kernels/cpu/gemm_generic.h"
 #include "kernels/cpu/gemm_tile.h"
 
@@ -56,7 +56,7 @@ constexpr TileKernel kernel() {
           pack_generic<Src, Sum, s.mr>,
           pack_generic<Src, Sum, s.nr>,
           tile<Unit, s.mr, s.nr>,
-          round_to_bf16_generic,
+          type == DType::F16 ? round_to_f16_generic : round_to_bf16_generic,
           nullptr,
           nullptr};
 }
@@ -64,11 +64,21 @@ constexpr TileKernel kernel() {
 constexpr TileKernel kF64 = kernel<double, F64Unit, DType::F64>();
 constexpr TileKernel kF32 = kernel<float, F32Unit, DType::F32>();
 constexpr TileKernel kBf16 = kernel<uint16_t, F32Unit, DType::BF16>();
+constexpr TileKernel kF16 = kernel<Half, F32Unit, DType::F16>();
 
 }  // namespace
 
 const TileKernel* avx2_kernel(DType type) {
-  return type == DType::F64 ? &kF64 : type == DType::F32 ? &kF32 : &kBf16;
+  switch (type) {
+    case DType::F64:
+      return &kF64;
+    case DType::F32:
+      return &kF32;
+    case DType::F16:
+      return &kF16;
+    default:
+      return &kBf16;
+  }
 }
 
 }  // namespace quintet::kernels

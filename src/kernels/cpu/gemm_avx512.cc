@@ -1,4 +1,4 @@
-// Kernels for AVX-512 (F, BW, DQ, VL). bf16 operands are widened while they are packed.
+// Kernels for AVX-512 (F, BW, DQ, VL). bf16 and f16 operands are widened while they are packed.
 #include "kernels/cpu/gemm_generic.h"
 #include "kernels/cpu/gemm_tile.h"
 
@@ -77,10 +77,28 @@ constexpr TileKernel kBf16 = {k16,
                               nullptr,
                               nullptr};
 
+constexpr TileKernel kF16 = {k16,
+                             DType::F32,
+                             pack_generic<Half, float, k16.mr>,
+                             pack_generic<Half, float, k16.nr>,
+                             tile<F32Unit, k16.mr, k16.nr>,
+                             round_to_f16_generic,
+                             nullptr,
+                             nullptr};
+
 }  // namespace
 
 const TileKernel* avx512_kernel(DType type) {
-  return type == DType::F64 ? &kF64 : type == DType::F32 ? &kF32 : &kBf16;
+  switch (type) {
+    case DType::F64:
+      return &kF64;
+    case DType::F32:
+      return &kF32;
+    case DType::F16:
+      return &kF16;
+    default:
+      return &kBf16;
+  }
 }
 
 }  // namespace quintet::kernels

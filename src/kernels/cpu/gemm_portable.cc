@@ -28,7 +28,7 @@ constexpr TileKernel kernel() {
           pack_generic<Src, Sum, s.mr>,
           pack_generic<Src, Sum, s.nr>,
           plain_tile<Sum, s.mr, s.nr>,
-          round_to_bf16_generic,
+          type == DType::F16 ? round_to_f16_generic : round_to_bf16_generic,
           nullptr,
           nullptr};
 }
@@ -36,11 +36,21 @@ constexpr TileKernel kernel() {
 constexpr TileKernel kF64 = kernel<double, double, DType::F64>();
 constexpr TileKernel kF32 = kernel<float, float, DType::F32>();
 constexpr TileKernel kBf16 = kernel<uint16_t, float, DType::BF16>();
+constexpr TileKernel kF16 = kernel<Half, float, DType::F16>();
 
 }  // namespace
 
 const TileKernel* portable_kernel(DType type) {
-  return type == DType::F64 ? &kF64 : type == DType::F32 ? &kF32 : &kBf16;
+  switch (type) {
+    case DType::F64:
+      return &kF64;
+    case DType::F32:
+      return &kF32;
+    case DType::F16:
+      return &kF16;
+    default:
+      return &kBf16;
+  }
 }
 
 }  // namespace quintet::kernels

@@ -53,9 +53,9 @@ struct TileKernel {
   void (*pack_b)(const void* src, int64_t ld, bool k_contiguous, int64_t rows, int64_t k, void* panel);
   // C tile (mr x nr) = or += A panel * B panel over k, a multiple of k_step.
   void (*tile)(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool add);
-  // Rounds rows x cols sums to bf16; adds what C holds first when `add`.
-  void (*round_to_bf16)(const float* sums, int64_t ld, int64_t rows, int64_t cols, uint16_t* c, int64_t ldc,
-                        bool add);
+  // Rounds rows x cols sums to the operands' narrow type (bf16, f16); adds what C holds first when `add`.
+  void (*round)(const float* sums, int64_t ld, int64_t rows, int64_t cols, uint16_t* c, int64_t ldc,
+                bool add);
   // Called on each thread around its tiles, where not null.
   void (*begin)();
   void (*end)();

@@ -46,6 +46,7 @@ int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

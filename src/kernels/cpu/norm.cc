@@ -66,6 +66,7 @@ void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* r
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

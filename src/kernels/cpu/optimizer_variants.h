@@ -11,9 +11,11 @@ namespace quintet::kernels::cpu {
   X(double, double, double, Bf16)   \
   X(float, float, float, float)     \
   X(float, float, float, Bf16)      \
+  X(float, float, float, F16)       \
   X(float, float, Bf16, Bf16)       \
   X(float, Bf16, float, float)      \
   X(float, Bf16, float, Bf16)       \
+  X(float, Bf16, float, F16)        \
   X(float, Bf16, Bf16, Bf16)
 
 // Moments and gradient, of split masters.

@@ -35,8 +35,10 @@ void accumulate(const X* x, Y* y, double alpha, int64_t n, ThreadPool& pool) {
     variants<Y>().accumulate_from_f64(x, y, alpha, n, pool);
   else if constexpr (std::is_same_v<X, float>)
     variants<Y>().accumulate_from_f32(x, y, alpha, n, pool);
-  else
+  else if constexpr (std::is_same_v<X, Bf16>)
     variants<Y>().accumulate_from_bf16(x, y, alpha, n, pool);
+  else
+    variants<Y>().accumulate_from_f16(x, y, alpha, n, pool);
 }
 
 template <class X, class Y>
@@ -45,8 +47,10 @@ void cast(const X* x, Y* y, int64_t n, ThreadPool& pool) {
     variants<Y>().cast_from_f64(x, y, n, pool);
   else if constexpr (std::is_same_v<X, float>)
     variants<Y>().cast_from_f32(x, y, n, pool);
-  else
+  else if constexpr (std::is_same_v<X, Bf16>)
     variants<Y>().cast_from_bf16(x, y, n, pool);
+  else
+    variants<Y>().cast_from_f16(x, y, n, pool);
 }
 
 void zero(void* y, int64_t bytes, ThreadPool& pool) {
@@ -59,9 +63,11 @@ void zero(void* y, int64_t bytes, ThreadPool& pool) {
   template decltype(accumulate<double, T>) accumulate<double, T>; \
   template decltype(accumulate<float, T>) accumulate<float, T>;   \
   template decltype(accumulate<Bf16, T>) accumulate<Bf16, T>;     \
+  template decltype(accumulate<F16, T>) accumulate<F16, T>;       \
   template decltype(cast<double, T>) cast<double, T>;             \
   template decltype(cast<float, T>) cast<float, T>;               \
   template decltype(cast<Bf16, T>) cast<Bf16, T>;                 \
+  template decltype(cast<F16, T>) cast<F16, T>;                   \
   template decltype(add<T>) add<T>;                               \
   template decltype(add_bias<T>) add_bias<T>;                     \
   template decltype(fill<T>) fill<T>;                             \
@@ -69,6 +75,7 @@ void zero(void* y, int64_t bytes, ThreadPool& pool) {
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

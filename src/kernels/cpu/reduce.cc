@@ -49,6 +49,7 @@ uint64_t hash_bytes(const void* data, int64_t bytes, uint64_t seed, void* worksp
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

@@ -18,6 +18,7 @@ void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* 
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

@@ -156,6 +156,7 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cpu

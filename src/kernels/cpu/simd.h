@@ -84,6 +84,25 @@ inline VectorN<uint16_t, n> round_bf16(VectorN<float, n> v) {
 #endif
 }
 
+// n halves from n floats, exactly as base::F16 rounds.
+template <int n>
+inline VectorN<uint16_t, n> round_f16(VectorN<float, n> v) {
+#if defined(__F16C__)
+#if defined(__AVX512F__)
+  if constexpr (n == 16) return bits_as<VectorN<uint16_t, 16>>(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#endif
+  if constexpr (n == 8) return bits_as<VectorN<uint16_t, 8>>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+  if constexpr (n == 4) {
+    const __m128i h = _mm_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+    return read<VectorN<uint16_t, 4>>(&h);
+  }
+#else
+  VectorN<uint16_t, n> out;
+  for (int i = 0; i < n; ++i) out[i] = F16(v[i]).bits;
+  return out;
+#endif
+}
+
 // Doubles to floats, rounded to odd: a further rounding to fewer bits then gives what rounding once would
 // have.
 template <int n>
@@ -108,6 +127,21 @@ inline VectorN<float, n> widen_bf16(const Bf16* p) {
   return bits_as<VectorN<float, n>>(u);
 }
 
+template <int n>
+inline VectorN<float, n> widen_f16(const F16* p) {
+#if defined(__F16C__)
+#if defined(__AVX512F__)
+  if constexpr (n == 16) return _mm512_cvtph_ps(read<__m256i>(p));
+#endif
+  if constexpr (n == 8) return _mm256_cvtph_ps(read<__m128i>(p));
+  if constexpr (n == 4) return _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  VectorN<float, n> out;
+  for (int i = 0; i < n; ++i) out[i] = static_cast<float>(p[i]);
+  return out;
+#endif
+}
+
 // kLanes<S> elements from p, converted to S.
 template <class S, class T>
 inline Vec<S> load(const T* p, Full<S> = {}) {
@@ -119,6 +153,11 @@ inline Vec<S> load(const T* p, Full<S> = {}) {
       return widen_bf16<n>(p);
     else
       return __builtin_convertvector(widen_bf16<n>(p), Vec<S>);
+  } else if constexpr (std::is_same_v<T, F16>) {
+    if constexpr (std::is_same_v<S, float>)
+      return widen_f16<n>(p);
+    else
+      return __builtin_convertvector(widen_f16<n>(p), Vec<S>);
   } else {
     return __builtin_convertvector((read<VectorN<T, n>>(p)), Vec<S>);
   }
@@ -143,6 +182,13 @@ inline void store(T* p, Vec<S> v, Full<S> = {}) {
       h = round_bf16<n>(v);
     else
       h = round_bf16<n>(round_to_odd<n>(v));
+    std::memcpy(static_cast<void*>(p), &h, sizeof(h));
+  } else if constexpr (std::is_same_v<T, F16>) {
+    VectorN<uint16_t, n> h;
+    if constexpr (std::is_same_v<S, float>)
+      h = round_f16<n>(v);
+    else
+      h = round_f16<n>(round_to_odd<n>(v));
     std::memcpy(static_cast<void*>(p), &h, sizeof(h));
   } else {
     const auto out = __builtin_convertvector(v, VectorN<T, n>);

@@ -8,19 +8,21 @@
 // different vector units may differ in the last bits. Outputs may alias inputs only where a kernel says so.
 // Sizes of zero are legal and write nothing but what a sum over nothing is.
 //
-// T is the element type (double, float, base::Bf16), Stat<T> the type of sums and row statistics (double for
-// double, else float), Grad<T> the type of parameter gradients (the same).
+// T is the element type (double, float, base::Bf16, base::F16), Stat<T> the type of sums and row statistics
+// (double for double, else float), Grad<T> the type of parameter gradients (the same).
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "base/f16.h"
 #include "device/thread_pool.h"
 
 namespace quintet::kernels::cpu {
 
 using base::Bf16;
+using base::F16;
 using device::ThreadPool;
 
 template <class T>

@@ -7,8 +7,8 @@ else()
   set(level -O3)
 endif()
 set(baseline_flags ${level} -Wno-psabi)
-set(avx2_flags ${level} -Wno-psabi -mavx2 -mfma -mbmi2)
-set(avx512_flags ${level} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mbmi2 -mprefer-vector-width=512
+set(avx2_flags ${level} -Wno-psabi -mavx2 -mfma -mf16c -mbmi2)
+set(avx512_flags ${level} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c -mbmi2 -mprefer-vector-width=512
                  -Wno-maybe-uninitialized)
 file(GLOB concerns CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants
      ${CMAKE_CURRENT_SOURCE_DIR}/cpu/variants/*.inc)

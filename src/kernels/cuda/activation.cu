@@ -195,6 +195,7 @@ void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

@@ -43,8 +43,8 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
                             const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
                             T* dv, void* workspace, Stream stream);
 
-// Attention through cuDNN: bf16 in plain order (whole sequences, q and k of the same rows), without dropout,
-// head sizes that are multiples of 8 up to 256. Plans are built once per problem.
+// Attention through cuDNN: bf16 or f16 in plain order (whole sequences, q and k of the same rows), without
+// dropout, head sizes that are multiples of 8 up to 256. Plans are built once per problem.
 //
 // Dense takes every sequence as one document: the documents are not read, and what stands in rows of padding
 // is of no meaning. Documents turns the runs of equal documents into sequences of variable length, found on
@@ -52,9 +52,10 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
 // served by our own kernels in the same call (both are launched, one of them has nothing to do).
 //
 // Backward adds the parts of dq in an order of chance unless shape.deterministic is set. Then the library
-// wants a score matrix in scratch, heads * seq_len^2 elements of bf16 per sequence, so the work is cut into
-// slices of sequences and KV groups that fit kWorkspaceBytes (or one KV group, when that is more: 0.8 GB for
-// 4 query heads at 8192 rows). With Documents there is no such plan: our own kernels serve it, much slower.
+// wants a score matrix in scratch, heads * seq_len^2 elements of 16 bits per sequence, so the work is cut
+// into slices of sequences and KV groups that fit kWorkspaceBytes (or one KV group, when that is more: 0.8 GB
+// for 4 query heads at 8192 rows). With Documents there is no such plan: our own kernels serve it, much
+// slower.
 enum class AttentionMasks : uint8_t { Dense, Documents };
 
 class Attention {
@@ -74,17 +75,20 @@ class Attention {
   // Most runs of documents in a batch.
   static int64_t segments(const AttentionShape& shape);
 
-  // Builds the plan of a problem that suits() for this much scratch; false when the library has none, which
-  // why_not() explains. Before training, never inside a step.
-  bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes);
+  // Builds the plan of a problem of this type that suits() for this much scratch; false when the library has
+  // none, which why_not() explains. Before training, never inside a step.
+  bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes,
+               base::DType type = base::DType::BF16);
   const std::string& why_not() const;
 
-  // As attention() and attention_backward() above. The plan must have been prepared.
-  void forward(const AttentionShape& shape, AttentionMasks masks, const Bf16* q, const Bf16* k, const Bf16* v,
-               Bf16* o, float* lse, void* workspace, int64_t workspace_bytes, Stream stream);
-  void backward(const AttentionShape& shape, AttentionMasks masks, const Bf16* dout, const Bf16* q,
-                const Bf16* k, const Bf16* v, const Bf16* o, const float* lse, Bf16* dq, Bf16* dk, Bf16* dv,
-                void* workspace, int64_t workspace_bytes, Stream stream);
+  // As attention() and attention_backward() above, of Bf16 or F16. The plan must have been prepared.
+  template <class T>
+  void forward(const AttentionShape& shape, AttentionMasks masks, const T* q, const T* k, const T* v, T* o,
+               float* lse, void* workspace, int64_t workspace_bytes, Stream stream);
+  template <class T>
+  void backward(const AttentionShape& shape, AttentionMasks masks, const T* dout, const T* q, const T* k,
+                const T* v, const T* o, const float* lse, T* dq, T* dk, T* dv, void* workspace,
+                int64_t workspace_bytes, Stream stream);
 
  private:
   struct State;

@@ -236,6 +236,7 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

@@ -55,9 +55,10 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
-std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward) {
+std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward, base::DType type) {
   std::ostringstream out;
-  out << (backward ? "backward " : "forward ") << (masks == AttentionMasks::Dense ? "dense " : "documents ")
+  out << base::to_string(type) << (backward ? " backward " : " forward ")
+      << (masks == AttentionMasks::Dense ? "dense " : "documents ")
       << (backward && s.deterministic ? "deterministic " : "") << s.q_rows.sequences << " x "
       << s.q_rows.seq_len << " rows, heads " << s.heads << ' ' << s.kv_heads << ' ' << s.head_dim << ' '
       << s.value_dim << ", strides " << s.q_stride << ' ' << s.k_stride << ' ' << s.v_stride << ' '
@@ -69,10 +70,10 @@ std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backw
 // The graph of one slice.
 class Builder {
  public:
-  Builder(const AttentionShape& s, AttentionMasks masks, const Slice& slice)
+  Builder(const AttentionShape& s, AttentionMasks masks, base::DType type, const Slice& slice)
       : shape_(s), ragged_(masks == AttentionMasks::Documents), slice_(slice) {
     graph_ = std::make_unique<fe::graph::Graph>();
-    graph_->set_io_data_type(fe::DataType_t::BFLOAT16)
+    graph_->set_io_data_type(type == base::DType::F16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     heads_ = slice.groups * (s.heads / s.kv_heads);
@@ -212,17 +213,17 @@ struct Attention::State {
   std::string why_not;
   std::map<std::string, Plan> plans;
 
-  const Plan& plan(const AttentionShape& s, AttentionMasks masks, bool backward) const {
-    const auto at = plans.find(problem_of(s, masks, backward));
+  const Plan& plan(const AttentionShape& s, AttentionMasks masks, bool backward, base::DType type) const {
+    const auto at = plans.find(problem_of(s, masks, backward, type));
     if (at == plans.end() || at->second.graph == nullptr)
-      fail("attention: no plan was prepared for " + problem_of(s, masks, backward));
+      fail("attention: no plan was prepared for " + problem_of(s, masks, backward, type));
     return at->second;
   }
 
   // Null when the library has no plan for the slice within the scratch.
-  std::unique_ptr<fe::graph::Graph> build(const AttentionShape& s, AttentionMasks masks, bool backward,
-                                          const Slice& slice, int64_t bytes, int64_t& used) {
-    Builder builder(s, masks, slice);
+  std::unique_ptr<fe::graph::Graph> build(const AttentionShape& s, AttentionMasks masks, base::DType type,
+                                          bool backward, const Slice& slice, int64_t bytes, int64_t& used) {
+    Builder builder(s, masks, type, slice);
     auto graph = backward ? builder.backward() : builder.forward();
     const auto good = [&](fe::error_t status) {
       if (status.is_bad()) why_not = status.get_message();
@@ -259,10 +260,10 @@ Attention::~Attention() {
 
 const std::string& Attention::why_not() const { return state_->why_not; }
 
-bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward,
-                        int64_t workspace_bytes) {
+bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward, int64_t workspace_bytes,
+                        base::DType type) {
   state_->why_not.clear();
-  if (!suits(s, base::DType::BF16)) {
+  if (!suits(s, type)) {
     state_->why_not = "the problem does not suit the library";
     return false;
   }
@@ -270,7 +271,7 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
     state_->why_not = "the library has no deterministic backward pass for documents without a score matrix";
     return false;
   }
-  const std::string key = problem_of(s, masks, backward);
+  const std::string key = problem_of(s, masks, backward, type);
   const auto known = state_->plans.find(key);
   if (known != state_->plans.end()) return known->second.graph != nullptr;
   const int64_t bytes = workspace_bytes - attention_own_bytes(s, masks, backward);
@@ -282,7 +283,7 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
             2 * bytes)
       continue;
     plan.slice = slice;
-    plan.graph = state_->build(s, masks, backward, slice, bytes, plan.workspace_bytes);
+    plan.graph = state_->build(s, masks, type, backward, slice, bytes, plan.workspace_bytes);
     if (plan.graph != nullptr) break;
   }
   const bool found = plan.graph != nullptr;
@@ -307,13 +308,18 @@ template <class T>
 void* at(T* base, int64_t offset) {
   return const_cast<std::remove_const_t<T>*>(base) + offset;
 }
+template <class T>
+uint16_t* raw(T* base) {
+  static_assert(sizeof(T) == 2);
+  return reinterpret_cast<uint16_t*>(base);
+}
 
 }  // namespace
 
-void Attention::forward(const AttentionShape& s, AttentionMasks masks, const Bf16* q, const Bf16* k,
-                        const Bf16* v, Bf16* o, float* lse, void* workspace, int64_t workspace_bytes,
-                        Stream stream) {
-  const Plan& plan = state_->plan(s, masks, false);
+template <class T>
+void Attention::forward(const AttentionShape& s, AttentionMasks masks, const T* q, const T* k, const T* v,
+                        T* o, float* lse, void* workspace, int64_t workspace_bytes, Stream stream) {
+  const Plan& plan = state_->plan(s, masks, false, base::DTypeOf<T>::value);
   const int64_t own = attention_own_bytes(s, masks, false), rows = s.q_rows.seq_len,
                 group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
@@ -340,17 +346,18 @@ void Attention::forward(const AttentionShape& s, AttentionMasks masks, const Bf1
       state_->execute(plan, operands, memory + own, stream);
     }
   if (dense) return;
-  finish_forward(s.documents, s.q_rows.rows(), s.heads, stats, segments.refused, lse, o, s.o_stride,
+  finish_forward(s.documents, s.q_rows.rows(), s.heads, stats, segments.refused, lse, raw(o), s.o_stride,
                  s.heads * s.value_dim, stream);
   AttentionShape rest = s;
   rest.needed = segments.refused;
-  attention<Bf16>(rest, q, k, v, o, lse, stream);
+  attention<T>(rest, q, k, v, o, lse, stream);
 }
 
-void Attention::backward(const AttentionShape& s, AttentionMasks masks, const Bf16* dout, const Bf16* q,
-                         const Bf16* k, const Bf16* v, const Bf16* o, const float* lse, Bf16* dq, Bf16* dk,
-                         Bf16* dv, void* workspace, int64_t workspace_bytes, Stream stream) {
-  const Plan& plan = state_->plan(s, masks, true);
+template <class T>
+void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T* dout, const T* q, const T* k,
+                         const T* v, const T* o, const float* lse, T* dq, T* dk, T* dv, void* workspace,
+                         int64_t workspace_bytes, Stream stream) {
+  const Plan& plan = state_->plan(s, masks, true, base::DTypeOf<T>::value);
   const int64_t own = attention_own_bytes(s, masks, true), rows = s.q_rows.seq_len,
                 group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
@@ -391,11 +398,20 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const Bf
       state_->execute(plan, operands, memory + own, stream);
     }
   if (dense) return;
-  finish_backward(s.documents, s.q_rows.rows(), segments.refused, dq, s.heads * s.head_dim, dk,
-                  s.kv_heads * s.head_dim, dv, s.kv_heads * s.value_dim, stream);
+  finish_backward(s.documents, s.q_rows.rows(), segments.refused, raw(dq), s.heads * s.head_dim, raw(dk),
+                  s.kv_heads * s.head_dim, raw(dv), s.kv_heads * s.value_dim, stream);
   AttentionShape rest = s;
   rest.needed = segments.refused;
-  attention_backward<Bf16>(rest, dout, q, k, v, o, lse, dq, dk, dv, plain, stream);
+  attention_backward<T>(rest, dout, q, k, v, o, lse, dq, dk, dv, plain, stream);
 }
+
+#define INSTANTIATE(T)                                                                                      \
+  template void Attention::forward(const AttentionShape&, AttentionMasks, const T*, const T*, const T*, T*, \
+                                   float*, void*, int64_t, Stream);                                         \
+  template void Attention::backward(const AttentionShape&, AttentionMasks, const T*, const T*, const T*,    \
+                                    const T*, const T*, const float*, T*, T*, T*, void*, int64_t, Stream);
+INSTANTIATE(Bf16)
+INSTANTIATE(F16)
+#undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

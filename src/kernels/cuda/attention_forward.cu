@@ -180,6 +180,7 @@ void attention_hop(const AttentionShape& shape, const T* q, const T* k, const T*
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

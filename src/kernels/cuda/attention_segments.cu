@@ -88,14 +88,13 @@ __global__ void __launch_bounds__(kSquare* kSquareRows)
 
 // A block per token; only those of padding have anything to do.
 __global__ void __launch_bounds__(256)
-    zero_rows_kernel(const int32_t* documents, const int32_t* refused, Bf16* a, int64_t a_stride,
-                     int64_t a_width, Bf16* b, int64_t b_width, Bf16* c, int64_t c_width) {
+    zero_rows_kernel(const int32_t* documents, const int32_t* refused, uint16_t* a, int64_t a_stride,
+                     int64_t a_width, uint16_t* b, int64_t b_width, uint16_t* c, int64_t c_width) {
   const int64_t row = blockIdx.x;
   if (documents[row] >= 0 || *refused != 0) return;
-  const auto clear = [&](Bf16* to, int64_t stride, int64_t width) {
+  const auto clear = [&](uint16_t* to, int64_t stride, int64_t width) {
     if (to == nullptr) return;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x)
-      store<1>(to + row * stride + i, Vals<float, 1>{{0.f}});
+    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) to[row * stride + i] = 0;
   };
   clear(a, a_stride, a_width);
   clear(b, b_width, b_width);
@@ -148,7 +147,7 @@ void find_segments(const int32_t* documents, int64_t sequences, int64_t seq_len,
 }
 
 void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, const float* stats,
-                    const int32_t* refused, float* lse, Bf16* o, int64_t o_stride, int64_t o_width,
+                    const int32_t* refused, float* lse, uint16_t* o, int64_t o_stride, int64_t o_width,
                     Stream stream) {
   if (tokens <= 0) return;
   transpose(stats, tokens, heads, documents, refused, lse, stream, "attention finish_forward");
@@ -170,8 +169,9 @@ void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stat
   transpose(lse, heads, tokens, nullptr, nullptr, stats, stream, "attention begin_backward");
 }
 
-void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, Bf16* dq,
-                     int64_t q_width, Bf16* dk, int64_t k_width, Bf16* dv, int64_t v_width, Stream stream) {
+void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, uint16_t* dq,
+                     int64_t q_width, uint16_t* dk, int64_t k_width, uint16_t* dv, int64_t v_width,
+                     Stream stream) {
   if (tokens <= 0) return;
   zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(documents, refused, dq, q_width,
                                                                       q_width, dk, k_width, dv, v_width);

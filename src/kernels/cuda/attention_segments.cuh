@@ -28,9 +28,10 @@ void find_segments(const int32_t* documents, int64_t sequences, int64_t seq_len,
                    const SegmentStrides& strides, const Segments& segments, Stream stream);
 
 // What a pass over the segments leaves out of the results, unless it was refused: lse[heads, tokens] from
-// stats[tokens, heads], with -inf for padding, and zeros in the rows of o.
+// stats[tokens, heads], with -inf for padding, and zeros in the rows of o (elements of
+// 16 bits, of whatever type).
 void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, const float* stats,
-                    const int32_t* refused, float* lse, Bf16* o, int64_t o_stride, int64_t o_width,
+                    const int32_t* refused, float* lse, uint16_t* o, int64_t o_stride, int64_t o_width,
                     Stream stream);
 // packed[sequences, heads, rows] from a corner of lse, whose heads lie `stride` apart and sequences `rows`.
 void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequences, int64_t rows,
@@ -38,7 +39,8 @@ void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequenc
 // stats[tokens, heads] from lse[heads, tokens].
 void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stats, Stream stream);
 // Zeros in the rows of padding of dq, dk and dv, unless refused.
-void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, Bf16* dq,
-                     int64_t q_width, Bf16* dk, int64_t k_width, Bf16* dv, int64_t v_width, Stream stream);
+void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, uint16_t* dq,
+                     int64_t q_width, uint16_t* dk, int64_t k_width, uint16_t* dv, int64_t v_width,
+                     Stream stream);
 
 }  // namespace quintet::kernels::cuda

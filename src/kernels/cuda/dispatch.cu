@@ -335,6 +335,7 @@ void count_rows(const int32_t* counts, int64_t n, int64_t most, int64_t* rows, S
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 template decltype(pack_weights<double>) pack_weights<double>;
 template decltype(pack_weights<float>) pack_weights<float>;

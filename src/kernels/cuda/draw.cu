@@ -55,5 +55,6 @@ void draw(T* out, int64_t n, Numbers numbers, double stddev, uint64_t key, const
 template decltype(draw<double>) draw<double>;
 template decltype(draw<float>) draw<float>;
 template decltype(draw<Bf16>) draw<Bf16>;
+template decltype(draw<F16>) draw<F16>;
 
 }  // namespace quintet::kernels::cuda

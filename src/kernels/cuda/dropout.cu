@@ -54,5 +54,6 @@ void dropout(const T* x, const int32_t* samples, const int32_t* positions, const
 template decltype(dropout<double>) dropout<double>;
 template decltype(dropout<float>) dropout<float>;
 template decltype(dropout<Bf16>) dropout<Bf16>;
+template decltype(dropout<F16>) dropout<F16>;
 
 }  // namespace quintet::kernels::cuda

@@ -190,10 +190,12 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 template decltype(embedding_dw<double, double>) embedding_dw<double, double>;
 template decltype(embedding_dw<float, float>) embedding_dw<float, float>;
 template decltype(embedding_dw<Bf16, float>) embedding_dw<Bf16, float>;
+template decltype(embedding_dw<F16, float>) embedding_dw<F16, float>;
 template decltype(embedding_dw<Bf16, Bf16>) embedding_dw<Bf16, Bf16>;
 
 }  // namespace quintet::kernels::cuda

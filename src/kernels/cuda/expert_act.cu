@@ -237,6 +237,7 @@ void join_heads_backward(const T* dy, bool shared, T* da, T* db, int64_t rows, i
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

@@ -134,6 +134,10 @@ void with_types(const GroupedArgs& g, const F& fn) {
     return wide(g) ? fn(Bf16{}, float{}, std::true_type{}) : fn(Bf16{}, float{}, std::false_type{});
   if (g.type == DType::BF16 && g.c_type == DType::BF16)
     return wide(g) ? fn(Bf16{}, Bf16{}, std::true_type{}) : fn(Bf16{}, Bf16{}, std::false_type{});
+  if (g.type == DType::F16 && g.c_type == DType::F32)
+    return wide(g) ? fn(F16{}, float{}, std::true_type{}) : fn(F16{}, float{}, std::false_type{});
+  if (g.type == DType::F16 && g.c_type == DType::F16)
+    return wide(g) ? fn(F16{}, F16{}, std::true_type{}) : fn(F16{}, F16{}, std::false_type{});
   fail("grouped_linear: no products of " + std::string(base::to_string(g.type)) + " into " +
        std::string(base::to_string(g.c_type)));
 }

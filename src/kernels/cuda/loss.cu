@@ -323,6 +323,7 @@ void cross_entropy(T* logits, int64_t rows, int64_t columns, int64_t valid, cons
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

@@ -28,6 +28,8 @@ cudaDataType_t data_type(DType t) {
       return CUDA_R_32F;
     case DType::BF16:
       return CUDA_R_16BF;
+    case DType::F16:
+      return CUDA_R_16F;
     default:
       fail("matmul: no products of " + std::string(base::to_string(t)));
   }
@@ -174,6 +176,7 @@ struct Scratch {
 void fill_noise(void* y, DType type, int64_t n, Stream stream) {
   if (type == DType::F64) return cuda::fill_noise(static_cast<double*>(y), n, stream);
   if (type == DType::F32) return cuda::fill_noise(static_cast<float*>(y), n, stream);
+  if (type == DType::F16) return cuda::fill_noise(static_cast<F16*>(y), n, stream);
   cuda::fill_noise(static_cast<Bf16*>(y), n, stream);
 }
 

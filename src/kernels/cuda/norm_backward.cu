@@ -295,6 +295,7 @@ void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 #define INSTANTIATE(T, D)                                           \
   template decltype(rmsnorm_dw<T, D>) rmsnorm_dw<T, D>;             \
@@ -304,6 +305,7 @@ INSTANTIATE(Bf16)
 INSTANTIATE(double, double)
 INSTANTIATE(float, float)
 INSTANTIATE(Bf16, float)
+INSTANTIATE(F16, float)
 INSTANTIATE(Bf16, Bf16)
 #undef INSTANTIATE
 

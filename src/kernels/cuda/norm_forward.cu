@@ -192,6 +192,7 @@ void add_layernorm(const T* x, const T* residual, const T* w, const T* b, T* sum
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

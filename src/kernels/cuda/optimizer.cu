@@ -358,9 +358,11 @@ INSTANTIATE(double, double, double, float)
 INSTANTIATE(double, double, double, Bf16)
 INSTANTIATE(float, float, float, float)
 INSTANTIATE(float, float, float, Bf16)
+INSTANTIATE(float, float, float, F16)
 INSTANTIATE(float, float, Bf16, Bf16)
 INSTANTIATE(float, Bf16, float, float)
 INSTANTIATE(float, Bf16, float, Bf16)
+INSTANTIATE(float, Bf16, float, F16)
 INSTANTIATE(float, Bf16, Bf16, Bf16)
 #undef INSTANTIATE
 #define INSTANTIATE(V, G)                                 \

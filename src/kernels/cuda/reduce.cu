@@ -183,10 +183,12 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 template decltype(column_sum<double, double>) column_sum<double, double>;
 template decltype(column_sum<float, float>) column_sum<float, float>;
 template decltype(column_sum<Bf16, float>) column_sum<Bf16, float>;
+template decltype(column_sum<F16, float>) column_sum<F16, float>;
 template decltype(column_sum<Bf16, Bf16>) column_sum<Bf16, Bf16>;
 
 }  // namespace quintet::kernels::cuda

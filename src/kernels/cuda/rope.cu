@@ -110,5 +110,6 @@ void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* 
 template decltype(rope<double>) rope<double>;
 template decltype(rope<float>) rope<float>;
 template decltype(rope<Bf16>) rope<Bf16>;
+template decltype(rope<F16>) rope<F16>;
 
 }  // namespace quintet::kernels::cuda

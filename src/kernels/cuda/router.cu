@@ -52,7 +52,7 @@ template <class T>
 void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Stream stream) {
   const TileProduct<T, T, Stat<T>> p{x,       s.embed, w,      s.embed,  logits, s.routes,
                                      nullptr, false,   s.rows, s.routes, s.embed};
-  if constexpr (std::is_same_v<T, Bf16>) {
+  if constexpr (kHalf<T>) {
     if (s.embed % 8 == 0 && all_aligned16(x, w))
       return launch<TileFor<T, T, false, true, true>>(p, stream, "router");
   }
@@ -86,10 +86,12 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, D* dw, 
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 template decltype(router_dw<double, double>) router_dw<double, double>;
 template decltype(router_dw<float, float>) router_dw<float, float>;
 template decltype(router_dw<Bf16, float>) router_dw<Bf16, float>;
+template decltype(router_dw<F16, float>) router_dw<F16, float>;
 template decltype(router_dw<Bf16, Bf16>) router_dw<Bf16, Bf16>;
 
 }  // namespace quintet::kernels::cuda

@@ -84,11 +84,12 @@ struct PlainTile {
   }
 };
 
-// bf16 operands on the tensor cores, sums in f32: tiles of 128 x 128, every warp has 64 x 32 elements. Rows
-// of operands are read 16 bytes at a time: addresses and leading dims must allow it, and the sizes of
-// contiguous dims must be multiples of 8.
-template <bool kTransA, bool kTransB>
+// Operands of T, bf16 or f16, on the tensor cores, sums in f32: tiles of 128 x 128, every warp has 64 x 32
+// elements. Rows of operands are read 16 bytes at a time: addresses and leading dims must allow it, and the
+// sizes of contiguous dims must be multiples of 8.
+template <class T, bool kTransA, bool kTransB>
 struct TensorTile {
+  using Element = std::conditional_t<std::is_same_v<T, F16>, __half, __nv_bfloat16>;
   static constexpr int kM = 128, kN = 128, kK = 32;
   // As the operand lies in memory: [m][k] or [k][m]; rows are padded against bank conflicts.
   static constexpr int kLdA = kTransA ? kM + 8 : kK + 8, kLdB = kTransB ? kK + 8 : kN + 8;
@@ -109,7 +110,7 @@ struct TensorTile {
   };
   // `outer` counts rows as they lie, `inner` the contiguous dim.
   template <int kInner>
-  static __device__ __forceinline__ Staged fetch_tile(const Bf16* from, int64_t ld, int64_t outer0,
+  static __device__ __forceinline__ Staged fetch_tile(const T* from, int64_t ld, int64_t outer0,
                                                       int64_t outer, int64_t inner0, int64_t inner) {
     Staged s;
 #pragma unroll
@@ -133,7 +134,7 @@ struct TensorTile {
   }
 
   template <class C>
-  static __device__ void run(const TileProduct<Bf16, Bf16, C>& p, int64_t m0, int64_t n0, Memory& memory) {
+  static __device__ void run(const TileProduct<T, T, C>& p, int64_t m0, int64_t n0, Memory& memory) {
     namespace wmma = nvcuda::wmma;
     using LayoutA = std::conditional_t<kTransA, wmma::col_major, wmma::row_major>;
     using LayoutB = std::conditional_t<kTransB, wmma::col_major, wmma::row_major>;
@@ -171,12 +172,12 @@ struct TensorTile {
         next_a = fetch_a(k0 + kK);
         next_b = fetch_b(k0 + kK);
       }
-      const auto* a = reinterpret_cast<const __nv_bfloat16*>(memory.tiles.a[half]);
-      const auto* b = reinterpret_cast<const __nv_bfloat16*>(memory.tiles.b[half]);
+      const auto* a = reinterpret_cast<const Element*>(memory.tiles.a[half]);
+      const auto* b = reinterpret_cast<const Element*>(memory.tiles.b[half]);
 #pragma unroll
       for (int k = 0; k < kK; k += 16) {
-        wmma::fragment<wmma::matrix_a, 16, 16, 16, __nv_bfloat16, LayoutA> left[4];
-        wmma::fragment<wmma::matrix_b, 16, 16, 16, __nv_bfloat16, LayoutB> right[2];
+        wmma::fragment<wmma::matrix_a, 16, 16, 16, Element, LayoutA> left[4];
+        wmma::fragment<wmma::matrix_b, 16, 16, 16, Element, LayoutB> right[2];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int m = wm + 16 * i;
@@ -215,7 +216,7 @@ struct TensorTile {
 // The tile for operands A and B whose rows may be read 16 bytes at a time (kWideRows).
 template <class A, class B, bool kTransA, bool kTransB, bool kWideRows>
 using TileFor = std::conditional_t<
-    kWideRows && std::is_same_v<A, Bf16> && std::is_same_v<B, Bf16>, TensorTile<kTransA, kTransB>,
+    kWideRows && kHalf<A> && std::is_same_v<A, B>, TensorTile<A, kTransA, kTransB>,
     PlainTile<std::conditional_t<std::is_same_v<A, double>, double, float>, kTransA, kTransB>>;
 
 }  // namespace quintet::kernels::cuda

@@ -9,20 +9,22 @@
 // moved 16 bytes at a time; all others are served one element at a time. Outputs may alias inputs only where
 // a kernel says so.
 //
-// T is the element type (double, float, base::Bf16), Stat<T> the type of sums and row statistics. Double is
-// there to test whole programs to its precision and is not tuned.
+// T is the element type (double, float, base::Bf16, base::F16), Stat<T> the type of sums and row statistics.
+// Double is there to test whole programs to its precision and is not tuned.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
 #include "base/dtype.h"
+#include "base/f16.h"
 
 struct CUstream_st;
 
 namespace quintet::kernels::cuda {
 
 using base::Bf16;
+using base::F16;
 using Stream = ::CUstream_st*;  // a cudaStream_t, without the vendor's headers
 
 template <class T>

@@ -14,6 +14,7 @@ int64_t attention_backward_workspace_bytes(const AttentionShape& shape) {
 template int64_t attention_backward_workspace_bytes<double>(const AttentionShape&);
 template int64_t attention_backward_workspace_bytes<float>(const AttentionShape&);
 template int64_t attention_backward_workspace_bytes<Bf16>(const AttentionShape&);
+template int64_t attention_backward_workspace_bytes<F16>(const AttentionShape&);
 
 int64_t attention_library_bytes(const AttentionShape& s, AttentionMasks masks, bool backward,
                                 int64_t sequences, int64_t heads) {
@@ -43,11 +44,11 @@ bool Attention::suits(const AttentionShape& s, base::DType type) {
     if (stride % 8 != 0) return false;
   // Offsets of segments are 32-bit numbers.
   const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
-  return type == base::DType::BF16 && s.dropout_p == 0 && plain(s.q_rows) && plain(s.k_rows) &&
-         s.q_rows.seq_len == s.k_rows.seq_len && s.q_rows.sequences == s.k_rows.sequences &&
-         s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 && s.kv_heads > 0 && width(s.head_dim) &&
-         width(s.value_dim) && s.dq_stride == s.q_stride && s.dk_stride == s.k_stride &&
-         s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
+  return (type == base::DType::BF16 || type == base::DType::F16) && s.dropout_p == 0 && plain(s.q_rows) &&
+         plain(s.k_rows) && s.q_rows.seq_len == s.k_rows.seq_len &&
+         s.q_rows.sequences == s.k_rows.sequences && s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 &&
+         s.kv_heads > 0 && width(s.head_dim) && width(s.value_dim) && s.dq_stride == s.q_stride &&
+         s.dk_stride == s.k_stride && s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
 }
 
 int64_t Attention::segments(const AttentionShape& s) {

@@ -92,6 +92,7 @@ int64_t grouped_workspace_bytes(const GroupedArgs& shape) {
 INSTANTIATE(double)
 INSTANTIATE(float)
 INSTANTIATE(Bf16)
+INSTANTIATE(F16)
 #undef INSTANTIATE
 
 }  // namespace quintet::kernels::cuda

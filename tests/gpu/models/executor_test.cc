@@ -23,7 +23,7 @@ std::vector<std::string> all_models() {
 
 TEST(Graph, ReplayGivesTheBitsOfPlainLaunches) {
   for (const std::string& model : all_models())
-    for (const char* dtype : {"f32", "bf16"}) {
+    for (const char* dtype : {"f32", "bf16", "f16"}) {
       SCOPED_TRACE(model + " " + dtype);
       const config::Recipe r = test::gpu_recipe(model, dtype);
       test::expect_same_bits(test::run(r, {.steps = 5, .capture = true}),

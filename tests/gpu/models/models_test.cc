@@ -60,7 +60,8 @@ TEST(Narrow, StateGivesTheCpusNumbers) {
 TEST(Narrow, GradientsAreTheF32GradientsRounded) {
   for (const std::string& model : {"llama", "gpt2", "experts"}) {
     SCOPED_TRACE(model);
-    const std::vector<std::string> once = {"batch.accumulation=1", "loss.chunk=0", "model.tied=false"};
+    const std::vector<std::string> once = {"batch.micro=8", "batch.accumulation=1", "loss.chunk=0",
+                                           "model.tied=false"};
     std::vector<std::string> narrow = once;
     narrow.insert(narrow.end(), kNarrow.begin(), kNarrow.end());
     const auto a = test::run(test::gpu_recipe(model, "bf16", once), {.steps = 1}),
