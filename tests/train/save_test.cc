@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/f16.h"
 #include "comm/local.h"
 #include "models/build.h"
 #include "train/loop_data.h"
@@ -101,6 +102,39 @@ TEST(Save, LoadedMastersReachTheComputeCopies) {
   const double four = next_loss({"precision.compute=bf16"}), one = next_loss(sets);
   EXPECT_LT(four, 5.0) << "trained weights, not the initial ones";
   EXPECT_NEAR(four, one, 0.02);
+}
+
+// A file of another program may hold halves: what is loaded from it are their values.
+TEST(Save, WeightsInF16AreLoaded) {
+  const SmallRun small;
+  initial(small, test::kOneRank);
+  const std::string halves = (small / "halves.safetensors").string(),
+                    again = (small / "again.safetensors").string();
+  std::map<std::string, std::string> want;
+  {
+    const SafetensorsFile file((small / "initial.safetensors").string());
+    std::vector<checkpoint::TensorInfo> list = file.tensors();
+    for (auto& t : list) t.dtype = base::DType::F16;
+    checkpoint::write_safetensors(halves, list, {}, [&](size_t i, std::span<std::byte> out) {
+      const auto from = file.bytes(file.tensors()[i]);
+      std::string& wide = want[list[i].name];
+      for (size_t at = 0; at < from.size(); at += sizeof(float)) {
+        float f;
+        std::memcpy(&f, from.data() + at, sizeof(f));
+        const base::F16 half(f);
+        std::memcpy(out.data() + at / 2, &half, sizeof(half));
+        f = static_cast<float>(half);
+        wide.append(reinterpret_cast<const char*>(&f), sizeof(f));
+      }
+    });
+  }
+  const config::Recipe recipe = small.recipe({"run.seed=9"});
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    train::load_weights(rank, halves);
+    train::save_weights(rank, world, again, {});
+  });
+  EXPECT_EQ(tensors_of(again), want);
 }
 
 TEST(Save, FrozenWeightsStayAsTheyWere) {

@@ -31,11 +31,11 @@ std::string name_of(const testing::TestParamInfo<Models::ParamType>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Dense, Models,
                          testing::Combine(testing::ValuesIn(test::dense_models()),
-                                          testing::Values("f64", "f32", "bf16")),
+                                          testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Experts, Models,
                          testing::Combine(testing::ValuesIn(test::expert_models()),
-                                          testing::Values("f64", "f32", "bf16")),
+                                          testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
 // Split masters and bf16 gradients, with the settings of both, and each alone.
