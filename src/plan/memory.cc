@@ -73,23 +73,6 @@ RoutedBytes routed_at_peak(const program::Program& p, const sim::Machine& machin
   return at_peak;
 }
 
-int64_t touched_bytes(const program::Program& p, const std::function<int64_t(int block)>& rows) {
-  int64_t top = p.persistent_bytes;
-  for (const program::Call& call : p.calls)
-    for (const program::Instr& i : p.bodies[static_cast<size_t>(call.body)].instrs) {
-      if (!program::takes_part(i, call)) continue;
-      for (const program::Operand& o : i.out) {
-        const program::Buffer& b = p.buffer(o.buffer);
-        if (b.scope == program::Scope::Persistent || b.offset < 0) continue;
-        int64_t bytes = o.bytes();
-        if (is_routed(o) && o.type.size(0) > 0)
-          bytes = bytes / o.type.size(0) * std::min(o.type.size(0), rows(i.block));
-        if (bytes > 0) top = std::max(top, b.offset + o.offset_bytes + bytes);
-      }
-    }
-  return top;
-}
-
 Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine) {
   const hardware::Cluster& cluster = machine.cluster;
   Memory memory{.limit = cluster.accelerator.memory_bytes};

@@ -1,8 +1,6 @@
 // Memory of a plan, read off the programs.
 #pragma once
 
-#include <functional>
-
 #include "compiler/compile.h"
 #include "plan/plan.h"
 #include "sim/durations.h"
@@ -19,10 +17,5 @@ struct RoutedBytes {
   int64_t room = 0, expected = 0;
 };
 RoutedBytes routed_at_peak(const program::Program& program, const sim::Machine& machine);
-
-// The highest byte of the arena that a step writes when so many rows come to this rank's experts of a block
-// (by its label, as Instr::block), in every micro-batch alike: what Executor::measured_peak_bytes finds. With
-// the most rows that can come it is the planned arena.
-int64_t touched_bytes(const program::Program& program, const std::function<int64_t(int block)>& rows);
 
 }  // namespace quintet::plan

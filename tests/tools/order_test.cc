@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <utility>
 
 #include "comm/local.h"
 #include "sim/simulate.h"
@@ -34,7 +35,7 @@ TEST(Order, SimulatedAndExecutedAreTheSameOnEveryStream) {
   const std::vector<std::vector<std::string>> layouts = {
       {},  // dp_shard 2 x tp 2
       {"parallel.zero=3", "parallel.prefetch=1"},
-      {"parallel.dp_shard=1", "parallel.zero=1", "parallel.pp=2"},
+      {"parallel.dp_shard=1", "parallel.zero=0", "parallel.pp=2"},
       {"parallel.dp_shard=1", "parallel.zero=0", "parallel.pp=2", "parallel.schedule=zb-h1"},
       {"parallel.dp_shard=1", "parallel.zero=0", "parallel.cp=2", "parallel.cp_method=ring"},
       {"parallel.cp=2", "parallel.cp_method=ulysses"},
@@ -49,7 +50,7 @@ TEST(Order, SimulatedAndExecutedAreTheSameOnEveryStream) {
     const config::Recipe recipe = small.recipe(sets);
     const train::RunData data = train::load_data(recipe);
     const auto ranks = static_cast<size_t>(recipe.parallel.world());
-    std::vector<compiler::Compiled> compiled(ranks);
+    std::vector<std::pair<program::Program, program::Expanded>> compiled(ranks);
     std::vector<observe::RankTrace> executed;
     for (size_t r = 0; r < ranks; ++r) executed.emplace_back(static_cast<int>(r));
     comm::run_local_world(static_cast<int>(ranks), [&](comm::World& world) {
@@ -58,10 +59,10 @@ TEST(Order, SimulatedAndExecutedAreTheSameOnEveryStream) {
       executed[r] = train::make_trace(rank, world.rank(), 1);
       rank.executor().trace_next(&executed[r], 0);
       rank.step(0, data.train);
-      compiled[r] = rank.compiled();
+      compiled[r] = {rank.compiled().program, rank.compiled().step};
     });
     sim::World world;
-    for (const compiler::Compiled& c : compiled) world.ranks.push_back({&c.program, &c.step});
+    for (const auto& [program, step] : compiled) world.ranks.push_back({&program, &step});
     const sim::Rates rates{
         .flops_per_s = 1e12, .memory_bytes_per_s = 1e11, .sent_bytes_per_s = 1e10, .latency_s = 1e-6};
     const std::vector<observe::RankTrace> simulated =
