@@ -227,7 +227,8 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   }
   std::sort(bench.classes.begin(), bench.classes.end(),
             [](const OpClassTime& a, const OpClassTime& b) { return a.seconds > b.seconds; });
-  if (options.alone_seconds > 0 && world.size() == 1) add_floors(rank, options.alone_seconds, bench);
+  bench.floors_wanted = options.alone_seconds > 0;
+  if (bench.floors_wanted && world.size() == 1) add_floors(rank, options.alone_seconds, bench);
   return bench;
 }
 

@@ -49,8 +49,9 @@ struct StepBench {
   double loss = 0;                                                 // of the last step
   double traced_seconds = 0;                                       // first start to last end
   std::vector<OpClassTime> classes;                                // longest first
-  double copy_bytes_per_s = 0;                                     // with floors; 0: there are none
-  double floor_seconds = 0;                                        // of all classes
+  bool floors_wanted = false;
+  double copy_bytes_per_s = 0;  // with floors; 0: there are none
+  double floor_seconds = 0;     // of all classes
 };
 
 // 6 FLOPs per weight that a token is multiplied with (forward 2, backward 4; of experts those that it takes,

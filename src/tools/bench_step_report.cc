@@ -11,7 +11,8 @@ using base::human_bytes;
 using base::thousands;
 
 static std::string floors(const StepBench& b) {
-  if (b.copy_bytes_per_s == 0) return {};
+  if (b.copy_bytes_per_s == 0)
+    return b.floors_wanted ? "\nfloors: none; they are measured on a GPU, with one rank\n" : "";
   std::string text = fmt::format(
       "\nfloors: products and attention as fast as alone, every other byte once at {:.0f} GB/s, as copies "
       "go\n"

@@ -36,8 +36,9 @@ TEST(BenchStep, CountsTheModelsFlops) {
 }
 
 TEST(BenchStep, RunsOnTheCpu) {
-  const auto bench = tools::bench_step(small({"parallel.dp_shard=2", "parallel.zero=3"}),
-                                       {.steps = 2, .warmup = 3, .peak_tflops = 1});
+  const auto bench = tools::bench_step(
+      small({"parallel.dp_shard=2", "parallel.zero=3"}),
+      {.steps = 2, .warmup = 3, .warmup_seconds = 0.05, .peak_tflops = 1, .alone_seconds = 0.01});
   ASSERT_TRUE(bench);
   EXPECT_EQ(bench->world, 2);
   EXPECT_EQ(bench->tokens_per_step, 64);
@@ -51,6 +52,7 @@ TEST(BenchStep, RunsOnTheCpu) {
     communication |= c.name == "communication";
   }
   EXPECT_TRUE(matmul && communication) << tools::to_table(*bench);
+  EXPECT_NE(tools::to_table(*bench).find("floors: none"), std::string::npos);
   const auto json = nlohmann::json::parse(tools::to_json(*bench));
   EXPECT_EQ(json["tokens_per_step"], 64);
   EXPECT_EQ(json["op_classes"].size(), bench->classes.size());
