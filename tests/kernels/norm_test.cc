@@ -82,8 +82,10 @@ TYPED_TEST(Norm, MatchesReference) {
         } else {
           std::memset(mean.data(), 0, mean.bytes().size());
           rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, eps, pool);
-          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), nullptr, rows, n,
-                        pool);
+          Buffer<T> again(rows * n);
+          rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), nullptr, dx.data(), again.data(), rows,
+                        n, pool);
+          EXPECT_EQ(bytes_of(again), bytes_of(y)) << "the result again";
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), dw.data(), true, rows, n, workspace.data(), pool);
           rmsnorm_dw<T>(bdy.data(), bx.data(), rstd.data(), fresh.data(), false, rows, n, workspace.data(),
                         pool);
