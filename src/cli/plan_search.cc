@@ -146,7 +146,8 @@ std::optional<config::Recipe> search_layout(const SearchOptions& o, const Search
                    {.plans = 6,
                     .threads = kThreads,
                     .progress = [&](const std::string& rung) { line.show("which strategy: " + rung); },
-                    .bounds = &bounds});
+                    .bounds = &bounds,
+                    .best = best.empty() ? nullptr : &best.front().report});
   if (best.empty()) return std::nullopt;
   if (!o.emit.empty()) {
     const plan::Emitted e = plan::emit(best.front().report.recipe, assumptions.cluster, what.made_up);

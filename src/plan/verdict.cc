@@ -67,6 +67,7 @@ class Ladder {
     expert.cp = {1};
     expert.ep = above_one(all_.ep);
     rung("expert", expert, !expert.ep.empty(), "the model has no experts");
+    mixture();
     choose();
     offload();
     lora();
@@ -94,6 +95,15 @@ class Ladder {
       else
         least(r, space, std::move(found));
     }
+    verdict_.rungs.push_back(std::move(r));
+  }
+
+  void mixture() {
+    if (options_.best == nullptr) return;
+    for (const Rung& r : verdict_.rungs)
+      if (r.state == State::Fits && r.report->time.step <= kNearBest * options_.best->time.step) return;
+    Rung r{.name = "several axes"};
+    fits(r, *options_.best);
     verdict_.rungs.push_back(std::move(r));
   }
 

@@ -42,6 +42,8 @@ struct VerdictOptions {
   int threads = 2;
   std::function<void(const std::string& rung)> progress = {};
   const Bounds* bounds = nullptr;  // as in search.h
+  // What a search over all axes found. Where no rung comes near it, a mixture of rungs is one more.
+  const Report* best = nullptr;
 };
 
 Verdict decide(const config::Recipe& recipe, const Assumptions& assumptions,

@@ -104,6 +104,20 @@ TEST(Verdict, DdpWhereItFits) {
   EXPECT_EQ(rung(v, "offload").text, "not needed");
 }
 
+// What a search over all axes found is one more rung where no single one comes near it, and only there.
+TEST(Verdict, AMixtureOfAxesWhereNoRungComesNear) {
+  const Verdict alone = decide(small_llama(), small_cluster(), few());
+  Report best = *alone.rungs[static_cast<size_t>(alone.answer)].report;
+  VerdictOptions options = few();
+  options.best = &best;
+  EXPECT_EQ(decide(small_llama(), small_cluster(), options).rungs.size(), alone.rungs.size());
+  best.time.step /= 2;
+  const Verdict v = decide(small_llama(), small_cluster(), options);
+  EXPECT_EQ(v.rungs.size(), alone.rungs.size() + 1);
+  EXPECT_EQ(v.rungs[static_cast<size_t>(v.answer)].name, "several axes");
+  EXPECT_TRUE(v.text.starts_with("several axes: ")) << v.text;
+}
+
 Assumptions on(const char* cluster) {
   Assumptions a;
   a.cluster = hardware::parse_cluster(cluster);
