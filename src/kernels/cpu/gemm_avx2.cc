@@ -61,25 +61,14 @@ constexpr TileKernel kernel() {
           nullptr};
 }
 
-constexpr TileKernel kF64 = kernel<double, F64Unit, DType::F64>();
-constexpr TileKernel kF32 = kernel<float, F32Unit, DType::F32>();
-constexpr TileKernel kBf16 = kernel<uint16_t, F32Unit, DType::BF16>();
-constexpr TileKernel kF16 = kernel<Half, F32Unit, DType::F16>();
+constexpr TileKernels kKernels = {.f64 = kernel<double, F64Unit, DType::F64>(),
+                                  .f32 = kernel<float, F32Unit, DType::F32>(),
+                                  .bf16 = kernel<uint16_t, F32Unit, DType::BF16>(),
+                                  .f16 = kernel<Half, F32Unit, DType::F16>()};
 
 }  // namespace
 
-const TileKernel* avx2_kernel(DType type) {
-  switch (type) {
-    case DType::F64:
-      return &kF64;
-    case DType::F32:
-      return &kF32;
-    case DType::F16:
-      return &kF16;
-    default:
-      return &kBf16;
-  }
-}
+const TileKernel* avx2_kernel(DType type) { return kKernels.of(type); }
 
 }  // namespace quintet::kernels
 #else

@@ -48,58 +48,36 @@ void tile(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool ad
                                            static_cast<typename Unit::Sum*>(c), ldc, add);
 }
 
-constexpr TileShape k64 = tile_shape(GemmIsa::Avx512, DType::F64),
-                    k32 = tile_shape(GemmIsa::Avx512, DType::F32),
-                    k16 = tile_shape(GemmIsa::Avx512, DType::BF16);
+// Operands of Src, widened to the sums' type while they are packed.
+template <class Src, class Unit, DType type>
+constexpr TileKernel kernel() {
+  constexpr TileShape s = tile_shape(GemmIsa::Avx512, type);
+  using Sum = typename Unit::Sum;
+  return {s,
+          sizeof(Sum) == 8 ? DType::F64 : DType::F32,
+          pack_generic<Src, Sum, s.mr>,
+          pack_generic<Src, Sum, s.nr>,
+          tile<Unit, s.mr, s.nr>,
+          type == DType::F16 ? round_to_f16_generic : round_to_bf16_avx512,
+          nullptr,
+          nullptr};
+}
+constexpr TileKernel f32_kernel() {
+  TileKernel k = kernel<float, F32Unit, DType::F32>();
+  constexpr TileShape s = tile_shape(GemmIsa::Avx512, DType::F32);
+  k.pack_a = pack_groups<float, s.mr>;
+  k.pack_b = pack_groups<float, s.nr>;
+  return k;
+}
 
-constexpr TileKernel kF64 = {k64,
-                             DType::F64,
-                             pack_generic<double, double, k64.mr>,
-                             pack_generic<double, double, k64.nr>,
-                             tile<F64Unit, k64.mr, k64.nr>,
-                             round_to_bf16_avx512,
-                             nullptr,
-                             nullptr};
-constexpr TileKernel kF32 = {k32,
-                             DType::F32,
-                             pack_groups<float, k32.mr>,
-                             pack_groups<float, k32.nr>,
-                             tile<F32Unit, k32.mr, k32.nr>,
-                             round_to_bf16_avx512,
-                             nullptr,
-                             nullptr};
-constexpr TileKernel kBf16 = {k16,
-                              DType::F32,
-                              pack_generic<uint16_t, float, k16.mr>,
-                              pack_generic<uint16_t, float, k16.nr>,
-                              tile<F32Unit, k16.mr, k16.nr>,
-                              round_to_bf16_avx512,
-                              nullptr,
-                              nullptr};
-
-constexpr TileKernel kF16 = {k16,
-                             DType::F32,
-                             pack_generic<Half, float, k16.mr>,
-                             pack_generic<Half, float, k16.nr>,
-                             tile<F32Unit, k16.mr, k16.nr>,
-                             round_to_f16_generic,
-                             nullptr,
-                             nullptr};
+constexpr TileKernels kKernels = {.f64 = kernel<double, F64Unit, DType::F64>(),
+                                  .f32 = f32_kernel(),
+                                  .bf16 = kernel<uint16_t, F32Unit, DType::BF16>(),
+                                  .f16 = kernel<Half, F32Unit, DType::F16>()};
 
 }  // namespace
 
-const TileKernel* avx512_kernel(DType type) {
-  switch (type) {
-    case DType::F64:
-      return &kF64;
-    case DType::F32:
-      return &kF32;
-    case DType::F16:
-      return &kF16;
-    default:
-      return &kBf16;
-  }
-}
+const TileKernel* avx512_kernel(DType type) { return kKernels.of(type); }
 
 }  // namespace quintet::kernels
 #else

@@ -33,24 +33,13 @@ constexpr TileKernel kernel() {
           nullptr};
 }
 
-constexpr TileKernel kF64 = kernel<double, double, DType::F64>();
-constexpr TileKernel kF32 = kernel<float, float, DType::F32>();
-constexpr TileKernel kBf16 = kernel<uint16_t, float, DType::BF16>();
-constexpr TileKernel kF16 = kernel<Half, float, DType::F16>();
+constexpr TileKernels kKernels = {.f64 = kernel<double, double, DType::F64>(),
+                                  .f32 = kernel<float, float, DType::F32>(),
+                                  .bf16 = kernel<uint16_t, float, DType::BF16>(),
+                                  .f16 = kernel<Half, float, DType::F16>()};
 
 }  // namespace
 
-const TileKernel* portable_kernel(DType type) {
-  switch (type) {
-    case DType::F64:
-      return &kF64;
-    case DType::F32:
-      return &kF32;
-    case DType::F16:
-      return &kF16;
-    default:
-      return &kBf16;
-  }
-}
+const TileKernel* portable_kernel(DType type) { return kKernels.of(type); }
 
 }  // namespace quintet::kernels

@@ -61,6 +61,17 @@ struct TileKernel {
   void (*end)();
 };
 
+// The kernels of a set, by type of the operands.
+struct TileKernels {
+  TileKernel f64, f32, bf16, f16;
+  constexpr const TileKernel* of(base::DType type) const {
+    return type == base::DType::F64   ? &f64
+           : type == base::DType::F32 ? &f32
+           : type == base::DType::F16 ? &f16
+                                      : &bf16;
+  }
+};
+
 // The kernels of one set for operands of one type. Null when the set was not compiled in.
 const TileKernel* portable_kernel(base::DType type);
 const TileKernel* avx2_kernel(base::DType type);
