@@ -27,24 +27,11 @@ void check(const config::Recipe& recipe, const Assumptions& a) {
       n % domain != 0 && domain % n != 0)
     base::fail_user(
         "{} devices joined by the inner link do not divide nodes of {}, nor the nodes them: give a domain "
-        "that "
-        "does, such as {}",
+        "that does, such as {}",
         domain, n, n);
   const hardware::Arithmetic arithmetic = a.matmul.value_or(sim::arithmetic_of(recipe.precision.compute));
   if (a.cluster.accelerator.dense(arithmetic) <= 0)
     base::fail_user("{} has no {} arithmetic", a.cluster.accelerator.title, to_string(arithmetic));
-}
-
-double instructions(const compiler::Ranks& ranks) {
-  double sum = 0;
-  for (const compiler::RankProgram& r : ranks.program)
-    for (const program::Call& call : r.program.calls)
-      sum += static_cast<double>(r.program.bodies[static_cast<size_t>(call.body)].instrs.size());
-  return sum;
-}
-
-void expand(compiler::Ranks& ranks) {
-  for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
 }
 
 void add_notes(Report& report) {

@@ -14,14 +14,6 @@
 namespace quintet::plan {
 namespace {
 
-double instructions(const compiler::Ranks& ranks) {
-  double sum = 0;
-  for (const compiler::RankProgram& r : ranks.program)
-    for (const program::Call& call : r.program.calls)
-      sum += static_cast<double>(r.program.bodies[static_cast<size_t>(call.body)].instrs.size());
-  return sum;
-}
-
 // Seconds of the step with every set that is wanted; of others 0.
 std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardware::Terms>& sets,
                                const std::vector<char>& wanted) {
@@ -36,7 +28,7 @@ std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardwar
       samples(run.recipe, instructions(ranks), run.assumptions.most_instructions);
   for (const Sample& sample : list) {
     if (list.size() > 1) ranks = compile(sample.recipe);
-    for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
+    expand(ranks);
     for (size_t s = 0; s < sets.size(); ++s) {
       if (!wanted[s]) continue;
       Assumptions a = run.assumptions;

@@ -23,4 +23,16 @@ std::vector<Sample> samples(const config::Recipe& recipe, double instructions, d
   return {{with(least + round), 1 + rounds}, {with(least), -rounds}};
 }
 
+double instructions(const compiler::Ranks& ranks) {
+  double sum = 0;
+  for (const compiler::RankProgram& r : ranks.program)
+    for (const program::Call& call : r.program.calls)
+      sum += static_cast<double>(r.program.bodies[static_cast<size_t>(call.body)].instrs.size());
+  return sum;
+}
+
+void expand(compiler::Ranks& ranks) {
+  for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
+}
+
 }  // namespace quintet::plan

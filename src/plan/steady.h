@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "compiler/compile.h"
 #include "config/recipe.h"
 
 namespace quintet::plan {
@@ -14,8 +15,13 @@ struct Sample {
   double weight = 1;      // of its figures in those of the recipe: weights of all samples add up to 1
 };
 
-// At most `limit` instructions are to be simulated at once; `instructions` is what all representatives of the
-// whole step issue.
+// What all representatives of a step issue.
+double instructions(const compiler::Ranks& ranks);
+// Writes out the calls of their steps, which were compiled without.
+void expand(compiler::Ranks& ranks);
+
+// At most `limit` instructions are to be simulated at once; `instructions` is what the
+// whole step issues.
 std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit);
 
 }  // namespace quintet::plan
