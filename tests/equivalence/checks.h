@@ -35,6 +35,24 @@ inline void expect_norm_counts_once(const config::Recipe& r) {
   expect_equal(r);
 }
 
+inline void expect_same(const std::vector<tools::Tensor>& a, const std::vector<tools::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(a[i].values == b[i].values) << a[i].name;
+}
+
+// Losses, norms, gradients, weights and moments of two runs.
+inline void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t t = 0; t < a.steps.size(); ++t) {
+    EXPECT_EQ(a.steps[t].result.loss, b.steps[t].result.loss);
+    EXPECT_EQ(a.steps[t].result.grad_norm, b.steps[t].result.grad_norm);
+    expect_same(a.steps[t].gradients, b.steps[t].gradients);
+    expect_same(a.steps[t].weights, b.steps[t].weights);
+  }
+  expect_same(a.moment1, b.moment1);
+  expect_same(a.moment2, b.moment2);
+}
+
 // Only this label counts.
 inline data::LabelMask only(int64_t sequence, int64_t position) {
   return [=](const data::LabelSite& s) { return s.sequence == sequence && s.position == position; };

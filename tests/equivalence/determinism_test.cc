@@ -1,8 +1,7 @@
 // The same run gives the same bits, whatever runs beside what; other dtypes stay within their derived bounds.
 #include <gtest/gtest.h>
 
-#include "equivalence/random_layout.h"
-#include "tools/verify.h"
+#include "equivalence/checks.h"
 
 namespace quintet::tests {
 namespace {
@@ -26,22 +25,6 @@ Recipe layout_recipe(base::DType dtype, int64_t zero, int64_t prefetch) {
 LayoutRun run(const Recipe& r, int threads = 1, bool poison = false) {
   return tools::run_layout(r, tools::training_batches(r, tools::training_data(r, true)),
                            {.steps = 3, .poison = poison, .threads = threads});
-}
-
-void expect_same_bits(const LayoutRun& a, const LayoutRun& b) {
-  ASSERT_EQ(a.steps.size(), b.steps.size());
-  const auto same = [](const std::vector<tools::Tensor>& x, const std::vector<tools::Tensor>& y) {
-    ASSERT_EQ(x.size(), y.size());
-    for (size_t i = 0; i < x.size(); ++i) EXPECT_TRUE(x[i].values == y[i].values) << x[i].name;
-  };
-  for (size_t t = 0; t < a.steps.size(); ++t) {
-    EXPECT_EQ(a.steps[t].result.loss, b.steps[t].result.loss);
-    EXPECT_EQ(a.steps[t].result.grad_norm, b.steps[t].result.grad_norm);
-    same(a.steps[t].gradients, b.steps[t].gradients);
-    same(a.steps[t].weights, b.steps[t].weights);
-  }
-  same(a.moment1, b.moment1);
-  same(a.moment2, b.moment2);
 }
 
 class Determinism : public testing::TestWithParam<base::DType> {};
