@@ -2,7 +2,7 @@
 """Checks that the house is as tools/layers.txt says.
 
 Includes between rooms, no cycles, CMake DEPS within the table, vendor headers and banned calls only in their
-owners' folders, no file over 800 lines, paths named in the documentation exist, and the room table of
+owners' folders, CUDA kernels that begin as launch.cuh wants it, no file over 800 lines, paths named in the documentation exist, and the room table of
 docs/architecture.md is the same table. Prints one line per problem; exit status 1 if there is any.
 
   check_layers.py [--root DIR]     check a tree (default: this repository)
@@ -22,6 +22,9 @@ DOC_FOLDERS = ("src", "tests", "tools", "bench", "cmake", "docs", "recipes", ".c
 
 # The start of an unqualified call: `abort(` and `; ::open(`, but not `void abort(`, `x.open(` or `File::open(`.
 CALL_START = r"(?:^|[;{}()!&|?=,]|:\s+|\breturn\b|\belse\b)\s*"
+
+# A kernel's name with its parameters, and the first statement of its body.
+KERNEL = re.compile(r"__global__\b[^;{]*?(\w+)\s*\([^{;]*\)\s*\{\s*([^;]*;)")
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"\n]+)[>"]', re.MULTILINE)
 STRING_OR_COMMENT = re.compile(
@@ -124,6 +127,10 @@ def check_source(root, path, table):
             for match in pattern.finditer(bare):
                 found = match.group(0).strip(" \t\n;{}()!&|?=,:")
                 yield f"{where}:{line_of(bare, match.end())}: '{found}' ({name}) belongs to {' '.join(owners)}: {advice}"
+    for match in KERNEL.finditer(bare):
+        if match.group(2) != "await_previous();":
+            line = line_of(bare, match.start())
+            yield f"{where}:{line}: a kernel begins with await_previous(); (src/kernels/cuda/launch.cuh)"
 
 
 def check_cmake(root, room, table):
@@ -217,6 +224,7 @@ CLEAN_TREE = {
     "README.md": "See `src/graph/op.h`, `graph/op.h`, `src/<room>/op.h` and `build/quintet`.\n",
     "src/base/clock.cc": "auto t = std::chrono::steady_clock::now();\n",
     "src/graph/op.h": "// printf( in a comment\nconst char* s = \"getenv(\"; void abort(int); int n = 1'000'000;\n",
+    "src/graph/kernel.cu": "__global__ void __launch_bounds__(256) f(int* x) {\n  await_previous();\n  *x = 1;\n}\n",
     "src/graph/CMakeLists.txt": "quintet_room(graph)\n",
     "src/layout/mesh.cc": '#include "graph/op.h"\n#include <vector>\nvoid f() { file.open(1); File::open(2); snprintf(b); }\n',
     "src/layout/CMakeLists.txt": "quintet_room(layout DEPS graph LIBS xxhash)\n",
@@ -237,6 +245,7 @@ PLANTED = [
     ("cout", "src/graph/bad.cc", "std::cout << 1;\n", "(print)"),
     ("exit", "src/graph/bad.cc", "if (x) std::exit(1);\n", "(exit)"),
     ("abort", "src/graph/bad.cc", "void f() {\n  abort();\n}\n", "bad.cc:2: 'abort' (exit)"),
+    ("kernel", "src/graph/bad.cu", "__global__ void f(int* x) {\n  *x = 1;\n}\n", "begins with await_previous();"),
     ("unknown room", "src/attic/a.h", "\n", "src/attic: this room is not"),
     ("CMake DEPS", "src/graph/CMakeLists.txt", "quintet_room(graph DEPS layout)\n", "DEPS names layout"),
     ("long file", "src/graph/bad.cc", "\n" * (MAX_LINES + 1), "801 lines"),

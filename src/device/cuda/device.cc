@@ -3,21 +3,15 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "device/cuda/check.h"
+#include "device/cuda/overlap.h"
 
 namespace quintet::device::cuda {
-namespace {
-
-void check(cudaError_t status, const char* what) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that does not stick must not show in the next launch
-  base::fail_internal("CUDA: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
-}
-
-}  // namespace
 
 int device_count(std::string* reason) {
   int count = 0;
@@ -178,12 +172,12 @@ void Stream::begin_capture() const {
 }
 
 Graph Stream::end_capture() const {
-  cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(handle_, &graph), "cudaStreamEndCapture");
+  cudaGraph_t recorded = nullptr;
+  check(cudaStreamEndCapture(handle_, &recorded), "cudaStreamEndCapture");
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> graph(recorded, cudaGraphDestroy);
+  overlap_launches(graph.get());
   cudaGraphExec_t exec = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&exec, graph, 0);
-  cudaGraphDestroy(graph);
-  check(status, "cudaGraphInstantiate");
+  check(cudaGraphInstantiate(&exec, graph.get(), 0), "cudaGraphInstantiate");
   return Graph(exec);
 }
 

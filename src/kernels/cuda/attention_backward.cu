@@ -19,6 +19,7 @@ template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     delta_kernel(const T* dout, const T* o, int64_t stride, int64_t rows, int heads, int width,
                  const int32_t* needed, Stat<T>* delta) {
+  await_previous();
   if (needed != nullptr && *needed == 0) return;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kTileWarps + threadIdx.x / 32;
   if (item >= rows * heads) return;
@@ -78,6 +79,7 @@ __host__ __device__ constexpr int64_t query_elements(int tile, int head_dim, int
 template <int kTile, class T>
 __global__ void __launch_bounds__(kTileThreads)
     keys_kernel(const __grid_constant__ TileShape shape, const Inputs<T> in, T* dk, T* dv) {
+  await_previous();
   using S = Stat<T>;
   if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;
@@ -128,6 +130,7 @@ __global__ void __launch_bounds__(kTileThreads)
 template <int kTile, class T, class O>
 __global__ void __launch_bounds__(kTileThreads)
     queries_kernel(const __grid_constant__ TileShape shape, const Inputs<T> in, const O* dq_before, O* dq) {
+  await_previous();
   using S = Stat<T>;
   if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;

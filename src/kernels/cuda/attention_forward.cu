@@ -33,6 +33,7 @@ template <int kTile, class T, class O>
 __global__ void __launch_bounds__(kTileThreads)
     forward_kernel(const __grid_constant__ TileShape shape, const T* q, const T* k, const T* v,
                    const Stat<T>* o_before, const Stat<T>* lse_before, O* o, Stat<T>* lse) {
+  await_previous();
   using S = Stat<T>;
   if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;

@@ -12,6 +12,7 @@ __global__ void __launch_bounds__(kThreads)
     segments_kernel(const int32_t* documents, int64_t tokens, int seq_len,
                     const __grid_constant__ SegmentStrides strides, const __grid_constant__ Segments out,
                     int32_t* starts, int32_t* ends) {
+  await_previous();
   __shared__ int totals[kWarps];
   __shared__ int count, bad;
   if (threadIdx.x == 0) bad = 0;
@@ -70,6 +71,7 @@ inline constexpr int kSquare = 32, kSquareRows = 8;
 __global__ void __launch_bounds__(kSquare* kSquareRows)
     transpose_kernel(const float* from, int64_t rows, int64_t columns, const int32_t* documents,
                      const int32_t* refused, float* to) {
+  await_previous();
   __shared__ float square[kSquare][kSquare + 1];
   if (refused != nullptr && *refused != 0) return;
   const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kSquare,
@@ -90,6 +92,7 @@ __global__ void __launch_bounds__(kSquare* kSquareRows)
 __global__ void __launch_bounds__(256)
     zero_rows_kernel(const int32_t* documents, const int32_t* refused, uint16_t* a, int64_t a_stride,
                      int64_t a_width, uint16_t* b, int64_t b_width, uint16_t* c, int64_t c_width) {
+  await_previous();
   const int64_t row = blockIdx.x;
   if (documents[row] >= 0 || *refused != 0) return;
   const auto clear = [&](uint16_t* to, int64_t stride, int64_t width) {
@@ -103,6 +106,7 @@ __global__ void __launch_bounds__(256)
 
 __global__ void __launch_bounds__(256)
     pack_stats_kernel(const float* lse, int64_t stride, int64_t heads, int64_t rows, float* packed) {
+  await_previous();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t head = blockIdx.y, sequence = blockIdx.z;
   if (row < rows) packed[(sequence * heads + head) * rows + row] = lse[head * stride + sequence * rows + row];

@@ -27,6 +27,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     load_kernel(int64_t rows, int64_t experts, int64_t k, const int32_t* chosen, const int32_t* kept,
                 const S* scores, double* partial) {
+  await_previous();
   extern __shared__ int counts[];
   __shared__ double shared[32];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x;
@@ -53,6 +54,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     chunks_kernel(const double* partial, int64_t outer, int64_t chunks, int64_t n, S* out, bool accumulate) {
+  await_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= outer * n) return;
   double total = 0;
@@ -65,6 +67,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     sums_kernel(const __grid_constant__ WholeRows order, int64_t experts, int64_t k, const S* scores,
                 const int32_t* chosen, double* partial) {
+  await_previous();
   extern __shared__ int counts[];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x, sequence = blockIdx.y;
   const int64_t begin = order.seq_len * chunk / chunks, end = order.seq_len * (chunk + 1) / chunks;
@@ -87,6 +90,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     dx_kernel(const __grid_constant__ WholeRows order, int64_t experts, int64_t count, const S* dsums,
               S* dscores) {
+  await_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < count) dscores[i] = dsums[order.sequence_of(i / experts) * 2 * experts + experts + i % experts];
 }
@@ -94,6 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class S>
 __global__ void __launch_bounds__(kThreads) loss_kernel(BalanceLoss s, const S* sums, const double* running,
                                                         double* loss, bool accumulate, S* slope) {
+  await_previous();
   __shared__ double shared[32];
   const double tokens = static_cast<double>(s.tokens);
   const double factor =
@@ -122,6 +127,7 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(BalanceLoss s, const S* 
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     z_loss_kernel(const S* logits, int64_t rows, int64_t experts, double* partial) {
+  await_previous();
   __shared__ double shared[32];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
@@ -135,6 +141,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 __global__ void z_total_kernel(const double* partial, int64_t chunks, double coefficient, double* loss,
                                bool accumulate) {
+  await_previous();
   double total = 0;
   for (int64_t c = 0; c < chunks; ++c) total += partial[c];
   *loss = accumulate ? *loss + coefficient * total : coefficient * total;
@@ -144,6 +151,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     z_loss_dx_kernel(const S* logits, int64_t rows, int64_t experts, double coefficient, const double* dloss,
                      S* dlogits) {
+  await_previous();
   const int64_t r = static_cast<int64_t>(blockIdx.x) * kWarps + warp();
   if (r >= rows) return;
   const S* z = logits + r * experts;
@@ -155,6 +163,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     update_bias_kernel(const double* load, int64_t experts, double rate, const double* ok, S* bias) {
+  await_previous();
   __shared__ double mean;
   if (*ok == 0) return;
   if (threadIdx.x == 0) {  // in the CPU's order: who is above the mean must not depend on rounding

@@ -13,6 +13,7 @@ inline constexpr int kColumnLanes = 32, kColumnRows = 8;
 template <int V, class S, class Term>
 __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
     column_partial_kernel(Term term, int64_t rows, int64_t n, S* partial) {
+  await_previous();
   constexpr int kOut = Term::kOut;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kColumnLanes + threadIdx.x) * V;
   const int64_t chunks = gridDim.y, chunk = blockIdx.y;
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
 template <class S, class D>
 __global__ void __launch_bounds__(kColumnLanes* kColumnRows)
     column_total_kernel(const S* partial, int64_t chunks, int64_t n, D* out, bool accumulate) {
+  await_previous();
   const int64_t column = static_cast<int64_t>(blockIdx.x) * kColumnLanes + threadIdx.x;
   S sum = 0;
   if (column < n)

@@ -16,6 +16,7 @@ __device__ __forceinline__ int64_t thread_index() {
 // Dropped pairs sort behind all experts.
 __global__ void __launch_bounds__(kThreads)
     pairs_kernel(const int32_t* kept, int64_t pairs, uint32_t experts, SortPair* to) {
+  await_previous();
   const int64_t i = thread_index();
   if (i >= pairs) return;
   const int32_t expert = kept[i];
@@ -26,6 +27,7 @@ __global__ void __launch_bounds__(kThreads)
 // begin[e] = where expert e's pairs begin in the sorted list; begin[experts] = how many are kept.
 __global__ void __launch_bounds__(kThreads)
     begins_kernel(const SortPair* sorted, int64_t pairs, int64_t experts, int32_t* begin) {
+  await_previous();
   const int64_t e = thread_index();
   if (e > experts) return;
   int64_t low = 0, high = pairs;
@@ -43,6 +45,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     order_kernel(const SortPair* sorted, const int32_t* begin, int64_t experts, bool padded, int64_t slots,
                  int32_t* order, int32_t* send) {
+  await_previous();
   const int64_t s = thread_index();
   const int64_t each = experts > 0 ? slots / experts : 0;
   if (s < experts) send[s] = padded ? static_cast<int32_t>(each) : begin[s + 1] - begin[s];
@@ -73,6 +76,7 @@ template <class W>
 __global__ void __launch_bounds__(kThreads)
     pack_kernel(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
                 int64_t row_bytes) {
+  await_previous();
   const int64_t slot = blockIdx.x, pair = order[slot];
   if (pair >= 0)
     copy_row<W>(x + pair / choices * row_bytes, y + slot * row_bytes, row_bytes);
@@ -82,6 +86,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     slots_kernel(const int32_t* order, int64_t slots, int32_t* slot_of) {
+  await_previous();
   const int64_t s = thread_index();
   if (s < slots && order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
 }
@@ -113,6 +118,7 @@ struct SumSlots {
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     pack_weights_kernel(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots) {
+  await_previous();
   const int64_t s = thread_index();
   if (s >= slots) return;
   if (order[s] >= 0)
@@ -123,6 +129,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     unpack_weights_kernel(const S* packed, const int32_t* order, int64_t slots, S* weights) {
+  await_previous();
   const int64_t s = thread_index();
   if (s < slots && order[s] >= 0) weights[order[s]] = packed[s];
 }
@@ -150,6 +157,7 @@ __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
 __global__ void __launch_bounds__(kThreads)
     regroup_table_kernel(const int32_t* received, int64_t sources, int64_t experts, bool inverse, int64_t* to,
                          int64_t* from) {
+  await_previous();
   __shared__ int64_t totals[kThreads];
   const int64_t blocks = sources * experts;
   // Block number -> (source, expert), in the order by sources and in that by experts.
@@ -175,6 +183,7 @@ template <class W>
 __global__ void __launch_bounds__(kThreads)
     regroup_kernel(const std::byte* x, const int64_t* to, const int64_t* from, int64_t blocks, std::byte* y,
                    int64_t rows, int64_t row_bytes) {
+  await_previous();
   const int64_t row = blockIdx.x;
   if (row >= to[blocks]) return;
   int64_t low = 0, high = blocks;  // the last block that begins at or before the row, among those with rows
@@ -212,6 +221,7 @@ struct SumCopies {
 
 __global__ void __launch_bounds__(kThreads)
     count_rows_kernel(const int32_t* counts, int64_t n, int64_t most, int64_t* rows) {
+  await_previous();
   __shared__ int64_t shared[32];
   int64_t sum = 0;
   for (int64_t i = threadIdx.x; i < n; i += kThreads) sum += counts[i];

@@ -31,6 +31,7 @@ __device__ double normal(uint64_t key, uint64_t index) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     draw_kernel(T* out, int64_t n, Numbers numbers, double stddev, uint64_t key, Box box, int64_t first) {
+  await_previous();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
     const int64_t at = numbers == Numbers::Zeros ? -1 : place_of(box, first + i);

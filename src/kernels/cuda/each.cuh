@@ -14,6 +14,7 @@ inline constexpr int kEachThreads = 256;
 
 template <int V, int U, class F>
 __global__ void __launch_bounds__(kEachThreads) each_kernel(F f, int64_t n) {
+  await_previous();
   const int64_t packs = n / V;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * (kEachThreads * U) + threadIdx.x;
   decltype(f.template load<V>(0)) loaded[U];
@@ -48,6 +49,7 @@ void each(const F& f, int64_t n, bool wide, Stream stream, const char* what) {
 
 template <int V, int U, class F>
 __global__ void __launch_bounds__(kEachThreads) each_row_kernel(F f, int64_t rows, int64_t n) {
+  await_previous();
   const int64_t packs = n / V;
   const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (column >= packs) return;

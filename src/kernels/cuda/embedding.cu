@@ -35,6 +35,7 @@ struct Gather {
 // Tokens outside the shard get the key vocab_local and sort to the end.
 __global__ void keys_kernel(const int32_t* ids, int64_t tokens, int64_t vocab_begin, int64_t vocab_local,
                             SortPair* pairs) {
+  await_previous();
   const int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (t >= tokens) return;
   const int64_t row = local_row(ids[t], vocab_begin, vocab_local);
@@ -72,6 +73,7 @@ __device__ __forceinline__ void keep(S* p, const Vals<S, V>& sum) {
 
 template <class T, class D, int V>
 __global__ void __launch_bounds__(kThreads) tile_kernel(Segments<T, D> a) {
+  await_previous();
   using S = Stat<T>;
   __shared__ SortPair pairs[kTile + 2];  // with a neighbour on each side
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile;
@@ -115,6 +117,7 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(Segments<T, D> a) {
 // The tile in which an id that runs over tiles begins adds up its sums from all of them.
 template <class T, class D, int V>
 __global__ void __launch_bounds__(kThreads) edge_kernel(Segments<T, D> a) {
+  await_previous();
   using S = Stat<T>;
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile, end = begin + kTile;
   if (end >= a.tokens) return;  // nothing goes on behind the last tile

@@ -26,6 +26,7 @@ struct Sigmoid {
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     act_kernel(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t n) {
+  await_previous();
   const int64_t row = blockIdx.x;
   if (row >= *rows) return;
   const Stat<T> w = weight[row];
@@ -42,6 +43,7 @@ template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     act_backward_kernel(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
                         Stat<T>* dweight, const int64_t* rows, int64_t n) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
   const int64_t row = blockIdx.x;
@@ -70,6 +72,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) scale_kernel(const T* y, const T* g, T* z, int64_t n) {
+  await_previous();
   const int64_t row = blockIdx.x;
   const Stat<T> s = Sigmoid<T>(load<1>(g + row).v[0]).s;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < n; i += blockDim.x * V) {
@@ -83,6 +86,7 @@ __global__ void __launch_bounds__(kThreads) scale_kernel(const T* y, const T* g,
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     scale_backward_kernel(const T* dz, const T* y, const T* g, T* dy, T* dg, int64_t n) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
   const int64_t row = blockIdx.x;
@@ -106,6 +110,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     join_kernel(const T* a, const T* b, bool shared, T* y, int64_t count, int64_t heads, int64_t d1,
                 int64_t d2) {
+  await_previous();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, d = d1 + d2;
   if (at >= count) return;
   const int64_t head = at / d, i = at % d;  // head counts over all rows
@@ -118,6 +123,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     join_backward_kernel(const T* dy, bool shared, T* da, T* db, int64_t rows, int64_t heads, int64_t d1,
                          int64_t d2) {
+  await_previous();
   int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t d = d1 + d2, first = rows * heads * d1;
   if (at < first) {

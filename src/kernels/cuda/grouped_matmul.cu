@@ -7,6 +7,7 @@ namespace {
 // Workspace: where each expert's rows begin (experts + 1 numbers).
 __global__ void __launch_bounds__(kProductThreads)
     begin_kernel(const int32_t* received, int sources, int experts, int64_t rows, int64_t* begin) {
+  await_previous();
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += kProductThreads) {
     int64_t count = 0;
     for (int s = 0; s < sources; ++s) count += received[static_cast<int64_t>(s) * experts + e];
@@ -51,6 +52,7 @@ template <bool kDx, bool kWideRows, class T, class C>
 __global__ void __launch_bounds__(kProductThreads)
     rows_kernel(const T* x, const T* w, C* y, const C* addend, int64_t n, int64_t k, int experts,
                 const int64_t* begin) {
+  await_previous();
   using Tile = TileFor<T, T, false, !kDx, kWideRows>;
   __shared__ typename Tile::Memory memory;
   int expert;
@@ -76,6 +78,7 @@ template <bool kWideRows, class T, class C>
 __global__ void __launch_bounds__(kProductThreads)
     weights_kernel(const T* dy, const T* x, C* dw, bool accumulate, int64_t m, int64_t n,
                    const int64_t* begin) {
+  await_previous();
   using Tile = TileFor<T, T, true, false, kWideRows>;
   __shared__ typename Tile::Memory memory;
   const int64_t expert = blockIdx.z, first = begin[expert];

@@ -91,6 +91,7 @@ __device__ Running<Stat<T>> block_merge(Running<Stat<T>> v, Running<Stat<T>>* sh
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     max_kernel(const T* logits, int64_t columns, int64_t valid, Stat<T>* max) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
   S best = lowest<S>();
@@ -106,6 +107,7 @@ template <class T, int V>
 __global__ void __launch_bounds__(kThreads)
     sumexp_kernel(const T* logits, int64_t columns, int64_t valid, int64_t vocab_begin, const int32_t* labels,
                   const Stat<T>* max, Stat<T>* sumexp, Stat<T>* target) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
   const int64_t r = blockIdx.x;
@@ -185,6 +187,7 @@ struct Loss {
 template <class T, int V, bool kWhole, bool kLong>
 __global__ void __launch_bounds__(kLong ? kLongThreads : kThreads, kLong ? 1 : 2)
     loss_kernel(Loss<T> a, int kept_packs) {
+  await_previous();
   using S = Stat<T>;
   extern __shared__ __align__(16) unsigned char memory[];
   Kept<T, V> kept;

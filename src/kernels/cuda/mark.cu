@@ -5,6 +5,7 @@ namespace quintet::kernels::cuda {
 namespace {
 
 __global__ void mark_kernel(volatile uint32_t* word, uint32_t value) {
+  await_previous();
   *word = value;
   __threadfence_system();
 }

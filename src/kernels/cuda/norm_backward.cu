@@ -37,6 +37,7 @@ using Shapes = std::conditional_t<
 // is under way while this one is summed.
 template <class T, class Shape, bool kCentred, bool kDw>
 __global__ void __launch_bounds__(Shape::kThreads) backward_kernel(Backward<T> a) {
+  await_previous();
   using S = Stat<T>;
   constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows;
   __shared__ S shared[64];
@@ -154,6 +155,7 @@ __global__ void __launch_bounds__(Shape::kThreads) backward_kernel(Backward<T> a
 
 template <class T, bool kCentred>
 __global__ void __launch_bounds__(kNormAnyThreads) dx_any_kernel(Backward<T> a) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[64];
   const int64_t row = blockIdx.x, start = row * a.n;

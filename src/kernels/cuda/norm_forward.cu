@@ -23,6 +23,7 @@ using Shapes =
 
 template <class T, class Shape, bool kCentred>
 __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) {
+  await_previous();
   using S = Stat<T>;
   constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup;
   __shared__ S shared[32];
@@ -104,6 +105,7 @@ __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) 
 
 template <class T, bool kCentred>
 __global__ void __launch_bounds__(kNormAnyThreads) forward_any_kernel(Forward<T> a) {
+  await_previous();
   using S = Stat<T>;
   __shared__ S shared[32];
   const int64_t row = blockIdx.x, start = row * a.n;

@@ -226,6 +226,7 @@ struct Sgd {
 
 template <int V, class Rule>
 __global__ void __launch_bounds__(kThreads) update_kernel(Rule rule, const __grid_constant__ Ranges ranges) {
+  await_previous();
   using P = typename Rule::P;
   __shared__ Factors<P> shared;
   int range = 0;

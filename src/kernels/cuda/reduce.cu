@@ -59,6 +59,7 @@ __device__ __forceinline__ void chunk_sum(const T* x, int64_t n, int64_t chunk, 
 template <class T, int V, class Rule, class Fold>
 __global__ void __launch_bounds__(kThreads)
     partial_kernel(const T* x, int64_t n, typename Rule::Sum* partial, Fold fold) {
+  await_previous();
   chunk_sum<T, V, Rule>(x, n, blockIdx.x, partial + blockIdx.x, fold);
 }
 
@@ -73,6 +74,7 @@ struct Ranges {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     range_squares_kernel(const T* x, const __grid_constant__ Ranges ranges, double* partial) {
+  await_previous();
   int range = 0;
   while (blockIdx.x >= ranges.block_end[range]) ++range;
   const int64_t chunk = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
@@ -86,6 +88,7 @@ __global__ void __launch_bounds__(kThreads)
 template <class R, class Fold>
 __global__ void __launch_bounds__(kFinishThreads)
     finish_kernel(const R* partial, int64_t count, R* out, bool accumulate, Fold fold) {
+  await_previous();
   __shared__ R shared[32];
   R sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += kFinishThreads) sum = fold(sum, partial[i]);

@@ -22,6 +22,7 @@ struct Rope {
 
 template <class T, int V>
 __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> a) {
+  await_previous();
   using S = Stat<T>;
   constexpr int kUnroll = 3;
   __shared__ S cosines[kAngles], sines[kAngles];

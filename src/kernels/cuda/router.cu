@@ -8,6 +8,7 @@ namespace {
 template <class Tile, class A, class B, class C>
 __global__ void __launch_bounds__(kProductThreads)
     product_kernel(const __grid_constant__ TileProduct<A, B, C> product) {
+  await_previous();
   __shared__ typename Tile::Memory memory;
   Tile::run(product, static_cast<int64_t>(blockIdx.y) * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN,
             memory);
@@ -28,6 +29,7 @@ void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
 template <class Tile, class S, class T>
 __global__ void __launch_bounds__(kProductThreads)
     dw_kernel(const S* dlogits, const T* x, int64_t rows, int64_t routes, int64_t embed, S* partial) {
+  await_previous();
   __shared__ typename Tile::Memory memory;
   const int64_t chunk = blockIdx.z, chunks = gridDim.z;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;

@@ -43,6 +43,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     keys_kernel(const __grid_constant__ Places places, Part part, bool first, const int32_t* chosen,
                 const S* weights, int64_t pairs, SortPair* list) {
+  await_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= pairs) return;
   const uint32_t index = first ? static_cast<uint32_t>(i) : list[i].value;
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void __launch_bounds__(kThreads)
     keep_kernel(const __grid_constant__ Places places, const SortPair* sorted, const int32_t* chosen,
                 int64_t capacity, int64_t pairs, int32_t* kept) {
+  await_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= pairs) return;
   const SortPair pair = sorted[i];

@@ -150,6 +150,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     select_kernel(const __grid_constant__ Shape s, const S* logits, const S* bias, const int32_t* positions,
                   S* scores, int32_t* chosen, S* weights) {
+  await_previous();
   extern __shared__ __align__(16) unsigned char memory[];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= s.rows) return;
@@ -200,6 +201,7 @@ template <class S>
 __global__ void __launch_bounds__(kThreads)
     select_dx_kernel(const __grid_constant__ Shape s, const S* logits, const int32_t* chosen,
                      const S* dweights, const S* dscores, S* dlogits) {
+  await_previous();
   extern __shared__ __align__(16) unsigned char memory[];
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= s.rows) return;

@@ -6,10 +6,12 @@ namespace quintet::kernels::cuda {
 namespace {
 
 __global__ void count_to_seed_kernel(const double* count, const double* scale, double* seed) {
+  await_previous();
   *seed = *count > 0 ? *scale / *count : 0.0;
 }
 
 __global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window) {
+  await_previous();
   const double scale = *s.loss_scale, norm = sqrt(*s.sum_squares) / scale;
   const bool finite = isfinite(*s.loss), ok = isfinite(norm) && finite;
   const bool mended = window > 0 && finite && scale > 1;
@@ -27,6 +29,7 @@ __global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window
 }
 
 __global__ void derive_key_kernel(const int64_t* seed, uint64_t salt, uint64_t* key) {
+  await_previous();
   const Words<4> words = philox(static_cast<uint64_t>(*seed), static_cast<uint32_t>(salt),
                                 static_cast<uint32_t>(salt >> 32), 0, 0);
   *key = (uint64_t{words.w[0]} << 32) | words.w[1];

@@ -12,6 +12,7 @@ __device__ __forceinline__ uint32_t digit_of(uint32_t key, int shift) { return k
 // counts[digit, block]
 __global__ void __launch_bounds__(kThreads)
     count_kernel(const SortPair* pairs, int64_t n, int shift, uint32_t* counts) {
+  await_previous();
   __shared__ uint32_t shared[kDigits];
   if (threadIdx.x < kDigits) shared[threadIdx.x] = 0;
   __syncthreads();
@@ -23,6 +24,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Every count becomes the sum of those before it. One block; each thread has a run of neighbours.
 __global__ void __launch_bounds__(kThreads) scan_kernel(uint32_t* counts, int64_t n) {
+  await_previous();
   __shared__ uint32_t totals[kWarps];
   const int64_t each = (n + kThreads - 1) / kThreads, begin = threadIdx.x * each;
   const int64_t end = begin + each < n ? begin + each : n;
@@ -49,6 +51,7 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(uint32_t* counts, int64_
 // in lower lanes.
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(const SortPair* from, SortPair* to, int64_t n, int shift, const uint32_t* offsets) {
+  await_previous();
   __shared__ uint16_t seen[kWarps][kDigits];  // of a digit in a warp, then in the warps before it
   __shared__ uint32_t starts[kDigits];
   for (int i = static_cast<int>(threadIdx.x); i < kWarps * kDigits; i += kThreads) (&seen[0][0])[i] = 0;

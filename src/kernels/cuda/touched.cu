@@ -11,6 +11,7 @@ constexpr unsigned kBlocks = 1024;
 __global__ void __launch_bounds__(kThreads)
     last_changed_kernel(const unsigned char* data, int64_t bytes, int64_t head, unsigned char pattern,
                         unsigned long long* top) {
+  await_previous();
   const unsigned expected = pattern * 0x01010101u;
   const int64_t words = bytes > head ? (bytes - head) / 16 : 0;
   const auto* wide = reinterpret_cast<const uint4*>(data + head);
