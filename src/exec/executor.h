@@ -78,14 +78,20 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Returns when all of it is done. Where the device works on its own, the inputs of the next run of this
-  // expansion are loaded meanwhile if `next` is given and has an id; that run then does not call its load.
-  virtual void run(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) = 0;
+  // Begins a run. Where the device works on its own, the inputs of the next run of this expansion are loaded
+  // meanwhile if `next` is given and has an id; that run then does not call its load.
+  virtual void start(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) = 0;
+  // Returns when the oldest run that was started is done; scalars and sums are its own until the next start.
+  virtual void finish() = 0;
+  // Whether a second run may be started while the first is not finished, so that the device never waits for
+  // the host. The scalars that the host sets are those of the run that is started next.
+  virtual bool runs_ahead() const { return false; }
   void run(const program::Expanded& expanded, const LoadBatch& load) {
-    run(expanded, Inputs{.load = load}, nullptr);
+    start(expanded, Inputs{.load = load}, nullptr);
+    finish();
   }
 
-  // The host's view of memory, between runs.
+  // The host's view of memory, between runs: none is under way.
   virtual HostBytes read(const Range& range) const = 0;
   // `fill` is given the bytes to write, all of them: what they held before is unknown.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;

@@ -58,8 +58,9 @@ class Stepper {
     const int64_t labels = batches_.count_labels(step_, rank_.dp_index());
     Timed t;
     t.count = seconds_since(begin);
-    rank_.step_from(
+    rank_.start_step_from(
         step_, [this](int64_t step) { return load_of(step); }, labels);
+    rank_.finish_step();
     t.wall = seconds_since(begin);
     t.load = load_seconds_;
     ++step_;

@@ -107,7 +107,9 @@ class RankLoop {
 
   RunResult run() {
     start();
-    while (step_ < recipe_.run.steps && result_.summary.end == RunEnd::Finished) one_step();
+    while (started_ > step_ || (step_ < recipe_.run.steps && goes_on())) one_step();
+    if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
+      result_.summary.end = RunEnd::Finished;  // by the step that was under way
     finish();
     return std::move(result_);
   }
@@ -167,13 +169,39 @@ class RankLoop {
     return recipe_.run.steps * bytes;
   }
 
+  bool goes_on() const { return result_.summary.end == RunEnd::Finished; }
+  bool is_traced(int64_t number) const { return trace_ && options_.trace->contains(number); }
+  bool is_evaluated(int64_t number) const {
+    return recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps);
+  }
+  bool is_checked(int64_t number) const {
+    return recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0;
+  }
+
+  // Whether the step after `number` may be under way when that one is looked at: nobody wants the weights
+  // between the two, and the run will not stop for skipped steps there.
+  bool may_run_ahead(int64_t number) const {
+    return started_ < recipe_.run.steps && goes_on() && rank_->may_run_ahead() && !is_evaluated(number) &&
+           !is_checked(number) && !is_traced(number) && !is_traced(number + 1) && !skipped_ &&
+           recipe_.run.max_skipped_steps > 1;
+  }
+
+  void start_step() {
+    if (started_ == step_) begin_ns_ = base::now_ns();
+    if (is_traced(started_ + 1)) rank_->executor().trace_next(&*trace_, started_ + 1);
+    rank_->start_step(started_++, data_.train);
+  }
+
   void one_step() {
     const int64_t number = step_ + 1;  // as people count
-    if (trace_ && options_.trace->contains(number)) rank_->executor().trace_next(&*trace_, number);
-    const int64_t begin = base::now_ns();
-    const StepResult step = rank_->step(step_, data_.train);
-    const double seconds = static_cast<double>(base::now_ns() - begin) / kNanosPerSecond;
+    if (started_ == step_) start_step();
+    if (may_run_ahead(number)) start_step();
+    const StepResult step = rank_->finish_step();
+    const int64_t end_ns = base::now_ns();
+    const double seconds = static_cast<double>(end_ns - begin_ns_) / kNanosPerSecond;
+    begin_ns_ = end_ns;  // of a step that is under way
     ++step_;
+    skipped_ = step.skipped;
     account(step, seconds);
 
     observe::Record record;
@@ -187,8 +215,7 @@ class RankLoop {
     const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line);
-    if (recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps))
-      evaluate(record);
+    if (is_evaluated(number)) evaluate(record);
     if (first_) metrics_->append(record);
     if (step.skipped)
       say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped{}", number,
@@ -196,8 +223,7 @@ class RankLoop {
                           ? fmt::format(" (the loss scale was {:g})", step.loss_scale)
                           : ""));
 
-    if (recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0)
-      rank_->check_replicas();
+    if (is_checked(number)) rank_->check_replicas();
     if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps))
       stop_for_skipped(step);
     else
@@ -274,7 +300,9 @@ class RankLoop {
   std::optional<observe::RankTrace> trace_;
   std::optional<observe::MetricsFile> metrics_;
   std::optional<observe::Progress> progress_;
-  int64_t step_ = 0;  // steps done
+  int64_t step_ = 0, started_ = 0;  // steps done; one more may be under way
+  int64_t begin_ns_ = 0;            // of the step that is done next
+  bool skipped_ = false;            // the last step
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
   RunResult result_;

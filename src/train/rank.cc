@@ -193,25 +193,26 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
   };
 }
 
-StepResult Rank::step(int64_t step, const data::Batches& batches) {
+void Rank::start_step(int64_t step, const data::Batches& batches) {
   const exec::Inputs now{in_row_order(load_of(step, batches)), &batches, step};
   const exec::Inputs next{in_row_order(load_of(step + 1, batches)), &batches, step + 1};
-  return run_step(step, now, &next, batches.count_labels(step, dp_index_));
+  start_step(step, now, &next, batches.count_labels(step, dp_index_));
 }
 
-StepResult Rank::step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
+void Rank::start_step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
                            int64_t valid_tokens) {
   const exec::Inputs now{in_row_order(load_of(step)), this, step};
   const exec::Inputs next{in_row_order(load_of(step + 1)), this, step + 1};
-  return run_step(step, now, &next, valid_tokens);
+  start_step(step, now, &next, valid_tokens);
 }
 
 StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens) {
-  return run_step(step, {.load = in_row_order(load)}, nullptr, valid_tokens);
+  start_step(step, {.load = in_row_order(load)}, nullptr, valid_tokens);
+  return finish_step();
 }
 
-StepResult Rank::run_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
-                          int64_t valid_tokens) {
+void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
+                      int64_t valid_tokens) {
   exec::Executor& e = *executor_;
   // The context ranks of a data-parallel place share its sequences: one of them counts.
   e.set_scalar(Scalar::Count, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
@@ -219,12 +220,14 @@ StepResult Rank::run_step(int64_t step, const exec::Inputs& inputs, const exec::
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
   e.set_dropout_key(static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]));
-  // The first two steps measure what is really touched.
-  const int round = measured_rounds_ < 2 ? measured_rounds_++ : -1;
-  if (round >= 0) e.begin_measuring(round);
-  e.run(compiled_->step, inputs, next);
-  if (round >= 0) e.end_measuring(round);
+  if (measures()) e.begin_measuring(measured_rounds_);
+  e.start(compiled_->step, inputs, next);
+}
 
+StepResult Rank::finish_step() {
+  exec::Executor& e = *executor_;
+  e.finish();
+  if (measures()) e.end_measuring(measured_rounds_++);
   const double count = e.scalar(Scalar::Count), scale = loss_scale_;
   loss_scale_ = e.scalar(Scalar::LossScale);
   return {.loss = e.scalar(Scalar::Loss) / std::max(count, 1.0),

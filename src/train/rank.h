@@ -52,15 +52,24 @@ class Rank {
   Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
   ~Rank();
 
-  StepResult step(int64_t step, const data::Batches& batches);
+  StepResult step(int64_t step, const data::Batches& batches) {
+    start_step(step, batches);
+    return finish_step();
+  }
+  // The same in two: a step is put on the device, and its result taken when it is done. Steps finish in the
+  // order in which they were started; with may_run_ahead() one may be started before the one before it is
+  // finished. Between the two nothing else may look at the rank's state.
+  void start_step(int64_t step, const data::Batches& batches);
+  StepResult finish_step();
+  bool may_run_ahead() const { return executor_->runs_ahead() && !measures(); }
   // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.
   exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
   // labels that count in all of this data-parallel place's micro-batches.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
   // The same where the tokens of every step are known beforehand: those of the next one may be loaded while
-  // this one runs.
-  StepResult step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
+  // this one runs. finish_step() gives the result.
+  void start_step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
                        int64_t valid_tokens);
   // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each from `first`
   // on, equal on all ranks.
@@ -143,8 +152,9 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
-  StepResult run_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
-                      int64_t valid_tokens);
+  void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
+  // The first two steps measure what is really touched.
+  bool measures() const { return measured_rounds_ < 2; }
 
   const config::Recipe recipe_;
   comm::World& world_;

@@ -194,7 +194,7 @@ const CpuExecutor::Lanes& CpuExecutor::lanes_of(const Expanded& expanded) {
   return *lane_cache_.emplace_back(&expanded, std::move(lanes)).second;
 }
 
-void CpuExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inputs*) {
+void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const Inputs*) {
   QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()),
                 "an expansion of another program");
   expanded_ = &expanded;

@@ -20,7 +20,8 @@ class CpuExecutor : public Executor {
   ~CpuExecutor() override;
 
   using Executor::run;
-  void run(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) override;
+  void start(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) override;
+  void finish() override {}
 
   HostBytes read(const Range& range) const override;
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;

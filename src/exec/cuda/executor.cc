@@ -64,13 +64,15 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       memory_(program.arena_bytes + kGuardBytes + kernels::cuda::kWorkspaceAlignment),
       arena_(aligned_arena(program, memory_.data())),
       streams_(program.streams.size()),
-      mirror_(kScalarBytes + sums_bytes(program)),
       progress_(program, world.size() > 1),
       libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
       in_message_(buffers_in_messages(program)) {
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
-  mirror()[static_cast<size_t>(Scalar::LossScale)] = 1;
-  streams_[0].copy(address(program.scalars), mirror(), kScalarBytes);
+  for (Readback& back : readbacks_) {
+    back.values = gpu::Pinned(kScalarBytes + sums_bytes(program));
+    reinterpret_cast<double*>(back.values.data())[static_cast<size_t>(Scalar::LossScale)] = 1;
+  }
+  streams_[0].copy(address(program.scalars), readbacks_[0].values.data(), kScalarBytes);
   progress_.mark(0, 0,
                  streams_[0].handle());  // its code is loaded now, not behind a call that waits for a peer
   streams_[0].synchronize();
@@ -143,7 +145,7 @@ CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
   p.plan = make_launch_plan(program_, expanded, options_.poison);
   for (int e = 0; e < p.plan.num_events; ++e) p.events.emplace_back();
   p.staging = gpu::Memory(p.plan.staging_bytes);
-  for (gpu::Pinned& host : p.host) host = gpu::Pinned(p.plan.staging_bytes);
+  for (Prepared::Slot& slot : p.slots) slot.host = gpu::Pinned(p.plan.staging_bytes);
   p.counts = gpu::Pinned(p.plan.counts_bytes);
   p.pieces.resize(static_cast<size_t>(p.plan.num_graphs));
   if (options_.capture && !p.plan.not_captured.empty() && options_.log)
@@ -152,66 +154,93 @@ CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
 }
 
 void CudaExecutor::load(Prepared& p, int slot, const Inputs& inputs) const {
-  p.loaded[slot] = {};
+  Prepared::Slot& to = p.slots[slot];
+  to.copied.synchronize();
+  to.id = -1;
   std::vector<std::pair<std::string, int32_t*>> list;
   for (const LaunchPlan::Load& l : p.plan.loads) {
     list.clear();
     for (const LaunchPlan::Load::Input& input : l.inputs)
-      list.emplace_back(input.name, reinterpret_cast<int32_t*>(p.host[slot].data() + input.offset));
+      list.emplace_back(input.name, reinterpret_cast<int32_t*>(to.host.data() + input.offset));
     inputs.load(l.micro, list);
   }
-  p.loaded[slot] = {inputs.source, inputs.id};
+  to.source = inputs.source;
+  to.id = inputs.id;
 }
 
 // The slot that holds the inputs of this run: loaded during the one before, or now.
 int CudaExecutor::take_inputs(Prepared& p, const Inputs& inputs) {
   for (int slot = 0; slot < 2; ++slot)
-    if (inputs.id >= 0 && p.loaded[slot].id == inputs.id && p.loaded[slot].source == inputs.source)
-      return slot;
-  load(p, 0, inputs);
-  return 0;
+    if (inputs.id >= 0 && p.slots[slot].id == inputs.id && p.slots[slot].source == inputs.source) return slot;
+  const int slot = 1 - p.slot;
+  load(p, slot, inputs);
+  return slot;
 }
 
-void CudaExecutor::run(const Expanded& expanded, const Inputs& inputs, const Inputs* next) {
+void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const Inputs* next) {
+  QUINTET_CHECK(started_ - finished_ < 2, "two runs are under way already");
   gpu::use_device(device_);
-  Prepared& p = prepare(expanded);
-  const int slot = take_inputs(p, inputs);
-  const gpu::Stream& compute = streams_[0];
   try {
-    auto* scalars = reinterpret_cast<double*>(p.host[slot].data());
-    for (const Scalar s : kHostScalars) *scalars++ = mirror()[static_cast<size_t>(s)];
-    compute.copy(p.staging.data(), p.host[slot].data(), p.plan.staging_bytes);
-    progress_.begin(expanded);
+    Prepared& p = prepare(expanded);
+    p.slot = take_inputs(p, inputs);
+    Prepared::Slot& slot = p.slots[p.slot];
+    slot.copied.synchronize();
+    auto* scalars = reinterpret_cast<double*>(slot.host.data());
+    for (const Scalar s : kHostScalars) *scalars++ = host_scalars_[static_cast<size_t>(s)];
+    const gpu::Stream& compute = streams_[0];
+    compute.copy(p.staging.data(), slot.host.data(), p.plan.staging_bytes);
+    compute.record(slot.copied);
+    slot.id = -1;  // inputs of one run
+    Readback& back = readback(started_);
+    back.expanded = &expanded;
+    progress_.begin(compute.handle());
+    progress_.describes(expanded);
     if (trace_ != nullptr) {
       Timer timer(program_, expanded, compute);
       launch_watched(expanded, p, &timer, false);
-      compute.record(done_);
-      wait_until_done();
+      compute.record(back.done);
+      wait_for(back.done);
       timer.write(*std::exchange(trace_, nullptr), trace_step_);
     } else {
       launch(expanded, p);
     }
     // Ranks that would wait for each other in vain are found before they do. Later runs repeat these calls.
     if (p.runs == 0 && world_.size() > 1) comm::compare_calls(comms_, world_);
-    compute.copy(mirror(), address(program_.scalars), kScalarBytes);
+    auto* const values = reinterpret_cast<double*>(back.values.data());
+    compute.copy(values, address(program_.scalars), kScalarBytes);
     if (program_.sums.valid())
-      compute.copy(mirror() + program::kNumScalars, address(program_.sums), sums_bytes(program_));
-    compute.record(done_);
-    if (next != nullptr && next->id >= 0) load(p, 1 - slot, *next);
-    wait_until_done();
+      compute.copy(values + program::kNumScalars, address(program_.sums), sums_bytes(program_));
+    compute.record(back.done);
+    ++started_;
+    ++p.runs;
+    if (next != nullptr && next->id >= 0) load(p, 1 - p.slot, *next);
   } catch (...) {
-    // Peers may be waiting for us in a collective.
-    const std::string why = message_of(std::current_exception());
-    compute.drop_capture();
-    for (const auto& c : comms_) try {
-        c->abort(why);
-      } catch (...) {  // the first failure is the one to tell
-      }
-    if (world_.size() > 1) world_.abort(why);
-    throw;
+    give_up();
   }
-  p.loaded[slot] = {};
-  ++p.runs;
+}
+
+void CudaExecutor::finish() {
+  QUINTET_CHECK(started_ > finished_, "no run is under way");
+  gpu::use_device(device_);
+  const Readback& back = readback(finished_);
+  try {
+    progress_.describes(*back.expanded);
+    wait_for(back.done);
+  } catch (...) {
+    give_up();
+  }
+  ++finished_;
+}
+
+void CudaExecutor::give_up() {
+  const std::string why = message_of(std::current_exception());
+  streams_[0].drop_capture();
+  for (const auto& c : comms_) try {
+      c->abort(why);
+    } catch (...) {  // the first failure is the one to tell
+    }
+  if (world_.size() > 1) world_.abort(why);
+  throw;
 }
 
 void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
@@ -354,8 +383,8 @@ void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm,
     if (step.reads_back) {
       stream.copy(host, b.in[1], send);
       stream.copy(host + send, b.in[2], received);
-      stream.record(done_);
-      wait_until_done();
+      stream.record(counted_);
+      wait_for(counted_);
     }
     counts = {.send = reinterpret_cast<const int32_t*>(host),
               .received = reinterpret_cast<const int32_t*>(host + send)};
@@ -364,10 +393,10 @@ void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm,
   comm.all_to_all_v(rows.exchange, rows.dtype, stream.handle());
 }
 
-// What the event done_ stands for has happened. Other ranks may fail meanwhile.
-void CudaExecutor::wait_until_done() {
-  if (world_.size() == 1) return done_.synchronize();
-  comm::wait_for_device([&] { return done_.done(); }, comms_, world_, [&] { return progress_.describe(); });
+// Other ranks may fail meanwhile.
+void CudaExecutor::wait_for(const gpu::Event& event) {
+  if (world_.size() == 1) return event.synchronize();
+  comm::wait_for_device([&] { return event.done(); }, comms_, world_, [&] { return progress_.describe(); });
 }
 
 void CudaExecutor::trace_next(observe::RankTrace* trace, int64_t step) {
@@ -449,20 +478,20 @@ void CudaExecutor::convert(const Range& from, base::DType from_type, const Range
   });
 }
 
-double CudaExecutor::scalar(Scalar s) const { return mirror()[static_cast<size_t>(s)]; }
+double CudaExecutor::scalar(Scalar s) const { return finished()[static_cast<size_t>(s)]; }
 
 void CudaExecutor::set_scalar(Scalar s, double value) {
   QUINTET_CHECK(s == Scalar::Count || s == Scalar::LearningRate, "scalar {} is the program's",
                 static_cast<int>(s));
-  mirror()[static_cast<size_t>(s)] = value;
+  host_scalars_[static_cast<size_t>(s)] = value;
 }
 
 void CudaExecutor::set_dropout_key(int64_t key) {
-  std::memcpy(mirror() + static_cast<size_t>(Scalar::DropoutKey), &key, sizeof(key));
+  std::memcpy(host_scalars_ + static_cast<size_t>(Scalar::DropoutKey), &key, sizeof(key));
 }
 
 std::span<const double> CudaExecutor::sums() const {
-  return {mirror() + program::kNumScalars, static_cast<size_t>(sums_bytes(program_)) / sizeof(double)};
+  return {finished() + program::kNumScalars, static_cast<size_t>(sums_bytes(program_)) / sizeof(double)};
 }
 
 void CudaExecutor::begin_measuring(int round) {

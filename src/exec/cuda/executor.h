@@ -12,7 +12,8 @@
 // finds. Without a file to keep them in nothing is timed, so that repeated runs give the same bits.
 //
 // Before the launches one copy brings scalars and inputs to the device; behind them one copy brings scalars
-// and sums back. Both memories are the executor's own, beside the arena.
+// and sums back. Both memories are the executor's own, beside the arena, and there are two of each: the host
+// fills and reads those of one run while the device has those of another.
 #pragma once
 
 #include <map>
@@ -32,8 +33,9 @@ class CudaExecutor : public Executor {
   CudaExecutor(const program::Program& program, comm::World& world, const ExecutorOptions& options);
   ~CudaExecutor() override;
 
-  using Executor::run;
-  void run(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) override;
+  void start(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) override;
+  void finish() override;
+  bool runs_ahead() const override { return true; }
 
   HostBytes read(const Range& range) const override;
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
@@ -58,11 +60,13 @@ class CudaExecutor : public Executor {
     LaunchPlan plan;
     std::vector<device::cuda::Event> events;
     device::cuda::Memory staging;
-    device::cuda::Pinned host[2];  // one is read by the device while the other is filled
-    struct Loaded {
+    struct Slot {
+      device::cuda::Pinned host;
+      device::cuda::Event copied;  // the device has read it
       const void* source = nullptr;
       int64_t id = -1;  // -1: nothing of use
-    } loaded[2];
+    } slots[2];
+    int slot = 0;                 // of the run that was started last
     device::cuda::Pinned counts;  // of exchanges of rows
     int64_t runs = 0;
     device::cuda::Graph graph;
@@ -72,7 +76,16 @@ class CudaExecutor : public Executor {
 
   std::byte* address(program::BufferId id) const;
   std::byte* address(const Range& range) const { return address(range.buffer) + range.offset; }
-  double* mirror() const { return reinterpret_cast<double*>(mirror_.data()); }
+  // Scalars, then sums, of a run.
+  struct Readback {
+    device::cuda::Pinned values;
+    device::cuda::Event done;
+    const program::Expanded* expanded = nullptr;
+  };
+  Readback& readback(int64_t run) { return readbacks_[run % 2]; }
+  const double* finished() const {
+    return reinterpret_cast<const double*>(readbacks_[(finished_ + 1) % 2].values.data());
+  }
   void bind();
   void prepare_kernels();
   Prepared& prepare(const program::Expanded& expanded);
@@ -87,7 +100,9 @@ class CudaExecutor : public Executor {
   void run_collective(const Bound& bound, const Prepared& p, const LaunchPlan::Step& step);
   void exchange_rows(const Bound& bound, comm::DeviceCommunicator& comm, const Prepared& p,
                      const LaunchPlan::Step& step);
-  void wait_until_done();
+  void wait_for(const device::cuda::Event& event);
+  // Tells peers, which may be waiting for us in a collective, and goes on with the exception.
+  [[noreturn]] void give_up();
 
   const program::Program& program_;
   comm::World& world_;
@@ -96,14 +111,16 @@ class CudaExecutor : public Executor {
   device::cuda::Memory memory_;
   std::byte* arena_;  // in memory_, such that the workspace is aligned as kernels want it
   std::vector<device::cuda::Stream> streams_;
-  device::cuda::Pinned mirror_;  // scalars, then sums
+  Readback readbacks_[2];
+  int64_t started_ = 0, finished_ = 0;              // runs
+  double host_scalars_[program::kNumScalars] = {};  // of the next run; those in kHostScalars
   Progress progress_;
   Libraries libraries_;
   comm::DeviceCommunicators comms_;
   std::vector<std::vector<Bound>> bound_;  // by body and instruction
   std::vector<char> in_message_;           // by buffer
   std::map<const program::Expanded*, Prepared> prepared_;
-  device::cuda::Event fork_, done_;
+  device::cuda::Event fork_, counted_;
   std::vector<device::cuda::Event> joins_;  // by stream
 
   observe::RankTrace* trace_ = nullptr;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 
 #include "kernels/cuda/mark.h"
@@ -13,9 +12,9 @@ Progress::Progress(const program::Program& program, bool enabled)
     : program_(program),
       words_(enabled ? static_cast<int64_t>(program.streams.size() * sizeof(uint32_t)) : 0) {}
 
-void Progress::begin(const program::Expanded& expanded) {
-  running_ = &expanded;
-  std::fill_n(words_.data(), words_.bytes(), std::byte{0});
+void Progress::begin(device::cuda::StreamHandle stream) const {
+  for (size_t s = 0; words_.bytes() > 0 && s < program_.streams.size(); ++s)
+    kernels::cuda::mark(reinterpret_cast<uint32_t*>(words_.data()) + s, 0, stream);
 }
 
 void Progress::mark(int lane, size_t issue, device::cuda::StreamHandle stream) const {

@@ -14,8 +14,10 @@ class Progress {
   // Without `enabled` nothing is written: a rank without peers waits for nobody.
   Progress(const program::Program& program, bool enabled);
 
-  // Before a run of an expansion.
-  void begin(const program::Expanded& expanded);
+  // Before the launches of a run: nothing is done.
+  void begin(device::cuda::StreamHandle stream) const;
+  // The run that is waited for.
+  void describes(const program::Expanded& expanded) { running_ = &expanded; }
   // Behind the issue on its lane.
   void mark(int lane, size_t issue, device::cuda::StreamHandle stream) const;
   // One line per stream with collectives that are not done: which is next, and of how many.
