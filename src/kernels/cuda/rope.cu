@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/rope.h"
@@ -5,9 +7,12 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-inline constexpr int kThreads = 256;
-inline constexpr int kAngles =
-    1024;  // of one block: some tokens' cosines and sines, formed once for all heads
+// A thread has V pairs of one token, whose angles it forms once for some of the heads: no thread waits for
+// another, and the first rows are under way while angles are formed.
+inline constexpr int kThreads = 128, kBlocks = 6;  // on a multiprocessor: registers for all that is in flight
+inline constexpr int kUnroll = 4;                  // heads in flight at once
+// Threads get two rounds of heads where that leaves enough of them for a large card, else one.
+inline constexpr int64_t kManyThreads = 192 << 10;
 
 template <class T>
 struct Rope {
@@ -15,66 +20,101 @@ struct Rope {
   T* y;
   const int32_t* positions;
   const double* inv_freq;
-  double scale, sine_scale;
+  Stat<T> scale, sine_scale;
   int64_t x_stride, y_stride, tokens;
-  int heads, half, block_tokens;
+  int heads, half;
+  unsigned groups;  // of heads, group_heads in each
+  int group_heads;
 };
 
+// Cosine and sine. The angle is brought into [-pi/4, pi/4] in double, so that large positions lose nothing;
+// there the polynomials are good to one unit in the last place of 1.
+__device__ __forceinline__ void cos_sin(double angle, float& c, float& s) {
+  constexpr double kRound = 0x1.8p52;  // a sum with it is an integer, in the low bits
+  constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
+  constexpr double kHalfPi = 0x1.921fb54442d18p+0, kHalfPiRest = 0x1.1a62633145c07p-54;
+  const double shifted = fma(angle, kTwoOverPi, kRound), turns = shifted - kRound;
+  const auto quadrant = static_cast<uint32_t>(__double2loint(shifted));
+  const auto r = static_cast<float>(fma(turns, -kHalfPiRest, fma(turns, -kHalfPi, angle)));
+  const float z = r * r;
+  const float sine =
+      fmaf(r * z, fmaf(z, fmaf(z, -0.00019515218446031213f, 0.00833216030150652f), -0.16666655242443085f), r);
+  const float cosine =
+      fmaf(z,
+           fmaf(z, fmaf(z, fmaf(z, 2.4433082217001356e-05f, -0.0013887315290048718f), 0.04166664555668831f),
+                -0.5f),
+           1.0f);
+  const bool odd = (quadrant & 1) != 0;
+  s = __uint_as_float(__float_as_uint(odd ? cosine : sine) ^ ((quadrant & 2) << 30));
+  c = __uint_as_float(__float_as_uint(odd ? sine : cosine) ^ (((quadrant + 1) & 2) << 30));
+}
+__device__ __forceinline__ void cos_sin(double angle, double& c, double& s) { sincos(angle, &s, &c); }
+
 template <class T, int V>
-__global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) rope_kernel(Rope<T> a) {
   await_previous();
   using S = Stat<T>;
-  constexpr int kUnroll = 3;
-  __shared__ S cosines[kAngles], sines[kAngles];
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * a.block_tokens;
-  const int tokens = static_cast<int>(a.tokens - first < a.block_tokens ? a.tokens - first : a.block_tokens);
-  const unsigned packs = static_cast<unsigned>(a.half / V), heads = static_cast<unsigned>(a.heads);
-  const unsigned items = static_cast<unsigned>(tokens) * heads * packs;
-  const auto place = [&](unsigned item, int& token, int& head, int& d) {
-    d = static_cast<int>(item % packs) * V;
-    head = static_cast<int>(item / packs % heads);
-    token = static_cast<int>(item / packs / heads);
-  };
+  const unsigned tokens_before = blockIdx.x / a.groups, group = blockIdx.x - tokens_before * a.groups;
+  const int64_t token = static_cast<int64_t>(tokens_before) * blockDim.y + threadIdx.y;
+  const int d = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * V;
+  if (token >= a.tokens || d >= a.half) return;
+  const int first = static_cast<int>(group) * a.group_heads;
+  const int heads = min(a.group_heads, a.heads - first), width = 2 * a.half;
+  const T* from = a.x + token * a.x_stride + first * width + d;
+  T* to = a.y + token * a.y_stride + first * width + d;
   Pack<T, V> low[kUnroll], high[kUnroll];
-  const auto fetch_all = [&](unsigned item) {
+  const auto fetch_heads = [&](int head) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (item + u * kThreads >= items) continue;
-      int token, head, d;
-      place(item + u * kThreads, token, head, d);
-      const T* from = a.x + (first + token) * a.x_stride + head * 2 * a.half + d;
-      low[u] = fetch<V>(from);
-      high[u] = fetch<V>(from + a.half);
+      if (head + u >= heads) continue;
+      low[u] = fetch<V>(from + (head + u) * width);
+      high[u] = fetch<V>(from + (head + u) * width + a.half);
     }
   };
-  fetch_all(threadIdx.x);  // under way while the angles are formed
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * a.half; i += kThreads) {
-    double s, c;
-    sincos(static_cast<double>(a.positions[first + i / a.half]) * a.inv_freq[i % a.half], &s, &c);
-    cosines[i] = static_cast<S>(c * a.scale);
-    sines[i] = static_cast<S>(s * a.sine_scale);
+  constexpr int kPair = V % 2 == 0 ? 2 : 1;  // frequencies in one access
+  Pack<double, kPair> frequencies[V / kPair];
+#pragma unroll
+  for (int k = 0; k < V / kPair; ++k) frequencies[k] = fetch<kPair>(a.inv_freq + d + k * kPair);
+  const double position = a.positions[token];
+  fetch_heads(0);
+  Vals<S, V> c, s;
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    cos_sin(position * values<double, kPair>(frequencies[k / kPair]).v[k % kPair], c.v[k], s.v[k]);
+    c.v[k] *= a.scale;
+    s.v[k] *= a.sine_scale;
   }
-  __syncthreads();
-  for (unsigned item = threadIdx.x; item < items; item += kThreads * kUnroll) {
-    if (item != threadIdx.x) fetch_all(item);
+  for (int head = 0;;) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (item + u * kThreads >= items) continue;
-      int token, head, d;
-      place(item + u * kThreads, token, head, d);
+      if (head + u >= heads) continue;
       auto p = values<T, V>(low[u]), q = values<T, V>(high[u]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        const S c = cosines[token * a.half + d + k], s = sines[token * a.half + d + k];
         const S left = p.v[k], right = q.v[k];
-        p.v[k] = left * c - right * s;
-        q.v[k] = right * c + left * s;
+        p.v[k] = left * c.v[k] - right * s.v[k];
+        q.v[k] = right * c.v[k] + left * s.v[k];
       }
-      T* to = a.y + (first + token) * a.y_stride + head * 2 * a.half + d;
-      store<V>(to, p);
-      store<V>(to + a.half, q);
+      store<V>(to + (head + u) * width, p);
+      store<V>(to + (head + u) * width + a.half, q);
     }
+    head += kUnroll;
+    if (head >= heads) break;
+    fetch_heads(head);
   }
+}
+
+template <class T, int V>
+void launch_rope(Rope<T> a, Stream stream) {
+  const int64_t packs = a.half / V, x = std::min<int64_t>(packs, kThreads);
+  const bool many = a.tokens * packs * divide_up(a.heads, 2 * kUnroll) >= kManyThreads;
+  a.group_heads = many ? 2 * kUnroll : kUnroll;
+  a.groups = static_cast<unsigned>(divide_up(a.heads, a.group_heads));
+  const dim3 block(static_cast<unsigned>(x), static_cast<unsigned>(kThreads / x));
+  const dim3 grid(static_cast<unsigned>(divide_up(a.tokens, block.y) * a.groups),
+                  static_cast<unsigned>(divide_up(packs, x)));
+  rope_kernel<T, V><<<grid, block, 0, stream>>>(a);
+  check_launch("rope");
 }
 
 }  // namespace
@@ -84,28 +124,22 @@ void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* 
           int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, Stream stream) {
   const int64_t half = head_dim / 2;
   if (tokens <= 0 || heads <= 0 || half <= 0) return;
-  if (half > kAngles) fail("rope: head_dim " + std::to_string(head_dim) + " is above 2048");
-  // As many tokens as give every thread an angle.
-  const int64_t block_tokens = half >= kThreads ? 1 : kThreads / half;
-  const Rope<T> a{x,
-                  y,
-                  positions,
-                  inv_freq,
-                  scale,
-                  inverse ? -scale : scale,
-                  x_stride,
-                  y_stride,
-                  tokens,
-                  static_cast<int>(heads),
-                  static_cast<int>(half),
-                  static_cast<int>(block_tokens)};
-  const auto blocks = static_cast<unsigned>(divide_up(tokens, block_tokens));
+  const Rope<T> a{.x = x,
+                  .y = y,
+                  .positions = positions,
+                  .inv_freq = inv_freq,
+                  .scale = static_cast<Stat<T>>(scale),
+                  .sine_scale = static_cast<Stat<T>>(inverse ? -scale : scale),
+                  .x_stride = x_stride,
+                  .y_stride = y_stride,
+                  .tokens = tokens,
+                  .heads = static_cast<int>(heads),
+                  .half = static_cast<int>(half)};
   constexpr int V = kWide<T>;
-  if (half % V == 0 && x_stride % V == 0 && y_stride % V == 0 && all_aligned16(x, y))
-    rope_kernel<T, V><<<blocks, kThreads, 0, stream>>>(a);
+  if (half % V == 0 && x_stride % V == 0 && y_stride % V == 0 && all_aligned16(x, y, inv_freq))
+    launch_rope<T, V>(a, stream);
   else
-    rope_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(a);
-  check_launch("rope");
+    launch_rope<T, 1>(a, stream);
 }
 
 template decltype(rope<double>) rope<double>;
