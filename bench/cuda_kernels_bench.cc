@@ -129,8 +129,18 @@ void norms(int64_t rows, int64_t n) {
          [=](int) { k::rmsnorm_dw<Bf16>(y, x, rstd, dw, false, rows, n, space, stream); });
   report("layernorm" + size, 2 * row,
          [=](int) { k::layernorm<Bf16>(x, w, w, y, mean, rstd, rows, n, 1e-5, stream); });
+  report("add_layernorm" + size, 4 * row,
+         [=](int) { k::add_layernorm<Bf16>(x, r, w, w, s, y, mean, rstd, rows, n, 1e-5, stream); });
+  report("layernorm_dx + addend" + size, 4 * row,
+         [=](int) { k::layernorm_dx<Bf16>(y, x, w, mean, rstd, r, dx, rows, n, stream); });
+  report("layernorm_dw" + size, 2 * row,
+         [=](int) { k::layernorm_dw<Bf16>(y, x, mean, rstd, dw, db, false, rows, n, space, stream); });
   report("layernorm_backward + addend" + size, 4 * row, [=](int) {
-    k::layernorm_backward<Bf16>(y, x, w, mean, rstd, r, dx, dw, db, false, rows, n, space, stream);
+    k::layernorm_backward<Bf16>(y, x, w, w, mean, rstd, r, dx, nullptr, dw, db, false, rows, n, space,
+                                stream);
+  });
+  report("layernorm_backward + addend + y" + size, 5 * row, [=](int) {
+    k::layernorm_backward<Bf16>(y, x, w, w, mean, rstd, r, dx, s, dw, db, false, rows, n, space, stream);
   });
 }
 

@@ -113,7 +113,8 @@ void rows_bench(const Reporter& report) {
     layernorm<T>(x.data(), w.data(), w.data(), y.data(), mean.data(), rstd.data(), rows, n, 1e-5, pool);
   });
   report.memory("layernorm_dx", type, 3 * size * e, [&] {
-    layernorm_dx<T>(dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(), rows, n, pool);
+    layernorm_dx<T>(dy.data(), x.data(), w.data(), nullptr, mean.data(), rstd.data(), nullptr, dx.data(),
+                    nullptr, rows, n, pool);
   });
   report.memory("layernorm_dw", type, 2 * size * e, [&] {
     layernorm_dw<T>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), true, rows, n,

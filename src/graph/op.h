@@ -67,11 +67,11 @@ double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out);
 std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<Type>& out, int whole);
 
 // The op declarations, by file.
-extern const OpDef kEmbedding, kEmbeddingDw;                                   // ops/embedding.cc
-extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;          // ops/linear.cc
-extern const OpDef kRmsNorm, kRmsNormDx, kRmsNormDw, kRmsNormBackward;         // ops/norm.cc
-extern const OpDef kLayerNorm, kLayerNormDx, kLayerNormDw;                     // ops/norm.cc
-extern const OpDef kRope;                                                      // ops/rope.cc
+extern const OpDef kEmbedding, kEmbeddingDw;                                         // ops/embedding.cc
+extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;                // ops/linear.cc
+extern const OpDef kRmsNorm, kAddRmsNorm, kRmsNormDx, kRmsNormDw, kRmsNormBackward;  // ops/norm.cc
+extern const OpDef kLayerNorm, kAddLayerNorm, kLayerNormDx, kLayerNormDw, kLayerNormBackward;  // ops/norm.cc
+extern const OpDef kRope;                                                                      // ops/rope.cc
 extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
 extern const OpDef kAttentionHop, kAttentionHopDx;                             // ops/attention.cc
 extern const OpDef kJoinHeads, kJoinHeadsDx;                                   // ops/heads.cc

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "graph/fuse_adds.h"
 #include "graph/op.h"
 
 namespace quintet::passes {
@@ -21,30 +22,39 @@ bool is_message(const Node& node) { return node.op->dims == nullptr; }
 
 class Fold {
  public:
-  explicit Fold(layout::LocalGraph local) : local_(std::move(local)), graph_(local_.graph) {
-    const std::vector<Node>& nodes = graph_.nodes();
-    readers_.resize(graph_.values().size());
-    gone_.assign(nodes.size(), 0);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      for (const ValueId in : nodes[i].inputs) readers_[in.index()].push_back(i);
-      by_op_[{nodes[i].op, nodes[i].block}].push_back(i);
-    }
-  }
+  explicit Fold(layout::LocalGraph local) : local_(std::move(local)), graph_(local_.graph) { read(); }
 
   layout::LocalGraph run(const FoldOptions& options) {
     for (size_t i = 0; i < graph_.nodes().size(); ++i) {
       if (graph_.nodes()[i].op == &graph::kLossGrad) fold_loss(i);
       if (!options.backward) continue;
       if (graph_.nodes()[i].op == &graph::kSwiGluDx) fold_swiglu(i);
-      if (graph_.nodes()[i].op == &graph::kRmsNormDx) fold_norm(i);
+      if (graph_.nodes()[i].op == &graph::kRmsNormDx) fold_rms_norm(i);
+      if (graph_.nodes()[i].op == &graph::kLayerNormDx) fold_layer_norm(i);
     }
-    if (std::find(gone_.begin(), gone_.end(), 1) == gone_.end()) return std::move(local_);
+    reorder();
+    // Which adds matmuls make depends on the order.
+    const graph::FusedAdds fused = graph::fuse_adds(graph_);
+    read();
+    for (size_t i = 0; i < graph_.nodes().size(); ++i)
+      if (graph_.nodes()[i].op == &graph::kAdd && !fused.absorbed[i]) fold_sum(i);
     reorder();
     return std::move(local_);
   }
 
  private:
   const Node& node(size_t i) const { return graph_.nodes()[i]; }
+
+  void read() {
+    const std::vector<Node>& nodes = graph_.nodes();
+    readers_.assign(graph_.values().size(), {});
+    by_op_.clear();
+    gone_.assign(nodes.size(), 0);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      for (const ValueId in : nodes[i].inputs) readers_[in.index()].push_back(i);
+      by_op_[{nodes[i].op, nodes[i].block}].push_back(i);
+    }
+  }
 
   // The one node of a block with this op, in the forward pass or not, whose operands begin with `inputs`.
   std::optional<size_t> find(const graph::OpDef& op, int block, bool forward,
@@ -104,28 +114,71 @@ class Fold {
     gone_[*again] = 1;
   }
 
-  void fold_norm(size_t dx) {
-    Node& merged = graph_.nodes()[dx];
-    const ValueId dy = merged.inputs[0], x = merged.inputs[1], w = merged.inputs[2], rstd = merged.inputs[3];
-    const auto dw = find(graph::kRmsNormDw, merged.block, false, {dy, x, rstd});
+  void fold_rms_norm(size_t dx) {
+    const std::vector<ValueId> in = node(dx).inputs;  // dy, x, w, rstd
+    const auto dw = find(graph::kRmsNormDw, node(dx).block, false, {in[0], in[1], in[3]});
+    if (dw) fold_norm(dx, *dw, graph::kRmsNorm, {in[1], in[2]}, graph::kRmsNormBackward, 3);
+  }
+
+  void fold_layer_norm(size_t dx) {
+    const std::vector<ValueId> in = node(dx).inputs;  // dy, x, w, mean, rstd
+    const auto dw = find(graph::kLayerNormDw, node(dx).block, false, {in[0], in[1], in[3], in[4]});
     if (!dw) return;
-    const auto first = find(graph::kRmsNorm, merged.block, true, {x, w}),
-               again = find(graph::kRmsNorm, merged.block, false, {x, w});
-    const bool rewrites = first && again && node(*again).outputs[1] == rstd &&
-                          readers_[rstd.index()].size() == 2 && may_rewrite(*again, dx);
-    merged.op = &graph::kRmsNormBackward;
-    merged.attrs = node(*dw).attrs;
+    const Node& maker = node(graph_.value(in[3]).producer.index());
+    QUINTET_CHECK(maker.op == &graph::kLayerNorm, "a mean that {} made", maker.op->name);
+    graph_.nodes()[dx].inputs = {in[0], in[1], in[2], maker.inputs[2], in[3], in[4]};
+    fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], maker.inputs[2]}, graph::kLayerNormBackward, 4);
+  }
+
+  // dx takes over its weight's gradients and, where it may, the norm that was to run again. Its operands from
+  // `stats` on are the statistics, which that norm gives after its result.
+  void fold_norm(size_t dx, size_t dw, const graph::OpDef& norm, const std::vector<ValueId>& operands,
+                 const graph::OpDef& backward, size_t stats) {
+    Node& merged = graph_.nodes()[dx];
+    const auto first = find(norm, merged.block, true, operands),
+               again = find(norm, merged.block, false, operands);
+    bool rewrites = first && again && may_rewrite(*again, dx);
+    for (size_t i = stats; rewrites && i < merged.inputs.size(); ++i)  // nobody else wants them
+      rewrites = node(*again).outputs[1 + i - stats] == merged.inputs[i] &&
+                 readers_[merged.inputs[i].index()].size() == 2;
+    merged.op = &backward;
+    merged.attrs = node(dw).attrs;
     merged.attrs.set("again", int64_t{rewrites});
-    merged.outputs.push_back(node(*dw).outputs[0]);
-    gone_[*dw] = 1;
+    merged.outputs.insert(merged.outputs.end(), node(dw).outputs.begin(), node(dw).outputs.end());
+    gone_[dw] = 1;
     if (!rewrites) return;
-    merged.inputs[3] = node(*first).outputs[1];
+    for (size_t i = stats; i < merged.inputs.size(); ++i)
+      merged.inputs[i] = node(*first).outputs[1 + i - stats];
     merged.outputs.push_back(node(*again).outputs[0]);
     gone_[*again] = 1;
   }
 
+  // In the place of the add: weights are there at any time.
+  void fold_sum(size_t add) {
+    Node& merged = graph_.nodes()[add];
+    const ValueId sum = merged.outputs[0];
+    const auto is_norm_of_it = [&](size_t i) {
+      const Node& n = node(i);
+      return (n.op == &graph::kRmsNorm || n.op == &graph::kLayerNorm) && n.inputs[0] == sum &&
+             n.phase == merged.phase && n.block == merged.block && n.row_group < 0 &&
+             std::all_of(n.inputs.begin() + 1, n.inputs.end(),
+                         [&](ValueId w) { return !graph_.value(w).producer.valid(); });
+    };
+    const std::vector<size_t>& readers = readers_[sum.index()];
+    const auto norm = std::find_if(readers.begin(), readers.end(), is_norm_of_it);
+    if (merged.row_group >= 0 || norm == readers.end()) return;
+    const Node& taken = node(*norm);
+    merged.op = taken.op == &graph::kRmsNorm ? &graph::kAddRmsNorm : &graph::kAddLayerNorm;
+    merged.attrs = taken.attrs;
+    merged.inputs.insert(merged.inputs.end(), taken.inputs.begin() + 1, taken.inputs.end());
+    merged.outputs.insert(merged.outputs.end(), taken.outputs.begin(), taken.outputs.end());
+    local_.divisions[add] = local_.divisions[*norm];
+    gone_[*norm] = 1;
+  }
+
   // What is left in its old order, but for nodes that need what is now made later: they follow it.
   void reorder() {
+    if (std::find(gone_.begin(), gone_.end(), 1) == gone_.end()) return;
     std::vector<Node> old = std::move(graph_.nodes()), order;
     std::vector<std::vector<layout::Division>> divisions;
     for (size_t v = 0; v < graph_.values().size(); ++v)

@@ -1,14 +1,18 @@
 // Folds ops that visit the same rows one after the other into one, on the local graph of a rank:
 //  - row_max, row_sum_exp and loss_grad become cross_entropy where the whole vocabulary is here;
-//  - a norm's two gradients (rms_norm_dx, rms_norm_dw) become rms_norm_backward;
+//  - a norm's gradients (rms_norm_dx and _dw, layer_norm_dx and _dw) become rms_norm_backward,
+//    layer_norm_backward;
 //  - a norm or SwiGLU that is recomputed for weight gradients only is written by its own backward op, which
-//    has the operands in hand (rms_norm_backward with `again`, swiglu_backward). Those weight gradients then
-//    run after it, and the norm's statistics are kept from the forward pass (one number per row).
+//    has the operands in hand (the norms' with `again`, swiglu_backward). Those weight gradients then run
+//    after it, and the norm's statistics are kept from the forward pass (a number or two per row);
+//  - an add whose sum is normed in the same block becomes add_rms_norm, add_layer_norm, unless a matmul makes
+//    the sum on its way (graph/fuse_adds.h): residuals behind a message, a bias, dropout or experts.
 //
 // Numerics-preserving: the same sums and products; values keep their ids.
 //
 // Nothing is rewritten where ranks exchange the result or the op's dy: weight gradients run while such a
-// message travels, which is worth more than a visit to memory.
+// message travels, which is worth more than a visit to memory. A sum in one block and its norm in the next
+// stay apart too, for blocks may lie on different pipeline stages, and weights are gathered block by block.
 #pragma once
 
 #include "layout/partition.h"

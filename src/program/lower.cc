@@ -8,7 +8,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "program/fuse_adds.h"
+#include "graph/fuse_adds.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -34,7 +34,7 @@ class GraphLowering {
         local_(local),
         graph_(local.graph),
         stages_(stages),
-        fused_(fuse_adds(graph_)),
+        fused_(graph::fuse_adds(graph_)),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
     // With W in bodies of its own, all of it runs after B.
@@ -276,8 +276,8 @@ class GraphLowering {
     e_.emit(std::move(instr));
   }
 
-  // What a node adds to its result on the way (see fuse_adds.h). The sum takes over its bytes when nobody
-  // else reads them from here on.
+  // What a node adds to its result on the way (see graph/fuse_adds.h). The sum takes over its bytes when
+  // nobody else reads them from here on.
   Operand addend(const Node& maker, int index, int add) {
     const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
     const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
@@ -447,7 +447,7 @@ class GraphLowering {
   const graph::Graph& graph_;
   const layout::Stages& stages_;
   const Rows whole_;
-  const FusedAdds fused_;
+  const graph::FusedAdds fused_;
   std::vector<Operand> places_;
   std::map<ValueId, std::pair<int, const layout::Segment*>> params_;
   std::map<ValueId, GradPlace> grads_;

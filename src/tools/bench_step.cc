@@ -61,6 +61,8 @@ std::string class_of(const std::string& op, const std::string& category) {
       {"layer_norm", "norm"},
       {"add_rms_norm", "norm"},
       {"add_layer_norm", "norm"},
+      {"add_rms_norm", "norm"},
+      {"add_layer_norm", "norm"},
       {"rope", "rope"},
       {"swiglu", "activation"},
       {"gelu", "activation"},

@@ -74,6 +74,12 @@ std::vector<OpExample> op_examples() {
     return attrs;
   };
   const Attrs norm_dw = norm_backward(0), norm_dw_y = norm_backward(1);
+  const auto layer_backward = [&](int64_t bias, int64_t again) {
+    Attrs attrs = out;
+    attrs.set("bias", bias);
+    attrs.set("again", again);
+    return attrs;
+  };
 
   std::vector<OpExample> list = {
       {&graph::kEmbedding, none, {m.real({V, E}), ids}},
@@ -92,6 +98,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kSumRows, out, {q}},
       {&graph::kRmsNorm, eps, {x, m.real({E}, 1)}},
       {&graph::kRmsNorm, eps, {q, m.real({D}, 1)}},
+      {&graph::kAddRmsNorm, eps, {x, m.real({T, E}), m.real({E}, 1)}},
       {&graph::kRmsNormDx, none, {m.real({T, E}), x, m.real({E}, 1), stat}},
       {&graph::kRmsNormDx, none, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
       {&graph::kRmsNormDw, out, {m.real({T, E}), x, stat}},
@@ -100,6 +107,7 @@ std::vector<OpExample> op_examples() {
       {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, E}), x, m.real({E}, 1), stat}},
       {&graph::kRmsNormBackward, norm_dw_y, {m.real({T, H, D}), q, m.real({D}, 1), head_stat}},
       {&graph::kLayerNorm, eps, {x, m.real({E}, 1), m.real({E})}},
+      {&graph::kAddLayerNorm, eps, {x, m.real({T, E}), m.real({E}, 1), m.real({E})}},
       {&graph::kLayerNormDx, none, {m.real({T, E}), x, m.real({E}, 1), mean, stat}},
       {&graph::kLayerNormDw,
        {{"out", std::string("f64")}, {"bias", int64_t{1}}},
@@ -107,6 +115,15 @@ std::vector<OpExample> op_examples() {
       {&graph::kLayerNormDw,
        {{"out", std::string("f64")}, {"bias", int64_t{0}}},
        {m.real({T, E}), x, mean, stat}},
+      {&graph::kLayerNormBackward,
+       layer_backward(1, 0),
+       {m.real({T, E}), x, m.real({E}, 1), m.real({E}), mean, stat}},
+      {&graph::kLayerNormBackward,
+       layer_backward(1, 1),
+       {m.real({T, E}), x, m.real({E}, 1), m.real({E}), mean, stat}},
+      {&graph::kLayerNormBackward,
+       layer_backward(0, 1),
+       {m.real({T, E}), x, m.real({E}, 1), m.real({E}), mean, stat}},
       {&graph::kRope, rope, {q, positions}},
       {&graph::kSwiGlu, none, {hidden, m.real({T, F})}},
       {&graph::kSwiGluDx, none, {m.real({T, F}), hidden, m.real({T, F})}},

@@ -28,12 +28,17 @@ TEST(Shapes, Inferred) {
   EXPECT_EQ(inferred(kBiasAdd), "f32[tokens=8, heads=4, head_dim=6]");
   EXPECT_EQ(inferred(kSumRows), "f32[heads=4, head_dim=6]");
   EXPECT_EQ(inferred(kRmsNorm), "f32[tokens=8, embed=16], f32[tokens=8]");
+  EXPECT_EQ(inferred(kAddRmsNorm), "f32[tokens=8, embed=16], f32[tokens=8, embed=16], f32[tokens=8]");
   EXPECT_EQ(inferred(kRmsNormDx), "f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kRmsNormDw), "f32[embed=16]");
   EXPECT_EQ(inferred(kRmsNormBackward), "f32[tokens=8, embed=16], f32[embed=16], f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kLayerNorm), "f32[tokens=8, embed=16], f32[tokens=8], f32[tokens=8]");
+  EXPECT_EQ(inferred(kAddLayerNorm),
+            "f32[tokens=8, embed=16], f32[tokens=8, embed=16], f32[tokens=8], f32[tokens=8]");
   EXPECT_EQ(inferred(kLayerNormDx), "f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kLayerNormDw), "f32[embed=16], f32[embed=16]");
+  EXPECT_EQ(inferred(kLayerNormBackward),
+            "f32[tokens=8, embed=16], f32[embed=16], f32[embed=16], f32[tokens=8, embed=16]");
   EXPECT_EQ(inferred(kRope), "f32[tokens=8, heads=4, head_dim=6]");
   EXPECT_EQ(inferred(kAttention), "f32[tokens=8, heads=4, head_dim=6], f32[heads=4, tokens=8]");
   EXPECT_EQ(
@@ -130,6 +135,16 @@ std::vector<Refusal> refusals() {
       {&kLayerNormDx, "a mean of other rows", operand(3, resized(f32({T}), 0, 9))},
       {&kLayerNormDw, "dy unlike x", operand(0, hidden)},
       {&kLayerNormDw, "statistics of other rows", operand(3, resized(f32({T}), 0, 9))},
+      {&kAddRmsNorm, "terms unlike each other", operand(1, resized(x, 0, 9))},
+      {&kAddRmsNorm, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kAddLayerNorm, "terms unlike each other", operand(0, as(DType::BF16, x))},
+      {&kAddLayerNorm, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kAddLayerNorm, "a bias of another size", operand(3, resized(f32({E}), 0, 15))},
+      {&kLayerNormBackward, "dy unlike x", operand(0, hidden)},
+      {&kLayerNormBackward, "a weight of another size", operand(2, resized(f32({E}), 0, 15))},
+      {&kLayerNormBackward, "a bias of another size", operand(3, resized(f32({E}), 0, 15))},
+      {&kLayerNormBackward, "a mean of other rows", operand(4, resized(f32({T}), 0, 9))},
+      {&kLayerNormBackward, "statistics of other rows", operand(5, resized(f32({T}), 0, 9))},
       {&kRope, "x of two dims", operand(0, x)},
       {&kRope, "an odd head_dim", operand(0, resized(q, 2, 5))},
       {&kRope, "real positions", operand(1, f32({T}))},

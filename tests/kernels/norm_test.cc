@@ -73,8 +73,10 @@ TYPED_TEST(Norm, MatchesReference) {
         if (centred) {
           layernorm<T>(bx.data(), bw.data(), bb.data(), y.data(), mean.data(), rstd.data(), rows, n, eps,
                        pool);
-          layernorm_dx<T>(bdy.data(), bx.data(), bw.data(), mean.data(), rstd.data(), dx.data(), rows, n,
-                          pool);
+          Buffer<T> again(rows * n);
+          layernorm_dx<T>(bdy.data(), bx.data(), bw.data(), bb.data(), mean.data(), rstd.data(), nullptr,
+                          dx.data(), again.data(), rows, n, pool);
+          EXPECT_EQ(bytes_of(again), bytes_of(y)) << "the result again";
           layernorm_dw<T>(bdy.data(), bx.data(), mean.data(), rstd.data(), dw.data(), db.data(), true, rows,
                           n, workspace.data(), pool);
           layernorm_dw<T>(bdy.data(), bx.data(), mean.data(), rstd.data(), fresh.data(), nullptr, false, rows,
@@ -131,27 +133,37 @@ TYPED_TEST(Norm, AddsToTheGradientOnTheWay) {
   const auto x = random_values<T>(rows * n, 1), w = random_values<T>(n, 2),
              dy = random_values<T>(rows * n, 3), addend = random_values<T>(rows * n, 4),
              zeros = std::vector<double>(n, 0.0);
-  const Reference want = reference(x, w, zeros, dy, rows, n, 1e-5, false);
-  std::vector<double> sum = want.dx;
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
-  run_everywhere([&](ThreadPool& pool) {
-    const Buffer<T> bx(x), bw(w), bdy(dy), badd(addend);
-    Buffer<T> y(rows * n), apart(rows * n), over_dy(dy), over_addend(addend);
-    Buffer<S> rstd(rows);
-    rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-5, pool);
-    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), apart.data(), nullptr, rows, n,
-                  pool);
-    rmsnorm_dx<T>(over_dy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), over_dy.data(), nullptr,
-                  rows, n, pool);
-    rmsnorm_dx<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), over_addend.data(), over_addend.data(),
-                  nullptr, rows, n, pool);
-    // Sums of n terms of order 1, as above.
-    expect_near(
-        apart, sum, [&](int64_t) { return 64 * unit<S>() * n; }, "dx");
-    EXPECT_EQ(apart.bytes(), over_dy.bytes());
-    EXPECT_EQ(apart.bytes(), over_addend.bytes());
-    return apart.bytes();
-  });
+  for (const bool centred : {false, true}) {
+    SCOPED_TRACE(centred ? "layernorm" : "rmsnorm");
+    const Reference want = reference(x, w, zeros, dy, rows, n, 1e-5, centred);
+    std::vector<double> sum = want.dx;
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += addend[i];
+    run_everywhere([&](ThreadPool& pool) {
+      const Buffer<T> bx(x), bw(w), bdy(dy), badd(addend);
+      Buffer<T> y(rows * n), apart(rows * n), over_dy(dy), over_addend(addend);
+      Buffer<S> mean(rows), rstd(rows);
+      const auto backward = [&](const T* from, const T* more, T* to) {
+        if (centred)
+          layernorm_dx<T>(from, bx.data(), bw.data(), nullptr, mean.data(), rstd.data(), more, to, nullptr,
+                          rows, n, pool);
+        else
+          rmsnorm_dx<T>(from, bx.data(), bw.data(), rstd.data(), more, to, nullptr, rows, n, pool);
+      };
+      if (centred)
+        layernorm<T>(bx.data(), bw.data(), nullptr, y.data(), mean.data(), rstd.data(), rows, n, 1e-5, pool);
+      else
+        rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-5, pool);
+      backward(bdy.data(), badd.data(), apart.data());
+      backward(over_dy.data(), badd.data(), over_dy.data());
+      backward(bdy.data(), over_addend.data(), over_addend.data());
+      // Sums of n terms of order 1, as above.
+      expect_near(
+          apart, sum, [&](int64_t) { return 64 * unit<S>() * n; }, "dx");
+      EXPECT_EQ(apart.bytes(), over_dy.bytes());
+      EXPECT_EQ(apart.bytes(), over_addend.bytes());
+      return apart.bytes();
+    });
+  }
 }
 
 TEST(NormGradient, MatchesDifferences) {
@@ -175,7 +187,8 @@ TEST(NormGradient, MatchesDifferences) {
     loss();
     Buffer<double> workspace(layernorm_dw_workspace_bytes<double>(rows, n) / 8);
     if (centred) {
-      layernorm_dx<double>(dy.data(), x.data(), w.data(), mean.data(), rstd.data(), dx.data(), rows, n, pool);
+      layernorm_dx<double>(dy.data(), x.data(), w.data(), nullptr, mean.data(), rstd.data(), nullptr,
+                           dx.data(), nullptr, rows, n, pool);
       layernorm_dw<double>(dy.data(), x.data(), mean.data(), rstd.data(), dw.data(), db.data(), false, rows,
                            n, workspace.data(), pool);
     } else {

@@ -44,7 +44,8 @@ int count(const graph::Graph& g, const graph::OpDef& op) {
 }
 int count_again(const graph::Graph& g) {
   return static_cast<int>(std::count_if(g.nodes().begin(), g.nodes().end(), [](const graph::Node& n) {
-    return n.op == &graph::kRmsNormBackward && n.attrs.integer("again") != 0;
+    return (n.op == &graph::kRmsNormBackward || n.op == &graph::kLayerNormBackward) &&
+           n.attrs.integer("again") != 0;
   }));
 }
 
@@ -122,11 +123,58 @@ TEST(Fold, TheLossIsOneOpWhereTheVocabularyIsWhole) {
   EXPECT_EQ(count(cut, graph::kLossGrad), 1);
 }
 
-TEST(Fold, LayerNormsAreLeftAlone) {
-  const graph::Graph before = local_of({.family = config::Family::Gpt2}).graph,
-                     g = folded({.family = config::Family::Gpt2});
-  EXPECT_EQ(count(g, graph::kLayerNormDx), count(before, graph::kLayerNormDx));
-  EXPECT_EQ(count(g, graph::kLayerNormDw), count(before, graph::kLayerNormDw));
+TEST(Fold, LayerNormsAreFoldedLikeRmsNorms) {
+  const Case gpt2 = {.family = config::Family::Gpt2};
+  const graph::Graph before = local_of(gpt2).graph, g = folded(gpt2);
+  EXPECT_EQ(count(before, graph::kLayerNorm), 9);
+  EXPECT_EQ(count(g, graph::kLayerNormDx) + count(g, graph::kLayerNormDw), 0);
+  EXPECT_EQ(count(g, graph::kLayerNormBackward), 5);
+  EXPECT_EQ(count_again(g), 4);
+  EXPECT_EQ(count(g, graph::kLayerNorm) + count(g, graph::kAddLayerNorm), 5);
+  for (const graph::Node& n : g.nodes())
+    if (n.op == &graph::kLayerNormBackward)
+      for (const size_t i : {size_t{4}, size_t{5}})
+        EXPECT_EQ(g.nodes()[g.value(n.inputs[i]).producer.index()].phase, graph::Phase::F);
+  const graph::Graph kept =
+      folded({.family = config::Family::Gpt2, .recompute = config::RecomputeKind::None});
+  EXPECT_EQ(count(kept, graph::kLayerNormBackward), 5);
+  EXPECT_EQ(count_again(kept), 0);
+}
+
+// A matmul with a bias behind it cannot add the residual; the norm behind it can. Not so in the next block.
+TEST(Fold, AResidualWithoutAMatmulIsAddedByTheNormBehindIt) {
+  const Case gpt2 = {.family = config::Family::Gpt2, .recompute = config::RecomputeKind::None};
+  const graph::Graph before = local_of(gpt2).graph;
+  for (const bool backward : {false, true}) {
+    const graph::Graph g = folded(gpt2, backward);
+    EXPECT_EQ(count(g, graph::kAddLayerNorm), 2);
+    EXPECT_EQ(count(g, graph::kLayerNorm), 3);
+    EXPECT_EQ(count(g, graph::kAdd), count(before, graph::kAdd) - 2);
+    for (const graph::Node& n : g.nodes())
+      if (n.op == &graph::kAddLayerNorm) {
+        EXPECT_EQ(n.phase, graph::Phase::F);
+        EXPECT_EQ(n.outputs.size(), 4u);
+        for (const graph::ValueId out : n.outputs)
+          EXPECT_EQ(g.value(out).producer.index(), static_cast<size_t>(&n - g.nodes().data()));
+      }
+  }
+}
+
+// Of the residuals of a Llama, those that a matmul adds on its way stay with it; between tensor ranks there
+// is a message in between.
+TEST(Fold, AMatmulKeepsItsResidual) {
+  EXPECT_EQ(count(folded({}), graph::kAddRmsNorm), 0);
+  for (const bool sequence_parallel : {false, true})
+    EXPECT_EQ(count(folded({.tp = 2, .sequence_parallel = sequence_parallel}), graph::kAddRmsNorm), 2)
+        << sequence_parallel;
+}
+
+// A whole block again: its sum and norm are computed again together as well.
+TEST(Fold, RecomputedSumsAreFoldedToo) {
+  const graph::Graph g =
+      folded({.family = config::Family::Gpt2, .recompute = config::RecomputeKind::Full, .ops = {}});
+  EXPECT_EQ(count(g, graph::kAddLayerNorm), 4);
+  EXPECT_EQ(count_again(g), 0);
 }
 
 }  // namespace

@@ -56,6 +56,14 @@ void rms_norm_backward(const Bound& b, bool accumulate) {  // the weight's first
                      b.out.size() > 2 ? b.output<T>(2) : nullptr, num_rows(x), last_size(x), *b.pool);
   });
 }
+void add_rms_norm(const Bound& b, bool) {  // x, residual, w -> sum, y, rstd
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool);
+    k::rmsnorm<T>(b.output<T>(0), b.input<T>(2), b.output<T>(1), b.output<k::Stat<T>>(2), num_rows(x),
+                  last_size(x), b.instr->attrs.real("eps"), *b.pool);
+  });
+}
 int64_t rms_norm_sums_bytes(const Instr& i) {
   const Type& x = i.in[0].type;
   return with_type(x.dtype,
@@ -74,8 +82,17 @@ void layer_norm(const Bound& b, bool) {
 void layer_norm_dx(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
-    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<k::Stat<T>>(3),
-                       b.input<k::Stat<T>>(4), b.output<T>(0), num_rows(x), last_size(x), *b.pool);
+    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), nullptr, b.input<k::Stat<T>>(3),
+                       b.input<k::Stat<T>>(4), b.in.size() > 5 ? b.input<T>(5) : nullptr, b.output<T>(0),
+                       static_cast<T*>(nullptr), num_rows(x), last_size(x), *b.pool);
+  });
+}
+void add_layer_norm(const Bound& b, bool) {  // x, residual, w, b -> sum, y, mean, rstd
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add<T>(b.input<T>(0), b.input<T>(1), b.output<T>(0), x.count(), *b.pool);
+    k::layernorm<T>(b.output<T>(0), b.input<T>(2), b.input<T>(3), b.output<T>(1), b.output<k::Stat<T>>(2),
+                    b.output<k::Stat<T>>(3), num_rows(x), last_size(x), b.instr->attrs.real("eps"), *b.pool);
   });
 }
 void layer_norm_dw(const Bound& b, bool accumulate) {
@@ -87,11 +104,36 @@ void layer_norm_dw(const Bound& b, bool accumulate) {
     });
   });
 }
-int64_t layer_norm_dw_bytes(const Instr& i, int) {
+// dy, x, w, b, mean, rstd [, addend] -> dx, dw [, db] [, y]; the weight's first: dx may lie over dy
+void layer_norm_backward(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  const bool bias = b.instr->attrs.integer("bias") != 0, again = b.instr->attrs.integer("again") != 0;
+  with_type(x.dtype, [&]<class T>(T) {
+    const auto *const mean = b.input<k::Stat<T>>(4), *const rstd = b.input<k::Stat<T>>(5);
+    const auto sums = [&](auto& to, bool add, std::byte* workspace) {
+      constexpr size_t kSums = std::extent_v<std::remove_reference_t<decltype(to)>>;
+      k::Grad<T>* const db = kSums > 1 ? to[kSums - 1] : nullptr;
+      k::layernorm_dw<T>(b.input<T>(0), b.input<T>(1), mean, rstd, to[0], db, add, num_rows(x), last_size(x),
+                         workspace, *b.pool);
+    };
+    if (bias)
+      write_gradients<k::Grad<T>>(b, {1, 2}, accumulate, sums);
+    else
+      write_gradients<k::Grad<T>>(b, {1}, accumulate, sums);
+    k::layernorm_dx<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), mean, rstd,
+                       b.in.size() > 6 ? b.input<T>(6) : nullptr, b.output<T>(0),
+                       again ? b.output<T>(bias ? 3 : 2) : nullptr, num_rows(x), last_size(x), *b.pool);
+  });
+}
+int64_t layer_norm_sums_bytes(const Instr& i) {
   const Type& x = i.in[0].type;
-  return sums_bytes(i, {0, 1}) + with_type(x.dtype, [&]<class T>(T) {
-           return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x));
-         });
+  return with_type(x.dtype,
+                   [&]<class T>(T) { return k::layernorm_dw_workspace_bytes<T>(num_rows(x), last_size(x)); });
+}
+int64_t layer_norm_dw_bytes(const Instr& i, int) { return sums_bytes(i, {0, 1}) + layer_norm_sums_bytes(i); }
+int64_t layer_norm_backward_bytes(const Instr& i, int) {
+  const bool bias = i.attrs.integer("bias") != 0;
+  return (bias ? sums_bytes(i, {1, 2}) : sums_bytes(i, {1})) + layer_norm_sums_bytes(i);
 }
 
 void rope(const Bound& b, bool) {
@@ -240,12 +282,15 @@ int64_t loss_grad_bytes(const Instr& i, int) {
 const std::vector<Kernel>& row_kernels() {
   static const std::vector<Kernel> table = {
       {&graph::kRmsNorm, rms_norm, nullptr},
+      {&graph::kAddRmsNorm, add_rms_norm, nullptr},
       {&graph::kRmsNormDx, rms_norm_dx, nullptr},
       {&graph::kRmsNormBackward, rms_norm_backward, rms_norm_backward_bytes},
       {&graph::kRmsNormDw, rms_norm_dw, rms_norm_dw_bytes},
       {&graph::kLayerNorm, layer_norm, nullptr},
+      {&graph::kAddLayerNorm, add_layer_norm, nullptr},
       {&graph::kLayerNormDx, layer_norm_dx, nullptr},
       {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
+      {&graph::kLayerNormBackward, layer_norm_backward, layer_norm_backward_bytes},
       {&graph::kRope, rope, nullptr},
       {&graph::kSwiGlu, swiglu, nullptr},
       {&graph::kSwiGluDx, swiglu_dx, nullptr},

@@ -55,11 +55,41 @@ void rms_norm_backward(const Bound& b, bool accumulate) {
     });
   });
 }
+void add_rms_norm(const Bound& b, bool) {  // x, residual, w -> sum, y, rstd
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add_rmsnorm<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<T>(1),
+                      b.output<k::Stat<T>>(2), num_rows(x), last_size(x), b.instr->attrs.real("eps"),
+                      b.stream);
+  });
+}
 void layer_norm(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
     k::layernorm<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
                     b.output<k::Stat<T>>(2), num_rows(x), last_size(x), b.instr->attrs.real("eps"), b.stream);
+  });
+}
+void add_layer_norm(const Bound& b, bool) {  // x, residual, w, b -> sum, y, mean, rstd
+  const Type& x = b.in_type(0);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::add_layernorm<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.output<T>(0),
+                        b.output<T>(1), b.output<k::Stat<T>>(2), b.output<k::Stat<T>>(3), num_rows(x),
+                        last_size(x), b.instr->attrs.real("eps"), b.stream);
+  });
+}
+// dy, x, w, b, mean, rstd [, addend] -> dx, dw [, db] [, y]
+void layer_norm_backward(const Bound& b, bool accumulate) {
+  const Type& x = b.in_type(0);
+  const bool bias = b.instr->attrs.integer("bias") != 0, again = b.instr->attrs.integer("again") != 0;
+  with_type(x.dtype, [&]<class T>(T) {
+    with_gradient<T>(b.out_type(1).dtype, [&]<class D>(D) {
+      k::layernorm_backward<T>(
+          b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<k::Stat<T>>(4),
+          b.input<k::Stat<T>>(5), b.in.size() > 6 ? b.input<T>(6) : nullptr, b.output<T>(0),
+          again ? b.output<T>(bias ? 3 : 2) : nullptr, b.output<D>(1), bias ? b.output<D>(2) : nullptr,
+          accumulate, num_rows(x), last_size(x), b.workspace, b.stream);
+    });
   });
 }
 void layer_norm_dx(const Bound& b, bool) {
@@ -221,12 +251,15 @@ void cross_entropy(const Bound& b, bool accumulate) {  // logits, labels, seed -
 
 const std::vector<Kernel>& row_kernels() {
   static const std::vector<Kernel> table = {{&graph::kRmsNorm, rms_norm},
+                                            {&graph::kAddRmsNorm, add_rms_norm},
                                             {&graph::kRmsNormDx, rms_norm_dx},
                                             {&graph::kRmsNormDw, rms_norm_dw},
                                             {&graph::kRmsNormBackward, rms_norm_backward},
                                             {&graph::kLayerNorm, layer_norm},
+                                            {&graph::kAddLayerNorm, add_layer_norm},
                                             {&graph::kLayerNormDx, layer_norm_dx},
                                             {&graph::kLayerNormDw, layer_norm_dw},
+                                            {&graph::kLayerNormBackward, layer_norm_backward},
                                             {&graph::kRope, rope, prepare_rope},
                                             {&graph::kSwiGlu, swiglu},
                                             {&graph::kSwiGluDx, swiglu_dx},

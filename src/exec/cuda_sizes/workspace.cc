@@ -123,6 +123,7 @@ const std::map<const graph::OpDef*, Bytes>& table() {
                                                            {&graph::kRmsNormDw, rms_norm_dw_bytes},
                                                            {&graph::kRmsNormBackward, rms_norm_dw_bytes},
                                                            {&graph::kLayerNormDw, layer_norm_dw_bytes},
+                                                           {&graph::kLayerNormBackward, layer_norm_dw_bytes},
                                                            {&graph::kSumRows, sum_rows_bytes},
                                                            {&graph::kDropout, dropout_bytes},
                                                            {&graph::kEmbeddingDw, embedding_dw_bytes},

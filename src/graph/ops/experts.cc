@@ -63,7 +63,7 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>&, c
 }
 
 // grouped_linear_dx: dy[routed, out], w[experts, out, in], received -> dx[routed, in]; in programs also an
-// addend like dx (see program/fuse_adds.h)
+// addend like dx (see graph/fuse_adds.h)
 std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   const Type &dy = in[0], &w = in[1];
   OP_REQUIRE("grouped_linear_dx",

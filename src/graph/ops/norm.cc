@@ -1,7 +1,7 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
 // heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
-// pass. In programs rms_norm_dx and rms_norm_backward may have an addend like dx as its last operand (see
-// program/fuse_adds.h).
+// pass. In programs the backward ops that give dx may have an addend like it as their last operand (see
+// graph/fuse_adds.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -44,16 +44,21 @@ void require_backward(std::string_view op, const std::vector<Type>& in, size_t f
                to_string(in[i]));
 }
 
-// dy, x, w, rstd [, addend]
-void require_rms_backward(std::string_view op, const std::vector<Type>& in) {
-  OP_REQUIRE(op, in.size() < 5 || in[4] == in[1], "expects an addend like x {}, got {}", to_string(in[1]),
-             to_string(in[4]));
-  require_backward(op, {in.begin(), in.begin() + 4}, 3);
+void require_sum(std::string_view op, const Type& x, const Type& residual) {
+  OP_REQUIRE(op, x == residual, "expects two terms alike, got {} and {}", to_string(x), to_string(residual));
+}
+
+// The operands of an op that gives dx: as require_backward, with the weight third and perhaps an addend after
+// all others.
+void require_dx(std::string_view op, const std::vector<Type>& in, size_t first_stats, size_t without_addend) {
+  OP_REQUIRE(op, in.size() == without_addend || in.back() == in[1], "expects an addend like x {}, got {}",
+             to_string(in[1]), to_string(in.back()));
+  require_backward(op, {in.begin(), in.begin() + static_cast<ptrdiff_t>(without_addend)}, first_stats);
   require_weight(op, in[1], in[2]);
 }
 
 std::vector<Type> infer_rms_dx(const std::vector<Type>& in, const Attrs&) {
-  require_rms_backward("rms_norm_dx", in);
+  require_dx("rms_norm_dx", in, 3, 4);
   return {in[1]};
 }
 
@@ -62,10 +67,17 @@ std::vector<Type> infer_rms_dw(const std::vector<Type>& in, const Attrs& attrs) 
   return {{dtype_attr(attrs, "out"), {in[0].dims.back()}}};
 }
 
+// add_rms_norm: x, residual, w -> x + residual, its norm, rstd (see passes/fold.h)
+std::vector<Type> infer_add_rms(const std::vector<Type>& in, const Attrs&) {
+  require_sum("add_rms_norm", in[0], in[1]);
+  require_weight("add_rms_norm", in[0], in[2]);
+  return {in[0], in[0], stats_of(in[0])};
+}
+
 // rms_norm_backward: dy, x, w, rstd [, addend] -> dx, dw [, y]: both gradients in one visit to dy and x, and
-// with `again` the forward's result too (see passes/fold_backward.h)
+// with `again` the forward's result too (see passes/fold.h)
 std::vector<Type> infer_rms_backward(const std::vector<Type>& in, const Attrs& attrs) {
-  require_rms_backward("rms_norm_backward", in);
+  require_dx("rms_norm_backward", in, 3, 4);
   std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), {in[0].dims.back()}}};
   if (attrs.integer("again") != 0) out.push_back(in[1]);
   return out;
@@ -94,9 +106,28 @@ void gradient_layer(GradContext& g, const Node& n) {
 }
 
 std::vector<Type> infer_layer_dx(const std::vector<Type>& in, const Attrs&) {
-  require_backward("layer_norm_dx", in, 3);
-  require_weight("layer_norm_dx", in[1], in[2]);
+  require_dx("layer_norm_dx", in, 3, 5);
   return {in[1]};
+}
+
+// add_layer_norm: x, residual, w, b -> x + residual, its norm, mean, rstd (see passes/fold.h)
+std::vector<Type> infer_add_layer(const std::vector<Type>& in, const Attrs&) {
+  require_sum("add_layer_norm", in[0], in[1]);
+  require_weight("add_layer_norm", in[0], in[2]);
+  require_weight("add_layer_norm", in[0], in[3]);
+  return {in[0], in[0], stats_of(in[0]), stats_of(in[0])};
+}
+
+// layer_norm_backward: dy, x, w, b, mean, rstd [, addend] -> dx, dw [, db] [, y]: as rms_norm_backward;
+// `bias` says whether db is wanted, and b is read for y only
+std::vector<Type> infer_layer_backward(const std::vector<Type>& in, const Attrs& attrs) {
+  require_dx("layer_norm_backward", in, 4, 6);
+  require_weight("layer_norm_backward", in[1], in[3]);
+  const Type d{dtype_attr(attrs, "out"), {in[0].dims.back()}};
+  std::vector<Type> out = {in[1], d};
+  if (attrs.integer("bias") != 0) out.push_back(d);
+  if (attrs.integer("again") != 0) out.push_back(in[1]);
+  return out;
 }
 
 std::vector<Type> infer_layer_dw(const std::vector<Type>& in, const Attrs& attrs) {
@@ -116,6 +147,7 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 }  // namespace
 
 const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
+const OpDef kAddRmsNorm = {"add_rms_norm", 3, 3, kEps, infer_add_rms, nullptr, cost, dims, {{0, 0}, {0, 1}}};
 const OpDef kRmsNormDx = {"rms_norm_dx", 4, 5, {}, infer_rms_dx, nullptr, cost, dims, {{0, 0}, {0, 4}}};
 const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
 const OpDef kRmsNormBackward = {
@@ -123,9 +155,21 @@ const OpDef kRmsNormBackward = {
     infer_rms_backward,  nullptr, cost, dims,
     {{0, 0}, {0, 4}}};
 const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
-const OpDef kLayerNormDx = {"layer_norm_dx", 5, 5, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}}};
+const OpDef kAddLayerNorm = {"add_layer_norm", 4, 4, kEps, infer_add_layer, nullptr, cost, dims,
+                             {{0, 0}, {0, 1}}};
+const OpDef kLayerNormDx = {"layer_norm_dx", 5, 6, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}, {0, 5}}};
 const OpDef kLayerNormDw = {
     "layer_norm_dw", 4,       4,    {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}},
     infer_layer_dw,  nullptr, cost, dims};
+const OpDef kLayerNormBackward = {
+    "layer_norm_backward",
+    6,
+    7,
+    {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}, {"again", AttrKind::Integer}},
+    infer_layer_backward,
+    nullptr,
+    cost,
+    dims,
+    {{0, 0}, {0, 6}}};
 
 }  // namespace quintet::graph

@@ -37,7 +37,7 @@ std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
   return {in[1], in[2]};
 }
 
-// swiglu_backward: swiglu_dx that also gives the forward's result again (see passes/fold_backward.h)
+// swiglu_backward: swiglu_dx that also gives the forward's result again (see passes/fold.h)
 std::vector<Type> infer_swiglu_backward(const std::vector<Type>& in, const Attrs&) {
   require_alike("swiglu_backward", in);
   return {in[1], in[2], in[1]};

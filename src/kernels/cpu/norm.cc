@@ -38,9 +38,9 @@ void layernorm(const T* x, const T* w, const T* b, T* y, Stat<T>* mean, Stat<T>*
 }
 
 template <class T>
-void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd, T* dx,
-                  int64_t rows, int64_t n, ThreadPool& pool) {
-  variants<T>().layernorm_dx(dy, x, w, mean, rstd, dx, rows, n, pool);
+void layernorm_dx(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean, const Stat<T>* rstd,
+                  const T* addend, T* dx, T* y, int64_t rows, int64_t n, ThreadPool& pool) {
+  variants<T>().layernorm_dx(dy, x, w, b, mean, rstd, addend, dx, y, rows, n, pool);
 }
 
 template <class T>

@@ -30,10 +30,12 @@ template <class T>
 void layernorm(const T* x, const T* w, const T* b, T* y, Stat<T>* mean, Stat<T>* rstd, int64_t rows,
                int64_t n, double eps, ThreadPool& pool);
 
-// With g = dy * w and h = (x - mean) * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)). dx may alias dy.
+// With g = dy * w and h = (x - mean) * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), plus the addend
+// when it is not null. dx may alias dy or the addend. `y` (null: none) receives the forward's result again
+// and must overlap nothing else; only it needs b.
 template <class T>
-void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd, T* dx,
-                  int64_t rows, int64_t n, ThreadPool& pool);
+void layernorm_dx(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean, const Stat<T>* rstd,
+                  const T* addend, T* dx, T* y, int64_t rows, int64_t n, ThreadPool& pool);
 
 // dw[n] = (or +=) sum of dy * (x - mean) * rstd, db[n] = (or +=) sum of dy. db may be null.
 template <class T>

@@ -57,10 +57,11 @@ void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* r
                   std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
                   Stream stream);
 
-// Both in one visit to dy and x. Workspace as layernorm_dw.
+// Both in one visit to dy and x, and `y` as in rmsnorm_backward; only it needs b, which may be null.
+// Workspace as layernorm_dw.
 template <class T, class D>
-void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
-                        const T* addend, T* dx, D* dw, std::type_identity_t<D>* db, bool accumulate,
-                        int64_t rows, int64_t n, void* workspace, Stream stream);
+void layernorm_backward(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean,
+                        const Stat<T>* rstd, const T* addend, T* dx, T* y, D* dw, std::type_identity_t<D>* db,
+                        bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -8,7 +8,7 @@ namespace {
 
 template <class T>
 struct Backward {
-  const T *dy, *x, *w;
+  const T *dy, *x, *w, *b;  // b null: none; for y only
   const Stat<T>*mean, *rstd;
   const T* addend;   // null: none
   T *dx, *y;         // y null: not wanted
@@ -118,7 +118,14 @@ __global__ void __launch_bounds__(Shape::kThreads) backward_kernel(Backward<T> a
         for (int k = 0; k < V; ++k) d.v[k] += more.v[k];
       }
       store<V>(a.dx + start + p * V, d);
-      if (a.y != nullptr) store<V>(a.y + start + p * V, v);
+      if (a.y != nullptr) {
+        if (kCentred && a.b != nullptr) {
+          const auto b = load<V>(a.b + p * V);
+#pragma unroll
+          for (int k = 0; k < V; ++k) v.v[k] += b.v[k];
+        }
+        store<V>(a.y + start + p * V, v);
+      }
     }
     if constexpr (kDw) now = next;
   }
@@ -174,7 +181,10 @@ __global__ void __launch_bounds__(kNormAnyThreads) dx_any_kernel(Backward<T> a) 
     d.v[0] = rstd * (d.v[0] * w - level - h * along);
     if (a.addend != nullptr) d.v[0] += load<1>(a.addend + start + i).v[0];
     store<1>(a.dx + start + i, d);
-    if (a.y != nullptr) store<1>(a.y + start + i, Vals<S, 1>{{h * w}});
+    if (a.y != nullptr) {
+      const S b = kCentred && a.b != nullptr ? load<1>(a.b + i).v[0] : S(0);
+      store<1>(a.y + start + i, Vals<S, 1>{{h * w + b}});
+    }
   }
 }
 
@@ -212,7 +222,8 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
 template <bool kCentred, bool kDw, class T, class D>
 void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if constexpr (!std::is_same_v<T, double>) {
-    const bool wide = a.rows > 0 && a.n % kWide<T> == 0 && all_aligned16(a.dy, a.x, a.w, a.addend, a.dx, a.y);
+    const bool wide =
+        a.rows > 0 && a.n % kWide<T> == 0 && all_aligned16(a.dy, a.x, a.w, a.b, a.addend, a.dx, a.y);
     const int64_t packs = a.n / kWide<T>;
     int64_t blocks = 0;
     const bool done = wide && with_norm_shape(Shapes<kDw>{}, packs, [&](auto shape) {
@@ -250,13 +261,13 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
                 int64_t rows, int64_t n, Stream stream) {
-  backward<false, false>(Backward<T>{dy, x, w, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
+  backward<false, false>(Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
                          static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
                 void* workspace, Stream stream) {
-  weight_gradient<false>(Backward<T>{dy, x, nullptr, nullptr, rstd, nullptr, nullptr, nullptr,
+  weight_gradient<false>(Backward<T>{dy, x, nullptr, nullptr, nullptr, rstd, nullptr, nullptr, nullptr,
                                      static_cast<Stat<T>*>(workspace), rows, n},
                          dw, static_cast<D*>(nullptr), accumulate, stream);
 }
@@ -264,31 +275,31 @@ template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
                       D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
   backward<false, true>(
-      Backward<T>{dy, x, w, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n}, dw,
-      static_cast<D*>(nullptr), accumulate, stream);
+      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n},
+      dw, static_cast<D*>(nullptr), accumulate, stream);
 }
 
 template <class T>
 void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
                   const T* addend, T* dx, int64_t rows, int64_t n, Stream stream) {
-  backward<true, false>(Backward<T>{dy, x, w, mean, rstd, addend, dx, nullptr, nullptr, rows, n},
+  backward<true, false>(Backward<T>{dy, x, w, nullptr, mean, rstd, addend, dx, nullptr, nullptr, rows, n},
                         static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
 void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, D* dw,
                   std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
                   Stream stream) {
-  weight_gradient<true>(Backward<T>{dy, x, nullptr, mean, rstd, nullptr, nullptr, nullptr,
+  weight_gradient<true>(Backward<T>{dy, x, nullptr, nullptr, mean, rstd, nullptr, nullptr, nullptr,
                                     static_cast<Stat<T>*>(workspace), rows, n},
                         dw, db, accumulate, stream);
 }
 template <class T, class D>
-void layernorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
-                        const T* addend, T* dx, D* dw, std::type_identity_t<D>* db, bool accumulate,
-                        int64_t rows, int64_t n, void* workspace, Stream stream) {
+void layernorm_backward(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean,
+                        const Stat<T>* rstd, const T* addend, T* dx, T* y, D* dw, std::type_identity_t<D>* db,
+                        bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
   backward<true, true>(
-      Backward<T>{dy, x, w, mean, rstd, addend, dx, nullptr, static_cast<Stat<T>*>(workspace), rows, n}, dw,
-      db, accumulate, stream);
+      Backward<T>{dy, x, w, b, mean, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n}, dw, db,
+      accumulate, stream);
 }
 
 #define INSTANTIATE(T)                            \

@@ -1,36 +1,34 @@
-#include "program/fuse_adds.h"
+#include "graph/fuse_adds.h"
 
 #include "graph/op.h"
 
-namespace quintet::program {
-
-using graph::Node;
-using graph::ValueId;
+namespace quintet::graph {
 
 namespace {
 
 bool takes_addend(const Node& node) {
-  return node.op == &graph::kLinear || node.op == &graph::kLinearDx || node.op == &graph::kRmsNormDx ||
-         node.op == &graph::kRmsNormBackward || node.op == &graph::kGroupedLinearDx;
+  return node.op == &kLinear || node.op == &kLinearDx || node.op == &kGroupedLinearDx ||
+         node.op == &kRmsNormDx || node.op == &kRmsNormBackward || node.op == &kLayerNormDx ||
+         node.op == &kLayerNormBackward;
 }
 
 }  // namespace
 
-FusedAdds fuse_adds(const graph::Graph& graph) {
+FusedAdds fuse_adds(const Graph& graph) {
   const std::vector<Node>& nodes = graph.nodes();
   FusedAdds out{std::vector<int>(nodes.size(), -1), std::vector<char>(nodes.size(), 0)};
   std::vector<int> uses(graph.values().size(), 0);
   for (const Node& node : nodes)
     for (const ValueId in : node.inputs) ++uses[in.index()];
-  for (const graph::Param& p : graph.params())
+  for (const Param& p : graph.params())
     for (const ValueId g : p.grads) ++uses[g.index()];
 
   for (size_t j = 0; j < nodes.size(); ++j) {
     const Node& add = nodes[j];
-    if (add.op != &graph::kAdd || add.row_group >= 0) continue;
+    if (add.op != &kAdd || add.row_group >= 0) continue;
     for (const size_t o : {size_t{1}, size_t{0}}) {
       const ValueId product = add.inputs[o], other = add.inputs[1 - o];
-      const graph::NodeId from = graph.value(product).producer, before = graph.value(other).producer;
+      const NodeId from = graph.value(product).producer, before = graph.value(other).producer;
       if (!from.valid() || product == other || uses[product.index()] != 1) continue;
       const Node& maker = nodes[from.index()];
       // In the same body, and what is added is there before the product is.
@@ -46,4 +44,4 @@ FusedAdds fuse_adds(const graph::Graph& graph) {
   return out;
 }
 
-}  // namespace quintet::program
+}  // namespace quintet::graph
