@@ -1,0 +1,304 @@
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "kernels/cuda/loss.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+// The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for three
+// blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits for
+// memory or writes. A thread reads and writes the same packs throughout, so that it can fetch a pack of the
+// next row into the place of one that it has just written out.
+inline constexpr int kThreads = 384, kBlocks = 3;
+[[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
+inline constexpr int kMostCluster = 8;  // what every card with clusters can do
+inline constexpr int64_t kPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
+inline constexpr int kMostRows = 8;  // of a cluster, one after the other
+inline constexpr int kCopies = 4;    // groups of packs of a row that are waited for one by one
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t v;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
+  return v;
+}
+__device__ __forceinline__ uint32_t cluster_size() {
+  uint32_t v;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
+  return v;
+}
+// A barrier in shared memory for one arrival and the bytes that it announces.
+__device__ __forceinline__ void make_barrier(uint64_t* barrier) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
+}
+// Behind it every block of the cluster runs and has made its barriers.
+__device__ __forceinline__ void start_cluster() {
+  asm volatile(
+      "fence.mbarrier_init.release.cluster;\n\tbarrier.cluster.arrive.relaxed;\n\t"
+      "barrier.cluster.wait.acquire;" ::
+          : "memory");
+}
+__device__ __forceinline__ void announce(uint64_t* barrier, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void await(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n\t.reg .pred done;\n\tAGAIN:\n\t"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+      "@!done bra AGAIN;\n\t}" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+// The address of what lies at `mine` here in a block of the cluster.
+__device__ __forceinline__ uint32_t address_in(int rank, const void* mine) {
+  uint32_t remote;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(mine)), "r"(rank));
+  return remote;
+}
+// Writes to another block's shared memory and tells its barrier of the bytes.
+__device__ __forceinline__ void send(uint32_t to, Running<float> v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+      "f"(v.max), "f"(v.sum), "r"(barrier)
+      : "memory");
+}
+__device__ __forceinline__ void send(uint32_t to, Running<double> v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];" ::"r"(to),
+      "d"(v.max), "d"(v.sum), "r"(barrier)
+      : "memory");
+}
+// 16 bytes, without waiting; the thread that asked sees them behind wait_copies.
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+template <class T>
+__device__ __forceinline__ Pack<T, kWide<T>> shared_pack(uint32_t from) {
+  uint4 raw;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+               : "r"(from)
+               : "memory");
+  return {raw};
+}
+__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All groups but the last `left` are there.
+__device__ __forceinline__ void wait_copies(int left) {
+  if (left >= 3)
+    asm volatile("cp.async.wait_group 3;" ::: "memory");
+  else if (left == 2)
+    asm volatile("cp.async.wait_group 2;" ::: "memory");
+  else if (left == 1)
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+  else
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+}
+static_assert(kCopies == 4);
+#endif
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    cluster_kernel(Loss<T> a, int64_t rows, int rows_each, int part) {
+  await_previous();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  using S = Stat<T>;
+  constexpr int V = kWide<T>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  // Sums of every warp of the cluster, two places in turn: whoever sends those of the next row but one has
+  // those of the next from all warps here, which have read this row's by then.
+  __shared__ __align__(16) Running<S> sums[2][kMostCluster * kWarps];
+  __shared__ __align__(8) uint64_t barriers[2];
+  __shared__ S of_label;  // of thread 0
+  const int rank = static_cast<int>(cluster_rank()), size = static_cast<int>(cluster_size());
+  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  // Packs of this block, and those of them that hold valid columns; of these one may hold padding too.
+  const int begin = rank * part, packs = max(0, min(part, static_cast<int>(a.columns / V) - begin));
+  const int valid = static_cast<int>(a.valid), partial = valid % V != 0 ? valid / V - begin : -1;
+  const int readable = max(0, min(packs, (valid + V - 1) / V - begin));
+  const int group = (packs + kThreads * kCopies - 1) / (kThreads * kCopies) * kThreads;
+  const S seed = static_cast<S>(*a.seed);
+  uint32_t kept;  // this thread's first pack; a copy that is not formed anew in every loop
+  asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(shared_address(memory) + threadIdx.x * 16));
+  constexpr uint32_t kStepBytes = kThreads * 16;
+  const auto row_at = [&](int64_t r) {
+    return a.logits + r * a.columns + (static_cast<int64_t>(begin) + thread) * V;
+  };
+  // Calls f(pack, its place, what x is there) for this thread's packs of a group that are below `most`.
+  const auto each_pack = [&](int g, int most, auto* x, auto f) {
+    const int first = g * group + thread, end = min((g + 1) * group, most);
+    uint32_t place = kept + static_cast<uint32_t>(g * group) * 16;
+    x += static_cast<int64_t>(g * group) * V;
+#pragma unroll 1
+    for (int p = first; p < end; p += kThreads, place += kStepBytes, x += kThreads * V) f(p, place, x);
+  };
+  const auto fetch_row = [&](const T* x) {
+#pragma unroll 1
+    for (int g = 0; g < kCopies; ++g) {
+      each_pack(g, readable, x, [](int, uint32_t place, const T* from) { copy_async(place, from); });
+      end_group();
+    }
+  };
+  const auto zero_from = [&](int first, T* x) {
+    for (int p = first; p + thread < packs; p += kThreads)
+      store<V>(x + static_cast<int64_t>(p) * V, Vals<S, V>{});
+  };
+  int64_t r = static_cast<int64_t>(blockIdx.x / static_cast<unsigned>(size)) * rows_each;
+  const int64_t end = min(rows, r + rows_each);
+  int32_t label = a.labels[r];
+  if (label >= 0) fetch_row(row_at(r));
+  if (thread == 0) {
+    make_barrier(&barriers[0]);
+    make_barrier(&barriers[1]);
+  }
+  start_cluster();
+  for (uint32_t turn = 0; r < end; ++r) {
+    const int32_t next = r + 1 < end ? a.labels[r + 1] : -1;
+    T* const x = row_at(r);
+    if (label < 0) {
+      if (rank == 0 && thread == 0) a.losses[r] = 0;
+      zero_from(0, x);
+      if (next >= 0) fetch_row(x + a.columns);
+      label = next;
+      continue;
+    }
+    // The block that has the label's column writes the loss. It takes the logit now: later it is overwritten.
+    const int column = local_column(label, a.vocab_begin, a.valid);
+    const bool writes_loss = thread == 0 && rank == (column >= 0 ? column / V / part : 0);
+    S target = 0;
+    if (writes_loss && column >= 0) target = load<1>(a.logits + r * a.columns + column).v[0];
+    Summing<T> summing;
+#pragma unroll 1
+    for (int g = 0; g < kCopies; ++g) {
+      wait_copies(kCopies - 1 - g);
+      each_pack(g, readable, x, [&](int p, uint32_t place, const T*) {
+        auto v = values<T, V>(shared_pack<T>(place));
+        if (p == partial) mask_padding<V>(v, (begin + p) * V, valid);
+        summing.add(v);
+      });
+    }
+    // A value that is stored has arrived: nobody overwrites the logit before, as all wait for this warp's
+    // sum.
+    if (writes_loss) *static_cast<volatile S*>(&of_label) = target;
+    Running<S> run = warp_merge<T>(summing.running());
+    const Running<S>* const all = sums[turn & 1];
+    uint64_t* const barrier = &barriers[turn & 1];
+    if (thread == 0) announce(barrier, static_cast<uint32_t>(size * kWarps * sizeof(Running<S>)));
+    if (lane < size) send(address_in(lane, all + rank * kWarps + warp), run, address_in(lane, barrier));
+    await(barrier, turn >> 1 & 1);
+    ++turn;
+    run = {lowest<S>(), S(0)};
+#pragma unroll 1
+    for (int i = lane; i < size * kWarps; i += 32) run = merge<T>(run, all[i]);
+    run = warp_merge<T>(run);
+    if (writes_loss) a.losses[r] = loss_of(run.max, run.sum, of_label);
+    const S factor = seed / run.sum;
+    const int target_pack = column >= 0 ? column / V - begin : -1;
+#pragma unroll 1
+    for (int g = 0; g < kCopies; ++g) {
+      each_pack(g, readable, x, [&](int p, uint32_t place, T* to) {
+        auto v = values<T, V>(shared_pack<T>(place));
+#pragma unroll
+        for (int k = 0; k < V; ++k) v.v[k] = Math<T>::exp_less(v.v[k], run.max) * factor;
+        if (p == target_pack || p == partial) finish_dlogits<T, V>(v, (begin + p) * V, valid, column, seed);
+        store<V>(to, v);
+        if (next >= 0) copy_async(place, to + a.columns);
+      });
+      if (next >= 0) end_group();
+    }
+    zero_from(readable, x);
+    label = next;
+  }
+#endif
+}
+
+struct Clusters {
+  cudaLaunchAttribute attribute{};
+  cudaLaunchConfig_t config{};
+  Clusters(int size, int64_t shared, Stream stream) {
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+    config.blockDim = kThreads;
+    config.gridDim = static_cast<unsigned>(size);
+    config.dynamicSmemBytes = static_cast<size_t>(shared);
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+  }
+  Clusters(const Clusters&) = delete;
+};
+
+// Clusters that the card runs at once; 0 where it has none.
+template <class T>
+int resident_clusters(int size, int64_t shared) {
+  static std::mutex mutex;
+  static std::map<std::tuple<int, int, int64_t>, int> known;
+  int device = 0, major = 0;
+  check(cudaGetDevice(&device), "cross_entropy");
+  const std::lock_guard lock(mutex);
+  const auto [at, fresh] = known.try_emplace({device, size, shared}, 0);
+  if (!fresh) return at->second;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
+  if (major < 9) return 0;
+  const auto kernel = cluster_kernel<T>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPartBytes),
+        "cross_entropy");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "cross_entropy");
+  Clusters clusters(size, shared, nullptr);
+  if (cudaOccupancyMaxActiveClusters(&at->second, kernel, &clusters.config) != cudaSuccess) {
+    at->second = 0;
+    cudaGetLastError();
+  }
+  return at->second;
+}
+
+// Rows of a cluster: several, so that a row is fetched while the one before it is written, but no more than
+// leaves the last clusters little to wait for.
+int rows_of_cluster(int64_t rows, int64_t resident) {
+  int best = 1;
+  double least = 0;
+  for (int each = 1; each <= kMostRows; ++each) {
+    const double time =
+        static_cast<double>(divide_up(divide_up(rows, each), resident)) * (each + 0.25);  // and a start
+    if (each == 1 || time < least) {
+      best = each;
+      least = time;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+template <class T>
+bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
+  constexpr int V = kWide<T>;
+  const int64_t packs = a.columns / V, bytes = packs * 16;
+  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kPartBytes) return false;
+  int size = 1;
+  while (divide_up(packs, size) * 16 > kPartBytes) size *= 2;
+  const int64_t part = divide_up(divide_up(packs, size), 8) * 8;  // whole lines of 128 bytes
+  const int resident = resident_clusters<T>(size, part * 16);
+  if (resident == 0) return false;
+  const int each = rows_of_cluster(rows, resident);
+  Clusters clusters(size, part * 16, stream);
+  clusters.config.gridDim = static_cast<unsigned>(divide_up(rows, each) * size);
+  check(cudaLaunchKernelEx(&clusters.config, cluster_kernel<T>, a, rows, each, static_cast<int>(part)),
+        "cross_entropy");
+  return true;
+}
+
+template bool cross_entropy_in_clusters<double>(const Loss<double>&, int64_t, Stream);
+template bool cross_entropy_in_clusters<float>(const Loss<float>&, int64_t, Stream);
+template bool cross_entropy_in_clusters<Bf16>(const Loss<Bf16>&, int64_t, Stream);
+template bool cross_entropy_in_clusters<F16>(const Loss<F16>&, int64_t, Stream);
+
+}  // namespace quintet::kernels::cuda
