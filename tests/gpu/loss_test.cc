@@ -167,9 +167,11 @@ void check_embedding() {
   struct Case {
     int64_t tokens, n, begin, local, spread;
   };
-  // Many tokens of one id, ids that fill tiles exactly, ids outside the shard, one row, rows of odd length.
+  // Many tokens of one id, ids that fill tiles exactly, ids outside the shard, one row, rows of odd length, a
+  // large vocabulary.
   for (const Case& c : {Case{1, 8, 0, 5, 5}, Case{3000, 520, 0, 300, 300}, Case{5000, 8, 100, 128256, 128400},
-                        Case{4099, 7, 0, 3, 2}, Case{2048, 24, 0, 50257, 60000}, Case{700, 16, 10, 4, 40}})
+                        Case{4099, 7, 0, 3, 2}, Case{2048, 24, 0, 50257, 60000}, Case{700, 16, 10, 4, 40},
+                        Case{40000, 8, 5, 1000, 1010}, Case{3000, 8, 0, 300000, 300001}})
     for (bool accumulate : {false, true})
       for (int64_t shift : kShifts) {
         SCOPED_TRACE(testing::Message()
@@ -207,6 +209,7 @@ void check_embedding() {
 
 TEST(GpuEmbedding, F64) { check_embedding<double, double>(); }
 TEST(GpuEmbedding, F32) { check_embedding<float, float>(); }
+TEST(GpuEmbedding, F16ToF32) { check_embedding<F16, float>(); }
 TEST(GpuEmbedding, Bf16ToF32) { check_embedding<Bf16, float>(); }
 TEST(GpuEmbedding, Bf16ToBf16) { check_embedding<Bf16, Bf16>(); }
 

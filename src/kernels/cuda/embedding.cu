@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/group.cuh"
 #include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/sort.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -32,112 +32,212 @@ struct Gather {
   }
 };
 
-// Tokens outside the shard get the key vocab_local and sort to the end.
-__global__ void keys_kernel(const int32_t* ids, int64_t tokens, int64_t vocab_begin, int64_t vocab_local,
-                            SortPair* pairs) {
+// Tokens by row, in one launch without a word between blocks: every block reads all ids and places those of
+// its bucket, the rows with the same low bits. The tokens of lower buckets come before, and their number is
+// found on the way. Warps have runs of tokens, and count the tokens of each row: a token's place is behind
+// those of its row in earlier warps and earlier in its own.
+inline constexpr int kGroupThreads = 512, kGroupWarps = kGroupThreads / 32, kGroupUnroll = 16;
+inline constexpr int64_t kBuckets = 128, kBucketRows = 2 * kGroupThreads;  // at least, at most
+
+struct Grouping {
+  const int32_t* ids;
+  uint32_t tokens, vocab_begin, vocab_local;
+  int bits, rows;  // of the bucket in a row, and rows of a bucket
+  RowToken* by_row;
+  uint32_t* used;     // tokens that lie in the shard
+  uint32_t* arrived;  // zeroed for the sums
+  int64_t arrived_count;
+};
+
+__global__ void __launch_bounds__(kGroupThreads) group_kernel(Grouping a) {
   await_previous();
-  const int64_t t = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (t >= tokens) return;
-  const int64_t row = local_row(ids[t], vocab_begin, vocab_local);
-  pairs[t] = {static_cast<uint32_t>(row >= 0 ? row : vocab_local), static_cast<uint32_t>(t)};
+  extern __shared__ uint32_t counts[];  // [warp, row of the bucket], then where the next token goes
+  __shared__ uint32_t begins[kBucketRows], ends[kBucketRows], shared[32];
+  const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  for (int64_t i = int64_t{blockIdx.x} * kGroupThreads + thread; i < a.arrived_count;
+       i += int64_t{gridDim.x} * kGroupThreads)
+    a.arrived[i] = 0;
+  const auto rows = static_cast<unsigned>(a.rows);
+  for (unsigned i = thread; i < kGroupWarps * rows; i += kGroupThreads) counts[i] = 0;
+  __syncthreads();
+  uint32_t* const own = counts + warp * rows;
+  const uint32_t run = (a.tokens + kGroupThreads - 1) / kGroupThreads * 32, first = warp * run,
+                 last = min(first + run, a.tokens);
+  // Calls f(token, row or -1) with all lanes, in the order of tokens.
+  const auto each_token = [&](auto f) {
+    for (uint32_t t = first + lane; t - lane < last; t += 32 * kGroupUnroll) {
+      int32_t id[kGroupUnroll];
+#pragma unroll
+      for (int u = 0; u < kGroupUnroll; ++u) id[u] = t + u * 32 < last ? a.ids[t + u * 32] : -1;
+#pragma unroll
+      for (int u = 0; u < kGroupUnroll; ++u) {
+        const uint32_t row = static_cast<uint32_t>(id[u]) - a.vocab_begin;
+        f(t + u * 32, id[u] >= 0 && row < a.vocab_local ? static_cast<int>(row) : -1);
+      }
+    }
+  };
+  const auto bucket_of = [&](int row) { return static_cast<unsigned>(row) & ((1u << a.bits) - 1); };
+  uint32_t before = 0;
+  each_token([&](uint32_t, int row) {
+    if (row < 0) return;
+    before += bucket_of(row) < blockIdx.x;
+    if (bucket_of(row) == blockIdx.x) atomicAdd(own + (row >> a.bits), 1u);
+  });
+  before = block_fold(before, shared, Plus{});  // and all counts are there
+  // The rows of a thread: `thread` and the one half a bucket further. Their order does not matter.
+  uint32_t total[2] = {};
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h)
+    if (thread + h * kGroupThreads < rows)
+      for (unsigned w = 0; w < kGroupWarps; ++w) total[h] += counts[w * rows + thread + h * kGroupThreads];
+  uint32_t place = total[0] + total[1];
+#pragma unroll
+  for (unsigned d = 1; d < 32; d *= 2) {
+    const uint32_t left = __shfl_up_sync(0xffffffffu, place, d);
+    if (lane >= d) place += left;
+  }
+  if (lane == 31) shared[warp] = place;
+  __syncthreads();
+  place += before;
+  for (unsigned w = 0; w < warp; ++w) place += shared[w];
+  if (thread == kGroupThreads - 1 && blockIdx.x == gridDim.x - 1) *a.used = place;
+  place -= total[0] + total[1];
+#pragma unroll
+  for (unsigned h = 0; h < 2; ++h) {
+    const unsigned row = thread + h * kGroupThreads;
+    if (row >= rows) continue;
+    begins[row] = place;
+    ends[row] = place + total[h];
+    for (unsigned w = 0; w < kGroupWarps; ++w) {
+      const uint32_t count = counts[w * rows + row];
+      counts[w * rows + row] = place;
+      place += count;
+    }
+  }
+  __syncthreads();
+  each_token([&](uint32_t token, int row) {
+    const bool mine = row >= 0 && bucket_of(row) == blockIdx.x;
+    const unsigned found = __ballot_sync(0xffffffffu, mine);
+    if (found == 0) return;
+    const int at = row >> a.bits;
+    unsigned same = 0, lower = 0;
+    if (mine) {
+      same = __match_any_sync(found, at);
+      lower = static_cast<unsigned>(__popc(same & ((1u << lane) - 1)));
+      a.by_row[own[at] + lower] = {token, static_cast<uint32_t>(row), begins[at], ends[at]};
+    }
+    __syncwarp();
+    if (mine && lower == 0) own[at] += static_cast<uint32_t>(__popc(same));
+    __syncwarp();
+  });
 }
 
-// Sorted tokens are summed in tiles. The sum of an id that lies in one tile goes to the table at once; the
-// first and the last id of a tile may have more tokens in its neighbours, and such sums wait in `edges`
-// [tile, first or last, n]. A tile that is all one id counts as first.
-inline constexpr int kTile = kEmbeddingTile;
-inline constexpr int kThreads = 128;
+// Tokens by row are summed in tiles. The sum of a row that lies in one tile goes to the table at once. The
+// first and the last row of a tile may have more tokens in its neighbours: such sums wait in `edges` [tile,
+// first or last, n], and whoever of the tiles of a row comes last adds them up in order. A tile that is all
+// one row counts as first.
+inline constexpr unsigned kTile = kEmbeddingTile;
+inline constexpr int kThreads = kEmbeddingThreads, kBlocks = 6;  // on a multiprocessor
+inline constexpr unsigned kBatch = 8;                            // tokens in flight
 
 template <class T, class D>
 struct Segments {
   const T* dy;
-  const SortPair* pairs;
-  int64_t tokens, vocab_local, n;
+  const RowToken* by_row;
+  const uint32_t* used;
+  uint32_t tokens;
+  int64_t n;
+  unsigned slabs;  // of columns
+  bool accumulate;
   D* dtable;
   Stat<T>* edges;
+  uint32_t* arrived;  // [tile in which a row begins, slab]
 };
 
-template <int V, class D, class S>
-__device__ __forceinline__ void add_to(D* p, Vals<S, V> sum) {
-  const auto old = load<V>(p);
-#pragma unroll
-  for (int k = 0; k < V; ++k) sum.v[k] += old.v[k];
-  store<V>(p, sum);
-}
-
+// What other blocks have written in this launch.
 template <int V, class S>
-__device__ __forceinline__ void keep(S* p, const Vals<S, V>& sum) {
+__device__ __forceinline__ Vals<S, V> load_fresh(const S* p) {
+  Pack<S, V> pack;
+  pack.raw = __ldcg(reinterpret_cast<const decltype(pack.raw)*>(p));
+  return values<S, V>(pack);
+}
+template <int V, class S>
+__device__ __forceinline__ void add(Vals<S, V>& sum, const Vals<S, V>& x) {
 #pragma unroll
-  for (int k = 0; k < V; ++k) p[k] = sum.v[k];
+  for (int k = 0; k < V; ++k) sum.v[k] += x.v[k];
 }
 
 template <class T, class D, int V>
-__global__ void __launch_bounds__(kThreads) tile_kernel(Segments<T, D> a) {
+__global__ void __launch_bounds__(kThreads, kBlocks) tile_kernel(Segments<T, D> a) {
   await_previous();
   using S = Stat<T>;
-  __shared__ SortPair pairs[kTile + 2];  // with a neighbour on each side
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int count = static_cast<int>(a.tokens - begin < kTile ? a.tokens - begin : kTile);
-  if (threadIdx.x < kTile + 2) {
-    const int64_t at = begin + threadIdx.x - 1;
-    pairs[threadIdx.x] = at >= 0 && at < a.tokens ? a.pairs[at] : SortPair{0xffffffffu, 0};
-  }
+  __shared__ RowToken items[kTile];
+  __shared__ bool is_last;
+  const unsigned tile = blockIdx.x / a.slabs, slab = blockIdx.x - tile * a.slabs;
+  const uint32_t begin = tile * kTile, used = *a.used;
+  if (threadIdx.x < min(kTile, a.tokens - begin)) items[threadIdx.x] = a.by_row[begin + threadIdx.x];
   __syncthreads();
-  const int64_t i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
-  if (i >= a.n) return;
-  const auto pair = [&](int j) -> const SortPair& { return pairs[j + 1]; };
-  for (int j = 0; j < count;) {
-    const uint32_t key = pair(j).key;
-    if (key >= a.vocab_local) return;  // from here on no token counts
-    int end = j + 1;
-    while (end < count && pair(end).key == key) ++end;
+  if (begin >= used) return;
+  const unsigned count = min(kTile, used - begin);
+  const int64_t column = static_cast<int64_t>(slab * blockDim.x + threadIdx.x) * V;
+  const bool active = column < a.n;
+  const auto entry = [&](uint32_t row) { return a.dtable + row * a.n + column; };
+  const auto edge = [&](uint32_t of, int which) {
+    return a.edges + (int64_t{of} * 2 + which) * a.n + column;
+  };
+  if (active) {
     Vals<S, V> sum{};
-    for (int first = j; first < end; first += 4) {
-      Pack<T, V> in[4];
+#pragma unroll 1
+    for (unsigned first = 0; first < count; first += kBatch) {
+      Pack<T, V> in[kBatch];
+      Pack<D, V> old[kBatch];
 #pragma unroll
-      for (int u = 0; u < 4; ++u)
-        if (first + u < end) in[u] = fetch<V>(a.dy + int64_t{pair(first + u).value} * a.n + i);
+      for (unsigned u = 0; u < kBatch; ++u) {
+        const unsigned j = first + u;
+        if (j >= count) continue;
+        const RowToken t = items[j];
+        in[u] = fetch<V>(a.dy + t.token * a.n + column);
+        if (a.accumulate && t.end == begin + j + 1 && t.begin >= begin) old[u] = fetch<V>(entry(t.row));
+      }
 #pragma unroll
-      for (int u = 0; u < 4; ++u) {
-        if (first + u >= end) continue;
-        const auto v = values<T, V>(in[u]);
-#pragma unroll
-        for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+      for (unsigned u = 0; u < kBatch; ++u) {
+        const unsigned j = first + u;
+        if (j >= count) continue;
+        const RowToken t = items[j];
+        add(sum, values<T, V>(in[u]));
+        if (t.end == begin + j + 1) {
+          if (t.begin >= begin) {
+            if (a.accumulate) add(sum, values<D, V>(old[u]));
+            store<V>(entry(t.row), sum);
+          } else {
+            store<V>(edge(tile, 0), sum);
+          }
+          sum = {};
+        } else if (j == kTile - 1) {
+          store<V>(edge(tile, t.begin > begin), sum);
+        }
       }
     }
-    const bool opens = j == 0 && pair(-1).key == key, goes_on = end == count && pair(count).key == key;
-    if (opens || goes_on)
-      keep<V>(a.edges + (int64_t{blockIdx.x} * 2 + (j == 0 ? 0 : 1)) * a.n + i, sum);
-    else
-      add_to<V>(a.dtable + key * a.n + i, sum);
-    j = end;
   }
-}
-
-// The tile in which an id that runs over tiles begins adds up its sums from all of them.
-template <class T, class D, int V>
-__global__ void __launch_bounds__(kThreads) edge_kernel(Segments<T, D> a) {
-  await_previous();
-  using S = Stat<T>;
-  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kTile, end = begin + kTile;
-  if (end >= a.tokens) return;  // nothing goes on behind the last tile
-  const uint32_t key = a.pairs[end - 1].key;
-  if (key >= a.vocab_local || a.pairs[end].key != key) return;
-  const bool whole = a.pairs[begin].key == key;
-  if (whole && begin > 0 && a.pairs[begin - 1].key == key) return;  // began in an earlier tile
-  const int64_t i = (static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x) * V;
-  if (i >= a.n) return;
-  Vals<S, V> sum{};
-  const auto add = [&](int64_t place) {
-#pragma unroll
-    for (int k = 0; k < V; ++k) sum.v[k] += a.edges[place * a.n + i + k];
+  // Called by all threads; `t` is a token here of a row that runs over tiles.
+  const auto finish = [&](const RowToken& t) {
+    const uint32_t from = t.begin / kTile, to = (t.end - 1) / kTile;
+    __threadfence();  // this thread's sums before the block's arrival
+    __syncthreads();
+    if (threadIdx.x == 0) is_last = atomicAdd(a.arrived + int64_t{from} * a.slabs + slab, 1u) == to - from;
+    __syncthreads();
+    if (!is_last || !active) return;
+    __threadfence();
+    auto sum = load_fresh<V>(edge(from, t.begin % kTile != 0));
+#pragma unroll 8
+    for (uint32_t i = from + 1; i <= to; ++i) add(sum, load_fresh<V>(edge(i, 0)));
+    if (a.accumulate) add(sum, load<V>(entry(t.row)));
+    store<V>(entry(t.row), sum);
   };
-  add(int64_t{blockIdx.x} * 2 + (whole ? 0 : 1));
-#pragma unroll 4
-  for (int64_t tile = int64_t{blockIdx.x} + 1; tile * kTile < a.tokens && a.pairs[tile * kTile].key == key;
-       ++tile)
-    add(tile * 2);
-  add_to<V>(a.dtable + key * a.n + i, sum);
+  const bool opens = items[0].begin < begin;
+  if (opens) finish(items[0]);
+  const RowToken& tail = items[count - 1];
+  if (tail.end > begin + kTile && !(opens && tail.begin == items[0].begin)) finish(tail);
 }
 
 }  // namespace
@@ -160,32 +260,39 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
     at += aligned(bytes);
     return here;
   };
-  const int64_t pair_bytes = tokens * static_cast<int64_t>(sizeof(SortPair));
-  auto* pairs = static_cast<SortPair*>(take(pair_bytes));
-  auto* other = static_cast<SortPair*>(take(pair_bytes));
-  void* const counts = take(sort_workspace_bytes(tokens));
-  keys_kernel<<<static_cast<unsigned>(divide_up(tokens, 256)), 256, 0, stream>>>(ids, tokens, vocab_begin,
-                                                                                 vocab_local, pairs);
-  check_launch("embedding_dw");
-  const int bits = std::bit_width(static_cast<uint64_t>(vocab_local));  // the key vocab_local occurs too
-  const Segments<T, D> a{dy,
-                         sort_pairs(pairs, other, tokens, bits, counts, stream),
-                         tokens,
-                         vocab_local,
-                         n,
-                         dtable,
-                         reinterpret_cast<Stat<T>*>(at)};
   constexpr int kVector = sizeof(T) == 8 ? 2 : 4;  // 16 bytes of f32 and f64, 8 of bf16
   const bool wide = n % kVector == 0 && all_aligned16(dy, dtable);
-  const dim3 grid(static_cast<unsigned>(divide_up(tokens, kTile)),
-                  static_cast<unsigned>(divide_up(n, int64_t{kThreads} * (wide ? kVector : 1))));
-  if (wide) {
-    tile_kernel<T, D, kVector><<<grid, kThreads, 0, stream>>>(a);
-    edge_kernel<T, D, kVector><<<grid, kThreads, 0, stream>>>(a);
-  } else {
-    tile_kernel<T, D, 1><<<grid, kThreads, 0, stream>>>(a);
-    edge_kernel<T, D, 1><<<grid, kThreads, 0, stream>>>(a);
-  }
+  const int64_t packs = wide ? n / kVector : n, slabs = divide_up(packs, kThreads),
+                tiles = divide_up(tokens, kTile), word = sizeof(uint32_t);
+  auto* const by_row = static_cast<RowToken*>(take(tokens * static_cast<int64_t>(sizeof(RowToken))));
+  auto* const used = static_cast<uint32_t*>(take(word));
+  auto* const arrived = static_cast<uint32_t*>(take(tiles * divide_up(n, kThreads) * word));
+  int bits = std::countr_zero(static_cast<uint64_t>(kBuckets));
+  while (vocab_local > kBucketRows << bits) ++bits;
+  const auto rows = static_cast<int>(divide_up(vocab_local, int64_t{1} << bits));
+  check(cudaFuncSetAttribute(group_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kGroupWarps * kBucketRows * word)),
+        "embedding_dw");
+  group_kernel<<<1u << bits, kGroupThreads, static_cast<size_t>(kGroupWarps * rows * word), stream>>>(
+      {ids, static_cast<uint32_t>(tokens), static_cast<uint32_t>(vocab_begin),
+       static_cast<uint32_t>(vocab_local), bits, rows, by_row, used, arrived, tiles * slabs});
+  check_launch("embedding_dw");
+  const Segments<T, D> a{.dy = dy,
+                         .by_row = by_row,
+                         .used = used,
+                         .tokens = static_cast<uint32_t>(tokens),
+                         .n = n,
+                         .slabs = static_cast<unsigned>(slabs),
+                         .accumulate = accumulate,
+                         .dtable = dtable,
+                         .edges = reinterpret_cast<Stat<T>*>(at),
+                         .arrived = arrived};
+  const auto blocks = static_cast<unsigned>(tiles * slabs);
+  const auto threads = static_cast<unsigned>(divide_up(divide_up(packs, slabs), 32) * 32);
+  if (wide)
+    tile_kernel<T, D, kVector><<<blocks, threads, 0, stream>>>(a);
+  else
+    tile_kernel<T, D, 1><<<blocks, threads, 0, stream>>>(a);
   check_launch("embedding_dw");
 }
 

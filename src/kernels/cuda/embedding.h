@@ -13,8 +13,8 @@ void embedding(const T* table, const int32_t* ids, int64_t vocab_begin, int64_t 
 
 // dtable[id - vocab_begin] += the sum of dy[t] over the tokens with that id, added in Stat<T> in a fixed
 // order; without `accumulate` the table is zeroed first. Ids outside the shard, and negative ids, are
-// skipped. Tokens are sorted by id (a stable radix sort), so that equal ids lie side by side. D is Grad<T>,
-// or Bf16 for T = Bf16: then one rounding per id. At most 2^30 tokens.
+// skipped. Tokens are first brought side by side by id, in their order. D is Grad<T>, or Bf16 for T = Bf16:
+// then one rounding per id. At most 2^30 tokens.
 template <class T>
 int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t n);
 template <class T, class D>

@@ -37,7 +37,12 @@ constexpr int64_t sort_workspace_bytes(int64_t n) {
   return divide_up(n, kSortBlock) * kSortDigits * int64_t{sizeof(uint32_t)};
 }
 
-inline constexpr int kEmbeddingTile = 16;  // sorted tokens that a block sums, with two rows of partial sums
+// Tokens of the embedding's gradient, those of one row of the table side by side at [begin, end). A block
+// sums a tile of them, over kEmbeddingThreads packs of columns, and has two rows of partial sums.
+struct alignas(16) RowToken {
+  uint32_t token, row, begin, end;
+};
+inline constexpr int kEmbeddingTile = 16, kEmbeddingThreads = 128;
 
 // Chunks of rows that are summed by a block each: sums over tokens of the balance between experts.
 constexpr int64_t balance_chunks(int64_t rows) {

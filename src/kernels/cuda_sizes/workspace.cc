@@ -39,11 +39,13 @@ int64_t column_sum_workspace_bytes(int64_t rows, int64_t n) {
   return column_chunks(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
+// The tokens by row, how many they are, how many blocks have come to a row, partial sums.
 template <class T>
 int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t n) {
-  const int64_t pairs = aligned(tokens * static_cast<int64_t>(sizeof(SortPair)));
-  return 2 * pairs + aligned(sort_workspace_bytes(tokens)) +
-         divide_up(tokens, kEmbeddingTile) * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
+  const int64_t tiles = divide_up(tokens, kEmbeddingTile), slabs = divide_up(n, kEmbeddingThreads);
+  return aligned(tokens * int64_t{sizeof(RowToken)}) + aligned(int64_t{sizeof(uint32_t)}) +
+         aligned(tiles * slabs * int64_t{sizeof(uint32_t)}) +
+         tiles * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
 int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(double)); }
