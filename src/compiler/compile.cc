@@ -9,6 +9,7 @@
 #include "models/build.h"
 #include "optim/update.h"
 #include "passes/fold.h"
+#include "passes/pack.h"
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
@@ -116,6 +117,10 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
     graph::verify(local.graph, "fold", /*local=*/true);
     pass.dump("fold", local.graph);
+    if (!options.pack) return local;
+    local = pass("pack", [&] { return passes::pack(std::move(local)); });
+    graph::verify(local.graph, "pack", /*local=*/true);
+    pass.dump("pack", local.graph);
     return local;
   };
 

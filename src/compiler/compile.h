@@ -38,6 +38,8 @@ struct CompileOptions {
   bool expand = true;
   // false: B and W stay apart although the schedule does not part them (to learn what each takes).
   bool fold_backward = true;
+  // false: projections that could lie side by side stay values of their own (to learn what each takes).
+  bool pack = true;
   // Called with the text of the graph or program after each pass; for dumps.
   std::function<void(const std::string& pass, const std::string& text)> dump;
   // What to recompute, in place of the recipe's memory section. Ranks of one process need find it only once.

@@ -367,6 +367,7 @@ Fit fit_recompute(const config::Recipe& recipe, const CompileOptions& options) {
   first.dump = {};
   // The marks of a graph that is not built yet: none, whatever its size.
   first.fit = Fit{};
+  first.pack = false;
   const Compiled nothing = compile(recipe, first);
   const passes::Prices prices = rough_prices(nothing);
 

@@ -43,7 +43,7 @@ struct Fit {
 // UserError with the numbers when the memory does not suffice even when all is recomputed that can be.
 Fit fit_recompute(const config::Recipe& recipe, const CompileOptions& options);
 
-// What the ops and values of the model amount to on a rank. `compiled` recomputes nothing.
+// What the ops and values of the model amount to on a rank. `compiled` recomputes and packs nothing.
 passes::Prices rough_prices(const Compiled& compiled, const RoughRates& rates = {});
 
 }  // namespace quintet::compiler

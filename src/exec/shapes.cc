@@ -57,8 +57,114 @@ LinearShape linear_dw_shape(const Instr& i) {
   return {i.in[0].type.size(0), width(i.in[0].type), width(i.in[1].type)};
 }
 
+namespace {
+
+// Null where addresses are not known: then only sizes are asked for.
+std::byte* address(const std::vector<std::byte*>& list, size_t i) { return list.empty() ? nullptr : list[i]; }
+
+// Columns from `first` on of the rows at `base`.
+std::byte* columns_at(std::byte* base, int64_t first, base::DType type) {
+  return base == nullptr ? nullptr : base + first * base::size_of(type);
+}
+
+// Parts of a packed value: one each, or neighbours whose matrices lie one behind the other together.
+struct Part {
+  std::byte* matrix;
+  int64_t first, count;  // columns of the packed value = rows of the matrix
+};
+std::vector<Part> parts_of(const std::vector<std::byte*>& matrices,
+                           const std::vector<program::Operand>& operands, size_t from, int64_t row_bytes,
+                           Join join) {
+  std::vector<Part> list;
+  int64_t column = 0;
+  for (size_t i = from; i < operands.size(); ++i) {
+    const int64_t count = operands[i].type.bytes() / row_bytes;
+    std::byte* const at = address(matrices, i);
+    if (join == Join::Yes && !list.empty() && at == list.back().matrix + list.back().count * row_bytes)
+      list.back().count += count;
+    else
+      list.push_back({at, column, count});
+    column += count;
+  }
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+}  // namespace
+
+std::vector<kernels::GemmArgs> linears_products(const Operands& b, Join join) {
+  const Type &x = b.in_type(0), &y = b.out_type(0);
+  const int64_t in = width(x);
+  std::vector<kernels::GemmArgs> products;
+  for (const Part& part : parts_of(b.in, b.instr->in, 1, in * base::size_of(x.dtype), join))
+    products.push_back({.trans_b = true,
+                        .m = x.size(0),
+                        .n = part.count,
+                        .k = in,
+                        .a = address(b.in, 0),
+                        .lda = in,
+                        .b = part.matrix,
+                        .ldb = in,
+                        .c = columns_at(address(b.out, 0), part.first, y.dtype),
+                        .ldc = width(y),
+                        .a_type = x.dtype,
+                        .b_type = x.dtype,
+                        .c_type = y.dtype});
+  return products;
+}
+
+std::vector<kernels::GemmArgs> linears_dx_products(const Operands& b, Join join) {
+  const Type &dy = b.in_type(0), &dx = b.out_type(0);
+  const int64_t in = width(dx);
+  std::vector<kernels::GemmArgs> products;
+  for (const Part& part : parts_of(b.in, b.instr->in, 1, in * base::size_of(dy.dtype), join))
+    products.push_back({.m = dy.size(0),
+                        .n = in,
+                        .k = part.count,
+                        .a = columns_at(address(b.in, 0), part.first, dy.dtype),
+                        .lda = width(dy),
+                        .b = part.matrix,
+                        .ldb = in,
+                        .c = address(b.out, 0),
+                        .ldc = in,
+                        .a_type = dy.dtype,
+                        .b_type = dy.dtype,
+                        .c_type = dx.dtype,
+                        .accumulate = !products.empty()});
+  return products;
+}
+
+std::vector<kernels::GemmArgs> linears_dw_products(const Operands& b, bool accumulate, Join join) {
+  const Type &dy = b.in_type(0), &x = b.in_type(1);
+  const base::DType type = b.out_type(0).dtype;
+  const int64_t in = width(x);
+  std::vector<kernels::GemmArgs> products;
+  for (const Part& part : parts_of(b.out, b.instr->out, 0, in * base::size_of(type), join))
+    products.push_back({.trans_a = true,
+                        .m = part.count,
+                        .n = in,
+                        .k = x.size(0),
+                        .a = columns_at(address(b.in, 0), part.first, dy.dtype),
+                        .lda = width(dy),
+                        .b = address(b.in, 1),
+                        .ldb = in,
+                        .c = part.matrix,
+                        .ldc = in,
+                        .a_type = dy.dtype,
+                        .b_type = dy.dtype,
+                        .c_type = type,
+                        .accumulate = accumulate});
+  return products;
+}
+
 kernels::AttentionGeometry attention_geometry(const Instr& i, size_t first, size_t rest) {
-  const Type &q = i.in[first].type, &key = i.in[first + 1].type, &v = i.in[first + 2].type;
+  const bool side_by_side = i.attrs.find("kv_heads") != nullptr;
+  Type q = i.in[first].type, key = i.in[first + (side_by_side ? 0 : 1)].type,
+       v = i.in[first + (side_by_side ? 0 : 2)].type;
+  if (side_by_side) {
+    q.dims[1].size = i.attrs.integer("heads");
+    key.dims[1].size = v.dims[1].size = i.attrs.integer("kv_heads");
+  }
   kernels::AttentionGeometry s;
   const int64_t cp = i.attrs.integer("cp"), ulysses = i.attrs.integer("ulysses"), ring = cp / ulysses;
   const program::Part* context = part_of(i, Dim::Context);
@@ -89,6 +195,9 @@ kernels::AttentionGeometry attention_geometry(const Instr& i, size_t first, size
   s.q_stride = s.dq_stride = s.heads * s.head_dim;
   s.k_stride = s.dk_stride = s.kv_heads * s.head_dim;
   s.v_stride = s.dv_stride = s.kv_heads * s.value_dim;
+  if (side_by_side)
+    for (int64_t* stride : {&s.q_stride, &s.k_stride, &s.v_stride, &s.dq_stride, &s.dk_stride, &s.dv_stride})
+      *stride = width(i.in[first].type);
   s.o_stride = s.heads * s.value_dim;
   s.window = i.attrs.integer("window");
   s.scale = i.attrs.real("scale");

@@ -5,6 +5,7 @@
 #include "exec/operands.h"
 #include "kernels/attention_geometry.h"
 #include "kernels/cpu/balance.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/grouped_gemm.h"
 #include "kernels/cpu/router.h"
 #include "kernels/cpu/router_limit.h"
@@ -25,8 +26,26 @@ LinearShape linear_shape(const program::Instr& instr);     // x, w -> y
 LinearShape linear_dx_shape(const program::Instr& instr);  // dy, w -> dx
 LinearShape linear_dw_shape(const program::Instr& instr);  // dy, x -> dw
 
-// Without pointers. q, k, v start at operand `first`, documents and key_documents at `rest`.
+// The products of linears, linears_dx and linears_dw: one per weight, in the order in which linear_dx of each
+// would be summed (the last weight first), so that these are the same numbers. With Join::Yes, weights or
+// gradients of weights that lie one behind the other are one matrix and take part in one product.
+enum class Join : uint8_t { No, Yes };
+std::vector<kernels::GemmArgs> linears_products(const Operands& b, Join join);
+std::vector<kernels::GemmArgs> linears_dx_products(const Operands& b, Join join);
+std::vector<kernels::GemmArgs> linears_dw_products(const Operands& b, bool accumulate, Join join);
+
+// Without pointers. q, k, v start at operand `first`, or lie side by side there (qkv_attention); documents
+// and key_documents stand at `rest`.
 kernels::AttentionGeometry attention_geometry(const program::Instr& instr, size_t first, size_t rest);
+// Where q, k and v begin in a value that holds them side by side, or their gradients.
+template <class T>
+struct Qkv {
+  T *q, *k, *v;
+};
+template <class T>
+Qkv<T> qkv_in(T* first, const kernels::AttentionGeometry& s) {
+  return {first, first + s.heads * s.head_dim, first + (s.heads + s.kv_heads) * s.head_dim};
+}
 // With dropout samples, positions and key_positions follow the documents, and then the key.
 void bind_dropout(const Operands& operands, size_t rest, kernels::AttentionGeometry& geometry);
 // Where the operands of the hops before stand: behind the indices.

@@ -71,9 +71,11 @@ extern const OpDef kEmbedding, kEmbeddingDw;                                    
 extern const OpDef kLinear, kLinearDx, kLinearDw, kBiasAdd, kSumRows;                // ops/linear.cc
 extern const OpDef kRmsNorm, kAddRmsNorm, kRmsNormDx, kRmsNormDw, kRmsNormBackward;  // ops/norm.cc
 extern const OpDef kLayerNorm, kAddLayerNorm, kLayerNormDx, kLayerNormDw, kLayerNormBackward;  // ops/norm.cc
-extern const OpDef kRope;                                                                      // ops/rope.cc
+extern const OpDef kRope, kRopeFirst;                                                          // ops/rope.cc
 extern const OpDef kAttention, kAttentionDx;                                   // ops/attention.cc
 extern const OpDef kAttentionHop, kAttentionHopDx;                             // ops/attention.cc
+extern const OpDef kQkvAttention, kQkvAttentionDx;                             // ops/attention.cc
+extern const OpDef kLinears, kLinearsDx, kLinearsDw;                           // ops/packed.cc
 extern const OpDef kJoinHeads, kJoinHeadsDx;                                   // ops/heads.cc
 extern const OpDef kRouter, kRouterDx, kRouterDw, kSelect, kSelectDx, kLimit;  // ops/router.cc
 extern const OpDef kExpertLoad, kRunningSum, kBalanceSums, kBalanceDx, kBalanceLoss, kBalanceDsums, kZLoss,

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "graph/fuse_adds.h"
 #include "graph/op.h"
+#include "passes/rewrite.h"
 
 namespace quintet::passes {
 
-using graph::Graph;
 using graph::Node;
 using graph::NodeId;
 using graph::Phase;
@@ -18,42 +18,34 @@ using graph::ValueId;
 
 namespace {
 
-bool is_message(const Node& node) { return node.op->dims == nullptr; }
-
 class Fold {
  public:
-  explicit Fold(layout::LocalGraph local) : local_(std::move(local)), graph_(local_.graph) { read(); }
+  explicit Fold(layout::LocalGraph local) : r_(std::move(local)) { index(); }
 
   layout::LocalGraph run(const FoldOptions& options) {
-    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
-      if (graph_.nodes()[i].op == &graph::kLossGrad) fold_loss(i);
+    for (size_t i = 0; i < r_.size(); ++i) {
+      const graph::OpDef* const op = r_.node(i).op;
+      if (op == &graph::kLossGrad) fold_loss(i);
       if (!options.backward) continue;
-      if (graph_.nodes()[i].op == &graph::kSwiGluDx) fold_swiglu(i);
-      if (graph_.nodes()[i].op == &graph::kRmsNormDx) fold_rms_norm(i);
-      if (graph_.nodes()[i].op == &graph::kLayerNormDx) fold_layer_norm(i);
+      if (op == &graph::kSwiGluDx) fold_swiglu(i);
+      if (op == &graph::kRmsNormDx) fold_rms_norm(i);
+      if (op == &graph::kLayerNormDx) fold_layer_norm(i);
     }
-    reorder();
     // Which adds matmuls make depends on the order.
-    const graph::FusedAdds fused = graph::fuse_adds(graph_);
-    read();
-    for (size_t i = 0; i < graph_.nodes().size(); ++i)
-      if (graph_.nodes()[i].op == &graph::kAdd && !fused.absorbed[i]) fold_sum(i);
-    reorder();
-    return std::move(local_);
+    r_ = Rewrite(r_.finish());
+    index();
+    const graph::FusedAdds fused = graph::fuse_adds(r_.graph());
+    for (size_t i = 0; i < r_.size(); ++i)
+      if (r_.node(i).op == &graph::kAdd && !fused.absorbed[i]) fold_sum(i);
+    return r_.finish();
   }
 
  private:
-  const Node& node(size_t i) const { return graph_.nodes()[i]; }
+  const Node& node(size_t i) const { return r_.node(i); }
 
-  void read() {
-    const std::vector<Node>& nodes = graph_.nodes();
-    readers_.assign(graph_.values().size(), {});
+  void index() {
     by_op_.clear();
-    gone_.assign(nodes.size(), 0);
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      for (const ValueId in : nodes[i].inputs) readers_[in.index()].push_back(i);
-      by_op_[{nodes[i].op, nodes[i].block}].push_back(i);
-    }
+    for (size_t i = 0; i < r_.size(); ++i) by_op_[{node(i).op, node(i).block}].push_back(i);
   }
 
   // The one node of a block with this op, in the forward pass or not, whose operands begin with `inputs`.
@@ -62,7 +54,7 @@ class Fold {
     const auto at = by_op_.find({&op, block});
     if (at == by_op_.end()) return std::nullopt;
     for (const size_t i : at->second)
-      if (!gone_[i] && (node(i).phase == Phase::F) == forward && node(i).inputs == inputs) return i;
+      if (!r_.is_gone(i) && (node(i).phase == Phase::F) == forward && node(i).inputs == inputs) return i;
     return std::nullopt;
   }
 
@@ -80,9 +72,9 @@ class Fold {
   }
 
   bool travels(ValueId v) const {
-    const NodeId producer = graph_.value(v).producer;
+    const NodeId producer = r_.graph().value(v).producer;
     if (producer.valid() && is_message(node(producer.index()))) return true;
-    return std::any_of(readers_[v.index()].begin(), readers_[v.index()].end(),
+    return std::any_of(r_.readers(v).begin(), r_.readers(v).end(),
                        [&](size_t i) { return is_message(node(i)); });
   }
 
@@ -93,25 +85,26 @@ class Fold {
   }
 
   void fold_loss(size_t grad) {
-    Node& merged = graph_.nodes()[grad];
+    Node& merged = r_.node(grad);
     const ValueId logits = merged.inputs[0], max = merged.inputs[1], sums = merged.inputs[2],
                   labels = merged.inputs[3], seed = merged.inputs[4];
-    const NodeId maximum = graph_.value(max).producer, sum = graph_.value(sums).producer;
+    const NodeId maximum = r_.graph().value(max).producer, sum = r_.graph().value(sums).producer;
     if (node(maximum.index()).op != &graph::kRowMax || node(sum.index()).op != &graph::kRowSumExp) return;
-    QUINTET_CHECK(readers_[max.index()].size() == 2 && readers_[sums.index()].size() == 1,
+    QUINTET_CHECK(r_.readers(max).size() == 2 && r_.readers(sums).size() == 1,
                   "somebody else reads the sums of a row");
     merged.op = &graph::kCrossEntropy;
     merged.inputs = {logits, labels, seed};
-    gone_[maximum.index()] = gone_[sum.index()] = 1;
+    r_.remove(maximum.index());
+    r_.remove(sum.index());
   }
 
   void fold_swiglu(size_t dx) {
-    Node& merged = graph_.nodes()[dx];
+    Node& merged = r_.node(dx);
     const auto again = find(graph::kSwiGlu, merged.block, false, {merged.inputs[1], merged.inputs[2]});
     if (!again || !may_rewrite(*again, dx)) return;
     merged.op = &graph::kSwiGluBackward;
     merged.outputs.push_back(node(*again).outputs[0]);
-    gone_[*again] = 1;
+    r_.remove(*again);
   }
 
   void fold_rms_norm(size_t dx) {
@@ -124,9 +117,9 @@ class Fold {
     const std::vector<ValueId> in = node(dx).inputs;  // dy, x, w, mean, rstd
     const auto dw = find(graph::kLayerNormDw, node(dx).block, false, {in[0], in[1], in[3], in[4]});
     if (!dw) return;
-    const Node& maker = node(graph_.value(in[3]).producer.index());
+    const Node& maker = node(r_.graph().value(in[3]).producer.index());
     QUINTET_CHECK(maker.op == &graph::kLayerNorm, "a mean that {} made", maker.op->name);
-    graph_.nodes()[dx].inputs = {in[0], in[1], in[2], maker.inputs[2], in[3], in[4]};
+    r_.node(dx).inputs = {in[0], in[1], in[2], maker.inputs[2], in[3], in[4]};
     fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], maker.inputs[2]}, graph::kLayerNormBackward, 4);
   }
 
@@ -134,37 +127,37 @@ class Fold {
   // `stats` on are the statistics, which that norm gives after its result.
   void fold_norm(size_t dx, size_t dw, const graph::OpDef& norm, const std::vector<ValueId>& operands,
                  const graph::OpDef& backward, size_t stats) {
-    Node& merged = graph_.nodes()[dx];
+    Node& merged = r_.node(dx);
     const auto first = find(norm, merged.block, true, operands),
                again = find(norm, merged.block, false, operands);
     bool rewrites = first && again && may_rewrite(*again, dx);
     for (size_t i = stats; rewrites && i < merged.inputs.size(); ++i)  // nobody else wants them
-      rewrites = node(*again).outputs[1 + i - stats] == merged.inputs[i] &&
-                 readers_[merged.inputs[i].index()].size() == 2;
+      rewrites =
+          node(*again).outputs[1 + i - stats] == merged.inputs[i] && r_.readers(merged.inputs[i]).size() == 2;
     merged.op = &backward;
     merged.attrs = node(dw).attrs;
     merged.attrs.set("again", int64_t{rewrites});
     merged.outputs.insert(merged.outputs.end(), node(dw).outputs.begin(), node(dw).outputs.end());
-    gone_[dw] = 1;
+    r_.remove(dw);
     if (!rewrites) return;
     for (size_t i = stats; i < merged.inputs.size(); ++i)
       merged.inputs[i] = node(*first).outputs[1 + i - stats];
     merged.outputs.push_back(node(*again).outputs[0]);
-    gone_[*again] = 1;
+    r_.remove(*again);
   }
 
   // In the place of the add: weights are there at any time.
   void fold_sum(size_t add) {
-    Node& merged = graph_.nodes()[add];
+    Node& merged = r_.node(add);
     const ValueId sum = merged.outputs[0];
     const auto is_norm_of_it = [&](size_t i) {
       const Node& n = node(i);
       return (n.op == &graph::kRmsNorm || n.op == &graph::kLayerNorm) && n.inputs[0] == sum &&
              n.phase == merged.phase && n.block == merged.block && n.row_group < 0 &&
              std::all_of(n.inputs.begin() + 1, n.inputs.end(),
-                         [&](ValueId w) { return !graph_.value(w).producer.valid(); });
+                         [&](ValueId w) { return !r_.graph().value(w).producer.valid(); });
     };
-    const std::vector<size_t>& readers = readers_[sum.index()];
+    const std::vector<size_t>& readers = r_.readers(sum);
     const auto norm = std::find_if(readers.begin(), readers.end(), is_norm_of_it);
     if (merged.row_group >= 0 || norm == readers.end()) return;
     const Node& taken = node(*norm);
@@ -172,47 +165,12 @@ class Fold {
     merged.attrs = taken.attrs;
     merged.inputs.insert(merged.inputs.end(), taken.inputs.begin() + 1, taken.inputs.end());
     merged.outputs.insert(merged.outputs.end(), taken.outputs.begin(), taken.outputs.end());
-    local_.divisions[add] = local_.divisions[*norm];
-    gone_[*norm] = 1;
+    r_.take_divisions(add, *norm);
+    r_.remove(*norm);
   }
 
-  // What is left in its old order, but for nodes that need what is now made later: they follow it.
-  void reorder() {
-    if (std::find(gone_.begin(), gone_.end(), 1) == gone_.end()) return;
-    std::vector<Node> old = std::move(graph_.nodes()), order;
-    std::vector<std::vector<layout::Division>> divisions;
-    for (size_t v = 0; v < graph_.values().size(); ++v)
-      graph_.value(ValueId(static_cast<int32_t>(v))).producer = {};
-    const auto is_made = [&](ValueId v) {
-      return graph_.value(v).kind != graph::ValueKind::Result || graph_.value(v).producer.valid();
-    };
-    std::vector<size_t> waiting;
-    const auto place = [&](size_t i) {
-      if (!std::all_of(old[i].inputs.begin(), old[i].inputs.end(), is_made)) return false;
-      for (const ValueId out : old[i].outputs)
-        graph_.value(out).producer = NodeId(static_cast<int32_t>(order.size()));
-      order.push_back(std::move(old[i]));
-      divisions.push_back(std::move(local_.divisions[i]));
-      return true;
-    };
-    for (size_t i = 0; i < old.size(); ++i) {
-      if (gone_[i]) continue;
-      if (!place(i)) {
-        waiting.push_back(i);
-        continue;
-      }
-      std::erase_if(waiting, place);
-    }
-    QUINTET_CHECK(waiting.empty(), "{} nodes wait for what nobody makes", waiting.size());
-    graph_.nodes() = std::move(order);
-    local_.divisions = std::move(divisions);
-  }
-
-  layout::LocalGraph local_;
-  Graph& graph_;
-  std::vector<std::vector<size_t>> readers_;  // by value
+  Rewrite r_;
   std::map<std::pair<const graph::OpDef*, int>, std::vector<size_t>> by_op_;
-  std::vector<char> gone_;  // by node: folded into another
 };
 
 }  // namespace

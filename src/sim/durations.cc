@@ -37,8 +37,10 @@ hardware::Matmul product_of(const graph::OpDef& op, const std::vector<Type>& in,
     return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
   if (&op == &graph::kLinearDx || &op == &graph::kRouterDx)
     return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
-  if (&op == &graph::kLinearDw || &op == &graph::kRouterDw)
+  if (&op == &graph::kLinearDw || &op == &graph::kLinearsDw || &op == &graph::kRouterDw)
     return {.m = width(in[0]), .n = width(in[1]), .k = rows};
+  if (&op == &graph::kLinears || &op == &graph::kLinearsDx)
+    return {.m = rows, .n = width(out[0]), .k = width(in[0])};
   const bool dw = &op == &graph::kGroupedLinearDw;
   const Type& weight = dw ? out[0] : in[1];
   const double experts = static_cast<double>(weight.size(0)), a = static_cast<double>(weight.size(1)),
@@ -61,7 +63,13 @@ double narrowed_bytes(const graph::OpDef& op, const std::vector<Type>& in) {
   constexpr double kPerElement = 4;
   const double first = static_cast<double>(in[0].count()), second = static_cast<double>(in[1].count());
   if (&op == &graph::kLinear || &op == &graph::kGroupedLinear) return kPerElement * (first + second);
-  if (&op == &graph::kLinearDx || &op == &graph::kGroupedLinearDx) return kPerElement * first;
+  if (&op == &graph::kLinears) {
+    double all = first;
+    for (size_t i = 1; i < in.size(); ++i) all += static_cast<double>(in[i].count());
+    return kPerElement * all;
+  }
+  if (&op == &graph::kLinearDx || &op == &graph::kLinearsDx || &op == &graph::kGroupedLinearDx)
+    return kPerElement * first;
   return 0;
 }
 
@@ -87,10 +95,11 @@ CollectiveShape shape_of(CollectiveKind kind) {
 
 WorkClass class_of(const graph::OpDef& op) {
   static const std::set<const graph::OpDef*> products = {
-      &graph::kLinear,        &graph::kLinearDx,        &graph::kLinearDw,
-      &graph::kRouter,        &graph::kRouterDx,        &graph::kRouterDw,
-      &graph::kGroupedLinear, &graph::kGroupedLinearDx, &graph::kGroupedLinearDw};
-  static const std::set<const graph::OpDef*> attention = {&graph::kAttention, &graph::kAttentionDx,
+      &graph::kLinear,    &graph::kLinearDx,      &graph::kLinearDw,        &graph::kLinears,
+      &graph::kLinearsDx, &graph::kLinearsDw,     &graph::kRouter,          &graph::kRouterDx,
+      &graph::kRouterDw,  &graph::kGroupedLinear, &graph::kGroupedLinearDx, &graph::kGroupedLinearDw};
+  static const std::set<const graph::OpDef*> attention = {&graph::kAttention,    &graph::kAttentionDx,
+                                                          &graph::kQkvAttention, &graph::kQkvAttentionDx,
                                                           &graph::kAttentionHop, &graph::kAttentionHopDx};
   if (products.contains(&op)) return WorkClass::Matmul;
   return attention.contains(&op) ? WorkClass::Attention : WorkClass::Other;
@@ -185,7 +194,8 @@ double Durations::compute_seconds(const Instr& instr) const {
         {.flops = c.flops,
          .bytes = c.bytes,
          .head_dim = instr.in[0].type.size(2),
-         .backward = instr.op == &graph::kAttentionDx || instr.op == &graph::kAttentionHopDx,
+         .backward = instr.op == &graph::kAttentionDx || instr.op == &graph::kQkvAttentionDx ||
+                     instr.op == &graph::kAttentionHopDx,
          .arithmetic = own,
          .keys = keys_of(instr)},
         device, machine_.stack);

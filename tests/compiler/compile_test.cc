@@ -119,7 +119,7 @@ TEST(Compile, ScratchOfKernelsIsPlanned) {
   int64_t asked = 0;
   CompileOptions options;
   options.workspace_bytes = [&](const program::Instr& i) -> int64_t {
-    if (i.op != &graph::kAttention) return 0;
+    if (i.op != &graph::kQkvAttention) return 0;
     return asked = 4096;
   };
   const Compiled c = compile(config::parse(recipe_text("llama-tiny")), options);

@@ -40,29 +40,30 @@ TEST(CudaWorkspace, OfADenseModel) {
   const auto most = scratch_of({});
   EXPECT_EQ(most.at("linear"), 32 * kMiB);
   EXPECT_EQ(most.at("linear_dw"), 32 * kMiB);
+  EXPECT_EQ(most.at("linears"), 32 * kMiB);
   EXPECT_EQ(most.at("rms_norm"), 0);
   EXPECT_EQ(most.at("rms_norm_backward"), 1056 * 512 * 4);
   EXPECT_EQ(most.at("cross_entropy"), 256 * 8);
   // Tokens by row, their number, a count for each of 256 tiles and four slabs, two rows for each tile.
   EXPECT_EQ(most.at("embedding_dw"), kRows * 16 + 256 + 256 * 4 * 4 + 256 * 2 * 512 * 4);
-  EXPECT_EQ(most.at("attention"), 24 * kMiB);  // the slack, and half as much again
+  EXPECT_EQ(most.at("qkv_attention"), 24 * kMiB);  // the slack, and half as much again
   // Statistics; the library's sums, dq, and dk and dv of every query head; slack.
-  EXPECT_EQ(most.at("attention_dx"),
+  EXPECT_EQ(most.at("qkv_attention_dx"),
             kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
 // With the scores of all heads where they fit into 1 GiB.
 TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
-  EXPECT_EQ(most.at("attention_dx"),
+  EXPECT_EQ(most.at("qkv_attention_dx"),
             kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
 // What the library does not serve has the sums of our own kernels, behind the key of dropout.
 TEST(CudaWorkspace, OfOurOwnAttention) {
   const auto most = scratch_of({"precision.compute=f32"});
-  EXPECT_EQ(most.at("attention"), 256);
-  EXPECT_EQ(most.at("attention_dx"), 256 + kRows * kHeads * 4);
+  EXPECT_EQ(most.at("qkv_attention"), 256);
+  EXPECT_EQ(most.at("qkv_attention_dx"), 256 + kRows * kHeads * 4);
 }
 
 TEST(CudaWorkspace, OfExperts) {

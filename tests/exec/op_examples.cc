@@ -81,6 +81,11 @@ std::vector<OpExample> op_examples() {
     return attrs;
   };
 
+  const DimSize two{Dim::KvHeads, 2};
+  Attrs rope_first = rope, parts = out;
+  rope_first.set("heads", int64_t{6});
+  parts.set("parts", std::string("heads=4 kv_heads=2 kv_heads=2"));
+
   std::vector<OpExample> list = {
       {&graph::kEmbedding, none, {m.real({V, E}), ids}},
       {&graph::kEmbeddingDw,
@@ -125,6 +130,13 @@ std::vector<OpExample> op_examples() {
        layer_backward(0, 1),
        {m.real({T, E}), x, m.real({E}, 1), m.real({E}), mean, stat}},
       {&graph::kRope, rope, {q, positions}},
+      {&graph::kRopeFirst, rope_first, {m.real({T, {Dim::Heads, 8}, D}), positions}},
+      {&graph::kLinears, none, {x, m.real({H, D, E}), m.real({two, D, E}), m.real({two, D, E})}},
+      {&graph::kLinears, none, {x, m.real({F, E}), m.real({F, E})}},
+      {&graph::kLinearsDx,
+       none,
+       {m.real({T, {Dim::Heads, 8}, D}), m.real({H, D, E}), m.real({two, D, E}), m.real({two, D, E})}},
+      {&graph::kLinearsDw, parts, {m.real({T, {Dim::Heads, 8}, D}), x}},
       {&graph::kSwiGlu, none, {hidden, m.real({T, F})}},
       {&graph::kSwiGluDx, none, {m.real({T, F}), hidden, m.real({T, F})}},
       {&graph::kSwiGluBackward, none, {m.real({T, F}), hidden, m.real({T, F})}},
@@ -158,6 +170,18 @@ std::vector<OpExample> op_examples() {
           back.insert(back.end(), tail.begin(), tail.end());
           list.push_back({&graph::kAttention, attrs, in});
           list.push_back({&graph::kAttentionDx, attrs, back});
+          if (cp == 1 && dropout == 0) {  // q, k and v side by side
+            Attrs joint = attrs;
+            joint.set("heads", H.size);
+            joint.set("kv_heads", kv);
+            const DimSize all{Dim::Heads, H.size + 2 * kv};
+            std::vector<HostTensor> packed = {m.real({T, all, D})},
+                                    packed_back = {back[0], packed[0], back[4], back[5]};
+            packed.insert(packed.end(), tail.begin(), tail.end());
+            packed_back.insert(packed_back.end(), tail.begin(), tail.end());
+            list.push_back({&graph::kQkvAttention, joint, packed});
+            list.push_back({&graph::kQkvAttentionDx, joint, packed_back});
+          }
           if (seq == kTokens) continue;
           // Hops: the last of a ring, with what came before; on one rank the first and only one.
           Attrs hop = attrs;

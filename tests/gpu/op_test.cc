@@ -20,9 +20,10 @@ std::set<size_t> statistics(const OpExample& e) {
   static const std::map<const graph::OpDef*, std::set<size_t>> table = {
       {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},      {&graph::kRmsNormBackward, {3}},
       {&graph::kLayerNormDx, {3, 4}}, {&graph::kLayerNormDw, {2, 3}}, {&graph::kLayerNormBackward, {4, 5}},
-      {&graph::kAttentionDx, {5}},    {&graph::kRowSumExp, {1}},      {&graph::kLossGrad, {1, 2}},
-      {&graph::kRouterDx, {0}},       {&graph::kRouterDw, {0}},       {&graph::kPackWeights, {0}},
-      {&graph::kUnpackWeights, {0}},  {&graph::kExpertAct, {2}},      {&graph::kExpertActDx, {3}}};
+      {&graph::kAttentionDx, {5}},    {&graph::kQkvAttentionDx, {3}}, {&graph::kRowSumExp, {1}},
+      {&graph::kLossGrad, {1, 2}},    {&graph::kRouterDx, {0}},       {&graph::kRouterDw, {0}},
+      {&graph::kPackWeights, {0}},    {&graph::kUnpackWeights, {0}},  {&graph::kExpertAct, {2}},
+      {&graph::kExpertActDx, {3}}};
   const bool drops = e.attrs.find("dropout") != nullptr && e.attrs.real("dropout") > 0;
   const size_t indices = drops ? 6 : 2;
   if (e.op == &graph::kAttentionHop) return {3 + indices, 4 + indices};
@@ -116,10 +117,10 @@ TEST(GpuOps, MatchTheCpu) {
 
 TEST(GpuOps, SumsAreAddedToWhatIsThere) {
   const std::set<const graph::OpDef*> sums = {
-      &graph::kLinearDw,        &graph::kEmbeddingDw,       &graph::kRmsNormDw,   &graph::kLayerNormDw,
-      &graph::kSumRows,         &graph::kGroupedLinearDw,   &graph::kRouterDw,    &graph::kExpertLoad,
-      &graph::kRunningSum,      &graph::kBalanceLoss,       &graph::kZLoss,       &graph::kLossGrad,
-      &graph::kRmsNormBackward, &graph::kLayerNormBackward, &graph::kCrossEntropy};
+      &graph::kLinearDw,    &graph::kLinearsDw,       &graph::kEmbeddingDw,       &graph::kRmsNormDw,
+      &graph::kLayerNormDw, &graph::kSumRows,         &graph::kGroupedLinearDw,   &graph::kRouterDw,
+      &graph::kExpertLoad,  &graph::kRunningSum,      &graph::kBalanceLoss,       &graph::kZLoss,
+      &graph::kLossGrad,    &graph::kRmsNormBackward, &graph::kLayerNormBackward, &graph::kCrossEntropy};
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
     if (!sums.contains(e.op)) continue;

@@ -130,8 +130,8 @@ TEST(Rules, TokensDivideEverywhere) {
       if (d.key == Dim::Tokens) {
         ++tokens;
         // Only attention and what is counted by sequence look at other rows, those of their own sequence.
-        EXPECT_EQ(d.any_row,
-                  c.op != &kAttention && c.op != &kAttentionDx && !is_hop(*c.op) && !by_sequence(c))
+        EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx && c.op != &kQkvAttention &&
+                                 c.op != &kQkvAttentionDx && !is_hop(*c.op) && !by_sequence(c))
             << c.op->name;
       }
     EXPECT_EQ(tokens, is_routed(*c.op) || is_undivided(c) ? 0 : 1) << c.op->name;
@@ -203,6 +203,12 @@ TEST(Rules, PartialResults) {
       {&kLayerNormDw, {"tokens sum 0", "tokens sum 1"}},
       {&kLayerNormBackward, {"tokens sum 1", "tokens sum 2"}},
       {&kRope, {}},
+      {&kRopeFirst, {}},
+      {&kLinears, {}},
+      {&kLinearsDx, {}},
+      {&kLinearsDw, {"tokens sum 0", "tokens sum 1", "tokens sum 2"}},
+      {&kQkvAttention, {}},
+      {&kQkvAttentionDx, {}},
       {&kAttention, {}},
       {&kAttentionDx, {"heads sum 1", "heads sum 2", "context sum 1", "context sum 2"}},
       {&kAttentionHop, {}},

@@ -45,6 +45,14 @@ TEST(Shapes, Inferred) {
       inferred(kAttentionDx),
       "f32[tokens=8, heads=4, head_dim=6], f32[tokens=8, kv_heads=2, head_dim=6], f32[tokens=8, kv_heads=2, "
       "head_dim=6]");
+  EXPECT_EQ(inferred(kQkvAttention), inferred(kAttention));
+  EXPECT_EQ(inferred(kQkvAttentionDx), "f32[tokens=8, heads=8, head_dim=6]");
+  EXPECT_EQ(inferred(kLinears), "f32[tokens=8, heads=8, head_dim=6]");
+  EXPECT_EQ(inferred(kLinearsDx), "f32[tokens=8, embed=16]");
+  EXPECT_EQ(inferred(kLinearsDw),
+            "f32[heads=4, head_dim=6, embed=16], f32[kv_heads=2, head_dim=6, embed=16], f32[kv_heads=2, "
+            "head_dim=6, embed=16]");
+  EXPECT_EQ(inferred(kRopeFirst), "f32[tokens=8, heads=8, head_dim=6]");
   EXPECT_EQ(inferred(kAttentionHop), inferred(kAttention));
   EXPECT_EQ(inferred(kAttentionHopDx), inferred(kAttentionDx));
   EXPECT_EQ(inferred(kSwiGluDx), "f32[tokens=8, ffn=24], f32[tokens=8, ffn=24]");
@@ -195,6 +203,28 @@ std::vector<Refusal> refusals() {
       {&kAttentionDx, "lse turned round", operand(5, f32({T, H}))},
       {&kAttentionDx, "documents of other rows", operand(6, resized(row, 0, 9))},
       {&kAttentionDx, "dropout without samples", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
+      {&kQkvAttention, "too few heads", operand(0, q)},
+      {&kQkvAttention, "dropout", [](OpCase& c) { c.attrs.set("dropout", 0.1); }},
+      {&kQkvAttention, "documents of other rows", operand(1, resized(row, 0, 9))},
+      {&kQkvAttention, "heads in no groups",
+       [](OpCase& c) {
+         c.attrs.set("heads", int64_t{2});
+         c.attrs.set("kv_heads", int64_t{3});
+       }},
+      {&kQkvAttentionDx, "do unlike o", operand(0, k)},
+      {&kQkvAttentionDx, "too few heads", operand(1, q)},
+      {&kLinears, "x without rows", operand(0, f32({E}))},
+      {&kLinears, "another inner size", operand(0, resized(x, 1, 17))},
+      {&kLinears, "parts of other widths", operand(2, resized(f32({K, D, E}), 1, 5))},
+      {&kLinears, "two dtypes", operand(3, as(DType::BF16, f32({K, D, E})))},
+      {&kLinearsDx, "dy of another size", operand(0, q)},
+      {&kLinearsDx, "dy without rows", operand(0, f32({H, D}))},
+      {&kLinearsDw, "other rows", operand(1, resized(x, 0, 9))},
+      {&kLinearsDw, "parts that are not all",
+       [](OpCase& c) { c.attrs.set("parts", std::string("heads=4 kv_heads=2")); }},
+      {&kLinearsDw, "parts without sizes", [](OpCase& c) { c.attrs.set("parts", std::string("heads")); }},
+      {&kRopeFirst, "more heads than there are", [](OpCase& c) { c.attrs.set("heads", int64_t{9}); }},
+      {&kRopeFirst, "positions of other rows", operand(1, resized(row, 0, 9))},
       {&kSwiGlu, "operands that differ", operand(1, x)},
       {&kSwiGluDx, "dy unlike gate", operand(0, x)},
       {&kSwiGluBackward, "dy unlike gate", operand(0, x)},

@@ -45,6 +45,13 @@ Attrs attention_attrs(double dropout) {
           {"ulysses", int64_t{1}}, {"packed", int64_t{1}}, {"deterministic", int64_t{1}}};
 }
 
+Attrs qkv_attrs() {
+  Attrs attrs = attention_attrs(0);
+  attrs.set("heads", int64_t{4});
+  attrs.set("kv_heads", int64_t{2});
+  return attrs;
+}
+
 // A hop of a ring of two. Rows of q, k and v are half of those of the indices of keys.
 Attrs hop_attrs(double dropout, int64_t hop) {
   Attrs attrs = attention_attrs(dropout);
@@ -61,6 +68,10 @@ std::vector<OpCase> make_cases() {
   const Attrs none, eps = {{"eps", 1e-5}}, out = {{"out", std::string("f32")}};
   const Attrs rope = {
       {"inv_freq", std::vector<double>{1, 0.1, 0.01}}, {"scale", 1.0}, {"inverse", int64_t{0}}};
+  Attrs rope_first = rope;
+  rope_first.set("heads", int64_t{6});
+  Type qkv = q;  // q, k and v side by side
+  qkv.dims[1].size = q.size(1) + 2 * k.size(1);
   return {
       {&kEmbedding, {f32({V, E}), row}, none},
       {&kEmbeddingDw,
@@ -101,6 +112,15 @@ std::vector<OpCase> make_cases() {
       {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys, q}, hop_attrs(0, 1)},
       {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys}, hop_attrs(0, 0)},
       {&kAttentionHopDx, {q, q, k, k, q, lse, row, keys, row, row, keys, i64_scalar(), q}, hop_attrs(0.1, 1)},
+      {&kQkvAttention, {qkv, row, row}, qkv_attrs()},
+      {&kQkvAttentionDx, {q, qkv, q, lse, row, row}, qkv_attrs()},
+      {&kLinears, {x, f32({H, D, E}), f32({K, D, E}), f32({K, D, E})}, none},
+      {&kLinears, {x, f32({F, E}), f32({F, E})}, none},
+      {&kLinearsDx, {qkv, f32({H, D, E}), f32({K, D, E}), f32({K, D, E})}, none},
+      {&kLinearsDw,
+       {qkv, x},
+       {{"out", std::string("f32")}, {"parts", std::string("heads=4 kv_heads=2 kv_heads=2")}}},
+      {&kRopeFirst, {qkv, row}, rope_first},
       {&kSwiGlu, {hidden, hidden}, none},
       {&kSwiGluDx, {hidden, hidden, hidden}, none},
       {&kSwiGluBackward, {hidden, hidden, hidden}, none},

@@ -26,6 +26,14 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
   return s;
 }
 
+void qkv_attention(const Bound& b, bool) {
+  const k::AttentionShape s = bound_shape(b, 0, 1);
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    const Qkv<T> in = qkv_in(b.input<T>(0), s);
+    k::attention<T>(s, in.q, in.k, in.v, b.output<T>(0), b.output<k::Stat<T>>(1), b.workspace, *b.pool);
+  });
+}
+
 void attention(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
@@ -47,9 +55,18 @@ void attention_hop(const Bound& b, bool) {
 }
 
 int64_t attention_bytes(const Instr& i, int threads) {
-  const k::AttentionShape s{attention_geometry(i, 0, 3)};
+  const k::AttentionShape s{attention_geometry(i, 0, i.op == &graph::kQkvAttention ? 1 : 3)};
   return with_type(i.in[0].type.dtype,
                    [&]<class T>(T) { return k::attention_workspace_bytes<T>(s, threads); });
+}
+
+void qkv_attention_dx(const Bound& b, bool) {
+  const k::AttentionShape s = bound_shape(b, 1, 4);
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    const Qkv<T> in = qkv_in(b.input<T>(1), s), out = qkv_in(b.output<T>(0), s);
+    k::attention_backward<T>(s, b.input<T>(0), in.q, in.k, in.v, b.input<T>(2), b.input<k::Stat<T>>(3), out.q,
+                             out.k, out.v, b.workspace, *b.pool);
+  });
 }
 
 void attention_dx(const Bound& b, bool) {
@@ -73,7 +90,7 @@ void attention_hop_dx(const Bound& b, bool) {
 }
 
 int64_t attention_dx_bytes(const Instr& i, int threads) {
-  const k::AttentionShape s{attention_geometry(i, 1, 6)};
+  const k::AttentionShape s{attention_geometry(i, 1, i.op == &graph::kQkvAttentionDx ? 4 : 6)};
   return with_type(i.in[0].type.dtype,
                    [&]<class T>(T) { return k::attention_backward_workspace_bytes<T>(s, threads); });
 }
@@ -83,6 +100,8 @@ int64_t attention_dx_bytes(const Instr& i, int threads) {
 const std::vector<Kernel>& attention_kernels() {
   static const std::vector<Kernel> table = {{&graph::kAttention, attention, attention_bytes},
                                             {&graph::kAttentionDx, attention_dx, attention_dx_bytes},
+                                            {&graph::kQkvAttention, qkv_attention, attention_bytes},
+                                            {&graph::kQkvAttentionDx, qkv_attention_dx, attention_dx_bytes},
                                             {&graph::kAttentionHop, attention_hop, attention_bytes},
                                             {&graph::kAttentionHopDx, attention_hop_dx, attention_dx_bytes}};
   return table;

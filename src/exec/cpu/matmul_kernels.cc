@@ -1,4 +1,6 @@
 // Linear layers.
+#include <algorithm>
+
 #include "exec/cpu/kernel.h"
 #include "exec/shapes.h"
 #include "kernels/cpu/gemm.h"
@@ -57,12 +59,40 @@ int64_t linear_dw_bytes(const Instr& i, int threads) {
   return gemm_bytes(i, s.out, s.in, s.rows, threads);
 }
 
+void run_all(const Bound& b, const std::vector<kernels::GemmArgs>& products) {
+  for (const kernels::GemmArgs& p : products)
+    kernels::gemm(p, b.workspace, b.instr->workspace_bytes, *b.pool);
+}
+void linears(const Bound& b, bool) { run_all(b, linears_products(b, Join::No)); }
+void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_products(b, Join::No)); }
+void linears_dw(const Bound& b, bool accumulate) { run_all(b, linears_dw_products(b, accumulate, Join::No)); }
+
+int64_t most_bytes(const std::vector<kernels::GemmArgs>& products, int threads) {
+  int64_t most = 0;
+  for (const kernels::GemmArgs& p : products)
+    most = std::max(most, kernels::gemm_workspace_bytes(p.m, p.n, p.k, p.a_type, p.c_type, threads));
+  return most;
+}
+Operands without_addresses(const Instr& i) { return {.instr = &i, .in = {}, .out = {}}; }
+int64_t linears_bytes(const Instr& i, int threads) {
+  return most_bytes(linears_products(without_addresses(i), Join::No), threads);
+}
+int64_t linears_dx_bytes(const Instr& i, int threads) {
+  return most_bytes(linears_dx_products(without_addresses(i), Join::No), threads);
+}
+int64_t linears_dw_bytes(const Instr& i, int threads) {
+  return most_bytes(linears_dw_products(without_addresses(i), false, Join::No), threads);
+}
+
 }  // namespace
 
 const std::vector<Kernel>& matmul_kernels() {
   static const std::vector<Kernel> table = {{&graph::kLinear, linear, linear_bytes},
                                             {&graph::kLinearDx, linear_dx, linear_dx_bytes},
-                                            {&graph::kLinearDw, linear_dw, linear_dw_bytes}};
+                                            {&graph::kLinearDw, linear_dw, linear_dw_bytes},
+                                            {&graph::kLinears, linears, linears_bytes},
+                                            {&graph::kLinearsDx, linears_dx, linears_dx_bytes},
+                                            {&graph::kLinearsDw, linears_dw, linears_dw_bytes}};
   return table;
 }
 

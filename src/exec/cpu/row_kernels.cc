@@ -146,6 +146,21 @@ void rope(const Bound& b, bool) {
   });
 }
 
+void rope_first(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const graph::Attrs& a = b.instr->attrs;
+  const int64_t rotated = a.integer("heads") * x.size(2);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"),
+               b.output<T>(0), columns(x), x.size(0), a.integer("heads"), x.size(2),
+               a.integer("inverse") != 0, *b.pool);
+    if (b.in[0] == b.out[0]) return;
+    for (int64_t r = 0; r < x.size(0); ++r)
+      std::copy(b.input<T>(0) + r * columns(x) + rotated, b.input<T>(0) + (r + 1) * columns(x),
+                b.output<T>(0) + r * columns(x) + rotated);
+  });
+}
+
 void swiglu(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   with_type(x.dtype, [&]<class T>(T) {
@@ -292,6 +307,7 @@ const std::vector<Kernel>& row_kernels() {
       {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
       {&graph::kLayerNormBackward, layer_norm_backward, layer_norm_backward_bytes},
       {&graph::kRope, rope, nullptr},
+      {&graph::kRopeFirst, rope_first, nullptr},
       {&graph::kSwiGlu, swiglu, nullptr},
       {&graph::kSwiGluDx, swiglu_dx, nullptr},
       {&graph::kSwiGluBackward, swiglu_dx, nullptr},

@@ -34,19 +34,32 @@ bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool b
 }
 void prepare_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
 void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
+void prepare_qkv_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 1), 0, false); }
+void prepare_qkv_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 4), 1, true); }
 
-void attention(const Bound& b, bool) {
-  const k::AttentionShape s = bound_shape(b, 0, 3);
+// `qkv_of` gives q, k and v of a type.
+template <class QkvOf>
+void forward(const Bound& b, const k::AttentionShape& s, QkvOf&& qkv_of) {
   if (by_library(b, s, 0, false))
-    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
-      b.libraries->attention().forward<T>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
-                                          b.output<T>(0), b.output<float>(1), b.workspace,
-                                          b.instr->workspace_bytes, b.stream);
+    return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
+      const Qkv<T> in = qkv_of(t);
+      b.libraries->attention().forward<T>(s, masks_of(*b.instr), in.q, in.k, in.v, b.output<T>(0),
+                                          b.output<float>(1), b.workspace, b.instr->workspace_bytes,
+                                          b.stream);
     });
-  with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::attention<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.output<T>(0), b.output<k::Stat<T>>(1),
-                    b.stream);
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    const Qkv<T> in = qkv_of(t);
+    k::attention<T>(s, in.q, in.k, in.v, b.output<T>(0), b.output<k::Stat<T>>(1), b.stream);
   });
+}
+void attention(const Bound& b, bool) {
+  forward(b, bound_shape(b, 0, 3), [&]<class T>(T) {
+    return Qkv<T>{b.input<T>(0), b.input<T>(1), b.input<T>(2)};
+  });
+}
+void qkv_attention(const Bound& b, bool) {
+  const k::AttentionShape s = bound_shape(b, 0, 1);
+  forward(b, s, [&]<class T>(T) { return qkv_in(b.input<T>(0), s); });
 }
 void attention_hop(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
@@ -59,20 +72,38 @@ void attention_hop(const Bound& b, bool) {
                         b.output<S>(1), b.stream);
   });
 }
-void attention_dx(const Bound& b, bool) {
-  const k::AttentionShape s = bound_shape(b, 1, 6);
+// q, k, v and their gradients by type; operand `o` is the forward's result, lse follows.
+template <class QkvOf, class GradientsOf>
+void backward(const Bound& b, const k::AttentionShape& s, size_t o, QkvOf&& qkv_of,
+              GradientsOf&& gradients_of) {
   if (by_library(b, s, 1, true))
-    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
-      b.libraries->attention().backward<T>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
-                                           b.input<T>(3), b.input<T>(4), b.input<float>(5), b.output<T>(0),
-                                           b.output<T>(1), b.output<T>(2), b.workspace,
-                                           b.instr->workspace_bytes, b.stream);
+    return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
+      const Qkv<T> in = qkv_of(t), out = gradients_of(t);
+      b.libraries->attention().backward<T>(s, masks_of(*b.instr), b.input<T>(0), in.q, in.k, in.v,
+                                           b.input<T>(o), b.input<float>(o + 1), out.q, out.k, out.v,
+                                           b.workspace, b.instr->workspace_bytes, b.stream);
     });
-  with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    k::attention_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                             b.input<k::Stat<T>>(5), b.output<T>(0), b.output<T>(1), b.output<T>(2),
-                             b.workspace + kKeyBytes, b.stream);
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    const Qkv<T> in = qkv_of(t), out = gradients_of(t);
+    k::attention_backward<T>(s, b.input<T>(0), in.q, in.k, in.v, b.input<T>(o), b.input<k::Stat<T>>(o + 1),
+                             out.q, out.k, out.v, b.workspace + kKeyBytes, b.stream);
   });
+}
+void attention_dx(const Bound& b, bool) {
+  backward(
+      b, bound_shape(b, 1, 6), 4,
+      [&]<class T>(T) {
+        return Qkv<T>{b.input<T>(1), b.input<T>(2), b.input<T>(3)};
+      },
+      [&]<class T>(T) {
+        return Qkv<T>{b.output<T>(0), b.output<T>(1), b.output<T>(2)};
+      });
+}
+void qkv_attention_dx(const Bound& b, bool) {
+  const k::AttentionShape s = bound_shape(b, 1, 4);
+  backward(
+      b, s, 2, [&]<class T>(T) { return qkv_in(b.input<T>(1), s); },
+      [&]<class T>(T) { return qkv_in(b.output<T>(0), s); });
 }
 
 void attention_hop_dx(const Bound& b, bool) {
@@ -92,6 +123,8 @@ void attention_hop_dx(const Bound& b, bool) {
 const std::vector<Kernel>& attention_kernels() {
   static const std::vector<Kernel> table = {{&graph::kAttention, attention, prepare_forward},
                                             {&graph::kAttentionDx, attention_dx, prepare_backward},
+                                            {&graph::kQkvAttention, qkv_attention, prepare_qkv_forward},
+                                            {&graph::kQkvAttentionDx, qkv_attention_dx, prepare_qkv_backward},
                                             {&graph::kAttentionHop, attention_hop},
                                             {&graph::kAttentionHopDx, attention_hop_dx}};
   return table;

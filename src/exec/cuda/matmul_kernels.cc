@@ -63,12 +63,34 @@ void prepare_linear_dw(Bound& b) {
   if (b.instr->accumulate != Accumulate::Never) tune(b, linear_dw_args(b, true));
 }
 
+void run_all(const Bound& b, const std::vector<GemmArgs>& products) {
+  for (const GemmArgs& p : products) run_gemm(b, p);
+}
+void tune_all(const Bound& b, const std::vector<GemmArgs>& products) {
+  for (const GemmArgs& p : products) tune(b, p);
+}
+
+void linears(const Bound& b, bool) { run_all(b, linears_products(b, Join::Yes)); }
+void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_products(b, Join::Yes)); }
+void linears_dw(const Bound& b, bool accumulate) {
+  run_all(b, linears_dw_products(b, accumulate, Join::Yes));
+}
+void prepare_linears(Bound& b) { tune_all(b, linears_products(b, Join::Yes)); }
+void prepare_linears_dx(Bound& b) { tune_all(b, linears_dx_products(b, Join::Yes)); }
+void prepare_linears_dw(Bound& b) {
+  if (b.instr->accumulate != Accumulate::Always) tune_all(b, linears_dw_products(b, false, Join::Yes));
+  if (b.instr->accumulate != Accumulate::Never) tune_all(b, linears_dw_products(b, true, Join::Yes));
+}
+
 }  // namespace
 
 const std::vector<Kernel>& matmul_kernels() {
   static const std::vector<Kernel> table = {{&graph::kLinear, linear, prepare_linear},
                                             {&graph::kLinearDx, linear_dx, prepare_linear_dx},
-                                            {&graph::kLinearDw, linear_dw, prepare_linear_dw}};
+                                            {&graph::kLinearDw, linear_dw, prepare_linear_dw},
+                                            {&graph::kLinears, linears, prepare_linears},
+                                            {&graph::kLinearsDx, linears_dx, prepare_linears_dx},
+                                            {&graph::kLinearsDw, linears_dw, prepare_linears_dw}};
   return table;
 }
 

@@ -119,6 +119,19 @@ void rope(const Bound& b, bool) {
                a.integer("inverse") != 0, b.stream);
   });
 }
+void rope_first(const Bound& b, bool) {
+  const Type& x = b.in_type(0);
+  const graph::Attrs& a = b.instr->attrs;
+  const int64_t row = columns(x), rotated = a.integer("heads") * x.size(2);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::rope<T>(b.input<T>(0), row, b.input<int32_t>(1), reinterpret_cast<const double*>(b.constants),
+               a.real("scale"), b.output<T>(0), row, x.size(0), a.integer("heads"), x.size(2),
+               a.integer("inverse") != 0, b.stream);
+    if (b.in[0] == b.out[0]) return;
+    k::copy_rows(b.in[0] + rotated * int64_t{sizeof(T)}, b.out[0] + rotated * int64_t{sizeof(T)}, x.size(0),
+                 (row - rotated) * int64_t{sizeof(T)}, row * int64_t{sizeof(T)}, b.stream);
+  });
+}
 void prepare_rope(Bound& b) {
   const std::vector<double>& frequencies = b.instr->attrs.reals("inv_freq");
   QUINTET_CHECK(static_cast<int64_t>(frequencies.size()) * 2 == b.in_type(0).size(2),
@@ -261,6 +274,7 @@ const std::vector<Kernel>& row_kernels() {
                                             {&graph::kLayerNormDw, layer_norm_dw},
                                             {&graph::kLayerNormBackward, layer_norm_backward},
                                             {&graph::kRope, rope, prepare_rope},
+                                            {&graph::kRopeFirst, rope_first, prepare_rope},
                                             {&graph::kSwiGlu, swiglu},
                                             {&graph::kSwiGluDx, swiglu_dx},
                                             {&graph::kSwiGluBackward, swiglu_dx},

@@ -25,7 +25,7 @@ namespace k = kernels::cuda;
 int64_t matmul_bytes(const Instr&) { return k::Matmul::kWorkspaceBytes; }
 
 int64_t attention_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 0, 3);
+  const k::AttentionShape s = attention_shape(i, 0, i.op == &graph::kQkvAttention ? 1 : 3);
   return suits_library(i, s, 0) ? k::Attention::workspace_bytes(s, masks_of(i), false) : kKeyBytes;
 }
 
@@ -33,7 +33,7 @@ int64_t attention_hop_bytes(const Instr&) { return kKeyBytes; }
 
 // Of our own kernels, or of the library where it may serve: it may still turn out to have no plan.
 int64_t attention_dx_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 1, 6);
+  const k::AttentionShape s = attention_shape(i, 1, i.op == &graph::kQkvAttentionDx ? 4 : 6);
   const int64_t own = kKeyBytes + with_type(i.in[0].type.dtype, [&]<class T>(T) {
                         return k::attention_backward_workspace_bytes<T>(s);
                       });
@@ -116,8 +116,13 @@ const std::map<const graph::OpDef*, Bytes>& table() {
   static const std::map<const graph::OpDef*, Bytes> ops = {{&graph::kLinear, matmul_bytes},
                                                            {&graph::kLinearDx, matmul_bytes},
                                                            {&graph::kLinearDw, matmul_bytes},
+                                                           {&graph::kLinears, matmul_bytes},
+                                                           {&graph::kLinearsDx, matmul_bytes},
+                                                           {&graph::kLinearsDw, matmul_bytes},
                                                            {&graph::kAttention, attention_bytes},
                                                            {&graph::kAttentionDx, attention_dx_bytes},
+                                                           {&graph::kQkvAttention, attention_bytes},
+                                                           {&graph::kQkvAttentionDx, attention_dx_bytes},
                                                            {&graph::kAttentionHop, attention_hop_bytes},
                                                            {&graph::kAttentionHopDx, attention_dx_bytes},
                                                            {&graph::kRmsNormDw, rms_norm_dw_bytes},

@@ -20,6 +20,10 @@
 // the hop's share of dq to dq_before (dtype of statistics), which follows when hop > 0, and gives the hop's
 // shares of dk and dv; its o and lse are the results over all keys, o in the dtype of q. Hops exist in local
 // graphs only.
+//
+// qkv_attention: q, k and v side by side in one value [tokens, heads + 2 kv_heads, d] with d = dv, and so
+// are their gradients in qkv_attention_dx; without dropout. In local graphs only, where passes/pack.h puts
+// them.
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -233,6 +237,39 @@ std::vector<OpDim> dims_dx(const std::vector<Type>&, const std::vector<Type>&, c
   return rule(in, {Role::Query, Role::Key, Role::Key});
 }
 
+// The operands of an op with q, k and v side by side at `first`, as the plain op has them.
+std::vector<Type> unpacked(std::string_view op, const std::vector<Type>& in, size_t first,
+                           const Attrs& attrs) {
+  const Type& p = in[first];
+  const int64_t heads = attrs.integer("heads"), kv_heads = attrs.integer("kv_heads");
+  OP_REQUIRE(op, !drops(attrs), "has no dropout, got {}", attrs.real("dropout"));
+  OP_REQUIRE(op, p.num_dims() == 3 && p.size(1) == heads + 2 * kv_heads,
+             "expects [tokens, {} + 2 * {} heads, d], got {}", heads, kv_heads, to_string(p));
+  std::vector<Type> out = in;
+  out[first].dims[1] = {Dim::Heads, heads};
+  Type key = p;
+  key.dims[1] = {Dim::KvHeads, kv_heads};
+  out.insert(out.begin() + static_cast<ptrdiff_t>(first) + 1, {key, key});
+  return out;
+}
+
+std::vector<Type> infer_packed(const std::vector<Type>& in, const Attrs& attrs) {
+  return infer_results("qkv_attention", unpacked("qkv_attention", in, 0, attrs), 0, 3, attrs);
+}
+std::vector<Type> infer_packed_dx(const std::vector<Type>& in, const Attrs& attrs) {
+  infer_backward("qkv_attention_dx", unpacked("qkv_attention_dx", in, 1, attrs), attrs);
+  return {in[1]};
+}
+Cost cost_packed(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost(unpacked("qkv_attention", in, 0, attrs), out, attrs);
+}
+Cost cost_packed_dx(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_dx(unpacked("qkv_attention_dx", in, 1, attrs), out, attrs);
+}
+std::vector<OpDim> dims_packed(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {tokens_dim(in, out, /*any_row=*/false)};
+}
+
 const std::vector<AttrSpec> kAttrs = {
     {"seq_len", AttrKind::Integer}, {"window", AttrKind::Integer}, {"scale", AttrKind::Real},
     {"dropout", AttrKind::Real},    {"salt", AttrKind::Integer},   {"cp", AttrKind::Integer},
@@ -241,6 +278,12 @@ const std::vector<AttrSpec> kAttrs = {
 std::vector<AttrSpec> hop_attrs() {
   std::vector<AttrSpec> attrs = kAttrs;
   attrs.push_back({"hop", AttrKind::Integer});
+  return attrs;
+}
+
+std::vector<AttrSpec> qkv_attrs() {
+  std::vector<AttrSpec> attrs = kAttrs;
+  attrs.insert(attrs.end(), {{"heads", AttrKind::Integer}, {"kv_heads", AttrKind::Integer}});
   return attrs;
 }
 
@@ -268,5 +311,9 @@ const OpDef kAttentionHopDx = {.name = "attention_hop_dx",
                                .cost = cost_dx,
                                .dims = dims_dx,
                                .in_place = {{0, 8}, {0, 12}}};
+const OpDef kQkvAttention = {"qkv_attention", 3,       3,           qkv_attrs(),
+                             infer_packed,    nullptr, cost_packed, dims_packed};
+const OpDef kQkvAttentionDx = {"qkv_attention_dx", 6,          6, qkv_attrs(), infer_packed_dx, nullptr,
+                               cost_packed_dx,     dims_packed};
 
 }  // namespace quintet::graph

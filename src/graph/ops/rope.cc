@@ -1,20 +1,25 @@
 // rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + head_dim/2)
 // by position * inv_freq[i], times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
-// its gradient.
+// its gradient. rope_first rotates the first `heads` heads only and leaves the others as they are: q and k,
+// with v beside them (passes/pack.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
 namespace {
 
-std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
+std::vector<Type> infer_any(std::string_view op, const std::vector<Type>& in, const Attrs& attrs) {
   const Type& x = in[0];
-  OP_REQUIRE("rope", has_tokens(x) && x.num_dims() == 3 && x.size(2) % 2 == 0,
+  OP_REQUIRE(op, has_tokens(x) && x.num_dims() == 3 && x.size(2) % 2 == 0,
              "expects x[tokens, heads, head_dim] with an even head_dim, got {}", to_string(x));
-  OP_REQUIRE("rope", is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0),
+  OP_REQUIRE(op, is_row_index(in[1], x), "expects positions i32[tokens={}], got {}", x.size(0),
              to_string(in[1]));
-  OP_REQUIRE("rope", static_cast<int64_t>(attrs.reals("inv_freq").size()) * 2 == x.size(2),
+  OP_REQUIRE(op, static_cast<int64_t>(attrs.reals("inv_freq").size()) * 2 == x.size(2),
              "expects head_dim/2 = {} frequencies, got {}", x.size(2) / 2, attrs.reals("inv_freq").size());
   return {x};
+}
+
+std::vector<Type> infer(const std::vector<Type>& in, const Attrs& attrs) {
+  return infer_any("rope", in, attrs);
 }
 
 void gradient(GradContext& g, const Node& n) {
@@ -31,13 +36,35 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
   return rowwise_dims(in, out, 1);
 }
 
+std::vector<Type> infer_first(const std::vector<Type>& in, const Attrs& attrs) {
+  const int64_t heads = attrs.integer("heads");
+  OP_REQUIRE("rope_first", in[0].num_dims() == 3 && heads > 0 && heads <= in[0].size(1),
+             "expects x[tokens, heads, head_dim] with at least {} heads, got {}", heads, to_string(in[0]));
+  return infer_any("rope_first", in, attrs);
+}
+
+// In place nothing but the rotated heads moves.
+Cost cost_first(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  const Cost all = cost(in, out, attrs);
+  const double share = static_cast<double>(attrs.integer("heads")) / static_cast<double>(in[0].size(1));
+  return {.flops = all.flops * share, .bytes = all.bytes * share};
+}
+
+std::vector<OpDim> dims_first(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {tokens_dim(in, out)};
+}
+
+std::vector<AttrSpec> attrs(bool first) {
+  std::vector<AttrSpec> list = {
+      {"inv_freq", AttrKind::Reals}, {"scale", AttrKind::Real}, {"inverse", AttrKind::Integer}};
+  if (first) list.push_back({"heads", AttrKind::Integer});
+  return list;
+}
+
 }  // namespace
 
-const OpDef kRope = {
-    "rope",  2,
-    2,       {{"inv_freq", AttrKind::Reals}, {"scale", AttrKind::Real}, {"inverse", AttrKind::Integer}},
-    infer,   gradient,
-    cost,    dims,
-    {{0, 0}}};
+const OpDef kRope = {"rope", 2, 2, attrs(false), infer, gradient, cost, dims, {{0, 0}}};
+const OpDef kRopeFirst = {"rope_first", 2,          2,          attrs(true), infer_first,
+                          nullptr,      cost_first, dims_first, {{0, 0}}};
 
 }  // namespace quintet::graph

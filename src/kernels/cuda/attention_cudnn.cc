@@ -398,8 +398,10 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T*
       state_->execute(plan, operands, memory + own, stream);
     }
   if (dense) return;
-  finish_backward(s.documents, s.q_rows.rows(), segments.refused, raw(dq), s.heads * s.head_dim, raw(dk),
-                  s.kv_heads * s.head_dim, raw(dv), s.kv_heads * s.value_dim, stream);
+  finish_backward(s.documents, s.q_rows.rows(), segments.refused,
+                  {raw(dq), s.dq_stride, s.heads * s.head_dim},
+                  {raw(dk), s.dk_stride, s.kv_heads * s.head_dim},
+                  {raw(dv), s.dv_stride, s.kv_heads * s.value_dim}, stream);
   AttentionShape rest = s;
   rest.needed = segments.refused;
   attention_backward<T>(rest, dout, q, k, v, o, lse, dq, dk, dv, plain, stream);

@@ -90,18 +90,12 @@ __global__ void __launch_bounds__(kSquare* kSquareRows)
 
 // A block per token; only those of padding have anything to do.
 __global__ void __launch_bounds__(256)
-    zero_rows_kernel(const int32_t* documents, const int32_t* refused, uint16_t* a, int64_t a_stride,
-                     int64_t a_width, uint16_t* b, int64_t b_width, uint16_t* c, int64_t c_width) {
+    zero_rows_kernel(const int32_t* documents, const int32_t* refused, RowPart a, RowPart b, RowPart c) {
   await_previous();
   const int64_t row = blockIdx.x;
   if (documents[row] >= 0 || *refused != 0) return;
-  const auto clear = [&](uint16_t* to, int64_t stride, int64_t width) {
-    if (to == nullptr) return;
-    for (int64_t i = threadIdx.x; i < width; i += blockDim.x) to[row * stride + i] = 0;
-  };
-  clear(a, a_stride, a_width);
-  clear(b, b_width, b_width);
-  clear(c, c_width, c_width);
+  for (const RowPart& part : {a, b, c})
+    for (int64_t i = threadIdx.x; i < part.width; i += blockDim.x) part.data[row * part.stride + i] = 0;
 }
 
 __global__ void __launch_bounds__(256)
@@ -155,8 +149,8 @@ void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, con
                     Stream stream) {
   if (tokens <= 0) return;
   transpose(stats, tokens, heads, documents, refused, lse, stream, "attention finish_forward");
-  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(documents, refused, o, o_stride,
-                                                                      o_width, nullptr, 0, nullptr, 0);
+  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(
+      documents, refused, RowPart{o, o_stride, o_width}, RowPart{}, RowPart{});
   check_launch("attention finish_forward");
 }
 
@@ -173,12 +167,10 @@ void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stat
   transpose(lse, heads, tokens, nullptr, nullptr, stats, stream, "attention begin_backward");
 }
 
-void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, uint16_t* dq,
-                     int64_t q_width, uint16_t* dk, int64_t k_width, uint16_t* dv, int64_t v_width,
-                     Stream stream) {
+void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, const RowPart& dq,
+                     const RowPart& dk, const RowPart& dv, Stream stream) {
   if (tokens <= 0) return;
-  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(documents, refused, dq, q_width,
-                                                                      q_width, dk, k_width, dv, v_width);
+  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(documents, refused, dq, dk, dv);
   check_launch("attention finish_backward");
 }
 

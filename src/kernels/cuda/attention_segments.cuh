@@ -38,9 +38,13 @@ void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequenc
                 float* packed, Stream stream);
 // stats[tokens, heads] from lse[heads, tokens].
 void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stats, Stream stream);
+// `width` elements of every row; rows lie `stride` apart.
+struct RowPart {
+  uint16_t* data = nullptr;
+  int64_t stride = 0, width = 0;
+};
 // Zeros in the rows of padding of dq, dk and dv, unless refused.
-void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, uint16_t* dq,
-                     int64_t q_width, uint16_t* dk, int64_t k_width, uint16_t* dv, int64_t v_width,
-                     Stream stream);
+void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, const RowPart& dq,
+                     const RowPart& dk, const RowPart& dv, Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -83,4 +83,12 @@ void copy(const void* x, void* y, int64_t bytes, Stream stream) {
   check(cudaMemcpyAsync(y, x, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
 }
 
+void copy_rows(const void* x, void* y, int64_t rows, int64_t bytes, int64_t stride, Stream stream) {
+  if (bytes <= 0 || rows <= 0 || x == y) return;
+  const auto pitch = static_cast<size_t>(stride);
+  check(cudaMemcpy2DAsync(y, pitch, x, pitch, static_cast<size_t>(bytes), static_cast<size_t>(rows),
+                          cudaMemcpyDeviceToDevice, stream),
+        "copy_rows");
+}
+
 }  // namespace quintet::kernels::cuda

@@ -32,5 +32,7 @@ void scale_by(const S* x, const double* factor, S* y, int64_t n, Stream stream);
 
 // Device memory to device memory; the ranges must not overlap unless they are the same.
 void copy(const void* x, void* y, int64_t bytes, Stream stream);
+// The first `bytes` of rows that lie `stride` bytes apart.
+void copy_rows(const void* x, void* y, int64_t rows, int64_t bytes, int64_t stride, Stream stream);
 
 }  // namespace quintet::kernels::cuda
