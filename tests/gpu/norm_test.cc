@@ -2,6 +2,7 @@
 
 #include "gpu/device.h"
 #include "kernels/cpu/norm.h"
+#include "kernels/cuda/pointwise.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -128,24 +129,130 @@ TYPED_TEST(GpuNorm, MatchesCpu) {
 
 TYPED_TEST(GpuNorm, BackwardInPlace) {
   using T = TypeParam;
+  using S = Stat<T>;
   const int64_t rows = 777, n = 1024;
   const auto x = random_values<T>(rows * n, 1), w = random_values<T>(n, 2),
              dy = random_values<T>(rows * n, 3), addend = random_values<T>(rows * n, 4);
-  Device<T> bx(x), bw(w), bdy(dy), badd(addend), y(rows * n), dx(rows * n);
-  Device<Stat<T>> rstd(rows), dw(n), dw2(n);
-  Device<uint8_t> workspace(rmsnorm_dw_workspace_bytes<T>(rows, n));
-  rmsnorm<T>(bx.data(), bw.data(), y.data(), rstd.data(), rows, n, 1e-6, nullptr);
-  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), dx.data(), nullptr,
-                      dw.data(), false, rows, n, workspace.data(), nullptr);
-  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), badd.data(), nullptr,
-                      dw2.data(), false, rows, n, workspace.data(), nullptr);
-  EXPECT_EQ(badd.bits(), dx.bits());
-  EXPECT_EQ(dw.bits(), dw2.bits());
-  badd.set(addend);
-  rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), bdy.data(), nullptr,
-                      dw2.data(), false, rows, n, workspace.data(), nullptr);
-  EXPECT_EQ(bdy.bits(), dx.bits());
-  EXPECT_EQ(dw.bits(), dw2.bits());
+  for (const bool centred : {false, true}) {
+    SCOPED_TRACE(centred ? "layernorm" : "rmsnorm");
+    Device<T> bx(x), bw(w), bdy(dy), badd(addend), y(rows * n), dx(rows * n);
+    Device<S> mean(rows), rstd(rows), dw(n), dw2(n);
+    Device<uint8_t> workspace(layernorm_dw_workspace_bytes<T>(rows, n));
+    const auto backward = [&](T* to, S* sums) {
+      if (centred)
+        layernorm_backward<T>(bdy.data(), bx.data(), bw.data(), nullptr, mean.data(), rstd.data(),
+                              badd.data(), to, nullptr, sums, nullptr, false, rows, n, workspace.data(),
+                              nullptr);
+      else
+        rmsnorm_backward<T>(bdy.data(), bx.data(), bw.data(), rstd.data(), badd.data(), to, nullptr, sums,
+                            false, rows, n, workspace.data(), nullptr);
+    };
+    layernorm<T>(bx.data(), bw.data(), nullptr, y.data(), mean.data(), rstd.data(), rows, n, 1e-6, nullptr);
+    backward(dx.data(), dw.data());
+    backward(badd.data(), dw2.data());
+    EXPECT_EQ(badd.bits(), dx.bits());
+    EXPECT_EQ(dw.bits(), dw2.bits());
+    badd.set(addend);
+    backward(bdy.data(), dw2.data());
+    EXPECT_EQ(bdy.bits(), dx.bits());
+    EXPECT_EQ(dw.bits(), dw2.bits());
+  }
+}
+
+// Blocks that go round several times, with rows left over: the bits of every row as if it were among few, and
+// sums as those of slices.
+template <class T>
+void many_rows(int64_t rows, int64_t n, bool centred) {
+  using S = Stat<T>;
+  const int64_t slice = 61, slices = (rows + slice - 1) / slice;
+  Device<T> noise((3 * rows + 2) * n);
+  fill_noise(noise.data(), (3 * rows + 2) * n, nullptr);
+  const T *const x = noise.data(), *const more = x + rows * n, *const dy = more + rows * n,
+                 *const w = dy + rows * n, *const b = w + n;
+  struct Results {
+    Device<T> sum, y, dx, dx_alone, again;
+    Device<S> mean, rstd, dw, db, dw_alone;
+    Results(int64_t rows, int64_t n, int64_t sums)
+        : sum(rows * n),
+          y(rows * n),
+          dx(rows * n),
+          dx_alone(rows * n),
+          again(rows * n),
+          mean(rows),
+          rstd(rows),
+          dw(sums * n),
+          db(sums * n),
+          dw_alone(sums * n) {}
+  };
+  Device<uint8_t> workspace(layernorm_dw_workspace_bytes<T>(rows, n));
+  const auto run = [&](int64_t first, int64_t count, Results& r, int64_t to) {
+    const int64_t at = first * n;
+    T *const sum = r.sum.data() + at, *const y = r.y.data() + at, *const dx = r.dx.data() + at,
+             *const alone = r.dx_alone.data() + at, *const again = r.again.data() + at;
+    S *const mean = r.mean.data() + first, *const rstd = r.rstd.data() + first, *const dw = r.dw.data() + to,
+             *const db = r.db.data() + to, *const dw_alone = r.dw_alone.data() + to;
+    const T *const d = dy + at, *const other = more + at;
+    void* const space = workspace.data();
+    if (centred) {
+      add_layernorm<T>(x + at, other, w, b, sum, y, mean, rstd, count, n, 1e-5, nullptr);
+      layernorm_backward<T>(d, sum, w, b, mean, rstd, other, dx, again, dw, db, false, count, n, space,
+                            nullptr);
+      layernorm_dx<T>(d, sum, w, mean, rstd, nullptr, alone, count, n, nullptr);
+      layernorm_dw<T>(d, sum, mean, rstd, dw_alone, nullptr, false, count, n, space, nullptr);
+    } else {
+      add_rmsnorm<T>(x + at, other, w, sum, y, rstd, count, n, 1e-5, nullptr);
+      rmsnorm_backward<T>(d, sum, w, rstd, other, dx, again, dw, false, count, n, space, nullptr);
+      rmsnorm_dx<T>(d, sum, w, rstd, nullptr, alone, count, n, nullptr);
+      rmsnorm_dw<T>(d, sum, rstd, dw_alone, false, count, n, space, nullptr);
+    }
+  };
+  Results all(rows, n, 1), repeated(rows, n, 1), parts(rows, n, slices);
+  run(0, rows, all, 0);
+  run(0, rows, repeated, 0);
+  for (int64_t s = 0; s < slices; ++s) run(s * slice, std::min(slice, rows - s * slice), parts, s * n);
+  EXPECT_TRUE(all.again.bits() == all.y.bits()) << "y again";
+  for (Results* other : {&repeated, &parts}) {
+    EXPECT_TRUE(other->sum.bits() == all.sum.bits()) << "sum";
+    EXPECT_TRUE(other->y.bits() == all.y.bits()) << "y";
+    EXPECT_TRUE(other->rstd.bits() == all.rstd.bits()) << "rstd";
+    EXPECT_TRUE(other->dx.bits() == all.dx.bits()) << "dx";
+    EXPECT_TRUE(other->dx_alone.bits() == all.dx_alone.bits()) << "dx alone";
+    EXPECT_TRUE(!centred || other->mean.bits() == all.mean.bits()) << "mean";
+  }
+  EXPECT_TRUE(repeated.dw.bits() == all.dw.bits()) << "dw";
+  EXPECT_TRUE(repeated.dw_alone.bits() == all.dw_alone.bits()) << "dw alone";
+  EXPECT_TRUE(!centred || repeated.db.bits() == all.db.bits()) << "db";
+  const auto expect_sums = [&](Device<S>& got, Device<S>& of_slices, const char* what) {
+    std::vector<double> want(static_cast<size_t>(n)), size(want.size());
+    const std::vector<double> terms = of_slices.values();
+    for (size_t i = 0; i < terms.size(); ++i) {
+      want[i % want.size()] += terms[i];
+      size[i % want.size()] += std::abs(terms[i]);
+    }
+    // Within a slice terms of order one cancel.
+    expect_close(
+        got, want, 256, [&](size_t i) { return size[i] + static_cast<double>(rows) / 16; }, what);
+  };
+  expect_sums(all.dw, parts.dw, "dw");
+  expect_sums(all.dw_alone, parts.dw_alone, "dw alone");
+  if (centred) expect_sums(all.db, parts.db, "db");
+}
+
+TEST(GpuNormRows, ManyRowsLikeFew) {
+  for (const auto& [rows, n] : {std::pair<int64_t, int64_t>{50021, 128},
+                                {6007, 512},
+                                {11003, 768},
+                                {7001, 1024},
+                                {3001, 2048},
+                                {1301, 4096},
+                                {601, 8192},
+                                {601, 16384},
+                                {2503, 1000}})
+    for (const bool centred : {false, true}) {
+      SCOPED_TRACE(testing::Message() << (centred ? "layernorm " : "rmsnorm ") << rows << " x " << n);
+      many_rows<Bf16>(rows, n, centred);
+      if (n <= 4096) many_rows<float>(rows, n, centred);
+    }
 }
 
 }  // namespace

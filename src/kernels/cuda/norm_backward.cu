@@ -16,148 +16,229 @@ struct Backward {
   int64_t rows, n;
 };
 
-// As many blocks as run at once, so that all have the same share of the rows.
-template <class K>
-int64_t resident_blocks(K kernel, int threads, size_t bytes) {
-  int device = 0, processors = 0, each = 0;
-  check(cudaGetDevice(&device), "norm_backward");
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "norm_backward");
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, bytes), "norm_backward");
-  const int64_t blocks = int64_t{processors} * each;
-  return blocks < kNormPartials ? blocks : kNormPartials;
-}
+// Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
+// that what is done once a row for each thread does not count.
+using Shapes = NormShapes<NormShape<8, 2, 256, 3, 2>, NormShape<32, 2, 128, 3, 4>,
+                          NormShape<32, 3, 128, 3, 4>, NormShape<0, 2, 128, 3, 4>, NormShape<0, 2, 256, 3, 2>,
+                          NormShape<0, 2, 512, 2, 1>, NormShape<0, 4, 512, 2, 1>>;
 
-// With dw few blocks hold many sums and a row ahead; without, many small blocks take a row each.
-template <bool kDw>
-using Shapes = std::conditional_t<
-    kDw, NormShapes<NormShape<8, 2, 256>, NormShape<32, 2, 256>, NormShape<0, 2, 256>, NormShape<0, 4, 512>>,
-    NormShapes<NormShape<8, 2, 256>, NormShape<0, 1, 256>, NormShape<0, 2, 512>, NormShape<0, 4, 512>>>;
-
-// Rows go to groups in turn; with kDw a thread keeps the sums of its columns in registers, and the next row
-// is under way while this one is summed.
-template <class T, class Shape, bool kCentred, bool kDw>
-__global__ void __launch_bounds__(Shape::kThreads) backward_kernel(Backward<T> a) {
+// Rows go to groups in turn, and a thread keeps the sums of its columns.
+template <class T, class Shape, bool kFull, bool kCentred, bool kDx, bool kDw>
+__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kernel(Backward<T> a) {
   await_previous();
   using S = Stat<T>;
-  constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows;
-  __shared__ S shared[64];
-  extern __shared__ unsigned char dynamic[];
+  constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows,
+                kStages = Shape::kStages;
+  // A row's products stay in registers too where there is room; else they are made again.
+  constexpr bool kHold = K <= (kCentred ? 2 : 3);
+  constexpr int kLanes = kGroup > 0 ? kGroup : 32;           // that have one copy of a row's statistics
+  extern __shared__ uint4 dynamic[];                         // [stage][dy, x, addend][row of the block][pack]
+  __shared__ S stats[kStages][2][Shape::kThreads / kLanes];  // rstd, mean
+  __shared__ RowSums<Shape, kCentred ? 2 : 1, S> sums;
   const int group = kGroup > 0 ? kGroup : static_cast<int>(blockDim.x);
   const int lane = static_cast<int>(threadIdx.x) % group, member = static_cast<int>(threadIdx.x) / group;
-  const int packs = static_cast<int>(a.n / V);
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kRows;
-  const S over_n = S(1) / S(a.n);
-  struct Row {
-    Pack<T, V> dy[K], x[K], addend[K];
-    S rstd, mean;
+  const int slot = static_cast<int>(threadIdx.x) / kLanes;
+  const int packs = static_cast<int>(a.n / V), plane = kRows * packs;
+  const bool adds = kDx && a.addend != nullptr;
+  const int size = (adds ? 3 : 2) * plane, rows = static_cast<int>(a.rows);
+  const auto inside = [&](int j) { return kFull || lane + j * group < packs; };
+  uint4* const own = dynamic + member * packs + lane;
+  // `start` is the first element of this thread in the row.
+  const auto fetch_row = [&](int row, int64_t start, int stage) {
+    if (row < rows) {
+      uint4* const to = own + stage * size;
+#pragma unroll
+      for (int j = 0; j < K; ++j) {
+        if (!inside(j)) continue;
+        copy_async<16>(to + j * group, a.dy + start + j * group * V);
+        copy_async<16>(to + plane + j * group, a.x + start + j * group * V);
+      }
+      if (adds) {
+#pragma unroll
+        for (int j = 0; j < K; ++j)
+          if (inside(j)) copy_async<16>(to + 2 * plane + j * group, a.addend + start + j * group * V);
+      }
+      if (threadIdx.x % kLanes == 0) {
+        copy_async<4>(&stats[stage][0][slot], a.rstd + row);
+        if constexpr (kCentred) copy_async<4>(&stats[stage][1][slot], a.mean + row);
+      }
+    }
+    end_copies();
   };
-  const auto fetch_row = [&](int64_t row, Row& to) {
-    if (row >= a.rows) return;
-    const int64_t start = row * a.n;
+  const int step = static_cast<int>(gridDim.x) * kRows;
+  const int64_t stride = step * a.n;
+  int row = static_cast<int>(blockIdx.x) * kRows + member;
+  int64_t start = row * a.n + lane * V;
+#pragma unroll
+  for (int s = 0; s < kStages; ++s) fetch_row(row + s * step, start + s * stride, s);
+
+  // Weights as numbers where there is room.
+  Vals<S, V> wide_w[kHold ? K : 1] = {};
+  Pack<T, V> narrow_w[kHold ? 1 : K] = {};
+  const auto weights = [&](int j) {
+    if constexpr (kHold)
+      return wide_w[j];
+    else
+      return values<T, V>(narrow_w[j]);
+  };
+  if constexpr (kDx) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       const int p = lane + j * group;
-      if (p >= packs) continue;
-      to.dy[j] = fetch<V>(a.dy + start + p * V);
-      to.x[j] = fetch<V>(a.x + start + p * V);
-      if (a.addend != nullptr) to.addend[j] = fetch<V>(a.addend + start + p * V);
+      if (!inside(j)) continue;
+      if constexpr (kHold)
+        wide_w[j] = load<V>(a.w + p * V);
+      else
+        narrow_w[j] = fetch<V>(a.w + p * V);
     }
-    to.rstd = a.rstd[row];
-    to.mean = kCentred ? a.mean[row] : S(0);
-  };
-  Pack<T, V> w[K];
-  S dw[kDw ? K * V : 1] = {}, db[kDw && kCentred ? K * V : 1] = {};
-#pragma unroll
-  for (int j = 0; j < K; ++j) {
-    const int p = lane + j * group;
-    if (p < packs) w[j] = fetch<V>(a.w + p * V);
+    sums.begin();
   }
-  Row now;
-  int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + member;
-  fetch_row(row, now);
+  S dw[kDw ? K * V : 1] = {}, db[kDw && kCentred ? K * V : 1] = {};
+  const S over_n = S(1) / S(a.n);
+  int stage = 0, turn = 0;
   // All groups of a block go round equally often, since the sums need whole warps; those without a row are
   // idle.
-  for (int64_t base = static_cast<int64_t>(blockIdx.x) * kRows; base < a.rows; base += step, row += step) {
-    const bool active = row < a.rows;
-    Row next;
-    if constexpr (kDw) fetch_row(row + step, next);
-    const S rstd = now.rstd, mean = now.mean;
+  for (int base = static_cast<int>(blockIdx.x) * kRows; base < rows;
+       base += step, row += step, start += stride) {
+    const bool active = kRows == 1 || row < rows;
+    await_copies<kStages - 1>();
+    __syncwarp();  // the statistics came by another lane
+    const uint4* const from = own + stage * size;
+    const S rstd = stats[stage][0][slot], mean = kCentred ? stats[stage][1][slot] : S(0);
+    Vals<S, V> g[kHold && kDx ? K : 1], h[kHold && kDx ? K : 1];
     S total[kCentred ? 2 : 1] = {};
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (!active || lane + j * group >= packs) continue;
-      const auto d = values<T, V>(now.dy[j]), v = values<T, V>(now.x[j]), m = values<T, V>(w[j]);
+      if (!active || !inside(j)) continue;
+      const auto d = values<T, V>(Pack<T, V>{from[j * group]}),
+                 v = values<T, V>(Pack<T, V>{from[plane + j * group]}), w = weights(j);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        const S g = d.v[k] * m.v[k], h = (v.v[k] - mean) * rstd;
-        total[0] += g * h;
-        if constexpr (kCentred) total[1] += g;
-        if constexpr (kDw) dw[j * V + k] += d.v[k] * h;
+        const S hk = normed<kCentred>(v.v[k], mean, rstd);
+        if constexpr (kDx) {
+          const S gk = d.v[k] * w.v[k];
+          total[0] += gk * hk;
+          if constexpr (kCentred) total[1] += gk;
+          if constexpr (kHold) g[j].v[k] = gk, h[j].v[k] = hk;
+        }
+        if constexpr (kDw) dw[j * V + k] += d.v[k] * hk;
         if constexpr (kDw && kCentred) db[j * V + k] += d.v[k];
       }
     }
-    group_sum<kGroup>(total, shared);
-    const S along = total[0] * over_n, level = kCentred ? total[kCentred ? 1 : 0] * over_n : S(0);
-    const int64_t start = row * a.n;
+    if constexpr (kDx) {
+      sums.sum(total, turn);
+      turn ^= 1;
+      // dx = rstd * (g - level - h * along)
+      const S along = -rstd * (total[0] * over_n),
+              level = kCentred ? -rstd * (total[kCentred ? 1 : 0] * over_n) : S(0);
 #pragma unroll
-    for (int j = 0; j < K; ++j) {
-      const int p = lane + j * group;
-      if (!active || p >= packs) continue;
-      auto d = values<T, V>(now.dy[j]);
-      auto v = values<T, V>(now.x[j]);
-      const auto m = values<T, V>(w[j]);
+      for (int j = 0; j < K; ++j) {
+        if (!active || !inside(j)) continue;
+        const auto w = weights(j);
+        Vals<S, V> gj, hj, out;
+        if constexpr (kHold) {
+          gj = g[j], hj = h[j];
+        } else {
+          gj = values<T, V>(Pack<T, V>{from[j * group]}),
+          hj = values<T, V>(Pack<T, V>{from[plane + j * group]});
 #pragma unroll
-      for (int k = 0; k < V; ++k) {
-        const S h = (v.v[k] - mean) * rstd;
-        d.v[k] = rstd * (d.v[k] * m.v[k] - level - h * along);
-        v.v[k] = h * m.v[k];
-      }
-      if (a.addend != nullptr) {
-        const auto more = values<T, V>(now.addend[j]);
-#pragma unroll
-        for (int k = 0; k < V; ++k) d.v[k] += more.v[k];
-      }
-      store<V>(a.dx + start + p * V, d);
-      if (a.y != nullptr) {
-        if (kCentred && a.b != nullptr) {
-          const auto b = load<V>(a.b + p * V);
-#pragma unroll
-          for (int k = 0; k < V; ++k) v.v[k] += b.v[k];
+          for (int k = 0; k < V; ++k) gj.v[k] *= w.v[k], hj.v[k] = normed<kCentred>(hj.v[k], mean, rstd);
         }
-        store<V>(a.y + start + p * V, v);
+#pragma unroll
+        for (int k = 0; k < V; ++k)
+          out.v[k] = fma(hj.v[k], along, kCentred ? fma(gj.v[k], rstd, level) : gj.v[k] * rstd);
+        if (adds) {
+          const auto more = values<T, V>(Pack<T, V>{from[2 * plane + j * group]});
+#pragma unroll
+          for (int k = 0; k < V; ++k) out.v[k] += more.v[k];
+        }
+        store<V>(a.dx + start + j * group * V, out);
+        if (a.y == nullptr) continue;
+        Vals<S, V> b = {};
+        if (kCentred && a.b != nullptr) b = load<V>(a.b + (lane + j * group) * V);
+#pragma unroll
+        for (int k = 0; k < V; ++k) out.v[k] = weighted<kCentred>(hj.v[k], w.v[k], b.v[k]);
+        store<V>(a.y + start + j * group * V, out);
       }
     }
-    if constexpr (kDw) now = next;
+    __syncwarp();  // the statistics have been read
+    fetch_row(row + kStages * step, start + kStages * stride, stage);
+    stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   if constexpr (kDw) {
-    S* sums = reinterpret_cast<S*>(dynamic);  // [kRows, n] when a block has several rows
+    S* const all = reinterpret_cast<S*>(dynamic);  // [row of the block, n] when there are several
+    await_copies<0>();
 #pragma unroll
     for (int out = 0; out < (kCentred ? 2 : 1); ++out) {
       S* const partial = a.partial + (static_cast<int64_t>(out) * gridDim.x + blockIdx.x) * a.n;
       if constexpr (kRows > 1) __syncthreads();
-      S* const to = kRows > 1 ? sums + member * a.n : partial;
+      S* const to = kRows > 1 ? all + member * a.n : partial;
 #pragma unroll
       for (int j = 0; j < K; ++j) {
         const int p = lane + j * group;
-        if (p >= packs) continue;
+        if (!inside(j)) continue;
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-          if constexpr (kCentred)
-            to[p * V + k] = out == 0 ? dw[j * V + k] : db[j * V + k];
-          else
-            to[p * V + k] = dw[j * V + k];
+        for (int k = 0; k < V; k += 4) {
+          const S* const from = (kCentred && out == 1 ? db : dw) + (kDw ? j * V + k : 0);
+          *reinterpret_cast<float4*>(to + p * V + k) = make_float4(from[0], from[1], from[2], from[3]);
         }
       }
       if constexpr (kRows > 1) {
         __syncthreads();
         for (int i = static_cast<int>(threadIdx.x); i < a.n; i += static_cast<int>(blockDim.x)) {
-          S sum = sums[i];
-          for (int q = 1; q < kRows; ++q) sum += sums[q * a.n + i];
+          S sum = all[i];
+          for (int q = 1; q < kRows; ++q) sum += all[q * a.n + i];
           partial[i] = sum;
         }
       }
     }
   }
+}
+
+// out[n] = (or +=) the sum of partial[chunks, n], rounded to D once; the second sums lie behind the first. A
+// block has kTotalColumns columns, and so many threads for each that all their loads are under way at once.
+inline constexpr int kTotalColumns = 8, kTotalLoads = 9;
+template <class D>
+__global__ void __launch_bounds__(1024)
+    total_kernel(const float* partial, int chunks, int64_t n, D* first, D* second, bool accumulate) {
+  await_previous();
+  const int column = static_cast<int>(threadIdx.x) % kTotalColumns,
+            from = static_cast<int>(threadIdx.x) / kTotalColumns,
+            step = static_cast<int>(blockDim.x) / kTotalColumns;
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kTotalColumns + column;
+  partial += static_cast<int64_t>(blockIdx.y) * chunks * n;
+  D* const out = blockIdx.y == 0 ? first : second;
+  float sum = 0;
+  for (int base = from; base < chunks; base += kTotalLoads * step) {
+    float part[kTotalLoads];
+#pragma unroll
+    for (int i = 0; i < kTotalLoads; ++i) {
+      const int chunk = base + i * step;
+      part[i] = chunk < chunks && at < n ? partial[chunk * n + at] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kTotalLoads; ++i) sum += part[i];
+  }
+#pragma unroll
+  for (int d = kTotalColumns; d < 32; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  __shared__ float shared[32][kTotalColumns];
+  if (threadIdx.x % 32 < kTotalColumns) shared[threadIdx.x / 32][column] = sum;
+  __syncthreads();
+  if (threadIdx.x >= kTotalColumns || at >= n) return;
+  sum = shared[0][column];
+  for (int w = 1; w < static_cast<int>(blockDim.x / 32); ++w) sum += shared[w][column];
+  if (accumulate) sum += load<1>(out + at).v[0];
+  store<1>(out + at, Vals<float, 1>{{sum}});
+}
+
+template <class D>
+void total(const float* partial, int64_t chunks, int64_t n, D* first, D* second, bool accumulate,
+           Stream stream) {
+  int threads = 256;
+  while (threads < 1024 && chunks * kTotalColumns > int64_t{threads} * kTotalLoads) threads *= 2;
+  const dim3 grid(static_cast<unsigned>(divide_up(n, kTotalColumns)), second != nullptr ? 2 : 1);
+  total_kernel<<<grid, threads, 0, stream>>>(partial, static_cast<int>(chunks), n, first, second, accumulate);
+  check_launch("norm_dw");
 }
 
 template <class T, bool kCentred>
@@ -176,15 +257,14 @@ __global__ void __launch_bounds__(kNormAnyThreads) dx_any_kernel(Backward<T> a) 
   group_sum<0>(total, shared);
   const S along = total[0] / S(a.n), level = total[1] / S(a.n);
   for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) {
-    const S w = load<1>(a.w + i).v[0], h = (load<1>(a.x + start + i).v[0] - mean) * rstd;
+    const S w = load<1>(a.w + i).v[0], h = normed<kCentred>(load<1>(a.x + start + i).v[0], mean, rstd);
     auto d = load<1>(a.dy + start + i);
     d.v[0] = rstd * (d.v[0] * w - level - h * along);
     if (a.addend != nullptr) d.v[0] += load<1>(a.addend + start + i).v[0];
     store<1>(a.dx + start + i, d);
-    if (a.y != nullptr) {
-      const S b = kCentred && a.b != nullptr ? load<1>(a.b + i).v[0] : S(0);
-      store<1>(a.y + start + i, Vals<S, 1>{{h * w + b}});
-    }
+    if (a.y == nullptr) continue;
+    const S b = kCentred && a.b != nullptr ? load<1>(a.b + i).v[0] : S(0);
+    store<1>(a.y + start + i, Vals<S, 1>{{weighted<kCentred>(h, w, b)}});
   }
 }
 
@@ -219,39 +299,37 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
   if (kCentred && db != nullptr) column_total(a.partial + chunks * a.n, chunks, a.n, db, accumulate, stream);
 }
 
-template <bool kCentred, bool kDw, class T, class D>
+template <bool kCentred, bool kDx, bool kDw, class T, class D>
 void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if constexpr (!std::is_same_v<T, double>) {
-    const bool wide =
-        a.rows > 0 && a.n % kWide<T> == 0 && all_aligned16(a.dy, a.x, a.w, a.b, a.addend, a.dx, a.y);
+    const bool wide = a.rows > 0 && a.rows <= kNormMostRows && a.n % kWide<T> == 0 &&
+                      all_aligned16(a.dy, a.x, a.w, a.b, a.addend, a.dx, a.y);
     const int64_t packs = a.n / kWide<T>;
     int64_t blocks = 0;
-    const bool done = wide && with_norm_shape(Shapes<kDw>{}, packs, [&](auto shape) {
-                        using Shape = decltype(shape);
-                        const auto kernel = backward_kernel<T, Shape, kCentred, kDw>;
-                        const int threads = Shape::threads(packs);
-                        const size_t bytes = kDw && Shape::kRows > 1
-                                                 ? Shape::kRows * static_cast<size_t>(a.n) * sizeof(Stat<T>)
-                                                 : 0;
-                        blocks = divide_up(a.rows, Shape::kRows);
-                        if constexpr (kDw) {
-                          const int64_t most = resident_blocks(kernel, threads, bytes);
-                          blocks = blocks < most ? blocks : most;
-                        }
-                        kernel<<<static_cast<unsigned>(blocks), threads, bytes, stream>>>(a);
-                        check_launch("norm_backward");
-                      });
+    const bool done =
+        wide && with_norm_shape(Shapes{}, packs, [&](auto shape, auto full) {
+          using Shape = decltype(shape);
+          const auto kernel = backward_kernel<T, Shape, decltype(full)::value, kCentred, kDx, kDw>;
+          const int threads = Shape::threads(packs);
+          int64_t bytes = Shape::bytes(packs, a.addend != nullptr ? 3 : 2);
+          const int64_t sums = kDw && Shape::kRows > 1 ? Shape::kRows * a.n * int64_t{4} : 0;
+          if (bytes < sums) bytes = sums;
+          int64_t most = resident_blocks(kernel, threads, bytes, Shape::bytes(Shape::kMostPacks, 3));
+          if (most == 0) return false;
+          if (kDw && most > kNormPartials) most = kNormPartials;
+          blocks = divide_up(a.rows, Shape::kRows);
+          if (blocks > most) blocks = most;
+          kernel<<<static_cast<unsigned>(blocks), threads, static_cast<size_t>(bytes), stream>>>(a);
+          check_launch("norm_backward");
+          return true;
+        });
     if (done) {
-      if constexpr (kDw) {
-        column_total(a.partial, blocks, a.n, dw, accumulate, stream);
-        if (kCentred && db != nullptr)
-          column_total(a.partial + blocks * a.n, blocks, a.n, db, accumulate, stream);
-      }
+      if constexpr (kDw) total(a.partial, blocks, a.n, dw, kCentred ? db : nullptr, accumulate, stream);
       return;
     }
   }
   if constexpr (kDw) weight_gradient<kCentred>(a, dw, db, accumulate, stream);  // first: dx may be dy
-  if (a.rows <= 0 || a.n <= 0) return;
+  if (!kDx || a.rows <= 0 || a.n <= 0) return;
   dx_any_kernel<T, kCentred><<<static_cast<unsigned>(a.rows), kNormAnyThreads, 0, stream>>>(a);
   check_launch("norm_dx");
 }
@@ -261,20 +339,21 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
 template <class T>
 void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
                 int64_t rows, int64_t n, Stream stream) {
-  backward<false, false>(Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
-                         static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
+  backward<false, true, false>(
+      Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, nullptr, nullptr, rows, n},
+      static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
                 void* workspace, Stream stream) {
-  weight_gradient<false>(Backward<T>{dy, x, nullptr, nullptr, nullptr, rstd, nullptr, nullptr, nullptr,
-                                     static_cast<Stat<T>*>(workspace), rows, n},
-                         dw, static_cast<D*>(nullptr), accumulate, stream);
+  backward<false, false, true>(Backward<T>{dy, x, nullptr, nullptr, nullptr, rstd, nullptr, nullptr, nullptr,
+                                           static_cast<Stat<T>*>(workspace), rows, n},
+                               dw, static_cast<D*>(nullptr), accumulate, stream);
 }
 template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
                       D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
-  backward<false, true>(
+  backward<false, true, true>(
       Backward<T>{dy, x, w, nullptr, nullptr, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n},
       dw, static_cast<D*>(nullptr), accumulate, stream);
 }
@@ -282,22 +361,23 @@ void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, 
 template <class T>
 void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
                   const T* addend, T* dx, int64_t rows, int64_t n, Stream stream) {
-  backward<true, false>(Backward<T>{dy, x, w, nullptr, mean, rstd, addend, dx, nullptr, nullptr, rows, n},
-                        static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
+  backward<true, true, false>(
+      Backward<T>{dy, x, w, nullptr, mean, rstd, addend, dx, nullptr, nullptr, rows, n},
+      static_cast<Grad<T>*>(nullptr), static_cast<Grad<T>*>(nullptr), false, stream);
 }
 template <class T, class D>
 void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, D* dw,
                   std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
                   Stream stream) {
-  weight_gradient<true>(Backward<T>{dy, x, nullptr, nullptr, mean, rstd, nullptr, nullptr, nullptr,
-                                    static_cast<Stat<T>*>(workspace), rows, n},
-                        dw, db, accumulate, stream);
+  backward<true, false, true>(Backward<T>{dy, x, nullptr, nullptr, mean, rstd, nullptr, nullptr, nullptr,
+                                          static_cast<Stat<T>*>(workspace), rows, n},
+                              dw, db, accumulate, stream);
 }
 template <class T, class D>
 void layernorm_backward(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean,
                         const Stat<T>* rstd, const T* addend, T* dx, T* y, D* dw, std::type_identity_t<D>* db,
                         bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream) {
-  backward<true, true>(
+  backward<true, true, true>(
       Backward<T>{dy, x, w, b, mean, rstd, addend, dx, y, static_cast<Stat<T>*>(workspace), rows, n}, dw, db,
       accumulate, stream);
 }

@@ -1,0 +1,30 @@
+// Copies from global to shared memory that run while their thread goes on. A thread sees what it copied
+// itself once it has waited; others see it after a barrier as well.
+#pragma once
+
+#include "kernels/cuda/types.h"
+
+namespace quintet::kernels::cuda {
+
+// kBytes is 16 (not kept in L1) or 4; both addresses are multiples of it.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+  } else {
+    static_assert(kBytes == 4);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+  }
+}
+
+// Ends a group of this thread's copies, which may be empty.
+__device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until all but the last kLeft groups of this thread are there.
+template <int kLeft>
+__device__ __forceinline__ void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
+}
+
+}  // namespace quintet::kernels::cuda
