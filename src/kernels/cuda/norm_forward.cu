@@ -18,7 +18,7 @@ struct Forward {
 
 using Shapes =
     NormShapes<NormShape<8, 2, 256, 3, 4>, NormShape<32, 3, 128, 3, 6>, NormShape<32, 4, 128, 3, 5>,
-               NormShape<32, 8, 128, 3, 4>, NormShape<0, 4, 256, 3, 2>, NormShape<0, 4, 512, 3, 1>>;
+               NormShape<32, 8, 128, 2, 4>, NormShape<0, 4, 256, 3, 2>, NormShape<0, 4, 512, 3, 1>>;
 
 template <class T, class Shape, bool kFull, bool kCentred>
 __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) forward_kernel(Forward<T> a) {
