@@ -86,8 +86,9 @@ ValueId dense_feed_forward(Builder& b, const config::Model& m, ValueId x, int64_
   const DimSize inner{Dim::Ffn, ffn}, embed{Dim::Embed, m.embed};
   const ValueId gate = b.weight(name + "gate.weight", {inner, embed}, kInitStddev);
   const ValueId up = b.weight(name + "up.weight", {inner, embed}, kInitStddev);
-  const ValueId hidden = b.swiglu(b.linear(x, gate), b.linear(x, up));
-  return b.linear(hidden, b.weight(name + "down.weight", {embed, inner}, residual_stddev(m)));
+  const ValueId gated = b.linear(x, gate), raised = b.linear(x, up);
+  return b.linear(b.swiglu(gated, raised),
+                  b.weight(name + "down.weight", {embed, inner}, residual_stddev(m)));
 }
 
 void build_llama(Builder& builder, const config::Model& model) { Llama(builder, model).build(); }

@@ -297,7 +297,9 @@ class GraphLowering {
   // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
   void share_memory(const Node& node, int index) {
     for (const auto& [o, i] : node.op->in_place) {
-      if (static_cast<size_t>(i) >= node.inputs.size()) continue;  // an operand that this node does not have
+      // An operand or a result that this node does not have.
+      if (static_cast<size_t>(i) >= node.inputs.size() || static_cast<size_t>(o) >= node.outputs.size())
+        continue;
       const ValueId out = node.outputs[static_cast<size_t>(o)], in = node.inputs[static_cast<size_t>(i)];
       Operand& target = places_[out.index()];
       if (target.buffer.valid() || grads_.contains(out)) continue;

@@ -127,10 +127,10 @@ inline exec::cuda::Libraries& libraries() {
   return instance;
 }
 
-// Numbers within one rounding to their dtype, and within some hundred roundings of the arithmetic (whose
-// terms are as large as the largest result), counts exactly.
+// Numbers within one rounding to their dtype (or several), and within some hundred roundings of the
+// arithmetic (whose terms are as large as the largest result), counts exactly.
 inline void expect_close(const HostTensor& got, const HostTensor& want, graph::DType dtype,
-                         const std::string& what) {
+                         const std::string& what, int roundings = 1) {
   if (!want.is_real()) {
     EXPECT_EQ(got.bytes, want.bytes) << what;
     return;
@@ -148,7 +148,8 @@ inline void expect_close(const HostTensor& got, const HostTensor& want, graph::D
   for (int64_t i = 0; i < want.type.count() && wrong < 4; ++i) {
     const double w = want.real()[i], g = wide.real()[i];
     if (w == g || (std::isnan(w) && std::isnan(g))) continue;
-    const double bound = rounding * std::abs(w) + 512 * arithmetic * (largest + 1);
+    const double bound =
+        rounding * (std::abs(w) + (roundings - 1) * largest) + 512 * arithmetic * (largest + 1);
     if (std::abs(w - g) <= bound) continue;
     ++wrong;
     ADD_FAILURE() << what << "[" << i << "] = " << g << ", expected " << w << ", off by " << std::abs(w - g)

@@ -226,6 +226,11 @@ std::vector<Refusal> refusals() {
       {&kRopeFirst, "more heads than there are", [](OpCase& c) { c.attrs.set("heads", int64_t{9}); }},
       {&kRopeFirst, "positions of other rows", operand(1, resized(row, 0, 9))},
       {&kSwiGlu, "operands that differ", operand(1, x)},
+      {&kSwiGlu, "an odd number of columns",
+       [](OpCase& c) {
+         c.in = {Type{DType::F32, {{T, 8}, {F, 47}}}};
+       }},
+      {&kSwiGluDx, "dy unlike half", [](OpCase& c) { c.in.pop_back(); }},
       {&kSwiGluDx, "dy unlike gate", operand(0, x)},
       {&kSwiGluBackward, "dy unlike gate", operand(0, x)},
       {&kSwiGluDx, "up unlike gate", operand(2, as(DType::F64, hidden))},

@@ -70,7 +70,8 @@ std::vector<OpCase> make_cases() {
       {"inv_freq", std::vector<double>{1, 0.1, 0.01}}, {"scale", 1.0}, {"inverse", int64_t{0}}};
   Attrs rope_first = rope;
   rope_first.set("heads", int64_t{6});
-  Type qkv = q;  // q, k and v side by side
+  Type gate_up = hidden, qkv = q;  // gate and up, and q, k and v side by side
+  gate_up.dims[1].size *= 2;
   qkv.dims[1].size = q.size(1) + 2 * k.size(1);
   return {
       {&kEmbedding, {f32({V, E}), row}, none},
@@ -124,6 +125,9 @@ std::vector<OpCase> make_cases() {
       {&kSwiGlu, {hidden, hidden}, none},
       {&kSwiGluDx, {hidden, hidden, hidden}, none},
       {&kSwiGluBackward, {hidden, hidden, hidden}, none},
+      {&kSwiGlu, {gate_up}, none},
+      {&kSwiGluDx, {hidden, gate_up}, none},
+      {&kSwiGluBackward, {hidden, gate_up}, none},
       {&kGelu, {hidden}, none},
       {&kGeluDx, {hidden, hidden}, none},
       {&kAdd, {x, x}, none},

@@ -70,8 +70,8 @@ TEST(Verify, OperandThatIsNoValue) {
 
 TEST(Verify, OperandCount) {
   Graph g = tiny_llama();
-  node(g, kSwiGlu).inputs.pop_back();
-  expect_refused(g, {at(node(g, kSwiGlu)), "takes 2 to 2 operands, has 1"});
+  node(g, kRope).inputs.pop_back();
+  expect_refused(g, {at(node(g, kRope)), "takes 2 to 2 operands, has 1"});
 }
 
 TEST(Verify, ResultType) {

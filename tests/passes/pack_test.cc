@@ -59,23 +59,34 @@ int count(const graph::Graph& g, const graph::OpDef& op) {
 }
 
 struct Counts {
-  int linears, dx, dw, attention, attention_dx, ropes;
+  int linears, dx, dw, attention, attention_dx, ropes, gates;
   friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts(const graph::Graph& g) {
-  return {count(g, graph::kLinears),      count(g, graph::kLinearsDx),      count(g, graph::kLinearsDw),
-          count(g, graph::kQkvAttention), count(g, graph::kQkvAttentionDx), count(g, graph::kRopeFirst)};
+  int gates = 0;  // SwiGLU and its gradient with gate and up side by side
+  for (const graph::Node& n : g.nodes())
+    gates += (n.op == &graph::kSwiGlu && n.inputs.size() == 1) ||
+             (n.op == &graph::kSwiGluDx && n.inputs.size() == 2);
+  return {count(g, graph::kLinears),
+          count(g, graph::kLinearsDx),
+          count(g, graph::kLinearsDw),
+          count(g, graph::kQkvAttention),
+          count(g, graph::kQkvAttentionDx),
+          count(g, graph::kRopeFirst),
+          gates};
 }
-constexpr Counts kNone{}, kAll{kLayers, kLayers, kLayers, kLayers, kLayers, 2 * kLayers};
+// Per block: attention, and gate and up.
+constexpr Counts kAll{2 * kLayers, 2 * kLayers, 2 * kLayers, kLayers, kLayers, 2 * kLayers, 2 * kLayers};
+constexpr Counts kGates{kLayers, kLayers, kLayers, 0, 0, 0, 2 * kLayers};
 
-TEST(Pack, ProjectionsOfAttentionLieSideBySide) {
+TEST(Pack, ProjectionsLieSideBySide) {
   for (const int64_t kv_heads : {1, 2, 4}) {
     const graph::Graph g = packed({.kv_heads = kv_heads});
     EXPECT_EQ(counts(g), kAll);
     EXPECT_EQ(count(g, graph::kRope) + count(g, graph::kAttention) + count(g, graph::kAttentionDx), 0);
-    // What is left: the way out of attention, gate, up and down, and the head.
-    EXPECT_EQ(count(g, graph::kLinear), 4 * kLayers + 1);
-    EXPECT_EQ(count(g, graph::kLinearDw), 4 * kLayers + 1);
+    // What is left: the ways out of attention and of SwiGLU, and the head.
+    EXPECT_EQ(count(g, graph::kLinear), 2 * kLayers + 1);
+    EXPECT_EQ(count(g, graph::kLinearDw), 2 * kLayers + 1);
     for (const graph::Node& n : g.nodes())
       if (n.op == &graph::kRopeFirst) {
         EXPECT_EQ(n.attrs.integer("heads"), 4 + kv_heads);
@@ -87,18 +98,21 @@ TEST(Pack, ProjectionsOfAttentionLieSideBySide) {
 // What is computed again is packed like what was computed first. Rotations are not computed again: the
 // rotated values lie where those before them lay.
 TEST(Pack, WithWhatIsComputedAgain) {
-  EXPECT_EQ(counts(packed({.recompute = config::RecomputeKind::Selective})), kAll);
+  Counts again = kAll;
+  again.gates += kLayers;
+  EXPECT_EQ(counts(packed({.recompute = config::RecomputeKind::Selective})), again);
   EXPECT_EQ(counts(packed({.recompute = config::RecomputeKind::Full})),
-            (Counts{2 * kLayers, kLayers, kLayers, 2 * kLayers, kLayers, 3 * kLayers}));
+            (Counts{4 * kLayers, 2 * kLayers, 2 * kLayers, 2 * kLayers, kLayers, 3 * kLayers, 3 * kLayers}));
 }
 
 TEST(Pack, LeavesWhatDoesNotFit) {
-  EXPECT_EQ(counts(packed({.qk_norm = true})), kNone);
-  EXPECT_EQ(counts(packed({.bias = true})), kNone);
-  EXPECT_EQ(counts(packed({.cp = 2})), kNone);
-  EXPECT_EQ(counts(packed({.freeze = {"blocks.*.attn.wk.weight"}})), kNone);
+  EXPECT_EQ(counts(packed({.qk_norm = true})), kGates);
+  EXPECT_EQ(counts(packed({.bias = true})), kGates);
+  EXPECT_EQ(counts(packed({.cp = 2})), kGates);
+  EXPECT_EQ(counts(packed({.freeze = {"blocks.*.attn.wk.weight"}})), kGates);
+  EXPECT_EQ(counts(packed({.freeze = {"blocks.*.ffn.up.weight", "blocks.*.attn.wv.weight"}})), Counts{});
   // Tensor ranks share KV heads: their weights' gradients are sums over ranks.
-  EXPECT_EQ(counts(packed({.kv_heads = 2, .tp = 4})), kNone);
+  EXPECT_EQ(counts(packed({.kv_heads = 2, .tp = 4})), kGates);
 }
 
 }  // namespace

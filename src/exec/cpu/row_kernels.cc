@@ -162,17 +162,22 @@ void rope_first(const Bound& b, bool) {
 }
 
 void swiglu(const Bound& b, bool) {
-  const Type& x = b.in_type(0);
-  with_type(x.dtype, [&]<class T>(T) {
-    k::swiglu<T>(b.input<T>(0), b.input<T>(1), columns(x), b.output<T>(0), x.size(0), columns(x), *b.pool);
+  const Type& y = b.out_type(0);
+  const bool side_by_side = b.in.size() == 1;  // gate and up
+  with_type(y.dtype, [&]<class T>(T) {
+    const T *gate = b.input<T>(0), *up = side_by_side ? gate + columns(y) : b.input<T>(1);
+    k::swiglu<T>(gate, up, columns(b.in_type(0)), b.output<T>(0), y.size(0), columns(y), *b.pool);
   });
 }
-void swiglu_dx(const Bound& b, bool) {  // and swiglu_backward
-  const Type& x = b.in_type(0);
-  with_type(x.dtype, [&]<class T>(T) {
-    k::swiglu_backward<T>(b.input<T>(0), b.input<T>(1), b.input<T>(2), columns(x), b.output<T>(0),
-                          b.output<T>(1), b.out.size() > 2 ? b.output<T>(2) : nullptr, x.size(0), columns(x),
-                          *b.pool);
+void swiglu_gradients(const Bound& b, bool) {  // swiglu_dx, and swiglu_backward with y behind them
+  const Type& dy = b.in_type(0);
+  const bool side_by_side = b.in.size() == 2;
+  const size_t y = side_by_side ? 1 : 2;
+  with_type(dy.dtype, [&]<class T>(T) {
+    const T *gate = b.input<T>(1), *up = side_by_side ? gate + columns(dy) : b.input<T>(2);
+    T *dgate = b.output<T>(0), *dup = side_by_side ? dgate + columns(dy) : b.output<T>(1);
+    k::swiglu_backward<T>(b.input<T>(0), gate, up, columns(b.in_type(1)), dgate, dup,
+                          b.out.size() > y ? b.output<T>(y) : nullptr, dy.size(0), columns(dy), *b.pool);
   });
 }
 void gelu(const Bound& b, bool) {
@@ -309,8 +314,8 @@ const std::vector<Kernel>& row_kernels() {
       {&graph::kRope, rope, nullptr},
       {&graph::kRopeFirst, rope_first, nullptr},
       {&graph::kSwiGlu, swiglu, nullptr},
-      {&graph::kSwiGluDx, swiglu_dx, nullptr},
-      {&graph::kSwiGluBackward, swiglu_dx, nullptr},
+      {&graph::kSwiGluDx, swiglu_gradients, nullptr},
+      {&graph::kSwiGluBackward, swiglu_gradients, nullptr},
       {&graph::kGelu, gelu, nullptr},
       {&graph::kGeluDx, gelu_dx, nullptr},
       {&graph::kAdd, add, nullptr},

@@ -63,6 +63,7 @@ class CudaExecutor : public Executor {
     struct Slot {
       device::cuda::Pinned host;
       device::cuda::Event copied;  // the device has read it
+      int64_t run = -1;            // the last to use it
       const void* source = nullptr;
       int64_t id = -1;  // -1: nothing of use
     } slots[2];

@@ -18,7 +18,17 @@ void require_alike(std::string_view op, const std::vector<Type>& in) {
 std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
   return require_alike("add", in), same_as_first(in, {});
 }
+
+// swiglu: gate, up -> silu(gate) * up. In local graphs gate and up may lie side by side in one operand
+// [tokens, 2 * ffn], and then so do their gradients (passes/pack.h). Half of such a type.
+Type half(std::string_view op, Type both) {
+  OP_REQUIRE(op, has_tokens(both) && both.num_dims() == 2 && both.size(1) % 2 == 0,
+             "expects gate and up side by side in [tokens, 2 * ffn], got {}", to_string(both));
+  both.dims[1].size /= 2;
+  return both;
+}
 std::vector<Type> infer_swiglu(const std::vector<Type>& in, const Attrs&) {
+  if (in.size() == 1) return {half("swiglu", in[0])};
   return require_alike("swiglu", in), same_as_first(in, {});
 }
 
@@ -26,21 +36,43 @@ Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs
   return {.flops = 8.0 * static_cast<double>(in[0].count()), .bytes = total_bytes(in, out)};
 }
 
-// swiglu: gate, up -> silu(gate) * up
 void gradient_swiglu(GradContext& g, const Node& n) {
-  const auto out = g.emit(kSwiGluDx, {g.grad(n.outputs[0]), n.inputs[0], n.inputs[1]}, {}, Phase::B);
-  g.add(n.inputs[0], out[0]);
-  g.add(n.inputs[1], out[1]);
+  std::vector<ValueId> in = {g.grad(n.outputs[0])};
+  in.insert(in.end(), n.inputs.begin(), n.inputs.end());
+  const auto out = g.emit(kSwiGluDx, std::move(in), {}, Phase::B);
+  for (size_t i = 0; i < out.size(); ++i) g.add(n.inputs[i], out[i]);
+}
+// dy, gate and up -> their gradients
+std::vector<Type> infer_swiglu_gradients(std::string_view op, const std::vector<Type>& in) {
+  if (in.size() == 2)
+    OP_REQUIRE(op, half(op, in[1]) == in[0], "gate and up side by side are {}, dy is {}", to_string(in[1]),
+               to_string(in[0]));
+  else
+    require_alike(op, in);
+  return {in.begin() + 1, in.end()};
 }
 std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
-  require_alike("swiglu_dx", in);
-  return {in[1], in[2]};
+  return infer_swiglu_gradients("swiglu_dx", in);
 }
 
 // swiglu_backward: swiglu_dx that also gives the forward's result again (see passes/fold.h)
 std::vector<Type> infer_swiglu_backward(const std::vector<Type>& in, const Attrs&) {
-  require_alike("swiglu_backward", in);
-  return {in[1], in[2], in[1]};
+  std::vector<Type> out = infer_swiglu_gradients("swiglu_backward", in);
+  out.push_back(in[0]);
+  return out;
+}
+
+// Side by side: the graph is local, what was to be divided is divided already.
+std::vector<OpDim> dims_swiglu(const std::vector<Type>& in, const std::vector<Type>& out,
+                               const Attrs& attrs) {
+  return in.size() == 1 ? std::vector<OpDim>{tokens_dim(in, out)} : dims(in, out, attrs);
+}
+std::vector<OpDim> dims_swiglu_gradients(const std::vector<Type>& in, const std::vector<Type>& out,
+                                         const Attrs& attrs) {
+  return in.size() == 2 ? std::vector<OpDim>{tokens_dim(in, out)} : dims(in, out, attrs);
+}
+Cost cost_swiglu(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return {.flops = 8.0 * static_cast<double>(out[0].count()), .bytes = total_bytes(in, out)};
 }
 
 // gelu, tanh form
@@ -87,10 +119,18 @@ void gradient_cast(GradContext& g, const Node& n) {
 
 }  // namespace
 
-const OpDef kSwiGlu = {"swiglu", 2, 2, {}, infer_swiglu, gradient_swiglu, cost, dims};
-const OpDef kSwiGluDx = {"swiglu_dx", 3, 3, {}, infer_swiglu_dx, nullptr, cost, dims, {{0, 1}, {1, 2}}};
-const OpDef kSwiGluBackward = {"swiglu_backward",       3, 3, {}, infer_swiglu_backward, nullptr, cost, dims,
-                               {{0, 1}, {1, 2}, {2, 0}}};
+const OpDef kSwiGlu = {"swiglu", 1, 2, {}, infer_swiglu, gradient_swiglu, cost_swiglu, dims_swiglu};
+const OpDef kSwiGluDx = {"swiglu_dx",     2, 3, {}, infer_swiglu_dx, nullptr, cost, dims_swiglu_gradients,
+                         {{0, 1}, {1, 2}}};
+const OpDef kSwiGluBackward = {"swiglu_backward",
+                               2,
+                               3,
+                               {},
+                               infer_swiglu_backward,
+                               nullptr,
+                               cost,
+                               dims_swiglu_gradients,
+                               {{0, 1}, {1, 2}, {2, 0}, {1, 0}}};
 const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
 const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims, {{0, 0}}};
 const OpDef kAdd = {"add",

@@ -15,7 +15,7 @@ inline constexpr int kThreads = 384, kBlocks = 3;
 [[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
 inline constexpr int64_t kPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
-inline constexpr int kMostRows = 8;                 // of a cluster, one after the other
+inline constexpr int kMostRows = 64;                // of a cluster, one after the other
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

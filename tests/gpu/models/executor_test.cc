@@ -93,6 +93,39 @@ TEST(Step, AllocatesNothingAndWaitsOnlyAtItsEnd) {
     }
 }
 
+// Every step has its own tokens, learning rate, dropout and results.
+TEST(Step, MayBeStartedWhileTheOneBeforeItRuns) {
+  for (const std::string& model : all_models()) {
+    SCOPED_TRACE(model);
+    const config::Recipe r = test::gpu_recipe(model, "f32", {"optimizer.schedule.warmup=8"});
+    const data::Dataset dataset = tools::training_data(r, true);
+    const data::Batches batches = tools::training_batches(r, dataset);
+    std::vector<std::vector<double>> apart, ahead;
+    const auto keep = [](const train::StepResult& s, std::vector<std::vector<double>>& list) {
+      list.push_back({s.loss, s.grad_norm, s.lr, static_cast<double>(s.tokens)});
+    };
+    comm::run_local_world(1, [&](comm::World& world) {
+      train::Rank rank(r, world, {.tune = false});
+      for (int64_t s = 0; s < 8; ++s) keep(rank.step(s, batches), apart);
+    });
+    comm::run_local_world(1, [&](comm::World& world) {
+      train::Rank rank(r, world, {.tune = false});
+      for (int64_t s = 0; s < 2; ++s) {
+        EXPECT_FALSE(rank.may_run_ahead()) << "what is touched is measured";
+        keep(rank.step(s, batches), ahead);
+      }
+      EXPECT_TRUE(rank.may_run_ahead());
+      rank.start_step(2, batches);
+      for (int64_t s = 3; s < 8; ++s) {
+        rank.start_step(s, batches);
+        keep(rank.finish_step(), ahead);
+      }
+      keep(rank.finish_step(), ahead);
+    });
+    EXPECT_EQ(ahead, apart);
+  }
+}
+
 TEST(Memory, StaysWithinThePlanAndIsUsed) {
   for (const std::string& model : all_models()) {
     SCOPED_TRACE(model);
