@@ -127,18 +127,22 @@ inline exec::cuda::Libraries& libraries() {
   return instance;
 }
 
-// Numbers within one rounding to their dtype (or several), and within some hundred roundings of the
-// arithmetic (whose terms are as large as the largest result), counts exactly.
+// Numbers within one rounding to their dtype (or several, or to a narrower one on the way), and within some
+// hundred roundings of the arithmetic (whose terms are as large as the largest result), counts exactly.
 inline void expect_close(const HostTensor& got, const HostTensor& want, graph::DType dtype,
-                         const std::string& what, int roundings = 1) {
+                         const std::string& what, int roundings = 1,
+                         graph::DType rounded_to = graph::DType::F64) {
   if (!want.is_real()) {
     EXPECT_EQ(got.bytes, want.bytes) << what;
     return;
   }
-  const double rounding = got.type.dtype == graph::DType::BF16  ? 0x1p-8
-                          : got.type.dtype == graph::DType::F16 ? 0x1p-11
-                          : got.type.dtype == graph::DType::F32 ? 0x1p-24
-                                                                : 0x1p-53;
+  const auto unit = [](graph::DType t) {
+    return t == graph::DType::BF16  ? 0x1p-8
+           : t == graph::DType::F16 ? 0x1p-11
+           : t == graph::DType::F32 ? 0x1p-24
+                                    : 0x1p-53;
+  };
+  const double rounding = std::max(unit(got.type.dtype), unit(rounded_to));
   const double arithmetic = dtype == graph::DType::F64 ? 0x1p-53 : 0x1p-24;
   const HostTensor wide = to_f64(got);
   double largest = 0;

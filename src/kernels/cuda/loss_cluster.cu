@@ -1,3 +1,5 @@
+#include <cooperative_groups.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -15,65 +17,12 @@ inline constexpr int kThreads = 384, kBlocks = 3;
 [[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
 inline constexpr int64_t kPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
-inline constexpr int kMostRows = 64;                // of a cluster, one after the other
+inline constexpr int kMostRows = 8;                 // of a cluster, one after the other
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t v;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
-  return v;
-}
-__device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t v;
-  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
-  return v;
-}
-// A barrier in shared memory for one arrival and the bytes that it announces.
-__device__ __forceinline__ void make_barrier(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-}
-// Behind it every block of the cluster runs and has made its barriers.
-__device__ __forceinline__ void start_cluster() {
-  asm volatile(
-      "fence.mbarrier_init.release.cluster;\n\tbarrier.cluster.arrive.relaxed;\n\t"
-      "barrier.cluster.wait.acquire;" ::
-          : "memory");
-}
-__device__ __forceinline__ void announce(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void await(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tAGAIN:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra AGAIN;\n\t}" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
-}
-// The address of what lies at `mine` here in a block of the cluster.
-__device__ __forceinline__ uint32_t address_in(int rank, const void* mine) {
-  uint32_t remote;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(shared_address(mine)), "r"(rank));
-  return remote;
-}
-// Writes to another block's shared memory and tells its barrier of the bytes.
-__device__ __forceinline__ void send(uint32_t to, Running<float> v, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
-      "f"(v.max), "f"(v.sum), "r"(barrier)
-      : "memory");
-}
-__device__ __forceinline__ void send(uint32_t to, Running<double> v, uint32_t barrier) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f64 [%0], {%1, %2}, [%3];" ::"r"(to),
-      "d"(v.max), "d"(v.sum), "r"(barrier)
-      : "memory");
 }
 // 16 bytes, without waiting; the thread that asked sees them behind wait_copies.
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
@@ -111,12 +60,12 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   using S = Stat<T>;
   constexpr int V = kWide<T>;
   extern __shared__ __align__(16) unsigned char memory[];
-  // Sums of every warp of the cluster, two places in turn: whoever sends those of the next row but one has
-  // those of the next from all warps here, which have read this row's by then.
-  __shared__ __align__(16) Running<S> sums[2][kMostCluster * kWarps];
-  __shared__ __align__(8) uint64_t barriers[2];
+  // Sums of every warp of the cluster, two places in turn: whoever writes those of the next row but one has
+  // met all others behind the next row's, and they have read this row's by then.
+  __shared__ Running<S> sums[2][kMostCluster * kWarps];
   __shared__ S of_label;  // of thread 0
-  const int rank = static_cast<int>(cluster_rank()), size = static_cast<int>(cluster_size());
+  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
+  const int rank = static_cast<int>(cluster.block_rank()), size = static_cast<int>(cluster.num_blocks());
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   // Packs of this block, and those of them that hold valid columns; of these one may hold padding too.
   const int begin = rank * part, packs = max(0, min(part, static_cast<int>(a.columns / V) - begin));
@@ -153,11 +102,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t end = min(rows, r + rows_each);
   int32_t label = a.labels[r];
   if (label >= 0) fetch_row(row_at(r));
-  if (thread == 0) {
-    make_barrier(&barriers[0]);
-    make_barrier(&barriers[1]);
-  }
-  start_cluster();
+  // All threads of the cluster; a block alone has a quicker way.
+  const auto meet = [&] { size == 1 ? __syncthreads() : cluster.sync(); };
+  meet();  // every block is there
   for (uint32_t turn = 0; r < end; ++r) {
     const int32_t next = r + 1 < end ? a.labels[r + 1] : -1;
     T* const x = row_at(r);
@@ -187,12 +134,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     // sum.
     if (writes_loss) *static_cast<volatile S*>(&of_label) = target;
     Running<S> run = warp_merge<T>(summing.running());
-    const Running<S>* const all = sums[turn & 1];
-    uint64_t* const barrier = &barriers[turn & 1];
-    if (thread == 0) announce(barrier, static_cast<uint32_t>(size * kWarps * sizeof(Running<S>)));
-    if (lane < size) send(address_in(lane, all + rank * kWarps + warp), run, address_in(lane, barrier));
-    await(barrier, turn >> 1 & 1);
-    ++turn;
+    Running<S>* const all = sums[turn++ & 1];
+    if (lane < size) *cluster.map_shared_rank(all + rank * kWarps + warp, lane) = run;
+    meet();
     run = {lowest<S>(), S(0)};
 #pragma unroll 1
     for (int i = lane; i < size * kWarps; i += 32) run = merge<T>(run, all[i]);

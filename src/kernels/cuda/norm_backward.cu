@@ -19,8 +19,11 @@ struct Backward {
 // Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
 // that what is done once a row for each thread does not count.
 using Shapes = NormShapes<NormShape<8, 2, 256, 3, 2>, NormShape<32, 2, 128, 3, 4>,
-                          NormShape<32, 3, 128, 3, 4>, NormShape<0, 2, 128, 3, 4>, NormShape<0, 2, 256, 3, 2>,
+                          NormShape<32, 3, 128, 3, 4>, NormShape<0, 2, 128, 3, 4>, NormShape<0, 1, 512, 3, 2>,
                           NormShape<0, 2, 512, 2, 1>, NormShape<0, 4, 512, 2, 1>>;
+
+// Sums over rows alone go by columns where rows are longer (column_reduce.cuh).
+inline constexpr int64_t kMostPacksOfDw = 128;
 
 // Rows go to groups in turn, and a thread keeps the sums of its columns.
 template <class T, class Shape, bool kFull, bool kCentred, bool kDx, bool kDw>
@@ -311,7 +314,8 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
     const int64_t packs = a.n / kWide<T>;
     int64_t blocks = 0;
     const bool done =
-        wide && with_norm_shape(Shapes{}, packs, [&](auto shape, auto full) {
+        wide && (kDx || packs <= kMostPacksOfDw) &&
+        with_norm_shape(Shapes{}, packs, [&](auto shape, auto full) {
           using Shape = decltype(shape);
           const auto kernel = backward_kernel<T, Shape, decltype(full)::value, kCentred, kDx, kDw>;
           const int threads = Shape::threads(packs);

@@ -16,125 +16,106 @@ struct Forward {
   double eps;
 };
 
-using Shapes =
-    NormShapes<NormShape<8, 2, 256, 3, 4>, NormShape<32, 3, 128, 3, 6>, NormShape<32, 4, 128, 3, 5>,
-               NormShape<32, 8, 128, 2, 4>, NormShape<0, 4, 256, 3, 2>, NormShape<0, 4, 512, 3, 1>>;
+// A row is short work, so a block takes it and ends: many loads in flight before the first sum, and small
+// blocks, so that other rows fill the wait for a row's sum. (Blocks that live through many rows, as in the
+// backward pass, are slower here.) A group of kGroup lanes shares a row, or the whole block, of at most
+// kThreads, when kGroup is 0; each thread has kPacks packs in registers.
+template <int kGroupOf, int kPacksOf, int kThreadsOf>
+struct RowShape {
+  static constexpr int kGroup = kGroupOf, kPacks = kPacksOf, kThreads = kThreadsOf;
+  static constexpr int kRows = kGroup > 0 ? kThreads / kGroup : 1;  // of a block
+  static int threads(int64_t packs) {
+    if (kGroup > 0) return kThreads;
+    return static_cast<int>((packs + 32 * kPacks - 1) / (32 * kPacks) * 32);
+  }
+  static bool fits(int64_t packs) { return packs <= (kGroup > 0 ? kGroup : kThreads) * int64_t{kPacks}; }
+};
+// Calls f(shape) with the first shape that a row fits, smallest first; false when there is none.
+template <class F>
+bool with_row_shape(int64_t packs, F&& f) {
+  const auto first = [&]<class... Shapes>(Shapes... shapes) {
+    return ((Shapes::fits(packs) && (f(shapes), true)) || ...);
+  };
+  return first(RowShape<8, 4, 256>{}, RowShape<32, 4, 256>{}, RowShape<0, 4, 256>{}, RowShape<0, 4, 512>{});
+}
 
-template <class T, class Shape, bool kFull, bool kCentred>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) forward_kernel(Forward<T> a) {
+template <class T, class Shape, bool kCentred>
+__global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) {
   await_previous();
   using S = Stat<T>;
-  constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows,
-                kStages = Shape::kStages;
-  extern __shared__ uint4 dynamic[];  // [stage][x, residual][row of the block][pack]
-  __shared__ RowSums<Shape, 1, S> sums;
+  constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup;
+  __shared__ S shared[32];
   const int group = kGroup > 0 ? kGroup : static_cast<int>(blockDim.x);
-  const int lane = static_cast<int>(threadIdx.x) % group, member = static_cast<int>(threadIdx.x) / group;
-  const int packs = static_cast<int>(a.n / V), plane = kRows * packs;
-  const bool adds = a.residual != nullptr;
-  const int size = (adds ? 2 : 1) * plane, rows = static_cast<int>(a.rows);
-  const auto inside = [&](int j) { return kFull || lane + j * group < packs; };
-  uint4* const own = dynamic + member * packs + lane;
-  // `start` is the first element of this thread in the row.
-  const auto fetch_row = [&](int row, int64_t start, int stage) {
-    if (row < rows) {
-      uint4* const to = own + stage * size;
+  const int lane = static_cast<int>(threadIdx.x) % group;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * Shape::kRows + threadIdx.x / group;
+  // A group without a row takes part in the sums of its warp with nothing.
+  const int packs = row < a.rows ? static_cast<int>(a.n / V) : 0;
+  const int64_t start = row * a.n;
+  Pack<T, V> x[K];
+  S total[1] = {0};
 #pragma unroll
-      for (int j = 0; j < K; ++j)
-        if (inside(j)) copy_async<16>(to + j * group, a.x + start + j * group * V);
-      if (adds) {
-#pragma unroll
-        for (int j = 0; j < K; ++j)
-          if (inside(j)) copy_async<16>(to + plane + j * group, a.residual + start + j * group * V);
-      }
-    }
-    end_copies();
-  };
-  const int step = static_cast<int>(gridDim.x) * kRows;
-  const int64_t stride = step * a.n;
-  int row = static_cast<int>(blockIdx.x) * kRows + member;
-  int64_t start = row * a.n + lane * V;
-#pragma unroll
-  for (int s = 0; s < kStages; ++s) fetch_row(row + s * step, start + s * stride, s);
-  // Weights stay in registers where there is room.
-  constexpr bool kKeep = K <= 4;
-  Pack<T, V> w[K];
-#pragma unroll
-  for (int j = 0; kKeep && j < K; ++j)
-    if (inside(j)) w[j] = fetch<V>(a.w + (lane + j * group) * V);
-  const S over_n = S(1) / S(a.n), eps = S(a.eps);
-  sums.begin();
-  int stage = 0, turn = 0;
-  // All groups of a block go round equally often, since the sums need whole warps; one without a row takes
-  // part with nothing.
-  for (int base = static_cast<int>(blockIdx.x) * kRows; base < rows;
-       base += step, row += step, start += stride) {
-    const bool active = kRows == 1 || row < rows;
-    Pack<T, V> x[K];
-    await_copies<kStages - 1>();
-    const uint4* const from = own + stage * size;
-#pragma unroll
-    for (int j = 0; j < K; ++j)
-      if (active && inside(j)) x[j].raw = from[j * group];
-    if (adds) {
-#pragma unroll
-      for (int j = 0; j < K; ++j) {
-        if (!active || !inside(j)) continue;
-        auto v = values<T, V>(x[j]);
-        const auto more = values<T, V>(Pack<T, V>{from[plane + j * group]});
-#pragma unroll
-        for (int k = 0; k < V; ++k) v.v[k] += more.v[k];
-        x[j] = packed<T, V>(v);
-        put<V>(a.sum + start + j * group * V, x[j]);
-      }
-    }
-    fetch_row(row + kStages * step, start + kStages * stride, stage);
-    stage = stage + 1 == kStages ? 0 : stage + 1;
-    S total[1] = {0}, mean = 0;
-    if constexpr (kCentred) {
-#pragma unroll
-      for (int j = 0; j < K; ++j) {
-        if (!active || !inside(j)) continue;
-        const auto v = values<T, V>(x[j]);
-#pragma unroll
-        for (int k = 0; k < V; ++k) total[0] += v.v[k];
-      }
-      sums.sum(total, turn);
-      turn ^= 1;
-      mean = total[0] * over_n;
-      total[0] = 0;
-    }
+  for (int j = 0; j < K; ++j) {
+    const int p = lane + j * group;
+    if (p < packs) x[j] = fetch<V>(a.x + start + p * V);
+  }
+  if (a.residual != nullptr) {
+    Pack<T, V> other[K];
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      if (!active || !inside(j)) continue;
-      const auto v = values<T, V>(x[j]);
-#pragma unroll
-      for (int k = 0; k < V; ++k) {
-        const S d = kCentred ? v.v[k] - mean : v.v[k];
-        total[0] += d * d;
-      }
-    }
-    sums.sum(total, turn);
-    turn ^= 1;
-    const S rstd = S(1) / sqrt(total[0] * over_n + eps);
-    if (!active) continue;
-    if (lane == 0) {
-      a.rstd[row] = rstd;
-      if constexpr (kCentred) a.mean[row] = mean;
+      const int p = lane + j * group;
+      if (p < packs) other[j] = fetch<V>(a.residual + start + p * V);
     }
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       const int p = lane + j * group;
-      if (!inside(j)) continue;
+      if (p >= packs) continue;
       auto v = values<T, V>(x[j]);
-      const auto m = values<T, V>(kKeep ? w[j] : fetch<V>(a.w + p * V));
-      Vals<S, V> b = {};
-      if (kCentred && a.b != nullptr) b = load<V>(a.b + p * V);
+      const auto o = values<T, V>(other[j]);
 #pragma unroll
-      for (int k = 0; k < V; ++k)
-        v.v[k] = weighted<kCentred>(normed<kCentred>(v.v[k], mean, rstd), m.v[k], b.v[k]);
-      store<V>(a.y + start + j * group * V, v);
+      for (int k = 0; k < V; ++k) v.v[k] += o.v[k];
+      x[j] = packed<T, V>(v);
+      put<V>(a.sum + start + p * V, x[j]);
     }
+  }
+  S mean = 0;
+  if constexpr (kCentred) {
+#pragma unroll
+    for (int j = 0; j < K; ++j) {
+      if (lane + j * group >= packs) continue;
+      const auto v = values<T, V>(x[j]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) total[0] += v.v[k];
+    }
+    group_sum<kGroup>(total, shared);
+    mean = total[0] / S(a.n);
+    total[0] = 0;
+  }
+#pragma unroll
+  for (int j = 0; j < K; ++j) {
+    if (lane + j * group >= packs) continue;
+    const auto v = values<T, V>(x[j]);
+#pragma unroll
+    for (int k = 0; k < V; ++k) total[0] += (v.v[k] - mean) * (v.v[k] - mean);
+  }
+  group_sum<kGroup>(total, shared);
+  const S rstd = S(1) / sqrt(total[0] / S(a.n) + S(a.eps));
+  if (row >= a.rows) return;
+  if (lane == 0) {
+    a.rstd[row] = rstd;
+    if constexpr (kCentred) a.mean[row] = mean;
+  }
+#pragma unroll
+  for (int j = 0; j < K; ++j) {
+    const int p = lane + j * group;
+    if (p >= packs) continue;
+    auto v = values<T, V>(x[j]);
+    const auto w = load<V>(a.w + p * V);
+    Vals<S, V> b{};
+    if (kCentred && a.b != nullptr) b = load<V>(a.b + p * V);
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      v.v[k] = weighted<kCentred>(normed<kCentred>(v.v[k], mean, rstd), w.v[k], b.v[k]);
+    store<V>(a.y + start + p * V, v);
   }
 }
 
@@ -180,23 +161,18 @@ __global__ void __launch_bounds__(kNormAnyThreads) forward_any_kernel(Forward<T>
 template <class T, bool kCentred>
 void forward(const Forward<T>& a, Stream stream) {
   if (a.rows <= 0 || a.n <= 0) return;
-  const bool wide = !std::is_same_v<T, double> && a.rows <= kNormMostRows && a.n % kWide<T> == 0 &&
+  const bool wide = !std::is_same_v<T, double> && a.n % kWide<T> == 0 &&
                     all_aligned16(a.x, a.residual, a.w, a.b, a.sum, a.y);
   bool done = false;
   if constexpr (!std::is_same_v<T, double>) {
     const int64_t packs = a.n / kWide<T>;
-    done = wide && with_norm_shape(Shapes{}, packs, [&](auto shape, auto full) {
-             using Shape = decltype(shape);
-             const auto kernel = forward_kernel<T, Shape, decltype(full)::value, kCentred>;
-             const int threads = Shape::threads(packs);
-             const int64_t bytes = Shape::bytes(packs, a.residual != nullptr ? 2 : 1);
-             const int64_t most = resident_blocks(kernel, threads, bytes, Shape::bytes(Shape::kMostPacks, 2)),
-                           blocks = divide_up(a.rows, Shape::kRows);
-             if (most == 0) return false;
-             kernel<<<static_cast<unsigned>(blocks < most ? blocks : most), threads,
-                      static_cast<size_t>(bytes), stream>>>(a);
-             return true;
-           });
+    done =
+        wide && with_row_shape(packs, [&](auto shape) {
+          using Shape = decltype(shape);
+          forward_kernel<T, Shape, kCentred>
+              <<<static_cast<unsigned>(divide_up(a.rows, Shape::kRows)), Shape::threads(packs), 0, stream>>>(
+                  a);
+        });
   }
   if (!done)
     forward_any_kernel<T, kCentred><<<static_cast<unsigned>(a.rows), kNormAnyThreads, 0, stream>>>(a);
