@@ -179,8 +179,8 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   world.world().barrier();
   std::vector<double> seconds;
   // As in a run: the next step is under way when one is done, where the device does so.
-  start_step();
   int64_t done_ns = base::now_ns();
+  start_step();
   for (int64_t i = 0; i < options.steps; ++i) {
     const bool ahead = rank.may_run_ahead() && i + 1 < options.steps;
     if (ahead) start_step();
