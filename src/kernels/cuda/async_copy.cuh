@@ -6,16 +6,20 @@
 
 namespace quintet::kernels::cuda {
 
-// kBytes is 16 (not kept in L1) or 4; both addresses are multiples of it.
+// kBytes is 16 (not kept in L1) or 4; both addresses are multiples of it. `shared` is an address in the
+// shared window.
 template <int kBytes>
-__device__ __forceinline__ void copy_async(void* shared, const void* global) {
-  const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
   } else {
     static_assert(kBytes == 4);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(global) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared), "l"(global) : "memory");
   }
+}
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global) {
+  copy_async<kBytes>(static_cast<uint32_t>(__cvta_generic_to_shared(shared)), global);
 }
 
 // Ends a group of this thread's copies, which may be empty.

@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/loss.cuh"
 
 namespace quintet::kernels::cuda {
@@ -24,10 +25,6 @@ inline constexpr int kMostRows = 8;                 // of a cluster, one after t
 __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
-// 16 bytes, without waiting; the thread that asked sees them behind wait_copies.
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
 template <class T>
 __device__ __forceinline__ Pack<T, kWide<T>> shared_pack(uint32_t from) {
   uint4 raw;
@@ -37,17 +34,16 @@ __device__ __forceinline__ Pack<T, kWide<T>> shared_pack(uint32_t from) {
                : "memory");
   return {raw};
 }
-__device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // All groups but the last `left` are there.
-__device__ __forceinline__ void wait_copies(int left) {
+__device__ __forceinline__ void await_all_but(int left) {
   if (left >= 3)
-    asm volatile("cp.async.wait_group 3;" ::: "memory");
+    await_copies<3>();
   else if (left == 2)
-    asm volatile("cp.async.wait_group 2;" ::: "memory");
+    await_copies<2>();
   else if (left == 1)
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    await_copies<1>();
   else
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    await_copies<0>();
 }
 static_assert(kCopies == 4);
 #endif
@@ -90,8 +86,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const auto fetch_row = [&](const T* x) {
 #pragma unroll 1
     for (int g = 0; g < kCopies; ++g) {
-      each_pack(g, readable, x, [](int, uint32_t place, const T* from) { copy_async(place, from); });
-      end_group();
+      each_pack(g, readable, x, [](int, uint32_t place, const T* from) { copy_async<16>(place, from); });
+      end_copies();
     }
   };
   const auto zero_from = [&](int first, T* x) {
@@ -123,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     Summing<T> summing;
 #pragma unroll 1
     for (int g = 0; g < kCopies; ++g) {
-      wait_copies(kCopies - 1 - g);
+      await_all_but(kCopies - 1 - g);
       each_pack(g, readable, x, [&](int p, uint32_t place, const T*) {
         auto v = values<T, V>(shared_pack<T>(place));
         if (p == partial) mask_padding<V>(v, (begin + p) * V, valid);
@@ -152,9 +148,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         for (int k = 0; k < V; ++k) v.v[k] = Math<T>::exp_less(v.v[k], run.max) * factor;
         if (p == target_pack || p == partial) finish_dlogits<T, V>(v, (begin + p) * V, valid, column, seed);
         store<V>(to, v);
-        if (next >= 0) copy_async(place, to + a.columns);
+        if (next >= 0) copy_async<16>(place, to + a.columns);
       });
-      if (next >= 0) end_group();
+      if (next >= 0) end_copies();
     }
     zero_from(readable, x);
     label = next;

@@ -299,18 +299,6 @@ struct Split {
     to.write<V>(i, values<float, V>(x));
   }
 };
-struct Join {
-  SplitMaster from;
-  float* to;
-  template <int V>
-  __device__ SplitMaster::Held<V> load(int64_t i) const {
-    return from.read<V>(i);
-  }
-  template <int V>
-  __device__ void store(int64_t i, const SplitMaster::Held<V>& x) const {
-    cuda::store<V>(to + i, SplitMaster::value<V>(x));
-  }
-};
 
 }  // namespace
 
@@ -331,10 +319,6 @@ void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const G
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream) {
   const SplitMaster to{weight, remainder};
   each<4, 2>(Split{master, to}, n, aligned16(master) && to.wide(0), stream, "split_master");
-}
-void join_master(const Bf16* weight, const int16_t* remainder, float* master, int64_t n, Stream stream) {
-  const SplitMaster from{const_cast<Bf16*>(weight), const_cast<int16_t*>(remainder)};  // only read
-  each<4, 2>(Join{from, master}, n, aligned16(master) && from.wide(0), stream, "join_master");
 }
 
 template <class Master, class Moment, class Gradient, class Copy>

@@ -45,9 +45,8 @@ void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy,
 template <class Moment, class Gradient>
 void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad,
                  std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream);
-// Makes weight and remainder of a master, and a master of them.
+// Makes weight and remainder of a master.
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream);
-void join_master(const Bf16* weight, const int16_t* remainder, float* master, int64_t n, Stream stream);
 
 struct SgdScalars {
   const double* lr = nullptr;
