@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -24,7 +23,10 @@ using Indices = std::vector<size_t>;  // of nodes
 class Pack {
  public:
   explicit Pack(layout::LocalGraph local) : r_(std::move(local)) {
-    for (const graph::Param& p : r_.graph().params()) gradients_.insert(p.grads.begin(), p.grads.end());
+    for (const graph::Param& p : r_.graph().params()) {
+      gradients_.insert(p.grads.begin(), p.grads.end());
+      if (p.grads.size() > 1) shared_.insert(p.value);
+    }
   }
 
   layout::LocalGraph run() {
@@ -40,8 +42,11 @@ class Pack {
       if (n.op == &graph::kSwiGlu) swiglu[{operand(0), operand(1)}].push_back(i);
       if (is_swiglu_gradient(n)) swiglu[{operand(1), operand(2)}].push_back(i);
     }
-    for (const auto& [values, uses] : attention) pack_attention(values, uses);
-    for (const auto& [values, uses] : swiglu) pack_swiglu(values, uses);
+    std::vector<Group> groups;
+    for (const auto& [values, uses] : attention) find_attention(values, uses, groups);
+    for (const auto& [values, uses] : swiglu) find_swiglu(values, uses, groups);
+    for (const Group& g : groups)
+      if (!apart_.contains(g.projections.weights)) write(g);
     return r_.finish();
   }
 
@@ -65,6 +70,12 @@ class Pack {
       if (p.x != r_.node(p.linears[0]).inputs[0] || !is_beside(p.linears.back(), p.linears[0]))
         return std::nullopt;
     }
+    // A parameter that other layers use too has contributions of theirs: whether this one is the first
+    // differs from parameter to parameter, and one op either adds or does not.
+    const std::set<ValueId> distinct(p.weights.begin(), p.weights.end());
+    if (distinct.size() != p.weights.size() ||
+        std::any_of(distinct.begin(), distinct.end(), [&](ValueId w) { return shared_.contains(w); }))
+      return std::nullopt;
     return p;
   }
 
@@ -91,6 +102,23 @@ class Pack {
       g.x = dw.inputs[1];
     }
     return sum_of(g) ? std::optional(g) : std::nullopt;
+  }
+
+  // What becomes one value, and who uses it. Without a gradient's op among the uses (an evaluation, or a
+  // forward pass whose values are computed again for the gradient) there are no gradients.
+  struct Group {
+    Values values;
+    Indices uses;
+    Projections projections;
+    Indices ropes, ropes_back;  // of attention; empty: nothing is rotated
+    std::optional<size_t> dx;
+    std::optional<Gradients> gradients;
+  };
+  void write(const Group& g) {
+    if (r_.node(g.uses[0]).op == &graph::kAttention || r_.node(g.uses[0]).op == &graph::kAttentionDx)
+      write_attention(g);
+    else
+      write_swiglu(g);
   }
 
   // Whether all dx are added to each other and to nothing else.
@@ -165,33 +193,39 @@ class Pack {
 
   // ---- Attention: q, k and v, of which q and k may be rotated in between ----
 
-  void pack_attention(const Values& values, const Indices& uses) {
-    if (!is_qkv(values) || r_.node(uses[0]).attrs.real("dropout") > 0) return;
-    for (const ValueId v : values)
-      if (readers(v) != uses) return;
+  void find_attention(const Values& values, const Indices& uses, std::vector<Group>& groups) {
     const auto ropes = find_ropes(values);
-    if (!ropes) return;
+    if (!is_qkv(values) || !ropes || r_.node(uses[0]).attrs.real("dropout") > 0) return;
     const auto projections =
         find_projections({before_rope(values[0], *ropes), before_rope(values[1], *ropes), values[2]});
     if (!projections) return;
-    const auto dx = std::find_if(uses.begin(), uses.end(),
-                                 [&](size_t i) { return r_.node(i).op == &graph::kAttentionDx; });
-    if (dx == uses.end()) return write_attention(values, *ropes, *projections, uses);
-    if (std::any_of(dx + 1, uses.end(), [&](size_t i) { return r_.node(i).op == &graph::kAttentionDx; }))
-      return;
-    Values grads = r_.node(*dx).outputs;
-    const auto back = find_ropes_back(grads, !ropes->empty());
-    if (!back) return;
-    for (size_t i = 0; i < back->size(); ++i) grads[i] = r_.node((*back)[i]).outputs[0];
-    const auto gradients = find_gradients(grads, *projections);
-    if (!gradients) return;
-    write_attention(values, *ropes, *projections, uses);
-    const graph::Type packed = type(r_.node(*dx).inputs[1]);
-    const int64_t rotated = type(values[0]).size(1) + type(values[1]).size(1);
-    const ValueId made = r_.add_value(packed), turned = back->empty() ? made : r_.add_value(packed);
-    r_.node(*dx).outputs = {made};
-    if (!back->empty()) write_ropes(*back, made, turned, rotated);
-    write_gradients(*gradients, *projections, turned);
+    Group g{values, uses, *projections, *ropes, {}, {}, {}};
+    bool fits = std::all_of(values.begin(), values.end(), [&](ValueId v) { return readers(v) == uses; });
+    for (const size_t i : uses) {
+      if (r_.node(i).op != &graph::kAttentionDx) continue;
+      fits = fits && !g.dx;
+      g.dx = i;
+      Values grads = r_.node(i).outputs;
+      const auto back = find_ropes_back(grads, !ropes->empty());
+      if (!back) {
+        fits = false;
+        continue;
+      }
+      g.ropes_back = *back;
+      for (size_t k = 0; k < back->size(); ++k) grads[k] = r_.node((*back)[k]).outputs[0];
+      g.gradients = find_gradients(grads, *projections);
+      fits = fits && g.gradients;
+    }
+    keep(std::move(g), fits, groups);
+  }
+
+  // Values of one layer are packed everywhere or nowhere: what is computed again for a gradient that stays
+  // apart is then the same, to the bit, as what was computed first.
+  void keep(Group g, bool fits, std::vector<Group>& groups) {
+    if (fits)
+      groups.push_back(std::move(g));
+    else
+      apart_.insert(g.projections.weights);
   }
 
   bool is_qkv(const Values& v) const {
@@ -270,18 +304,17 @@ class Pack {
     rope.outputs = {to};
   }
 
-  void write_attention(const Values& values, const Indices& ropes, const Projections& p,
-                       const Indices& uses) {
-    const int64_t heads = type(values[0]).size(1), kv_heads = type(values[1]).size(1);
-    graph::Type packed = type(values[0]);
+  void write_attention(const Group& g) {
+    const int64_t heads = type(g.values[0]).size(1), kv_heads = type(g.values[1]).size(1);
+    graph::Type packed = type(g.values[0]);
     packed.dims[1].size = heads + 2 * kv_heads;
-    const ValueId made = r_.add_value(packed), rotated = ropes.empty() ? made : r_.add_value(packed);
-    for (const ValueId v : {values[0], values[1]})
+    const ValueId made = r_.add_value(packed), rotated = g.ropes.empty() ? made : r_.add_value(packed);
+    for (const ValueId v : {g.values[0], g.values[1]})
       for (const size_t i : rotations_of(v))
-        if (std::find(ropes.begin(), ropes.end(), i) == ropes.end()) r_.remove(i);
-    write_projections(p, made);
-    if (!ropes.empty()) write_ropes(ropes, made, rotated, heads + kv_heads);
-    for (const size_t i : uses) {
+        if (std::find(g.ropes.begin(), g.ropes.end(), i) == g.ropes.end()) r_.remove(i);
+    write_projections(g.projections, made);
+    if (!g.ropes.empty()) write_ropes(g.ropes, made, rotated, heads + kv_heads);
+    for (const size_t i : g.uses) {
       Node& use = r_.node(i);
       const bool is_dx = use.op == &graph::kAttentionDx;
       const auto q = use.inputs.begin() + (is_dx ? 1 : 0);
@@ -291,6 +324,11 @@ class Pack {
       use.attrs.set("heads", heads);
       use.attrs.set("kv_heads", kv_heads);
     }
+    if (!g.dx) return;
+    const ValueId grad = r_.add_value(packed), turned = g.ropes.empty() ? grad : r_.add_value(packed);
+    r_.node(*g.dx).outputs = {grad};
+    if (!g.ropes.empty()) write_ropes(g.ropes_back, grad, turned, heads + kv_heads);
+    write_gradients(*g.gradients, g.projections, turned);
   }
 
   // ---- SwiGLU: gate and up ----
@@ -299,39 +337,43 @@ class Pack {
     return n.op == &graph::kSwiGluDx || n.op == &graph::kSwiGluBackward;
   }
 
-  void pack_swiglu(const Values& values, const Indices& uses) {
-    for (const ValueId v : values)
-      if (r_.readers(v) != uses) return;
+  void find_swiglu(const Values& values, const Indices& uses, std::vector<Group>& groups) {
     const auto projections = find_projections(values);
-    if (!projections || values[0] == values[1]) return;
-    std::optional<Gradients> gradients;
-    size_t dx = 0;
+    if (!projections || type(values[0]).num_dims() != 2) return;
+    Group g{values, uses, *projections, {}, {}, {}, {}};
+    bool fits = std::all_of(values.begin(), values.end(), [&](ValueId v) { return r_.readers(v) == uses; });
     for (const size_t i : uses) {
       if (!is_swiglu_gradient(r_.node(i))) continue;
-      if (gradients) return;
-      gradients = find_gradients({r_.node(i).outputs[0], r_.node(i).outputs[1]}, *projections);
-      if (!gradients) return;
-      dx = i;
+      fits = fits && !g.dx;
+      g.dx = i;
+      g.gradients = find_gradients({r_.node(i).outputs[0], r_.node(i).outputs[1]}, *projections);
+      fits = fits && g.gradients;
     }
-    graph::Type packed = type(values[0]);
+    keep(std::move(g), fits, groups);
+  }
+
+  void write_swiglu(const Group& g) {
+    graph::Type packed = type(g.values[0]);
     packed.dims[1].size *= 2;
     const ValueId made = r_.add_value(packed);
-    write_projections(*projections, made);
-    for (const size_t i : uses) {
+    write_projections(g.projections, made);
+    for (const size_t i : g.uses) {
       Values& inputs = r_.node(i).inputs;
       inputs.pop_back();
       inputs.back() = made;
     }
-    if (!gradients) return;
+    if (!g.dx) return;
     const ValueId grad = r_.add_value(packed);
-    Values& outputs = r_.node(dx).outputs;
+    Values& outputs = r_.node(*g.dx).outputs;
     outputs.erase(outputs.begin());
     outputs[0] = grad;
-    write_gradients(*gradients, *projections, grad);
+    write_gradients(*g.gradients, g.projections, grad);
   }
 
   Rewrite r_;
   std::set<ValueId> gradients_;  // of parameters, here and whole
+  std::set<ValueId> shared_;     // parameters with several contributions to their gradient
+  std::set<Values> apart_;       // weights of projections that stay values of their own
 };
 
 }  // namespace

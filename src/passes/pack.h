@@ -4,8 +4,9 @@
 // input's gradient and for the weights' gradients; rotary positions are one visit; and the input's gradient
 // is summed inside the product instead of in memory.
 //
-// Left as they are: projections with a bias or a norm of their own, frozen ones, those that ranks exchange
-// (context parallelism), and attention with dropout.
+// Left as they are: projections with a bias or a norm of their own, frozen ones, those of parameters that
+// several layers share or whose gradients are summed over ranks first (fewer KV heads than tensor ranks),
+// values that ranks exchange (context parallelism), and attention with dropout.
 #pragma once
 
 #include "layout/partition.h"

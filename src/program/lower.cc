@@ -255,12 +255,21 @@ class GraphLowering {
     const int add = fused_.add_of[static_cast<size_t>(index)];
     if (add >= 0) instr.in.push_back(addend(node, index, add));
     if (add < 0) share_memory(node, index);
+    int num_grads = 0;
     std::vector<ValueId> outputs = node.outputs;
     if (add >= 0) outputs[0] = graph_.nodes()[static_cast<size_t>(add)].outputs[0];
     for (const ValueId out : outputs) {
       instr.out.push_back(view(out, rows, node.block));
-      if (const auto grad = grads_.find(out); grad != grads_.end())
-        instr.accumulate = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
+      if (const auto grad = grads_.find(out); grad != grads_.end()) {
+        const Accumulate mode = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
+        if (num_grads++ > 0 && mode != instr.accumulate)
+          base::fail_user(
+              "[{}] of block {} gives the gradients of several parameters at once, but some of them are used "
+              "by "
+              "other layers too and some are not: share all of them or none",
+              node.op->name, node.block);
+        instr.accumulate = mode;
+      }
       if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
       if (step_sum(out) >= 0) instr.accumulate = Accumulate::Always;  // the step begins with zeros
     }

@@ -33,7 +33,7 @@ using config::Recipe;
 namespace {
 
 constexpr double kNanosPerSecond = 1e9;
-constexpr int64_t kMeasuringSteps = 2;         // see Rank::step
+constexpr int64_t kMeasuringSteps = 2;         // see Rank::measures
 constexpr int64_t kMetricsBytesPerStep = 256;  // about twice what a record takes ...
 constexpr int64_t kMetricsBytesPerBlock =
     512;                                      // ... and what a block with experts adds, without its loads ...

@@ -61,7 +61,12 @@ class Rank {
   // finished. Between the two nothing else may look at the rank's state.
   void start_step(int64_t step, const data::Batches& batches);
   StepResult finish_step();
-  bool may_run_ahead() const { return executor_->runs_ahead() && !measures(); }
+  // The same on all ranks. Not where the host reads back in the middle of a step how many rows go to which
+  // expert's rank: putting such a step on the device takes as long as the step.
+  bool may_run_ahead() const {
+    const bool reads_counts = recipe_.model.moe.experts > 0 && recipe_.parallel.ep > 1;
+    return executor_->runs_ahead() && !measures() && !reads_counts;
+  }
   // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.
   exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
   // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of

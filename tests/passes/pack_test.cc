@@ -115,5 +115,13 @@ TEST(Pack, LeavesWhatDoesNotFit) {
   EXPECT_EQ(counts(packed({.kv_heads = 2, .tp = 4})), kGates);
 }
 
+// A forward pass is packed where the values that are computed again for its gradient are, and not otherwise.
+TEST(Pack, EverywhereOrNowhere) {
+  constexpr Counts kGatesAgain{2 * kLayers, kLayers, kLayers, 0, 0, 0, 3 * kLayers};
+  const auto full = config::RecomputeKind::Full;
+  EXPECT_EQ(counts(packed({.recompute = full, .freeze = {"blocks.*.attn.wk.weight"}})), kGatesAgain);
+  EXPECT_EQ(counts(packed({.recompute = full, .kv_heads = 2, .tp = 4})), kGatesAgain);
+}
+
 }  // namespace
 }  // namespace quintet::passes

@@ -85,7 +85,17 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
   prepare_kernels();
 }
 
-CudaExecutor::~CudaExecutor() = default;
+// A run that is still under way, because something else failed, must not lose its memory. With peers it may
+// wait for them in vain, so its calls are ended.
+CudaExecutor::~CudaExecutor() {
+  if (started_ == finished_) return;
+  try {
+    gpu::use_device(device_);
+    for (const auto& c : comms_) c->abort("the rank's executor goes while a step is under way");
+    for (const gpu::Stream& stream : streams_) stream.synchronize();
+  } catch (...) {  // what failed first is told by who failed
+  }
+}
 
 std::byte* CudaExecutor::address(program::BufferId id) const { return arena_ + program_.buffer(id).offset; }
 
