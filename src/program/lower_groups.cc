@@ -220,16 +220,23 @@ void GroupLowering::reduce_grads(int group) {
              .block = g.block,
              .note = "reduce " + g.name};
 
-  // What is sent is defined to the last element: nobody else writes the padding at the end.
+  // What is sent is defined to the last element: nobody else writes the padding between and behind
+  // parameters.
   const bool is_transient = emitter_.program().buffer(buffer).scope != Scope::Persistent;
-  if (is_transient && g.used < g.count) {
-    const Operand padding = flat_view(buffer, g.used, g.count - g.used, o.grad);
-    Instr zero = like;
-    zero.op = &graph::kZeroUnlessFirst;
-    zero.attrs = {{"keep", int64_t{0}}};
-    zero.in = zero.out = {padding};
-    emitter_.emit(std::move(zero));
+  const auto zero = [&](int64_t begin, int64_t end) {
+    if (!is_transient || begin >= end) return;
+    Instr instr = like;
+    instr.op = &graph::kZeroUnlessFirst;
+    instr.attrs = {{"keep", int64_t{0}}};
+    instr.in = instr.out = {flat_view(buffer, begin, end - begin, o.grad)};
+    emitter_.emit(std::move(instr));
+  };
+  int64_t written = 0;
+  for (const layout::Segment& s : g.segments) {
+    zero(written, s.offset);
+    written = s.offset + s.count;
   }
+  zero(written, g.count);
 
   // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism) stand
   // in front, those with the same axes side by side: one reduction for each run.
