@@ -18,6 +18,11 @@ inline int64_t last_size(const graph::Type& t) { return t.dims.back().size; }
 inline int64_t num_rows(const graph::Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
 inline int64_t row_bytes(const graph::Type& t) { return columns(t) * base::size_of(t.dtype); }
 
+// Heads of x that rope (all) or rope_first turns.
+inline int64_t rotated_heads(const program::Instr& instr) {
+  return instr.attrs.find("heads") != nullptr ? instr.attrs.integer("heads") : instr.in[0].type.size(1);
+}
+
 // Rows and columns of the matrices behind x[tokens, in...] and w[out..., in...].
 struct LinearShape {
   int64_t rows, out, in;
@@ -45,6 +50,19 @@ struct Qkv {
 template <class T>
 Qkv<T> qkv_in(T* first, const kernels::AttentionGeometry& s) {
   return {first, first + s.heads * s.head_dim, first + (s.heads + s.kv_heads) * s.head_dim};
+}
+// The same of gate and up, or their gradients: operands of their own, or halves of the rows of one.
+template <class T>
+struct GateUp {
+  T *gate, *up;
+  int64_t stride;  // from row to row
+};
+template <class T>
+GateUp<T> gate_up_in(const std::vector<std::byte*>& operands, size_t first, bool side_by_side,
+                     int64_t width) {
+  T* const gate = reinterpret_cast<T*>(operands[first]);
+  if (side_by_side) return {gate, gate + width, 2 * width};
+  return {gate, reinterpret_cast<T*>(operands[first + 1]), width};
 }
 // With dropout samples, positions and key_positions follow the documents, and then the key.
 void bind_dropout(const Operands& operands, size_t rest, kernels::AttentionGeometry& geometry);

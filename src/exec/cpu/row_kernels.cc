@@ -136,37 +136,26 @@ int64_t layer_norm_backward_bytes(const Instr& i, int) {
   return (bias ? sums_bytes(i, {1, 2}) : sums_bytes(i, {1})) + layer_norm_sums_bytes(i);
 }
 
+// rope of all heads, and rope_first of some; the others are taken over where the result lies elsewhere.
 void rope(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   const graph::Attrs& a = b.instr->attrs;
+  const int64_t row = columns(x), heads = rotated_heads(*b.instr), rotated = heads * x.size(2);
   with_type(x.dtype, [&]<class T>(T) {
-    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"),
-               b.output<T>(0), columns(x), x.size(0), x.size(1), x.size(2), a.integer("inverse") != 0,
-               *b.pool);
-  });
-}
-
-void rope_first(const Bound& b, bool) {
-  const Type& x = b.in_type(0);
-  const graph::Attrs& a = b.instr->attrs;
-  const int64_t rotated = a.integer("heads") * x.size(2);
-  with_type(x.dtype, [&]<class T>(T) {
-    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"),
-               b.output<T>(0), columns(x), x.size(0), a.integer("heads"), x.size(2),
-               a.integer("inverse") != 0, *b.pool);
+    k::rope<T>(b.input<T>(0), row, b.input<int32_t>(1), a.reals("inv_freq").data(), a.real("scale"),
+               b.output<T>(0), row, x.size(0), heads, x.size(2), a.integer("inverse") != 0, *b.pool);
     if (b.in[0] == b.out[0]) return;
     for (int64_t r = 0; r < x.size(0); ++r)
-      std::copy(b.input<T>(0) + r * columns(x) + rotated, b.input<T>(0) + (r + 1) * columns(x),
-                b.output<T>(0) + r * columns(x) + rotated);
+      std::copy(b.input<T>(0) + r * row + rotated, b.input<T>(0) + (r + 1) * row,
+                b.output<T>(0) + r * row + rotated);
   });
 }
 
 void swiglu(const Bound& b, bool) {
   const Type& y = b.out_type(0);
-  const bool side_by_side = b.in.size() == 1;  // gate and up
   with_type(y.dtype, [&]<class T>(T) {
-    const T *gate = b.input<T>(0), *up = side_by_side ? gate + columns(y) : b.input<T>(1);
-    k::swiglu<T>(gate, up, columns(b.in_type(0)), b.output<T>(0), y.size(0), columns(y), *b.pool);
+    const auto [gate, up, stride] = gate_up_in<T>(b.in, 0, b.in.size() == 1, columns(y));
+    k::swiglu<T>(gate, up, stride, b.output<T>(0), y.size(0), columns(y), *b.pool);
   });
 }
 void swiglu_gradients(const Bound& b, bool) {  // swiglu_dx, and swiglu_backward with y behind them
@@ -174,9 +163,9 @@ void swiglu_gradients(const Bound& b, bool) {  // swiglu_dx, and swiglu_backward
   const bool side_by_side = b.in.size() == 2;
   const size_t y = side_by_side ? 1 : 2;
   with_type(dy.dtype, [&]<class T>(T) {
-    const T *gate = b.input<T>(1), *up = side_by_side ? gate + columns(dy) : b.input<T>(2);
-    T *dgate = b.output<T>(0), *dup = side_by_side ? dgate + columns(dy) : b.output<T>(1);
-    k::swiglu_backward<T>(b.input<T>(0), gate, up, columns(b.in_type(1)), dgate, dup,
+    const auto in = gate_up_in<T>(b.in, 1, side_by_side, columns(dy)),
+               out = gate_up_in<T>(b.out, 0, side_by_side, columns(dy));
+    k::swiglu_backward<T>(b.input<T>(0), in.gate, in.up, in.stride, out.gate, out.up,
                           b.out.size() > y ? b.output<T>(y) : nullptr, dy.size(0), columns(dy), *b.pool);
   });
 }
@@ -312,7 +301,7 @@ const std::vector<Kernel>& row_kernels() {
       {&graph::kLayerNormDw, layer_norm_dw, layer_norm_dw_bytes},
       {&graph::kLayerNormBackward, layer_norm_backward, layer_norm_backward_bytes},
       {&graph::kRope, rope, nullptr},
-      {&graph::kRopeFirst, rope_first, nullptr},
+      {&graph::kRopeFirst, rope, nullptr},
       {&graph::kSwiGlu, swiglu, nullptr},
       {&graph::kSwiGluDx, swiglu_gradients, nullptr},
       {&graph::kSwiGluBackward, swiglu_gradients, nullptr},

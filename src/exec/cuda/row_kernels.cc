@@ -110,23 +110,15 @@ void layer_norm_dw(const Bound& b, bool accumulate) {
     });
   });
 }
+// rope of all heads, and rope_first of some; the others are taken over where the result lies elsewhere.
 void rope(const Bound& b, bool) {
   const Type& x = b.in_type(0);
   const graph::Attrs& a = b.instr->attrs;
-  with_type(x.dtype, [&]<class T>(T) {
-    k::rope<T>(b.input<T>(0), columns(x), b.input<int32_t>(1), reinterpret_cast<const double*>(b.constants),
-               a.real("scale"), b.output<T>(0), columns(x), x.size(0), x.size(1), x.size(2),
-               a.integer("inverse") != 0, b.stream);
-  });
-}
-void rope_first(const Bound& b, bool) {
-  const Type& x = b.in_type(0);
-  const graph::Attrs& a = b.instr->attrs;
-  const int64_t row = columns(x), rotated = a.integer("heads") * x.size(2);
+  const int64_t row = columns(x), heads = rotated_heads(*b.instr), rotated = heads * x.size(2);
   with_type(x.dtype, [&]<class T>(T) {
     k::rope<T>(b.input<T>(0), row, b.input<int32_t>(1), reinterpret_cast<const double*>(b.constants),
-               a.real("scale"), b.output<T>(0), row, x.size(0), a.integer("heads"), x.size(2),
-               a.integer("inverse") != 0, b.stream);
+               a.real("scale"), b.output<T>(0), row, x.size(0), heads, x.size(2), a.integer("inverse") != 0,
+               b.stream);
     if (b.in[0] == b.out[0]) return;
     k::copy_rows(b.in[0] + rotated * int64_t{sizeof(T)}, b.out[0] + rotated * int64_t{sizeof(T)}, x.size(0),
                  (row - rotated) * int64_t{sizeof(T)}, row * int64_t{sizeof(T)}, b.stream);
@@ -141,10 +133,9 @@ void prepare_rope(Bound& b) {
 
 void swiglu(const Bound& b, bool) {
   const Type& y = b.out_type(0);
-  const bool side_by_side = b.in.size() == 1;  // gate and up
   with_type(y.dtype, [&]<class T>(T) {
-    const T *gate = b.input<T>(0), *up = side_by_side ? gate + columns(y) : b.input<T>(1);
-    k::swiglu<T>(gate, up, columns(b.in_type(0)), b.output<T>(0), y.size(0), columns(y), b.stream);
+    const auto [gate, up, stride] = gate_up_in<T>(b.in, 0, b.in.size() == 1, columns(y));
+    k::swiglu<T>(gate, up, stride, b.output<T>(0), y.size(0), columns(y), b.stream);
   });
 }
 void swiglu_gradients(const Bound& b, bool) {  // swiglu_dx, and swiglu_backward with y behind them
@@ -152,9 +143,9 @@ void swiglu_gradients(const Bound& b, bool) {  // swiglu_dx, and swiglu_backward
   const bool side_by_side = b.in.size() == 2;
   const size_t y = side_by_side ? 1 : 2;
   with_type(dy.dtype, [&]<class T>(T) {
-    const T *gate = b.input<T>(1), *up = side_by_side ? gate + columns(dy) : b.input<T>(2);
-    T *dgate = b.output<T>(0), *dup = side_by_side ? dgate + columns(dy) : b.output<T>(1);
-    k::swiglu_backward<T>(b.input<T>(0), gate, up, columns(b.in_type(1)), dgate, dup,
+    const auto in = gate_up_in<T>(b.in, 1, side_by_side, columns(dy)),
+               out = gate_up_in<T>(b.out, 0, side_by_side, columns(dy));
+    k::swiglu_backward<T>(b.input<T>(0), in.gate, in.up, in.stride, out.gate, out.up,
                           b.out.size() > y ? b.output<T>(y) : nullptr, dy.size(0), columns(dy), b.stream);
   });
 }
@@ -279,7 +270,7 @@ const std::vector<Kernel>& row_kernels() {
                                             {&graph::kLayerNormDw, layer_norm_dw},
                                             {&graph::kLayerNormBackward, layer_norm_backward},
                                             {&graph::kRope, rope, prepare_rope},
-                                            {&graph::kRopeFirst, rope_first, prepare_rope},
+                                            {&graph::kRopeFirst, rope, prepare_rope},
                                             {&graph::kSwiGlu, swiglu},
                                             {&graph::kSwiGluDx, swiglu_gradients},
                                             {&graph::kSwiGluBackward, swiglu_gradients},
