@@ -5,7 +5,7 @@
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 
-#include "kernels/cpu/gemm_vector_tile.h"
+#include "kernels/cpu/gemm_vector_kernel.h"
 
 namespace quintet::kernels {
 namespace {
@@ -40,25 +40,9 @@ struct F64Unit {
   static Vector add(Vector a, Vector b) { return _mm256_add_pd(a, b); }
 };
 
-template <class Unit, int MR, int NR>
-void tile(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool add) {
-  using Element = typename Unit::Element;
-  vector_tile<Unit, MR, NR / Unit::kLanes>(k, static_cast<const Element*>(a), static_cast<const Element*>(b),
-                                           static_cast<typename Unit::Sum*>(c), ldc, add);
-}
-
 template <class Src, class Unit, DType type>
 constexpr TileKernel kernel() {
-  constexpr TileShape s = tile_shape(GemmIsa::Avx2, type);
-  using Sum = typename Unit::Sum;
-  return {s,
-          sizeof(Sum) == 8 ? DType::F64 : DType::F32,
-          pack_generic<Src, Sum, s.mr>,
-          pack_generic<Src, Sum, s.nr>,
-          tile<Unit, s.mr, s.nr>,
-          type == DType::F16 ? round_to_f16_generic : round_to_bf16_generic,
-          nullptr,
-          nullptr};
+  return vector_kernel<GemmIsa::Avx2, Src, Unit, type>(round_to_bf16_generic);
 }
 
 constexpr TileKernels kKernels = {.f64 = kernel<double, F64Unit, DType::F64>(),

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/gemm_pack_avx512.h"
-#include "kernels/cpu/gemm_vector_tile.h"
+#include "kernels/cpu/gemm_vector_kernel.h"
 
 namespace quintet::kernels {
 namespace {
@@ -41,26 +41,9 @@ struct F64Unit {
   static Vector add(Vector a, Vector b) { return _mm512_add_pd(a, b); }
 };
 
-template <class Unit, int MR, int NR>
-void tile(int64_t k, const void* a, const void* b, void* c, int64_t ldc, bool add) {
-  using Element = typename Unit::Element;
-  vector_tile<Unit, MR, NR / Unit::kLanes>(k, static_cast<const Element*>(a), static_cast<const Element*>(b),
-                                           static_cast<typename Unit::Sum*>(c), ldc, add);
-}
-
-// Operands of Src, widened to the sums' type while they are packed.
 template <class Src, class Unit, DType type>
 constexpr TileKernel kernel() {
-  constexpr TileShape s = tile_shape(GemmIsa::Avx512, type);
-  using Sum = typename Unit::Sum;
-  return {s,
-          sizeof(Sum) == 8 ? DType::F64 : DType::F32,
-          pack_generic<Src, Sum, s.mr>,
-          pack_generic<Src, Sum, s.nr>,
-          tile<Unit, s.mr, s.nr>,
-          type == DType::F16 ? round_to_f16_generic : round_to_bf16_avx512,
-          nullptr,
-          nullptr};
+  return vector_kernel<GemmIsa::Avx512, Src, Unit, type>(round_to_bf16_avx512);
 }
 constexpr TileKernel f32_kernel() {
   TileKernel k = kernel<float, F32Unit, DType::F32>();
