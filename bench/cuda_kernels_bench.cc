@@ -2,20 +2,12 @@
 // of 4 GiB, and of as many bytes as the kernel moves. Kernels and small copies are captured a dozen at a time
 // and replayed, as a step is. Then the rates of tuned matmuls, of grouped matmuls and of attention. Times are
 // medians of device events.
-//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | matmul | grouped | attention]
-#include <cuda_runtime.h>
-
-#include <algorithm>
+//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | matmul | grouped |
+//                       attention]
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include "device/cuda/device.h"
+#include "cuda/harness.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dropout.h"
@@ -25,106 +17,20 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/optimizer.h"
-#include "kernels/cuda/pointwise.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/touched.h"
 
+namespace quintet::bench {
 namespace {
 
-namespace k = quintet::kernels::cuda;
-using k::Bf16;
-using quintet::base::DType;
-using quintet::kernels::GemmArgs;
-using quintet::kernels::GroupedArgs;
+using base::DType;
+using kernels::GemmArgs;
+using kernels::GroupedArgs;
 
-void require(cudaError_t status) {
-  if (status == cudaSuccess) return;
-  std::printf("CUDA: %s\n", cudaGetErrorString(status));
-  std::exit(1);
-}
-
-std::unique_ptr<quintet::device::cuda::Stream> recorder;
-cudaStream_t stream;  // the recorder's
 const char* only = "";
-
-// One pool, handed out from the start for every measurement.
-unsigned char* pool;
-size_t pool_bytes = size_t{40} << 30, used = 0;
-template <class T>
-T* take(int64_t n) {
-  T* const here = reinterpret_cast<T*>(pool + used);
-  used += (static_cast<size_t>(n) * sizeof(T) + 255) / 256 * 256;
-  if (used > pool_bytes) {
-    std::printf("the pool is too small\n");
-    std::exit(1);
-  }
-  return here;
-}
-template <class T>
-T* random(int64_t n) {
-  T* const here = take<T>(n);
-  k::fill_noise(here, n, stream);
-  return here;
-}
-int32_t* integers(const std::vector<int32_t>& from) {
-  int32_t* const here = take<int32_t>(static_cast<int64_t>(from.size()));
-  require(cudaMemcpy(here, from.data(), from.size() * 4, cudaMemcpyHostToDevice));
-  return here;
-}
-double* doubles(const std::vector<double>& from) {
-  double* const here = take<double>(static_cast<int64_t>(from.size()));
-  require(cudaMemcpy(here, from.data(), from.size() * 8, cudaMemcpyHostToDevice));
-  return here;
-}
-
-// The median milliseconds of f(set), sets in turn.
-double time_of(const std::function<void(int)>& f, int sets, int inner = 4) {
-  constexpr int kRuns = 15;
-  cudaEvent_t at[kRuns + 1];
-  for (auto& e : at) require(cudaEventCreate(&e));
-  for (int i = 0; i < 3; ++i) f(i % sets);
-  int n = 0;
-  require(cudaEventRecord(at[0], stream));
-  for (int i = 0; i < kRuns; ++i) {
-    for (int j = 0; j < inner; ++j) f(n++ % sets);
-    require(cudaEventRecord(at[i + 1], stream));
-  }
-  require(cudaEventSynchronize(at[kRuns]));
-  std::vector<double> times;
-  for (int i = 0; i < kRuns; ++i) {
-    float ms = 0;
-    require(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
-    times.push_back(static_cast<double>(ms) / inner);
-  }
-  for (auto& e : at) cudaEventDestroy(e);
-  std::sort(times.begin(), times.end());
-  return times[kRuns / 2];
-}
-
-// The same of a graph that holds a dozen.
-double time_of_captured(const std::function<void(int)>& f, int sets) {
-  constexpr int kInner = 12;
-  for (int i = 0; i < 2; ++i) f(i % sets);  // code is loaded outside the capture
-  recorder->begin_capture();
-  for (int i = 0; i < kInner; ++i) f(i % sets);
-  const quintet::device::cuda::Graph graph = recorder->end_capture();
-  return time_of([&](int) { graph.launch(stream); }, 1, 1) / kInner;
-}
-
-double copy_rate = 0;  // bytes per second
-
 bool wanted(const std::string& name) { return std::strstr(name.c_str(), only) != nullptr; }
-void report(const std::string& name, double bytes, const std::function<void(int)>& f, int sets = 1) {
-  // Behind what the kernel uses, which stays as it is.
-  unsigned char* const from = pool + (used + 255) / 256 * 256;
-  const auto half = static_cast<size_t>(bytes / 2);
-  const auto copy = [=](int) {
-    require(cudaMemcpyAsync(from + half / 256 * 256 + 256, from, half, cudaMemcpyDeviceToDevice, stream));
-  };
-  const double ms = time_of_captured(f, sets), same = time_of_captured(copy, 1), rate = bytes / ms * 1e3;
-  std::printf("| %-44s | %9.1f | %8.1f | %7.0f | %5.1f %% | %5.1f %% |\n", name.c_str(), bytes / 1e6,
-              ms * 1e3, rate / 1e9, 100 * rate / copy_rate, 100 * same / ms);
-}
 
 void norms(int64_t rows, int64_t n) {
   const double row = static_cast<double>(rows * n) * 2;
@@ -304,6 +210,21 @@ void updates(int64_t n) {
   report("cast f32 -> bf16" + size, e * 6, [=](int) { k::cast<float, Bf16>(g, low, n, stream); });
   report("accumulate bf16 into f32" + size, e * 10,
          [=](int) { k::accumulate<Bf16, float>(small, g, 1.0, n, stream); });
+  report("cast bf16 -> f32" + size, e * 6, [=](int) { k::cast<Bf16, float>(small, g, n, stream); });
+  report("accumulate f32 into f32" + size, e * 12,
+         [=](int) { k::accumulate<float, float>(g, p, 1.0, n, stream); });
+  report("scale f32" + size, e * 8, [=](int) { k::scale<float>(g, 0.5, p, n, stream); });
+  report("scale_by f32" + size, e * 8, [=](int) { k::scale_by<float>(g, s + 2, p, n, stream); });
+  report("fill f32" + size, e * 4, [=](int) { k::fill<float>(m, 1.0, n, stream); });
+  report("copy_rows of 3/4" + size, e * 6,
+         [=](int) { k::copy_rows(g, p, n >> 12, 12 << 10, 16 << 10, stream); });
+  auto* flag = take<int32_t>(1);
+  report("any_nonfinite bf16" + size, e * 2,
+         [=](int) { k::any_nonfinite<Bf16>(small, n, flag, false, space, stream); });
+  auto* top = take<unsigned long long>(1);
+  k::zero(m, n * 4, stream);
+  report("last_changed" + size, e * 4,
+         [=](int) { k::last_changed(reinterpret_cast<std::byte*>(m), n * 4, 0, top, stream); });
   report("zero" + size, e * 4, [=](int) { k::zero(m, n * 4, stream); });
   report("swap_blocks 8 x 64" + size, e * 8, [=](int) { k::swap_blocks(g, p, 8, 64, n / 512 * 4, stream); });
 }
@@ -498,11 +419,8 @@ void grouped_matmuls() {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  if (argc > 1) only = argv[1];
-  recorder = std::make_unique<quintet::device::cuda::Stream>();
+void run() {
+  recorder = std::make_unique<device::cuda::Stream>();
   stream = recorder->handle();
   require(cudaMalloc(&pool, pool_bytes));
   cudaDeviceProp card;
@@ -534,10 +452,19 @@ int main(int argc, char** argv) {
     embeddings(32768, 50304, 768);
   }
   if (wanted("update")) updates(int64_t{256} << 20);
+  if (wanted("experts")) experts();
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
   if (wanted("attention")) attentions();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
+}
+
+}  // namespace
+}  // namespace quintet::bench
+
+int main(int argc, char** argv) {
+  if (argc > 1) quintet::bench::only = argv[1];
+  quintet::bench::run();
   return 0;
 }

@@ -65,6 +65,16 @@ void compare_bits(const OpRun& run) {
     EXPECT_EQ(got[i].bytes, want[i].bytes) << run.op->name << " result " << i;
 }
 
+// An op whose results begin as noise.
+OpRun over_noise(Random& random, const graph::OpDef& op, const Attrs& attrs, std::vector<HostTensor> in,
+                 bool accumulate = false) {
+  std::vector<Type> types;
+  for (const HostTensor& t : in) types.push_back(t.type);
+  OpRun run{&op, attrs, std::move(in), {}, {}, {}, accumulate};
+  for (const Type& t : op.infer(types, attrs)) run.out.push_back(random.real(t.dtype, t.dims));
+  return run;
+}
+
 TEST(GpuExpertOps, GroupedProductsOfSeveralTiles) {
   Random random;
   // Two sources of five experts; one has no rows, one more than a tile.
@@ -99,7 +109,7 @@ TEST(GpuExpertOps, RowsAreRegrouped) {
   const std::vector<int32_t> received = {3, 0, 5, 1, 0, 0, 2, 7, 4, 1, 0, 6};  // three sources
   const int64_t rows = std::accumulate(received.begin(), received.end(), 0) + 5;
   for (const DType dtype : kTypes)
-    for (const int64_t width : {1, 5, 16})
+    for (const int64_t width : {1, 5, 16, 2056})
       for (const int64_t inverse : {0, 1}) {
         const std::vector<DimSize> dims = {{Dim::Routed, rows}, {Dim::Embed, width}};
         compare_bits({&graph::kRegroup,
@@ -125,11 +135,12 @@ TEST(GpuExpertOps, CopiesAreSummed) {
 
 TEST(GpuExpertOps, RouteAndPackManyExperts) {
   Random random;
-  const int64_t tokens = 700, choices = 3;
-  const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, 24};
-  for (const int64_t experts : {1, 40, 300})
+  const int64_t tokens = 700;
+  for (const auto& [experts, choices] : {std::pair<int64_t, int64_t>{1, 3}, {40, 3}, {40, 6}, {300, 3}})
     for (const int64_t pad : {int64_t{0}, tokens * choices}) {
-      SCOPED_TRACE(std::to_string(experts) + " experts, padded to " + std::to_string(pad));
+      const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, 24};
+      SCOPED_TRACE(std::to_string(choices) + " of " + std::to_string(experts) + " experts, padded to " +
+                   std::to_string(pad));
       const DimSize S{Dim::Slots, pad > 0 ? experts * pad : tokens * choices};
       const Attrs route = {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", tokens}};
       const HostTensor kept = random.indices({T, C}, experts, -1);
@@ -160,6 +171,83 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
                     {random.real(DType::F32, {S}), order},
                     {random.real(DType::F32, {T, C})}});
     }
+}
+
+// Sizes on both sides of every way that the products are cut; rows of which not all are whole packs.
+TEST(GpuExpertOps, RouterOfManySizes) {
+  Random random;
+  for (const auto& [rows, routes, embed] : {std::tuple<int64_t, int64_t, int64_t>{1500, 8, 264},
+                                            {333, 5, 72},
+                                            {70, 16, 1032},
+                                            {200, 24, 328},
+                                            {1100, 64, 512},
+                                            {97, 130, 320},
+                                            {64, 256, 64},
+                                            {40, 300, 72},
+                                            {33, 7, 30},
+                                            {1, 1, 8}})
+    for (const DType dtype : kTypes) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(embed) + ", " + std::to_string(routes) +
+                   " routes, " + std::string(base::to_string(dtype)));
+      const DType wide = base::accumulator_of(dtype);
+      const DimSize T{Dim::Tokens, rows}, R{Dim::Routes, routes}, E{Dim::Embed, embed};
+      const HostTensor x = random.real(dtype, {T, E}), w = random.real(dtype, {R, E}, 0.1),
+                       dlogits = random.real(wide, {T, R});
+      const OpRun logits = over_noise(random, graph::kRouter, {}, {x, w});
+      compare(logits, dtype);
+      compare(over_noise(random, graph::kRouterDx, {}, {dlogits, w}), dtype);
+      const Attrs out = {{"out", std::string(base::to_string(wide))}};
+      for (const bool accumulate : {false, true})
+        compare(over_noise(random, graph::kRouterDw, out, {dlogits, x}, accumulate), dtype);
+
+      // A row's logits, to the bit, whoever computes them: all but the first row alone.
+      if (rows == 1) continue;
+      const size_t row_bytes = x.bytes.size() / static_cast<size_t>(rows);
+      HostTensor rest(Type{dtype, {{Dim::Tokens, rows - 1}, E}});
+      std::copy(x.bytes.begin() + static_cast<int64_t>(row_bytes), x.bytes.end(), rest.bytes.begin());
+      const auto all = run_on_gpu(logits, libraries())[0].bytes,
+                 few = run_on_gpu(over_noise(random, graph::kRouter, {}, {rest, w}), libraries())[0].bytes;
+      EXPECT_TRUE(std::equal(few.begin(), few.end(), all.end() - static_cast<int64_t>(few.size())));
+    }
+}
+
+// Rows of one pack, of some, and of so many that a block has a row; of those planned not all came.
+TEST(GpuExpertOps, RowsOfAllLengths) {
+  Random random;
+  for (const int64_t n : {8, 37, 264, 1408, 8456})
+    for (const DType dtype : kTypes) {
+      SCOPED_TRACE(std::to_string(n) + " " + std::string(base::to_string(dtype)));
+      const DimSize R{Dim::Routed, 21}, T{Dim::Tokens, 19}, F{Dim::ExpertFfn, n}, E{Dim::Embed, n},
+          one{Dim::Choices, 1};
+      const HostTensor gate = random.real(dtype, {R, F}), up = random.real(dtype, {R, F}),
+                       weight = random.real(base::accumulator_of(dtype), {R}), came = counts({7, 0, 11}),
+                       y = random.real(dtype, {T, E}), g = random.real(dtype, {T, one});
+      compare(over_noise(random, graph::kExpertAct, {}, {gate, up, weight, came}), dtype);
+      compare(
+          over_noise(random, graph::kExpertActDx, {}, {random.real(dtype, {R, F}), gate, up, weight, came}),
+          dtype);
+      compare(over_noise(random, graph::kScaleRows, {}, {y, g}), dtype);
+      compare(over_noise(random, graph::kScaleRowsDx, {}, {random.real(dtype, {T, E}), y, g}), dtype);
+    }
+}
+
+TEST(GpuExpertOps, HeadsOfSeveralPacks) {
+  Random random;
+  for (const auto& [heads, d1, d2] :
+       {std::tuple<int64_t, int64_t, int64_t>{16, 128, 64}, {3, 16, 24}, {5, 12, 8}, {2, 7, 9}})
+    for (const int64_t shared : {0, 1})
+      for (const DType dtype : kTypes) {
+        SCOPED_TRACE(std::to_string(heads) + " x " + std::to_string(d1) + " + " + std::to_string(d2) +
+                     (shared ? " shared " : " ") + std::string(base::to_string(dtype)));
+        const DimSize T{Dim::Tokens, 37}, H{Dim::Heads, heads}, one{Dim::Choices, 1}, A{Dim::HeadDim, d1},
+            B{Dim::HeadDim, d2}, both{Dim::HeadDim, d1 + d2};
+        compare_bits(
+            over_noise(random, graph::kJoinHeads, {},
+                       {random.real(dtype, {T, H, A}), random.real(dtype, {T, shared ? one : H, B})}));
+        compare(over_noise(random, graph::kJoinHeadsDx, {{"d1", d1}, {"shared", shared}},
+                           {random.real(dtype, {T, H, both})}),
+                dtype);
+      }
 }
 
 // Scores that are drawn apart never tie within rounding, so both sides choose the same.

@@ -18,8 +18,9 @@ void route(const Bound& b, bool) {
            b.out_type(0).size(0), b.output<int32_t>(0), b.output<int32_t>(1), b.workspace, b.stream);
 }
 void pack(const Bound& b, bool) {
-  k::pack_rows(b.in[0], b.input<int32_t>(1), b.instr->attrs.integer("choices"), is_padded(*b.instr), b.out[0],
-               b.out_type(0).size(0), row_bytes(b.out_type(0)), b.stream);
+  k::pack_rows(b.in[0], b.input<int32_t>(1), b.in_type(0).size(0), b.instr->attrs.integer("choices"),
+               is_padded(*b.instr), b.out[0], b.out_type(0).size(0), row_bytes(b.out_type(0)), b.workspace,
+               b.stream);
 }
 void unpack(const Bound& b, bool) {
   const Type &y = b.in_type(0), &x = b.out_type(0);

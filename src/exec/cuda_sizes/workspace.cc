@@ -93,6 +93,9 @@ int64_t route_bytes(const Instr& i) {
   return k::route_workspace_bytes(kept.size(0), kept.size(1), i.out[1].type.size(0));
 }
 
+int64_t pack_bytes(const Instr& i) {
+  return k::pack_rows_workspace_bytes(i.in[0].type.size(0), i.attrs.integer("choices"));
+}
 int64_t unpack_bytes(const Instr& i) {
   return k::unpack_rows_workspace_bytes(i.out[0].type.size(0), i.attrs.integer("choices"));
 }
@@ -140,6 +143,7 @@ const std::map<const graph::OpDef*, Bytes>& table() {
                                                            {&graph::kBalanceSums, balance_sums_bytes},
                                                            {&graph::kZLoss, z_loss_bytes},
                                                            {&graph::kRoute, route_bytes},
+                                                           {&graph::kPack, pack_bytes},
                                                            {&graph::kUnpack, unpack_bytes},
                                                            {&graph::kRegroup, regroup_bytes},
                                                            {&graph::kGroupedLinear, grouped_bytes},

@@ -1,21 +1,9 @@
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/each.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
-
-// s = 1 / (1 + exp(-z)) and c = 1 - s, each with full relative accuracy.
-template <class T>
-struct Sigmoid {
-  Stat<T> s, c;
-};
-template <class T>
-__device__ __forceinline__ Sigmoid<T> sigmoid(Stat<T> z) {
-  using S = Stat<T>;
-  const S e = Math<T>::exp(z > S(0) ? -z : z);  // at most 1
-  const S large = Math<T>::divide(S(1), S(1) + e), small = e * large;
-  return {z > S(0) ? large : small, z > S(0) ? small : large};
-}
 
 // 0.5 (1 + tanh(u)) is the sigmoid of 2 u, so that no cancellation happens at large |u|.
 template <class T>

@@ -59,31 +59,6 @@ __global__ void __launch_bounds__(kThreads)
   order[s] = from < end ? static_cast<int32_t>(sorted[from].value) : -1;
 }
 
-// A row of W-byte words by the threads of a block.
-template <class W>
-__device__ __forceinline__ void copy_row(const std::byte* from, std::byte* to, int64_t bytes) {
-  const int64_t words = bytes / static_cast<int64_t>(sizeof(W));
-  for (int64_t i = threadIdx.x; i < words; i += blockDim.x)
-    reinterpret_cast<W*>(to)[i] = reinterpret_cast<const W*>(from)[i];
-}
-template <class W>
-__device__ __forceinline__ void clear_row(std::byte* to, int64_t bytes) {
-  const int64_t words = bytes / static_cast<int64_t>(sizeof(W));
-  for (int64_t i = threadIdx.x; i < words; i += blockDim.x) reinterpret_cast<W*>(to)[i] = W{};
-}
-
-template <class W>
-__global__ void __launch_bounds__(kThreads)
-    pack_kernel(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
-                int64_t row_bytes) {
-  await_previous();
-  const int64_t slot = blockIdx.x, pair = order[slot];
-  if (pair >= 0)
-    copy_row<W>(x + pair / choices * row_bytes, y + slot * row_bytes, row_bytes);
-  else if (zero_unused)
-    clear_row<W>(y + slot * row_bytes, row_bytes);
-}
-
 __global__ void __launch_bounds__(kThreads)
     slots_kernel(const int32_t* order, int64_t slots, int32_t* slot_of) {
   await_previous();
@@ -91,21 +66,74 @@ __global__ void __launch_bounds__(kThreads)
   if (s < slots && order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
 }
 
+// Slots of a row's pairs are looked up kSlots at a time, so that as many rows are on their way.
+inline constexpr int kSlots = 4;
+struct SlotsOfRows {
+  const int32_t* slot_of;
+  int64_t choices;
+  // Negative where there is none.
+  __device__ __forceinline__ void find(int64_t row, int64_t first, int64_t (&slots)[kSlots]) const {
+#pragma unroll
+    for (int c = 0; c < kSlots; ++c) slots[c] = first + c < choices ? slot_of[row * choices + first + c] : -1;
+  }
+};
+
+// A row is read once, whatever the number of its slots. W is a word to move it by.
+template <class W>
+struct SpreadRows {
+  const W* x;
+  SlotsOfRows rows;
+  W* y;
+  int64_t words;
+  template <int V>
+  __device__ W load(int64_t r, int64_t i) const {
+    return x[r * words + i];
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, W value) const {
+    for (int64_t first = 0; first < rows.choices; first += kSlots) {
+      int64_t slots[kSlots];
+      rows.find(r, first, slots);
+#pragma unroll
+      for (int c = 0; c < kSlots; ++c)
+        if (slots[c] >= 0) y[slots[c] * words + i] = value;
+    }
+  }
+};
+
+// A warp has a slot; only those without a pair have anything to do.
+template <class W>
+__global__ void __launch_bounds__(kThreads)
+    clear_unused_kernel(const int32_t* order, int64_t slots, W* y, int64_t words) {
+  await_previous();
+  const int64_t slot = thread_index() / 32;
+  if (slot >= slots || order[slot] >= 0) return;
+  for (int64_t i = threadIdx.x % 32; i < words; i += 32) y[slot * words + i] = W{};
+}
+
 template <class T>
 struct SumSlots {
   const T* y;
-  const int32_t* slot_of;
-  int64_t choices, n;
+  SlotsOfRows rows;
   T* x;
+  int64_t n;
   template <int V>
   __device__ Vals<Stat<T>, V> load(int64_t r, int64_t i) const {
     Vals<Stat<T>, V> sum = {};
-    for (int64_t c = 0; c < choices; ++c) {
-      const int64_t slot = slot_of[r * choices + c];
-      if (slot < 0) continue;
-      const auto v = cuda::load<V>(y + slot * n + i);
+    for (int64_t first = 0; first < rows.choices; first += kSlots) {
+      int64_t slots[kSlots];
+      rows.find(r, first, slots);
+      Pack<T, V> in[kSlots];
 #pragma unroll
-      for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+      for (int c = 0; c < kSlots; ++c)
+        if (slots[c] >= 0) in[c] = fetch<V>(y + slots[c] * n + i);
+#pragma unroll
+      for (int c = 0; c < kSlots; ++c) {
+        if (slots[c] < 0) continue;
+        const auto v = values<T, V>(in[c]);
+#pragma unroll
+        for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+      }
     }
     return sum;
   }
@@ -134,18 +162,25 @@ __global__ void __launch_bounds__(kThreads)
   if (s < slots && order[s] >= 0) weights[order[s]] = packed[s];
 }
 
-// The sum of f(i) for all i below, for every i below n; the total behind the last. One block of kThreads.
+// The sum of value(i) over all i below, for every i below n; the total behind the last. One block of
+// kThreads, each thread with a run of neighbours; `totals` has a number for every warp.
 template <class F, class G>
 __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
   const int64_t each = (n + kThreads - 1) / kThreads, begin = threadIdx.x * each;
   const int64_t end = begin + each < n ? begin + each : n;
   int64_t own = 0;
   for (int64_t i = begin; i < end; ++i) own += value(i);
+  int64_t at = own;
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const int64_t left = __shfl_up_sync(0xffffffffu, at, d);
+    if (threadIdx.x % 32 >= d) at += left;
+  }
+  __syncthreads();  // the totals may still be read from before
+  if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = at;
   __syncthreads();
-  totals[threadIdx.x] = own;
-  __syncthreads();
-  int64_t at = 0;
-  for (unsigned t = 0; t < threadIdx.x; ++t) at += totals[t];
+  at -= own;
+  for (unsigned w = 0; w < threadIdx.x / 32; ++w) at += totals[w];
   for (int64_t i = begin; i < end; ++i) {
     put(i, at);
     at += value(i);
@@ -158,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
     regroup_table_kernel(const int32_t* received, int64_t sources, int64_t experts, bool inverse, int64_t* to,
                          int64_t* from) {
   await_previous();
-  __shared__ int64_t totals[kThreads];
+  __shared__ int64_t totals[kThreads / 32];
   const int64_t blocks = sources * experts;
   // Block number -> (source, expert), in the order by sources and in that by experts.
   const auto by_source = [&](int64_t i) { return i; };
@@ -179,23 +214,42 @@ __global__ void __launch_bounds__(kThreads)
       totals);
 }
 
+// A block moves kRegroupRows rows of words, all of them on their way at a time.
+inline constexpr int kRegroupRows = 4;
 template <class W>
 __global__ void __launch_bounds__(kThreads)
-    regroup_kernel(const std::byte* x, const int64_t* to, const int64_t* from, int64_t blocks, std::byte* y,
-                   int64_t rows, int64_t row_bytes) {
+    regroup_kernel(const W* x, const int64_t* to, const int64_t* from, int64_t blocks, W* y, int64_t rows,
+                   int64_t words) {
   await_previous();
-  const int64_t row = blockIdx.x;
-  if (row >= to[blocks]) return;
-  int64_t low = 0, high = blocks;  // the last block that begins at or before the row, among those with rows
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    if (to[middle] <= row)
-      low = middle;
-    else
-      high = middle;
+  __shared__ int64_t shared[kRegroupRows];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRegroupRows, used = to[blocks];
+  if (first >= used) return;
+  if (threadIdx.x < kRegroupRows) {
+    const int64_t row = first + threadIdx.x;
+    int64_t low = 0, high = blocks;  // the last block that begins at or before the row, among those with rows
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      if (to[middle] <= row)
+        low = middle;
+      else
+        high = middle;
+    }
+    const int64_t source = from[low] + row - to[low];
+    shared[threadIdx.x] = row < used && row < rows && source < rows ? source : -1;
   }
-  const int64_t source = from[low] + row - to[low];
-  if (source < rows) copy_row<W>(x + source * row_bytes, y + row * row_bytes, row_bytes);
+  __syncthreads();
+  int64_t sources[kRegroupRows];
+#pragma unroll
+  for (int r = 0; r < kRegroupRows; ++r) sources[r] = shared[r];
+  for (int64_t i = threadIdx.x; i < words; i += blockDim.x) {
+    W row[kRegroupRows];
+#pragma unroll
+    for (int r = 0; r < kRegroupRows; ++r)
+      if (sources[r] >= 0) row[r] = x[sources[r] * words + i];
+#pragma unroll
+    for (int r = 0; r < kRegroupRows; ++r)
+      if (sources[r] >= 0) y[(first + r) * words + i] = row[r];
+  }
 }
 
 template <class T>
@@ -229,17 +283,24 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *rows = sum < most ? sum : most;
 }
 
-// Calls fn with a word that rows of both buffers can be moved by.
+// Calls fn with both buffers as words that rows of them can be moved by, and the words of a row.
 template <class F>
-void with_word(const void* x, const void* y, int64_t row_bytes, const F& fn) {
-  if (row_bytes % 16 == 0 && aligned16(x) && aligned16(y)) return fn(uint4{});
-  if (row_bytes % 4 == 0) return fn(uint32_t{});
-  fn(uint16_t{});
+void with_words(const std::byte* x, std::byte* y, int64_t row_bytes, const F& fn) {
+  const auto as = [&]<class W>(W) {
+    fn(reinterpret_cast<const W*>(x), reinterpret_cast<W*>(y), row_bytes / static_cast<int64_t>(sizeof(W)));
+  };
+  if (row_bytes % 16 == 0 && all_aligned16(x, y)) return as(uint4{});
+  if (row_bytes % 4 == 0) return as(uint32_t{});
+  as(uint16_t{});
 }
-unsigned row_threads(int64_t row_bytes, size_t word) {
-  int64_t threads = 32;
-  while (threads < kThreads && threads * static_cast<int64_t>(word) < row_bytes) threads *= 2;
-  return static_cast<unsigned>(threads);
+
+// slot_of[pair], negative for pairs without a slot.
+void find_slots(const int32_t* order, int64_t slots, int64_t pairs, int32_t* slot_of, Stream stream,
+                const char* what) {
+  if (pairs > 0)
+    check(cudaMemsetAsync(slot_of, 0xff, static_cast<size_t>(pairs) * sizeof(int32_t), stream), what);
+  if (slots > 0) slots_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(order, slots, slot_of);
+  check_launch(what);
 }
 
 }  // namespace
@@ -272,26 +333,27 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
   check_launch("route");
 }
 
-void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
-               int64_t slots, int64_t row_bytes, Stream stream) {
+void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t choices, bool zero_unused,
+               std::byte* y, int64_t slots, int64_t row_bytes, void* workspace, Stream stream) {
   if (slots <= 0 || row_bytes <= 0) return;
-  with_word(x, y, row_bytes, [&]<class W>(W) {
-    pack_kernel<W><<<static_cast<unsigned>(slots), row_threads(row_bytes, sizeof(W)), 0, stream>>>(
-        x, order, choices, zero_unused, y, row_bytes);
+  auto* const slot_of = static_cast<int32_t*>(workspace);
+  find_slots(order, slots, tokens * choices, slot_of, stream, "pack_rows");
+  with_words(x, y, row_bytes, [&]<class W>(const W* from, W* to, int64_t words) {
+    each_row<1, 2>(SpreadRows<W>{from, {slot_of, choices}, to, words}, tokens, words, false, stream,
+                   "pack_rows");
+    if (zero_unused) {
+      clear_unused_kernel<<<blocks_for(slots * 32), kThreads, 0, stream>>>(order, slots, to, words);
+      check_launch("pack_rows");
+    }
   });
-  check_launch("pack_rows");
 }
 
 template <class T>
 void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
                  int64_t n, void* workspace, Stream stream) {
   auto* const slot_of = static_cast<int32_t*>(workspace);
-  if (tokens * choices > 0)
-    check(cudaMemsetAsync(slot_of, 0xff, static_cast<size_t>(tokens * choices) * sizeof(int32_t), stream),
-          "unpack_rows");
-  if (slots > 0) slots_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(order, slots, slot_of);
-  check_launch("unpack_rows");
-  each_row<kWide<T>, 1>(SumSlots<T>{y, slot_of, choices, n, x}, tokens, n,
+  find_slots(order, slots, tokens * choices, slot_of, stream, "unpack_rows");
+  each_row<kWide<T>, 1>(SumSlots<T>{y, {slot_of, choices}, x, n}, tokens, n,
                         n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
 }
 
@@ -321,9 +383,11 @@ void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64
   auto* const from = to + blocks + 1;
   regroup_table_kernel<<<1, kThreads, 0, stream>>>(received, sources, experts, inverse, to, from);
   check_launch("regroup");
-  with_word(x, y, row_bytes, [&]<class W>(W) {
-    regroup_kernel<W><<<static_cast<unsigned>(rows), row_threads(row_bytes, sizeof(W)), 0, stream>>>(
-        x, to, from, blocks, y, rows, row_bytes);
+  with_words(x, y, row_bytes, [&]<class W>(const W* begin, W* result, int64_t words) {
+    int64_t threads = 32;
+    while (threads < kThreads && threads < words) threads *= 2;
+    regroup_kernel<<<static_cast<unsigned>(divide_up(rows, kRegroupRows)), static_cast<unsigned>(threads), 0,
+                     stream>>>(begin, to, from, blocks, result, rows, words);
   });
   check_launch("regroup");
 }

@@ -18,8 +18,9 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
 
 // y[slot] = x[order[slot] / choices], rows of `row_bytes` bytes. Unused slots are left as they are, or
 // zeroed.
-void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
-               int64_t slots, int64_t row_bytes, Stream stream);
+int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices);
+void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t choices, bool zero_unused,
+               std::byte* y, int64_t slots, int64_t row_bytes, void* workspace, Stream stream);
 
 // x[row] = sum of y over the row's slots, by choice; zero where it has none. Unused slots are not read.
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices);

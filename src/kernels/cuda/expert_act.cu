@@ -1,236 +1,301 @@
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/expert_act.h"
 #include "kernels/cuda/group.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/sigmoid.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
 
-inline constexpr int kThreads = 256;
+inline constexpr int kThreads = 256, kWarps = kThreads / 32;
 
-// sigmoid(x), and 1 - sigmoid(x) without cancellation.
 template <class T>
-struct Sigmoid {
-  Stat<T> s, c;
-  __device__ __forceinline__ explicit Sigmoid(Stat<T> x) {
-    using S = Stat<T>;
-    // exp of a negative number never overflows.
-    const S e = Math<T>::exp(x < 0 ? x : -x), low = Math<T>::divide(e, S(1) + e),
-            high = Math<T>::divide(S(1), S(1) + e);
-    s = x < 0 ? low : high;
-    c = x < 0 ? high : low;
+struct ExpertAct {
+  const T *gate, *up;
+  const Stat<T>* weight;
+  T* h;
+  const int64_t* rows;
+  int64_t n;
+  template <int V>
+  struct Loaded {
+    bool used;
+    Stat<T> weight;
+    Pack<T, V> gate, up;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    Loaded<V> in;
+    in.used = r < *rows;
+    if (in.used) {
+      in.weight = weight[r];
+      in.gate = fetch<V>(gate + r * n + i);
+      in.up = fetch<V>(up + r * n + i);
+    }
+    return in;
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, const Loaded<V>& in) const {
+    if (!in.used) return;
+    auto out = values<T, V>(in.gate);
+    const auto u = values<T, V>(in.up);
+#pragma unroll
+    for (int k = 0; k < V; ++k) out.v[k] = in.weight * (out.v[k] * sigmoid<T>(out.v[k]).s * u.v[k]);
+    cuda::store<V>(h + r * n + i, out);
   }
 };
 
-// A block has a row; `rows` (null: all) says how many there are.
-template <class T, int V>
-__global__ void __launch_bounds__(kThreads)
-    act_kernel(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t n) {
+// Rows with a sum over each. A body F has  load<V>(row, i)  and  store<V>(row, i, loaded, scalar)  as those
+// of each.cuh have, where store gives its terms of the sum; a row's  scalar  is formed once, and  finish(row,
+// scalar, sum)  ends it. A warp has a row, so that nothing waits for other warps; long rows have a block.
+template <int V, int U, bool kWhole, class F>
+__global__ void __launch_bounds__(kThreads) row_sums_kernel(F f, int64_t rows, int64_t n) {
   await_previous();
-  const int64_t row = blockIdx.x;
-  if (row >= *rows) return;
-  const Stat<T> w = weight[row];
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < n; i += blockDim.x * V) {
-    const auto g = load<V>(gate + row * n + i), u = load<V>(up + row * n + i);
-    Vals<Stat<T>, V> out;
-#pragma unroll
-    for (int k = 0; k < V; ++k) out.v[k] = w * (g.v[k] * Sigmoid<T>(g.v[k]).s * u.v[k]);
-    store<V>(h + row * n + i, out);
-  }
-}
-
-template <class T, int V>
-__global__ void __launch_bounds__(kThreads)
-    act_backward_kernel(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
-                        Stat<T>* dweight, const int64_t* rows, int64_t n) {
-  await_previous();
-  using S = Stat<T>;
+  using S = typename F::Sum;
   __shared__ S shared[32];
-  const int64_t row = blockIdx.x;
-  if (row >= *rows) return;
-  const S w = weight[row];
-  S sum = 0;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < n; i += blockDim.x * V) {
-    const int64_t at = row * n + i;
-    const auto d = load<V>(dh + at), g = load<V>(gate + at), u = load<V>(up + at);
-    Vals<S, V> to_gate, to_up;
+  const int64_t row = kWhole ? blockIdx.x : static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= (f.rows != nullptr ? *f.rows : rows)) return;
+  const int64_t step = kWhole ? kThreads * V : 32 * V, me = (kWhole ? threadIdx.x : threadIdx.x % 32) * V;
+  const auto scalar = f.scalar(row);
+  S sum[1] = {S(0)};
+  for (int64_t first = me; first < n; first += U * step) {
+    decltype(f.template load<V>(0, 0)) loaded[U];
 #pragma unroll
-    for (int k = 0; k < V; ++k) {
-      const Sigmoid<T> z(g.v[k]);
-      const S silu = g.v[k] * z.s;
-      // d silu / dz = s (1 + z (1 - s))
-      to_gate.v[k] = w * d.v[k] * u.v[k] * (z.s * (g.v[k] * z.c + S(1)));
-      to_up.v[k] = w * d.v[k] * silu;
-      sum += d.v[k] * silu * u.v[k];
-    }
-    store<V>(dgate + at, to_gate);
-    store<V>(dup + at, to_up);
-  }
-  sum = block_fold(sum, shared, Plus{});
-  if (threadIdx.x == 0) dweight[row] = sum;
-}
-
-template <class T, int V>
-__global__ void __launch_bounds__(kThreads) scale_kernel(const T* y, const T* g, T* z, int64_t n) {
-  await_previous();
-  const int64_t row = blockIdx.x;
-  const Stat<T> s = Sigmoid<T>(load<1>(g + row).v[0]).s;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < n; i += blockDim.x * V) {
-    auto v = load<V>(y + row * n + i);
+    for (int u = 0; u < U; ++u)
+      if (first + u * step < n) loaded[u] = f.template load<V>(row, first + u * step);
 #pragma unroll
-    for (int k = 0; k < V; ++k) v.v[k] *= s;
-    store<V>(z + row * n + i, v);
+    for (int u = 0; u < U; ++u)
+      if (first + u * step < n) sum[0] += f.template store<V>(row, first + u * step, loaded[u], scalar);
   }
+  group_sum<kWhole ? 0 : 32>(sum, shared);
+  if (me == 0) f.finish(row, scalar, sum[0]);
 }
 
-template <class T, int V>
-__global__ void __launch_bounds__(kThreads)
-    scale_backward_kernel(const T* dz, const T* y, const T* g, T* dy, T* dg, int64_t n) {
-  await_previous();
-  using S = Stat<T>;
-  __shared__ S shared[32];
-  const int64_t row = blockIdx.x;
-  const Sigmoid<T> z(load<1>(g + row).v[0]);
-  S sum = 0;
-  for (int64_t i = static_cast<int64_t>(threadIdx.x) * V; i < n; i += blockDim.x * V) {
-    const auto d = load<V>(dz + row * n + i), v = load<V>(y + row * n + i);
-    Vals<S, V> out;
-#pragma unroll
-    for (int k = 0; k < V; ++k) {
-      out.v[k] = z.s * d.v[k];
-      sum += d.v[k] * v.v[k];
-    }
-    store<V>(dy + row * n + i, out);
-  }
-  sum = block_fold(sum, shared, Plus{});
-  if (threadIdx.x == 0) store<1>(dg + row, Vals<S, 1>{{z.s * z.c * sum}});
-}
-
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    join_kernel(const T* a, const T* b, bool shared, T* y, int64_t count, int64_t heads, int64_t d1,
-                int64_t d2) {
-  await_previous();
-  const int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x, d = d1 + d2;
-  if (at >= count) return;
-  const int64_t head = at / d, i = at % d;  // head counts over all rows
-  const T* from = i < d1 ? a + head * d1 + i : b + (shared ? head / heads : head) * d2 + i - d1;
-  put<1>(y + at, fetch<1>(from));
-}
-
-// Threads of da, then those of db.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    join_backward_kernel(const T* dy, bool shared, T* da, T* db, int64_t rows, int64_t heads, int64_t d1,
-                         int64_t d2) {
-  await_previous();
-  int64_t at = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const int64_t d = d1 + d2, first = rows * heads * d1;
-  if (at < first) {
-    put<1>(da + at, fetch<1>(dy + at / d1 * d + at % d1));
-    return;
-  }
-  at -= first;
-  if (at >= rows * (shared ? 1 : heads) * d2) return;
-  const int64_t owner = at / d2, i = at % d2;  // a row, or a row's head
-  if (!shared) {
-    put<1>(db + at, fetch<1>(dy + owner * d + d1 + i));
-    return;
-  }
-  Stat<T> sum = 0;
-  for (int64_t h = 0; h < heads; ++h) sum += load<1>(dy + (owner * heads + h) * d + d1 + i).v[0];
-  store<1>(db + at, Vals<Stat<T>, 1>{{sum}});
-}
-
-unsigned row_threads(int64_t packs) {
-  unsigned threads = 32;
-  while (threads < kThreads && threads < packs) threads *= 2;
-  return threads;
-}
-
-// Calls fn with the width of accesses for rows of n.
-template <class T, class F, class... P>
-void with_width(int64_t n, const F& fn, const P*... p) {
-  if (n % kWide<T> == 0 && all_aligned16(p...))
-    fn(std::integral_constant<int, kWide<T>>{});
+template <int V, int U, class F>
+void row_sums(const F& f, int64_t rows, int64_t n, bool wide, Stream stream, const char* what) {
+  const auto launch = [&]<int kWidth>(std::integral_constant<int, kWidth>) {
+    if (n / kWidth >= 4 * kThreads)
+      row_sums_kernel<kWidth, U, true><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(f, rows, n);
+    else
+      row_sums_kernel<kWidth, U, false>
+          <<<static_cast<unsigned>(divide_up(rows, kWarps)), kThreads, 0, stream>>>(f, rows, n);
+  };
+  if (wide)
+    launch(std::integral_constant<int, V>{});
   else
-    fn(std::integral_constant<int, 1>{});
+    launch(std::integral_constant<int, 1>{});
+  check_launch(what);
 }
+
+template <class T>
+struct ExpertActBackward {
+  using Sum = Stat<T>;
+  const T *dh, *gate, *up;
+  const Sum* weight;
+  T *dgate, *dup;
+  Sum* dweight;
+  const int64_t* rows;
+  int64_t n;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> dh, gate, up;
+  };
+  __device__ Sum scalar(int64_t r) const { return weight[r]; }
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    const int64_t at = r * n + i;
+    return {fetch<V>(dh + at), fetch<V>(gate + at), fetch<V>(up + at)};
+  }
+  template <int V>
+  __device__ Sum store(int64_t r, int64_t i, const Loaded<V>& in, Sum w) const {
+    auto d = values<T, V>(in.dh), g = values<T, V>(in.gate);
+    const auto u = values<T, V>(in.up);
+    Sum sum = 0;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const Sigmoid<T> z = sigmoid<T>(g.v[k]);
+      const Sum silu = g.v[k] * z.s;
+      sum += d.v[k] * silu * u.v[k];
+      // d silu / dz = s (1 + z (1 - s))
+      g.v[k] = w * d.v[k] * u.v[k] * (z.s * (g.v[k] * z.c + Sum(1)));
+      d.v[k] = w * d.v[k] * silu;
+    }
+    cuda::store<V>(dgate + r * n + i, g);
+    cuda::store<V>(dup + r * n + i, d);
+    return sum;
+  }
+  __device__ void finish(int64_t r, Sum, Sum sum) const { dweight[r] = sum; }
+};
+
+template <class T>
+struct ScaleRows {
+  const T *y, *g;
+  T* z;
+  int64_t n;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> y;
+    Pack<T, 1> g;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    return {fetch<V>(y + r * n + i), fetch<1>(g + r)};
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, const Loaded<V>& in) const {
+    const Stat<T> s = sigmoid<T>(values<T, 1>(in.g).v[0]).s;
+    auto out = values<T, V>(in.y);
+#pragma unroll
+    for (int k = 0; k < V; ++k) out.v[k] *= s;
+    cuda::store<V>(z + r * n + i, out);
+  }
+};
+
+template <class T>
+struct ScaleRowsBackward {
+  using Sum = Stat<T>;
+  const T *dz, *y, *g;
+  T *dy, *dg;
+  int64_t n;
+  const int64_t* rows = nullptr;  // all
+  template <int V>
+  struct Loaded {
+    Pack<T, V> dz, y;
+  };
+  __device__ Sigmoid<T> scalar(int64_t r) const { return sigmoid<T>(cuda::load<1>(g + r).v[0]); }
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    return {fetch<V>(dz + r * n + i), fetch<V>(y + r * n + i)};
+  }
+  template <int V>
+  __device__ Sum store(int64_t r, int64_t i, const Loaded<V>& in, const Sigmoid<T>& z) const {
+    auto d = values<T, V>(in.dz);
+    const auto v = values<T, V>(in.y);
+    Sum sum = 0;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      sum += d.v[k] * v.v[k];
+      d.v[k] *= z.s;
+    }
+    cuda::store<V>(dy + r * n + i, d);
+    return sum;
+  }
+  __device__ void finish(int64_t r, const Sigmoid<T>& z, Sum sum) const {
+    cuda::store<1>(dg + r, Vals<Sum, 1>{{z.s * z.c * sum}});
+  }
+};
+
+// Over rows of heads * (d1 + d2).
+template <class T>
+struct JoinHeads {
+  const T *a, *b;
+  bool shared;
+  T* y;
+  int64_t heads;
+  uint32_t d1, d2;
+  template <int V>
+  __device__ Pack<T, V> load(int64_t r, int64_t column) const {
+    const uint32_t at = static_cast<uint32_t>(column), head = at / (d1 + d2), i = at % (d1 + d2);
+    return fetch<V>(i < d1 ? a + (r * heads + head) * d1 + i
+                           : b + (shared ? r : r * heads + head) * d2 + (i - d1));
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t column, Pack<T, V> in) const {
+    put<V>(y + r * heads * (d1 + d2) + column, in);
+  }
+};
+
+// part[row, n] = whole[row, begin .. begin + n), a row being one of a head.
+template <class T>
+struct TakePart {
+  const T* whole;
+  int64_t width, begin;
+  T* part;
+  int64_t n;
+  template <int V>
+  __device__ Pack<T, V> load(int64_t r, int64_t i) const {
+    return fetch<V>(whole + r * width + begin + i);
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, Pack<T, V> in) const {
+    put<V>(part + r * n + i, in);
+  }
+};
+// The same summed over the heads of a row.
+template <class T>
+struct SumPart {
+  const T* whole;
+  int64_t heads, width, begin;
+  T* part;
+  int64_t n;
+  template <int V>
+  __device__ Vals<Stat<T>, V> load(int64_t r, int64_t i) const {
+    Vals<Stat<T>, V> sum = {};
+#pragma unroll 8
+    for (int64_t h = 0; h < heads; ++h) {
+      const auto v = cuda::load<V>(whole + (r * heads + h) * width + begin + i);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
+    }
+    return sum;
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, const Vals<Stat<T>, V>& sum) const {
+    cuda::store<V>(part + r * n + i, sum);
+  }
+};
 
 }  // namespace
 
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t most,
                 int64_t n, Stream stream) {
-  if (most <= 0 || n <= 0) return;
-  with_width<T>(
-      n,
-      [&]<int V>(std::integral_constant<int, V>) {
-        act_kernel<T, V>
-            <<<static_cast<unsigned>(most), row_threads(n / V), 0, stream>>>(gate, up, weight, h, rows, n);
-      },
-      gate, up, h);
-  check_launch("expert_act");
+  each_row<kWide<T>, 2>(ExpertAct<T>{gate, up, weight, h, rows, n}, most, n,
+                        n % kWide<T> == 0 && all_aligned16(gate, up, h), stream, "expert_act");
 }
 
 template <class T>
 void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
                          Stat<T>* dweight, const int64_t* rows, int64_t most, int64_t n, Stream stream) {
   if (most <= 0) return;
-  with_width<T>(
-      n,
-      [&]<int V>(std::integral_constant<int, V>) {
-        act_backward_kernel<T, V><<<static_cast<unsigned>(most), row_threads(n / V), 0, stream>>>(
-            dh, gate, up, weight, dgate, dup, dweight, rows, n);
-      },
-      dh, gate, up, dgate, dup);
-  check_launch("expert_act_backward");
+  row_sums<kWide<T>, 2>(ExpertActBackward<T>{dh, gate, up, weight, dgate, dup, dweight, rows, n}, most, n,
+                        n % kWide<T> == 0 && all_aligned16(dh, gate, up, dgate, dup), stream,
+                        "expert_act_backward");
 }
 
 template <class T>
 void scale_rows(const T* y, const T* g, T* z, int64_t rows, int64_t n, Stream stream) {
-  if (rows <= 0 || n <= 0) return;
-  with_width<T>(
-      n,
-      [&]<int V>(std::integral_constant<int, V>) {
-        scale_kernel<T, V><<<static_cast<unsigned>(rows), row_threads(n / V), 0, stream>>>(y, g, z, n);
-      },
-      y, z);
-  check_launch("scale_rows");
+  each_row<kWide<T>, 4>(ScaleRows<T>{y, g, z, n}, rows, n, n % kWide<T> == 0 && all_aligned16(y, z), stream,
+                        "scale_rows");
 }
 
 template <class T>
 void scale_rows_backward(const T* dz, const T* y, const T* g, T* dy, T* dg, int64_t rows, int64_t n,
                          Stream stream) {
   if (rows <= 0) return;
-  with_width<T>(
-      n,
-      [&]<int V>(std::integral_constant<int, V>) {
-        scale_backward_kernel<T, V>
-            <<<static_cast<unsigned>(rows), row_threads(n / V), 0, stream>>>(dz, y, g, dy, dg, n);
-      },
-      dz, y, dy);
-  check_launch("scale_rows_backward");
+  row_sums<kWide<T>, 4>(ScaleRowsBackward<T>{dz, y, g, dy, dg, n}, rows, n,
+                        n % kWide<T> == 0 && all_aligned16(dz, y, dy), stream, "scale_rows_backward");
 }
 
 template <class T>
 void join_heads(const T* a, const T* b, bool shared, T* y, int64_t rows, int64_t heads, int64_t d1,
                 int64_t d2, Stream stream) {
-  const int64_t count = rows * heads * (d1 + d2);
-  if (count <= 0) return;
-  join_kernel<<<static_cast<unsigned>(divide_up(count, kThreads)), kThreads, 0, stream>>>(
-      a, b, shared, y, count, heads, d1, d2);
-  check_launch("join_heads");
+  const bool wide = d1 % kWide<T> == 0 && d2 % kWide<T> == 0 && all_aligned16(a, b, y);
+  each_row<kWide<T>, 4>(
+      JoinHeads<T>{a, b, shared, y, heads, static_cast<uint32_t>(d1), static_cast<uint32_t>(d2)}, rows,
+      heads * (d1 + d2), wide, stream, "join_heads");
 }
 
 template <class T>
 void join_heads_backward(const T* dy, bool shared, T* da, T* db, int64_t rows, int64_t heads, int64_t d1,
                          int64_t d2, Stream stream) {
-  const int64_t count = rows * heads * d1 + rows * (shared ? 1 : heads) * d2;
-  if (count <= 0) return;
-  join_backward_kernel<<<static_cast<unsigned>(divide_up(count, kThreads)), kThreads, 0, stream>>>(
-      dy, shared, da, db, rows, heads, d1, d2);
-  check_launch("join_heads_backward");
+  const bool wide = d1 % kWide<T> == 0 && d2 % kWide<T> == 0 && all_aligned16(dy, da, db);
+  const int64_t d = d1 + d2;
+  each_row<kWide<T>, 4>(TakePart<T>{dy, d, 0, da, d1}, rows * heads, d1, wide, stream, "join_heads_backward");
+  if (shared)
+    each_row<kWide<T>, 1>(SumPart<T>{dy, heads, d, d1, db, d2}, rows, d2, wide, stream,
+                          "join_heads_backward");
+  else
+    each_row<kWide<T>, 4>(TakePart<T>{dy, d, d1, db, d2}, rows * heads, d2, wide, stream,
+                          "join_heads_backward");
 }
 
 #define INSTANTIATE(T)                                              \

@@ -74,6 +74,10 @@ int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) 
   return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + aligned(sort_workspace_bytes(pairs)) +
          aligned((experts + 1) * int64_t{sizeof(int32_t)});
 }
+// Both ways: the slot of each pair.
+int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
+  return tokens * choices * int64_t{sizeof(int32_t)};
+}
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
   return tokens * choices * int64_t{sizeof(int32_t)};
 }

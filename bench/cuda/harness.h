@@ -1,0 +1,112 @@
+// What the parts of cuda_kernels_bench share: one stream, one pool of device memory, times of captured
+// launches, and the line of a kernel beside a copy.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/cuda/device.h"
+#include "kernels/cuda/pointwise.h"
+
+namespace quintet::bench {
+
+namespace k = kernels::cuda;
+using k::Bf16;
+
+inline void require(cudaError_t status) {
+  if (status == cudaSuccess) return;
+  std::printf("CUDA: %s\n", cudaGetErrorString(status));
+  std::exit(1);
+}
+
+inline std::unique_ptr<device::cuda::Stream> recorder;
+inline cudaStream_t stream;   // the recorder's
+inline double copy_rate = 0;  // bytes per second
+
+// One pool, handed out from the start for every measurement.
+inline unsigned char* pool;
+inline size_t pool_bytes = size_t{40} << 30, used = 0;
+template <class T>
+T* take(int64_t n) {
+  T* const here = reinterpret_cast<T*>(pool + used);
+  used += (static_cast<size_t>(n) * sizeof(T) + 255) / 256 * 256;
+  if (used > pool_bytes) {
+    std::printf("the pool is too small\n");
+    std::exit(1);
+  }
+  return here;
+}
+template <class T>
+T* random(int64_t n) {
+  T* const here = take<T>(n);
+  k::fill_noise(here, n, stream);
+  return here;
+}
+inline int32_t* integers(const std::vector<int32_t>& from) {
+  int32_t* const here = take<int32_t>(static_cast<int64_t>(from.size()));
+  require(cudaMemcpy(here, from.data(), from.size() * 4, cudaMemcpyHostToDevice));
+  return here;
+}
+inline double* doubles(const std::vector<double>& from) {
+  double* const here = take<double>(static_cast<int64_t>(from.size()));
+  require(cudaMemcpy(here, from.data(), from.size() * 8, cudaMemcpyHostToDevice));
+  return here;
+}
+
+// The median milliseconds of f(set), sets in turn.
+inline double time_of(const std::function<void(int)>& f, int sets, int inner = 4) {
+  constexpr int kRuns = 15;
+  cudaEvent_t at[kRuns + 1];
+  for (auto& e : at) require(cudaEventCreate(&e));
+  for (int i = 0; i < 3; ++i) f(i % sets);
+  int n = 0;
+  require(cudaEventRecord(at[0], stream));
+  for (int i = 0; i < kRuns; ++i) {
+    for (int j = 0; j < inner; ++j) f(n++ % sets);
+    require(cudaEventRecord(at[i + 1], stream));
+  }
+  require(cudaEventSynchronize(at[kRuns]));
+  std::vector<double> times;
+  for (int i = 0; i < kRuns; ++i) {
+    float ms = 0;
+    require(cudaEventElapsedTime(&ms, at[i], at[i + 1]));
+    times.push_back(static_cast<double>(ms) / inner);
+  }
+  for (auto& e : at) cudaEventDestroy(e);
+  std::sort(times.begin(), times.end());
+  return times[kRuns / 2];
+}
+
+// The same of a graph that holds a dozen.
+inline double time_of_captured(const std::function<void(int)>& f, int sets) {
+  constexpr int kInner = 12;
+  for (int i = 0; i < 2; ++i) f(i % sets);  // code is loaded outside the capture
+  recorder->begin_capture();
+  for (int i = 0; i < kInner; ++i) f(i % sets);
+  const device::cuda::Graph graph = recorder->end_capture();
+  return time_of([&](int) { graph.launch(stream); }, 1, 1) / kInner;
+}
+
+inline void report(const std::string& name, double bytes, const std::function<void(int)>& f, int sets = 1) {
+  // Behind what the kernel uses, which stays as it is.
+  unsigned char* const from = pool + (used + 255) / 256 * 256;
+  const auto half = static_cast<size_t>(bytes / 2);
+  const auto copy = [=](int) {
+    require(cudaMemcpyAsync(from + half / 256 * 256 + 256, from, half, cudaMemcpyDeviceToDevice, stream));
+  };
+  const double ms = time_of_captured(f, sets), same = time_of_captured(copy, 1), rate = bytes / ms * 1e3;
+  std::printf("| %-44s | %9.1f | %8.1f | %7.0f | %5.1f %% | %5.1f %% |\n", name.c_str(), bytes / 1e6,
+              ms * 1e3, rate / 1e9, 100 * rate / copy_rate, 100 * same / ms);
+}
+
+// experts.cc: the kernels of mixtures of experts.
+void experts();
+
+}  // namespace quintet::bench
