@@ -28,6 +28,39 @@ __host__ __device__ constexpr int64_t forward_elements(int tile, int head_dim, i
   return static_cast<int64_t>(tile) * (2 * (head_dim + 1) + 2 * (value_dim + 1) + (tile + 1) + 3);
 }
 
+// to = own_share * out + old_share * before, row by row; `to` may be `before`. Several packs are on their way
+// at a time.
+template <int V, class S, class O>
+__device__ __forceinline__ void merge_rows(const S* out, const S* own_share, const S* old_share, int rows,
+                                           int width, const S* before, O* to, int64_t stride) {
+  constexpr int kUnroll = 4;
+  const int packs = rows * width / V;
+  for (int first = static_cast<int>(threadIdx.x); first < packs; first += kTileThreads * kUnroll) {
+    Pack<S, V> old[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = (first + u * kTileThreads) * V, i = at / width, d = at % width;
+      if (i < rows && before != nullptr && old_share[i] != S(0)) old[u] = fetch<V>(before + i * stride + d);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int at = (first + u * kTileThreads) * V, i = at / width, d = at % width;
+      if (i >= rows) break;
+      Vals<Stat<O>, V> result;
+      const bool merged = before != nullptr && old_share[i] != S(0);
+      const auto earlier = values<S, V>(old[u]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        // Chosen, not multiplied: what counts for nothing may be infinite.
+        S sum = own_share[i] == S(0) ? S(0) : out[i * (width + 1) + d + k] * own_share[i];
+        if (merged) sum += earlier.v[k] * old_share[i];
+        result.v[k] = static_cast<Stat<O>>(sum);
+      }
+      store<V>(to + i * stride + d, result);
+    }
+  }
+}
+
 // The running max is -inf for a row that has seen no key, and only for such a row.
 template <int kTile, class T, class O>
 __global__ void __launch_bounds__(kTileThreads)
@@ -130,14 +163,14 @@ __global__ void __launch_bounds__(kTileThreads)
     own_share[i] = own;
   }
   __syncthreads();
-  for (int at = thread; at < query.rows * value_width; at += kTileThreads) {
-    const int i = at / value_width, d = at % value_width;
-    const int64_t to = (query.row + i) * shape.o_stride + static_cast<int64_t>(head) * value_width + d;
-    // Chosen, not multiplied: what counts for nothing may be infinite.
-    S result = own_share[i] == S(0) ? S(0) : out[i * (value_width + 1) + d] * own_share[i];
-    if (o_before != nullptr && old_share[i] != S(0)) result += o_before[to] * old_share[i];
-    store<1>(o + to, Vals<Stat<O>, 1>{{static_cast<Stat<O>>(result)}});
-  }
+  const int64_t first = query.row * shape.o_stride + static_cast<int64_t>(head) * value_width;
+  const S* const before = o_before != nullptr ? o_before + first : nullptr;
+  if ((value_width | shape.o_stride) % kWide<S> == 0 &&
+      (reinterpret_cast<uintptr_t>(o) | reinterpret_cast<uintptr_t>(o_before)) % 16 == 0)
+    merge_rows<kWide<S>>(out, own_share, old_share, query.rows, value_width, before, o + first,
+                         shape.o_stride);
+  else
+    merge_rows<1>(out, own_share, old_share, query.rows, value_width, before, o + first, shape.o_stride);
 }
 
 template <class T, class O>
