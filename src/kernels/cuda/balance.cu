@@ -1,7 +1,6 @@
 #include "kernels/cuda/balance.h"
+#include "kernels/cuda/each.cuh"
 #include "kernels/cuda/group.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/row_order.cuh"
 
 namespace quintet::kernels::cuda {
@@ -57,8 +56,10 @@ __global__ void __launch_bounds__(kThreads)
   await_previous();
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= outer * n) return;
+  const double* const first = partial + i / n * chunks * n + i % n;
   double total = 0;
-  for (int64_t c = 0; c < chunks; ++c) total += partial[(i / n * chunks + c) * n + i % n];
+#pragma unroll 16
+  for (int64_t c = 0; c < chunks; ++c) total += first[c * n];
   out[i] = static_cast<S>(accumulate ? static_cast<double>(out[i]) + total : total);
 }
 
@@ -79,6 +80,7 @@ __global__ void __launch_bounds__(kThreads)
   double* const out = partial + (sequence * chunks + chunk) * 2 * experts;
   for (int64_t e = threadIdx.x; e < experts; e += kThreads) {
     double total = 0;
+#pragma unroll 8
     for (int64_t p = begin; p < end; ++p)
       total += static_cast<double>(scores[order.row(sequence, p) * experts + e]);
     out[e] = counts[e];
@@ -87,13 +89,20 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads)
-    dx_kernel(const __grid_constant__ WholeRows order, int64_t experts, int64_t count, const S* dsums,
-              S* dscores) {
-  await_previous();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < count) dscores[i] = dsums[order.sequence_of(i / experts) * 2 * experts + experts + i % experts];
-}
+struct BalanceDx {
+  WholeRows order;
+  int64_t experts;
+  const S* dsums;
+  S* dscores;
+  template <int V>
+  __device__ Pack<S, V> load(int64_t r, int64_t i) const {
+    return fetch<V>(dsums + (order.sequence_of(r) * 2 + 1) * experts + i);
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, Pack<S, V> in) const {
+    put<V>(dscores + r * experts + i, in);
+  }
+};
 
 template <class S>
 __global__ void __launch_bounds__(kThreads) loss_kernel(BalanceLoss s, const S* sums, const double* running,
@@ -143,6 +152,7 @@ __global__ void z_total_kernel(const double* partial, int64_t chunks, double coe
                                bool accumulate) {
   await_previous();
   double total = 0;
+#pragma unroll 16
   for (int64_t c = 0; c < chunks; ++c) total += partial[c];
   *loss = accumulate ? *loss + coefficient * total : coefficient * total;
 }
@@ -216,10 +226,8 @@ void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const
 
 template <class S>
 void balance_dx(const base::RowOrder& order, int64_t experts, const S* dsums, S* dscores, Stream stream) {
-  const int64_t count = order.rows() * experts;
-  if (count <= 0) return;
-  dx_kernel<<<blocks_for(count), kThreads, 0, stream>>>(WholeRows(order), experts, count, dsums, dscores);
-  check_launch("balance_dx");
+  each_row<kWide<S>, 1>(BalanceDx<S>{WholeRows(order), experts, dsums, dscores}, order.rows(), experts,
+                        experts % kWide<S> == 0 && all_aligned16(dsums, dscores), stream, "balance_dx");
 }
 
 template <class S>
