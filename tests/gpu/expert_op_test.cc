@@ -253,8 +253,13 @@ TEST(GpuExpertOps, HeadsOfSeveralPacks) {
 // Scores that are drawn apart never tie within rounding, so both sides choose the same.
 TEST(GpuExpertOps, SelectAmongManyExperts) {
   Random random;
-  for (const auto& [experts, k, groups, kept] :
-       {std::tuple<int64_t, int64_t, int64_t, int64_t>{256, 8, 8, 4}, {64, 6, 1, 1}, {33, 3, 11, 5}})
+  for (const auto& [experts, k, groups, kept] : {std::tuple<int64_t, int64_t, int64_t, int64_t>{256, 8, 8, 4},
+                                                 {64, 6, 1, 1},
+                                                 {33, 3, 11, 5},
+                                                 {8, 2, 1, 1},
+                                                 {100, 8, 1, 1},
+                                                 {200, 7, 1, 1},
+                                                 {300, 4, 1, 1}})
     for (const bool biased : {false, true})
       for (const char* score : {"softmax", "sigmoid"}) {
         SCOPED_TRACE(std::to_string(experts) + " experts " + score + (biased ? " biased" : ""));

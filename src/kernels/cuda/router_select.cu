@@ -1,4 +1,5 @@
-// A warp has a row; its keys and marks lie in shared memory.
+// A warp has a row. Its keys lie in registers where that is enough, else they and their marks in shared
+// memory.
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pack.cuh"
@@ -197,6 +198,96 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Orders as `before` does keys: 0 stands for nothing, 1 for NaN, below all numbers.
+__device__ __forceinline__ uint32_t rank_of(float key) {
+  if (key != key) return 1;
+  const uint32_t bits = __float_as_uint(key + 0.0f);  // one zero
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The same for up to 32 * kPer experts in one group, of which a row chooses at most 32: lane l has the
+// experts l, l + 32, ..., and the row's l-th choice.
+template <int kPer>
+__global__ void __launch_bounds__(kThreads)
+    select_few_kernel(const __grid_constant__ Shape s, const float* logits, const float* bias, float* scores,
+                      int32_t* chosen, float* weights) {
+  await_previous();
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= s.rows) return;
+  constexpr unsigned kAll = 0xffffffffu;
+  const int me = lane();
+  const auto in = [&](int j) { return me + 32 * j < s.experts; };
+  float z[kPer], p[kPer], total = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) z[j] = in(j) ? logits[row * s.experts + me + 32 * j] : 0.0f;
+  if (s.sigmoid) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) p[j] = in(j) ? sigmoid(z[j]) : 0.0f;
+  } else {
+    float max = __shfl_sync(kAll, z[0], 0);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) max = in(j) ? Larger{}(z[j], max) : max;
+    max = warp_fold(max, Larger{});
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) total += p[j] = in(j) ? Math<float>::exp(z[j] - max) : 0.0f;
+    total = warp_fold(total, Plus{});
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) p[j] /= total;
+  }
+  uint32_t rank[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const float key = s.top_k_first ? z[j] : p[j];
+    rank[j] = in(j) ? rank_of(bias != nullptr ? key + bias[me + 32 * j] : key) : 0;
+  }
+  int choice = 0;
+  float weight = 0;
+  for (int c = 0; c < s.k; ++c) {
+    uint32_t best = rank[0];
+#pragma unroll
+    for (int j = 1; j < kPer; ++j) best = rank[j] > best ? rank[j] : best;
+    best = __reduce_max_sync(kAll, best);
+    unsigned at = kAll;  // of equals the lowest
+#pragma unroll
+    for (int j = kPer - 1; j >= 0; --j)
+      if (rank[j] == best) at = static_cast<unsigned>(me + 32 * j);
+    at = __reduce_min_sync(kAll, at);
+    float value = 0;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j)
+      if (at == static_cast<unsigned>(me + 32 * j)) {
+        value = s.top_k_first ? z[j] : p[j];
+        rank[j] = 0;
+      }
+    value = __shfl_sync(kAll, value, static_cast<int>(at % 32));
+    if (me == c) {
+      choice = static_cast<int>(at);
+      weight = value;
+    }
+  }
+  const bool chooses = me < s.k;
+  if (s.top_k_first) {
+    const float first = __shfl_sync(kAll, weight, 0);
+    const float max = warp_fold(chooses ? Larger{}(weight, first) : first, Larger{});
+    weight = chooses ? Math<float>::exp(weight - max) : 0.0f;
+    weight /= warp_fold(weight, Plus{});
+  }
+  const float divisor = s.normalise ? warp_fold(weight, Plus{}) + static_cast<float>(kSmallest) : 1.0f;
+  if (chooses) {
+    chosen[row * s.k + me] = choice;
+    weights[row * s.k + me] = weight / divisor * static_cast<float>(s.scale);
+  }
+  float sum = 1;
+  if (s.sigmoid) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) total += p[j];
+    sum = warp_fold(total, Plus{}) + static_cast<float>(kSmallest);
+  }
+#pragma unroll
+  for (int j = 0; j < kPer; ++j)
+    if (in(j)) scores[row * s.experts + me + 32 * j] = s.sigmoid ? p[j] / sum : p[j];
+}
+
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     select_dx_kernel(const __grid_constant__ Shape s, const S* logits, const int32_t* chosen,
@@ -271,11 +362,23 @@ void select(const SelectShape& given, const S* logits, const S* bias, const int3
             int32_t* chosen, S* weights, Stream stream) {
   const Shape s(given);
   if (s.rows <= 0 || s.experts <= 0) return;
+  const auto blocks = static_cast<unsigned>(divide_up(s.rows, kWarps));
+  if constexpr (std::is_same_v<S, float>) {
+    const auto few = [&](auto* kernel) {
+      kernel<<<blocks, kThreads, 0, stream>>>(s, logits, bias, scores, chosen, weights);
+      check_launch("select");
+    };
+    if (s.groups_kept == s.groups && positions == nullptr && s.k <= 32) {
+      if (s.experts <= 32) return few(select_few_kernel<1>);
+      if (s.experts <= 64) return few(select_few_kernel<2>);
+      if (s.experts <= 128) return few(select_few_kernel<4>);
+      if (s.experts <= 256) return few(select_few_kernel<8>);
+    }
+  }
   const int64_t bytes = kWarps * Scratch<S>::bytes(s.experts, s.groups);
   allow(select_kernel<S>, bytes, "select");
-  select_kernel<S>
-      <<<static_cast<unsigned>(divide_up(s.rows, kWarps)), kThreads, static_cast<size_t>(bytes), stream>>>(
-          s, logits, bias, positions, scores, chosen, weights);
+  select_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, bias, positions,
+                                                                             scores, chosen, weights);
   check_launch("select");
 }
 
