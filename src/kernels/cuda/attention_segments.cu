@@ -9,7 +9,7 @@ inline constexpr int kThreads = 1024, kWarps = kThreads / 32;
 
 // One block; each thread has a run of neighbouring tokens. `starts` and `ends` hold `most` numbers.
 __global__ void __launch_bounds__(kThreads)
-    segments_kernel(const int32_t* documents, int64_t tokens, int seq_len,
+    segments_kernel(const int32_t* documents, int tokens, int seq_len,
                     const __grid_constant__ SegmentStrides strides, const __grid_constant__ Segments out,
                     int32_t* starts, int32_t* ends) {
   await_previous();
@@ -17,14 +17,14 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ int count, bad;
   if (threadIdx.x == 0) bad = 0;
   __syncthreads();
-  const int64_t each = (tokens + kThreads - 1) / kThreads, begin = threadIdx.x * each;
-  const int64_t end = begin + each < tokens ? begin + each : tokens;
-  const auto first = [&](int64_t t) { return t % seq_len == 0; };
-  const auto starts_at = [&](int64_t t) {
+  const int each = (tokens + kThreads - 1) / kThreads, begin = static_cast<int>(threadIdx.x) * each;
+  const int end = begin + each < tokens ? begin + each : tokens;
+  const auto first = [&](int t) { return t % seq_len == 0; };
+  const auto starts_at = [&](int t) {
     return documents[t] >= 0 && (first(t) || documents[t - 1] != documents[t]);
   };
   int own = 0;
-  for (int64_t t = begin; t < end; ++t) {
+  for (int t = begin; t < end; ++t) {
     if (!starts_at(t)) continue;
     ++own;
     if (!first(t) && (documents[t - 1] < 0 || documents[t - 1] > documents[t])) bad = 1;
@@ -42,14 +42,14 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == kThreads - 1) count = before + own;
   // `before` counts the segments that begin before this thread's tokens.
   int at = before;
-  for (int64_t t = begin; t < end; ++t) {
+  for (int t = begin; t < end; ++t) {
     if (documents[t] < 0) continue;
     if (starts_at(t)) {
-      if (at < out.most) starts[at] = static_cast<int32_t>(t);
+      if (at < out.most) starts[at] = t;
       ++at;
     }
     const bool last = t + 1 == tokens || first(t + 1) || documents[t + 1] != documents[t];
-    if (last && at - 1 < out.most) ends[at - 1] = static_cast<int32_t>(t + 1);
+    if (last && at - 1 < out.most) ends[at - 1] = t + 1;
   }
   __syncthreads();
   const bool refused = bad != 0 || count > out.most;
@@ -88,14 +88,28 @@ __global__ void __launch_bounds__(kSquare* kSquareRows)
   }
 }
 
-// A block per token; only those of padding have anything to do.
-__global__ void __launch_bounds__(256)
-    zero_rows_kernel(const int32_t* documents, const int32_t* refused, RowPart a, RowPart b, RowPart c) {
+// A warp per token; only those of padding have anything to do.
+inline constexpr int kZeroThreads = 256, kZeroRows = kZeroThreads / 32;
+__global__ void __launch_bounds__(kZeroThreads)
+    zero_rows_kernel(const int32_t* documents, int64_t tokens, const int32_t* refused, RowPart a, RowPart b,
+                     RowPart c) {
   await_previous();
-  const int64_t row = blockIdx.x;
-  if (documents[row] >= 0 || *refused != 0) return;
-  for (const RowPart& part : {a, b, c})
-    for (int64_t i = threadIdx.x; i < part.width; i += blockDim.x) part.data[row * part.stride + i] = 0;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kZeroRows + threadIdx.x / 32;
+  if (row >= tokens || documents[row] >= 0 || *refused != 0) return;
+  const int64_t lane = threadIdx.x % 32;
+  for (const RowPart& part : {a, b, c}) {
+    uint16_t* const to = part.data + row * part.stride;
+    if (part.width % 8 == 0 && reinterpret_cast<uintptr_t>(to) % 16 == 0)
+      for (int64_t i = lane; i < part.width / 8; i += 32) reinterpret_cast<uint4*>(to)[i] = uint4{};
+    else
+      for (int64_t i = lane; i < part.width; i += 32) to[i] = 0;
+  }
+}
+void zero_rows(const int32_t* documents, int64_t tokens, const int32_t* refused, const RowPart& a,
+               const RowPart& b, const RowPart& c, Stream stream, const char* what) {
+  zero_rows_kernel<<<static_cast<unsigned>(divide_up(tokens, kZeroRows)), kZeroThreads, 0, stream>>>(
+      documents, tokens, refused, a, b, c);
+  check_launch(what);
 }
 
 __global__ void __launch_bounds__(256)
@@ -139,8 +153,9 @@ Segments Segments::at(void* memory, int64_t most) {
 void find_segments(const int32_t* documents, int64_t sequences, int64_t seq_len,
                    const SegmentStrides& strides, const Segments& segments, Stream stream) {
   int32_t* const starts = segments.refused + 1;
-  segments_kernel<<<1, kThreads, 0, stream>>>(documents, sequences * seq_len, static_cast<int>(seq_len),
-                                              strides, segments, starts, starts + segments.most);
+  segments_kernel<<<1, kThreads, 0, stream>>>(documents, static_cast<int>(sequences * seq_len),
+                                              static_cast<int>(seq_len), strides, segments, starts,
+                                              starts + segments.most);
   check_launch("find_segments");
 }
 
@@ -149,9 +164,8 @@ void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, con
                     Stream stream) {
   if (tokens <= 0) return;
   transpose(stats, tokens, heads, documents, refused, lse, stream, "attention finish_forward");
-  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(
-      documents, refused, RowPart{o, o_stride, o_width}, RowPart{}, RowPart{});
-  check_launch("attention finish_forward");
+  zero_rows(documents, tokens, refused, RowPart{o, o_stride, o_width}, RowPart{}, RowPart{}, stream,
+            "attention finish_forward");
 }
 
 void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequences, int64_t rows,
@@ -170,8 +184,7 @@ void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stat
 void finish_backward(const int32_t* documents, int64_t tokens, const int32_t* refused, const RowPart& dq,
                      const RowPart& dk, const RowPart& dv, Stream stream) {
   if (tokens <= 0) return;
-  zero_rows_kernel<<<static_cast<unsigned>(tokens), 256, 0, stream>>>(documents, refused, dq, dk, dv);
-  check_launch("attention finish_backward");
+  zero_rows(documents, tokens, refused, dq, dk, dv, stream, "attention finish_backward");
 }
 
 }  // namespace quintet::kernels::cuda
