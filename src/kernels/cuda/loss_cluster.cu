@@ -1,10 +1,8 @@
-#include <cooperative_groups.h>
-
-#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/loss.cuh"
 
 namespace quintet::kernels::cuda {
@@ -18,13 +16,12 @@ inline constexpr int kThreads = 384, kBlocks = 3;
 [[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
 inline constexpr int64_t kPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
-inline constexpr int kMostRows = 8;                 // of a cluster, one after the other
+// Multiprocessors are not equally fast, so rows are handed out in small portions as clusters end. Starting a
+// cluster takes a while, though, and a single block little.
+inline constexpr int kRowsOfCluster = 2, kRowsOfBlock = 1;
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 template <class T>
 __device__ __forceinline__ Pack<T, kWide<T>> shared_pack(uint32_t from) {
   uint4 raw;
@@ -56,12 +53,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   using S = Stat<T>;
   constexpr int V = kWide<T>;
   extern __shared__ __align__(16) unsigned char memory[];
-  // Sums of every warp of the cluster, two places in turn: whoever writes those of the next row but one has
-  // met all others behind the next row's, and they have read this row's by then.
-  __shared__ Running<S> sums[2][kMostCluster * kWarps];
-  __shared__ S of_label;  // of thread 0
-  const cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
-  const int rank = static_cast<int>(cluster.block_rank()), size = static_cast<int>(cluster.num_blocks());
+  // Sums of every warp of the cluster, two places in turn: whoever sends those of the next row but one has
+  // those of the next from all warps here, which have read this row's by then.
+  __shared__ alignas(16) Running<S> sums[2][kMostCluster * kWarps];
+  __shared__ uint64_t barriers[2];
+  const int rank = cluster_rank(), size = cluster_size();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   // Packs of this block, and those of them that hold valid columns; of these one may hold padding too.
   const int begin = rank * part, packs = max(0, min(part, static_cast<int>(a.columns / V) - begin));
@@ -98,9 +94,30 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   const int64_t end = min(rows, r + rows_each);
   int32_t label = a.labels[r];
   if (label >= 0) fetch_row(row_at(r));
-  // All threads of the cluster; a block alone has a quicker way.
-  const auto meet = [&] { size == 1 ? __syncthreads() : cluster.sync(); };
-  meet();  // every block is there
+  if (size > 1) {
+    if (thread == 0) {
+      make_barrier(&barriers[0]);
+      make_barrier(&barriers[1]);
+    }
+    start_cluster();
+  }
+  // From the sums of this warp to those of the row.
+  const auto sum_of_row = [&](Running<S> run, uint32_t turn) {
+    Running<S>* const all = sums[turn & 1];
+    uint64_t* const barrier = &barriers[turn & 1];
+    if (size == 1) {
+      if (lane == 0) all[warp] = run;
+      __syncthreads();
+    } else {
+      if (thread == 0) announce(barrier, static_cast<uint32_t>(size * kWarps * sizeof(run)));
+      if (lane < size) send(lane, all + rank * kWarps + warp, {run.max, run.sum}, barrier);
+      await_turn(barrier, turn >> 1 & 1);
+    }
+    run = {lowest<S>(), S(0)};
+#pragma unroll 1
+    for (int i = lane; i < size * kWarps; i += 32) run = merge<T>(run, all[i]);
+    return warp_merge<T>(run);
+  };
   for (uint32_t turn = 0; r < end; ++r) {
     const int32_t next = r + 1 < end ? a.labels[r + 1] : -1;
     T* const x = row_at(r);
@@ -111,11 +128,6 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       label = next;
       continue;
     }
-    // The block that has the label's column writes the loss. It takes the logit now: later it is overwritten.
-    const int column = local_column(label, a.vocab_begin, a.valid);
-    const bool writes_loss = thread == 0 && rank == (column >= 0 ? column / V / part : 0);
-    S target = 0;
-    if (writes_loss && column >= 0) target = load<1>(a.logits + r * a.columns + column).v[0];
     Summing<T> summing;
 #pragma unroll 1
     for (int g = 0; g < kCopies; ++g) {
@@ -126,32 +138,32 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
         summing.add(v);
       });
     }
-    // A value that is stored has arrived: nobody overwrites the logit before, as all wait for this warp's
-    // sum.
-    if (writes_loss) *static_cast<volatile S*>(&of_label) = target;
-    Running<S> run = warp_merge<T>(summing.running());
-    Running<S>* const all = sums[turn++ & 1];
-    if (lane < size) *cluster.map_shared_rank(all + rank * kWarps + warp, lane) = run;
-    meet();
-    run = {lowest<S>(), S(0)};
-#pragma unroll 1
-    for (int i = lane; i < size * kWarps; i += 32) run = merge<T>(run, all[i]);
-    run = warp_merge<T>(run);
-    if (writes_loss) a.losses[r] = loss_of(run.max, run.sum, of_label);
+    const Running<S> run = sum_of_row(warp_merge<T>(summing.running()), turn++);
     const S factor = seed / run.sum;
-    const int target_pack = column >= 0 ? column / V - begin : -1;
+    const int column = local_column(label, a.vocab_begin, a.valid),
+              target_pack = column >= 0 ? column / V - begin : -1;
+    // Whoever has the label's logit writes the loss; without one, the first thread.
+    bool writes_loss = column < 0 && rank == 0 && thread == 0;
+    S logit = 0;
 #pragma unroll 1
     for (int g = 0; g < kCopies; ++g) {
       each_pack(g, readable, x, [&](int p, uint32_t place, T* to) {
         auto v = values<T, V>(shared_pack<T>(place));
 #pragma unroll
         for (int k = 0; k < V; ++k) v.v[k] = Math<T>::exp_less(v.v[k], run.max) * factor;
-        if (p == target_pack || p == partial) finish_dlogits<T, V>(v, (begin + p) * V, valid, column, seed);
+        if (p == target_pack || p == partial) {
+          finish_dlogits<T, V>(v, (begin + p) * V, valid, column, seed);
+          const auto logits = values<T, V>(shared_pack<T>(place));
+#pragma unroll
+          for (int k = 0; k < V; ++k)
+            if ((begin + p) * V + k == column) writes_loss = true, logit = logits.v[k];
+        }
         store<V>(to, v);
         if (next >= 0) copy_async<16>(place, to + a.columns);
       });
       if (next >= 0) end_copies();
     }
+    if (writes_loss) a.losses[r] = loss_of(run.max, run.sum, logit);
     zero_from(readable, x);
     label = next;
   }
@@ -174,18 +186,18 @@ struct Clusters {
   Clusters(const Clusters&) = delete;
 };
 
-// Clusters that the card runs at once; 0 where it has none.
+// Whether the card has clusters, and room for such ones.
 template <class T>
-int resident_clusters(int size, int64_t shared) {
+bool can_run(int size, int64_t shared) {
   static std::mutex mutex;
-  static std::map<std::tuple<int, int, int64_t>, int> known;
-  int device = 0, major = 0;
+  static std::map<std::tuple<int, int, int64_t>, bool> known;
+  int device = 0, major = 0, most = 0;
   check(cudaGetDevice(&device), "cross_entropy");
   const std::lock_guard lock(mutex);
-  const auto [at, fresh] = known.try_emplace({device, size, shared}, 0);
+  const auto [at, fresh] = known.try_emplace({device, size, shared}, false);
   if (!fresh) return at->second;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
-  if (major < 9) return 0;
+  if (major < 9) return false;
   const auto kernel = cluster_kernel<T>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPartBytes),
         "cross_entropy");
@@ -193,27 +205,9 @@ int resident_clusters(int size, int64_t shared) {
                              cudaSharedmemCarveoutMaxShared),
         "cross_entropy");
   Clusters clusters(size, shared, nullptr);
-  if (cudaOccupancyMaxActiveClusters(&at->second, kernel, &clusters.config) != cudaSuccess) {
-    at->second = 0;
-    cudaGetLastError();
-  }
+  at->second = cudaOccupancyMaxActiveClusters(&most, kernel, &clusters.config) == cudaSuccess && most > 0;
+  cudaGetLastError();  // a refusal is an answer
   return at->second;
-}
-
-// Rows of a cluster: several, so that a row is fetched while the one before it is written, but no more than
-// leaves the last clusters little to wait for.
-int rows_of_cluster(int64_t rows, int64_t resident) {
-  int best = 1;
-  double least = 0;
-  for (int each = 1; each <= kMostRows; ++each) {
-    const double time =
-        static_cast<double>(divide_up(divide_up(rows, each), resident)) * (each + 0.25);  // and a start
-    if (each == 1 || time < least) {
-      best = each;
-      least = time;
-    }
-  }
-  return best;
 }
 
 }  // namespace
@@ -226,9 +220,8 @@ bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
   int size = 1;
   while (divide_up(packs, size) * 16 > kPartBytes) size *= 2;
   const int64_t part = divide_up(divide_up(packs, size), 8) * 8;  // whole lines of 128 bytes
-  const int resident = resident_clusters<T>(size, part * 16);
-  if (resident == 0) return false;
-  const int each = rows_of_cluster(rows, resident);
+  if (!can_run<T>(size, part * 16)) return false;
+  const int each = size > 1 ? kRowsOfCluster : kRowsOfBlock;
   Clusters clusters(size, part * 16, stream);
   clusters.config.gridDim = static_cast<unsigned>(divide_up(rows, each) * size);
   check(cudaLaunchKernelEx(&clusters.config, cluster_kernel<T>, a, rows, each, static_cast<int>(part)),
@@ -236,7 +229,11 @@ bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
   return true;
 }
 
-template bool cross_entropy_in_clusters<double>(const Loss<double>&, int64_t, Stream);
+// Sums of doubles are more than blocks send at once; they go the other way.
+template <>
+bool cross_entropy_in_clusters(const Loss<double>&, int64_t, Stream) {
+  return false;
+}
 template bool cross_entropy_in_clusters<float>(const Loss<float>&, int64_t, Stream);
 template bool cross_entropy_in_clusters<Bf16>(const Loss<Bf16>&, int64_t, Stream);
 template bool cross_entropy_in_clusters<F16>(const Loss<F16>&, int64_t, Stream);

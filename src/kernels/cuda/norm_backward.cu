@@ -18,33 +18,29 @@ struct Backward {
 
 // Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
 // that what is done once a row for each thread does not count.
-using Shapes = NormShapes<NormShape<8, 2, 256, 3, 2>, NormShape<32, 2, 128, 3, 4>,
-                          NormShape<32, 3, 128, 3, 4>, NormShape<0, 2, 128, 3, 4>, NormShape<0, 1, 512, 3, 2>,
-                          NormShape<0, 2, 512, 2, 1>, NormShape<0, 4, 512, 2, 1>>;
-
-// Sums over rows alone go by columns where rows are longer (column_reduce.cuh).
-inline constexpr int64_t kMostPacksOfDw = 128;
+using Shapes = NormShapes<NormShape<8, 2>, NormShape<32, 2>, NormShape<32, 3>, NormShape<64, 2>,
+                          NormShape<64, 3>, NormShape<128, 2>, NormShape<128, 3>, NormShape<256, 2>,
+                          NormShape<256, 3>, NormShape<512, 2>, NormShape<512, 3>, NormShape<512, 4>>;
 
 // Rows go to groups in turn, and a thread keeps the sums of its columns.
-template <class T, class Shape, bool kFull, bool kCentred, bool kDx, bool kDw>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kernel(Backward<T> a) {
+template <class T, class Shape, bool kCentred, bool kDx, bool kDw>
+__global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T> a) {
   await_previous();
   using S = Stat<T>;
   constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows,
-                kStages = Shape::kStages;
+                kStages = Shape::template kStages<kDx>;
   // A row's products stay in registers too where there is room; else they are made again.
   constexpr bool kHold = K <= (kCentred ? 2 : 3);
-  constexpr int kLanes = kGroup > 0 ? kGroup : 32;           // that have one copy of a row's statistics
+  constexpr int kLanes = kGroup < 32 ? kGroup : 32;          // that have one copy of a row's statistics
   extern __shared__ uint4 dynamic[];                         // [stage][dy, x, addend][row of the block][pack]
   __shared__ S stats[kStages][2][Shape::kThreads / kLanes];  // rstd, mean
   __shared__ RowSums<Shape, kCentred ? 2 : 1, S> sums;
-  const int group = kGroup > 0 ? kGroup : static_cast<int>(blockDim.x);
-  const int lane = static_cast<int>(threadIdx.x) % group, member = static_cast<int>(threadIdx.x) / group;
+  const int lane = static_cast<int>(threadIdx.x) % kGroup, member = static_cast<int>(threadIdx.x) / kGroup;
   const int slot = static_cast<int>(threadIdx.x) / kLanes;
   const int packs = static_cast<int>(a.n / V), plane = kRows * packs;
   const bool adds = kDx && a.addend != nullptr;
   const int size = (adds ? 3 : 2) * plane, rows = static_cast<int>(a.rows);
-  const auto inside = [&](int j) { return kFull || lane + j * group < packs; };
+  const auto inside = [&](int j) { return lane + j * kGroup < packs; };
   uint4* const own = dynamic + member * packs + lane;
   // `start` is the first element of this thread in the row.
   const auto fetch_row = [&](int row, int64_t start, int stage) {
@@ -53,13 +49,13 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
 #pragma unroll
       for (int j = 0; j < K; ++j) {
         if (!inside(j)) continue;
-        copy_async<16>(to + j * group, a.dy + start + j * group * V);
-        copy_async<16>(to + plane + j * group, a.x + start + j * group * V);
+        copy_async<16>(to + j * kGroup, a.dy + start + j * kGroup * V);
+        copy_async<16>(to + plane + j * kGroup, a.x + start + j * kGroup * V);
       }
       if (adds) {
 #pragma unroll
         for (int j = 0; j < K; ++j)
-          if (inside(j)) copy_async<16>(to + 2 * plane + j * group, a.addend + start + j * group * V);
+          if (inside(j)) copy_async<16>(to + 2 * plane + j * kGroup, a.addend + start + j * kGroup * V);
       }
       if (threadIdx.x % kLanes == 0) {
         copy_async<4>(&stats[stage][0][slot], a.rstd + row);
@@ -87,15 +83,26 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
   if constexpr (kDx) {
 #pragma unroll
     for (int j = 0; j < K; ++j) {
-      const int p = lane + j * group;
+      const int p = lane + j * kGroup;
       if (!inside(j)) continue;
       if constexpr (kHold)
         wide_w[j] = load<V>(a.w + p * V);
       else
         narrow_w[j] = fetch<V>(a.w + p * V);
     }
-    sums.begin();
   }
+  constexpr bool kHoldB = kCentred && kDx && K <= 3;
+  Pack<T, V> narrow_b[kHoldB ? K : 1] = {};
+  const bool biased = kCentred && kDx && a.y != nullptr && a.b != nullptr;
+  if constexpr (kHoldB) {
+#pragma unroll
+    for (int j = 0; j < K; ++j)
+      if (biased && inside(j)) narrow_b[j] = fetch<V>(a.b + (lane + j * kGroup) * V);
+  }
+  const auto bias = [&](int j) {
+    if constexpr (kHoldB) return values<T, V>(narrow_b[j]);
+    return biased ? load<V>(a.b + (lane + j * kGroup) * V) : Vals<S, V>{};
+  };
   S dw[kDw ? K * V : 1] = {}, db[kDw && kCentred ? K * V : 1] = {};
   const S over_n = S(1) / S(a.n);
   int stage = 0, turn = 0;
@@ -113,8 +120,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
 #pragma unroll
     for (int j = 0; j < K; ++j) {
       if (!active || !inside(j)) continue;
-      const auto d = values<T, V>(Pack<T, V>{from[j * group]}),
-                 v = values<T, V>(Pack<T, V>{from[plane + j * group]}), w = weights(j);
+      const auto d = values<T, V>(Pack<T, V>{from[j * kGroup]}),
+                 v = values<T, V>(Pack<T, V>{from[plane + j * kGroup]}), w = weights(j);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
         const S hk = normed<kCentred>(v.v[k], mean, rstd);
@@ -126,6 +133,18 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
         }
         if constexpr (kDw) dw[j * V + k] += d.v[k] * hk;
         if constexpr (kDw && kCentred) db[j * V + k] += d.v[k];
+      }
+      // Here and not beside dx: writes are spread more evenly.
+      if constexpr (kDx) {
+        if (a.y == nullptr) continue;
+        const auto b = bias(j);
+        Vals<S, V> out;
+#pragma unroll
+        for (int k = 0; k < V; ++k) {
+          const S hk = kHold ? h[j].v[k] : normed<kCentred>(v.v[k], mean, rstd);
+          out.v[k] = weighted<kCentred>(hk, w.v[k], b.v[k]);
+        }
+        store<V>(a.y + start + j * kGroup * V, out);
       }
     }
     if constexpr (kDx) {
@@ -142,8 +161,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
         if constexpr (kHold) {
           gj = g[j], hj = h[j];
         } else {
-          gj = values<T, V>(Pack<T, V>{from[j * group]}),
-          hj = values<T, V>(Pack<T, V>{from[plane + j * group]});
+          gj = values<T, V>(Pack<T, V>{from[j * kGroup]}),
+          hj = values<T, V>(Pack<T, V>{from[plane + j * kGroup]});
 #pragma unroll
           for (int k = 0; k < V; ++k) gj.v[k] *= w.v[k], hj.v[k] = normed<kCentred>(hj.v[k], mean, rstd);
         }
@@ -151,17 +170,11 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
         for (int k = 0; k < V; ++k)
           out.v[k] = fma(hj.v[k], along, kCentred ? fma(gj.v[k], rstd, level) : gj.v[k] * rstd);
         if (adds) {
-          const auto more = values<T, V>(Pack<T, V>{from[2 * plane + j * group]});
+          const auto more = values<T, V>(Pack<T, V>{from[2 * plane + j * kGroup]});
 #pragma unroll
           for (int k = 0; k < V; ++k) out.v[k] += more.v[k];
         }
-        store<V>(a.dx + start + j * group * V, out);
-        if (a.y == nullptr) continue;
-        Vals<S, V> b = {};
-        if (kCentred && a.b != nullptr) b = load<V>(a.b + (lane + j * group) * V);
-#pragma unroll
-        for (int k = 0; k < V; ++k) out.v[k] = weighted<kCentred>(hj.v[k], w.v[k], b.v[k]);
-        store<V>(a.y + start + j * group * V, out);
+        store<V>(a.dx + start + j * kGroup * V, out);
       }
     }
     __syncwarp();  // the statistics have been read
@@ -178,7 +191,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
       S* const to = kRows > 1 ? all + member * a.n : partial;
 #pragma unroll
       for (int j = 0; j < K; ++j) {
-        const int p = lane + j * group;
+        const int p = lane + j * kGroup;
         if (!inside(j)) continue;
 #pragma unroll
         for (int k = 0; k < V; k += 4) {
@@ -200,7 +213,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks) backward_kern
 
 // out[n] = (or +=) the sum of partial[chunks, n], rounded to D once; the second sums lie behind the first. A
 // block has kTotalColumns columns, and so many threads for each that all their loads are under way at once.
-inline constexpr int kTotalColumns = 8, kTotalLoads = 9;
+inline constexpr int kTotalColumns = 8, kTotalLoads = 5;
 template <class D>
 __global__ void __launch_bounds__(1024)
     total_kernel(const float* partial, int chunks, int64_t n, D* first, D* second, bool accumulate) {
@@ -314,20 +327,20 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
     const int64_t packs = a.n / kWide<T>;
     int64_t blocks = 0;
     const bool done =
-        wide && (kDx || packs <= kMostPacksOfDw) &&
-        with_norm_shape(Shapes{}, packs, [&](auto shape, auto full) {
+        wide && with_norm_shape(Shapes{}, packs, [&](auto shape) {
           using Shape = decltype(shape);
-          const auto kernel = backward_kernel<T, Shape, decltype(full)::value, kCentred, kDx, kDw>;
-          const int threads = Shape::threads(packs);
-          int64_t bytes = Shape::bytes(packs, a.addend != nullptr ? 3 : 2);
+          const auto kernel = backward_kernel<T, Shape, kCentred, kDx, kDw>;
+          constexpr int kStages = Shape::template kStages<kDx>;
+          int64_t bytes = Shape::bytes(packs, kStages * (a.addend != nullptr ? 3 : 2));
           const int64_t sums = kDw && Shape::kRows > 1 ? Shape::kRows * a.n * int64_t{4} : 0;
           if (bytes < sums) bytes = sums;
-          int64_t most = resident_blocks(kernel, threads, bytes, Shape::bytes(Shape::kMostPacks, 3));
+          int64_t most = resident_blocks(kernel, Shape::kThreads, bytes,
+                                         Shape::bytes(Shape::kMostPacks, kStages * (kDx ? 3 : 2)));
           if (most == 0) return false;
           if (kDw && most > kNormPartials) most = kNormPartials;
           blocks = divide_up(a.rows, Shape::kRows);
-          if (blocks > most) blocks = most;
-          kernel<<<static_cast<unsigned>(blocks), threads, static_cast<size_t>(bytes), stream>>>(a);
+          blocks = divide_up(blocks, divide_up(blocks, most));  // all go round equally often
+          kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, static_cast<size_t>(bytes), stream>>>(a);
           check_launch("norm_backward");
           return true;
         });

@@ -36,7 +36,8 @@ bool with_row_shape(int64_t packs, F&& f) {
   const auto first = [&]<class... Shapes>(Shapes... shapes) {
     return ((Shapes::fits(packs) && (f(shapes), true)) || ...);
   };
-  return first(RowShape<8, 4, 256>{}, RowShape<32, 4, 256>{}, RowShape<0, 4, 256>{}, RowShape<0, 4, 512>{});
+  return first(RowShape<8, 2, 128>{}, RowShape<8, 4, 256>{}, RowShape<32, 4, 256>{}, RowShape<0, 4, 256>{},
+               RowShape<0, 4, 512>{});
 }
 
 template <class T, class Shape, bool kCentred>

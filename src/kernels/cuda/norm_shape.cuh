@@ -11,22 +11,17 @@
 
 namespace quintet::kernels::cuda {
 
-// kGroup is 8 or 32 lanes of a warp that share a row, or 0: the whole block, of at most kThreads. kStages
-// rows are in shared memory; kBlocks blocks are to fit into the registers of a multiprocessor.
-template <int kGroupOf, int kPacksOf, int kThreadsOf, int kStagesOf, int kBlocksOf>
+// A block has rows in groups of kGroup threads, each with kPacks packs of its row. It is large, so that few
+// blocks have partial sums of weights to pass on: one runs on each multiprocessor, or two.
+template <int kGroupOf, int kPacksOf>
 struct NormShape {
-  static constexpr int kGroup = kGroupOf, kPacks = kPacksOf, kThreads = kThreadsOf, kStages = kStagesOf,
-                       kBlocks = kBlocksOf;
-  static constexpr int kRows = kGroup > 0 ? kThreads / kGroup : 1;  // of a block at a time
-  static constexpr int64_t kMostPacks = (kGroup > 0 ? kGroup : kThreads) * int64_t{kPacks};
-  static int threads(int64_t packs) {
-    if (kGroup > 0) return kThreads;
-    return static_cast<int>((packs + 32 * kPacks - 1) / (32 * kPacks) * 32);
-  }
-  static bool fits(int64_t packs) { return packs <= kMostPacks; }
-  static constexpr int64_t bytes(int64_t packs, int operands) {
-    return int64_t{kStages} * operands * kRows * packs * 16;
-  }
+  static constexpr int kThreads = 512, kGroup = kGroupOf, kPacks = kPacksOf;
+  static constexpr int kRows = kThreads / kGroup;  // of a block at a time
+  static constexpr int64_t kMostPacks = kGroup * int64_t{kPacks};
+  // Rows of a group in shared memory: as many as pay (fewer operands, more rows) and have room.
+  template <bool kDx>
+  static constexpr int kStages = kDx ? (kPacks <= 2 ? 3 : 2) : (kPacks <= 3 ? 4 : 3);
+  static constexpr int64_t bytes(int64_t packs, int rows) { return int64_t{rows} * kRows * packs * 16; }
 };
 
 template <class... Shapes>
@@ -35,22 +30,18 @@ struct NormShapes {};
 // Rows are counted in 32 bits, some of them beyond the last.
 inline constexpr int64_t kNormMostRows = int64_t{1} << 30;
 
-// Calls f(shape, full) with the shapes that a row fits, which come smallest first, until one returns true;
-// false when none does. `full` is a constant: whether every thread has all its packs.
+// Calls f(shape) with the shapes that a row fits, which come smallest first, until one returns true; false
+// when none does.
 template <class F, class... Shapes>
 bool with_norm_shape(NormShapes<Shapes...>, int64_t packs, F&& f) {
-  const auto call = [&]<class Shape>(Shape shape) {
-    const int64_t threads = Shape::kGroup > 0 ? Shape::kGroup : Shape::threads(packs);
-    return packs == threads * Shape::kPacks ? f(shape, std::true_type{}) : f(shape, std::false_type{});
-  };
-  return ((Shapes::fits(packs) && call(Shapes{})) || ...);
+  return ((packs <= Shapes::kMostPacks && f(Shapes{})) || ...);
 }
 
-// As many blocks as run at once, so that all have the same share of the rows; 0 where a block has no room.
-// `most` is the largest `bytes` that the kernel is ever given.
+// As many blocks as run at once; 0 where a block has no room. `most` is the largest `bytes` that the kernel
+// is ever given.
 template <class K>
 int64_t resident_blocks(K* kernel, int threads, int64_t bytes, int64_t most) {
-  constexpr int kStatic = 2048;  // no kernel declares more
+  constexpr int kStatic = 4096;  // no kernel declares more
   int device = 0, processors = 0, room = 0, each = 0;
   check(cudaGetDevice(&device), "norm");
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "norm");
@@ -69,45 +60,39 @@ int64_t resident_blocks(K* kernel, int threads, int64_t bytes, int64_t most) {
   return int64_t{processors} * each;
 }
 
-// Sums over the threads of a row, the same bits always. A block's sums take turns in two places, so that one
+// Sums over the threads of a row, the same bits always. A group's sums take turns in two places, so that one
 // barrier a row is enough: whoever writes the first place again has passed the barrier of the second, where
 // all have read the first.
 template <class Shape, int N, class S>
 class RowSums {
  public:
-  // By all threads of the block, before the first sum.
-  __device__ __forceinline__ void begin() {
-    if constexpr (Shape::kGroup == 0) {
-      for (int i = static_cast<int>(threadIdx.x); i < 2 * N * kWarps; i += static_cast<int>(blockDim.x))
-        (&part_[0][0][0])[i] = S(0);
-      __syncthreads();
-    }
-  }
   // N sums at once; `turn` is 0 and 1 alternately. All lanes of a warp take part.
   __device__ __forceinline__ void sum(S (&v)[N], int turn) {
-    constexpr int kLanes = Shape::kGroup > 0 ? Shape::kGroup : 32;
+    constexpr int kLanes = Shape::kGroup < 32 ? Shape::kGroup : 32;
 #pragma unroll
     for (int d = kLanes / 2; d > 0; d /= 2)
 #pragma unroll
       for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(0xffffffffu, v[i], d);
-    if constexpr (Shape::kGroup == 0) {
+    if constexpr (kWarps > 1) {
+      const int member = static_cast<int>(threadIdx.x) / Shape::kGroup;
       if (threadIdx.x % 32 == 0)
 #pragma unroll
-        for (int i = 0; i < N; ++i) part_[turn][i][threadIdx.x / 32] = v[i];
-      __syncthreads();
+        for (int i = 0; i < N; ++i) part_[turn][member][i][threadIdx.x / 32 % kWarps] = v[i];
+      // Of the threads of this group; barrier 0 is __syncthreads.
+      asm volatile("bar.sync %0, %1;" ::"r"(member + 1), "n"(Shape::kGroup) : "memory");
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        S all = part_[turn][i][0];
+        S all = part_[turn][member][i][0];
 #pragma unroll
-        for (int w = 1; w < kWarps; ++w) all += part_[turn][i][w];  // absent warps are zero
+        for (int w = 1; w < kWarps; ++w) all += part_[turn][member][i][w];
         v[i] = all;
       }
     }
   }
 
  private:
-  static constexpr int kWarps = Shape::kGroup == 0 ? Shape::kThreads / 32 : 1;
-  alignas(16) S part_[2][N][kWarps];
+  static constexpr int kWarps = Shape::kGroup > 32 ? Shape::kGroup / 32 : 1;
+  alignas(16) S part_[2][kWarps > 1 ? Shape::kRows : 1][N][kWarps];
 };
 
 // The norm of an element before its weight, and with it: forward and backward give the same bits.
