@@ -8,6 +8,7 @@
 #   LAYOUT_SECONDS=180                                                 how long one layout may take
 #   SANITIZER_SECONDS=300                                              how long one group of tests may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck             which groups and which checkers; see below
+#   SANITIZER_JOBS=8                                                   how many of them run at a time
 #   RESULTS=FILE                                                       also write the table of results there, as Markdown
 # Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
 set -uo pipefail
@@ -38,19 +39,23 @@ note() {  # part what result seconds
   results+=$'\n'"| $1 | $2 | $3 | $4 |"
   printf '%-9s %-10s %s (%s s)\n' "$3" "$1" "$2" "$4"
 }
-# Runs a command; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
-try() {  # part what seconds command...
-  local part=$1 what=$2 limit=$3 log status=0 begin=$SECONDS passed
-  shift 3
-  log=$(timeout -k 10 "$limit" "$@" 2>&1) || status=$?
+# Notes how a command ended; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
+conclude() {  # part what status seconds log
+  local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
   if [ "$status" -eq 0 ]; then
     passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | head -n 1)
-    note "$part" "$what${passed:+, $passed tests}" ok $((SECONDS - begin))
+    note "$part" "$what${passed:+, $passed tests}" ok "$seconds"
   else
-    note "$part" "$what, exit status $status" FAILED $((SECONDS - begin))
+    note "$part" "$what, exit status $status" FAILED "$seconds"
     tail -n "${LINES_OF_FAILURE:-60}" <<< "$log" | sed 's/^/        /'
     failed=1
   fi
+}
+try() {  # part what seconds command...
+  local part=$1 what=$2 limit=$3 log status=0 begin=$SECONDS
+  shift 3
+  log=$(timeout -k 10 "$limit" "$@" 2>&1) || status=$?
+  conclude "$part" "$what" "$status" $((SECONDS - begin)) "$log"
 }
 missing() { note "$1" "$2" "left out" 0; }  # part why
 runs() { [[ " $parts " == *" $1 "* ]]; }
@@ -135,6 +140,15 @@ if runs sanitizer; then
   if [ -z "$sanitizer" ]; then
     missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
+  # A checker leaves most of the card idle, so several run at a time.
+  logs=$(mktemp -d)
+  trap 'rm -rf "$logs"' EXIT
+  check() {  # tool group program
+    local status=0 begin=$SECONDS
+    timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$1" --kernel-name kns=quintet --error-exitcode 9 \
+      --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$logs/$1, $2.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" > "$logs/$1, $2.end"
+  }
   for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts attention ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
@@ -148,9 +162,15 @@ if runs sanitizer; then
     for tool in ${SANITIZER_TOOLS:-memcheck racecheck}; do
       # Racecheck stops inside a library's product (an internal error of its own), whatever it is told to look at.
       [ "$group/$tool" = all_ops/racecheck ] && continue
-      try sanitizer "$tool, $group" "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$tool" --kernel-name kns=quintet --error-exitcode 9 \
-        --print-limit 5 "$folder/$program" --gtest_brief=1 --gtest_filter="${checked[$group]}"
+      while [ "$(jobs -rp | wc -l)" -ge "${SANITIZER_JOBS:-8}" ]; do wait -n; done
+      check "$tool" "$group" "$program" &
     done
+  done
+  wait
+  for end in "$logs"/*.end; do
+    [ -e "$end" ] || break
+    read -r status seconds < "$end"
+    conclude sanitizer "$(basename "$end" .end)" "$status" "$seconds" "$(cat "${end%.end}.log")"
   done
 fi
 if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then
