@@ -214,7 +214,7 @@ void segments(int64_t tokens, int64_t heads, int64_t dim) {
   report(with("begin_backward", {tokens, heads}), 2 * stat_bytes,
          [=](int) { k::begin_backward(tokens, heads, lse, stats, stream); });
   report(with("pack_stats", {tokens, heads}), 2 * stat_bytes,
-         [=](int) { k::pack_stats(lse, tokens, heads, tokens / 4096, 4096, stats, stream); });
+         [=](int) { k::pack_stats(lse, tokens, 4096, heads, tokens / 4096, 4096, stats, stream); });
   const k::RowPart part{o, stride, stride};
   report(with("finish_backward", {tokens, heads}), token_bytes,
          [=](int) { k::finish_backward(at, tokens, found.refused, part, part, part, stream); });

@@ -66,6 +66,23 @@ TEST(CudaWorkspace, OfOurOwnAttention) {
   EXPECT_EQ(most.at("qkv_attention_dx"), 256 + kRows * kHeads * 4);
 }
 
+// Half of the rows of every sequence, as each of two ring ranks has them: the hop's o and lse, or its dq, and
+// what the library wants. Here that is the least for one KV group of a sequence.
+TEST(CudaWorkspace, OfHopsOfARing) {
+  const std::vector<std::string> ring = {"parallel.cp=2", "parallel.cp_method=\"ring\""};
+  const auto most = scratch_of(ring);
+  const int64_t rows = kRows / 2, width = kHeads * kHeadDim;
+  EXPECT_EQ(most.at("attention_hop"), rows * width * 2 + rows * kHeads * 4 + 24 * kMiB);
+  EXPECT_EQ(most.at("attention_hop_dx"),
+            rows * width * 2 + rows * kHeads * 4 +
+                (512 * 4 * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2);
+  // Documents are told apart by our own kernels.
+  std::vector<std::string> packed = ring;
+  packed.push_back("data.pack=true");
+  EXPECT_EQ(scratch_of(packed).at("attention_hop"), 256);
+  EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"), 256 + rows * kHeads * 4);
+}
+
 TEST(CudaWorkspace, OfExperts) {
   const auto most = scratch_of({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024"});
   const int64_t pairs = kRows * 2;

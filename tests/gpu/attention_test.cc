@@ -5,12 +5,16 @@
 #include <cmath>
 
 #include "gpu/device.h"
+#include "gpu/similar.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cuda/attention_segments.cuh"
 #include "kernels/cuda_sizes/attention.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
+
+using tests::expect_similar;
+using tests::root_mean_square;
 
 struct Problem {
   const char* name;
@@ -76,7 +80,7 @@ void run_library(Attention& library, const AttentionShape& s, AttentionMasks mas
                  Results<T>& out) {
   constexpr base::DType type = base::DTypeOf<T>::value;
   Device<T> q(in.q), k(in.k), v(in.v), dout(in.dout);
-  ASSERT_TRUE(Attention::suits(s, type));
+  ASSERT_TRUE(Attention::suits(s, masks, type));
   const int64_t forward = Attention::workspace_bytes(s, masks, false),
                 backward = Attention::workspace_bytes(s, masks, true);
   ASSERT_TRUE(library.prepare(s, masks, false, forward, type)) << library.why_not();
@@ -89,44 +93,12 @@ void run_library(Attention& library, const AttentionShape& s, AttentionMasks mas
   require(cudaDeviceSynchronize());
 }
 
-// Probabilities and their gradients are rounded to bf16 (2^-9 of each) before they are multiplied; the errors
-// of a sum add up like a random walk, so a result is off by about 2^-9 of the root of the sum of its squared
-// terms, which the root mean square of the results themselves bounds in size. 16 times that leaves nothing to
-// chance, and a wrong mask or head is off by a whole root mean square. `carried` is a further error of that
-// kind, absolute.
-void expect_similar(std::vector<double> got, const std::vector<double>& want, double rounding,
-                    const char* what, double carried = 0) {
-  ASSERT_EQ(got.size(), want.size());
-  double squares = 0;
-  int64_t finite = 0;
-  for (const double w : want)
-    if (std::isfinite(w)) squares += w * w, ++finite;
-  const double size = std::sqrt(squares / static_cast<double>(std::max<int64_t>(finite, 1)));
-  int wrong = 0;
-  for (size_t i = 0; i < got.size() && wrong < 4; ++i) {
-    if (got[i] == want[i]) continue;
-    const double bound = 16 * rounding * (std::abs(want[i]) + size + carried);
-    if (std::abs(got[i] - want[i]) <= bound) continue;
-    ++wrong;
-    ADD_FAILURE() << what << "[" << i << "] = " << got[i] << ", expected " << want[i] << ", allowed "
-                  << bound;
-  }
-}
-double root_mean_square(const std::vector<double>& values) {
-  double squares = 0;
-  for (const double v : values) squares += v * v;
-  return std::sqrt(squares / static_cast<double>(values.size()));
-}
-
-// The backward pass reads o rounded to bf16, so dout . o of a row is off by 2^-9 of the root of value_dim
-// terms, each as large as dout times v where a row sees few keys. Times scale and k that is an error of dq,
-// times scale and q one of dk, even where the terms of the result itself cancel. The first keys of a sequence
-// are all that its first queries see: terms of dv as large as dout, which cancel too.
+// As far as 16 bits allow. The first keys of a sequence are all that its first queries see: terms of dv as
+// large as dout, which cancel too.
 template <class T>
 void expect_similar(Results<T>& got, Results<double>& want, double rounding, const AttentionShape& s,
                     const Values& in) {
-  const double delta = s.scale * std::sqrt(static_cast<double>(s.value_dim)) * root_mean_square(in.dout) *
-                       root_mean_square(in.v);
+  const double delta = tests::carried_error(s.scale, s.value_dim, in.dout, in.v);
   expect_similar(got.o.values(), want.o.values(), rounding, "o");
   expect_similar(got.lse.values(), want.lse.values(), 0x1p-16, "lse");
   expect_similar(got.dq.values(), want.dq.values(), rounding, "dq", delta * root_mean_square(in.k));
@@ -410,11 +382,11 @@ TEST(GpuAttention, ScratchIsBounded) {
   }
   AttentionShape odd = shape_of(kProblems[0]);
   odd.head_dim = 60;
-  EXPECT_FALSE(Attention::suits(odd, base::DType::BF16));
+  EXPECT_FALSE(Attention::suits(odd, AttentionMasks::Dense, base::DType::BF16));
   AttentionShape cut = shape_of(kProblems[0]);
   cut.q_rows = cut.k_rows = {.seq_len = 1024, .sequences = 2, .ranks = 2, .first = 0, .count = 2};
-  EXPECT_FALSE(Attention::suits(cut, base::DType::BF16));
-  EXPECT_FALSE(Attention::suits(shape_of(kProblems[0]), base::DType::F32));
+  EXPECT_FALSE(Attention::suits(cut, AttentionMasks::Dense, base::DType::BF16));
+  EXPECT_FALSE(Attention::suits(shape_of(kProblems[0]), AttentionMasks::Dense, base::DType::F32));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_sizes/shapes.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention_hops.h"
 #include "kernels/cuda/scalars.h"
 
 namespace quintet::exec::cuda {
@@ -32,10 +32,17 @@ bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool b
          b.libraries->attention().prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes,
                                           b.instr->in[first].type.dtype);
 }
+bool hop_by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
+  return suits_library(*b.instr, s, first) &&
+         k::AttentionHops(b.libraries->attention())
+             .prepare(s, backward, b.instr->workspace_bytes, b.instr->in[first].type.dtype);
+}
 void prepare_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
 void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
 void prepare_qkv_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 1), 0, false); }
 void prepare_qkv_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 4), 1, true); }
+void prepare_hop(Bound& b) { hop_by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
+void prepare_hop_backward(Bound& b) { hop_by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
 
 // `qkv_of` gives q, k and v of a type.
 template <class QkvOf>
@@ -61,15 +68,25 @@ void qkv_attention(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 1);
   forward(b, s, [&]<class T>(T) { return qkv_in(b.input<T>(0), s); });
 }
+// A result of the hops before, null in the first; those of attention_hop stand from operands_before() on.
+template <class S>
+const S* running(const Bound& b, size_t at) {
+  return is_first_hop(*b.instr) ? nullptr : b.input<S>(at);
+}
 void attention_hop(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
   const size_t at = operands_before(*b.instr, 3);
+  if (hop_by_library(b, s, 0, false))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      k::AttentionHops(b.libraries->attention())
+          .forward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), running<float>(b, at),
+                      running<float>(b, at + 1), b.output<float>(0), b.output<float>(1), b.workspace,
+                      b.instr->workspace_bytes, b.stream);
+    });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
-    const S* o = is_first_hop(*b.instr) ? nullptr : b.input<S>(at);
-    const S* lse = is_first_hop(*b.instr) ? nullptr : b.input<S>(at + 1);
-    k::attention_hop<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), o, lse, b.output<S>(0),
-                        b.output<S>(1), b.stream);
+    k::attention_hop<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), running<S>(b, at),
+                        running<S>(b, at + 1), b.output<S>(0), b.output<S>(1), b.stream);
   });
 }
 // q, k, v and their gradients by type; operand `o` is the forward's result, lse follows.
@@ -109,24 +126,31 @@ void qkv_attention_dx(const Bound& b, bool) {
 void attention_hop_dx(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 1, 6);
   const size_t at = operands_before(*b.instr, 6);
+  if (hop_by_library(b, s, 1, true))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      k::AttentionHops(b.libraries->attention())
+          .backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
+                       b.input<float>(5), running<float>(b, at), b.output<float>(0), b.output<T>(1),
+                       b.output<T>(2), b.workspace, b.instr->workspace_bytes, b.stream);
+    });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
     k::attention_hop_backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                                 b.input<S>(5), is_first_hop(*b.instr) ? nullptr : b.input<S>(at),
-                                 b.output<S>(0), b.output<T>(1), b.output<T>(2), b.workspace + kKeyBytes,
-                                 b.stream);
+                                 b.input<S>(5), running<S>(b, at), b.output<S>(0), b.output<T>(1),
+                                 b.output<T>(2), b.workspace + kKeyBytes, b.stream);
   });
 }
 
 }  // namespace
 
 const std::vector<Kernel>& attention_kernels() {
-  static const std::vector<Kernel> table = {{&graph::kAttention, attention, prepare_forward},
-                                            {&graph::kAttentionDx, attention_dx, prepare_backward},
-                                            {&graph::kQkvAttention, qkv_attention, prepare_qkv_forward},
-                                            {&graph::kQkvAttentionDx, qkv_attention_dx, prepare_qkv_backward},
-                                            {&graph::kAttentionHop, attention_hop},
-                                            {&graph::kAttentionHopDx, attention_hop_dx}};
+  static const std::vector<Kernel> table = {
+      {&graph::kAttention, attention, prepare_forward},
+      {&graph::kAttentionDx, attention_dx, prepare_backward},
+      {&graph::kQkvAttention, qkv_attention, prepare_qkv_forward},
+      {&graph::kQkvAttentionDx, qkv_attention_dx, prepare_qkv_backward},
+      {&graph::kAttentionHop, attention_hop, prepare_hop},
+      {&graph::kAttentionHopDx, attention_hop_dx, prepare_hop_backward}};
   return table;
 }
 

@@ -14,7 +14,7 @@ k::AttentionMasks masks_of(const Instr& i) {
 }
 
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
-  return k::Attention::suits(s, i.in[first].type.dtype);
+  return k::Attention::suits(s, masks_of(i), i.in[first].type.dtype);
 }
 
 std::vector<k::Range> squared_ranges(const Instr& i) {

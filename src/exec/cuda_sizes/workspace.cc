@@ -5,6 +5,7 @@
 
 #include "exec/cuda_sizes/shapes.h"
 #include "exec/with_type.h"
+#include "kernels/cuda/attention_hops.h"
 #include "kernels/cuda/balance.h"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/embedding.h"
@@ -29,7 +30,10 @@ int64_t attention_bytes(const Instr& i) {
   return suits_library(i, s, 0) ? k::Attention::workspace_bytes(s, masks_of(i), false) : kKeyBytes;
 }
 
-int64_t attention_hop_bytes(const Instr&) { return kKeyBytes; }
+int64_t attention_hop_bytes(const Instr& i) {
+  const k::AttentionShape s = attention_shape(i, 0, 3);
+  return suits_library(i, s, 0) ? k::AttentionHops::workspace_bytes(s, false) : kKeyBytes;
+}
 
 // Of our own kernels, or of the library where it may serve: it may still turn out to have no plan.
 int64_t attention_dx_bytes(const Instr& i) {
@@ -37,9 +41,9 @@ int64_t attention_dx_bytes(const Instr& i) {
   const int64_t own = kKeyBytes + with_type(i.in[0].type.dtype, [&]<class T>(T) {
                         return k::attention_backward_workspace_bytes<T>(s);
                       });
-  const bool hop = i.attrs.find("hop") != nullptr;
-  return hop || !suits_library(i, s, 1) ? own
-                                        : std::max(own, k::Attention::workspace_bytes(s, masks_of(i), true));
+  if (!suits_library(i, s, 1)) return own;
+  return std::max(own, i.op == &graph::kAttentionHopDx ? k::AttentionHops::workspace_bytes(s, true)
+                                                       : k::Attention::workspace_bytes(s, masks_of(i), true));
 }
 
 int64_t rms_norm_dw_bytes(const Instr& i) {

@@ -43,13 +43,19 @@ void attention_hop_backward(const AttentionShape& shape, const T* dout, const T*
                             const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
                             T* dv, void* workspace, Stream stream);
 
-// Attention through cuDNN: bf16 or f16 in plain order (whole sequences, q and k of the same rows), without
-// dropout, head sizes that are multiples of 8 up to 256. Plans are built once per problem.
+// Attention through cuDNN: bf16 or f16, without dropout, head sizes that are multiples of 8 up to 256. Plans
+// are built once per problem.
 //
 // Dense takes every sequence as one document: the documents are not read, and what stands in rows of padding
-// is of no meaning. Documents turns the runs of equal documents into sequences of variable length, found on
-// the device; batches with more runs than segments(), or whose documents do not rise within a sequence, are
-// served by our own kernels in the same call (both are launched, one of them has nothing to do).
+// is of no meaning. It serves what visible_part() (kernels/attention_part.h) finds: whole sequences, and the
+// keys of one ring rank with the queries of another. Results are written for that part alone: rows of o, lse
+// and dq that see nothing and rows of dk and dv that nobody sees are left as they are. Backward wants o and
+// lse over all keys. (kernels/cuda/attention_hops.h makes hops of it.)
+//
+// Documents wants whole sequences. It turns the runs of equal documents into sequences of variable length,
+// found on the device; batches with more runs than segments(), or whose documents do not rise within a
+// sequence, are served by our own kernels in the same call (both are launched, one of them has nothing to
+// do).
 //
 // Backward adds the parts of dq in an order of chance unless shape.deterministic is set. Then the library
 // wants a score matrix in scratch, heads * seq_len^2 elements of 16 bits per sequence, so the work is cut
@@ -70,7 +76,7 @@ class Attention {
 
   // Whether a problem is of the kind that the library may have a plan for, and the scratch to plan for it
   // (ours included): functions of the shape alone.
-  static bool suits(const AttentionShape& shape, base::DType type);
+  static bool suits(const AttentionShape& shape, AttentionMasks masks, base::DType type);
   static int64_t workspace_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
   // Most runs of documents in a batch.
   static int64_t segments(const AttentionShape& shape);
@@ -80,6 +86,8 @@ class Attention {
   bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes,
                base::DType type = base::DType::BF16);
   const std::string& why_not() const;
+  // How often a plan has been run so far.
+  int64_t runs() const;
 
   // As attention() and attention_backward() above, of Bf16 or F16. The plan must have been prepared.
   template <class T>

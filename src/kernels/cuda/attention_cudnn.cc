@@ -1,5 +1,6 @@
 // Attention through cuDNN's graph interface. Every tensor is [sequences, heads, rows, width] with strides
-// that fit our [tokens, heads, width]: nothing is transposed.
+// that fit our [tokens, heads, width]: nothing is transposed, and a part of the rows of every sequence is a
+// tensor too.
 //
 // A problem is cut into slices of sequences and KV groups that all run the same plan, one after another. The
 // largest slice whose plan keeps to the scratch is taken: most often everything at once.
@@ -9,6 +10,7 @@
 #include <map>
 #include <sstream>
 
+#include "kernels/attention_part.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_segments.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -55,12 +57,20 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
+AttentionPart part_of(const AttentionShape& s) {
+  const std::optional<AttentionPart> part = visible_part(s);
+  if (!part.has_value()) fail("attention: rows that the library cannot be told");
+  return *part;
+}
+
 std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backward, base::DType type) {
+  const AttentionPart part = part_of(s);
   std::ostringstream out;
   out << base::to_string(type) << (backward ? " backward " : " forward ")
       << (masks == AttentionMasks::Dense ? "dense " : "documents ")
-      << (backward && s.deterministic ? "deterministic " : "") << s.q_rows.sequences << " x "
-      << s.q_rows.seq_len << " rows, heads " << s.heads << ' ' << s.kv_heads << ' ' << s.head_dim << ' '
+      << (backward && s.deterministic ? "deterministic " : "") << (part.causal ? "" : "unmasked ")
+      << s.q_rows.sequences << " x " << part.q.count << '/' << part.q.pitch << " by " << part.k.count << '/'
+      << part.k.pitch << " rows, heads " << s.heads << ' ' << s.kv_heads << ' ' << s.head_dim << ' '
       << s.value_dim << ", strides " << s.q_stride << ' ' << s.k_stride << ' ' << s.v_stride << ' '
       << s.o_stride << ' ' << s.dq_stride << ' ' << s.dk_stride << ' ' << s.dv_stride << ", window "
       << s.window << ", scale " << s.scale;
@@ -71,7 +81,7 @@ std::string problem_of(const AttentionShape& s, AttentionMasks masks, bool backw
 class Builder {
  public:
   Builder(const AttentionShape& s, AttentionMasks masks, base::DType type, const Slice& slice)
-      : shape_(s), ragged_(masks == AttentionMasks::Documents), slice_(slice) {
+      : shape_(s), part_(part_of(s)), ragged_(masks == AttentionMasks::Documents), slice_(slice) {
     graph_ = std::make_unique<fe::graph::Graph>();
     graph_->set_io_data_type(type == base::DType::F16 ? fe::DataType_t::HALF : fe::DataType_t::BFLOAT16)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
@@ -90,13 +100,13 @@ class Builder {
     auto [o, stats] = graph_->sdpa(query(kQ, "q", shape_.q_stride, shape_.head_dim, kOffsetsQ),
                                    key(kK, "k", shape_.k_stride, shape_.head_dim, kOffsetsK),
                                    key(kV, "v", shape_.v_stride, shape_.value_dim, kOffsetsV), options);
-    result(o, kO, heads_, shape_.o_stride, shape_.value_dim, kOffsetsO);
+    result(o, kO, heads_, part_.q, shape_.o_stride, shape_.value_dim, kOffsetsO);
     stats->set_output(true).set_uid(kStats).set_data_type(fe::DataType_t::FLOAT);
-    stats->set_dim({batch_, heads_, shape_.q_rows.seq_len, 1});
+    stats->set_dim({batch_, heads_, part_.q.count, 1});
     if (ragged_) {
       stats->set_stride(packed_stats()).set_ragged_offset(offsets(kOffsetsStats));
     } else {  // straight into lse[heads, tokens]
-      stats->set_stride({shape_.q_rows.seq_len, shape_.q_rows.rows(), 1, 1});
+      stats->set_stride({part_.q.pitch, shape_.q_rows.rows(), 1, 1});
     }
     return std::move(graph_);
   }
@@ -113,7 +123,7 @@ class Builder {
                                       .set_name("stats")
                                       .set_uid(kStats)
                                       .set_data_type(fe::DataType_t::FLOAT)
-                                      .set_dim({batch_, heads_, shape_.q_rows.seq_len, 1})
+                                      .set_dim({batch_, heads_, part_.q.count, 1})
                                       .set_stride(packed_stats()));
     if (ragged_) stats->set_ragged_offset(offsets(kOffsetsStats));
     auto [dq, dk, dv] = graph_->sdpa_backward(
@@ -122,9 +132,9 @@ class Builder {
         key(kV, "v", shape_.v_stride, shape_.value_dim, kOffsetsV),
         query(kO, "o", shape_.o_stride, shape_.value_dim, kOffsetsO),
         query(kDout, "dout", shape_.o_stride, shape_.value_dim, kOffsetsO), stats, options);
-    result(dq, kDq, heads_, shape_.dq_stride, shape_.head_dim, kOffsetsQ);
-    result(dk, kDk, slice_.groups, shape_.dk_stride, shape_.head_dim, kOffsetsK);
-    result(dv, kDv, slice_.groups, shape_.dv_stride, shape_.value_dim, kOffsetsV);
+    result(dq, kDq, heads_, part_.q, shape_.dq_stride, shape_.head_dim, kOffsetsQ);
+    result(dk, kDk, slice_.groups, part_.k, shape_.dk_stride, shape_.head_dim, kOffsetsK);
+    result(dv, kDv, slice_.groups, part_.k, shape_.dv_stride, shape_.value_dim, kOffsetsV);
     return std::move(graph_);
   }
 
@@ -132,7 +142,8 @@ class Builder {
   template <class Options>
   void common(Options& options) {
     options.set_attn_scale(static_cast<float>(shape_.scale));
-    options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+    if (part_.causal)
+      options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
     if (shape_.window > 0 && shape_.window < shape_.q_rows.seq_len)
       options.set_diagonal_band_left_bound(static_cast<int>(shape_.window));
     if (ragged_) options.set_padding_mask(true).set_seq_len_q(lengths_q_).set_seq_len_kv(lengths_k_);
@@ -152,36 +163,37 @@ class Builder {
   }
   // Documents: the sums lie as [tokens, all heads]; else packed for the slice.
   std::vector<int64_t> packed_stats() const {
-    const int64_t rows = shape_.q_rows.seq_len;
+    const int64_t rows = part_.q.count;
     if (ragged_) return {shape_.heads * rows, 1, shape_.heads, 1};
     return {heads_ * rows, rows, 1, 1};
   }
-  Tensor operand(Uid uid, const char* name, int64_t heads, int64_t rows, int64_t stride, int64_t width,
-                 Uid offset) {
-    Tensor t = graph_->tensor(Tensor_attributes()
-                                  .set_name(name)
-                                  .set_uid(uid)
-                                  .set_dim({batch_, heads, rows, width})
-                                  .set_stride({stride * rows, width, stride, 1}));
-    if (ragged_) t->set_ragged_offset(offsets(offset));
+  Tensor operand(Uid uid, const char* name, int64_t heads, const AttentionPart::Rows& rows, int64_t stride,
+                 int64_t width, Uid offset) {
+    Tensor t = graph_->tensor(Tensor_attributes().set_name(name));
+    place(t, uid, heads, rows, stride, width, offset);
     return t;
   }
   Tensor query(Uid uid, const char* name, int64_t stride, int64_t width, Uid offset) {
-    return operand(uid, name, heads_, shape_.q_rows.seq_len, stride, width, offset);
+    return operand(uid, name, heads_, part_.q, stride, width, offset);
   }
   Tensor key(Uid uid, const char* name, int64_t stride, int64_t width, Uid offset) {
-    return operand(uid, name, slice_.groups, shape_.k_rows.seq_len, stride, width, offset);
+    return operand(uid, name, slice_.groups, part_.k, stride, width, offset);
   }
-  void result(const Tensor& t, Uid uid, int64_t heads, int64_t stride, int64_t width, Uid offset) {
-    const int64_t rows = shape_.q_rows.seq_len;
-    t->set_output(true)
-        .set_uid(uid)
-        .set_dim({batch_, heads, rows, width})
-        .set_stride({stride * rows, width, stride, 1});
+  void result(const Tensor& t, Uid uid, int64_t heads, const AttentionPart::Rows& rows, int64_t stride,
+              int64_t width, Uid offset) {
+    t->set_output(true);
+    place(t, uid, heads, rows, stride, width, offset);
+  }
+  void place(const Tensor& t, Uid uid, int64_t heads, const AttentionPart::Rows& rows, int64_t stride,
+             int64_t width, Uid offset) {
+    t->set_uid(uid)
+        .set_dim({batch_, heads, rows.count, width})
+        .set_stride({stride * rows.pitch, width, stride, 1});
     if (ragged_) t->set_ragged_offset(offsets(offset));
   }
 
   const AttentionShape& shape_;
+  AttentionPart part_;
   bool ragged_;
   Slice slice_;
   int64_t heads_ = 0, batch_ = 0;
@@ -211,6 +223,7 @@ std::vector<Slice> slices_of(const AttentionShape& s, AttentionMasks masks) {
 struct Attention::State {
   cudnnHandle_t handle = nullptr;
   std::string why_not;
+  int64_t runs = 0;
   std::map<std::string, Plan> plans;
 
   const Plan& plan(const AttentionShape& s, AttentionMasks masks, bool backward, base::DType type) const {
@@ -244,6 +257,7 @@ struct Attention::State {
 
   void execute(const Plan& plan, std::unordered_map<int64_t, void*>& operands, void* workspace,
                Stream stream) {
+    ++runs;
     check_dnn(cudnnSetStream(handle, stream), "attention");
     fe::error_t status = plan.graph->execute(handle, operands, workspace);
     if (status.is_bad()) fail("attention: " + status.get_message());
@@ -259,11 +273,12 @@ Attention::~Attention() {
 }
 
 const std::string& Attention::why_not() const { return state_->why_not; }
+int64_t Attention::runs() const { return state_->runs; }
 
 bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool backward, int64_t workspace_bytes,
                         base::DType type) {
   state_->why_not.clear();
-  if (!suits(s, type)) {
+  if (!suits(s, masks, type)) {
     state_->why_not = "the problem does not suit the library";
     return false;
   }
@@ -320,8 +335,8 @@ template <class T>
 void Attention::forward(const AttentionShape& s, AttentionMasks masks, const T* q, const T* k, const T* v,
                         T* o, float* lse, void* workspace, int64_t workspace_bytes, Stream stream) {
   const Plan& plan = state_->plan(s, masks, false, base::DTypeOf<T>::value);
-  const int64_t own = attention_own_bytes(s, masks, false), rows = s.q_rows.seq_len,
-                group = s.heads / s.kv_heads;
+  const AttentionPart part = part_of(s);
+  const int64_t own = attention_own_bytes(s, masks, false), group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
     fail("attention: scratch is smaller than it was prepared for");
   auto* const memory = static_cast<std::byte*>(workspace);
@@ -331,15 +346,16 @@ void Attention::forward(const AttentionShape& s, AttentionMasks masks, const T* 
   if (!dense) {
     segments = Segments::at(memory, Attention::segments(s));
     stats = reinterpret_cast<float*>(memory + aligned(segments_bytes(segments.most)));
-    find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
+    find_segments(s.documents, s.q_rows.sequences, s.q_rows.seq_len, strides_of(s), segments, stream);
   }
   for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
     for (int64_t g = 0; g < s.kv_heads; g += plan.slice.groups) {
-      const int64_t h = g * group, row = b * rows;
+      const int64_t h = g * group, row = b * part.q.pitch + part.q.first,
+                    key_row = b * part.k.pitch + part.k.first;
       std::unordered_map<int64_t, void*> operands = {
           {kQ, at(q, row * s.q_stride + h * s.head_dim)},
-          {kK, at(k, row * s.k_stride + g * s.head_dim)},
-          {kV, at(v, row * s.v_stride + g * s.value_dim)},
+          {kK, at(k, key_row * s.k_stride + g * s.head_dim)},
+          {kV, at(v, key_row * s.v_stride + g * s.value_dim)},
           {kO, at(o, row * s.o_stride + h * s.value_dim)},
           {kStats, dense ? at(stats, h * s.q_rows.rows() + row) : at(stats, h)}};
       if (!dense) add_segments(segments, operands);
@@ -358,13 +374,13 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T*
                          const T* v, const T* o, const float* lse, T* dq, T* dk, T* dv, void* workspace,
                          int64_t workspace_bytes, Stream stream) {
   const Plan& plan = state_->plan(s, masks, true, base::DTypeOf<T>::value);
-  const int64_t own = attention_own_bytes(s, masks, true), rows = s.q_rows.seq_len,
-                group = s.heads / s.kv_heads;
+  const AttentionPart part = part_of(s);
+  const int64_t own = attention_own_bytes(s, masks, true), group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
     fail("attention: scratch is smaller than it was prepared for");
   auto* const memory = static_cast<std::byte*>(workspace);
   const bool dense = masks == AttentionMasks::Dense;
-  const int64_t slice_heads = plan.slice.groups * group;
+  const int64_t slice_heads = plan.slice.groups * group, rows = part.q.count;
   Segments segments;
   float* stats = reinterpret_cast<float*>(memory);
   void* plain = nullptr;
@@ -372,27 +388,29 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T*
     // The library reads its sums packed by slice: [slice of sequences][slice of heads][sequence][head][row].
     for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
       for (int64_t h = 0; h < s.heads; h += slice_heads)
-        pack_stats(lse + h * s.q_rows.rows() + b * rows, s.q_rows.rows(), slice_heads, plan.slice.sequences,
-                   rows, stats + b * s.heads * rows + h * plan.slice.sequences * rows, stream);
+        pack_stats(lse + h * s.q_rows.rows() + b * part.q.pitch + part.q.first, s.q_rows.rows(), part.q.pitch,
+                   slice_heads, plan.slice.sequences, rows,
+                   stats + b * s.heads * rows + h * plan.slice.sequences * rows, stream);
   } else {
     segments = Segments::at(memory, Attention::segments(s));
     stats = reinterpret_cast<float*>(memory + aligned(segments_bytes(segments.most)));
     plain = reinterpret_cast<std::byte*>(stats) + aligned(s.q_rows.rows() * s.heads * int64_t{sizeof(float)});
-    find_segments(s.documents, s.q_rows.sequences, rows, strides_of(s), segments, stream);
+    find_segments(s.documents, s.q_rows.sequences, s.q_rows.seq_len, strides_of(s), segments, stream);
     begin_backward(s.q_rows.rows(), s.heads, lse, stats, stream);
   }
   for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
     for (int64_t g = 0; g < s.kv_heads; g += plan.slice.groups) {
-      const int64_t h = g * group, row = b * rows;
+      const int64_t h = g * group, row = b * part.q.pitch + part.q.first,
+                    key_row = b * part.k.pitch + part.k.first;
       const int64_t dense_stats = b * s.heads * rows + h * plan.slice.sequences * rows;
       std::unordered_map<int64_t, void*> operands = {{kQ, at(q, row * s.q_stride + h * s.head_dim)},
-                                                     {kK, at(k, row * s.k_stride + g * s.head_dim)},
-                                                     {kV, at(v, row * s.v_stride + g * s.value_dim)},
+                                                     {kK, at(k, key_row * s.k_stride + g * s.head_dim)},
+                                                     {kV, at(v, key_row * s.v_stride + g * s.value_dim)},
                                                      {kO, at(o, row * s.o_stride + h * s.value_dim)},
                                                      {kDout, at(dout, row * s.o_stride + h * s.value_dim)},
                                                      {kDq, at(dq, row * s.dq_stride + h * s.head_dim)},
-                                                     {kDk, at(dk, row * s.dk_stride + g * s.head_dim)},
-                                                     {kDv, at(dv, row * s.dv_stride + g * s.value_dim)},
+                                                     {kDk, at(dk, key_row * s.dk_stride + g * s.head_dim)},
+                                                     {kDv, at(dv, key_row * s.dv_stride + g * s.value_dim)},
                                                      {kStats, at(stats, dense ? dense_stats : h)}};
       if (!dense) add_segments(segments, operands);
       state_->execute(plan, operands, memory + own, stream);

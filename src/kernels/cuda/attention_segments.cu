@@ -112,12 +112,13 @@ void zero_rows(const int32_t* documents, int64_t tokens, const int32_t* refused,
   check_launch(what);
 }
 
-__global__ void __launch_bounds__(256)
-    pack_stats_kernel(const float* lse, int64_t stride, int64_t heads, int64_t rows, float* packed) {
+__global__ void __launch_bounds__(256) pack_stats_kernel(const float* lse, int64_t stride, int64_t pitch,
+                                                         int64_t heads, int64_t rows, float* packed) {
   await_previous();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t head = blockIdx.y, sequence = blockIdx.z;
-  if (row < rows) packed[(sequence * heads + head) * rows + row] = lse[head * stride + sequence * rows + row];
+  if (row < rows)
+    packed[(sequence * heads + head) * rows + row] = lse[head * stride + sequence * pitch + row];
 }
 
 void transpose(const float* from, int64_t rows, int64_t columns, const int32_t* documents,
@@ -168,12 +169,12 @@ void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, con
             "attention finish_forward");
 }
 
-void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequences, int64_t rows,
-                float* packed, Stream stream) {
+void pack_stats(const float* lse, int64_t stride, int64_t pitch, int64_t heads, int64_t sequences,
+                int64_t rows, float* packed, Stream stream) {
   if (heads <= 0 || sequences <= 0 || rows <= 0) return;
   const dim3 grid(static_cast<unsigned>(divide_up(rows, 256)), static_cast<unsigned>(heads),
                   static_cast<unsigned>(sequences));
-  pack_stats_kernel<<<grid, 256, 0, stream>>>(lse, stride, heads, rows, packed);
+  pack_stats_kernel<<<grid, 256, 0, stream>>>(lse, stride, pitch, heads, rows, packed);
   check_launch("attention pack_stats");
 }
 

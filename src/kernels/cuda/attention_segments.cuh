@@ -33,9 +33,9 @@ void find_segments(const int32_t* documents, int64_t sequences, int64_t seq_len,
 void finish_forward(const int32_t* documents, int64_t tokens, int64_t heads, const float* stats,
                     const int32_t* refused, float* lse, uint16_t* o, int64_t o_stride, int64_t o_width,
                     Stream stream);
-// packed[sequences, heads, rows] from a corner of lse, whose heads lie `stride` apart and sequences `rows`.
-void pack_stats(const float* lse, int64_t stride, int64_t heads, int64_t sequences, int64_t rows,
-                float* packed, Stream stream);
+// packed[sequences, heads, rows] from a corner of lse, whose heads lie `stride` apart and sequences `pitch`.
+void pack_stats(const float* lse, int64_t stride, int64_t pitch, int64_t heads, int64_t sequences,
+                int64_t rows, float* packed, Stream stream);
 // stats[tokens, heads] from lse[heads, tokens].
 void begin_backward(int64_t tokens, int64_t heads, const float* lse, float* stats, Stream stream);
 // `width` elements of every row; rows lie `stride` apart.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kernels/attention_part.h"
+#include "kernels/cuda/attention_hops.h"
 #include "kernels/cuda_sizes/sizes.h"
 
 namespace quintet::kernels::cuda {
@@ -20,9 +22,9 @@ int64_t attention_library_bytes(const AttentionShape& s, AttentionMasks masks, b
                                 int64_t sequences, int64_t heads) {
   constexpr int64_t kSlack = 16 << 20;
   if (!backward) return kSlack;
-  const int64_t rows = sequences * heads * s.q_rows.seq_len;
+  const int64_t rows = sequences * heads * s.q_rows.rows_per_sequence();
   int64_t per_row = int64_t{sizeof(float)};
-  per_row += s.deterministic ? (s.k_rows.seq_len + 127) / 128 * 128 * 2 : 4 * s.head_dim;
+  per_row += s.deterministic ? (s.k_rows.rows_per_sequence() + 127) / 128 * 128 * 2 : 4 * s.head_dim;
   // dk and dv of every query head.
   const int64_t wide = masks == AttentionMasks::Dense ? 2 : 4;
   if (s.heads != s.kv_heads) per_row += wide * (s.head_dim + s.value_dim);
@@ -36,19 +38,19 @@ int64_t attention_own_bytes(const AttentionShape& s, AttentionMasks masks, bool 
   return aligned(segments_bytes(Attention::segments(s))) + aligned(stats) + plain;
 }
 
-bool Attention::suits(const AttentionShape& s, base::DType type) {
-  const auto plain = [](const base::RowOrder& r) { return r.ranks == 1; };
+bool Attention::suits(const AttentionShape& s, AttentionMasks masks, base::DType type) {
   const auto width = [](int64_t n) { return n > 0 && n % 8 == 0 && n <= 256; };
   const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride};
   for (const int64_t stride : strides)
     if (stride % 8 != 0) return false;
   // Offsets of segments are 32-bit numbers.
   const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
-  return (type == base::DType::BF16 || type == base::DType::F16) && s.dropout_p == 0 && plain(s.q_rows) &&
-         plain(s.k_rows) && s.q_rows.seq_len == s.k_rows.seq_len &&
-         s.q_rows.sequences == s.k_rows.sequences && s.q_rows.seq_len > 1 && s.q_rows.sequences > 0 &&
-         s.kv_heads > 0 && width(s.head_dim) && width(s.value_dim) && s.dq_stride == s.q_stride &&
-         s.dk_stride == s.k_stride && s.dv_stride == s.v_stride && most < (int64_t{1} << 31);
+  const std::optional<AttentionPart> part = visible_part(s);
+  return (type == base::DType::BF16 || type == base::DType::F16) && s.dropout_p == 0 && part.has_value() &&
+         (masks == AttentionMasks::Dense || s.q_rows.ranks == 1) && part->q.count > 1 && part->k.count > 1 &&
+         s.q_rows.sequences > 0 && s.kv_heads > 0 && width(s.head_dim) && width(s.value_dim) &&
+         s.dq_stride == s.q_stride && s.dk_stride == s.k_stride && s.dv_stride == s.v_stride &&
+         most < (int64_t{1} << 31);
 }
 
 int64_t Attention::segments(const AttentionShape& s) {
@@ -66,6 +68,18 @@ int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks
       attention_library_bytes(s, masks, backward, dense ? 1 : s.q_rows.sequences, s.heads / s.kv_heads) * 3 /
       2;
   return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
+}
+
+HopScratch hop_scratch(const AttentionShape& s, bool backward) {
+  constexpr int64_t kHalfBytes = 2;
+  const int64_t rows = s.q_rows.rows();
+  if (backward) return {.rows = aligned(rows * s.dq_stride * kHalfBytes)};
+  return {.rows = aligned(rows * s.o_stride * kHalfBytes),
+          .lse = aligned(rows * s.heads * int64_t{sizeof(float)})};
+}
+
+int64_t AttentionHops::workspace_bytes(const AttentionShape& s, bool backward) {
+  return hop_scratch(s, backward).bytes() + Attention::workspace_bytes(s, AttentionMasks::Dense, backward);
 }
 
 }  // namespace quintet::kernels::cuda

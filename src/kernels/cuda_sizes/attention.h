@@ -7,11 +7,20 @@ namespace quintet::kernels::cuda {
 
 int64_t attention_own_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
 
-// What the library's own scratch comes to for some sequences and query heads, by what its graph keeps: the
+// What the library's own scratch comes to at most for some sequences and query heads, whatever part of them
+// meets which part of the keys, by what its graph keeps: the
 // sums of dout * o, dq in f32, dk and dv of every query head where KV heads are shared; deterministic, the
 // scores.
 int64_t attention_library_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward,
                                 int64_t sequences, int64_t heads);
+
+// What a hop through the library keeps before the library's own scratch: its o and lse, or its share of dq.
+// The same for every hop and ring rank.
+struct HopScratch {
+  int64_t rows = 0, lse = 0;
+  int64_t bytes() const { return rows + lse; }
+};
+HopScratch hop_scratch(const AttentionShape& shape, bool backward);
 
 // Of attention_segments.cuh's Segments: the arrays of the struct, and where segments start and end.
 constexpr int64_t segments_bytes(int64_t most) {

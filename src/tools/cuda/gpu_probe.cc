@@ -175,7 +175,7 @@ class GpuProber {
     shape.deterministic = options_.deterministic;
     const int64_t space = std::max(kernels_cuda::Attention::workspace_bytes(shape, kMasks, false),
                                    kernels_cuda::Attention::workspace_bytes(shape, kMasks, true));
-    const bool planned = kernels_cuda::Attention::suits(shape, DType::BF16) &&
+    const bool planned = kernels_cuda::Attention::suits(shape, kMasks, DType::BF16) &&
                          attention_.prepare(shape, kMasks, false, space) &&
                          attention_.prepare(shape, kMasks, true, space);
     // All ranks go on or none: what follows is timed together.
