@@ -455,7 +455,7 @@ void run() {
   if (wanted("experts")) experts();
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
-  if (wanted("attention")) attentions();
+  if (wanted("attention")) attentions(), hops();
   require(cudaStreamSynchronize(stream));
   require(cudaGetLastError());
 }

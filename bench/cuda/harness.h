@@ -110,3 +110,5 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 void experts();
 
 }  // namespace quintet::bench
+// hops.cc: attention by hops of a ring.
+void hops();
