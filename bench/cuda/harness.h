@@ -108,7 +108,7 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 
 // experts.cc: the kernels of mixtures of experts.
 void experts();
-
-}  // namespace quintet::bench
 // hops.cc: attention by hops of a ring.
 void hops();
+
+}  // namespace quintet::bench
