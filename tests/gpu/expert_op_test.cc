@@ -75,17 +75,33 @@ OpRun over_noise(Random& random, const graph::OpDef& op, const Attrs& attrs, std
   return run;
 }
 
+// Rows from `first` on become NaN: nobody may read them.
+HostTensor without_rows(HostTensor t, int64_t first) {
+  const size_t row = t.bytes.size() / static_cast<size_t>(t.type.size(0));
+  std::fill(t.bytes.begin() + static_cast<std::ptrdiff_t>(row) * first, t.bytes.end(), std::byte{0xff});
+  return t;
+}
+
 TEST(GpuExpertOps, GroupedProductsOfSeveralTiles) {
   Random random;
-  // Two sources of five experts; one has no rows, one more than a tile.
-  const std::vector<int32_t> received = {70, 0, 3, 129, 20, 91, 0, 1, 8, 0};
-  const int64_t experts = 5, total = std::accumulate(received.begin(), received.end(), 0), rows = total + 30;
-  for (const auto& [out, in] : {std::pair<int64_t, int64_t>{136, 72}, {72, 200}, {33, 17}})
+  struct Case {
+    int64_t out, in;
+    std::vector<int32_t> received;  // of five experts, from two sources
+  };
+  // One expert has no rows, one more than a tile. The last has more steps than a pipeline has stages, in all
+  // three products.
+  const std::vector<int32_t> few = {70, 0, 3, 129, 20, 91, 0, 1, 8, 0},
+                             many = {300, 0, 64, 1, 200, 90, 0, 64, 6, 13};
+  const int64_t experts = 5;
+  for (const auto& [out, in, received] :
+       {Case{136, 72, few}, {72, 200, few}, {33, 17, few}, {520, 392, many}})
     for (const DType dtype : kTypes) {
+      const int64_t total = std::accumulate(received.begin(), received.end(), 0), rows = total + 30;
       SCOPED_TRACE(std::to_string(out) + " x " + std::to_string(in) + " " +
                    std::string(base::to_string(dtype)));
       const DimSize R{Dim::Routed, rows}, X{Dim::Experts, experts}, O{Dim::ExpertFfn, out}, I{Dim::Embed, in};
-      const HostTensor x = random.real(dtype, {R, I}), dy = random.real(dtype, {R, O}),
+      const HostTensor x = without_rows(random.real(dtype, {R, I}), total),
+                       dy = without_rows(random.real(dtype, {R, O}), total),
                        w = random.real(dtype, {X, O, I}, 0.1), n = counts(received),
                        add = random.real(dtype, {R, I});
       compare({&graph::kGroupedLinear, {}, {x, w, n}, {random.real(dtype, {R, O}, 0)}}, dtype);

@@ -1,3 +1,4 @@
+#include "kernels/cuda/grouped_hopper.h"
 #include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/tile_matmul.cuh"
 
@@ -150,6 +151,7 @@ void with_types(const GroupedArgs& g, const F& fn) {
 void grouped_linear(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.rows <= 0 || g.out <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
+  if (grouped_on_hopper(GroupedProduct::Forward, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_rows<false, kWideRows, T, C>(g, begin, stream);
   });
@@ -158,6 +160,7 @@ void grouped_linear(const GroupedArgs& g, void* workspace, Stream stream) {
 void grouped_linear_dx(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.rows <= 0 || g.in <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
+  if (grouped_on_hopper(GroupedProduct::Dx, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_rows<true, kWideRows, T, C>(g, begin, stream);
   });
@@ -166,6 +169,7 @@ void grouped_linear_dx(const GroupedArgs& g, void* workspace, Stream stream) {
 void grouped_linear_dw(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.out <= 0 || g.in <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
+  if (grouped_on_hopper(GroupedProduct::Dw, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_weights<kWideRows, T, C>(g, begin, stream);
   });
