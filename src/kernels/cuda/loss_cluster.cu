@@ -90,17 +90,19 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     for (int p = first; p + thread < packs; p += kThreads)
       store<V>(x + static_cast<int64_t>(p) * V, Vals<S, V>{});
   };
-  int64_t r = static_cast<int64_t>(blockIdx.x / static_cast<unsigned>(size)) * rows_each;
-  const int64_t end = min(rows, r + rows_each);
-  int32_t label = a.labels[r];
-  if (label >= 0) fetch_row(row_at(r));
   if (size > 1) {
     if (thread == 0) {
       make_barrier(&barriers[0]);
       make_barrier(&barriers[1]);
     }
-    start_cluster();
+    __syncthreads();  // compute-sanitizer takes them for writes of all threads, which would race with the
+                      // copies
   }
+  int64_t r = static_cast<int64_t>(blockIdx.x / static_cast<unsigned>(size)) * rows_each;
+  const int64_t end = min(rows, r + rows_each);
+  int32_t label = a.labels[r];
+  if (label >= 0) fetch_row(row_at(r));
+  if (size > 1) start_cluster();
   // From the sums of this warp to those of the row.
   const auto sum_of_row = [&](Running<S> run, uint32_t turn) {
     Running<S>* const all = sums[turn & 1];

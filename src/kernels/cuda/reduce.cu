@@ -91,6 +91,7 @@ __global__ void __launch_bounds__(kFinishThreads)
   await_previous();
   __shared__ R shared[32];
   R sum = 0;
+#pragma unroll 8  // loads ahead of the sums that wait for them
   for (int64_t i = threadIdx.x; i < count; i += kFinishThreads) sum = fold(sum, partial[i]);
   sum = block_fold(sum, shared, fold);
   if (threadIdx.x == 0) *out = accumulate ? fold(*out, sum) : sum;
