@@ -1,7 +1,8 @@
 // Bytes per second of every memory-bound CUDA kernel at training sizes, beside device copies of the same run:
-// of 4 GiB, and of as many bytes as the kernel moves. Kernels and small copies are captured a dozen at a time
-// and replayed, as a step is. Then the rates of tuned matmuls, of grouped matmuls and of attention. Times are
-// medians of device events.
+// of 4 GiB by the library, and of as many bytes as the kernel moves, by the library or by a kernel that only
+// copies, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as a
+// step is. Then the rates of tuned matmuls, of grouped matmuls and of attention. Times are medians of device
+// events.
 //   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | matmul | grouped |
 //                       attention]
 #include <cmath>
@@ -164,7 +165,7 @@ void embeddings(int64_t tokens, int64_t vocab, int64_t n) {
   int32_t* at = integers(ids);
   std::sort(ids.begin(), ids.end());
   const auto distinct = static_cast<double>(std::unique(ids.begin(), ids.end()) - ids.begin());
-  void* space = take<char>(k::embedding_dw_workspace_bytes<Bf16>(tokens, n));
+  void* space = take<char>(k::embedding_dw_workspace_bytes<Bf16>(tokens, vocab, n));
   const double row = static_cast<double>(tokens * n) * 2;
   const std::string size =
       " " + std::to_string(tokens) + " of " + std::to_string(vocab) + " x " + std::to_string(n);
@@ -173,6 +174,8 @@ void embeddings(int64_t tokens, int64_t vocab, int64_t n) {
   report("embedding_dw added to f32" + size, row + distinct * static_cast<double>(n) * 8, [=](int) {
     k::embedding_dw<Bf16, float>(dy, at, 0, vocab, dtable, true, tokens, n, space, stream);
   });
+  report("embedding_dw whole bf16" + size, row + static_cast<double>(vocab * n) * 2,
+         [=](int) { k::embedding_dw<Bf16, Bf16>(dy, at, 0, vocab, table, false, tokens, n, space, stream); });
 }
 
 void updates(int64_t n) {

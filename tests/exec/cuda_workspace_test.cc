@@ -42,10 +42,11 @@ TEST(CudaWorkspace, OfADenseModel) {
   EXPECT_EQ(most.at("linear_dw"), 32 * kMiB);
   EXPECT_EQ(most.at("linears"), 32 * kMiB);
   EXPECT_EQ(most.at("rms_norm"), 0);
-  EXPECT_EQ(most.at("rms_norm_backward"), 1056 * 512 * 4);
+  EXPECT_EQ(most.at("rms_norm_backward"), 320 * 512 * 4);
   EXPECT_EQ(most.at("cross_entropy"), 256 * 8);
-  // Tokens by row, their number, a count for each of 256 tiles and four slabs, two rows for each tile.
-  EXPECT_EQ(most.at("embedding_dw"), kRows * 16 + 256 + 256 * 4 * 4 + 256 * 2 * 512 * 4);
+  // Tokens by row, their number, bits of 128 buckets of 1024 rows, a count for each of 128 segments and four
+  // slabs, two rows for each segment.
+  EXPECT_EQ(most.at("embedding_dw"), kRows * 16 + 256 + 128 * 1024 / 8 + 128 * 4 * 4 + 128 * 2 * 512 * 4);
   EXPECT_EQ(most.at("qkv_attention"), 24 * kMiB);  // the slack, and half as much again
   // Statistics; the library's sums, dq, and dk and dv of every query head; slack.
   EXPECT_EQ(most.at("qkv_attention_dx"),

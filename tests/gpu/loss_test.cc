@@ -1,9 +1,7 @@
 #include "kernels/cuda/loss.h"
 
 #include "gpu/device.h"
-#include "kernels/cpu/embedding.h"
 #include "kernels/cpu/loss.h"
-#include "kernels/cuda/embedding.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -160,58 +158,6 @@ TYPED_TEST(GpuLoss, MinusInfinityHasNoShare) {
     expect_close(logits, want, kExpUnits<T>, "dlogits");
   }
 }
-
-template <class T, class D>
-void check_embedding() {
-  device::ThreadPool pool(1);
-  struct Case {
-    int64_t tokens, n, begin, local, spread;
-  };
-  // Many tokens of one id, ids that fill tiles exactly, ids outside the shard, one row, rows of odd length, a
-  // large vocabulary.
-  for (const Case& c : {Case{1, 8, 0, 5, 5}, Case{3000, 520, 0, 300, 300}, Case{5000, 8, 100, 128256, 128400},
-                        Case{4099, 7, 0, 3, 2}, Case{2048, 24, 0, 50257, 60000}, Case{700, 16, 10, 4, 40},
-                        Case{40000, 8, 5, 1000, 1010}, Case{3000, 8, 0, 300000, 300001}})
-    for (bool accumulate : {false, true})
-      for (int64_t shift : kShifts) {
-        SCOPED_TRACE(testing::Message()
-                     << c.tokens << " tokens, " << c.local << " x " << c.n << " + " << shift);
-        std::vector<int32_t> ids;
-        for (int64_t t = 0; t < c.tokens; ++t)
-          ids.push_back(t % 11 == 5 ? -1 : t % 3 == 0 ? 1 : static_cast<int32_t>(t * t * 7919 % c.spread));
-        const auto table = random_values<T>(c.local * c.n, 1), dy = random_values<T>(c.tokens * c.n, 2),
-                   old = random_values<D>(c.local * c.n, 3);
-        auto bids = integers(ids);
-        Device<T> bt(table, shift), y(c.tokens * c.n, shift), bdy(dy, shift);
-        Device<D> dtable(old, shift);
-        Device<uint8_t> workspace(embedding_dw_workspace_bytes<T>(c.tokens, c.n));
-        embedding<T>(bt.data(), bids.data(), c.begin, c.local, y.data(), c.tokens, c.n, nullptr);
-        embedding_dw<T, D>(bdy.data(), bids.data(), c.begin, c.local, dtable.data(), accumulate, c.tokens,
-                           c.n, workspace.data(), nullptr);
-        std::vector<double> want(dy.size()), dwant = old, size(old.size());
-        cpu::embedding(table.data(), ids.data(), c.begin, c.local, want.data(), c.tokens, c.n, pool);
-        cpu::embedding_dw(dy.data(), ids.data(), c.begin, c.local, dwant.data(), accumulate, c.tokens, c.n,
-                          pool);
-        EXPECT_EQ(y.values(), want);
-        std::vector<double> magnitude(dy);
-        for (double& v : magnitude) v = std::abs(v);
-        cpu::embedding_dw(magnitude.data(), ids.data(), c.begin, c.local, size.data(), false, c.tokens, c.n,
-                          pool);
-        expect_close(
-            dtable, dwant, 64, [&](size_t i) { return size[i]; }, "dtable");
-        if (accumulate) continue;
-        const auto bits = dtable.bits();
-        embedding_dw<T, D>(bdy.data(), bids.data(), c.begin, c.local, dtable.data(), false, c.tokens, c.n,
-                           workspace.data(), nullptr);
-        EXPECT_TRUE(bits == dtable.bits()) << "another run gave other bits";
-      }
-}
-
-TEST(GpuEmbedding, F64) { check_embedding<double, double>(); }
-TEST(GpuEmbedding, F32) { check_embedding<float, float>(); }
-TEST(GpuEmbedding, F16ToF32) { check_embedding<F16, float>(); }
-TEST(GpuEmbedding, Bf16ToF32) { check_embedding<Bf16, float>(); }
-TEST(GpuEmbedding, Bf16ToBf16) { check_embedding<Bf16, Bf16>(); }
 
 }  // namespace
 }  // namespace quintet::kernels::cuda::test

@@ -68,9 +68,9 @@ int64_t sum_rows_bytes(const Instr& i) {
 int64_t dropout_bytes(const Instr&) { return int64_t{sizeof(uint64_t)}; }
 
 int64_t embedding_dw_bytes(const Instr& i) {
-  const Type& dy = i.in[1].type;
+  const Type &dy = i.in[1].type, &table = i.out[0].type;
   return with_type(dy.dtype, [&]<class T>(T) {
-    return k::embedding_dw_workspace_bytes<T>(dy.size(0), i.out[0].type.size(1));
+    return k::embedding_dw_workspace_bytes<T>(dy.size(0), table.size(0), table.size(1));
   });
 }
 

@@ -1,8 +1,6 @@
-#include <bit>
-
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/embedding.h"
-#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/embedding_group.cuh"
 #include "kernels/cuda/pointwise.h"
 
 namespace quintet::kernels::cuda {
@@ -32,134 +30,58 @@ struct Gather {
   }
 };
 
-// Tokens by row, in one launch without a word between blocks: every block reads all ids and places those of
-// its bucket, the rows with the same low bits. The tokens of lower buckets come before, and their number is
-// found on the way. Warps have runs of tokens, and count the tokens of each row: a token's place is behind
-// those of its row in earlier warps and earlier in its own.
-inline constexpr int kGroupThreads = 512, kGroupWarps = kGroupThreads / 32, kGroupUnroll = 16;
-inline constexpr int64_t kBuckets = 128, kBucketRows = 2 * kGroupThreads;  // at least, at most
-
-struct Grouping {
-  const int32_t* ids;
-  uint32_t tokens, vocab_begin, vocab_local;
-  int bits, rows;  // of the bucket in a row, and rows of a bucket
-  RowToken* by_row;
-  uint32_t* used;     // tokens that lie in the shard
-  uint32_t* arrived;  // zeroed for the sums
-  int64_t arrived_count;
-};
-
-__global__ void __launch_bounds__(kGroupThreads) group_kernel(Grouping a) {
-  await_previous();
-  extern __shared__ uint32_t counts[];  // [warp, row of the bucket], then where the next token goes
-  __shared__ uint32_t begins[kBucketRows], ends[kBucketRows], shared[32];
-  const unsigned thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  for (int64_t i = int64_t{blockIdx.x} * kGroupThreads + thread; i < a.arrived_count;
-       i += int64_t{gridDim.x} * kGroupThreads)
-    a.arrived[i] = 0;
-  const auto rows = static_cast<unsigned>(a.rows);
-  for (unsigned i = thread; i < kGroupWarps * rows; i += kGroupThreads) counts[i] = 0;
-  __syncthreads();
-  uint32_t* const own = counts + warp * rows;
-  const uint32_t run = (a.tokens + kGroupThreads - 1) / kGroupThreads * 32, first = warp * run,
-                 last = min(first + run, a.tokens);
-  // Calls f(token, row or -1) with all lanes, in the order of tokens.
-  const auto each_token = [&](auto f) {
-    for (uint32_t t = first + lane; t - lane < last; t += 32 * kGroupUnroll) {
-      int32_t id[kGroupUnroll];
-#pragma unroll
-      for (int u = 0; u < kGroupUnroll; ++u) id[u] = t + u * 32 < last ? a.ids[t + u * 32] : -1;
-#pragma unroll
-      for (int u = 0; u < kGroupUnroll; ++u) {
-        const uint32_t row = static_cast<uint32_t>(id[u]) - a.vocab_begin;
-        f(t + u * 32, id[u] >= 0 && row < a.vocab_local ? static_cast<int>(row) : -1);
-      }
-    }
-  };
-  const auto bucket_of = [&](int row) { return static_cast<unsigned>(row) & ((1u << a.bits) - 1); };
-  uint32_t before = 0;
-  each_token([&](uint32_t, int row) {
-    if (row < 0) return;
-    before += bucket_of(row) < blockIdx.x;
-    if (bucket_of(row) == blockIdx.x) atomicAdd(own + (row >> a.bits), 1u);
-  });
-  before = block_fold(before, shared, Plus{});  // and all counts are there
-  // The rows of a thread: `thread` and the one half a bucket further. Their order does not matter.
-  uint32_t total[2] = {};
-#pragma unroll
-  for (unsigned h = 0; h < 2; ++h)
-    if (thread + h * kGroupThreads < rows)
-      for (unsigned w = 0; w < kGroupWarps; ++w) total[h] += counts[w * rows + thread + h * kGroupThreads];
-  uint32_t place = total[0] + total[1];
-#pragma unroll
-  for (unsigned d = 1; d < 32; d *= 2) {
-    const uint32_t left = __shfl_up_sync(0xffffffffu, place, d);
-    if (lane >= d) place += left;
-  }
-  if (lane == 31) shared[warp] = place;
-  __syncthreads();
-  place += before;
-  for (unsigned w = 0; w < warp; ++w) place += shared[w];
-  if (thread == kGroupThreads - 1 && blockIdx.x == gridDim.x - 1) *a.used = place;
-  place -= total[0] + total[1];
-#pragma unroll
-  for (unsigned h = 0; h < 2; ++h) {
-    const unsigned row = thread + h * kGroupThreads;
-    if (row >= rows) continue;
-    begins[row] = place;
-    ends[row] = place + total[h];
-    for (unsigned w = 0; w < kGroupWarps; ++w) {
-      const uint32_t count = counts[w * rows + row];
-      counts[w * rows + row] = place;
-      place += count;
-    }
-  }
-  __syncthreads();
-  each_token([&](uint32_t token, int row) {
-    const bool mine = row >= 0 && bucket_of(row) == blockIdx.x;
-    const unsigned found = __ballot_sync(0xffffffffu, mine);
-    if (found == 0) return;
-    const int at = row >> a.bits;
-    unsigned same = 0, lower = 0;
-    if (mine) {
-      same = __match_any_sync(found, at);
-      lower = static_cast<unsigned>(__popc(same & ((1u << lane) - 1)));
-      a.by_row[own[at] + lower] = {token, static_cast<uint32_t>(row), begins[at], ends[at]};
-    }
-    __syncwarp();
-    if (mine && lower == 0) own[at] += static_cast<uint32_t>(__popc(same));
-    __syncwarp();
-  });
-}
-
-// Tokens by row are summed in tiles. The sum of a row that lies in one tile goes to the table at once. The
-// first and the last row of a tile may have more tokens in its neighbours: such sums wait in `edges` [tile,
-// first or last, n], and whoever of the tiles of a row comes last adds them up in order. A tile that is all
-// one row counts as first.
-inline constexpr unsigned kTile = kEmbeddingTile;
+// Tokens by row are summed in segments: a row of up to kSegment tokens is one, a longer row has one for every
+// kSegment of its tokens, counted from its first. A block sums those that begin in its tile of places, over a
+// slab of columns. The sum of a row that is one segment goes to the table at once. Those of a long row wait
+// as partial sums, and whichever of its blocks comes last adds them up in order.
+inline constexpr unsigned kSegment = kEmbeddingSegment, kTile = 8;
 inline constexpr int kThreads = kEmbeddingThreads, kBlocks = 6;  // on a multiprocessor
-inline constexpr unsigned kBatch = 8;                            // tokens in flight
+inline constexpr unsigned kZeroRows = 8;                         // of a block that zeroes
 
 template <class T, class D>
-struct Segments {
+struct Sums {
   const T* dy;
-  const RowToken* by_row;
-  const uint32_t* used;
+  RowGroups groups;
   uint32_t tokens;
-  int64_t n;
-  unsigned slabs;  // of columns
-  bool accumulate;
+  int64_t n, vocab_local;
+  unsigned slabs;
+  unsigned sum_blocks;  // blocks from here on zero the rows without tokens
   D* dtable;
-  Stat<T>* edges;
-  uint32_t* arrived;  // [tile in which a row begins, slab]
+  // Of the segments of long rows that begin in kSegment places, at most one is the first of its row and at
+  // most one is not: their partial sums are [place / kSegment, 1 if it is the first, n]. Blocks that have
+  // come to a row are counted where it begins, [place / kSegment, slab].
+  Stat<T>* partials;
+  uint32_t* arrived;
 };
 
-// What other blocks have written in this launch.
+// Partial sums of V columns, which may be more than one access. They are read past the cache of the
+// multiprocessor, since other blocks have written them in this launch.
+template <class S, int V>
+inline constexpr int kAccess = V < kWide<S> ? V : kWide<S>;
 template <int V, class S>
-__device__ __forceinline__ Vals<S, V> load_fresh(const S* p) {
-  Pack<S, V> pack;
-  pack.raw = __ldcg(reinterpret_cast<const decltype(pack.raw)*>(p));
-  return values<S, V>(pack);
+__device__ __forceinline__ Vals<S, V> load_partial(const S* p) {
+  constexpr int kPart = kAccess<S, V>;
+  Vals<S, V> out;
+#pragma unroll
+  for (int i = 0; i < V; i += kPart) {
+    Pack<S, kPart> pack;
+    pack.raw = __ldcg(reinterpret_cast<const decltype(pack.raw)*>(p + i));
+    const auto part = values<S, kPart>(pack);
+#pragma unroll
+    for (int k = 0; k < kPart; ++k) out.v[i + k] = part.v[k];
+  }
+  return out;
+}
+template <int V, class S>
+__device__ __forceinline__ void store_partial(S* p, const Vals<S, V>& x) {
+  constexpr int kPart = kAccess<S, V>;
+#pragma unroll
+  for (int i = 0; i < V; i += kPart) {
+    Vals<S, kPart> part;
+#pragma unroll
+    for (int k = 0; k < kPart; ++k) part.v[k] = x.v[i + k];
+    store<kPart>(p + i, part);
+  }
 }
 template <int V, class S>
 __device__ __forceinline__ void add(Vals<S, V>& sum, const Vals<S, V>& x) {
@@ -167,77 +89,172 @@ __device__ __forceinline__ void add(Vals<S, V>& sum, const Vals<S, V>& x) {
   for (int k = 0; k < V; ++k) sum.v[k] += x.v[k];
 }
 
-template <class T, class D, int V>
-__global__ void __launch_bounds__(kThreads, kBlocks) tile_kernel(Segments<T, D> a) {
-  await_previous();
-  using S = Stat<T>;
-  __shared__ RowToken items[kTile];
-  __shared__ bool is_last;
-  const unsigned tile = blockIdx.x / a.slabs, slab = blockIdx.x - tile * a.slabs;
-  const uint32_t begin = tile * kTile, used = *a.used;
-  if (threadIdx.x < min(kTile, a.tokens - begin)) items[threadIdx.x] = a.by_row[begin + threadIdx.x];
-  __syncthreads();
-  if (begin >= used) return;
-  const unsigned count = min(kTile, used - begin);
-  const int64_t column = static_cast<int64_t>(slab * blockDim.x + threadIdx.x) * V;
-  const bool active = column < a.n;
-  const auto entry = [&](uint32_t row) { return a.dtable + row * a.n + column; };
-  const auto edge = [&](uint32_t of, int which) {
-    return a.edges + (int64_t{of} * 2 + which) * a.n + column;
-  };
-  if (active) {
-    Vals<S, V> sum{};
+__device__ __forceinline__ uint32_t partial_at(uint32_t place, bool begins) {
+  return place / kSegment * 2 + (begins ? 1 : 0);
+}
+
+// What comes of the sum behind a token.
+enum class Then : uint32_t { GoesOn, ToTable, ToPartials };
+struct Term {
+  uint32_t token_then;  // the token, of 30 bits, and above it what then
+  uint32_t target;      // row of the table or of the partial sums
+  __device__ uint32_t token() const { return token_then & 0x3fffffffu; }
+  __device__ Then then() const { return static_cast<Then>(token_then >> 30); }
+};
+__device__ __forceinline__ Term term_of(const RowToken& t, uint32_t place) {
+  const uint32_t in_row = place - t.begin, in_segment = in_row % kSegment;
+  const bool is_long = t.end - t.begin > kSegment, ends = place + 1 == t.end || in_segment == kSegment - 1;
+  const Then then = !ends ? Then::GoesOn : is_long ? Then::ToPartials : Then::ToTable;
+  return {t.token | static_cast<uint32_t>(then) << 30,
+          is_long ? partial_at(place - in_segment, in_row < kSegment) : t.row};
+}
+
+// The terms of the segments that begin in a tile are [from, to), counted from the tile's first place.
+struct Tile {
+  unsigned from, to;
+  bool any_long;  // some of the terms may be of long rows
+};
+inline constexpr unsigned kMostTerms = kTile + kSegment - 1;
+
+// All threads call.
+__device__ __forceinline__ Tile load_terms(const RowGroups& groups, uint32_t tokens, uint32_t begin,
+                                           Term* terms) {
+  __shared__ unsigned from, to;
+  const uint32_t used = *groups.used;
+  const unsigned readable = min(kMostTerms, tokens - begin);
+  bool any_long = false;
+  for (unsigned j = threadIdx.x; j < readable; j += blockDim.x) {
+    const uint32_t place = begin + j;
+    const RowToken t = groups.by_row[place];  // of no meaning behind the used ones
+    if (place >= used) break;
+    terms[j] = term_of(t, place);
+    any_long |= terms[j].then() == Then::ToPartials;
+    const uint32_t in_segment = (place - t.begin) % kSegment,
+                   segment_end = min(place - in_segment + kSegment, t.end);
+    if (j == 0) from = in_segment == 0 ? 0 : segment_end - begin;
+    if (j == min(kTile, used - begin) - 1) to = segment_end - begin;
+  }
+  any_long = __syncthreads_or(any_long);
+  return begin < used ? Tile{from, to, any_long} : Tile{};
+}
+
+// Tokens in flight: fewer where registers hold 32 bytes for each.
+template <class T, class D, bool kAdd>
+inline constexpr unsigned kBatch = kAdd && sizeof(T) == sizeof(D) ? 6 : 8;
+
+// Sums V columns from `column` on.
+template <int V, bool kAdd, class T, class D>
+__device__ __forceinline__ void sum_terms(const Sums<T, D>& a, const Tile& tile, const Term* terms,
+                                          int64_t column) {
+  const T* const dy = a.dy + column;
+  D* const table = a.dtable + column;
+  constexpr unsigned kAtOnce = kBatch<T, D, kAdd>;
+  Vals<Stat<T>, V> sum{};
 #pragma unroll 1
-    for (unsigned first = 0; first < count; first += kBatch) {
-      Pack<T, V> in[kBatch];
-      Pack<D, V> old[kBatch];
+  for (unsigned first = tile.from; first < tile.to; first += kAtOnce) {
+    Pack<T, V> in[kAtOnce];
+    Pack<D, V> old[kAtOnce];
 #pragma unroll
-      for (unsigned u = 0; u < kBatch; ++u) {
-        const unsigned j = first + u;
-        if (j >= count) continue;
-        const RowToken t = items[j];
-        in[u] = fetch<V>(a.dy + t.token * a.n + column);
-        if (a.accumulate && t.end == begin + j + 1 && t.begin >= begin) old[u] = fetch<V>(entry(t.row));
-      }
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      if (first + u >= tile.to) continue;
+      const Term t = terms[first + u];
+      in[u] = fetch<V>(dy + t.token() * a.n);
+      if (kAdd && t.then() == Then::ToTable) old[u] = fetch<V>(table + t.target * a.n);
+    }
 #pragma unroll
-      for (unsigned u = 0; u < kBatch; ++u) {
-        const unsigned j = first + u;
-        if (j >= count) continue;
-        const RowToken t = items[j];
-        add(sum, values<T, V>(in[u]));
-        if (t.end == begin + j + 1) {
-          if (t.begin >= begin) {
-            if (a.accumulate) add(sum, values<D, V>(old[u]));
-            store<V>(entry(t.row), sum);
-          } else {
-            store<V>(edge(tile, 0), sum);
-          }
-          sum = {};
-        } else if (j == kTile - 1) {
-          store<V>(edge(tile, t.begin > begin), sum);
-        }
+    for (unsigned u = 0; u < kAtOnce; ++u) {
+      if (first + u >= tile.to) continue;
+      const Term t = terms[first + u];
+      add(sum, values<T, V>(in[u]));
+      if (t.then() == Then::GoesOn) continue;
+      if (t.then() == Then::ToTable) {
+        if constexpr (kAdd) add(sum, values<D, V>(old[u]));
+        store<V>(table + t.target * a.n, sum);
+      } else {
+        store_partial(a.partials + t.target * a.n + column, sum);
       }
+      sum = {};
     }
   }
-  // Called by all threads; `t` is a token here of a row that runs over tiles.
-  const auto finish = [&](const RowToken& t) {
-    const uint32_t from = t.begin / kTile, to = (t.end - 1) / kTile;
-    __threadfence();  // this thread's sums before the block's arrival
-    __syncthreads();
-    if (threadIdx.x == 0) is_last = atomicAdd(a.arrived + int64_t{from} * a.slabs + slab, 1u) == to - from;
-    __syncthreads();
-    if (!is_last || !active) return;
-    __threadfence();
-    auto sum = load_fresh<V>(edge(from, t.begin % kTile != 0));
+}
+
+// Brings to the table those long rows of which this block's partial sums are the last to come. All threads
+// call; the active ones have columns.
+template <int V, bool kAdd, class T, class D>
+__device__ __forceinline__ void finish_long_rows(const Sums<T, D>& a, uint32_t begin, const Tile& tile,
+                                                 const Term* terms, unsigned slab, int64_t column,
+                                                 bool active) {
+  __shared__ uint32_t complete[2], complete_count;  // a tile goes on with one long row and begins another
+  if (threadIdx.x == 0) complete_count = 0;
+  __threadfence();  // this thread's partial sums before the block's arrival
+  __syncthreads();
+  for (unsigned j = tile.from + threadIdx.x; j < tile.to; j += blockDim.x) {
+    if (terms[j].then() != Then::ToPartials) continue;
+    const RowToken t = a.groups.by_row[begin + j];
+    const uint32_t segments = (t.end - t.begin + kSegment - 1) / kSegment;
+    uint32_t* const arrived = a.arrived + int64_t{t.begin / kSegment} * a.slabs + slab;
+    if (atomicAdd(arrived, 1u) == segments - 1) complete[atomicAdd(&complete_count, 1u)] = begin + j;
+  }
+  __syncthreads();
+  if (!active || complete_count == 0) return;
+  __threadfence();
+  for (unsigned i = 0; i < complete_count; ++i) {
+    const RowToken t = a.groups.by_row[complete[i]];
+    const auto partial = [&](uint32_t place) {
+      return load_partial<V>(a.partials + partial_at(place, place == t.begin) * a.n + column);
+    };
+    auto sum = partial(t.begin);
 #pragma unroll 8
-    for (uint32_t i = from + 1; i <= to; ++i) add(sum, load_fresh<V>(edge(i, 0)));
-    if (a.accumulate) add(sum, load<V>(entry(t.row)));
-    store<V>(entry(t.row), sum);
-  };
-  const bool opens = items[0].begin < begin;
-  if (opens) finish(items[0]);
-  const RowToken& tail = items[count - 1];
-  if (tail.end > begin + kTile && !(opens && tail.begin == items[0].begin)) finish(tail);
+    for (uint32_t place = t.begin + kSegment; place < t.end; place += kSegment) add(sum, partial(place));
+    D* const entry = a.dtable + t.row * a.n + column;
+    if constexpr (kAdd) add(sum, load<V>(entry));
+    store<V>(entry, sum);
+  }
+}
+
+template <int V, class T, class D>
+__device__ __forceinline__ void zero_unused(const Sums<T, D>& a, unsigned block) {
+  const int64_t first = int64_t{block} * kZeroRows;
+  bool skip[kZeroRows];
+#pragma unroll
+  for (unsigned u = 0; u < kZeroRows; ++u)
+    skip[u] = first + u >= a.vocab_local || a.groups.has_tokens(static_cast<uint32_t>(first + u));
+#pragma unroll
+  for (unsigned u = 0; u < kZeroRows; ++u) {
+    if (skip[u]) continue;
+    D* const row = a.dtable + (first + u) * a.n;
+    for (int64_t i = int64_t{threadIdx.x} * V; i < a.n; i += int64_t{blockDim.x} * V)
+      store<V>(row + i, Vals<Stat<D>, V>{});
+  }
+}
+
+// With kAdd to what the table has; else every row is written, whose old values are not read.
+template <class T, class D, int V, bool kAdd>
+__global__ void __launch_bounds__(kThreads, kBlocks) sum_kernel(Sums<T, D> a) {
+  await_previous();
+  if constexpr (!kAdd)
+    if (blockIdx.x >= a.sum_blocks) return zero_unused<V>(a, blockIdx.x - a.sum_blocks);
+  __shared__ Term terms[kMostTerms];
+  const unsigned index = blockIdx.x / a.slabs, slab = blockIdx.x - index * a.slabs;
+  const uint32_t begin = index * kTile;
+  const Tile tile = load_terms(a.groups, a.tokens, begin, terms);
+  if (tile.from == tile.to) return;
+  const int64_t column = static_cast<int64_t>(slab * blockDim.x + threadIdx.x) * V;
+  const bool active = column < a.n;
+  if (active) sum_terms<V, kAdd>(a, tile, terms, column);
+  if (tile.any_long) finish_long_rows<V, kAdd>(a, begin, tile, terms, slab, column, active);
+}
+
+template <int V, bool kAdd, class T, class D>
+void launch_sums(Sums<T, D> a, Stream stream) {
+  const int64_t packs = a.n / V, slabs = divide_up(packs, kThreads),
+                sum_blocks = divide_up(a.tokens, kTile) * slabs,
+                zero_blocks = kAdd ? 0 : divide_up(a.vocab_local, kZeroRows);
+  a.slabs = static_cast<unsigned>(slabs);
+  a.sum_blocks = static_cast<unsigned>(sum_blocks);
+  const auto threads = static_cast<unsigned>(divide_up(divide_up(packs, slabs), 32) * 32);
+  sum_kernel<T, D, V, kAdd><<<static_cast<unsigned>(sum_blocks + zero_blocks), threads, 0, stream>>>(a);
+  check_launch("embedding_dw");
 }
 
 }  // namespace
@@ -252,48 +269,39 @@ void embedding(const T* table, const int32_t* ids, int64_t vocab_begin, int64_t 
 template <class T, class D>
 void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t vocab_local, D* dtable,
                   bool accumulate, int64_t tokens, int64_t n, void* workspace, Stream stream) {
-  if (!accumulate) zero(dtable, vocab_local * n * static_cast<int64_t>(sizeof(D)), stream);
-  if (tokens <= 0 || n <= 0 || vocab_local <= 0) return;
+  if (vocab_local <= 0 || n <= 0) return;
+  if (tokens <= 0) {
+    if (!accumulate) zero(dtable, vocab_local * n * static_cast<int64_t>(sizeof(D)), stream);
+    return;
+  }
+  const EmbeddingScratch sizes = embedding_scratch(tokens, vocab_local, n);
   auto* at = static_cast<unsigned char*>(workspace);
   const auto take = [&](int64_t bytes) {
     void* const here = at;
     at += aligned(bytes);
     return here;
   };
-  constexpr int kVector = sizeof(T) == 8 ? 2 : 4;  // 16 bytes of f32 and f64, 8 of bf16
-  const bool wide = n % kVector == 0 && all_aligned16(dy, dtable);
-  const int64_t packs = wide ? n / kVector : n, slabs = divide_up(packs, kThreads),
-                tiles = divide_up(tokens, kTile), word = sizeof(uint32_t);
-  auto* const by_row = static_cast<RowToken*>(take(tokens * static_cast<int64_t>(sizeof(RowToken))));
-  auto* const used = static_cast<uint32_t*>(take(word));
-  auto* const arrived = static_cast<uint32_t*>(take(tiles * divide_up(n, kThreads) * word));
-  int bits = std::countr_zero(static_cast<uint64_t>(kBuckets));
-  while (vocab_local > kBucketRows << bits) ++bits;
-  const auto rows = static_cast<int>(divide_up(vocab_local, int64_t{1} << bits));
-  check(cudaFuncSetAttribute(group_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kGroupWarps * kBucketRows * word)),
-        "embedding_dw");
-  group_kernel<<<1u << bits, kGroupThreads, static_cast<size_t>(kGroupWarps * rows * word), stream>>>(
-      {ids, static_cast<uint32_t>(tokens), static_cast<uint32_t>(vocab_begin),
-       static_cast<uint32_t>(vocab_local), bits, rows, by_row, used, arrived, tiles * slabs});
-  check_launch("embedding_dw");
-  const Segments<T, D> a{.dy = dy,
-                         .by_row = by_row,
-                         .used = used,
-                         .tokens = static_cast<uint32_t>(tokens),
-                         .n = n,
-                         .slabs = static_cast<unsigned>(slabs),
-                         .accumulate = accumulate,
-                         .dtable = dtable,
-                         .edges = reinterpret_cast<Stat<T>*>(at),
-                         .arrived = arrived};
-  const auto blocks = static_cast<unsigned>(tiles * slabs);
-  const auto threads = static_cast<unsigned>(divide_up(divide_up(packs, slabs), 32) * 32);
+  const RowGroups groups{.bits = embedding_bucket_bits(vocab_local),
+                         .by_row = static_cast<RowToken*>(take(sizes.by_row_bytes)),
+                         .used = static_cast<uint32_t*>(take(sizes.used_bytes)),
+                         .present = static_cast<uint32_t*>(take(sizes.present_bytes))};
+  auto* const arrived = static_cast<uint32_t*>(take(sizes.arrived_bytes));
+  group_by_row({ids, static_cast<uint32_t>(tokens), static_cast<uint32_t>(vocab_begin),
+                static_cast<uint32_t>(vocab_local)},
+               groups, arrived, sizes.arrived_bytes / static_cast<int64_t>(sizeof(uint32_t)), stream);
+  const Sums<T, D> a{.dy = dy,
+                     .groups = groups,
+                     .tokens = static_cast<uint32_t>(tokens),
+                     .n = n,
+                     .vocab_local = vocab_local,
+                     .dtable = dtable,
+                     .partials = reinterpret_cast<Stat<T>*>(at),
+                     .arrived = arrived};
+  const bool wide = n % kWide<D> == 0 && all_aligned16(dy, dtable);
   if (wide)
-    tile_kernel<T, D, kVector><<<blocks, threads, 0, stream>>>(a);
+    accumulate ? launch_sums<kWide<D>, true>(a, stream) : launch_sums<kWide<D>, false>(a, stream);
   else
-    tile_kernel<T, D, 1><<<blocks, threads, 0, stream>>>(a);
-  check_launch("embedding_dw");
+    accumulate ? launch_sums<1, true>(a, stream) : launch_sums<1, false>(a, stream);
 }
 
 #define INSTANTIATE(T) template decltype(embedding<T>) embedding<T>;

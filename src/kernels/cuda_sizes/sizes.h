@@ -37,12 +37,33 @@ constexpr int64_t sort_workspace_bytes(int64_t n) {
   return divide_up(n, kSortBlock) * kSortDigits * int64_t{sizeof(uint32_t)};
 }
 
-// Tokens of the embedding's gradient, those of one row of the table side by side at [begin, end). A block
-// sums a tile of them, over kEmbeddingThreads packs of columns, and has two rows of partial sums.
+// Tokens of the embedding's gradient, those of one row of the table side by side at [begin, end). Rows are
+// dealt to at least 128 buckets by their low bits. Long rows are summed in segments of kEmbeddingSegment
+// tokens, by blocks of kEmbeddingThreads.
 struct alignas(16) RowToken {
   uint32_t token, row, begin, end;
 };
-inline constexpr int kEmbeddingTile = 16, kEmbeddingThreads = 128;
+inline constexpr int kEmbeddingSegment = 32, kEmbeddingThreads = 128;
+inline constexpr int64_t kEmbeddingBucketRows = 1024;  // at most
+constexpr int embedding_bucket_bits(int64_t vocab_local) {
+  int bits = 7;
+  while (vocab_local > kEmbeddingBucketRows << bits) ++bits;
+  return bits;
+}
+// In this order, each aligned; then two rows of partial sums for each segment.
+struct EmbeddingScratch {
+  int64_t by_row_bytes;   // the tokens
+  int64_t used_bytes;     // how many there are
+  int64_t present_bytes;  // a bit for every row of every bucket
+  int64_t arrived_bytes;  // a count for every segment and slab of columns
+};
+constexpr EmbeddingScratch embedding_scratch(int64_t tokens, int64_t vocab_local, int64_t n) {
+  const int64_t word = sizeof(uint32_t);
+  return {.by_row_bytes = tokens * int64_t{sizeof(RowToken)},
+          .used_bytes = word,
+          .present_bytes = (kEmbeddingBucketRows << embedding_bucket_bits(vocab_local)) / 8,
+          .arrived_bytes = divide_up(tokens, kEmbeddingSegment) * divide_up(n, kEmbeddingThreads) * word};
+}
 
 // Chunks of rows that are summed by a block each: sums over tokens of the balance between experts.
 constexpr int64_t balance_chunks(int64_t rows) {

@@ -39,13 +39,12 @@ int64_t column_sum_workspace_bytes(int64_t rows, int64_t n) {
   return column_chunks(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
-// The tokens by row, how many they are, how many blocks have come to a row, partial sums.
 template <class T>
-int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t n) {
-  const int64_t tiles = divide_up(tokens, kEmbeddingTile), slabs = divide_up(n, kEmbeddingThreads);
-  return aligned(tokens * int64_t{sizeof(RowToken)}) + aligned(int64_t{sizeof(uint32_t)}) +
-         aligned(tiles * slabs * int64_t{sizeof(uint32_t)}) +
-         tiles * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
+int64_t embedding_dw_workspace_bytes(int64_t tokens, int64_t vocab_local, int64_t n) {
+  const EmbeddingScratch s = embedding_scratch(tokens, vocab_local, n);
+  return aligned(s.by_row_bytes) + aligned(s.used_bytes) + aligned(s.present_bytes) +
+         aligned(s.arrived_bytes) +
+         divide_up(tokens, kEmbeddingSegment) * 2 * n * static_cast<int64_t>(sizeof(Stat<T>));
 }
 
 int64_t cross_entropy_workspace_bytes(int64_t rows) { return rows * static_cast<int64_t>(sizeof(double)); }
