@@ -121,14 +121,15 @@ fi
 # compute-sanitizer over own kernels, in groups that each take well under a minute; SANITIZER names the program where it
 # is not found. Kernels of libraries run unchecked: only names with our namespace are looked at.
 declare -A checked=(
-  [norm]='GpuNorm*'
+  [norm]='GpuNorm/*'
   [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'
   [pointwise]='GpuPointwise*.AddFillScale:GpuPointwise*.BiasAndColumnSum:GpuPointwise*.Sum*:GpuPointwise*.Dropout*:GpuConvert*:GpuPointwiseBytes*'
   [rope]='GpuPointwise*.Rope*'
   [loss]='GpuLoss*'
   [embedding]='GpuEmbedding*'
   [optimizer]='GpuAdamW*:GpuSgd*'
-  [experts]='GpuExpertOps*'
+  [experts]='GpuExpertOps*-GpuExpertOps.Grouped*'
+  [grouped]='GpuExpertOps.Grouped*'
   [attention]='GpuAttention.OwnKernels*:GpuAttention.Segments*'
   [ops]='GpuOps*-GpuOps.MatchTheCpu:GpuOps.NoneIsMissing'
   [all_ops]='GpuOps.MatchTheCpu'
@@ -149,7 +150,7 @@ if runs sanitizer; then
       --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$logs/$1, $2.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$logs/$1, $2.end"
   }
-  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts attention ops all_ops models}; do
+  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts grouped attention ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models
