@@ -9,6 +9,7 @@ namespace quintet::bench {
 // adding up and clearing cost is the difference.
 void hops() {
   constexpr int64_t kSequences = 4, kLocal = 4096, kRanks = 4, kHeads = 32, kKvHeads = 8, kDim = 128;
+  constexpr auto kMasks = k::AttentionMasks::Dense;
   struct Kind {
     const char* what;
     int64_t source;
@@ -41,9 +42,9 @@ void hops() {
          *dk = take<Bf16>(rows * s.k_stride), *dv = take<Bf16>(rows * s.v_stride);
     auto *sum_o = random<float>(rows * s.o_stride), *lse = random<float>(rows * kHeads),
          *dq = random<float>(rows * s.q_stride);
-    const int64_t bytes =
-        std::max({k::AttentionHops::workspace_bytes(s, false), k::AttentionHops::workspace_bytes(s, true),
-                  k::AttentionHops::workspace_bytes(fixed, true)});
+    const int64_t bytes = std::max({k::AttentionHops::workspace_bytes(s, kMasks, false),
+                                    k::AttentionHops::workspace_bytes(s, kMasks, true),
+                                    k::AttentionHops::workspace_bytes(fixed, kMasks, true)});
     void* space = take<char>(bytes);
     const kernels::AttentionPart part = *kernels::visible_part(s);
     const double pairs =
@@ -56,25 +57,25 @@ void hops() {
     std::string rates[5] = {"none", "none", "none", "none", "none"};
     k::Attention library;
     k::AttentionHops ring(library);
-    constexpr auto kMasks = k::AttentionMasks::Dense;
-    if (ring.prepare(s, false, bytes, base::DType::BF16)) {
-      rates[0] = rate(2 * product,
-                      [&](int) { ring.forward(s, q, key, v, sum_o, lse, sum_o, lse, space, bytes, stream); });
+    if (ring.prepare(s, kMasks, false, bytes, base::DType::BF16)) {
+      rates[0] = rate(2 * product, [&](int) {
+        ring.forward(s, kMasks, q, key, v, sum_o, lse, sum_o, lse, space, bytes, stream);
+      });
       rates[1] = rate(2 * product,
                       [&](int) { library.forward(s, kMasks, q, key, v, o, lse, space, bytes, stream); });
     }
     const auto backward = [&](const k::AttentionShape& shape) {
       return rate(5 * product, [&](int) {
-        ring.backward(shape, dout, q, key, v, o, lse, dq, dq, dk, dv, space, bytes, stream);
+        ring.backward(shape, kMasks, dout, q, key, v, o, lse, dq, dq, dk, dv, space, bytes, stream);
       });
     };
-    if (ring.prepare(s, true, bytes, base::DType::BF16)) {
+    if (ring.prepare(s, kMasks, true, bytes, base::DType::BF16)) {
       rates[2] = backward(s);
       rates[3] = rate(5 * product, [&](int) {
         library.backward(s, kMasks, dout, q, key, v, o, lse, one_dq, dk, dv, space, bytes, stream);
       });
     }
-    if (ring.prepare(fixed, true, bytes, base::DType::BF16)) rates[4] = backward(fixed);
+    if (ring.prepare(fixed, kMasks, true, bytes, base::DType::BF16)) rates[4] = backward(fixed);
     std::printf("| %s | %s | %s | %s | %s | %s | %ld |\n", kind.what, rates[0].c_str(), rates[1].c_str(),
                 rates[2].c_str(), rates[3].c_str(), rates[4].c_str(), bytes >> 20);
   }

@@ -1,4 +1,4 @@
-// Causal attention as one rectangle or triangle: what libraries can be told.
+// Causal attention as one rectangle or triangle, which is what libraries can be told.
 #pragma once
 
 #include <optional>
@@ -20,8 +20,15 @@ struct AttentionPart {
   Rows q, k;
 };
 
-// The part of a problem whose sequences are one document each. Nothing where it is no such shape: rows of
-// several ranks in one buffer (those of a sequence do not lie together), a window over cut sequences.
+// The order in which the same rows lie one sequence after another, positions ascending. Neighbouring ranks in
+// one buffer have the rows of one rank of a coarser cut, but those of a sequence do not lie together.
+inline base::RowOrder ascending(const base::RowOrder& r) {
+  if (r.count == 1 || r.ranks % r.count != 0 || r.first % r.count != 0) return r;
+  return {r.seq_len, r.sequences, r.ranks / r.count, r.first / r.count, 1};
+}
+
+// The part of a problem whose sequences are one document each. Nothing where it is no such shape: rows that
+// do not ascend, whole keys for a part of the queries, a window over cut sequences.
 //
 // Of a cut sequence every rank has one chunk of the first half and its mirror of the second. Keys of a lower
 // rank: the early chunk lies before all queries, the late one behind them. Keys of a higher rank: both lie

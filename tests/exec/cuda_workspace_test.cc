@@ -84,6 +84,19 @@ TEST(CudaWorkspace, OfHopsOfARing) {
   EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"), 256 + rows * kHeads * 4);
 }
 
+// All rows, half of the heads: o and lse, and copies of q, k, v and documents with ascending rows; backward
+// copies of o, lse, q, k, v, documents and do, and their gradients.
+TEST(CudaWorkspace, OfRowsThatWereExchangedForHeads) {
+  const auto most = scratch_of({"parallel.cp=2", "parallel.cp_method=\"ulysses\""});
+  const int64_t heads = kHeads / 2, wide = kRows * heads * kHeadDim * 2, narrow = wide / heads,
+                lse = kRows * heads * 4, documents = kRows * 4;
+  EXPECT_EQ(most.at("attention"), 2 * wide + lse + 2 * narrow + documents + 24 * kMiB);
+  EXPECT_EQ(most.at("attention_dx"),
+            4 * wide + lse + 4 * narrow + documents + lse +
+                std::max(kRows * heads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB,
+                         (1024 * heads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2));
+}
+
 TEST(CudaWorkspace, OfExperts) {
   const auto most = scratch_of({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024"});
   const int64_t pairs = kRows * 2;

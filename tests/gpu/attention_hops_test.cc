@@ -1,5 +1,6 @@
-// Hops of a ring in bf16 and f16 through the table of kernels: every rank and hop against the CPU's kernels
-// in f64, and through cuDNN indeed.
+// Attention over rows that lie as context ranks have them, in bf16 and f16 through the table of kernels:
+// every rank and hop of a ring, and whole sequences, against the CPU's kernels in f64, and through cuDNN
+// indeed.
 #include <cmath>
 #include <random>
 
@@ -15,12 +16,16 @@ using graph::Type;
 
 struct Ring {
   int64_t ranks, sequences, chunk, heads, kv_heads, head_dim;
+  int64_t ulysses = 1;  // neighbours whose rows lie in one buffer
 
-  int64_t local_rows() const { return sequences * 2 * chunk; }
+  int64_t pieces() const { return ulysses * sequences; }  // of two chunks each
+  int64_t local_rows() const { return pieces() * 2 * chunk; }
+  int64_t seq_len() const { return 2 * chunk * ulysses * ranks; }
 };
 // Chunks of whole tiles and of odd numbers of rows.
-constexpr Ring kRings[] = {
-    {2, 3, 64, 8, 2, 64}, {2, 1, 100, 4, 4, 128}, {4, 2, 128, 8, 2, 128}, {4, 3, 37, 4, 1, 64}};
+constexpr Ring kRings[] = {{2, 3, 64, 8, 2, 64}, {2, 1, 100, 4, 4, 128},   {4, 2, 128, 8, 2, 128},
+                           {4, 3, 37, 4, 1, 64}, {2, 3, 50, 4, 2, 128, 2}, {2, 2, 16, 4, 1, 64, 4}};
+constexpr Ring kWhole[] = {{1, 3, 64, 8, 2, 64, 2}, {1, 2, 50, 4, 4, 128, 4}};
 
 std::vector<double> reals(const HostTensor& t) {
   const HostTensor wide = to_f64(t);
@@ -43,17 +48,21 @@ HostTensor one_document(int64_t rows) {  // in every sequence
   return t;
 }
 
-graph::Attrs hop_attrs(const Ring& r, int64_t hop, bool deterministic) {
-  return {{"seq_len", 2 * r.chunk * r.ranks},
+graph::Attrs attrs_of(const Ring& r, bool deterministic, bool packed = false) {
+  return {{"seq_len", r.seq_len()},
           {"window", int64_t{0}},
           {"scale", 1 / std::sqrt(static_cast<double>(r.head_dim))},
           {"dropout", 0.0},
           {"salt", int64_t{0}},
-          {"cp", r.ranks},
-          {"ulysses", int64_t{1}},
-          {"packed", int64_t{0}},
-          {"deterministic", int64_t{deterministic ? 1 : 0}},
-          {"hop", hop}};
+          {"cp", r.ranks * r.ulysses},
+          {"ulysses", r.ulysses},
+          {"packed", int64_t{packed ? 1 : 0}},
+          {"deterministic", int64_t{deterministic ? 1 : 0}}};
+}
+graph::Attrs hop_attrs(const Ring& r, int64_t hop, bool deterministic) {
+  graph::Attrs attrs = attrs_of(r, deterministic);
+  attrs.set("hop", hop);
+  return attrs;
 }
 
 // The op as ring rank g has it.
@@ -95,12 +104,12 @@ Outcome run_both(const OpRun& run, int64_t g, int64_t ranks, bool same_bits, siz
   return out;
 }
 
-// Rows of the first or second chunk of every sequence, all heads.
+// Rows of the early or late chunks, all heads.
 std::vector<std::byte> chunk_bytes(const Ring& r, const HostTensor& t, int64_t which) {
   const auto row = static_cast<size_t>(t.type.bytes() / r.local_rows()),
              chunk = row * static_cast<size_t>(r.chunk);
   std::vector<std::byte> out;
-  for (int64_t s = 0; s < r.sequences; ++s) {
+  for (int64_t s = 0; s < r.pieces(); ++s) {
     const auto from = t.bytes.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(2 * s + which) * chunk);
     out.insert(out.end(), from, from + static_cast<ptrdiff_t>(chunk));
   }
@@ -210,8 +219,50 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Hops,
                            const Ring& r = std::get<0>(info.param);
                            return "Of" + std::to_string(r.ranks) + "x" + std::to_string(2 * r.chunk) + "_" +
                                   std::to_string(r.head_dim) + "_" +
+                                  (r.ulysses > 1 ? "By" + std::to_string(r.ulysses) + "_" : "") +
                                   std::string(base::to_string(std::get<1>(info.param)));
                          });
+
+// Whole sequences whose rows came from several ranks: of one document each, and of several with padding.
+// Deterministic gradients of documents are not the library's.
+TEST(WholeByRanks, MatchTheCpu) {
+  for (const Ring& r : kWhole)
+    for (const DType dtype : {DType::BF16, DType::F16})
+      for (const bool packed : {false, true}) {
+        SCOPED_TRACE(testing::Message() << r.ulysses << " x " << 2 * r.chunk << " rows, "
+                                        << base::to_string(dtype) << (packed ? ", documents" : ""));
+        const double rounding = dtype == DType::BF16 ? 0x1p-9 : 0x1p-11;
+        const HostTensor q = random_rows(r, Dim::Heads, dtype, 1), k = random_rows(r, Dim::KvHeads, dtype, 2),
+                         v = random_rows(r, Dim::KvHeads, dtype, 3),
+                         dout = random_rows(r, Dim::Heads, dtype, 4);
+        HostTensor documents = one_document(r.local_rows());
+        if (packed) {  // by position: two documents, then padding
+          const base::RowOrder order{r.seq_len(), r.sequences, r.ulysses, 0, r.ulysses};
+          for (int64_t s = 0; s < r.sequences; ++s)
+            for (int64_t p = 0; p < r.seq_len(); ++p)
+              documents.index()[order.row_in_whole(s, p)] = p + 9 > r.seq_len()   ? -1
+                                                            : p < r.seq_len() / 3 ? 0
+                                                                                  : 1;
+        }
+        const graph::Attrs attrs = attrs_of(r, !packed, packed);
+        const OpRun run = op_of(graph::kAttention, attrs, {q, k, v, documents, documents}, 0, 1);
+        const Outcome out = run_both(run, 0, 1, true, run.in.size());
+        expect_similar(reals(out.got[0]), reals(out.want[0]), rounding, "o");
+        expect_lse(out.got[1], out.want[1]);
+        const OpRun back = op_of(graph::kAttentionDx, attrs,
+                                 {dout, q, k, v, to_dtype(out.want[0], dtype),
+                                  to_dtype(out.want[1], DType::F32), documents, documents},
+                                 0, 1);
+        const Outcome gradients = run_both(back, 0, 1, !packed, back.in.size());
+        const double delta = carried_error(attrs.real("scale"), r.head_dim, reals(dout), reals(v));
+        expect_similar(reals(gradients.got[0]), reals(gradients.want[0]), rounding, "dq",
+                       delta * root_mean_square(reals(k)));
+        expect_similar(reals(gradients.got[1]), reals(gradients.want[1]), rounding, "dk",
+                       delta * root_mean_square(reals(q)));
+        expect_similar(reals(gradients.got[2]), reals(gradients.want[2]), rounding, "dv",
+                       root_mean_square(reals(dout)));
+      }
+}
 
 }  // namespace
 }  // namespace quintet::tests

@@ -42,6 +42,27 @@ TEST(AttentionPart, IsWhatQueriesSee) {
       }
 }
 
+// Neighbouring ranks in one buffer: the same rows, sequence by sequence.
+TEST(AttentionPart, AscendingRowsAreTheSame) {
+  for (const auto& [ranks, count] :
+       {std::pair<int64_t, int64_t>{2, 2}, {4, 2}, {4, 4}, {6, 3}, {3, 1}, {1, 1}})
+    for (int64_t first = 0; first < ranks; first += count) {
+      SCOPED_TRACE(testing::Message() << "ranks from " << first << " on, " << count << " of " << ranks);
+      const base::RowOrder order{
+          .seq_len = 4 * ranks, .sequences = 3, .ranks = ranks, .first = first, .count = count};
+      const base::RowOrder together = ascending(order);
+      EXPECT_EQ(together.count, 1);
+      ASSERT_EQ(together.rows(), order.rows());
+      std::vector<int64_t> of_one;  // of the first sequence, whose rows are told by its runs
+      for (int64_t r = 0; r < order.runs(); ++r)
+        for (int64_t i = 0; i < order.run_length(); ++i) of_one.push_back(order.run(0, r).position + i);
+      const std::vector<int64_t> found = positions_of(together);
+      for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], of_one[i % of_one.size()]) << i;
+    }
+  const base::RowOrder askew{.seq_len = 16, .sequences = 1, .ranks = 4, .first = 1, .count = 2};
+  EXPECT_EQ(ascending(askew).count, 2);  // no rank of a coarser cut
+}
+
 TEST(AttentionPart, IsNotThereForOtherShapes) {
   AttentionGeometry s;
   s.q_rows = s.k_rows = {.seq_len = 16, .sequences = 1, .ranks = 2, .first = 0, .count = 1};

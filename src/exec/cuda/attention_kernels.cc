@@ -28,21 +28,18 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
 
 // prepare() has asked the library; what it has no plan for is served by our own kernels.
 bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
-  return suits_library(*b.instr, s, first) &&
-         b.libraries->attention().prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes,
-                                          b.instr->in[first].type.dtype);
-}
-bool hop_by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
-  return suits_library(*b.instr, s, first) &&
-         k::AttentionHops(b.libraries->attention())
-             .prepare(s, backward, b.instr->workspace_bytes, b.instr->in[first].type.dtype);
+  if (!suits_library(*b.instr, s, first)) return false;
+  const auto prepared = [&](auto&& library) {
+    return library.prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes,
+                           b.instr->in[first].type.dtype);
+  };
+  k::Attention& whole = b.libraries->attention();
+  return by_hops(*b.instr, s) ? prepared(k::AttentionHops(whole)) : prepared(whole);
 }
 void prepare_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
 void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
 void prepare_qkv_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 1), 0, false); }
 void prepare_qkv_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 4), 1, true); }
-void prepare_hop(Bound& b) { hop_by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
-void prepare_hop_backward(Bound& b) { hop_by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
 
 // `qkv_of` gives q, k and v of a type.
 template <class QkvOf>
@@ -50,6 +47,11 @@ void forward(const Bound& b, const k::AttentionShape& s, QkvOf&& qkv_of) {
   if (by_library(b, s, 0, false))
     return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
       const Qkv<T> in = qkv_of(t);
+      const float* const none = nullptr;
+      if (by_hops(*b.instr, s))
+        return k::AttentionHops(b.libraries->attention())
+            .forward<T, T>(s, masks_of(*b.instr), in.q, in.k, in.v, none, none, b.output<T>(0),
+                           b.output<float>(1), b.workspace, b.instr->workspace_bytes, b.stream);
       b.libraries->attention().forward<T>(s, masks_of(*b.instr), in.q, in.k, in.v, b.output<T>(0),
                                           b.output<float>(1), b.workspace, b.instr->workspace_bytes,
                                           b.stream);
@@ -76,12 +78,12 @@ const S* running(const Bound& b, size_t at) {
 void attention_hop(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 0, 3);
   const size_t at = operands_before(*b.instr, 3);
-  if (hop_by_library(b, s, 0, false))
+  if (by_library(b, s, 0, false))
     return with_half(b.in_type(0).dtype, [&]<class T>(T) {
       k::AttentionHops(b.libraries->attention())
-          .forward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), running<float>(b, at),
-                      running<float>(b, at + 1), b.output<float>(0), b.output<float>(1), b.workspace,
-                      b.instr->workspace_bytes, b.stream);
+          .forward<T, float>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                             running<float>(b, at), running<float>(b, at + 1), b.output<float>(0),
+                             b.output<float>(1), b.workspace, b.instr->workspace_bytes, b.stream);
     });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
@@ -96,6 +98,12 @@ void backward(const Bound& b, const k::AttentionShape& s, size_t o, QkvOf&& qkv_
   if (by_library(b, s, 1, true))
     return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
       const Qkv<T> in = qkv_of(t), out = gradients_of(t);
+      const float* const none = nullptr;
+      if (by_hops(*b.instr, s))
+        return k::AttentionHops(b.libraries->attention())
+            .backward<T, T>(s, masks_of(*b.instr), b.input<T>(0), in.q, in.k, in.v, b.input<T>(o),
+                            b.input<float>(o + 1), none, out.q, out.k, out.v, b.workspace,
+                            b.instr->workspace_bytes, b.stream);
       b.libraries->attention().backward<T>(s, masks_of(*b.instr), b.input<T>(0), in.q, in.k, in.v,
                                            b.input<T>(o), b.input<float>(o + 1), out.q, out.k, out.v,
                                            b.workspace, b.instr->workspace_bytes, b.stream);
@@ -126,12 +134,13 @@ void qkv_attention_dx(const Bound& b, bool) {
 void attention_hop_dx(const Bound& b, bool) {
   const k::AttentionShape s = bound_shape(b, 1, 6);
   const size_t at = operands_before(*b.instr, 6);
-  if (hop_by_library(b, s, 1, true))
+  if (by_library(b, s, 1, true))
     return with_half(b.in_type(0).dtype, [&]<class T>(T) {
       k::AttentionHops(b.libraries->attention())
-          .backward<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4),
-                       b.input<float>(5), running<float>(b, at), b.output<float>(0), b.output<T>(1),
-                       b.output<T>(2), b.workspace, b.instr->workspace_bytes, b.stream);
+          .backward<T, float>(s, masks_of(*b.instr), b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                              b.input<T>(3), b.input<T>(4), b.input<float>(5), running<float>(b, at),
+                              b.output<float>(0), b.output<T>(1), b.output<T>(2), b.workspace,
+                              b.instr->workspace_bytes, b.stream);
     });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
@@ -144,13 +153,12 @@ void attention_hop_dx(const Bound& b, bool) {
 }  // namespace
 
 const std::vector<Kernel>& attention_kernels() {
-  static const std::vector<Kernel> table = {
-      {&graph::kAttention, attention, prepare_forward},
-      {&graph::kAttentionDx, attention_dx, prepare_backward},
-      {&graph::kQkvAttention, qkv_attention, prepare_qkv_forward},
-      {&graph::kQkvAttentionDx, qkv_attention_dx, prepare_qkv_backward},
-      {&graph::kAttentionHop, attention_hop, prepare_hop},
-      {&graph::kAttentionHopDx, attention_hop_dx, prepare_hop_backward}};
+  static const std::vector<Kernel> table = {{&graph::kAttention, attention, prepare_forward},
+                                            {&graph::kAttentionDx, attention_dx, prepare_backward},
+                                            {&graph::kQkvAttention, qkv_attention, prepare_qkv_forward},
+                                            {&graph::kQkvAttentionDx, qkv_attention_dx, prepare_qkv_backward},
+                                            {&graph::kAttentionHop, attention_hop, prepare_forward},
+                                            {&graph::kAttentionHopDx, attention_hop_dx, prepare_backward}};
   return table;
 }
 

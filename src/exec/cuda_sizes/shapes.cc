@@ -1,5 +1,7 @@
 #include "exec/cuda_sizes/shapes.h"
 
+#include "kernels/cuda/attention_hops.h"
+
 namespace quintet::exec::cuda {
 
 using program::Instr;
@@ -13,8 +15,12 @@ k::AttentionMasks masks_of(const Instr& i) {
   return i.attrs.integer("packed") == 0 ? k::AttentionMasks::Dense : k::AttentionMasks::Documents;
 }
 
+bool by_hops(const Instr& i, const k::AttentionShape& s) {
+  return i.attrs.find("hop") != nullptr || s.q_rows.count > 1;
+}
+
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
-  return k::Attention::suits(s, masks_of(i), i.in[first].type.dtype);
+  return k::AttentionHops::suits(s, masks_of(i), i.in[first].type.dtype);
 }
 
 std::vector<k::Range> squared_ranges(const Instr& i) {

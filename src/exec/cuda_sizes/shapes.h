@@ -15,6 +15,8 @@ inline constexpr int64_t kKeyBytes = kernels::cuda::kWorkspaceAlignment;
 kernels::cuda::AttentionShape attention_shape(const program::Instr& instr, size_t first, size_t rest);
 // Whether documents are told apart: an instruction that says packed = 0 has one document in every sequence.
 kernels::cuda::AttentionMasks masks_of(const program::Instr& instr);
+// Whether cuDNN is called through kernels/cuda/attention_hops.h: rows lie as context ranks have them.
+bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
 // Whether cuDNN may have a plan; q is operand `first`.
 bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape, size_t first);
 

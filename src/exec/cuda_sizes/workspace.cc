@@ -25,14 +25,14 @@ namespace k = kernels::cuda;
 
 int64_t matmul_bytes(const Instr&) { return k::Matmul::kWorkspaceBytes; }
 
-int64_t attention_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 0, i.op == &graph::kQkvAttention ? 1 : 3);
-  return suits_library(i, s, 0) ? k::Attention::workspace_bytes(s, masks_of(i), false) : kKeyBytes;
+int64_t library_bytes(const Instr& i, const k::AttentionShape& s, bool backward) {
+  return by_hops(i, s) ? k::AttentionHops::workspace_bytes(s, masks_of(i), backward)
+                       : k::Attention::workspace_bytes(s, masks_of(i), backward);
 }
 
-int64_t attention_hop_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 0, 3);
-  return suits_library(i, s, 0) ? k::AttentionHops::workspace_bytes(s, false) : kKeyBytes;
+int64_t attention_bytes(const Instr& i) {
+  const k::AttentionShape s = attention_shape(i, 0, i.op == &graph::kQkvAttention ? 1 : 3);
+  return suits_library(i, s, 0) ? library_bytes(i, s, false) : kKeyBytes;
 }
 
 // Of our own kernels, or of the library where it may serve: it may still turn out to have no plan.
@@ -41,9 +41,7 @@ int64_t attention_dx_bytes(const Instr& i) {
   const int64_t own = kKeyBytes + with_type(i.in[0].type.dtype, [&]<class T>(T) {
                         return k::attention_backward_workspace_bytes<T>(s);
                       });
-  if (!suits_library(i, s, 1)) return own;
-  return std::max(own, i.op == &graph::kAttentionHopDx ? k::AttentionHops::workspace_bytes(s, true)
-                                                       : k::Attention::workspace_bytes(s, masks_of(i), true));
+  return suits_library(i, s, 1) ? std::max(own, library_bytes(i, s, true)) : own;
 }
 
 int64_t rms_norm_dw_bytes(const Instr& i) {
@@ -130,7 +128,7 @@ const std::map<const graph::OpDef*, Bytes>& table() {
                                                            {&graph::kAttentionDx, attention_dx_bytes},
                                                            {&graph::kQkvAttention, attention_bytes},
                                                            {&graph::kQkvAttentionDx, attention_dx_bytes},
-                                                           {&graph::kAttentionHop, attention_hop_bytes},
+                                                           {&graph::kAttentionHop, attention_bytes},
                                                            {&graph::kAttentionHopDx, attention_dx_bytes},
                                                            {&graph::kRmsNormDw, rms_norm_dw_bytes},
                                                            {&graph::kRmsNormBackward, rms_norm_dw_bytes},

@@ -1,9 +1,12 @@
-// attention_hop and attention_hop_backward (attention.h) through cuDNN, for sequences of one document each.
+// Attention through cuDNN where rows lie as context ranks have them: attention_hop and attention_hop_backward
+// (attention.h), and whole sequences that were gathered rank by rank.
 //
-// A hop is one run of the library over the part of its queries and keys that meet (kernels/attention_part.h),
-// and a kernel of ours that joins the run with the hops before. The library gives a hop's o and its share of
-// dq in T: each is rounded to 16 bits once, and then merged or added in f32. dk and dv are shares in any
-// case.
+// The library runs once over the queries and keys that meet (kernels/attention_part.h). A kernel of ours then
+// joins the run with the hops before. The library gives o and the share of dq in T: of each hop they are
+// rounded to 16 bits once, and merged or added in f32. dk and dv are shares in any case.
+//
+// Rows of several neighbouring ranks in one buffer are first copied to where they ascend, in the scratch:
+// q, k and v, backward o and do too.
 #pragma once
 
 #include "kernels/cuda/attention.h"
@@ -14,20 +17,25 @@ class AttentionHops {
  public:
   explicit AttentionHops(Attention& library) : library_(library) {}
 
-  // As of Attention, for problems that Attention::suits() with dense masks. The scratch is the same for every
-  // hop and ring rank.
-  static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
-  bool prepare(const AttentionShape& shape, bool backward, int64_t workspace_bytes, base::DType type);
+  // The problem that the library gets: rows ascending.
+  static AttentionShape library_shape(const AttentionShape& shape);
 
-  // T is Bf16 or F16. What came before, null in the first hop, may be the memory of its result.
-  template <class T>
-  void forward(const AttentionShape& shape, const T* q, const T* k, const T* v, const float* o_before,
-               const float* lse_before, float* o, float* lse, void* workspace, int64_t workspace_bytes,
-               Stream stream);
-  template <class T>
-  void backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v, const T* o,
-                const float* lse, const float* dq_before, float* dq, T* dk, T* dv, void* workspace,
-                int64_t workspace_bytes, Stream stream);
+  // As of Attention. The scratch is the same for every hop and ring rank.
+  static bool suits(const AttentionShape& shape, AttentionMasks masks, base::DType type);
+  static int64_t workspace_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
+  bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes,
+               base::DType type);
+
+  // T is Bf16 or F16, O float or T. What came before is null in the first hop; it may be the memory of its
+  // result. Documents masks want all keys at hand.
+  template <class T, class O>
+  void forward(const AttentionShape& shape, AttentionMasks masks, const T* q, const T* k, const T* v,
+               const float* o_before, const float* lse_before, O* o, float* lse, void* workspace,
+               int64_t workspace_bytes, Stream stream);
+  template <class T, class O>
+  void backward(const AttentionShape& shape, AttentionMasks masks, const T* dout, const T* q, const T* k,
+                const T* v, const T* o, const float* lse, const float* dq_before, O* dq, T* dk, T* dv,
+                void* workspace, int64_t workspace_bytes, Stream stream);
 
  private:
   Attention& library_;

@@ -70,16 +70,55 @@ int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks
   return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
 }
 
-HopScratch hop_scratch(const AttentionShape& s, bool backward) {
-  constexpr int64_t kHalfBytes = 2;
-  const int64_t rows = s.q_rows.rows();
-  if (backward) return {.rows = aligned(rows * s.dq_stride * kHalfBytes)};
-  return {.rows = aligned(rows * s.o_stride * kHalfBytes),
-          .lse = aligned(rows * s.heads * int64_t{sizeof(float)})};
+AttentionShape AttentionHops::library_shape(const AttentionShape& s) {
+  AttentionShape t = s;
+  t.q_rows = ascending(s.q_rows);
+  t.k_rows = ascending(s.k_rows);
+  if (s.q_rows.count == 1) return t;
+  t.q_stride = t.dq_stride = s.heads * s.head_dim;
+  t.k_stride = t.dk_stride = s.kv_heads * s.head_dim;
+  t.v_stride = t.dv_stride = s.kv_heads * s.value_dim;
+  t.o_stride = s.heads * s.value_dim;
+  return t;
 }
 
-int64_t AttentionHops::workspace_bytes(const AttentionShape& s, bool backward) {
-  return hop_scratch(s, backward).bytes() + Attention::workspace_bytes(s, AttentionMasks::Dense, backward);
+HopScratch hop_scratch(const AttentionShape& s, bool backward) {
+  constexpr int64_t kHalfBytes = 2;
+  const AttentionShape t = AttentionHops::library_shape(s);
+  HopScratch at{.sorts = s.q_rows.count > 1};
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = at.bytes;
+    at.bytes += aligned(bytes);
+    return begin;
+  };
+  const auto rows_of = [&](const base::RowOrder& rows, int64_t stride) {
+    return take(rows.rows() * stride * kHalfBytes);
+  };
+  if (!backward || at.sorts) {
+    at.o = rows_of(t.q_rows, t.o_stride);
+    at.lse = take(t.q_rows.rows() * t.heads * int64_t{sizeof(float)});
+  }
+  if (backward) at.dq = rows_of(t.q_rows, t.dq_stride);
+  if (!at.sorts) return at;
+  at.q = rows_of(t.q_rows, t.q_stride);
+  at.k = rows_of(t.k_rows, t.k_stride);
+  at.v = rows_of(t.k_rows, t.v_stride);
+  at.documents = take(t.q_rows.rows() * int64_t{sizeof(int32_t)});
+  if (!backward) return at;
+  at.dout = rows_of(t.q_rows, t.o_stride);
+  at.dk = rows_of(t.k_rows, t.dk_stride);
+  at.dv = rows_of(t.k_rows, t.dv_stride);
+  return at;
+}
+
+bool AttentionHops::suits(const AttentionShape& s, AttentionMasks masks, base::DType type) {
+  for (const int64_t stride :
+       {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.dq_stride, s.dk_stride, s.dv_stride})
+    if (stride % 8 != 0) return false;
+  return Attention::suits(library_shape(s), masks, type);
+}
+int64_t AttentionHops::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  return hop_scratch(s, backward).bytes + Attention::workspace_bytes(library_shape(s), masks, backward);
 }
 
 }  // namespace quintet::kernels::cuda

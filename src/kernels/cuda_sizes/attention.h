@@ -14,11 +14,15 @@ int64_t attention_own_bytes(const AttentionShape& shape, AttentionMasks masks, b
 int64_t attention_library_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward,
                                 int64_t sequences, int64_t heads);
 
-// What a hop through the library keeps before the library's own scratch: its o and lse, or its share of dq.
-// The same for every hop and ring rank.
+// What AttentionHops keeps before the library's own scratch, in bytes from the start: the library's o and
+// lse, or its share of dq; and where rows do not ascend, everything that it reads and writes in the order in
+// which they do. The same for every hop and ring rank.
 struct HopScratch {
-  int64_t rows = 0, lse = 0;
-  int64_t bytes() const { return rows + lse; }
+  bool sorts = false;
+  int64_t o = 0, lse = 0;  // forward: results; backward: operands, sorted
+  int64_t q = 0, k = 0, v = 0, documents = 0, dout = 0;
+  int64_t dq = 0, dk = 0, dv = 0;
+  int64_t bytes = 0;
 };
 HopScratch hop_scratch(const AttentionShape& shape, bool backward);
 
