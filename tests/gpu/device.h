@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+
 #include "kernels/cuda/types.h"
 #include "kernels/support.h"
 
@@ -110,5 +112,9 @@ void expect_close(Device<T>& got, const std::vector<double>& expected, double sl
 
 // Sizes are ragged on purpose; a shift of 1 takes away the alignment that wide accesses need.
 inline constexpr int64_t kShifts[] = {0, 1};
+
+// Set by run_all.sh. That checker slows kernels down a thousandfold, so some tests leave out what shows it
+// nothing new.
+inline bool under_racecheck() { return std::getenv("QUINTET_RACECHECK") != nullptr; }
 
 }  // namespace quintet::kernels::cuda::test

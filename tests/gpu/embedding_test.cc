@@ -102,7 +102,11 @@ template <class T, class D>
 void check_gradients() {
   for (const Case& c : cases())
     for (bool accumulate : {false, true})
-      for (int64_t shift : kShifts) check_gradient<T, D>(c, accumulate, shift);
+      for (int64_t shift : kShifts) {
+        // Types and addresses change nothing in how blocks share memory.
+        if (under_racecheck() && (!std::is_same_v<T, Bf16> || shift != 0 || c.ids.size() > 7000)) continue;
+        check_gradient<T, D>(c, accumulate, shift);
+      }
 }
 
 TEST(GpuEmbedding, GradientF64) { check_gradients<double, double>(); }

@@ -57,8 +57,12 @@ TYPED_TEST(GpuNorm, MatchesCpu) {
   using T = TypeParam;
   using S = Stat<T>;
   for (bool centred : {false, true})
-    for (const auto& [rows, n] : kShapes)
+    for (const auto& [most_rows, n] : kShapes)
       for (int64_t shift : kShifts) {
+        // Two rounds of blocks at the most, whose groups of threads all have rows.
+        const int64_t rows =
+            under_racecheck() ? std::min<int64_t>(most_rows, n == 64 ? 9000 : 17) : most_rows;
+        if (under_racecheck() && shift != 0 && n > 1001) continue;
         SCOPED_TRACE(testing::Message()
                      << (centred ? "layernorm " : "rmsnorm ") << rows << " x " << n << " + " << shift);
         const auto a = random_values<T>(rows * n, 1, 1.5, 0.5), residual = random_values<T>(rows * n, 6),

@@ -146,6 +146,7 @@ if runs sanitizer; then
   trap 'rm -rf "$logs"' EXIT
   check() {  # tool group program
     local status=0 begin=$SECONDS
+    [ "$1" = racecheck ] && export QUINTET_RACECHECK=1
     timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$1" --kernel-name kns=quintet --error-exitcode 9 \
       --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$logs/$1, $2.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$logs/$1, $2.end"
