@@ -97,6 +97,15 @@ TEST(CudaWorkspace, OfRowsThatWereExchangedForHeads) {
                          (1024 * heads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2));
 }
 
+// As hops of a ring in one call: o or dq of the hops before comes on top.
+TEST(CudaWorkspace, OfGatheredKeys) {
+  const auto ring = scratch_of({"parallel.cp=2", "parallel.cp_method=\"ring\""}),
+             gather = scratch_of({"parallel.cp=2", "parallel.cp_method=\"gather\""});
+  const int64_t before = kRows / 2 * kHeads * kHeadDim * 4;
+  EXPECT_EQ(gather.at("attention"), ring.at("attention_hop") + before);
+  EXPECT_EQ(gather.at("attention_dx"), ring.at("attention_hop_dx") + before);
+}
+
 TEST(CudaWorkspace, OfExperts) {
   const auto most = scratch_of({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024"});
   const int64_t pairs = kRows * 2;

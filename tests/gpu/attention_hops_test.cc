@@ -25,16 +25,15 @@ struct Ring {
 // Chunks of whole tiles and of odd numbers of rows.
 constexpr Ring kRings[] = {{2, 3, 64, 8, 2, 64}, {2, 1, 100, 4, 4, 128},   {4, 2, 128, 8, 2, 128},
                            {4, 3, 37, 4, 1, 64}, {2, 3, 50, 4, 2, 128, 2}, {2, 2, 16, 4, 1, 64, 4}};
-constexpr Ring kWhole[] = {{1, 3, 64, 8, 2, 64, 2}, {1, 2, 50, 4, 4, 128, 4}};
 
 std::vector<double> reals(const HostTensor& t) {
   const HostTensor wide = to_f64(t);
   return {wide.real(), wide.real() + wide.type.count()};
 }
 
-HostTensor random_rows(const Ring& r, Dim heads, DType dtype, uint64_t seed) {
+HostTensor random_rows(const Ring& r, Dim heads, DType dtype, uint64_t seed, int64_t parts = 1) {
   HostTensor t(Type{DType::F64,
-                    {{Dim::Tokens, r.local_rows()},
+                    {{Dim::Tokens, parts * r.local_rows()},
                      {heads, heads == Dim::Heads ? r.heads : r.kv_heads},
                      {Dim::HeadDim, r.head_dim}}});
   std::mt19937_64 random(seed);
@@ -223,44 +222,57 @@ INSTANTIATE_TEST_SUITE_P(Gpu, Hops,
                                   std::string(base::to_string(std::get<1>(info.param)));
                          });
 
-// Whole sequences whose rows came from several ranks: of one document each, and of several with padding.
-// Deterministic gradients of documents are not the library's.
-TEST(WholeByRanks, MatchTheCpu) {
-  for (const Ring& r : kWhole)
+// Queries of one ring rank with the keys of all.
+void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
+  const double rounding = dtype == DType::BF16 ? 0x1p-9 : 0x1p-11;
+  const HostTensor q = random_rows(r, Dim::Heads, dtype, 1), dout = random_rows(r, Dim::Heads, dtype, 4),
+                   k = random_rows(r, Dim::KvHeads, dtype, 2, r.ranks),
+                   v = random_rows(r, Dim::KvHeads, dtype, 3, r.ranks);
+  HostTensor documents = one_document(r.local_rows()), all = one_document(r.local_rows() * r.ranks);
+  if (packed) {  // by position: two documents, then padding
+    const base::RowOrder order{r.seq_len(), r.sequences, r.ulysses, 0, r.ulysses};
+    for (int64_t s = 0; s < r.sequences; ++s)
+      for (int64_t p = 0; p < r.seq_len(); ++p)
+        all.index()[order.row_in_whole(s, p)] = p + 9 > r.seq_len() ? -1 : p < r.seq_len() / 3 ? 0 : 1;
+    documents = all;
+  }
+  // Deterministic gradients of documents are not the library's.
+  const graph::Attrs attrs = attrs_of(r, !packed, packed);
+  const OpRun run = op_of(graph::kAttention, attrs, {q, k, v, documents, all}, g, r.ranks);
+  const Outcome out = run_both(run, g, r.ranks, true, run.in.size());
+  expect_similar(reals(out.got[0]), reals(out.want[0]), rounding, "o");
+  expect_lse(out.got[1], out.want[1]);
+  const OpRun back =
+      op_of(graph::kAttentionDx, attrs,
+            {dout, q, k, v, to_dtype(out.want[0], dtype), to_dtype(out.want[1], DType::F32), documents, all},
+            g, r.ranks);
+  const Outcome gradients = run_both(back, g, r.ranks, !packed, back.in.size());
+  const double delta = carried_error(attrs.real("scale"), r.head_dim, reals(dout), reals(v));
+  expect_similar(reals(gradients.got[0]), reals(gradients.want[0]), rounding, "dq",
+                 delta * root_mean_square(reals(k)));
+  expect_similar(reals(gradients.got[1]), reals(gradients.want[1]), rounding, "dk",
+                 delta * root_mean_square(reals(q)));
+  expect_similar(reals(gradients.got[2]), reals(gradients.want[2]), rounding, "dv",
+                 root_mean_square(reals(dout)));
+}
+
+// Rows that came from several ranks: of one document each, and of several with padding.
+TEST(WholeKeys, OfWholeSequences) {
+  for (const Ring& r : {Ring{1, 3, 64, 8, 2, 64, 2}, Ring{1, 2, 50, 4, 4, 128, 4}})
     for (const DType dtype : {DType::BF16, DType::F16})
       for (const bool packed : {false, true}) {
         SCOPED_TRACE(testing::Message() << r.ulysses << " x " << 2 * r.chunk << " rows, "
                                         << base::to_string(dtype) << (packed ? ", documents" : ""));
-        const double rounding = dtype == DType::BF16 ? 0x1p-9 : 0x1p-11;
-        const HostTensor q = random_rows(r, Dim::Heads, dtype, 1), k = random_rows(r, Dim::KvHeads, dtype, 2),
-                         v = random_rows(r, Dim::KvHeads, dtype, 3),
-                         dout = random_rows(r, Dim::Heads, dtype, 4);
-        HostTensor documents = one_document(r.local_rows());
-        if (packed) {  // by position: two documents, then padding
-          const base::RowOrder order{r.seq_len(), r.sequences, r.ulysses, 0, r.ulysses};
-          for (int64_t s = 0; s < r.sequences; ++s)
-            for (int64_t p = 0; p < r.seq_len(); ++p)
-              documents.index()[order.row_in_whole(s, p)] = p + 9 > r.seq_len()   ? -1
-                                                            : p < r.seq_len() / 3 ? 0
-                                                                                  : 1;
-        }
-        const graph::Attrs attrs = attrs_of(r, !packed, packed);
-        const OpRun run = op_of(graph::kAttention, attrs, {q, k, v, documents, documents}, 0, 1);
-        const Outcome out = run_both(run, 0, 1, true, run.in.size());
-        expect_similar(reals(out.got[0]), reals(out.want[0]), rounding, "o");
-        expect_lse(out.got[1], out.want[1]);
-        const OpRun back = op_of(graph::kAttentionDx, attrs,
-                                 {dout, q, k, v, to_dtype(out.want[0], dtype),
-                                  to_dtype(out.want[1], DType::F32), documents, documents},
-                                 0, 1);
-        const Outcome gradients = run_both(back, 0, 1, !packed, back.in.size());
-        const double delta = carried_error(attrs.real("scale"), r.head_dim, reals(dout), reals(v));
-        expect_similar(reals(gradients.got[0]), reals(gradients.want[0]), rounding, "dq",
-                       delta * root_mean_square(reals(k)));
-        expect_similar(reals(gradients.got[1]), reals(gradients.want[1]), rounding, "dk",
-                       delta * root_mean_square(reals(q)));
-        expect_similar(reals(gradients.got[2]), reals(gradients.want[2]), rounding, "dv",
-                       root_mean_square(reals(dout)));
+        check_whole(r, 0, dtype, packed);
+      }
+}
+TEST(WholeKeys, ForPartsOfTheQueries) {
+  for (const Ring& r : {Ring{4, 2, 64, 8, 2, 64}, Ring{2, 2, 37, 4, 4, 128}, Ring{2, 3, 40, 4, 1, 64, 2}})
+    for (const DType dtype : {DType::BF16, DType::F16})
+      for (int64_t g = 0; g < r.ranks; ++g) {
+        SCOPED_TRACE(testing::Message() << "rank " << g << " of " << r.ranks << " x " << r.ulysses << ", "
+                                        << base::to_string(dtype));
+        check_whole(r, g, dtype, false);
       }
 }
 

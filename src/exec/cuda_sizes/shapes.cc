@@ -16,7 +16,7 @@ k::AttentionMasks masks_of(const Instr& i) {
 }
 
 bool by_hops(const Instr& i, const k::AttentionShape& s) {
-  return i.attrs.find("hop") != nullptr || s.q_rows.count > 1;
+  return i.attrs.find("hop") != nullptr || s.k_rows.count > 1;
 }
 
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {

@@ -259,10 +259,27 @@ T* at(std::byte* memory, int64_t offset) {
   return reinterpret_cast<T*>(memory + offset);
 }
 
+// Calls hop(ring rank of the keys, rows of k and v before its own, first, last), the queries' own rank first:
+// there every query sees something.
+template <class F>
+void each_source(const AttentionShape& s, F&& hop) {
+  const int64_t n = AttentionHops::hops(s), own = s.q_rows.first / s.q_rows.count;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t source = (own + n - i) % n;
+    hop(source, source * s.q_rows.rows(), i == 0, i == n - 1);
+  }
+}
+
 }  // namespace
 
 bool AttentionHops::prepare(const AttentionShape& s, AttentionMasks masks, bool backward,
                             int64_t workspace_bytes, base::DType type) {
+  if (const int64_t n = hops(s); n > 1) {
+    for (int64_t source = 0; source < n; ++source)
+      if (!prepare(hop_shape(s, source), masks, backward, workspace_bytes - running_bytes(s, backward), type))
+        return false;
+    return true;
+  }
   return library_.prepare(library_shape(s), masks, backward, workspace_bytes - hop_scratch(s, backward).bytes,
                           type);
 }
@@ -271,8 +288,20 @@ template <class T, class O>
 void AttentionHops::forward(const AttentionShape& s, AttentionMasks masks, const T* q, const T* k, const T* v,
                             const float* o_before, const float* lse_before, O* o, float* lse, void* workspace,
                             int64_t workspace_bytes, Stream stream) {
-  const HopScratch scratch = hop_scratch(s, false);
   auto* const memory = static_cast<std::byte*>(workspace);
+  if (hops(s) > 1) {
+    const int64_t taken = running_bytes(s, false);
+    auto* const running = at<float>(memory, 0);
+    return each_source(s, [&](int64_t source, int64_t rows, bool first, bool last) {
+      const auto hop = [&](auto* to) {
+        forward(hop_shape(s, source), masks, q, k + rows * s.k_stride, v + rows * s.v_stride,
+                first ? o_before : running, first ? lse_before : lse, to, lse, memory + taken,
+                workspace_bytes - taken, stream);
+      };
+      last ? hop(o) : hop(running);
+    });
+  }
+  const HopScratch scratch = hop_scratch(s, false);
   AttentionShape t = library_shape(s);
   const AttentionPart part = *visible_part(t);
   if (scratch.sorts) {
@@ -301,8 +330,20 @@ template <class T, class O>
 void AttentionHops::backward(const AttentionShape& s, AttentionMasks masks, const T* dout, const T* q,
                              const T* k, const T* v, const T* o, const float* lse, const float* dq_before,
                              O* dq, T* dk, T* dv, void* workspace, int64_t workspace_bytes, Stream stream) {
-  const HopScratch scratch = hop_scratch(s, true);
   auto* const memory = static_cast<std::byte*>(workspace);
+  if (hops(s) > 1) {
+    const int64_t taken = running_bytes(s, true);
+    auto* const running = at<float>(memory, 0);
+    return each_source(s, [&](int64_t source, int64_t rows, bool first, bool last) {
+      const auto hop = [&](auto* to) {
+        backward(hop_shape(s, source), masks, dout, q, k + rows * s.k_stride, v + rows * s.v_stride, o, lse,
+                 first ? dq_before : running, to, dk + rows * s.dk_stride, dv + rows * s.dv_stride,
+                 memory + taken, workspace_bytes - taken, stream);
+      };
+      last ? hop(dq) : hop(running);
+    });
+  }
+  const HopScratch scratch = hop_scratch(s, true);
   AttentionShape t = library_shape(s);
   const AttentionPart part = *visible_part(t);
   T *own_dk = dk, *own_dv = dv;

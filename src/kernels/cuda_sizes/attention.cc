@@ -70,6 +70,17 @@ int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks
   return own + aligned(std::max(std::min(all, kWorkspaceBytes), least));
 }
 
+int64_t AttentionHops::hops(const AttentionShape& s) {
+  const base::RowOrder &q = s.q_rows, &k = s.k_rows;
+  return k.count == k.ranks && k.count > q.count && k.count % q.count == 0 ? k.count / q.count : 1;
+}
+AttentionShape AttentionHops::hop_shape(const AttentionShape& s, int64_t source) {
+  AttentionShape t = s;
+  t.k_rows.first = source * s.q_rows.count;
+  t.k_rows.count = s.q_rows.count;
+  return t;
+}
+
 AttentionShape AttentionHops::library_shape(const AttentionShape& s) {
   AttentionShape t = s;
   t.q_rows = ascending(s.q_rows);
@@ -111,13 +122,20 @@ HopScratch hop_scratch(const AttentionShape& s, bool backward) {
   return at;
 }
 
+int64_t running_bytes(const AttentionShape& s, bool backward) {
+  return aligned(s.q_rows.rows() * (backward ? s.dq_stride : s.o_stride) * int64_t{sizeof(float)});
+}
+
 bool AttentionHops::suits(const AttentionShape& s, AttentionMasks masks, base::DType type) {
   for (const int64_t stride :
        {s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.dq_stride, s.dk_stride, s.dv_stride})
     if (stride % 8 != 0) return false;
-  return Attention::suits(library_shape(s), masks, type);
+  for (int64_t source = 0, n = hops(s); source < n && n > 1; ++source)
+    if (!suits(hop_shape(s, source), masks, type)) return false;
+  return hops(s) > 1 || Attention::suits(library_shape(s), masks, type);
 }
 int64_t AttentionHops::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
+  if (hops(s) > 1) return running_bytes(s, backward) + workspace_bytes(hop_shape(s, 0), masks, backward);
   return hop_scratch(s, backward).bytes + Attention::workspace_bytes(library_shape(s), masks, backward);
 }
 

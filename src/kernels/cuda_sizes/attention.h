@@ -25,6 +25,8 @@ struct HopScratch {
   int64_t bytes = 0;
 };
 HopScratch hop_scratch(const AttentionShape& shape, bool backward);
+// Of o, or dq, of the hops before, where all hops are made in one call.
+int64_t running_bytes(const AttentionShape& shape, bool backward);
 
 // Of attention_segments.cuh's Segments: the arrays of the struct, and where segments start and end.
 constexpr int64_t segments_bytes(int64_t most) {
