@@ -389,7 +389,9 @@ void grouped_matmuls() {
   std::printf(
       "\n| grouped matmul | rows, experts, out x in | forward TFLOP/s | dX | dW |\n|---|---|---|---|---|\n");
   for (const auto& [rows, experts, out, in] :
-       {std::tuple<int64_t, int64_t, int64_t, int64_t>{32768, 8, 14336, 4096}, {65536, 64, 1408, 2048}}) {
+       {std::tuple<int64_t, int64_t, int64_t, int64_t>{32768, 8, 14336, 4096},
+        {65536, 64, 1408, 2048},
+        {131072, 128, 768, 2048}}) {
     used = 0;
     const std::vector<int32_t> counts(static_cast<size_t>(experts), static_cast<int32_t>(rows / experts));
     auto *x = random<Bf16>(rows * in), *w = random<Bf16>(experts * out * in), *dy = random<Bf16>(rows * out);
