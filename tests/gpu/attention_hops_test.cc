@@ -119,7 +119,7 @@ void expect_lse(const HostTensor& got, const HostTensor& want) {
   expect_similar(reals(got), reals(want), 0x1p-16, "lse");
 }
 
-class Hops : public testing::TestWithParam<std::tuple<Ring, DType>> {
+class GpuHops : public testing::TestWithParam<std::tuple<Ring, DType>> {
  protected:
   void SetUp() override {
     for (int64_t j = 0; j < ring().ranks; ++j) {
@@ -202,7 +202,7 @@ class Hops : public testing::TestWithParam<std::tuple<Ring, DType>> {
   std::vector<HostTensor> keys_, values_;
 };
 
-TEST_P(Hops, MatchTheCpu) {
+TEST_P(GpuHops, MatchTheCpu) {
   for (int64_t g = 0; g < ring().ranks; ++g) {
     const HostTensor q = random_rows(ring(), Dim::Heads, dtype(), 1 + static_cast<uint64_t>(g));
     const Whole whole = forward(g, q);
@@ -211,7 +211,7 @@ TEST_P(Hops, MatchTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpu, Hops,
+INSTANTIATE_TEST_SUITE_P(Ring, GpuHops,
                          testing::Combine(testing::ValuesIn(kRings),
                                           testing::Values(DType::BF16, DType::F16)),
                          [](const auto& info) {
@@ -257,7 +257,7 @@ void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
 }
 
 // Rows that came from several ranks: of one document each, and of several with padding.
-TEST(WholeKeys, OfWholeSequences) {
+TEST(GpuWholeKeys, OfWholeSequences) {
   for (const Ring& r : {Ring{1, 3, 64, 8, 2, 64, 2}, Ring{1, 2, 50, 4, 4, 128, 4}})
     for (const DType dtype : {DType::BF16, DType::F16})
       for (const bool packed : {false, true}) {
@@ -266,7 +266,7 @@ TEST(WholeKeys, OfWholeSequences) {
         check_whole(r, 0, dtype, packed);
       }
 }
-TEST(WholeKeys, ForPartsOfTheQueries) {
+TEST(GpuWholeKeys, ForPartsOfTheQueries) {
   for (const Ring& r : {Ring{4, 2, 64, 8, 2, 64}, Ring{2, 2, 37, 4, 4, 128}, Ring{2, 3, 40, 4, 1, 64, 2}})
     for (const DType dtype : {DType::BF16, DType::F16})
       for (int64_t g = 0; g < r.ranks; ++g) {
