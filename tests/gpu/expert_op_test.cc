@@ -1,5 +1,6 @@
 // Ops of experts and routing at sizes where the kernels' ways part from those of small examples: several
 // tiles of a product, several sources, hundreds of experts, groups of experts, sequences cut over ranks.
+#include <cmath>
 #include <numeric>
 
 #include "gpu/op_runner.h"
@@ -300,28 +301,87 @@ TEST(GpuExpertOps, SelectAmongManyExperts) {
       }
 }
 
-// Weights with many ties, sequences that lie as two context ranks have them.
-TEST(GpuExpertOps, LimitDropsTheSamePairs) {
+// Several chunks of pairs, the last ragged; several tiles of experts; experts without pairs, and one with
+// all.
+TEST(GpuExpertOps, RouteManyPairs) {
   Random random;
-  const int64_t seq_len = 64, sequences = 6, k = 2, experts = 5;
-  const DimSize T{Dim::Tokens, seq_len * sequences}, C{Dim::Choices, k};
-  HostTensor weights(Type{DType::F64, {T, C}});
+  const int64_t tokens = 5003, choices = 4;
+  const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices};
+  for (const int64_t experts : {8, 128, 1300})
+    for (const bool one : {false, true})
+      for (const int64_t pad : {int64_t{0}, tokens * choices}) {
+        if (pad > 0 && experts > 128) continue;
+        SCOPED_TRACE(std::to_string(experts) + " experts, padded to " + std::to_string(pad));
+        HostTensor kept = random.indices({T, C}, experts, -1);
+        for (int64_t i = 0; i < kept.type.count(); ++i) {
+          int32_t& expert = kept.index()[i];
+          expert = one ? static_cast<int32_t>(experts - 1) : expert % 7 == 3 ? -1 : expert;
+        }
+        const DimSize S{Dim::Slots, pad > 0 ? experts * pad : tokens * choices};
+        compare_bits(
+            {&graph::kRoute,
+             {{"experts", experts}, {"choices", choices}, {"pad", pad}, {"token_rows", tokens}},
+             {kept},
+             {HostTensor(Type{DType::I32, {S}}), HostTensor(Type{DType::I32, {{Dim::Counts, experts}}})}});
+      }
+}
+
+// Weights with many ties, or none, or any bits; sequences that lie as two context ranks have them.
+HostTensor tied(Random& random, const std::vector<DimSize>& dims) {
+  HostTensor weights(Type{DType::F64, dims});
   for (int64_t i = 0; i < weights.type.count(); ++i)
     weights.real()[i] =
         0.1 * static_cast<double>(random.below(6)) * (1 + 1e-12 * static_cast<double>(random.below(9)));
-  const HostTensor chosen = random.indices({T, C}, experts, -1);
+  return weights;
+}
+HostTensor unbounded(Random& random, const std::vector<DimSize>& dims) {
+  HostTensor weights = random.real(DType::F64, dims, 1e3);
+  for (int64_t i = 0; i < weights.type.count(); i += 5)
+    weights.real()[i] = i % 2 == 0 ? HUGE_VAL : i % 3 == 0 ? -HUGE_VAL : NAN;
+  return weights;
+}
+void compare_limits(Random& random, int64_t seq_len, const HostTensor& chosen, const HostTensor& weights,
+                    int64_t capacity) {
   for (const char* policy : {"probability", "position"})
     for (const int64_t group : {1, 3})
       for (const int64_t cp : {1, 2})
-        for (const DType dtype : {DType::F64, DType::F32})
+        for (const DType dtype : {DType::F64, DType::F32}) {
+          SCOPED_TRACE(std::string(policy) + ", capacity " + std::to_string(capacity) + ", groups of " +
+                       std::to_string(group) + ", cp " + std::to_string(cp) + ", " +
+                       std::string(base::to_string(dtype)));
           compare_bits({&graph::kLimit,
                         {{"seq_len", seq_len},
-                         {"capacity", int64_t{17}},
+                         {"capacity", capacity},
                          {"group", group},
                          {"policy", std::string(policy)},
                          {"cp", cp}},
                         {chosen, to_dtype(weights, dtype)},
-                        {random.indices({T, C}, 3)}});
+                        {random.indices(chosen.type.dims, 3)}});
+        }
+}
+
+TEST(GpuExpertOps, LimitDropsTheSamePairs) {
+  Random random;
+  const int64_t seq_len = 64;
+  const std::vector<DimSize> dims = {{Dim::Tokens, seq_len * 6}, {Dim::Choices, 2}};
+  const HostTensor few = random.indices(dims, 5, -1), many = random.indices(dims, 700, -1);
+  for (const HostTensor& weights :
+       {tied(random, dims), random.positive(DType::F64, dims), unbounded(random, dims)})
+    for (const int64_t capacity : {0, 17, 1000}) {
+      compare_limits(random, seq_len, few, weights, capacity);
+      compare_limits(random, seq_len, many, weights, capacity / 8);
+    }
+}
+
+// Several chunks of pairs; more pairs of an expert than the threads of its block hold.
+TEST(GpuExpertOps, LimitDropsTheSameOfManyPairs) {
+  Random random;
+  const int64_t seq_len = 1500;
+  const std::vector<DimSize> dims = {{Dim::Tokens, seq_len * 3}, {Dim::Choices, 3}};
+  const HostTensor weights = random.positive(DType::F64, dims), ties = tied(random, dims);
+  compare_limits(random, seq_len, random.indices(dims, 8, -1), weights, 600);
+  compare_limits(random, seq_len, random.indices(dims, 1), weights, 3000);
+  compare_limits(random, seq_len, random.indices(dims, 1), ties, 3000);
 }
 
 TEST(GpuExpertOps, LoadsAndBalanceOfManyRows) {

@@ -1,7 +1,6 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/group.cuh"
-#include "kernels/cuda/sort.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -13,52 +12,6 @@ __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// Dropped pairs sort behind all experts.
-__global__ void __launch_bounds__(kThreads)
-    pairs_kernel(const int32_t* kept, int64_t pairs, uint32_t experts, SortPair* to) {
-  await_previous();
-  const int64_t i = thread_index();
-  if (i >= pairs) return;
-  const int32_t expert = kept[i];
-  to[i] = {expert >= 0 && static_cast<uint32_t>(expert) < experts ? static_cast<uint32_t>(expert) : experts,
-           static_cast<uint32_t>(i)};
-}
-
-// begin[e] = where expert e's pairs begin in the sorted list; begin[experts] = how many are kept.
-__global__ void __launch_bounds__(kThreads)
-    begins_kernel(const SortPair* sorted, int64_t pairs, int64_t experts, int32_t* begin) {
-  await_previous();
-  const int64_t e = thread_index();
-  if (e > experts) return;
-  int64_t low = 0, high = pairs;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (sorted[middle].key < static_cast<uint32_t>(e))
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  begin[e] = static_cast<int32_t>(low);
-}
-
-// A thread per slot: the slot's place among those of its expert (padded), or in the sorted list.
-__global__ void __launch_bounds__(kThreads)
-    order_kernel(const SortPair* sorted, const int32_t* begin, int64_t experts, bool padded, int64_t slots,
-                 int32_t* order, int32_t* send) {
-  await_previous();
-  const int64_t s = thread_index();
-  const int64_t each = experts > 0 ? slots / experts : 0;
-  if (s < experts) send[s] = padded ? static_cast<int32_t>(each) : begin[s + 1] - begin[s];
-  if (s >= slots) return;
-  int64_t from = s, end = begin[experts];
-  if (padded) {
-    const int64_t e = each > 0 ? s / each : experts;
-    from = e < experts ? begin[e] + s % each : 0;
-    end = e < experts ? begin[e + 1] : 0;
-  }
-  order[s] = from < end ? static_cast<int32_t>(sorted[from].value) : -1;
-}
-
 __global__ void __launch_bounds__(kThreads)
     slots_kernel(const int32_t* order, int64_t slots, int32_t* slot_of) {
   await_previous();
@@ -66,15 +19,15 @@ __global__ void __launch_bounds__(kThreads)
   if (s < slots && order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
 }
 
-// Slots of a row's pairs are looked up kSlots at a time, so that as many rows are on their way.
+// Slots of rows' pairs are looked up kSlots at a time, so that as many rows are on their way.
 inline constexpr int kSlots = 4;
 struct SlotsOfRows {
   const int32_t* slot_of;
-  int64_t choices;
-  // Negative where there is none.
-  __device__ __forceinline__ void find(int64_t row, int64_t first, int64_t (&slots)[kSlots]) const {
+  int64_t choices, pairs;
+  // Of the pairs from `first` on that lie before `end`; negative where there is none.
+  __device__ __forceinline__ void find(int64_t first, int64_t end, int64_t (&slots)[kSlots]) const {
 #pragma unroll
-    for (int c = 0; c < kSlots; ++c) slots[c] = first + c < choices ? slot_of[row * choices + first + c] : -1;
+    for (int c = 0; c < kSlots; ++c) slots[c] = first + c < end ? slot_of[first + c] : -1;
   }
 };
 
@@ -91,9 +44,10 @@ struct SpreadRows {
   }
   template <int V>
   __device__ void store(int64_t r, int64_t i, W value) const {
-    for (int64_t first = 0; first < rows.choices; first += kSlots) {
+    const int64_t end = (r + 1) * rows.choices;
+    for (int64_t first = r * rows.choices; first < end; first += kSlots) {
       int64_t slots[kSlots];
-      rows.find(r, first, slots);
+      rows.find(first, end, slots);
 #pragma unroll
       for (int c = 0; c < kSlots; ++c)
         if (slots[c] >= 0) y[slots[c] * words + i] = value;
@@ -111,18 +65,24 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x % 32; i < words; i += 32) y[slot * words + i] = W{};
 }
 
-template <class T>
+// R rows at a time: one, or as many as have kSlots pairs.
+template <class T, int R>
 struct SumSlots {
   const T* y;
   SlotsOfRows rows;
   T* x;
   int64_t n;
   template <int V>
-  __device__ Vals<Stat<T>, V> load(int64_t r, int64_t i) const {
-    Vals<Stat<T>, V> sum = {};
-    for (int64_t first = 0; first < rows.choices; first += kSlots) {
+  struct Sums {
+    Vals<Stat<T>, V> row[R];
+  };
+  template <int V>
+  __device__ Sums<V> load(int64_t r, int64_t i) const {
+    Sums<V> sums = {};
+    const int64_t begin = r * R * rows.choices, end = begin + R * rows.choices;
+    for (int64_t first = begin; first < end; first += kSlots) {
       int64_t slots[kSlots];
-      rows.find(r, first, slots);
+      rows.find(first, end < rows.pairs ? end : rows.pairs, slots);
       Pack<T, V> in[kSlots];
 #pragma unroll
       for (int c = 0; c < kSlots; ++c)
@@ -131,15 +91,19 @@ struct SumSlots {
       for (int c = 0; c < kSlots; ++c) {
         if (slots[c] < 0) continue;
         const auto v = values<T, V>(in[c]);
+        auto& sum = sums.row[c * R / kSlots];
 #pragma unroll
         for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
       }
     }
-    return sum;
+    return sums;
   }
   template <int V>
-  __device__ void store(int64_t r, int64_t i, const Vals<Stat<T>, V>& sum) const {
-    cuda::store<V>(x + r * n + i, sum);
+  __device__ void store(int64_t r, int64_t i, const Sums<V>& sums) const {
+#pragma unroll
+    for (int j = 0; j < R; ++j)
+      if (j == 0 || (r * R + j) * rows.choices < rows.pairs)
+        cuda::store<V>(x + (r * R + j) * n + i, sums.row[j]);
   }
 };
 
@@ -305,42 +269,14 @@ void find_slots(const int32_t* order, int64_t slots, int64_t pairs, int32_t* slo
 
 }  // namespace
 
-void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
-           int32_t* order, int32_t* send, void* workspace, Stream stream) {
-  const int64_t pairs = tokens * choices;
-  auto* at = static_cast<std::byte*>(workspace);
-  const auto take = [&](int64_t bytes) {
-    std::byte* const begin = at;
-    at += aligned(bytes);
-    return begin;
-  };
-  auto* first = reinterpret_cast<SortPair*>(take(pairs * int64_t{sizeof(SortPair)}));
-  auto* second = reinterpret_cast<SortPair*>(take(pairs * int64_t{sizeof(SortPair)}));
-  void* counts = take(sort_workspace_bytes(pairs));
-  auto* begin = reinterpret_cast<int32_t*>(at);
-  if (pairs > 0) {
-    pairs_kernel<<<blocks_for(pairs), kThreads, 0, stream>>>(kept, pairs, static_cast<uint32_t>(experts),
-                                                             first);
-    check_launch("route");
-  }
-  int bits = 1;
-  while ((int64_t{1} << bits) <= experts) ++bits;
-  const SortPair* sorted = sort_pairs(first, second, pairs, bits, counts, stream);
-  begins_kernel<<<blocks_for(experts + 1), kThreads, 0, stream>>>(sorted, pairs, experts, begin);
-  check_launch("route");
-  order_kernel<<<blocks_for(slots > experts ? slots : experts), kThreads, 0, stream>>>(
-      sorted, begin, experts, padded, slots, order, send);
-  check_launch("route");
-}
-
 void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t choices, bool zero_unused,
                std::byte* y, int64_t slots, int64_t row_bytes, void* workspace, Stream stream) {
   if (slots <= 0 || row_bytes <= 0) return;
   auto* const slot_of = static_cast<int32_t*>(workspace);
   find_slots(order, slots, tokens * choices, slot_of, stream, "pack_rows");
   with_words(x, y, row_bytes, [&]<class W>(const W* from, W* to, int64_t words) {
-    each_row<1, 2>(SpreadRows<W>{from, {slot_of, choices}, to, words}, tokens, words, false, stream,
-                   "pack_rows");
+    each_row<1, 2>(SpreadRows<W>{from, {slot_of, choices, tokens * choices}, to, words}, tokens, words, false,
+                   stream, "pack_rows");
     if (zero_unused) {
       clear_unused_kernel<<<blocks_for(slots * 32), kThreads, 0, stream>>>(order, slots, to, words);
       check_launch("pack_rows");
@@ -353,8 +289,18 @@ void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choice
                  int64_t n, void* workspace, Stream stream) {
   auto* const slot_of = static_cast<int32_t*>(workspace);
   find_slots(order, slots, tokens * choices, slot_of, stream, "unpack_rows");
-  each_row<kWide<T>, 1>(SumSlots<T>{y, {slot_of, choices}, x, n}, tokens, n,
-                        n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
+  const auto sum = [&]<int R>(std::integral_constant<int, R>) {
+    each_row<kWide<T>, 1>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, x, n}, divide_up(tokens, R),
+                          n, n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
+  };
+  switch (choices) {
+    case 1:
+      return sum(std::integral_constant<int, kSlots>{});
+    case 2:
+      return sum(std::integral_constant<int, kSlots / 2>{});
+    default:
+      sum(std::integral_constant<int, 1>{});
+  }
 }
 
 template <class S>

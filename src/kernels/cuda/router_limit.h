@@ -9,7 +9,7 @@ namespace quintet::kernels::cuda {
 
 using cpu::LimitShape;
 
-// At most 65534 experts and 65535 groups.
+// At most 65535 groups.
 int64_t limit_workspace_bytes(const LimitShape& s);
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,

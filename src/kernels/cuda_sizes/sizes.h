@@ -27,15 +27,37 @@ inline constexpr int64_t kNormPartials = 320;
 
 inline constexpr int64_t kReduceChunk = 32768;  // elements of one partial sum of a whole array
 
-// A block of a sort has this many pairs, and counts this many digits.
-inline constexpr int kSortBlock = 1024, kSortDigits = 256;
-struct SortPair {
-  uint32_t key;
-  uint32_t value;
-};
-constexpr int64_t sort_workspace_bytes(int64_t n) {
-  return divide_up(n, kSortBlock) * kSortDigits * int64_t{sizeof(uint32_t)};
+// Items dealt to columns (columns.cuh): blocks of kDealThreads, at most kDealChunks of them, each with as
+// many items as the others and counts of all columns.
+inline constexpr int kDealThreads = 1024, kDealColumns = 512;
+inline constexpr int64_t kDealChunks = 128;
+constexpr int64_t deal_chunk(int64_t items) {
+  const int64_t rounds = divide_up(items, kDealThreads * kDealChunks);
+  return (rounds < 1 ? 1 : rounds) * kDealThreads;
 }
+constexpr int64_t deal_chunks(int64_t items) {
+  const int64_t chunks = divide_up(items, deal_chunk(items));
+  return chunks < 1 ? 1 : chunks;
+}
+constexpr int64_t deal_bytes(int64_t items, int64_t columns) {
+  return deal_chunks(items) * columns * int64_t{sizeof(uint32_t)};
+}
+
+// Pairs are dealt to tiles of experts, with a column for all lower tiles.
+inline constexpr int kRouteTile = kDealColumns - 1;
+constexpr int64_t route_tiles(int64_t experts) { return experts > 0 ? divide_up(experts, kRouteTile) : 1; }
+constexpr int64_t route_columns(int64_t experts) { return (experts < kRouteTile ? experts : kRouteTile) + 1; }
+
+// Where experts have a capacity, their pairs lie side by side by this many columns: those of an expert in
+// one, which other experts may share.
+inline constexpr int kLimitColumns = 128;
+struct LimitPair {
+  uint32_t place;  // in chosen, weights and kept
+  uint32_t expert;
+};
+struct LimitColumn {
+  uint32_t start, count;  // of its pairs, in those of the group
+};
 
 // Tokens of the embedding's gradient, those of one row of the table side by side at [begin, end). Rows are
 // dealt to at least 128 buckets by their low bits. Long rows are summed in segments of kEmbeddingSegment

@@ -54,8 +54,10 @@ int64_t router_dw_workspace_bytes(const RouterShape& s) {
   return router_chunks(s.rows) * s.routes * s.embed * static_cast<int64_t>(sizeof(Stat<T>));
 }
 int64_t limit_workspace_bytes(const LimitShape& s) {
-  const int64_t pairs = s.order.rows() * s.k;
-  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + sort_workspace_bytes(pairs);
+  const int64_t pairs = s.order.rows() * s.k, groups = s.order.sequences / s.group;
+  return aligned(pairs * int64_t{sizeof(LimitPair)}) +
+         aligned(groups * kLimitColumns * int64_t{sizeof(LimitColumn)}) +
+         groups * deal_bytes(groups > 0 ? pairs / groups : 0, kLimitColumns);
 }
 
 int64_t expert_load_workspace_bytes(const LoadShape& s) {
@@ -69,9 +71,7 @@ int64_t z_loss_workspace_bytes(int64_t rows) {
 }
 
 int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
-  const int64_t pairs = tokens * choices;
-  return 2 * aligned(pairs * int64_t{sizeof(SortPair)}) + aligned(sort_workspace_bytes(pairs)) +
-         aligned((experts + 1) * int64_t{sizeof(int32_t)});
+  return route_tiles(experts) * deal_bytes(tokens * choices, route_columns(experts));
 }
 // Both ways: the slot of each pair.
 int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
