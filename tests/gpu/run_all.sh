@@ -78,7 +78,7 @@ layout() {  # ranks what settings...
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
   try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'on_ranks "$@"' on_ranks "$ranks" "$folder/quintet" verify \
-    "$root/tests/gpu/layouts.toml" --synthetic --dtype f64 --steps 3 "${arguments[@]}"
+    "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}"
 }
 have_mpi=$(command -v mpirun || true)
 if runs nccl; then
@@ -104,6 +104,9 @@ elif runs layouts; then
   layout 2 "tp 2" parallel.tp=2
   layout 2 "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
   for method in gather ring ulysses; do layout 2 "cp 2, $method" parallel.cp=2 parallel.cp_method=$method; done
+  for method in gather ring ulysses; do
+    dtype=bf16 layout 2 "cp 2, $method, bf16 through cuDNN" parallel.cp=2 parallel.cp_method=$method data.pack=false
+  done
   layout 2 "pp 2, 1f1b" parallel.pp=2
   layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true
   layout 2 "ep 2" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
@@ -131,6 +134,7 @@ declare -A checked=(
   [experts]='GpuExpertOps*-GpuExpertOps.Grouped*'
   [grouped]='GpuExpertOps.Grouped*'
   [attention]='GpuAttention.OwnKernels*:GpuAttention.Segments*'
+  [hops]='Ring/GpuHops.*By2*bf16:GpuWholeKeys.OfWhole*'
   [ops]='GpuOps*-GpuOps.MatchTheCpu:GpuOps.NoneIsMissing'
   [all_ops]='GpuOps.MatchTheCpu'
   [models]='Dense/Models.GiveTheCpusNumbers/llama_f32:Experts/Models.GiveTheCpusNumbers/experts_f32'
@@ -151,7 +155,7 @@ if runs sanitizer; then
       --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$logs/$1, $2.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$logs/$1, $2.end"
   }
-  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts grouped attention ops all_ops models}; do
+  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts grouped attention hops ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models
