@@ -301,6 +301,41 @@ TEST(GpuExpertOps, SelectAmongManyExperts) {
       }
 }
 
+// On both sides of what registers hold; choices of a row may be equal.
+TEST(GpuExpertOps, SelectGradientsOfManyExperts) {
+  Random random;
+  for (const auto& [experts, k] : {std::pair<int64_t, int64_t>{1, 1},
+                                   {8, 2},
+                                   {33, 5},
+                                   {64, 8},
+                                   {128, 32},
+                                   {129, 8},
+                                   {256, 9},
+                                   {300, 4},
+                                   {40, 35}})
+    for (const auto& [score, order] :
+         {std::pair{"softmax", "score_first"}, {"sigmoid", "score_first"}, {"softmax", "top_k_first"}})
+      for (const int64_t normalise : {0, 1})
+        for (const int gradients : {1, 2, 3}) {
+          SCOPED_TRACE(std::to_string(k) + " of " + std::to_string(experts) + " experts " + score + ", " +
+                       order + ", gradients " + std::to_string(gradients));
+          const DimSize T{Dim::Tokens, 50}, R{Dim::Routes, experts}, C{Dim::Choices, k};
+          const int64_t weights = gradients % 2, scores = gradients / 2;
+          const Attrs attrs = {{"score", std::string(score)}, {"order", std::string(order)},
+                               {"normalise", normalise},      {"scale", 2.5},
+                               {"has_dweights", weights},     {"has_dscores", scores}};
+          for (const DType dtype : {DType::F64, DType::F32}) {
+            OpRun run{&graph::kSelectDx,
+                      attrs,
+                      {random.real(dtype, {T, R}), random.indices({T, C}, experts)},
+                      {random.real(dtype, {T, R})}};
+            if (weights != 0) run.in.push_back(random.real(dtype, {T, C}));
+            if (scores != 0) run.in.push_back(random.real(dtype, {T, R}));
+            compare(run, dtype);
+          }
+        }
+}
+
 // Several chunks of pairs, the last ragged; several tiles of experts; experts without pairs, and one with
 // all.
 TEST(GpuExpertOps, RouteManyPairs) {
@@ -382,6 +417,39 @@ TEST(GpuExpertOps, LimitDropsTheSameOfManyPairs) {
   compare_limits(random, seq_len, random.indices(dims, 8, -1), weights, 600);
   compare_limits(random, seq_len, random.indices(dims, 1), weights, 3000);
   compare_limits(random, seq_len, random.indices(dims, 1), ties, 3000);
+}
+
+// Experts as few as lanes, more than threads; rows that no number of chunks divides, and a single one.
+TEST(GpuExpertOps, SumsOverRowsOfAllSizes) {
+  Random random;
+  for (const int64_t experts : {1, 8, 9, 32, 64, 100, 256, 300})
+    for (const int64_t rows : {1, 77, 9001}) {
+      SCOPED_TRACE(std::to_string(rows) + " rows, " + std::to_string(experts) + " experts");
+      const int64_t k = 3;
+      const DimSize T{Dim::Tokens, rows}, C{Dim::Choices, k}, R{Dim::Routes, experts};
+      const HostTensor chosen = random.indices({T, C}, experts), kept = random.indices({T, C}, experts, -1);
+      for (const DType dtype : {DType::F64, DType::F32}) {
+        compare({&graph::kExpertLoad,
+                 {},
+                 {chosen, kept, random.positive(dtype, {T, R})},
+                 {random.real(DType::F64, {{Dim::Flat, experts + 2}})}},
+                dtype);
+        compare({&graph::kBalanceSums,
+                 {{"scope", std::string("sequence")}, {"seq_len", rows}, {"cp", int64_t{1}}},
+                 {random.positive(dtype, {T, R}), chosen},
+                 {random.real(dtype, {{Dim::Tokens, 1}, {Dim::Flat, 2 * experts}})}},
+                dtype);
+        for (const bool accumulate : {false, true})
+          compare({&graph::kZLoss,
+                   {{"coefficient", 0.1}},
+                   {random.real(dtype, {T, R}, 3)},
+                   {random.real(DType::F64, {})},
+                   {},
+                   {},
+                   accumulate},
+                  dtype);
+      }
+    }
 }
 
 TEST(GpuExpertOps, LoadsAndBalanceOfManyRows) {

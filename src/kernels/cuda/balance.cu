@@ -21,45 +21,75 @@ __device__ __forceinline__ S log_sum_exp(const S* x, int64_t n) {
   return max + log(warp_fold(sum, Plus{}));
 }
 
+// Chunks of rows are short chains: many threads, each with several loads on their way.
+inline constexpr int kChunkThreads = 1024;
+
 // partial[chunk, experts + 2]. Counts are integers until the end, so their order does not matter.
 template <class S>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kChunkThreads)
     load_kernel(int64_t rows, int64_t experts, int64_t k, const int32_t* chosen, const int32_t* kept,
                 const S* scores, double* partial) {
   await_previous();
+  constexpr int kAhead = 16;
   extern __shared__ int counts[];
   __shared__ double shared[32];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-  for (int64_t i = threadIdx.x; i <= experts; i += kThreads) counts[i] = 0;
+  const auto read_scores = [&](int64_t first, S(&p)[kAhead]) {
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int64_t i = first + u * kChunkThreads;
+      p[u] = i < end * experts ? scores[i] : S(0);
+    }
+  };
+  const int64_t first_score = begin * experts + threadIdx.x;
+  S p[kAhead];
+  read_scores(first_score, p);
+  for (int64_t i = threadIdx.x; i <= experts; i += kChunkThreads) counts[i] = 0;
   __syncthreads();
-  for (int64_t i = begin * k + threadIdx.x; i < end * k; i += kThreads) {
-    atomicAdd(&counts[chosen[i]], 1);
-    if (kept[i] < 0) atomicAdd(&counts[experts], 1);
+  for (int64_t i = begin * k + threadIdx.x; i < end * k; i += kChunkThreads) {
+    const int32_t expert = chosen[i], taken = kept[i];
+    atomicAdd(&counts[expert], 1);
+    if (taken < 0) atomicAdd(&counts[experts], 1);
   }
   double entropy = 0;
-  for (int64_t r = begin + warp(); r < end; r += kWarps)
-    for (int64_t i = lane(); i < experts; i += 32) {
-      const S p = scores[r * experts + i];
-      if (p > 0) entropy -= static_cast<double>(p * log(p));
-    }
+  for (int64_t i = first_score; i < end * experts; i += kAhead * kChunkThreads) {
+    if (i > first_score) read_scores(i, p);
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+      if (p[u] > 0) entropy -= static_cast<double>(p[u] * log(p[u]));
+  }
   entropy = block_fold(entropy, shared, Plus{});
   double* const out = partial + chunk * (experts + 2);
-  for (int64_t i = threadIdx.x; i <= experts; i += kThreads) out[i] = counts[i];
+  for (int64_t i = threadIdx.x; i <= experts; i += kChunkThreads) out[i] = counts[i];
   if (threadIdx.x == 0) out[experts + 1] = entropy;
 }
 
-// out[outer, n] = (or +=) the sum over chunks of partial[outer, chunks, n].
+// out[outer, n] = (or +=) the sum over chunks of partial[outer, chunks, n]. Every warp of a block has a run
+// of chunks, for a lane's sum; at the end the runs are added in their order.
+inline constexpr int kRunAhead = 16;
 template <class S>
 __global__ void __launch_bounds__(kThreads)
     chunks_kernel(const double* partial, int64_t outer, int64_t chunks, int64_t n, S* out, bool accumulate) {
   await_previous();
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= outer * n) return;
-  const double* const first = partial + i / n * chunks * n + i % n;
+  __shared__ double runs[kWarps][32];
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * 32 + lane();
+  const bool in = i < outer * n;
+  const double* const first = partial + (in ? i / n * chunks * n + i % n : 0);
+  const int64_t begin = chunks * warp() / kWarps, end = chunks * (warp() + 1) / kWarps;
   double total = 0;
-#pragma unroll 16
-  for (int64_t c = 0; c < chunks; ++c) total += first[c * n];
+  for (int64_t c = begin; c < end; c += kRunAhead) {
+    double ahead[kRunAhead];
+#pragma unroll
+    for (int u = 0; u < kRunAhead; ++u) ahead[u] = in && c + u < end ? first[(c + u) * n] : 0.0;
+#pragma unroll
+    for (int u = 0; u < kRunAhead; ++u) total += ahead[u];
+  }
+  runs[warp()][lane()] = total;
+  __syncthreads();
+  if (warp() != 0 || !in) return;
+#pragma unroll
+  for (int w = 1; w < kWarps; ++w) total += runs[w][lane()];
   out[i] = static_cast<S>(accumulate ? static_cast<double>(out[i]) + total : total);
 }
 
@@ -70,6 +100,7 @@ __global__ void __launch_bounds__(kThreads)
                 const int32_t* chosen, double* partial) {
   await_previous();
   extern __shared__ int counts[];
+  __shared__ double shared[kThreads];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x, sequence = blockIdx.y;
   const int64_t begin = order.seq_len * chunk / chunks, end = order.seq_len * (chunk + 1) / chunks;
   for (int64_t i = threadIdx.x; i < experts; i += kThreads) counts[i] = 0;
@@ -78,13 +109,31 @@ __global__ void __launch_bounds__(kThreads)
     atomicAdd(&counts[chosen[order.row(sequence, i / k) * k + i % k]], 1);
   __syncthreads();
   double* const out = partial + (sequence * chunks + chunk) * 2 * experts;
-  for (int64_t e = threadIdx.x; e < experts; e += kThreads) {
+  // Experts side by side, their rows in as many parts as there are threads for, added in order at the end.
+  constexpr int kAhead = 8;
+  const int64_t width = experts < kThreads ? experts : kThreads, parts = kThreads / width;
+  const int64_t part = threadIdx.x / width, rows = end - begin;
+  const int64_t from = begin + rows * part / parts,
+                to = part < parts ? begin + rows * (part + 1) / parts : from;
+  for (int64_t first = 0; first < experts; first += width) {
+    const int64_t e = first + threadIdx.x % width;
     double total = 0;
-#pragma unroll 8
-    for (int64_t p = begin; p < end; ++p)
-      total += static_cast<double>(scores[order.row(sequence, p) * experts + e]);
-    out[e] = counts[e];
-    out[experts + e] = total;
+    for (int64_t p = from; p < to; p += kAhead) {
+      S ahead[kAhead];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u)
+        ahead[u] = e < experts && p + u < to ? scores[order.row(sequence, p + u) * experts + e] : S(0);
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) total += static_cast<double>(ahead[u]);
+    }
+    shared[threadIdx.x] = total;
+    __syncthreads();
+    if (part == 0 && e < experts) {
+      for (int64_t other = 1; other < parts; ++other) total += shared[other * width + threadIdx.x];
+      out[e] = counts[e];
+      out[experts + e] = total;
+    }
+    __syncthreads();
   }
 }
 
@@ -134,27 +183,71 @@ __global__ void __launch_bounds__(kThreads) loss_kernel(BalanceLoss s, const S* 
 }
 
 template <class S>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kChunkThreads)
     z_loss_kernel(const S* logits, int64_t rows, int64_t experts, double* partial) {
   await_previous();
   __shared__ double shared[32];
   const int64_t chunk = blockIdx.x, chunks = gridDim.x;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
   double sum = 0;
-  for (int64_t r = begin + warp(); r < end; r += kWarps) {
+  for (int64_t r = begin + warp(); r < end; r += kChunkThreads / 32) {
     const double l = static_cast<double>(log_sum_exp(logits + r * experts, experts));
     if (lane() == 0) sum += l * l;
   }
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) partial[chunk] = sum;
 }
+// The same for up to kLanes * kPer experts: kLanes lanes have a row, and a warp kRows of each at a time.
+template <int kLanes, int kPer, int kRows>
+__global__ void __launch_bounds__(kChunkThreads)
+    z_loss_few_kernel(const float* logits, int64_t rows, int experts, double* partial) {
+  await_previous();
+  __shared__ double shared[32];
+  constexpr int kGroups = kChunkThreads / kLanes;
+  const int64_t chunk = blockIdx.x, chunks = gridDim.x;
+  const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
+  const int me = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
+  const auto in = [&](int j) { return me + kLanes * j < experts; };
+  const auto fold = [](float v, auto f) {
+#pragma unroll
+    for (int d = kLanes / 2; d > 0; d /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+  };
+  double sum = 0;
+  for (int64_t first = begin; first < end; first += kGroups * kRows) {
+    float z[kRows][kPer];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = first + group + r * kGroups;
+#pragma unroll
+      for (int j = 0; j < kPer; ++j)
+        z[r][j] = row < end && in(j) ? logits[row * experts + me + kLanes * j] : -HUGE_VALF;
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      float max = z[r][0];
+#pragma unroll
+      for (int j = 1; j < kPer; ++j) max = z[r][j] > max ? z[r][j] : max;
+      max = fold(max, [](float a, float b) { return a > b ? a : b; });
+      float total = 0;
+#pragma unroll
+      for (int j = 0; j < kPer; ++j) total += in(j) ? Math<float>::exp(z[r][j] - max) : 0.0f;
+      const auto l = static_cast<double>(max + log(fold(total, Plus{})));
+      if (me == 0 && first + group + r * kGroups < end) sum += l * l;
+    }
+  }
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) partial[chunk] = sum;
+}
+// One warp.
 __global__ void z_total_kernel(const double* partial, int64_t chunks, double coefficient, double* loss,
                                bool accumulate) {
   await_previous();
   double total = 0;
-#pragma unroll 16
-  for (int64_t c = 0; c < chunks; ++c) total += partial[c];
-  *loss = accumulate ? *loss + coefficient * total : coefficient * total;
+#pragma unroll 4
+  for (int64_t c = lane(); c < chunks; c += 32) total += partial[c];
+  total = warp_fold(total, Plus{});
+  if (lane() == 0) *loss = accumulate ? *loss + coefficient * total : coefficient * total;
 }
 
 template <class S>
@@ -186,7 +279,7 @@ __global__ void __launch_bounds__(kThreads)
     bias[i] += static_cast<S>(rate * ((mean > load[i]) - (mean < load[i])));
 }
 
-unsigned blocks_for(int64_t n) { return static_cast<unsigned>(divide_up(n, kThreads)); }
+unsigned sum_blocks(int64_t sums) { return static_cast<unsigned>(divide_up(sums, 32)); }
 
 // Counts of experts lie in a block's shared memory.
 size_t count_bytes(int64_t counts, const char* what) {
@@ -202,10 +295,10 @@ void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept,
                  double* load, bool accumulate, void* workspace, Stream stream) {
   const int64_t chunks = balance_chunks(s.rows), n = s.experts + 2;
   auto* const partial = static_cast<double*>(workspace);
-  load_kernel<<<static_cast<unsigned>(chunks), kThreads, count_bytes(s.experts + 1, "expert_load"), stream>>>(
-      s.rows, s.experts, s.k, chosen, kept, scores, partial);
+  load_kernel<<<static_cast<unsigned>(chunks), kChunkThreads, count_bytes(s.experts + 1, "expert_load"),
+                stream>>>(s.rows, s.experts, s.k, chosen, kept, scores, partial);
   check_launch("expert_load");
-  chunks_kernel<<<blocks_for(n), kThreads, 0, stream>>>(partial, int64_t{1}, chunks, n, load, accumulate);
+  chunks_kernel<<<sum_blocks(n), kThreads, 0, stream>>>(partial, int64_t{1}, chunks, n, load, accumulate);
   check_launch("expert_load");
 }
 
@@ -219,7 +312,7 @@ void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const
   sums_kernel<<<grid, kThreads, count_bytes(experts, "balance_sums"), stream>>>(WholeRows(order), experts, k,
                                                                                 scores, chosen, partial);
   check_launch("balance_sums");
-  chunks_kernel<<<blocks_for(order.sequences * n), kThreads, 0, stream>>>(partial, order.sequences, chunks, n,
+  chunks_kernel<<<sum_blocks(order.sequences * n), kThreads, 0, stream>>>(partial, order.sequences, chunks, n,
                                                                           sums, false);
   check_launch("balance_sums");
 }
@@ -242,9 +335,25 @@ void z_loss(const S* logits, int64_t rows, int64_t experts, double coefficient, 
             void* workspace, Stream stream) {
   const int64_t chunks = balance_chunks(rows);
   auto* const partial = static_cast<double*>(workspace);
-  z_loss_kernel<<<static_cast<unsigned>(chunks), kThreads, 0, stream>>>(logits, rows, experts, partial);
+  const auto blocks = static_cast<unsigned>(chunks);
+  const auto few = [&](auto* kernel) {
+    if constexpr (std::is_same_v<S, float>)
+      kernel<<<blocks, kChunkThreads, 0, stream>>>(logits, rows, static_cast<int>(experts), partial);
+  };
+  if (std::is_same_v<S, double> || experts > 256)
+    z_loss_kernel<<<blocks, kChunkThreads, 0, stream>>>(logits, rows, experts, partial);
+  else if (experts <= 8)
+    few(z_loss_few_kernel<8, 1, 1>);
+  else if (experts <= 32)
+    few(z_loss_few_kernel<32, 1, 4>);
+  else if (experts <= 64)
+    few(z_loss_few_kernel<32, 2, 4>);
+  else if (experts <= 128)
+    few(z_loss_few_kernel<32, 4, 4>);
+  else
+    few(z_loss_few_kernel<32, 8, 4>);
   check_launch("z_loss");
-  z_total_kernel<<<1, 1, 0, stream>>>(partial, chunks, coefficient, loss, accumulate);
+  z_total_kernel<<<1, 32, 0, stream>>>(partial, chunks, coefficient, loss, accumulate);
   check_launch("z_loss");
 }
 

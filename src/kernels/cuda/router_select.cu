@@ -205,6 +205,33 @@ __device__ __forceinline__ uint32_t rank_of(float key) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// p = the scores of z, zero behind the experts; lane l has the experts l, l + 32, ...
+template <int kPer>
+__device__ __forceinline__ void few_scores(const Shape& s, const float (&z)[kPer], float (&p)[kPer]) {
+  const auto in = [&](int j) { return lane() + 32 * j < s.experts; };
+  if (s.sigmoid) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) p[j] = in(j) ? sigmoid(z[j]) : 0.0f;
+    return;
+  }
+  float max = __shfl_sync(0xffffffffu, z[0], 0), total = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) max = in(j) ? Larger{}(z[j], max) : max;
+  max = warp_fold(max, Larger{});
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) total += p[j] = in(j) ? Math<float>::exp(z[j] - max) : 0.0f;
+  total = warp_fold(total, Plus{});
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) p[j] /= total;
+}
+// softmax over the first n lanes, of which there is one at least; zero in the others.
+__device__ __forceinline__ float softmax_of_lanes(float x, int n) {
+  const float first = __shfl_sync(0xffffffffu, x, 0);
+  const float max = warp_fold(lane() < n ? Larger{}(x, first) : first, Larger{});
+  const float y = lane() < n ? Math<float>::exp(x - max) : 0.0f;
+  return y / warp_fold(y, Plus{});
+}
+
 // The same for up to 32 * kPer experts in one group, of which a row chooses at most 32: lane l has the
 // experts l, l + 32, ..., and the row's l-th choice.
 template <int kPer>
@@ -217,23 +244,10 @@ __global__ void __launch_bounds__(kThreads)
   constexpr unsigned kAll = 0xffffffffu;
   const int me = lane();
   const auto in = [&](int j) { return me + 32 * j < s.experts; };
-  float z[kPer], p[kPer], total = 0;
+  float z[kPer], p[kPer];
 #pragma unroll
   for (int j = 0; j < kPer; ++j) z[j] = in(j) ? logits[row * s.experts + me + 32 * j] : 0.0f;
-  if (s.sigmoid) {
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) p[j] = in(j) ? sigmoid(z[j]) : 0.0f;
-  } else {
-    float max = __shfl_sync(kAll, z[0], 0);
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) max = in(j) ? Larger{}(z[j], max) : max;
-    max = warp_fold(max, Larger{});
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) total += p[j] = in(j) ? Math<float>::exp(z[j] - max) : 0.0f;
-    total = warp_fold(total, Plus{});
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) p[j] /= total;
-  }
+  few_scores(s, z, p);
   uint32_t rank[kPer];
 #pragma unroll
   for (int j = 0; j < kPer; ++j) {
@@ -266,12 +280,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   const bool chooses = me < s.k;
-  if (s.top_k_first) {
-    const float first = __shfl_sync(kAll, weight, 0);
-    const float max = warp_fold(chooses ? Larger{}(weight, first) : first, Larger{});
-    weight = chooses ? Math<float>::exp(weight - max) : 0.0f;
-    weight /= warp_fold(weight, Plus{});
-  }
+  if (s.top_k_first) weight = softmax_of_lanes(weight, s.k);
   const float divisor = s.normalise ? warp_fold(weight, Plus{}) + static_cast<float>(kSmallest) : 1.0f;
   if (chooses) {
     chosen[row * s.k + me] = choice;
@@ -279,6 +288,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   float sum = 1;
   if (s.sigmoid) {
+    float total = 0;
 #pragma unroll
     for (int j = 0; j < kPer; ++j) total += p[j];
     sum = warp_fold(total, Plus{}) + static_cast<float>(kSmallest);
@@ -347,6 +357,84 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = lane(); i < n; i += 32) dlogits[row * n + i] = g[i];
 }
 
+// The same for up to 32 * kPer experts and 32 choices: lane l has the experts l, l + 32, ..., and the row's
+// l-th choice.
+template <int kPer>
+__global__ void __launch_bounds__(kThreads)
+    select_dx_few_kernel(const __grid_constant__ Shape s, const float* logits, const int32_t* chosen,
+                         const float* dweights, const float* dscores, float* dlogits) {
+  await_previous();
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= s.rows) return;
+  constexpr unsigned kAll = 0xffffffffu;
+  const int me = lane();
+  const bool chooses = me < s.k;
+  const auto in = [&](int j) { return me + 32 * j < s.experts; };
+  float z[kPer], p[kPer], g[kPer];
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    z[j] = in(j) ? logits[row * s.experts + me + 32 * j] : 0.0f;
+    g[j] = in(j) && dscores != nullptr ? dscores[row * s.experts + me + 32 * j] : 0.0f;
+  }
+  const int choice = chooses && dweights != nullptr ? chosen[row * s.k + me] : 0;
+  float du = chooses && dweights != nullptr ? dweights[row * s.k + me] * static_cast<float>(s.scale) : 0.0f;
+  few_scores(s, z, p);
+  // Sums over the experts and over the choices of a row.
+  const auto sum_of = [&](const auto& f) {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) sum += f(j);
+    return warp_fold(sum, Plus{});
+  };
+  if (s.sigmoid && dscores != nullptr) {  // through the division by the row's sum
+    const float sum = sum_of([&](int j) { return p[j]; }) + static_cast<float>(kSmallest);
+    const float mean = sum_of([&](int j) { return g[j] * p[j]; }) / sum;
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) g[j] = (g[j] - mean) / sum;
+  }
+  // Adds each choice's value to its expert, one choice after another: choices of a row differ, unless balance
+  // is forced onto fewer experts than choices.
+  const auto add_to_experts = [&](float value) {
+    for (int c = 0; c < s.k; ++c) {
+      const int at = __shfl_sync(kAll, choice, c);
+      const float v = __shfl_sync(kAll, value, c);
+#pragma unroll
+      for (int j = 0; j < kPer; ++j)
+        if (at == me + 32 * j) g[j] += v;
+    }
+  };
+  float u = 0;  // the choice's weight before normalising
+  if (dweights != nullptr) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      const float v = __shfl_sync(kAll, s.top_k_first ? z[j] : p[j], choice % 32);
+      if (chooses && choice / 32 == j) u = v;
+    }
+    if (s.top_k_first) u = softmax_of_lanes(u, s.k);
+    if (s.normalise) {
+      const float sum = warp_fold(u, Plus{}) + static_cast<float>(kSmallest);
+      const float mean = warp_fold(du * u, Plus{}) / sum;
+      du = (du - mean) / sum;
+    }
+    if (!s.top_k_first) add_to_experts(du);
+  }
+  if (s.sigmoid) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) g[j] *= p[j] * (1 - p[j]);
+  } else {
+    const float mean = sum_of([&](int j) { return g[j] * p[j]; });
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) g[j] = p[j] * (g[j] - mean);
+  }
+  if (dweights != nullptr && s.top_k_first) {
+    const float mean = warp_fold(chooses ? du * u : 0.0f, Plus{});
+    add_to_experts(u * (du - mean));
+  }
+#pragma unroll
+  for (int j = 0; j < kPer; ++j)
+    if (in(j)) dlogits[row * s.experts + me + 32 * j] = g[j];
+}
+
 template <class K>
 void allow(K* kernel, int64_t bytes, const char* what) {
   if (bytes > (48 << 10))
@@ -387,11 +475,23 @@ void select_dx(const SelectShape& given, const S* logits, const int32_t* chosen,
                const S* dscores, S* dlogits, Stream stream) {
   const Shape s(given);
   if (s.rows <= 0 || s.experts <= 0) return;
+  const auto blocks = static_cast<unsigned>(divide_up(s.rows, kWarps));
+  if constexpr (std::is_same_v<S, float>) {
+    const auto few = [&](auto* kernel) {
+      kernel<<<blocks, kThreads, 0, stream>>>(s, logits, chosen, dweights, dscores, dlogits);
+      check_launch("select_dx");
+    };
+    if (s.k <= 32) {
+      if (s.experts <= 32) return few(select_dx_few_kernel<1>);
+      if (s.experts <= 64) return few(select_dx_few_kernel<2>);
+      if (s.experts <= 128) return few(select_dx_few_kernel<4>);
+      if (s.experts <= 256) return few(select_dx_few_kernel<8>);
+    }
+  }
   const int64_t bytes = kWarps * (2 * given.experts + 2 * given.k) * static_cast<int64_t>(sizeof(S));
   allow(select_dx_kernel<S>, bytes, "select_dx");
-  select_dx_kernel<S>
-      <<<static_cast<unsigned>(divide_up(s.rows, kWarps)), kThreads, static_cast<size_t>(bytes), stream>>>(
-          s, logits, chosen, dweights, dscores, dlogits);
+  select_dx_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, chosen, dweights,
+                                                                                dscores, dlogits);
   check_launch("select_dx");
 }
 
