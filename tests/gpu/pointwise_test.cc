@@ -9,6 +9,8 @@
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/reduce.h"
 #include "kernels/cuda/rope.h"
+#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/touched.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -110,6 +112,39 @@ TEST(GpuPointwiseBytes, SwapBlocks) {
     swap_blocks(from.data(), to.data(), a, b, bytes, nullptr);
     EXPECT_EQ(to.values(), want) << a << " x " << b << " x " << bytes;
   }
+}
+
+// Rows of whole packs and others; what lies between the rows stays.
+TEST(GpuPointwiseBytes, CopyRows) {
+  for (const auto& [rows, bytes, stride] : {std::tuple<int64_t, int64_t, int64_t>{7, 64, 96},
+                                            {5, 64, 64},
+                                            {3, 10, 48},
+                                            {300, 4112, 8192},
+                                            {1, 16, 16}})
+    for (const int64_t shift : kShifts) {
+      std::vector<double> x(static_cast<size_t>(rows * stride)), want(x.size(), 255);
+      for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<double>((i * 7 + i / 251) % 256);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t i = 0; i < bytes; ++i)
+          want[static_cast<size_t>(r * stride + i)] = x[static_cast<size_t>(r * stride + i)];
+      Device<uint8_t> from(x, shift), to(rows * stride, shift);
+      copy_rows(from.data(), to.data(), rows, bytes, stride, nullptr);
+      EXPECT_EQ(to.values(), want) << rows << " x " << bytes << " of " << stride;
+    }
+}
+
+// The last of several, at both ends, around packs and beyond what all threads have at once.
+TEST(GpuPointwiseBytes, LastChanged) {
+  for (const int64_t bytes : {1, 15, 40, 5000, 17 << 20})
+    for (const int64_t shift : kShifts)
+      for (const int64_t at : {int64_t{-1}, int64_t{0}, bytes / 2, bytes - 1}) {
+        std::vector<double> x(static_cast<size_t>(bytes), 0x3c);
+        if (at >= 0) x[static_cast<size_t>(at)] = x[static_cast<size_t>(at / 3)] = 1;
+        Device<uint8_t> data(x, shift);
+        Device<unsigned long long> top(1);
+        last_changed(reinterpret_cast<const std::byte*>(data.data()), bytes, 0x3c, top.data(), nullptr);
+        EXPECT_EQ(top.get()[0], static_cast<unsigned long long>(at + 1)) << bytes << " bytes, at " << at;
+      }
 }
 
 TYPED_TEST(GpuPointwise, SumSquaresAndNonFinite) {

@@ -54,6 +54,20 @@ struct ScaleBy {
   }
 };
 
+struct CopyRows {
+  const uint4* x;
+  uint4* y;
+  int64_t stride;  // in packs
+  template <int V>
+  __device__ uint4 load(int64_t r, int64_t i) const {
+    return x[r * stride + i];
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, uint4 pack) const {
+    y[r * stride + i] = pack;
+  }
+};
+
 }  // namespace
 
 void count_to_seed(const double* count, const double* scale, double* seed, Stream stream) {
@@ -83,8 +97,14 @@ void copy(const void* x, void* y, int64_t bytes, Stream stream) {
   check(cudaMemcpyAsync(y, x, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream), "copy");
 }
 
+// Rows of whole packs go by a kernel of ours, which is faster than the library's.
 void copy_rows(const void* x, void* y, int64_t rows, int64_t bytes, int64_t stride, Stream stream) {
   if (bytes <= 0 || rows <= 0 || x == y) return;
+  constexpr int64_t kPack = sizeof(uint4);
+  if (bytes % kPack == 0 && stride % kPack == 0 && all_aligned16(x, y)) {
+    const CopyRows body{static_cast<const uint4*>(x), static_cast<uint4*>(y), stride / kPack};
+    return each_row<1, 2>(body, rows, bytes / kPack, false, stream, "copy_rows");
+  }
   const auto pitch = static_cast<size_t>(stride);
   check(cudaMemcpy2DAsync(y, pitch, x, pitch, static_cast<size_t>(bytes), static_cast<size_t>(rows),
                           cudaMemcpyDeviceToDevice, stream),

@@ -6,6 +6,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr unsigned kBlocks = 1024;
+constexpr int kAhead = 4;  // words of a thread on their way
 
 // Words of 16 bytes from `head` on, single bytes before and behind them.
 __global__ void __launch_bounds__(kThreads)
@@ -18,11 +19,22 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t me = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   unsigned long long last = 0;
-  for (int64_t w = me; w < words; w += step) {
-    const uint4 v = wide[w];
-    if (v.x == expected && v.y == expected && v.z == expected && v.w == expected) continue;
-    for (int64_t i = head + w * 16; i < head + w * 16 + 16; ++i)
-      if (data[i] != pattern) last = static_cast<unsigned long long>(i) + 1;
+  for (int64_t first = me; first < words; first += kAhead * step) {
+    uint4 ahead[kAhead];
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const int64_t w = first + u * step;
+      ahead[u] = w < words ? wide[w] : make_uint4(expected, expected, expected, expected);
+    }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) {
+      const uint4 v = ahead[u];
+      if (v.x == expected && v.y == expected && v.z == expected && v.w == expected) continue;
+      const int64_t begin = head + (first + u * step) * 16;
+#pragma unroll 1
+      for (int64_t i = begin; i < begin + 16; ++i)
+        if (data[i] != pattern) last = static_cast<unsigned long long>(i) + 1;
+    }
   }
   if (me == 0) {
     const int64_t before = head < bytes ? head : bytes;
