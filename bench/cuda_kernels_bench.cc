@@ -416,7 +416,7 @@ void grouped_matmuls() {
     weights.a = dy;
     weights.b = x;
     weights.c = dw;
-    weights.c_type = DType::F32;
+    weights.c_type = DType::BF16;
     std::printf("| bf16 | %ld, %ld, %ld x %ld | %.0f | %.0f | %.0f |\n", rows, experts, out, in,
                 flops / time_of([&](int) { k::grouped_linear(g, space, stream); }, 1) / 1e9,
                 flops / time_of([&](int) { k::grouped_linear_dx(back, space, stream); }, 1) / 1e9,

@@ -9,16 +9,15 @@ def rate(flops, product):
     try:
         for _ in range(3):
             product()
-        times = []
-        for _ in range(15):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(16)]
+        marks[0].record()
+        for mark in marks[1:]:
             for _ in range(4):
                 product()
-            end.record()
-            end.synchronize()
-            times.append(begin.elapsed_time(end) / 4)
-        return f"{flops / sorted(times)[len(times) // 2] / 1e9:.0f}"
+            mark.record()
+        marks[-1].synchronize()
+        times = sorted(a.elapsed_time(b) / 4 for a, b in zip(marks, marks[1:]))
+        return f"{flops / times[len(times) // 2] / 1e9:.0f}"
     except RuntimeError as error:
         return str(error).splitlines()[0][:60]
 

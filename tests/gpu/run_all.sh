@@ -146,7 +146,7 @@ if runs sanitizer; then
     missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
   # A checker leaves most of the card idle, so several run at a time.
-  logs=$(mktemp -d)
+  logs=$(mktemp -d) started=()
   trap 'rm -rf "$logs"' EXIT
   check() {  # tool group program
     local status=0 begin=$SECONDS
@@ -170,13 +170,14 @@ if runs sanitizer; then
       [ "$group/$tool" = all_ops/racecheck ] && continue
       while [ "$(jobs -rp | wc -l)" -ge "${SANITIZER_JOBS:-8}" ]; do wait -n; done
       check "$tool" "$group" "$program" &
+      started+=("$tool, $group")
     done
   done
   wait
-  for end in "$logs"/*.end; do
-    [ -e "$end" ] || break
-    read -r status seconds < "$end"
-    conclude sanitizer "$(basename "$end" .end)" "$status" "$seconds" "$(cat "${end%.end}.log")"
+  for what in "${started[@]}"; do
+    status=1 seconds=0  # unless it ended by itself
+    [ -e "$logs/$what.end" ] && read -r status seconds < "$logs/$what.end"
+    conclude sanitizer "$what" "$status" "$seconds" "$(cat "$logs/$what.log")"
   done
 fi
 if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then

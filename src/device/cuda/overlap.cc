@@ -17,16 +17,20 @@ bool is_kernel(cudaGraphNode_t node) {
   return type == cudaGraphNodeTypeKernel;
 }
 
+// And has code that can wait: for Hopper or later.
 bool is_ours(cudaGraphNode_t kernel) {
   cudaKernelNodeParams params{};
+  cudaFuncAttributes attributes{};
   const char* name = nullptr;
   // A library's kernels are not known to this runtime: that is an answer too.
   if (cudaGraphKernelNodeGetParams(kernel, &params) != cudaSuccess ||
-      cudaFuncGetName(&name, params.func) != cudaSuccess) {
+      cudaFuncGetName(&name, params.func) != cudaSuccess ||
+      cudaFuncGetAttributes(&attributes, params.func) != cudaSuccess) {
     cudaGetLastError();
     return false;
   }
-  return std::string_view(name).find("7quintet7kernels4cuda") != std::string_view::npos;
+  return attributes.ptxVersion >= 90 &&
+         std::string_view(name).find("7quintet7kernels4cuda") != std::string_view::npos;
 }
 
 }  // namespace

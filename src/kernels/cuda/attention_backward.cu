@@ -193,7 +193,7 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
     with_tile(bytes, [&](auto tile) {
       constexpr int kTile = decltype(tile)::value;
       const auto kernel = keys_kernel<kTile, T>;
-      allow_shared(kernel, bytes(kTile), what);
+      allow_all_shared(kernel, what);
       const dim3 grid(static_cast<unsigned>(s.k_rows.runs() * divide_up(s.k_rows.run_length(), kTile)),
                       static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(s.k_rows.sequences));
       kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, in, dk, dv);
@@ -207,7 +207,7 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
     with_tile(bytes, [&](auto tile) {
       constexpr int kTile = decltype(tile)::value;
       const auto kernel = queries_kernel<kTile, T, O>;
-      allow_shared(kernel, bytes(kTile), what);
+      allow_all_shared(kernel, what);
       const dim3 grid(static_cast<unsigned>(s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile)),
                       static_cast<unsigned>(s.heads), static_cast<unsigned>(s.q_rows.sequences));
       kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, in, dq_before, dq);

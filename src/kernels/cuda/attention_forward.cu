@@ -185,7 +185,7 @@ void forward(const AttentionShape& s, const T* q, const T* k, const T* v, const 
   with_tile(bytes, [&](auto tile) {
     constexpr int kTile = decltype(tile)::value;
     const auto kernel = forward_kernel<kTile, T, O>;
-    allow_shared(kernel, bytes(kTile), what);
+    allow_all_shared(kernel, what);
     const dim3 grid(static_cast<unsigned>(s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile)),
                     static_cast<unsigned>(s.heads), static_cast<unsigned>(s.q_rows.sequences));
     kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, q, k, v, o_before,

@@ -230,11 +230,4 @@ void with_tile(const Bytes& bytes, const Launch& launch) {
   launch(std::integral_constant<int, 8>{});
 }
 
-template <class K>
-void allow_shared(K* kernel, int64_t bytes, const char* what) {
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-        what);
-}
-
 }  // namespace quintet::kernels::cuda

@@ -274,6 +274,8 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
     if (!accumulate) zero(dtable, vocab_local * n * static_cast<int64_t>(sizeof(D)), stream);
     return;
   }
+  if (tokens > int64_t{1} << 30)
+    fail("embedding_dw: " + std::to_string(tokens) + " tokens are more than it is made for (2^30)");
   const EmbeddingScratch sizes = embedding_scratch(tokens, vocab_local, n);
   auto* at = static_cast<unsigned char*>(workspace);
   const auto take = [&](int64_t bytes) {

@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
   for (; tiles.find(); tiles.tile += static_cast<int>(gridDim.x)) {
     const int m0 = tiles.first_m(), n0 = tiles.first_n(), rows = tiles.rows(), steps = steps_of();
+    if (kWeights && a.accumulate && rows == 0) continue;
     float d[128];
 #pragma unroll
     for (float& x : d) x = 0;
@@ -217,6 +218,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     store_tile(a, d, kWeights ? int64_t{tiles.expert} * a.m : begin[tiles.expert], kWeights ? a.m : rows,
                m0 + group * 64, n0);
   }
+#else
+  __trap();  // blocks_of_card() tells beforehand
 #endif
 }
 
@@ -254,14 +257,19 @@ CUtensorMap describe_matrix(const void* from, base::DType type, int64_t inner, i
   return map;
 }
 
-// One block a multiprocessor; 0 where the card is none that this code was compiled for.
+// One block a multiprocessor; 0 where the card or the code has no such instructions: only code for sm_90a
+// does, which no query tells apart from other code for Hopper.
 int blocks_of_card() {
+#if defined(QUINTET_SM90A)
   int device = 0, major = 0, minor = 0, processors = 0;
   check(cudaGetDevice(&device), "grouped_linear");
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "grouped_linear");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device), "grouped_linear");
   check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "grouped_linear");
   return major == 9 && minor == 0 ? processors : 0;
+#else
+  return 0;
+#endif
 }
 
 template <GroupedProduct kWhich, class T, class C>
@@ -311,9 +319,9 @@ bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& g, const int64_t
       (g.type == DType::BF16 || g.type == DType::F16) && (g.c_type == DType::F32 || g.c_type == g.type);
   // Boxes may reach behind the last row, but there must be one.
   constexpr int64_t kMost = int64_t{1} << 30;
-  if (!types || g.in % 8 != 0 || g.out % 8 != 0 || g.rows <= 0 || g.experts > kMostExperts ||
-      g.rows > kMost || g.in > kMost || g.out > kMost || !all_aligned16(g.a, g.b, g.c, g.addend) ||
-      encoder() == nullptr)
+  if (!types || g.in <= 0 || g.out <= 0 || g.in % 8 != 0 || g.out % 8 != 0 || g.rows <= 0 ||
+      g.experts > kMostExperts || g.rows > kMost || g.in > kMost || g.out > kMost ||
+      !all_aligned16(g.a, g.b, g.c, g.addend) || encoder() == nullptr)
     return false;
   const int blocks = blocks_of_card();
   if (blocks == 0) return false;

@@ -1,5 +1,6 @@
 // Grouped products of bf16 or f16 on Hopper's asynchronous tensor cores, for grouped_matmul.cu, which serves
-// everything else: other cards, types, and widths that are no multiples of 8.
+// everything else: other cards and types, widths that are no multiples of 8, addresses that are none of 16
+// bytes, more than 1024 experts.
 #pragma once
 
 #include "kernels/cpu/grouped_gemm.h"

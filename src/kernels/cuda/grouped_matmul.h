@@ -11,7 +11,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Types: f64 -> f64, f32 -> f32, bf16 -> f32 or bf16.
+// Types: f64 -> f64, f32 -> f32, bf16 -> f32 or bf16, f16 -> f32 or f16.
 int64_t grouped_workspace_bytes(const GroupedArgs& shape);
 void grouped_linear(const GroupedArgs& args, void* workspace, Stream stream);
 void grouped_linear_dx(const GroupedArgs& args, void* workspace, Stream stream);

@@ -14,6 +14,29 @@ inline void check(cudaError_t status, const char* what) {
 }
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
+// The virtual architecture that a kernel's code is of (90: Hopper). Code for an older card runs on a newer
+// one too, without what its own lacks.
+template <class K>
+int architecture_of(K* kernel, const char* what) {
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), what);
+  return attributes.ptxVersion;
+}
+
+// Lets blocks of a kernel have all the shared memory there is: the same for all sizes, as other threads may
+// be launching the same kernel.
+template <class K>
+void allow_all_shared(K* kernel, const char* what) {
+  int device = 0, most = 0;
+  cudaFuncAttributes attributes{};
+  check(cudaGetDevice(&device), what);
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), what);
+  check(cudaFuncGetAttributes(&attributes, kernel), what);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most - static_cast<int>(attributes.sharedSizeBytes)),
+        what);
+}
+
 // The first statement of every kernel (tools/check_layers.py looks). In a captured graph a kernel may take
 // its place while the one before it still ends (device/cuda/overlap.h). Behind this line that one is complete
 // and what it wrote can be seen; the next kernel may take its place in turn. Elsewhere it does nothing.

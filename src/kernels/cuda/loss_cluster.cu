@@ -188,7 +188,7 @@ struct Clusters {
   Clusters(const Clusters&) = delete;
 };
 
-// Whether the card has clusters, and room for such ones.
+// Whether the card has clusters and room for such ones, and the code is for such cards.
 template <class T>
 bool can_run(int size, int64_t shared) {
   static std::mutex mutex;
@@ -196,20 +196,22 @@ bool can_run(int size, int64_t shared) {
   int device = 0, major = 0, most = 0;
   check(cudaGetDevice(&device), "cross_entropy");
   const std::lock_guard lock(mutex);
-  const auto [at, fresh] = known.try_emplace({device, size, shared}, false);
-  if (!fresh) return at->second;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
-  if (major < 9) return false;
+  if (const auto at = known.find({device, size, shared}); at != known.end()) return at->second;
   const auto kernel = cluster_kernel<T>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPartBytes),
-        "cross_entropy");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                             cudaSharedmemCarveoutMaxShared),
-        "cross_entropy");
-  Clusters clusters(size, shared, nullptr);
-  at->second = cudaOccupancyMaxActiveClusters(&most, kernel, &clusters.config) == cudaSuccess && most > 0;
-  cudaGetLastError();  // a refusal is an answer
-  return at->second;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
+  bool can = major >= 9 && architecture_of(kernel, "cross_entropy") >= 90;
+  if (can) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPartBytes),
+          "cross_entropy");
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                               cudaSharedmemCarveoutMaxShared),
+          "cross_entropy");
+    Clusters clusters(size, shared, nullptr);
+    can = cudaOccupancyMaxActiveClusters(&most, kernel, &clusters.config) == cudaSuccess && most > 0;
+    cudaGetLastError();  // a refusal is an answer
+  }
+  known[{device, size, shared}] = can;
+  return can;
 }
 
 }  // namespace
