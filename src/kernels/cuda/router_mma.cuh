@@ -57,15 +57,18 @@ struct Lane {
       : group(static_cast<int>(threadIdx.x % 32 / 4)), quarter(static_cast<int>(threadIdx.x % 4)) {}
 };
 
-// logits[rows, routes] = x[rows, embed] w[routes, embed]^T. A warp has 32 rows, 8 * kTiles routes and every
-// kDepths-th line of depths; the shares of the depths are added in their order at the end. embed is a
+// logits[rows, routes] = x[rows, embed] w[routes, embed]^T. A warp has 16 * kHigh rows, 8 * kTiles routes and
+// every kDepths-th line of depths; the shares of the depths are added in their order at the end. embed is a
 // multiple of 8, x and w of 16 bytes.
-template <class T, int kTiles, int kRowWarps, int kDepths>
+template <class T, int kTiles, int kRowWarps, int kDepths, int kHigh = 2>
 struct RouterLogits {
-  static constexpr int kThreads = 32 * kRowWarps * kDepths, kRows = 32 * kRowWarps, kRoutes = 8 * kTiles;
-  // Lines of 128 bytes, of half as many where the sums take the registers.
-  static constexpr int kHalves = kTiles < 4 ? 2 : 1, kLine = 32 * kHalves;
+  static constexpr int kThreads = 32 * kRowWarps * kDepths, kWarpRows = 16 * kHigh,
+                       kRows = kWarpRows * kRowWarps, kRoutes = 8 * kTiles;
+  // Lines of which a warp reads 4 KB, half as much where the sums take the registers.
+  static constexpr int kHalves = (kTiles < 4 ? 4 : 2) / kHigh, kLine = 32 * kHalves;
   static constexpr int kResident = kTiles == 1 ? 4 : kTiles <= 4 ? 2 : 1;
+  static constexpr int kSums = kHigh * kTiles * 4;                     // of a lane
+  static constexpr bool kAtOnce = kRowWarps * kDepths * kSums <= 128;  // all shares fit into shared memory
 
   const T *x, *w;
   float* logits;
@@ -76,29 +79,37 @@ struct RouterLogits {
     return (sizes.routes + kRoutes - 1) / kRoutes;
   }
 
+  // Sum i of a lane of the warp that has rows from row0 and routes from route0 on.
+  __device__ __forceinline__ void put(int64_t row0, int route0, int lane, int i, float sum) const {
+    const int64_t row = row0 + i / (kTiles * 4) * 16 + i % 4 / 2 * 8 + lane / 4;
+    const int route = route0 + 8 * (i / 4 % kTiles) + 2 * (lane % 4) + i % 2;
+    if (row < sizes.rows && route < sizes.routes) logits[row * sizes.routes + route] = sum;
+  }
+
   __device__ __forceinline__ void run() const {
-    __shared__ float shared[kRowWarps][2 * kTiles * 4][32];
+    __shared__ float shared[kAtOnce ? kDepths : 1][kRowWarps][kSums][32];
     const auto [rows, routes, embed] = sizes;
     const Lane lane;
     const int warp = static_cast<int>(threadIdx.x / 32), row_warp = warp % kRowWarps,
               depth = warp / kRowWarps;
     // Blocks with the same rows are neighbours.
-    const int64_t row0 =
-        static_cast<int64_t>(static_cast<int>(blockIdx.x) / route_blocks()) * kRows + row_warp * 32;
+    const int64_t block_row = static_cast<int64_t>(static_cast<int>(blockIdx.x) / route_blocks()) * kRows,
+                  row0 = block_row + row_warp * kWarpRows;
     const int route0 = static_cast<int>(blockIdx.x) % route_blocks() * kRoutes;
     const T* const from = x + (row0 + lane.group) * embed + 8 * lane.quarter;
-    const auto here = static_cast<int>(rows - row0 < 32 ? rows - row0 : 32) - lane.group;  // 8 r < here
+    const auto here =
+        static_cast<int>(rows - row0 < kWarpRows ? rows - row0 : kWarpRows) - lane.group;  // 8 r < here
     const T* const weights = w + static_cast<int64_t>(route0 + lane.group) * embed + 8 * lane.quarter;
     const int length = embed - 8 * lane.quarter;  // of the lane
-    float sum[2][kTiles][4] = {};
+    float sum[kHigh][kTiles][4] = {};
 #pragma unroll 1
     for (int line = depth * kLine; line < embed; line += kDepths * kLine) {
-      uint4 a[kHalves][4];
+      uint4 a[kHalves][2 * kHigh];
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
         const int at = line + 32 * h;
 #pragma unroll
-        for (int r = 0; r < 4; ++r)
+        for (int r = 0; r < 2 * kHigh; ++r)
           a[h][r] = 8 * r < here && at < length ? fetch_once(from + int64_t{8 * r} * embed + at)
                                                 : make_uint4(0, 0, 0, 0);
       }
@@ -111,7 +122,7 @@ struct RouterLogits {
           const uint4 b = in ? *reinterpret_cast<const uint4*>(weights + int64_t{8 * t} * embed + at)
                              : make_uint4(0, 0, 0, 0);
 #pragma unroll
-          for (int m = 0; m < 2; ++m) {
+          for (int m = 0; m < kHigh; ++m) {
             const uint4 &top = a[h][2 * m], &low = a[h][2 * m + 1];
             multiply_add<T>(sum[m][t], top.x, low.x, top.y, low.y, b.x, b.y);
             multiply_add<T>(sum[m][t], top.z, low.z, top.w, low.w, b.z, b.w);
@@ -119,29 +130,35 @@ struct RouterLogits {
         }
       }
     }
-    float(*const mine)[32] = shared[row_warp];
-    const int at = static_cast<int>(threadIdx.x % 32);
-    for (int d = 1; d < kDepths; ++d) {
-      if (depth == d)
+    const int me = static_cast<int>(threadIdx.x % 32);
+    const auto sum_of = [&](int i) -> float& { return sum[i / (kTiles * 4)][i / 4 % kTiles][i % 4]; };
+    if constexpr (kAtOnce) {
+      // Every warp adds up some sums of all lanes.
 #pragma unroll
-        for (int i = 0; i < 2 * kTiles * 4; ++i) mine[i][at] = sum[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
+      for (int i = 0; i < kSums; ++i) shared[depth][row_warp][i][me] = sum_of(i);
       __syncthreads();
-      if (depth == 0)
+      for (int i = warp; i < kRowWarps * kSums; i += kThreads / 32) {
+        float total = shared[0][i / kSums][i % kSums][me];
 #pragma unroll
-        for (int i = 0; i < 2 * kTiles * 4; ++i) sum[i / (kTiles * 4)][i / 4 % kTiles][i % 4] += mine[i][at];
-      __syncthreads();
+        for (int d = 1; d < kDepths; ++d) total += shared[d][i / kSums][i % kSums][me];
+        put(block_row + i / kSums * kWarpRows, route0, me, i % kSums, total);
+      }
+    } else {
+      float(*const mine)[32] = shared[0][row_warp];
+      for (int d = 1; d < kDepths; ++d) {
+        if (depth == d)
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) mine[i][me] = sum_of(i);
+        __syncthreads();
+        if (depth == 0)
+#pragma unroll
+          for (int i = 0; i < kSums; ++i) sum_of(i) += mine[i][me];
+        __syncthreads();
+      }
+      if (depth != 0) return;
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) put(row0, route0, me, i, sum_of(i));
     }
-    if (depth != 0) return;
-#pragma unroll
-    for (int m = 0; m < 2; ++m)
-#pragma unroll
-      for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int64_t row = row0 + 16 * m + i / 2 * 8 + lane.group;
-          const int route = route0 + 8 * t + 2 * lane.quarter + i % 2;
-          if (row < rows && route < routes) logits[row * routes + route] = sum[m][t][i];
-        }
   }
 };
 
@@ -270,16 +287,19 @@ struct RouterDx {
   }
 };
 
+// How many blocks of RouterDw a multiprocessor is to hold at a time.
+constexpr int router_dw_blocks(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
+
 // partial[chunk, routes, embed] = the chunk's share of dlogits[rows, routes]^T x[rows, embed], for bf16. A
 // warp has 64 columns and 16 * kTiles routes, a block four warps side by side; fragments of dlogits are made
 // once for all four. Row 4 quarter + i of a step of 16 rows is a lane's i-th depth; column 8 group + tile is
 // what it has of a tile of x, so that the rows' packs of 8 become the fragments of 8 tiles. embed is a
 // multiple of 8, x and partial of 16 bytes.
-template <int kTiles>
+template <int kTiles, int kAhead = 2, int kBlocks = router_dw_blocks(kTiles)>
 struct RouterDw {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kColumns = 64 * kWarps, kRoutes = 16 * kTiles;
-  static constexpr int kAhead = 2;  // steps whose rows of x are on their way
-  static constexpr int kResident = kTiles == 1 ? 4 : kTiles == 2 ? 3 : 2;
+  static constexpr int kResident = kBlocks;
+  static_assert(kAhead % 2 == 0);   // steps whose rows of x are on their way; they take the halves in turn
   static_assert(kTiles <= kWarps);  // a warp makes a fragment
 
   const float* dlogits;
