@@ -152,8 +152,9 @@ TEST(GpuExpertOps, CopiesAreSummed) {
 
 TEST(GpuExpertOps, RouteAndPackManyExperts) {
   Random random;
-  const int64_t tokens = 700;
-  for (const auto& [experts, choices] : {std::pair<int64_t, int64_t>{1, 3}, {40, 3}, {40, 6}, {300, 3}})
+  const int64_t tokens = 701;
+  for (const auto& [experts, choices] :
+       {std::pair<int64_t, int64_t>{1, 3}, {40, 1}, {40, 2}, {40, 3}, {40, 6}, {300, 3}})
     for (const int64_t pad : {int64_t{0}, tokens * choices}) {
       const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, 24};
       SCOPED_TRACE(std::to_string(choices) + " of " + std::to_string(experts) + " experts, padded to " +
@@ -174,11 +175,9 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
                     moves,
                     {random.real(DType::BF16, {T, W}), order},
                     {random.real(DType::BF16, {S, W})}});
-      compare({&graph::kUnpack,
-               moves,
-               {random.real(DType::BF16, {S, W}), order},
-               {random.real(DType::BF16, {T, W})}},
-              DType::BF16);
+      for (const DType dtype : kTypes)
+        compare({&graph::kUnpack, moves, {random.real(dtype, {S, W}), order}, {random.real(dtype, {T, W})}},
+                dtype);
       compare_bits({&graph::kPackWeights,
                     moves,
                     {random.real(DType::F32, {T, C}), order},
