@@ -113,6 +113,10 @@ TEST(CudaWorkspace, OfExperts) {
   EXPECT_EQ(most.at("route"), 8 * 5 * 4);  // eight chunks count pairs of four experts and of lower tiles
   EXPECT_EQ(most.at("grouped_linear"), 5 * 8);
   EXPECT_EQ(most.at("unpack"), pairs * 4);
+  // Pairs, ends of columns in the four groups, counts of their two chunks.
+  const auto limited = scratch_of(
+      {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024", "model.moe.capacity_factor=1.25"});
+  EXPECT_EQ(limited.at("limit"), pairs * 8 + 4 * 128 * 8 + 4 * 2 * 128 * 4);
 }
 
 }  // namespace
