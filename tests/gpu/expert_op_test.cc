@@ -447,6 +447,11 @@ TEST(GpuExpertOps, SumsOverRowsOfAllSizes) {
                    {},
                    accumulate},
                   dtype);
+        compare({&graph::kZLossDx,
+                 {{"coefficient", 0.1}},
+                 {random.real(dtype, {T, R}, 3), random.real(DType::F64, {})},
+                 {random.real(dtype, {T, R})}},
+                dtype);
       }
     }
 }

@@ -197,7 +197,37 @@ __global__ void __launch_bounds__(kChunkThreads)
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) partial[chunk] = sum;
 }
-// The same for up to kLanes * kPer experts: kLanes lanes have a row, and a warp kRows of each at a time.
+// A row of up to kLanes * kPer logits in the registers of kLanes lanes.
+template <int kLanes, int kPer>
+struct FewLogits {
+  float z[kPer];
+
+  static __device__ __forceinline__ int expert(int j) {
+    return static_cast<int>(threadIdx.x) % kLanes + kLanes * j;
+  }
+  __device__ __forceinline__ void read(const float* row, int experts, bool there) {
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) z[j] = there && expert(j) < experts ? row[expert(j)] : -HUGE_VALF;
+  }
+  template <class F>
+  static __device__ __forceinline__ float fold(float v, const F& f) {
+#pragma unroll
+    for (int d = kLanes / 2; d > 0; d /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, d));
+    return v;
+  }
+  __device__ __forceinline__ float log_sum_exp(int experts) const {
+    const auto larger = [](float a, float b) { return a > b ? a : b; };
+    float max = z[0], total = 0;
+#pragma unroll
+    for (int j = 1; j < kPer; ++j) max = larger(z[j], max);
+    max = fold(max, larger);
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) total += expert(j) < experts ? Math<float>::exp(z[j] - max) : 0.0f;
+    return max + log(fold(total, Plus{}));
+  }
+};
+
+// kRows rows of every group of lanes are on their way at a time.
 template <int kLanes, int kPer, int kRows>
 __global__ void __launch_bounds__(kChunkThreads)
     z_loss_few_kernel(const float* logits, int64_t rows, int experts, double* partial) {
@@ -206,38 +236,44 @@ __global__ void __launch_bounds__(kChunkThreads)
   constexpr int kGroups = kChunkThreads / kLanes;
   const int64_t chunk = blockIdx.x, chunks = gridDim.x;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-  const int me = static_cast<int>(threadIdx.x) % kLanes, group = static_cast<int>(threadIdx.x) / kLanes;
-  const auto in = [&](int j) { return me + kLanes * j < experts; };
-  const auto fold = [](float v, auto f) {
-#pragma unroll
-    for (int d = kLanes / 2; d > 0; d /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, d));
-    return v;
-  };
   double sum = 0;
-  for (int64_t first = begin; first < end; first += kGroups * kRows) {
-    float z[kRows][kPer];
+  for (int64_t first = begin + threadIdx.x / kLanes; first - threadIdx.x / kLanes < end;
+       first += kGroups * kRows) {
+    FewLogits<kLanes, kPer> row[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+      row[r].read(logits + (first + r * kGroups) * experts, experts, first + r * kGroups < end);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const int64_t row = first + group + r * kGroups;
-#pragma unroll
-      for (int j = 0; j < kPer; ++j)
-        z[r][j] = row < end && in(j) ? logits[row * experts + me + kLanes * j] : -HUGE_VALF;
-    }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      float max = z[r][0];
-#pragma unroll
-      for (int j = 1; j < kPer; ++j) max = z[r][j] > max ? z[r][j] : max;
-      max = fold(max, [](float a, float b) { return a > b ? a : b; });
-      float total = 0;
-#pragma unroll
-      for (int j = 0; j < kPer; ++j) total += in(j) ? Math<float>::exp(z[r][j] - max) : 0.0f;
-      const auto l = static_cast<double>(max + log(fold(total, Plus{})));
-      if (me == 0 && first + group + r * kGroups < end) sum += l * l;
+      const auto l = static_cast<double>(row[r].log_sum_exp(experts));
+      if (threadIdx.x % kLanes == 0 && first + r * kGroups < end) sum += l * l;
     }
   }
   sum = block_fold(sum, shared, Plus{});
   if (threadIdx.x == 0) partial[chunk] = sum;
+}
+template <int kLanes, int kPer, int kRows>
+__global__ void __launch_bounds__(kThreads)
+    z_loss_dx_few_kernel(const float* logits, int64_t rows, int experts, double coefficient,
+                         const double* dloss, float* dlogits) {
+  await_previous();
+  constexpr int kGroups = kThreads / kLanes;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kGroups * kRows + threadIdx.x / kLanes;
+  FewLogits<kLanes, kPer> row[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    row[r].read(logits + (first + r * kGroups) * experts, experts, first + r * kGroups < rows);
+  const double twice = *dloss * coefficient * 2;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t at = first + r * kGroups;
+    const float l = row[r].log_sum_exp(experts), slope = static_cast<float>(twice * static_cast<double>(l));
+#pragma unroll
+    for (int j = 0; j < kPer; ++j) {
+      const int e = row[r].expert(j);
+      if (at < rows && e < experts) dlogits[at * experts + e] = slope * Math<float>::exp(row[r].z[j] - l);
+    }
+  }
 }
 // One warp.
 __global__ void z_total_kernel(const double* partial, int64_t chunks, double coefficient, double* loss,
@@ -280,6 +316,23 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 unsigned sum_blocks(int64_t sums) { return static_cast<unsigned>(divide_up(sums, 32)); }
+
+// Calls f with the FewLogits that hold a row; false where a row is too long, or not of float.
+template <class S, class F>
+bool with_few(int64_t experts, const F& f) {
+  if (!std::is_same_v<S, float> || experts > 256) return false;
+  if (experts <= 8)
+    f(FewLogits<8, 1>{});
+  else if (experts <= 32)
+    f(FewLogits<32, 1>{});
+  else if (experts <= 64)
+    f(FewLogits<32, 2>{});
+  else if (experts <= 128)
+    f(FewLogits<32, 4>{});
+  else
+    f(FewLogits<32, 8>{});
+  return true;
+}
 
 // Counts of experts lie in a block's shared memory.
 size_t count_bytes(int64_t counts, const char* what) {
@@ -336,22 +389,12 @@ void z_loss(const S* logits, int64_t rows, int64_t experts, double coefficient, 
   const int64_t chunks = balance_chunks(rows);
   auto* const partial = static_cast<double*>(workspace);
   const auto blocks = static_cast<unsigned>(chunks);
-  const auto few = [&](auto* kernel) {
+  const bool few = with_few<S>(experts, [&]<int kLanes, int kPer>(FewLogits<kLanes, kPer>) {
     if constexpr (std::is_same_v<S, float>)
-      kernel<<<blocks, kChunkThreads, 0, stream>>>(logits, rows, static_cast<int>(experts), partial);
-  };
-  if (std::is_same_v<S, double> || experts > 256)
-    z_loss_kernel<<<blocks, kChunkThreads, 0, stream>>>(logits, rows, experts, partial);
-  else if (experts <= 8)
-    few(z_loss_few_kernel<8, 1, 1>);
-  else if (experts <= 32)
-    few(z_loss_few_kernel<32, 1, 4>);
-  else if (experts <= 64)
-    few(z_loss_few_kernel<32, 2, 4>);
-  else if (experts <= 128)
-    few(z_loss_few_kernel<32, 4, 4>);
-  else
-    few(z_loss_few_kernel<32, 8, 4>);
+      z_loss_few_kernel<kLanes, kPer, kLanes == 32 ? 4 : 1>
+          <<<blocks, kChunkThreads, 0, stream>>>(logits, rows, static_cast<int>(experts), partial);
+  });
+  if (!few) z_loss_kernel<<<blocks, kChunkThreads, 0, stream>>>(logits, rows, experts, partial);
   check_launch("z_loss");
   z_total_kernel<<<1, 32, 0, stream>>>(partial, chunks, coefficient, loss, accumulate);
   check_launch("z_loss");
@@ -361,8 +404,16 @@ template <class S>
 void z_loss_dx(const S* logits, int64_t rows, int64_t experts, double coefficient, const double* dloss,
                S* dlogits, Stream stream) {
   if (rows <= 0) return;
-  z_loss_dx_kernel<<<static_cast<unsigned>(divide_up(rows, kWarps)), kThreads, 0, stream>>>(
-      logits, rows, experts, coefficient, dloss, dlogits);
+  const bool few = with_few<S>(experts, [&]<int kLanes, int kPer>(FewLogits<kLanes, kPer>) {
+    constexpr int kRows = kPer <= 4 ? 2 : 1;
+    const auto blocks = static_cast<unsigned>(divide_up(rows, kThreads / kLanes * kRows));
+    if constexpr (std::is_same_v<S, float>)
+      z_loss_dx_few_kernel<kLanes, kPer, kRows><<<blocks, kThreads, 0, stream>>>(
+          logits, rows, static_cast<int>(experts), coefficient, dloss, dlogits);
+  });
+  if (!few)
+    z_loss_dx_kernel<<<static_cast<unsigned>(divide_up(rows, kWarps)), kThreads, 0, stream>>>(
+        logits, rows, experts, coefficient, dloss, dlogits);
   check_launch("z_loss_dx");
 }
 
