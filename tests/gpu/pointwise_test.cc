@@ -133,13 +133,13 @@ TEST(GpuPointwiseBytes, CopyRows) {
     }
 }
 
-// The last of several, at both ends, around packs and beyond what all threads have at once.
+// The last of several, at both ends, around packs, in several blocks.
 TEST(GpuPointwiseBytes, LastChanged) {
-  for (const int64_t bytes : {1, 15, 40, 5000, 17 << 20})
+  for (const int64_t bytes : {1, 15, 40, 5000, 100001})
     for (const int64_t shift : kShifts)
       for (const int64_t at : {int64_t{-1}, int64_t{0}, bytes / 2, bytes - 1}) {
         std::vector<double> x(static_cast<size_t>(bytes), 0x3c);
-        if (at >= 0) x[static_cast<size_t>(at)] = x[static_cast<size_t>(at / 3)] = 1;
+        for (int64_t i = at; i >= 0; i -= 1 + i / 3) x[static_cast<size_t>(i)] = 1;
         Device<uint8_t> data(x, shift);
         Device<unsigned long long> top(1);
         last_changed(reinterpret_cast<const std::byte*>(data.data()), bytes, 0x3c, top.data(), nullptr);
