@@ -231,6 +231,18 @@ __device__ __forceinline__ float softmax_of_lanes(float x, int n) {
   const float y = lane() < n ? Math<float>::exp(x - max) : 0.0f;
   return y / warp_fold(y, Plus{});
 }
+// What a lane's choice weighs before it is normalised; zero in lanes without one.
+template <int kPer>
+__device__ __forceinline__ float few_weight(const Shape& s, const float (&z)[kPer], const float (&p)[kPer],
+                                            int choice) {
+  float weight = 0;
+#pragma unroll
+  for (int j = 0; j < kPer; ++j) {
+    const float v = __shfl_sync(0xffffffffu, s.top_k_first ? z[j] : p[j], choice % 32);
+    if (lane() < s.k && choice / 32 == j) weight = v;
+  }
+  return s.top_k_first ? softmax_of_lanes(weight, s.k) : weight;
+}
 
 // The same for up to 32 * kPer experts in one group, of which a row chooses at most 32: lane l has the
 // experts l, l + 32, ..., and the row's l-th choice.
@@ -255,7 +267,6 @@ __global__ void __launch_bounds__(kThreads)
     rank[j] = in(j) ? rank_of(bias != nullptr ? key + bias[me + 32 * j] : key) : 0;
   }
   int choice = 0;
-  float weight = 0;
   for (int c = 0; c < s.k; ++c) {
     uint32_t best = rank[0];
 #pragma unroll
@@ -266,23 +277,14 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = kPer - 1; j >= 0; --j)
       if (rank[j] == best) at = static_cast<unsigned>(me + 32 * j);
     at = __reduce_min_sync(kAll, at);
-    float value = 0;
 #pragma unroll
     for (int j = 0; j < kPer; ++j)
-      if (at == static_cast<unsigned>(me + 32 * j)) {
-        value = s.top_k_first ? z[j] : p[j];
-        rank[j] = 0;
-      }
-    value = __shfl_sync(kAll, value, static_cast<int>(at % 32));
-    if (me == c) {
-      choice = static_cast<int>(at);
-      weight = value;
-    }
+      if (at == static_cast<unsigned>(me + 32 * j)) rank[j] = 0;
+    if (me == c) choice = static_cast<int>(at);
   }
-  const bool chooses = me < s.k;
-  if (s.top_k_first) weight = softmax_of_lanes(weight, s.k);
+  const float weight = few_weight(s, z, p, choice);
   const float divisor = s.normalise ? warp_fold(weight, Plus{}) + static_cast<float>(kSmallest) : 1.0f;
-  if (chooses) {
+  if (me < s.k) {
     chosen[row * s.k + me] = choice;
     weights[row * s.k + me] = weight / divisor * static_cast<float>(s.scale);
   }
@@ -405,12 +407,7 @@ __global__ void __launch_bounds__(kThreads)
   };
   float u = 0;  // the choice's weight before normalising
   if (dweights != nullptr) {
-#pragma unroll
-    for (int j = 0; j < kPer; ++j) {
-      const float v = __shfl_sync(kAll, s.top_k_first ? z[j] : p[j], choice % 32);
-      if (chooses && choice / 32 == j) u = v;
-    }
-    if (s.top_k_first) u = softmax_of_lanes(u, s.k);
+    u = few_weight(s, z, p, choice);
     if (s.normalise) {
       const float sum = warp_fold(u, Plus{}) + static_cast<float>(kSmallest);
       const float mean = warp_fold(du * u, Plus{}) / sum;
