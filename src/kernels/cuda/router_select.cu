@@ -432,14 +432,6 @@ __global__ void __launch_bounds__(kThreads)
     if (in(j)) dlogits[row * s.experts + me + 32 * j] = g[j];
 }
 
-template <class K>
-void allow(K* kernel, int64_t bytes, const char* what) {
-  if (bytes > (48 << 10))
-    check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
-          what);
-}
-
 }  // namespace
 
 template <class S>
@@ -461,7 +453,7 @@ void select(const SelectShape& given, const S* logits, const S* bias, const int3
     }
   }
   const int64_t bytes = kWarps * Scratch<S>::bytes(s.experts, s.groups);
-  allow(select_kernel<S>, bytes, "select");
+  allow_all_shared(select_kernel<S>, "select");
   select_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, bias, positions,
                                                                              scores, chosen, weights);
   check_launch("select");
@@ -486,7 +478,7 @@ void select_dx(const SelectShape& given, const S* logits, const int32_t* chosen,
     }
   }
   const int64_t bytes = kWarps * (2 * given.experts + 2 * given.k) * static_cast<int64_t>(sizeof(S));
-  allow(select_dx_kernel<S>, bytes, "select_dx");
+  allow_all_shared(select_dx_kernel<S>, "select_dx");
   select_dx_kernel<S><<<blocks, kThreads, static_cast<size_t>(bytes), stream>>>(s, logits, chosen, dweights,
                                                                                 dscores, dlogits);
   check_launch("select_dx");
