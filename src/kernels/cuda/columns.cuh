@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(kThreads)
 // are zero at first.
 __device__ __forceinline__ void add_counts(const uint32_t* table, unsigned columns, uint32_t* totals,
                                            uint32_t* before) {
-  constexpr unsigned kAhead = 20;  // counts on their way; 128 columns and one more have no more in 128 chunks
+  constexpr unsigned kAhead =
+      20;  // counts on their way: as many as a thread has where 129 columns have 128 chunks
   const unsigned column = threadIdx.x % columns, first = threadIdx.x / columns, step = kThreads / columns;
   if (first >= step) return;
   uint32_t total = 0, lower = 0;

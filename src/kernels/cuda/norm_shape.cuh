@@ -1,8 +1,7 @@
 // How the threads of a norm's backward kernel share rows, and how rows reach them; and what forward and
-// backward have in common. A block lives through many rows:
-// while it works on one, the next ones are on their way into shared memory, where every thread keeps K packs
-// of 16 bytes of each operand that it alone writes and reads. That keeps enough bytes in flight whatever the
-// registers hold.
+// backward have in common. A block lives through many rows: while it works on some, the next ones are on
+// their way into shared memory, where every thread keeps packs of 16 bytes of each operand that it alone
+// writes and reads. That keeps enough bytes in flight whatever the registers hold.
 #pragma once
 
 #include "kernels/cuda/async_copy.cuh"

@@ -8,9 +8,8 @@ namespace quintet::kernels::cuda {
 int64_t attention_own_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
 
 // What the library's own scratch comes to at most for some sequences and query heads, whatever part of them
-// meets which part of the keys, by what its graph keeps: the
-// sums of dout * o, dq in f32, dk and dv of every query head where KV heads are shared; deterministic, the
-// scores.
+// meets which part of the keys, by what its graph keeps: the sums of dout * o, dq in f32, dk and dv of every
+// query head where KV heads are shared; deterministic, the scores.
 int64_t attention_library_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward,
                                 int64_t sequences, int64_t heads);
 
