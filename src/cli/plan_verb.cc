@@ -85,6 +85,8 @@ int plan_action(const PlanOptions& o) {
   if (o.imbalance != 1 && answer.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} is of experts, and this model has none: leave it out", o.imbalance);
   assumptions.imbalance = o.imbalance;
+  if (assumptions.cluster.accelerator.vendor == "nvidia" && assumptions.stack.name == "quintet")
+    assumptions.remark = [](const program::Instr& i) { return exec::remark_on(exec::Device::Cuda, i); };
   // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
   assumptions.workspace_bytes =
       exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,

@@ -289,9 +289,8 @@ struct Run {
   int64_t seed = 0;
   DeviceKind device = DeviceKind::Cpu;
   BackendKind backend = BackendKind::Auto;  // auto: mpi under an MPI launcher, else local
-  bool deterministic =
-      true;             // cuda: the same bits in every run; false: faster attention with packed documents
-  int64_t threads = 0;  // per rank; 0 = chosen at start from the machine's cores
+  bool deterministic = false;  // cuda: the same bits in every run, at slower attention; a CPU's always are
+  int64_t threads = 0;         // per rank; 0 = chosen at start from the machine's cores
   int64_t max_skipped_steps = 10;      // non-finite steps in a row before the run stops
   int64_t check_replicas_every = 100;  // steps; 0 = off
   int64_t timeout = 300;               // seconds that a rank waits for others, or for its GPU, in one call

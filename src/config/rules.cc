@@ -489,15 +489,6 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
            fmt::format("[\"{}\"]", known.front()));
 }
 
-// ---- run
-// ------------------------------------------------------------------------------------------------------
-
-void chance_is_of_gpus(const Recipe& r, const Fail& fail) {
-  if (r.run.device == DeviceKind::Cpu)
-    idle(fail, "run.deterministic", r.run.deterministic, true,
-         "with run.device = \"cpu\", where every run gives the same bits");
-}
-
 // ---- optimizer
 // -------------------------------------------------------------------------------------------------
 
@@ -650,7 +641,6 @@ std::vector<Rule> general_rules() {
        {"optimizer.schedule.kind", "optimizer.schedule.warmup", "optimizer.schedule.decay", "run.steps"},
        wsd_phases_fit},
 
-      {"chance is of GPUs", {"run.device", "run.deterministic"}, chance_is_of_gpus},
       {"eval needs validation data", {"eval.every", "data.validation_fraction"}, eval_needs_validation_data},
   };
 }

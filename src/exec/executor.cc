@@ -6,6 +6,7 @@
 #include "base/machine.h"
 #include "exec/cpu/executor.h"
 #include "exec/cuda_backend.h"
+#include "exec/cuda_sizes/shapes.h"
 #include "exec/cuda_sizes/workspace.h"
 
 namespace quintet::exec {
@@ -26,6 +27,10 @@ std::unique_ptr<Executor> make_executor(const program::Program& program, comm::W
 std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads) {
   if (device == Device::Cuda) return cuda::workspace_bytes;
   return [threads](const program::Instr& i) { return cpu::workspace_bytes(i, threads); };
+}
+
+std::string remark_on(Device device, const program::Instr& instr) {
+  return device == Device::Cuda ? cuda::remark_on(instr) : std::string();
 }
 
 void require_device(Device device) {

@@ -149,6 +149,10 @@ std::unique_ptr<Executor> make_executor(const program::Program& program, comm::W
 // backend. `threads`: of kernels on Cpu.
 std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads);
 
+// What a user should know of an instruction before it runs there, with the key that helps: that its kernel is
+// far slower than what the device can do. Empty for nearly all.
+std::string remark_on(Device device, const program::Instr& instr);
+
 // UserError that says what is missing and what to do, unless this process can run programs on the device.
 void require_device(Device device);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "models/build.h"
 #include "plan/memory.h"
@@ -72,6 +74,14 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.memory =
       memory_of(ranks, {assumptions.cluster, assumptions.stack, assumptions.matmul, assumptions.imbalance});
 
+  std::set<std::string> remarks;
+  if (assumptions.remark)
+    for (const compiler::RankProgram& rank : ranks.program)
+      for (const program::Body& body : rank.program.bodies)
+        for (const program::Instr& i : body.instrs)
+          if (const std::string remark = assumptions.remark(i); !remark.empty())
+            remarks.insert(remark + "; the time of the step does not count that");
+
   std::vector<std::pair<double, Time>> times;
   const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
   for (const Sample& sample : list) {
@@ -88,6 +98,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
     }
   }
   report.time = combine(times);
+  report.notes.assign(remarks.begin(), remarks.end());
   add_notes(report);
   return report;
 }

@@ -28,6 +28,9 @@ struct Assumptions {
   // Scratch of the kernels that would run (exec::workspace_of, which this room does not know); empty: none is
   // counted.
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};
+  // What a user should know of an instruction's kernel (exec::remark_on, which this room does not know):
+  // noted.
+  std::function<std::string(const program::Instr&)> remark = {};
   int threads = 2;  // that compile
   // Steps of more than this are simulated with fewer micro-batches (steady.h).
   double most_instructions = 3e6;

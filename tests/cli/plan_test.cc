@@ -45,6 +45,27 @@ TEST(PlanVerb, WithoutAFile) {
 }
 
 // Simulator and executor run the same instructions in the same order on every stream of every stage.
+// What would be slow is told before anything runs, with the key that helps; what others' software does is not
+// ours to remark on.
+TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
+  const auto note_of = [](const std::string& more) {
+    const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
+                              "/bench/gpu/1b.toml --cluster '1x1 h200' --set model.layers=2 " + more);
+    EXPECT_EQ(r.code, 0) << r.err;
+    const size_t at = r.out.find("without tensor cores");
+    return at == std::string::npos ? std::string() : r.out.substr(at, r.out.find('\n', at) - at);
+  };
+  EXPECT_EQ(note_of(""), "");
+  EXPECT_EQ(note_of("--set run.deterministic=true"), "");
+  EXPECT_EQ(note_of("--set data.pack=true"), "");
+  const std::string both = "--set data.pack=true --set run.deterministic=true";
+  EXPECT_NE(note_of(both).find("run.deterministic = false"), std::string::npos);
+  EXPECT_EQ(note_of(both + " --stack megatron"), "");
+  EXPECT_NE(note_of("--set precision.compute=f32 --set precision.master=f32 --set precision.gradients=f32")
+                .find("precision.compute"),
+            std::string::npos);
+}
+
 TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string(), text = (folder / "text.txt").string(),

@@ -625,7 +625,6 @@ std::vector<Bad> other_bad_recipes() {
        "memory.recompute_ops",
        {"norms", "norm, activation"},
        "[\"norm\"]"},
-      {{"run.deterministic=false"}, "chance is of GPUs", "run.deterministic", {"has no effect"}, "true"},
       // Optimizer.
       {{"optimizer.momentum=0.9"},
        "optimizer keys fit name",

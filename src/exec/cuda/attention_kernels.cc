@@ -1,4 +1,6 @@
 // Attention, whole and by hops of a ring: through cuDNN where it has a plan, else by kernels of our own.
+#include <fmt/format.h>
+
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_sizes/shapes.h"
@@ -36,10 +38,19 @@ bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool b
   k::Attention& whole = b.libraries->attention();
   return by_hops(*b.instr, s) ? prepared(k::AttentionHops(whole)) : prepared(whole);
 }
-void prepare_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 3), 0, false); }
-void prepare_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 6), 1, true); }
-void prepare_qkv_forward(Bound& b) { by_library(b, attention_shape(*b.instr, 0, 1), 0, false); }
-void prepare_qkv_backward(Bound& b) { by_library(b, attention_shape(*b.instr, 1, 4), 1, true); }
+void prepare(Bound& b, size_t first, size_t rest, bool backward) {
+  if (by_library(b, attention_shape(*b.instr, first, rest), first, backward)) return;
+  std::string remark = remark_on(*b.instr);
+  if (remark.empty())
+    remark = fmt::format(
+        "{} runs without tensor cores, slower by an order of magnitude and more: cuDNN has no plan: {}",
+        backward ? "attention's gradient" : "attention", b.libraries->attention().why_not());
+  b.libraries->remarks().insert(std::move(remark));
+}
+void prepare_forward(Bound& b) { prepare(b, 0, 3, false); }
+void prepare_backward(Bound& b) { prepare(b, 1, 6, true); }
+void prepare_qkv_forward(Bound& b) { prepare(b, 0, 1, false); }
+void prepare_qkv_backward(Bound& b) { prepare(b, 1, 4, true); }
 
 // `qkv_of` gives q, k and v of a type.
 template <class QkvOf>

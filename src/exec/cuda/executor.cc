@@ -139,6 +139,8 @@ void CudaExecutor::prepare_kernels() {
   if (!first) prepare_all();
   if (tunes)
     matmul.read_tuned(agree_on_choices(matmul.tuned(), matmul.tuned_count() > known, options_.tuned, world_));
+  if (first && options_.log)
+    for (const std::string& remark : libraries_.remarks()) options_.log(remark);
   if (first && options_.tune && !tunes && options_.log)
     options_.log(
         "matrix products take the library's first choices: there is no folder in which what timing finds "

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <span>
+#include <string>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/constants.h"
@@ -24,6 +26,8 @@ class Libraries {
   kernels::cuda::Matmul& matmul() { return matmul_; }
   kernels::cuda::Attention& attention() { return attention_; }
   bool tunes() const { return options_.tune; }
+  // What prepare() found that a user should know, told when all is prepared.
+  std::set<std::string>& remarks() { return remarks_; }
 
   // A copy of host memory on the device that lives as long as this object. Equal bytes share one copy.
   // Allocates and waits: for prepare() only.
@@ -34,6 +38,7 @@ class Libraries {
   kernels::cuda::Matmul matmul_;
   kernels::cuda::Attention attention_;
   kernels::cuda::Constants constants_;
+  std::set<std::string> remarks_;
 };
 
 }  // namespace quintet::exec::cuda

@@ -1,5 +1,9 @@
 #include "exec/cuda_sizes/shapes.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "kernels/cuda/attention_hops.h"
 
 namespace quintet::exec::cuda {
@@ -21,6 +25,33 @@ bool by_hops(const Instr& i, const k::AttentionShape& s) {
 
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
   return k::AttentionHops::suits(s, masks_of(i), i.in[first].type.dtype);
+}
+
+std::string remark_on(const Instr& i) {
+  struct Place {
+    const graph::OpDef* op;
+    size_t first, rest;  // as attention_shape() has them
+    bool backward;
+  };
+  static const Place places[] = {{&graph::kAttention, 0, 3, false},    {&graph::kAttentionDx, 1, 6, true},
+                                 {&graph::kQkvAttention, 0, 1, false}, {&graph::kQkvAttentionDx, 1, 4, true},
+                                 {&graph::kAttentionHop, 0, 3, false}, {&graph::kAttentionHopDx, 1, 6, true}};
+  const auto* const place = std::ranges::find(places, i.op, &Place::op);
+  if (i.kind != program::InstrKind::Compute || place == std::end(places)) return {};
+  const k::AttentionShape s = attention_shape(i, place->first, place->rest);
+  const base::DType type = i.in[place->first].type.dtype;
+  const bool gradients = place->backward && !k::Attention::has_gradients(s, masks_of(i));
+  if (suits_library(i, s, place->first) && !gradients) return {};
+  const std::string why =
+      type != base::DType::BF16 && type != base::DType::F16
+          ? fmt::format("in {} there are none (precision.compute = \"bf16\" has them)", base::to_string(type))
+      : s.dropout_p > 0 ? std::string("with dropout there are none (model.dropout = 0)")
+      : gradients
+          ? "packed documents have none that give the same bits in every run (run.deterministic = false, or "
+            "data.pack = false)"
+          : "this shape and mask have none (docs/gpu.md says which have)";
+  return fmt::format("{} runs without tensor cores, slower by an order of magnitude and more: {}",
+                     place->backward ? "attention's gradient" : "attention", why);
 }
 
 std::vector<k::Range> squared_ranges(const Instr& i) {

@@ -20,6 +20,10 @@ bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& s
 // Whether cuDNN may have a plan; q is operand `first`.
 bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape, size_t first);
 
+// What to tell of an attention that cuDNN cannot have a plan for, with the key that helps: our own kernels,
+// which use no tensor cores, serve it. Empty for every other instruction.
+std::string remark_on(const program::Instr& instr);
+
 std::vector<kernels::cuda::Range> squared_ranges(const program::Instr& instr);
 
 }  // namespace quintet::exec::cuda

@@ -86,6 +86,8 @@ class Attention {
   bool prepare(const AttentionShape& shape, AttentionMasks masks, bool backward, int64_t workspace_bytes,
                base::DType type = base::DType::BF16);
   const std::string& why_not() const;
+  // Whether the library can have a backward pass that keeps the shape's promise of the same bits always.
+  static bool has_gradients(const AttentionShape& shape, AttentionMasks masks);
   // How often a plan has been run so far.
   int64_t runs() const;
 

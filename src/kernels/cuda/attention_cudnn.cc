@@ -282,7 +282,7 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
     state_->why_not = "the problem does not suit the library";
     return false;
   }
-  if (backward && s.deterministic && masks == AttentionMasks::Documents) {
+  if (backward && !has_gradients(s, masks)) {
     state_->why_not = "the library has no deterministic backward pass for documents without a score matrix";
     return false;
   }

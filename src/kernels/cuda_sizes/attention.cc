@@ -53,6 +53,10 @@ bool Attention::suits(const AttentionShape& s, AttentionMasks masks, base::DType
          most < (int64_t{1} << 31);
 }
 
+bool Attention::has_gradients(const AttentionShape& s, AttentionMasks masks) {
+  return !s.deterministic || masks == AttentionMasks::Dense;
+}
+
 int64_t Attention::segments(const AttentionShape& s) {
   return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
 }

@@ -32,6 +32,7 @@ lr = 1e-2
 steps = 10
 seed = 3
 device = "cuda"
+deterministic = true
 )";
 
 std::vector<std::string> settings_of(const std::string& model) {
