@@ -30,10 +30,11 @@ class Matmul {
   // With tf32, products of f32 round their operands to 10 bits of mantissa. Off at first.
   void allow_tf32(bool allow);
 
-  // Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16. An addend may be C itself. A bf16
-  // C that is added to in place may see the product rounded to bf16 before the addition: some of the
-  // library's kernels add in memory. With a separate addend, or an f32 C, there is one rounding. The
-  // workspace must be aligned to kWorkspaceAlignment, and must not be used by another stream meanwhile.
+  // Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16, f16 x f16 -> f32 or f16. An addend
+  // may be C itself. A bf16 C that is added to in place may see the product rounded to bf16 before the
+  // addition: some of the library's kernels add in memory. With a separate addend, or an f32 C, there is one
+  // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be used by another stream
+  // meanwhile.
   void run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream);
 
   // Times the library's candidates for a problem on random operands of its own (args' pointers stand for
