@@ -119,6 +119,14 @@ elif runs layouts; then
   layout 4 "dp_replicate 2 x dp_shard 2, zero 3" parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=3
   layout 4 "dp_shard 2 x tp 2, ep 4, zero 2" parallel.dp_shard=2 parallel.tp=2 parallel.ep=4 parallel.zero=2 \
     parallel.sequence_parallel=true "${experts[@]}"
+  layout 4 "cp 4, ulysses+ring" parallel.cp=4 parallel.cp_method=ulysses+ring parallel.ulysses=2
+  layout 2 "pp 2, zb-v" parallel.pp=2 parallel.schedule=zb-v
+  # In 16 bits other kernels run: those of tensor cores; and in f16 all ranks agree on the scale of the loss.
+  dtype=bf16 layout 2 "dp_shard 2, zero 3, bf16" parallel.dp_shard=2 parallel.zero=3
+  dtype=bf16 layout 2 "tp 2, sequence parallel, bf16" parallel.tp=2 parallel.sequence_parallel=true
+  dtype=bf16 layout 2 "pp 2, bf16" parallel.pp=2
+  dtype=bf16 layout 2 "ep 2, bf16" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
+  dtype=f16 layout 2 "dp_shard 2, zero 2, f16" parallel.dp_shard=2 parallel.zero=2
 fi
 
 # compute-sanitizer over own kernels, in groups that each take well under a minute; SANITIZER names the program where it
