@@ -6,6 +6,11 @@
 
 namespace quintet::kernels::cuda {
 
+// An address in the shared window, as instructions take it.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
 // kBytes is 16 (not kept in L1) or 4; both addresses are multiples of it. `shared` is an address in the
 // shared window.
 template <int kBytes>
@@ -19,7 +24,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global) 
 }
 template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
-  copy_async<kBytes>(static_cast<uint32_t>(__cvta_generic_to_shared(shared)), global);
+  copy_async<kBytes>(shared_address(shared), global);
 }
 
 // Ends a group of this thread's copies, which may be empty.

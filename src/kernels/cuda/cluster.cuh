@@ -3,14 +3,11 @@
 // writes to global memory that went before.
 #pragma once
 
-#include "kernels/cuda/types.h"
+#include "kernels/cuda/barrier.cuh"
 
 namespace quintet::kernels::cuda {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 __device__ __forceinline__ int cluster_rank() {
   int v;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(v));
@@ -21,29 +18,11 @@ __device__ __forceinline__ int cluster_size() {
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
   return v;
 }
-// Makes a barrier in shared memory that completes a turn with one call of announce() and the bytes it says.
-__device__ __forceinline__ void make_barrier(uint64_t* barrier) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory");
-}
 // By all threads: behind it every block of the cluster runs and has made its barriers.
 __device__ __forceinline__ void start_cluster() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  publish_barriers();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void announce(uint64_t* barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-               "r"(bytes)
-               : "memory");
-}
-// Until the turn of this parity (0, 1, 0, ...) is complete: what was sent in it can be read.
-__device__ __forceinline__ void await_turn(uint64_t* barrier, uint32_t parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tAGAIN:\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra AGAIN;\n\t}" ::"r"(shared_address(barrier)),
-      "r"(parity)
-      : "memory");
 }
 // Writes two words to where `mine` lies in this block's shared memory, but in another block's, and tells its
 // barrier. The cluster must have two blocks at least (compute-sanitizer insists).

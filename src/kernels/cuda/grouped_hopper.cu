@@ -123,18 +123,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ unsigned char memory[];
   __shared__ alignas(8) uint64_t full[kStages], empty[kStages];
   __shared__ int begin[kMostExperts + 1];
-  const auto address = [](const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); };
-  const uint32_t boxes = (address(memory) + 1023) / 1024 * 1024;
+  const uint32_t boxes = (shared_address(memory) + 1023) / 1024 * 1024;
   const auto stage_a = [&](int stage) { return boxes + static_cast<uint32_t>(stage * kStageBytes); };
   const auto stage_b = [&](int stage) { return stage_a(stage) + kBytesA; };
   const int thread = static_cast<int>(threadIdx.x), group = thread / kGroupThreads;
   for (int e = thread; e <= a.experts; e += kThreads) begin[e] = static_cast<int>(a.begin[e]);
   if (thread == 0) {
     for (int s = 0; s < kStages; ++s) {
-      init_barrier(address(&full[s]), 1);
-      init_barrier(address(&empty[s]), 2);  // the two groups that multiply
+      make_barrier(&full[s], 1);
+      make_barrier(&empty[s], 2);  // the two groups that multiply
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    publish_barriers();
   }
   __syncthreads();
   Tiles<kWeights> tiles{begin, a.experts, a.m, a.n, static_cast<int>(blockIdx.x)};
@@ -154,9 +153,9 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int m0 = tiles.first_m(), n0 = tiles.first_n(), first = begin[tiles.expert], steps = steps_of();
       for (int step = 0; step < steps; ++step, advance()) {
         const int k0 = step * kK;
-        const uint32_t barrier = address(&full[stage]);
-        await_parity(address(&empty[stage]), turn ^ 1);
-        arrive_expecting(barrier, kStageBytes);
+        uint64_t* const barrier = &full[stage];
+        await_turn(&empty[stage], turn ^ 1);
+        announce(barrier, kStageBytes);
         if constexpr (kWeights) {
           for (int i = 0; i < kM / 64; ++i)
             copy_box(stage_a(stage) + static_cast<uint32_t>(i * 8192), &map_a, m0 + i * 64, first + k0,
@@ -186,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (float& x : d) x = 0;
     int before = 0;  // the stage whose products may still run
     for (int step = 0; step < steps; ++step, advance()) {
-      await_parity(address(&full[stage]), turn);
+      await_turn(&full[stage], turn);
       if constexpr (kWeights) {
         // Rows behind the expert's last are the next expert's, or were never written.
         const int valid = rows - step * kK;
@@ -210,11 +209,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                                                right + k * kNextK16<kMajorKOfB>);
       end_products();
       await_products<1>();
-      if (step > 0 && thread % kGroupThreads == 0) arrive(address(&empty[before]));
+      if (step > 0 && thread % kGroupThreads == 0) arrive(&empty[before]);
       before = stage;
     }
     await_products<0>();
-    if (steps > 0 && thread % kGroupThreads == 0) arrive(address(&empty[before]));
+    if (steps > 0 && thread % kGroupThreads == 0) arrive(&empty[before]);
     store_tile(a, d, kWeights ? int64_t{tiles.expert} * a.m : begin[tiles.expert], kWeights ? a.m : rows,
                m0 + group * 64, n0);
   }

@@ -1,7 +1,6 @@
 #include <map>
 #include <mutex>
 
-#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/loss.cuh"
 
@@ -92,8 +91,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   };
   if (size > 1) {
     if (thread == 0) {
-      make_barrier(&barriers[0]);
-      make_barrier(&barriers[1]);
+      make_barrier(&barriers[0], 1);
+      make_barrier(&barriers[1], 1);
     }
     __syncthreads();  // compute-sanitizer takes them for writes of all threads, which would race with the
                       // copies
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
     } else {
       if (thread == 0) announce(barrier, static_cast<uint32_t>(size * kWarps * sizeof(run)));
       if (lane < size) send(lane, all + rank * kWarps + warp, {run.max, run.sum}, barrier);
-      await_turn(barrier, turn >> 1 & 1);
+      await_turn<true>(barrier, turn >> 1 & 1);
     }
     run = {lowest<S>(), S(0)};
 #pragma unroll 1

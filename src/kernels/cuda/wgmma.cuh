@@ -4,49 +4,29 @@
 
 #include <cuda.h>
 
-#include "kernels/cuda/types.h"
+#include "kernels/cuda/barrier.cuh"
 
 namespace quintet::kernels::cuda {
 
 // Only code for sm_90a has these instructions.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Barriers in shared memory. A turn completes with `count` arrivals and the bytes that were announced.
-__device__ __forceinline__ void init_barrier(uint32_t barrier, int count) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-__device__ __forceinline__ void arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void arrive_expecting(uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-               : "memory");
-}
-__device__ __forceinline__ void await_parity(uint32_t barrier, uint32_t parity) {
-  asm volatile(
-      "{\n\t.reg .pred done;\n\tAGAIN:\n\t"
-      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
-      "@!done bra AGAIN;\n\t}" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
-}
-
 // A box of a matrix, or of a stack of matrices, from global memory; coordinates count elements, the
 // contiguous dim first. What lies outside comes as zeros.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int inner, int row,
-                                         uint32_t barrier) {
+                                         const uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], "
       "[%4];" ::"r"(to),
-      "l"(map), "r"(inner), "r"(row), "r"(barrier)
+      "l"(map), "r"(inner), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int inner, int row, int matrix,
-                                         uint32_t barrier) {
+                                         const uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], "
       "[%5];" ::"r"(to),
-      "l"(map), "r"(inner), "r"(row), "r"(matrix), "r"(barrier)
+      "l"(map), "r"(inner), "r"(row), "r"(matrix), "r"(shared_address(barrier))
       : "memory");
 }
 
