@@ -129,8 +129,8 @@ elif runs layouts; then
   dtype=f16 layout 2 "dp_shard 2, zero 2, f16" parallel.dp_shard=2 parallel.zero=2
 fi
 
-# compute-sanitizer over own kernels, in groups that each take well under a minute; SANITIZER names the program where it
-# is not found. Kernels of libraries run unchecked: only names with our namespace are looked at.
+# compute-sanitizer over own kernels, in groups; racecheck takes minutes for some. SANITIZER names the program where it is
+# not found. Kernels of libraries run unchecked: only names with our namespace are looked at.
 declare -A checked=(
   [norm]='GpuNorm/*'
   [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'

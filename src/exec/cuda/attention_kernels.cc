@@ -1,6 +1,4 @@
 // Attention, whole and by hops of a ring: through cuDNN where it has a plan, else by kernels of our own.
-#include <fmt/format.h>
-
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_sizes/shapes.h"
@@ -42,9 +40,7 @@ void prepare(Bound& b, size_t first, size_t rest, bool backward) {
   if (by_library(b, attention_shape(*b.instr, first, rest), first, backward)) return;
   std::string remark = remark_on(*b.instr);
   if (remark.empty())
-    remark = fmt::format(
-        "{} runs without tensor cores, slower by an order of magnitude and more: cuDNN has no plan: {}",
-        backward ? "attention's gradient" : "attention", b.libraries->attention().why_not());
+    remark = without_tensor_cores(backward, "cuDNN has no plan: " + b.libraries->attention().why_not());
   b.libraries->remarks().insert(std::move(remark));
 }
 void prepare_forward(Bound& b) { prepare(b, 0, 3, false); }

@@ -50,8 +50,11 @@ std::string remark_on(const Instr& i) {
           ? "packed documents have none that give the same bits in every run (run.deterministic = false, or "
             "data.pack = false)"
           : "this shape and mask have none (docs/gpu.md says which have)";
+  return without_tensor_cores(place->backward, why);
+}
+std::string without_tensor_cores(bool backward, std::string_view why) {
   return fmt::format("{} runs without tensor cores, slower by an order of magnitude and more: {}",
-                     place->backward ? "attention's gradient" : "attention", why);
+                     backward ? "attention's gradient" : "attention", why);
 }
 
 std::vector<k::Range> squared_ranges(const Instr& i) {

@@ -23,6 +23,8 @@ bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionSh
 // What to tell of an attention that cuDNN cannot have a plan for, with the key that helps: our own kernels,
 // which use no tensor cores, serve it. Empty for every other instruction.
 std::string remark_on(const program::Instr& instr);
+// The sentence of such a remark.
+std::string without_tensor_cores(bool backward, std::string_view why);
 
 std::vector<kernels::cuda::Range> squared_ranges(const program::Instr& instr);
 
