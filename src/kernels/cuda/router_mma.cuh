@@ -60,8 +60,9 @@ struct Lane {
 // logits[rows, routes] = x[rows, embed] w[routes, embed]^T. A warp has 16 * kHigh rows, 8 * kTiles routes and
 // every kDepths-th line of depths; the shares of the depths are added in their order at the end. embed is a
 // multiple of 8, x and w of 16 bytes.
-template <class T, int kTiles, int kRowWarps, int kDepths, int kHigh = 2>
+template <class T, int kTiles, int kRowWarps, int kDepths>
 struct RouterLogits {
+  static constexpr int kHigh = 2;
   static constexpr int kThreads = 32 * kRowWarps * kDepths, kWarpRows = 16 * kHigh,
                        kRows = kWarpRows * kRowWarps, kRoutes = 8 * kTiles;
   // Lines of which a warp reads 4 KB, half as much where the sums take the registers.
@@ -287,19 +288,17 @@ struct RouterDx {
   }
 };
 
-// How many blocks of RouterDw a multiprocessor is to hold at a time.
-constexpr int router_dw_blocks(int tiles) { return tiles == 1 ? 4 : tiles == 2 ? 3 : 2; }
-
 // partial[chunk, routes, embed] = the chunk's share of dlogits[rows, routes]^T x[rows, embed], for bf16. A
 // warp has 64 columns and 16 * kTiles routes, a block four warps side by side; fragments of dlogits are made
 // once for all four. Row 4 quarter + i of a step of 16 rows is a lane's i-th depth; column 8 group + tile is
 // what it has of a tile of x, so that the rows' packs of 8 become the fragments of 8 tiles. embed is a
 // multiple of 8, x and partial of 16 bytes.
-template <int kTiles, int kAhead = 2, int kBlocks = router_dw_blocks(kTiles)>
+template <int kTiles>
 struct RouterDw {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kColumns = 64 * kWarps, kRoutes = 16 * kTiles;
-  static constexpr int kResident = kBlocks;
-  static_assert(kAhead % 2 == 0);   // steps whose rows of x are on their way; they take the halves in turn
+  static constexpr int kResident = kTiles == 1 ? 4 : kTiles == 2 ? 3 : 2;
+  static constexpr int kAhead = 2;  // steps whose rows of x are on their way; they take the halves in turn
+  static_assert(kAhead % 2 == 0);
   static_assert(kTiles <= kWarps);  // a warp makes a fragment
 
   const float* dlogits;
