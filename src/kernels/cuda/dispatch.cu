@@ -12,6 +12,13 @@ __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
+// No pair has a slot yet. A kernel and not a memset, behind which the next one could not take its place early
+// (await_previous).
+__global__ void __launch_bounds__(kThreads) no_slots_kernel(int32_t* slot_of, int64_t pairs) {
+  await_previous();
+  const int64_t p = thread_index();
+  if (p < pairs) slot_of[p] = -1;
+}
 __global__ void __launch_bounds__(kThreads)
     slots_kernel(const int32_t* order, int64_t slots, int32_t* slot_of) {
   await_previous();
@@ -31,7 +38,8 @@ struct SlotsOfRows {
   }
 };
 
-// A row is read once, whatever the number of its slots. W is a word to move it by.
+// A row is read once, whatever the number of its slots. W is a word to move it by; nothing of it is used
+// again soon.
 template <class W>
 struct SpreadRows {
   const W* x;
@@ -40,7 +48,7 @@ struct SpreadRows {
   int64_t words;
   template <int V>
   __device__ W load(int64_t r, int64_t i) const {
-    return x[r * words + i];
+    return __ldcs(x + r * words + i);
   }
   template <int V>
   __device__ void store(int64_t r, int64_t i, W value) const {
@@ -50,7 +58,7 @@ struct SpreadRows {
       rows.find(first, end, slots);
 #pragma unroll
       for (int c = 0; c < kSlots; ++c)
-        if (slots[c] >= 0) y[slots[c] * words + i] = value;
+        if (slots[c] >= 0) __stcs(y + slots[c] * words + i, value);
     }
   }
 };
@@ -264,8 +272,7 @@ void with_words(const std::byte* x, std::byte* y, int64_t row_bytes, const F& fn
 // slot_of[pair], negative for pairs without a slot.
 void find_slots(const int32_t* order, int64_t slots, int64_t pairs, int32_t* slot_of, Stream stream,
                 const char* what) {
-  if (pairs > 0)
-    check(cudaMemsetAsync(slot_of, 0xff, static_cast<size_t>(pairs) * sizeof(int32_t), stream), what);
+  if (pairs > 0) no_slots_kernel<<<blocks_for(pairs), kThreads, 0, stream>>>(slot_of, pairs);
   if (slots > 0) slots_kernel<<<blocks_for(slots), kThreads, 0, stream>>>(order, slots, slot_of);
   check_launch(what);
 }
@@ -292,17 +299,18 @@ void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choice
                  int64_t n, void* workspace, Stream stream) {
   auto* const slot_of = static_cast<int32_t*>(workspace);
   find_slots(order, slots, tokens * choices, slot_of, stream, "unpack_rows");
-  const auto sum = [&]<int R>(std::integral_constant<int, R>) {
-    each_row<kWide<T>, 1>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, x, n}, divide_up(tokens, R),
+  // R rows at a time, U times.
+  const auto sum = [&]<int R, int U>(std::integer_sequence<int, R, U>) {
+    each_row<kWide<T>, U>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, x, n}, divide_up(tokens, R),
                           n, n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
   };
   switch (choices) {
     case 1:
-      return sum(std::integral_constant<int, kSlots>{});
+      return sum(std::integer_sequence<int, kSlots, 1>{});
     case 2:
-      return sum(std::integral_constant<int, kSlots / 2>{});
+      return sum(std::integer_sequence<int, kSlots / 2, 2>{});
     default:
-      sum(std::integral_constant<int, 1>{});
+      sum(std::integer_sequence<int, 1, 1>{});
   }
 }
 

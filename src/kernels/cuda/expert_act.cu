@@ -203,23 +203,42 @@ struct JoinHeads {
   }
 };
 
-// part[row, n] = whole[row, begin .. begin + n), a row being one of a head.
+// The other way: each column to its part.
 template <class T>
-struct TakePart {
+struct SplitHeads {
+  const T* y;
+  T *a, *b;
+  int64_t heads;
+  uint32_t d1, d2;
+  template <int V>
+  __device__ Pack<T, V> load(int64_t r, int64_t column) const {
+    return fetch<V>(y + r * heads * (d1 + d2) + column);
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t column, Pack<T, V> in) const {
+    const uint32_t at = static_cast<uint32_t>(column), head = at / (d1 + d2), i = at % (d1 + d2);
+    const int64_t row = r * heads + head;
+    put<V>(i < d1 ? a + row * d1 + i : b + row * d2 + (i - d1), in);
+  }
+};
+
+// part[row, n] = whole[row, 0 .. n), a row being one of a head.
+template <class T>
+struct TakeFirst {
   const T* whole;
-  int64_t width, begin;
+  int64_t width;
   T* part;
   int64_t n;
   template <int V>
   __device__ Pack<T, V> load(int64_t r, int64_t i) const {
-    return fetch<V>(whole + r * width + begin + i);
+    return fetch<V>(whole + r * width + i);
   }
   template <int V>
   __device__ void store(int64_t r, int64_t i, Pack<T, V> in) const {
     put<V>(part + r * n + i, in);
   }
 };
-// The same summed over the heads of a row.
+// part[row, n] = the sum over the row's heads of whole[head, begin .. begin + n).
 template <class T>
 struct SumPart {
   const T* whole;
@@ -229,7 +248,7 @@ struct SumPart {
   template <int V>
   __device__ Vals<Stat<T>, V> load(int64_t r, int64_t i) const {
     Vals<Stat<T>, V> sum = {};
-#pragma unroll 8
+#pragma unroll 16
     for (int64_t h = 0; h < heads; ++h) {
       const auto v = cuda::load<V>(whole + (r * heads + h) * width + begin + i);
 #pragma unroll
@@ -289,13 +308,12 @@ void join_heads_backward(const T* dy, bool shared, T* da, T* db, int64_t rows, i
                          int64_t d2, Stream stream) {
   const bool wide = d1 % kWide<T> == 0 && d2 % kWide<T> == 0 && all_aligned16(dy, da, db);
   const int64_t d = d1 + d2;
-  each_row<kWide<T>, 4>(TakePart<T>{dy, d, 0, da, d1}, rows * heads, d1, wide, stream, "join_heads_backward");
-  if (shared)
-    each_row<kWide<T>, 1>(SumPart<T>{dy, heads, d, d1, db, d2}, rows, d2, wide, stream,
-                          "join_heads_backward");
-  else
-    each_row<kWide<T>, 4>(TakePart<T>{dy, d, d1, db, d2}, rows * heads, d2, wide, stream,
-                          "join_heads_backward");
+  if (!shared)
+    return each_row<kWide<T>, 4>(
+        SplitHeads<T>{dy, da, db, heads, static_cast<uint32_t>(d1), static_cast<uint32_t>(d2)}, rows,
+        heads * d, wide, stream, "join_heads_backward");
+  each_row<kWide<T>, 4>(TakeFirst<T>{dy, d, da, d1}, rows * heads, d1, wide, stream, "join_heads_backward");
+  each_row<kWide<T>, 1>(SumPart<T>{dy, heads, d, d1, db, d2}, rows, d2, wide, stream, "join_heads_backward");
 }
 
 #define INSTANTIATE(T)                                              \

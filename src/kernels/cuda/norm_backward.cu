@@ -1,3 +1,6 @@
+#include <tuple>
+#include <utility>
+
 #include "kernels/cuda/column_reduce.cuh"
 #include "kernels/cuda/group.cuh"
 #include "kernels/cuda/norm.h"
@@ -16,15 +19,21 @@ struct Backward {
   int64_t rows, n;
 };
 
+// Which rows a block has. The first `even_blocks` share the first `even_rows` in turn; the others have
+// `late_rows` each of those that are left.
+struct Shares {
+  int even_blocks, even_rows, late_rows;
+};
+
 // Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
 // that what is done once a row for each thread does not count.
 using Shapes = NormShapes<NormShape<8, 2>, NormShape<32, 2>, NormShape<32, 3>, NormShape<64, 2>,
                           NormShape<64, 3>, NormShape<128, 2>, NormShape<128, 3>, NormShape<256, 2>,
                           NormShape<256, 3>, NormShape<512, 2>, NormShape<512, 3>, NormShape<512, 4>>;
 
-// Rows go to groups in turn, and a thread keeps the sums of its columns.
+// A block's rows go to its groups in turn, and a thread keeps the sums of its columns.
 template <class T, class Shape, bool kCentred, bool kDx, bool kDw>
-__global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T> a, Shares shares) {
   await_previous();
   using S = Stat<T>;
   constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows,
@@ -39,12 +48,16 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
   const int slot = static_cast<int>(threadIdx.x) / kLanes;
   const int packs = static_cast<int>(a.n / V), plane = kRows * packs;
   const bool adds = kDx && a.addend != nullptr;
-  const int size = (adds ? 3 : 2) * plane, rows = static_cast<int>(a.rows);
+  const int size = (adds ? 3 : 2) * plane, block = static_cast<int>(blockIdx.x);
+  const bool even = block < shares.even_blocks;
+  const int first = even ? block * kRows : shares.even_rows + (block - shares.even_blocks) * shares.late_rows,
+            last = even ? shares.even_rows : min(first + shares.late_rows, static_cast<int>(a.rows)),
+            step = even ? shares.even_blocks * kRows : kRows;
   const auto inside = [&](int j) { return lane + j * kGroup < packs; };
   uint4* const own = dynamic + member * packs + lane;
   // `start` is the first element of this thread in the row.
   const auto fetch_row = [&](int row, int64_t start, int stage) {
-    if (row < rows) {
+    if (row < last) {
       uint4* const to = own + stage * size;
 #pragma unroll
       for (int j = 0; j < K; ++j) {
@@ -64,9 +77,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
     }
     end_copies();
   };
-  const int step = static_cast<int>(gridDim.x) * kRows;
   const int64_t stride = step * a.n;
-  int row = static_cast<int>(blockIdx.x) * kRows + member;
+  int row = first + member;
   int64_t start = row * a.n + lane * V;
 #pragma unroll
   for (int s = 0; s < kStages; ++s) fetch_row(row + s * step, start + s * stride, s);
@@ -108,9 +120,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
   int stage = 0, turn = 0;
   // All groups of a block go round equally often, since the sums need whole warps; those without a row are
   // idle.
-  for (int base = static_cast<int>(blockIdx.x) * kRows; base < rows;
-       base += step, row += step, start += stride) {
-    const bool active = kRows == 1 || row < rows;
+  for (int base = first; base < last; base += step, row += step, start += stride) {
+    const bool active = kRows == 1 || row < last;
     await_copies<kStages - 1>();
     __syncwarp();  // the statistics came by another lane
     const uint4* const from = own + stage * size;
@@ -319,6 +330,24 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
   if (kCentred && db != nullptr) column_total(a.partial + chunks * a.n, chunks, a.n, db, accumulate, stream);
 }
 
+// And how many blocks there are; `most` run at a time and go round equally often.
+//
+// Multiprocessors that write two rows for three that they read are not equally fast: of equal shares the last
+// ends 1.7 times later than the first. So most rows are shared evenly, and the rest is in small blocks, which
+// run where one is done. Which rows are summed together is the same in every run.
+std::pair<Shares, int64_t> shares_of(int64_t rows, int at_once, int64_t most, bool uneven) {
+  constexpr int kLeastRounds = 8;
+  const int64_t units = divide_up(rows, at_once), places = kNormPartials - most;
+  if (!uneven || units < kLeastRounds * most || places <= 0) {
+    const int64_t blocks = divide_up(units, divide_up(units, most));
+    return {{static_cast<int>(blocks), static_cast<int>(rows), 0}, blocks};
+  }
+  const int64_t even = units * 92 / 100 / most * most, late = units - even;
+  const int64_t each = divide_up(late, most < places ? most : places);
+  return {{static_cast<int>(most), static_cast<int>(even * at_once), static_cast<int>(each * at_once)},
+          most + divide_up(late, each)};
+}
+
 template <bool kCentred, bool kDx, bool kDw, class T, class D>
 void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if constexpr (!std::is_same_v<T, double>) {
@@ -338,9 +367,10 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
                                          Shape::bytes(Shape::kMostPacks, kStages * (kDx ? 3 : 2)));
           if (most == 0) return false;
           if (kDw && most > kNormPartials) most = kNormPartials;
-          blocks = divide_up(a.rows, Shape::kRows);
-          blocks = divide_up(blocks, divide_up(blocks, most));  // all go round equally often
-          kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, static_cast<size_t>(bytes), stream>>>(a);
+          Shares shares;
+          std::tie(shares, blocks) = shares_of(a.rows, Shape::kRows, most, kDw && a.y != nullptr);
+          kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, static_cast<size_t>(bytes), stream>>>(
+              a, shares);
           check_launch("norm_backward");
           return true;
         });

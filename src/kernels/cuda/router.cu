@@ -55,9 +55,9 @@ void launch_mma(const Product& p, dim3 grid, Stream stream, const char* what) {
   check_launch(what);
 }
 
-template <class T, int kTiles, int kRowWarps, int kDepths>
+template <class T, int kTiles, int kHigh, int kRowWarps, int kDepths>
 void logits_mma(const RouterShape& s, const T* x, const T* w, float* logits, Stream stream) {
-  const RouterLogits<T, kTiles, kRowWarps, kDepths> p{x, w, logits, RouterSizes(s)};
+  const RouterLogits<T, kTiles, kHigh, kRowWarps, kDepths> p{x, w, logits, RouterSizes(s)};
   launch_mma(p, dim3(static_cast<unsigned>(p.row_blocks() * p.route_blocks())), stream, "router");
 }
 
@@ -86,10 +86,10 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Strea
   if constexpr (kHalf<T>) {
     if (s.embed % 8 == 0 && all_aligned16(x, w)) {
       // The fewer routes, the more warps share the depths of a row.
-      if (s.routes <= 8) return logits_mma<T, 1, 1, 8>(s, x, w, logits, stream);
-      if (s.routes <= 16) return logits_mma<T, 2, 1, 8>(s, x, w, logits, stream);
-      if (s.routes <= 32) return logits_mma<T, 4, 2, 4>(s, x, w, logits, stream);
-      return logits_mma<T, 8, 4, 4>(s, x, w, logits, stream);
+      if (s.routes <= 8) return logits_mma<T, 1, 1, 1, 8>(s, x, w, logits, stream);
+      if (s.routes <= 16) return logits_mma<T, 2, 2, 1, 8>(s, x, w, logits, stream);
+      if (s.routes <= 32) return logits_mma<T, 4, 2, 2, 4>(s, x, w, logits, stream);
+      return logits_mma<T, 8, 2, 4, 4>(s, x, w, logits, stream);
     }
   }
   const TileProduct<T, T, Stat<T>> p{x,       s.embed, w,      s.embed,  logits, s.routes,

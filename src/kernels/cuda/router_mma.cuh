@@ -58,11 +58,10 @@ struct Lane {
 };
 
 // logits[rows, routes] = x[rows, embed] w[routes, embed]^T. A warp has 16 * kHigh rows, 8 * kTiles routes and
-// every kDepths-th line of depths; the shares of the depths are added in their order at the end. embed is a
-// multiple of 8, x and w of 16 bytes.
-template <class T, int kTiles, int kRowWarps, int kDepths>
+// one of kDepths shares of the depths, which are added in their order at the end. embed is a multiple of 8, x
+// and w of 16 bytes.
+template <class T, int kTiles, int kHigh, int kRowWarps, int kDepths>
 struct RouterLogits {
-  static constexpr int kHigh = 2;
   static constexpr int kThreads = 32 * kRowWarps * kDepths, kWarpRows = 16 * kHigh,
                        kRows = kWarpRows * kRowWarps, kRoutes = 8 * kTiles;
   // Lines of which a warp reads 4 KB, half as much where the sums take the registers.
@@ -102,9 +101,11 @@ struct RouterLogits {
         static_cast<int>(rows - row0 < kWarpRows ? rows - row0 : kWarpRows) - lane.group;  // 8 r < here
     const T* const weights = w + static_cast<int64_t>(route0 + lane.group) * embed + 8 * lane.quarter;
     const int length = embed - 8 * lane.quarter;  // of the lane
+    const int share = (embed + kDepths * kLine - 1) / (kDepths * kLine) * kLine, first = depth * share,
+              last = first + share < embed ? first + share : embed;
     float sum[kHigh][kTiles][4] = {};
 #pragma unroll 1
-    for (int line = depth * kLine; line < embed; line += kDepths * kLine) {
+    for (int line = first; line < last; line += kLine) {
       uint4 a[kHalves][2 * kHigh];
 #pragma unroll
       for (int h = 0; h < kHalves; ++h) {
@@ -297,7 +298,7 @@ template <int kTiles>
 struct RouterDw {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kColumns = 64 * kWarps, kRoutes = 16 * kTiles;
   static constexpr int kResident = kTiles == 1 ? 4 : kTiles == 2 ? 3 : 2;
-  static constexpr int kAhead = 2;  // steps whose rows of x are on their way; they take the halves in turn
+  static constexpr int kAhead = 2;  // steps whose operands are on their way; they take the halves in turn
   static_assert(kAhead % 2 == 0);
   static_assert(kTiles <= kWarps);  // a warp makes a fragment
 
@@ -329,34 +330,41 @@ struct RouterDw {
       }
       return p;
     };
-    float top[4] = {}, bottom[4] = {};
-    const auto fetch_terms = [&](int64_t row) {
-      if (warp >= kTiles) return;
+    struct Terms {
+      float top[4], bottom[4];
+    };
+    const auto terms_at = [&](int64_t row) {
+      Terms t = {};
+      if (warp >= kTiles) return t;
       const int route = route0 + 16 * warp + lane.group;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int64_t r = row + 4 * lane.quarter + i;
-        top[i] = r < end && route < routes ? dlogits[r * routes + route] : 0.0f;
-        bottom[i] = r < end && route + 8 < routes ? dlogits[r * routes + route + 8] : 0.0f;
+        if (r < end && route < routes) t.top[i] = dlogits[r * routes + route];
+        if (r < end && route + 8 < routes) t.bottom[i] = dlogits[r * routes + route + 8];
       }
+      return t;
     };
     float sum[kTiles][8][4] = {};
     Packs ahead[kAhead];
+    Terms terms[kAhead];
 #pragma unroll
-    for (int a = 0; a < kAhead; ++a) ahead[a] = packs_at(begin + 16 * a);
-    fetch_terms(begin);
+    for (int a = 0; a < kAhead; ++a) {
+      ahead[a] = packs_at(begin + 16 * a);
+      terms[a] = terms_at(begin + 16 * a);
+    }
     for (int64_t first = begin; first < end; first += 16 * kAhead) {
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {  // a step beyond the end adds zeros
         const int64_t row = first + 16 * a;
         const int half = a % 2;
         if (warp < kTiles) {
-          const SplitFragment split(top, bottom);
+          const SplitFragment split(terms[a].top, terms[a].bottom);
           fragments[half][0][warp][me] = split.high;
           fragments[half][1][warp][me] = split.low;
         }
         __syncthreads();  // the other half was read before this barrier, and is written behind it
-        fetch_terms(row + 16);
+        terms[a] = terms_at(row + 16 * kAhead);
         uint32_t b[8][2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
