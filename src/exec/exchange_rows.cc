@@ -18,7 +18,7 @@ RowExchange plan_rows(const Operands& b, int group, const RowCounts& counts) {
                    .recv = b.out[0],
                    .recv_offsets = in_at,
                    .recv_counts = in_count};
-  if (counts.send == nullptr) {
+  if (b.in.size() == 1) {
     for (size_t m = 0; m < members; ++m) {
       out_at[m] = static_cast<int64_t>(m) / copies * experts;
       in_at[m] = static_cast<int64_t>(m) * experts;
@@ -31,13 +31,15 @@ RowExchange plan_rows(const Operands& b, int group, const RowCounts& counts) {
   rows.dtype = type.dtype;
   const int64_t width = type.size(0) == 0 ? 0 : type.count() / type.size(0);
   const int64_t slots = (attrs.integer("back") ? b.out_type(0).size(0) / copies : type.size(0)) * width;
+  const int64_t pad = attrs.integer("pad");
+  const auto count_of = [&](const int32_t* list, int64_t i) { return pad > 0 ? pad : int64_t{list[i]}; };
   int64_t sent = 0, arrived = 0;
   for (size_t m = 0; m < members; ++m) {
     const int64_t owner = static_cast<int64_t>(m) / copies, copy = static_cast<int64_t>(m) % copies;
     int64_t mine = 0, theirs = 0;
     for (int64_t x = 0; x < experts; ++x) {
-      mine += counts.send[owner * experts + x];
-      theirs += counts.received[static_cast<int64_t>(m) * experts + x];
+      mine += count_of(counts.send, owner * experts + x);
+      theirs += count_of(counts.received, static_cast<int64_t>(m) * experts + x);
     }
     out_at[m] = sent * width;
     out_count[m] = mine * width;

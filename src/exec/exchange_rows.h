@@ -10,7 +10,8 @@
 namespace quintet::exec {
 
 // The counts that decide what goes where: `send` this rank's rows by expert, `received` what each member
-// sends it by own expert. Both lie in host memory; null when it is the counts themselves that are exchanged.
+// sends it by own expert. Both lie in host memory; null where nobody looks at them: every expert is padded to
+// the same rows, or it is the counts themselves that are exchanged.
 struct RowCounts {
   const int32_t* send = nullptr;
   const int32_t* received = nullptr;

@@ -44,11 +44,11 @@ void Partitioner::plan_slots(const Node& route, graph::Attrs& attrs) {
     const int64_t places = layout_.mesh.size(intersection(layout_.experts.group(), layout_.samples));
     routed_rows_ = std::min(routed_rows_, experts * places * groups * limit.integer("capacity"));
   }
-  if (int64_t pad = route.attrs.integer("pad"); pad > 0) {
-    pad = std::min(tokens, pad / layout_.mesh.size(layout_.samples));
-    attrs.set("pad", pad);
-    slot_rows_ = all_experts * pad;
-    routed_rows_ = senders * experts * pad;
+  pad_ = std::min(tokens, route.attrs.integer("pad") / layout_.mesh.size(layout_.samples));
+  if (pad_ > 0) {
+    attrs.set("pad", pad_);
+    slot_rows_ = all_experts * pad_;
+    routed_rows_ = senders * experts * pad_;
   }
 }
 
@@ -73,7 +73,8 @@ bool Partitioner::partition_exchange(const Node& node) {
   graph::Attrs attrs{{"atoms", std::vector<int64_t>(group.begin(), group.end())},
                      {"experts", experts},
                      {"copies", int64_t{copies}},
-                     {"back", int64_t{back}}};
+                     {"back", int64_t{back}},
+                     {"pad", counts ? 0 : pad_}};
   if (counts) {
     const Node& local = append(graph::kAllToAllV, {send}, std::move(attrs), node,
                                {with_rows(out_.graph.type(send), Dim::Counts, members * experts)});

@@ -68,6 +68,7 @@ class Partitioner {
   LocalGraph out_;
   std::vector<ValueId> current_;  // by logical ValueId: where the value now is
   std::map<std::tuple<ValueId, Placement, bool>, ValueId> copies_;
+  int64_t pad_ = 0;          // rows that this rank sends to each expert; 0: as many as choose it
   int64_t slot_rows_ = 0;    // (token, choice) pairs of this rank
   int64_t routed_rows_ = 0;  // bound of the rows that can reach this rank's experts
 };

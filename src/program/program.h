@@ -57,8 +57,8 @@ struct Operand {
 };
 
 // Send and Recv are the two sides of a message between the members of a communicator of two. AllToAllV is the
-// exchange of rows between tokens and experts; how many rows go where is read from its operands
-// (exec/exchange_rows.h).
+// exchange of rows between tokens and experts; how many rows go where is read from its operands, unless all
+// experts are padded to the same (exec/exchange_rows.h).
 enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, AllToAllV, Send, Recv };
 
 // A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,

@@ -224,7 +224,7 @@ class InstrChecker {
         fail("{} is {}, the message {}", name(*o), base::to_string(o->type.dtype), base::to_string(c.dtype));
     if (out.type.count() != c.count || c.count <= 0)
       fail("has room for {} elements, the message for {}", out.type.count(), c.count);
-    for (const char* attr : {"experts", "copies", "back"})
+    for (const char* attr : {"experts", "copies", "back", "pad"})
       if (!instr.attrs.find(attr)) fail("has no attribute {}", attr);
     for (const Operand& o : instr.in)
       if (span(o).meets(span(out))) fail("{} lies in the result", name(o));
@@ -238,9 +238,11 @@ class InstrChecker {
       if (o.type.dtype != graph::DType::I32 || o.type.count() != wanted)
         fail("{} is {}, which does not hold {} counts", name(o), graph::to_string(o.type), wanted);
     };
+    const int64_t pad = instr.attrs.integer("pad");
     if (instr.in.size() == 1) {
       check_counts(in, sent);
       check_counts(out, received);
+      if (pad != 0) fail("counts padded to {}", pad);
       return;
     }
     check_counts(instr.in[1], sent);
@@ -256,6 +258,14 @@ class InstrChecker {
       fail("rows of {} become rows of {}", graph::to_string(in.type), graph::to_string(out.type));
     if (instr.attrs.integer("back") && out.type.size(0) % copies != 0)
       fail("{} rows come back in {} copies", out.type.size(0), copies);
+    if (pad < 0) fail("experts padded to {} rows", pad);
+    if (pad > 0) {
+      const bool back = instr.attrs.integer("back") != 0;
+      const int64_t leave = pad * (back ? received : sent), come = pad * (back ? sent * copies : received);
+      if (in.type.size(0) != leave || out.type.size(0) != come)
+        fail("{} rows become {}, with {} of every expert {} become {}", in.type.size(0), out.type.size(0),
+             pad, leave, come);
+    }
   }
 
   void check_collective(const Instr& instr, std::vector<StreamId>& stream_of_comm) const {

@@ -64,7 +64,8 @@ class Rank {
   // The same on all ranks. Not where the host reads back in the middle of a step how many rows go to which
   // expert's rank: putting such a step on the device takes as long as the step.
   bool may_run_ahead() const {
-    const bool reads_counts = recipe_.model.moe.experts > 0 && recipe_.parallel.ep > 1;
+    const bool reads_counts = recipe_.model.moe.experts > 0 && !recipe_.model.moe.pad &&
+                              recipe_.parallel.ep * recipe_.parallel.etp > 1;
     return executor_->runs_ahead() && !measures() && !reads_counts;
   }
   // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.

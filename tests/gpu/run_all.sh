@@ -110,6 +110,8 @@ elif runs layouts; then
   layout 2 "pp 2, 1f1b" parallel.pp=2
   layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true
   layout 2 "ep 2" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}"
+  padded=(model.moe.capacity_factor=1.25 model.moe.pad=true)
+  layout 2 "ep 2, padded" parallel.dp_shard=2 parallel.ep=2 "${experts[@]}" "${padded[@]}"
   layout 4 "dp_shard 2 x tp 2, zero 3" parallel.dp_shard=2 parallel.zero=3 parallel.tp=2 \
     parallel.sequence_parallel=true
   layout 4 "pp 2 x tp 2" parallel.pp=2 parallel.tp=2
@@ -119,6 +121,8 @@ elif runs layouts; then
   layout 4 "dp_replicate 2 x dp_shard 2, zero 3" parallel.dp_replicate=2 parallel.dp_shard=2 parallel.zero=3
   layout 4 "dp_shard 2 x tp 2, ep 4, zero 2" parallel.dp_shard=2 parallel.tp=2 parallel.ep=4 parallel.zero=2 \
     parallel.sequence_parallel=true "${experts[@]}"
+  layout 4 "dp_shard 2 x tp 2, ep 2, etp 2, padded" parallel.dp_shard=2 parallel.tp=2 parallel.ep=2 parallel.etp=2 \
+    parallel.sequence_parallel=true "${experts[@]}" "${padded[@]}"
   layout 4 "cp 4, ulysses+ring" parallel.cp=4 parallel.cp_method=ulysses+ring parallel.ulysses=2
   layout 2 "pp 2, zb-v" parallel.pp=2 parallel.schedule=zb-v
   # In 16 bits other kernels run: those of tensor cores; and in f16 all ranks agree on the scale of the loss.

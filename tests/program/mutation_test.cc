@@ -287,7 +287,7 @@ bool turn_regroup(Subject& s, Rng& rng) {
 bool change_exchange_attribute(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng, is_exchange);
   if (!instr || (moves_counts(*instr) && rng() % 3 == 0)) return false;
-  const char* name = std::array{"experts", "copies", "back"}[below(rng, 3)];
+  const char* name = std::array{"experts", "copies", "back", "pad"}[below(rng, 4)];
   const int64_t value = instr->attrs.integer(name);
   instr->attrs.set(name, std::string(name) == "back" ? 1 - value : value + 1);
   s.changed = to_text(s.program, *instr);

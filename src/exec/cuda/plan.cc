@@ -109,7 +109,7 @@ class Planner {
 
   static bool exchanges_by_counts(const Instr& i) {
     return i.kind == InstrKind::Collective && i.collective.kind == CollectiveKind::AllToAllV &&
-           i.in.size() > 1;
+           i.in.size() > 1 && i.attrs.integer("pad") == 0;
   }
 
   // Counts that were read back serve until something is written where they lie.
@@ -182,7 +182,8 @@ class Planner {
                                      [](const LaunchPlan::Step& s) { return s.reads_back; });
     return fmt::format(
         "experts on other ranks: how many rows go where is read back in every step, {} times (all-to-all of "
-        "rows); the computing in between is replayed as {} pieces from {} graphs",
+        "rows); the computing in between is replayed as {} pieces from {} graphs; with "
+        "model.moe.capacity_factor and model.moe.pad it would be one",
         reads, plan_.pieces.size(), plan_.num_graphs);
   }
 

@@ -1,10 +1,10 @@
 // How an expansion becomes launches: which issues are followed by an event, which events each waits for, and
 // where in the staging memory the inputs lie. Made once per expansion, without a device.
 //
-// An exchange of rows between ranks is launched by the host once it knows how many rows go where, so an
-// expansion with such exchanges is no graph. The host reads the counts of a layer back once: the exchanges of
-// its rows, weights and gradients all go by them. What the compute stream does between waits and events is
-// replayed as graphs of its own, the pieces.
+// An exchange of rows between ranks by counts is launched by the host once it knows how many rows go where,
+// so an expansion with such exchanges is no graph (one where experts are padded to the same rows is). The
+// host reads the counts of a layer back once: the exchanges of its rows, weights and gradients all go by
+// them. What the compute stream does between waits and events is replayed as graphs of its own, the pieces.
 #pragma once
 
 #include <string>

@@ -16,7 +16,8 @@ const std::vector<AttrSpec> kExchange = {
 const std::vector<AttrSpec> kRouting = {{"atoms", AttrKind::Integers},
                                         {"experts", AttrKind::Integer},
                                         {"copies", AttrKind::Integer},
-                                        {"back", AttrKind::Integer}};
+                                        {"back", AttrKind::Integer},
+                                        {"pad", AttrKind::Integer}};
 
 }  // namespace
 
@@ -32,8 +33,9 @@ const OpDef kZeroUnlessFirst = {
 const OpDef kRingShift = {"ring_shift", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
 // value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
 // 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. With `send` as the
-// only operand: the counts themselves, to each rank those of its experts. The partitioner gives the result's
-// type: how many rows there may be.
+// only operand: the counts themselves, to each rank those of its experts. With pad > 0 every rank sends so
+// many rows to each expert: nobody need look at the counts. The partitioner gives the result's type: how many
+// rows there may be.
 const OpDef kAllToAllV = {"all_to_all_v", 1, 3, kRouting, same, nullptr, cost_by_bytes};
 
 }  // namespace quintet::graph

@@ -111,6 +111,22 @@ TEST(LaunchPlan, CountsOfALayerAreReadBackOnce) {
       << plan.not_captured;
 }
 
+TEST(LaunchPlan, PaddedExpertsAreOneGraph) {
+  std::vector<std::string> settings = kExpertsElsewhere;
+  settings.insert(settings.end(), {"model.moe.capacity_factor=1.25", "model.moe.pad=true"});
+  const compiler::Compiled c = compile(settings, 0);
+  int exchanges = 0;
+  for (const program::Body& body : c.program.bodies)
+    for (const program::Instr& i : body.instrs)
+      exchanges +=
+          i.kind == program::InstrKind::Collective && i.collective.kind == program::CollectiveKind::AllToAllV;
+  EXPECT_GT(exchanges, 6);
+  const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
+  EXPECT_EQ(plan.not_captured, "");
+  EXPECT_EQ(plan.counts_bytes, 0);
+  EXPECT_TRUE(plan.pieces.empty());
+}
+
 // Forward is computed again in front of backward: its counts are written anew and must be read again.
 TEST(LaunchPlan, CountsThatWereWrittenAgainAreReadAgain) {
   std::vector<std::string> settings = kExpertsElsewhere;
