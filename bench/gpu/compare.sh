@@ -16,15 +16,33 @@ declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
 )
-log() { nvidia-smi --query-gpu=name,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader >&2; }
+# Runs a command; clocks, power and temperature of the second half of its time, when the card is warm, go to standard error.
+samples=$(mktemp)
+trap 'rm -f "$samples"' EXIT
+watched() {  # what command...
+  local what=$1 status=0 sampler
+  shift
+  nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 500 > "$samples" &
+  sampler=$!
+  "$@" || status=$?
+  kill "$sampler" && wait "$sampler" 2> /dev/null || true
+  "$python" - "$what" "$samples" >&2 << 'SUMMARY'
+import statistics, sys
+rows = [[float(x) for x in line.split(",")] for line in open(sys.argv[2]) if line.count(",") == 3]
+warm = rows[len(rows) // 2:]
+sm, memory, power, heat = (sorted(column) for column in zip(*warm)) if warm else ([0],) * 4
+print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statistics.median(sm):.0f}; memory clock "
+      f"{statistics.median(memory):.0f} MHz; power {statistics.median(power):.0f} W; {heat[-1]:.0f} C at most; "
+      f"{len(warm)} samples")
+SUMMARY
+  return "$status"
+}
+nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
   read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
-  log
-  "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json |
-    tr -d '\n'
+  watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
+    --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json | tr -d '\n'
   echo
-  log
-  "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
+  watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds"
 done
-log

@@ -24,7 +24,9 @@ constexpr Problem kProblems[] = {
     {"llama 1b", 2, 1024, 32, 8, 64, 64, 0},  {"llama 8b", 1, 2048, 32, 8, 128, 128, 0},
     {"gpt 125m", 3, 512, 12, 12, 64, 64, 0},  {"window", 2, 768, 8, 2, 128, 128, 200},
     {"latent", 1, 1024, 8, 8, 192, 128, 0},   {"wide heads", 1, 512, 4, 1, 256, 256, 0},
-    {"ragged rows", 2, 333, 4, 2, 64, 64, 0},
+    {"ragged rows", 2, 333, 4, 2, 64, 64, 0}, {"tiny", 3, 256, 4, 2, 32, 32, 0},
+    {"tiny latent", 2, 256, 4, 4, 48, 32, 0}, {"heads of 80", 1, 640, 4, 4, 80, 80, 0},
+    {"heads of 96", 2, 384, 4, 2, 96, 96, 0},
 };
 
 AttentionShape shape_of(const Problem& p) {

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Everything that needs a GPU, in one go: kernels and ops, models against the CPU, NCCL, layouts on 2 and 4 ranks
-# against one rank, ranks that die or hang, and compute-sanitizer on the small ones.
+# against one rank, ranks that die or hang, the bits of two runs, and compute-sanitizer on the small ones.
 #   run_all.sh [FOLDER]
 # FOLDER holds programs that were built elsewhere with QUINTET_CUDA (test_gpu_kernels, test_gpu_models, test_gpu_nccl,
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
-#   PARTS="kernels models curve nccl faults layouts sanitizer bench"   which parts run (this is the default)
-#   LAYOUT_SECONDS=180                                                 how long one layout may take
-#   SANITIZER_SECONDS=300                                              how long one group of tests may take under a checker
-#   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck             which groups and which checkers; see below
-#   SANITIZER_JOBS=8                                                   how many of them run at a time
-#   RESULTS=FILE                                                       also write the table of results there, as Markdown
+#   PARTS="kernels models curve nccl faults bits layouts sanitizer bench"   which parts run (this is the default)
+#   LAYOUT_SECONDS=180                                                      how long one layout may take
+#   SANITIZER_SECONDS=300                                                   how long one group of tests may take under a checker
+#   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
+#   SANITIZER_JOBS=8                                                        how many of them run at a time
+#   RESULTS=FILE                                                            also write the table of results there, as Markdown
 # Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-}
-parts=${PARTS:-kernels models curve nccl faults layouts sanitizer bench}
+parts=${PARTS:-kernels models curve nccl faults bits layouts sanitizer bench}
 if [ -z "$folder" ]; then
   cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON -DQUINTET_BENCH=ON > /dev/null || exit 2
   ninja -C "$root/build-cuda" quintet test_gpu_kernels test_gpu_models test_gpu_nccl cuda_kernels_bench || exit 2
@@ -93,6 +93,13 @@ if runs faults; then
     try faults "rank 1 dies, rank 1 hangs" 400 "$root/tests/gpu/run_faults.sh" "$folder"
   else
     missing faults "mpirun was not found (Debian: openmpi-bin)"
+  fi
+fi
+if runs bits; then
+  if [ -n "$have_mpi" ]; then
+    try bits "two runs on 2 ranks" 600 "$root/tests/gpu/run_bits.sh" "$folder"
+  else
+    missing bits "mpirun was not found (Debian: openmpi-bin)"
   fi
 fi
 if runs layouts && [ -z "$have_mpi" ]; then

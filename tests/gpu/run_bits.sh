@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The same run twice on two ranks with run.deterministic leaves the same bits: the weights and every loss.
+#   run_bits.sh FOLDER
+# FOLDER holds quintet, built with QUINTET_CUDA. In the environment:
+#   DEVICE=cuda   or cpu: the same over MPI alone, where no GPU is
+# Exit status 1 if any differs, 2 if it cannot run at all.
+set -uo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(cd "${1:?FOLDER with quintet}" && pwd) || exit 2
+. "$root/tests/gpu/environment.sh"
+command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for i in $(seq 1 4000); do echo "line $i of a text that says nothing new, $((i * 7919 % 1000))"; done > "$work/data.txt"
+
+failed=0
+twice() {  # what settings...
+  local what=$1 arguments=() run lines
+  shift
+  for setting in "$@"; do arguments+=(--set "$setting"); done
+  rm -rf "$work"/run*
+  for run in run1 run2; do
+    if ! timeout -k 10 120 bash -c 'on_ranks "$@"' on_ranks 2 "$folder/quintet" train "$root/tests/gpu/layouts.toml" \
+      --run-dir "$work/$run" --steps 20 --set "run.device=${DEVICE:-cuda}" --set precision.compute=bf16 \
+      --set "data.path=['$work/data.txt']" "${arguments[@]}" > "$work/log" 2>&1; then
+      echo "FAILED  $what: did not run"
+      tail -n 20 "$work/log" | sed 's/^/        /'
+      failed=1
+      return
+    fi
+    grep -o '"loss":[^,}]*\|"grad_norm":[^,}]*' "$work/$run/metrics.jsonl" > "$work/$run.losses"
+  done
+  lines=$(wc -l < "$work/run1.losses")
+  if [ "$lines" -ge 20 ] && cmp "$work/run1.losses" "$work/run2.losses" &&
+    cmp "$work/run1/model.safetensors" "$work/run2/model.safetensors"; then
+    echo "ok      $what: the same weights, and the same $lines numbers on the way"
+  else
+    echo "FAILED  $what: two runs differ"
+    failed=1
+  fi
+}
+twice "dp_shard 2, zero 2, ep 2" parallel.dp_shard=2 parallel.zero=2 parallel.ep=2 model.moe.experts=4 \
+  model.moe.top_k=2 model.moe.ffn=32 model.ffn=32
+twice "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
+exit $failed
