@@ -25,8 +25,7 @@ constexpr Problem kProblems[] = {
     {"gpt 125m", 3, 512, 12, 12, 64, 64, 0},  {"window", 2, 768, 8, 2, 128, 128, 200},
     {"latent", 1, 1024, 8, 8, 192, 128, 0},   {"wide heads", 1, 512, 4, 1, 256, 256, 0},
     {"ragged rows", 2, 333, 4, 2, 64, 64, 0}, {"tiny", 3, 256, 4, 2, 32, 32, 0},
-    {"tiny latent", 2, 256, 4, 4, 48, 32, 0}, {"heads of 80", 1, 640, 4, 4, 80, 80, 0},
-    {"heads of 96", 2, 384, 4, 2, 96, 96, 0},
+    {"tiny latent", 2, 256, 4, 4, 48, 32, 0}, {"heads of 96", 2, 384, 4, 2, 96, 96, 0},
 };
 
 AttentionShape shape_of(const Problem& p) {
@@ -110,6 +109,7 @@ void expect_similar(Results<T>& got, Results<double>& want, double rounding, con
 
 TEST(GpuAttention, OwnKernelsInBf16) {
   for (const Problem& p : kProblems) {
+    if (under_racecheck() && p.heads * p.seq_len > 2000) continue;  // others have the same tiles
     SCOPED_TRACE(p.name);
     const AttentionShape s = shape_of(p);
     const Values in(s);

@@ -59,9 +59,10 @@ TYPED_TEST(GpuNorm, MatchesCpu) {
   for (bool centred : {false, true})
     for (const auto& [most_rows, n] : kShapes)
       for (int64_t shift : kShifts) {
-        // Two rounds of blocks at the most, whose groups of threads all have rows.
-        const int64_t rows =
-            under_racecheck() ? std::min<int64_t>(most_rows, n == 64 ? 9000 : 17) : most_rows;
+        // Two rounds of blocks at the most, whose groups of threads all have rows; other types and addresses
+        // change nothing in how blocks share memory.
+        const bool rounds = n == 64 && shift == 0 && std::is_same_v<T, Bf16>;
+        const int64_t rows = under_racecheck() ? std::min<int64_t>(most_rows, rounds ? 9000 : 17) : most_rows;
         if (under_racecheck() && shift != 0 && n > 1001) continue;
         SCOPED_TRACE(testing::Message()
                      << (centred ? "layernorm " : "rmsnorm ") << rows << " x " << n << " + " << shift);
@@ -136,7 +137,7 @@ TYPED_TEST(GpuNorm, MatchesCpu) {
 TYPED_TEST(GpuNorm, BackwardInPlace) {
   using T = TypeParam;
   using S = Stat<T>;
-  const int64_t rows = 777, n = 1024;
+  const int64_t rows = under_racecheck() ? 40 : 777, n = 1024;
   const auto x = random_values<T>(rows * n, 1), w = random_values<T>(n, 2),
              dy = random_values<T>(rows * n, 3), addend = random_values<T>(rows * n, 4);
   for (const bool centred : {false, true}) {
@@ -245,19 +246,19 @@ void many_rows(int64_t rows, int64_t n, bool centred) {
 }
 
 TEST(GpuNormRows, ManyRowsLikeFew) {
-  for (const auto& [rows, n] : {std::pair<int64_t, int64_t>{90023, 128},
+  for (const auto& [rows, n] : {std::pair<int64_t, int64_t>{70001, 128},
                                 {6007, 512},
-                                {19003, 768},
-                                {9001, 1024},
-                                {5003, 2048},
-                                {2503, 4096},
-                                {1201, 8192},
+                                {17003, 768},
+                                {8501, 1024},
+                                {4301, 2048},
+                                {2203, 4096},
+                                {1101, 8192},
                                 {601, 16384},
                                 {2503, 1000}})
     for (const bool centred : {false, true}) {
       SCOPED_TRACE(testing::Message() << (centred ? "layernorm " : "rmsnorm ") << rows << " x " << n);
       many_rows<Bf16>(rows, n, centred);
-      if (n <= 4096) many_rows<float>(rows, n, centred);
+      if (n <= 1024) many_rows<float>(rows, n, centred);
     }
 }
 

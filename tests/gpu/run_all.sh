@@ -8,7 +8,7 @@
 #   LAYOUT_SECONDS=180                                                      how long one layout may take
 #   SANITIZER_SECONDS=300                                                   how long one group of tests may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
-#   SANITIZER_JOBS=8                                                        how many of them run at a time
+#   SANITIZER_SHARDS=4 SANITIZER_JOBS=16                                    parts of a group, and how many run at a time
 #   RESULTS=FILE                                                            also write the table of results there, as Markdown
 # Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
 set -uo pipefail
@@ -43,7 +43,7 @@ note() {  # part what result seconds
 conclude() {  # part what status seconds log
   local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
   if [ "$status" -eq 0 ]; then
-    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | head -n 1)
+    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { if (NR) print n }')
     note "$part" "$what${passed:+, $passed tests}" ok "$seconds"
   else
     note "$part" "$what, exit status $status" FAILED "$seconds"
@@ -164,17 +164,18 @@ if runs sanitizer; then
   if [ -z "$sanitizer" ]; then
     missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
-  # A checker leaves most of the card idle, so several run at a time.
-  logs=$(mktemp -d) started=()
+  # A checker works on the host more than on the card, so tests of a group are dealt to several processes.
+  shards=${SANITIZER_SHARDS:-4} logs=$(mktemp -d) started=()
   trap 'rm -rf "$logs"' EXIT
-  check() {  # tool group program
-    local status=0 begin=$SECONDS
+  check() {  # tool group program shard
+    local status=0 begin=$SECONDS log="$logs/$1, $2.$4"
     [ "$1" = racecheck ] && export QUINTET_RACECHECK=1
+    export GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$4
     timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$1" --kernel-name kns=quintet --error-exitcode 9 \
-      --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$logs/$1, $2.log" 2>&1 || status=$?
-    echo "$status $((SECONDS - begin))" > "$logs/$1, $2.end"
+      --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?
+    echo "$status $((SECONDS - begin))" > "$log.end"
   }
-  for group in ${SANITIZER_GROUPS:-norm activation pointwise rope loss embedding optimizer experts grouped attention hops ops all_ops models}; do
+  for group in ${SANITIZER_GROUPS:-attention norm experts grouped activation pointwise rope loss embedding optimizer hops ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models
@@ -184,19 +185,28 @@ if runs sanitizer; then
       failed=1
       continue
     fi
-    for tool in ${SANITIZER_TOOLS:-memcheck racecheck}; do
+    for tool in ${SANITIZER_TOOLS:-racecheck memcheck}; do
       # Racecheck stops inside a library's product (an internal error of its own), whatever it is told to look at.
       [ "$group/$tool" = all_ops/racecheck ] && continue
-      while [ "$(jobs -rp | wc -l)" -ge "${SANITIZER_JOBS:-8}" ]; do wait -n; done
-      check "$tool" "$group" "$program" &
+      for shard in $(seq 0 $((shards - 1))); do
+        while [ "$(jobs -rp | wc -l)" -ge "${SANITIZER_JOBS:-16}" ]; do wait -n; done
+        check "$tool" "$group" "$program" "$shard" &
+      done
       started+=("$tool, $group")
     done
   done
   wait
   for what in "${started[@]}"; do
-    status=1 seconds=0  # unless it ended by itself
-    [ -e "$logs/$what.end" ] && read -r status seconds < "$logs/$what.end"
-    conclude sanitizer "$what" "$status" "$seconds" "$(cat "$logs/$what.log")"
+    status=0 seconds=0 shown=("$logs/$what".*.log)  # those that failed, or all
+    for shard in $(seq 0 $((shards - 1))); do
+      one=1 took=0  # unless it ended by itself
+      [ -e "$logs/$what.$shard.end" ] && read -r one took < "$logs/$what.$shard.end"
+      [ "$one" -eq 0 ] || [ "$status" -ne 0 ] || shown=()
+      [ "$one" -eq 0 ] || shown+=("$logs/$what.$shard.log")
+      [ "$one" -eq 0 ] || status=$one
+      [ "$took" -le "$seconds" ] || seconds=$took
+    done
+    conclude sanitizer "$what" "$status" "$seconds" "$(cat "${shown[@]}")"
   done
 fi
 if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then

@@ -7,14 +7,15 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for three
+// The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for six
 // blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits for
 // memory or writes. A cluster has one row: multiprocessors are not equally fast, and clusters of several
 // rows, which could fetch the next one while they write, end less evenly (1 to 3 % slower).
-inline constexpr int kThreads = 384, kBlocks = 3;
+inline constexpr int kThreads = 192, kBlocks = 6;
 [[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
-inline constexpr int64_t kPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
+// A part is kPartBytes at most, in the longest rows more.
+inline constexpr int64_t kPartBytes = 40 << 10, kMostPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -171,7 +172,7 @@ bool can_run(int size, int64_t shared) {
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
   bool can = major >= 9 && architecture_of(kernel, "cross_entropy") >= 90;
   if (can) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kPartBytes),
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostPartBytes),
           "cross_entropy");
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                cudaSharedmemCarveoutMaxShared),
@@ -190,9 +191,9 @@ template <class T>
 bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
   constexpr int V = kWide<T>;
   const int64_t packs = a.columns / V, bytes = packs * 16;
-  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kPartBytes) return false;
-  int size = 1;
-  while (divide_up(packs, size) * 16 > kPartBytes) size *= 2;
+  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kMostPartBytes) return false;
+  const int64_t parts = divide_up(bytes, kPartBytes);
+  const int size = static_cast<int>(parts < kMostCluster ? parts : kMostCluster);
   const int64_t part = divide_up(divide_up(packs, size), 8) * 8;  // whole lines of 128 bytes
   if (!can_run<T>(size, part * 16)) return false;
   Clusters clusters(size, part * 16, stream);
