@@ -165,22 +165,23 @@ if runs sanitizer; then
     missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
   # A checker works on the host more than on the card, so tests of a group are dealt to several processes.
-  shards=${SANITIZER_SHARDS:-4} logs=$(mktemp -d) started=()
+  logs=$(mktemp -d) started=()
+  declare -A shards_of
   trap 'rm -rf "$logs"' EXIT
-  check() {  # tool group program shard
+  check() {  # tool group program shard shards
     local status=0 begin=$SECONDS log="$logs/$1, $2.$4"
     [ "$1" = racecheck ] && export QUINTET_RACECHECK=1
-    export GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$4
+    export GTEST_TOTAL_SHARDS=$5 GTEST_SHARD_INDEX=$4
     timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$1" --kernel-name kns=quintet --error-exitcode 9 \
-      --print-limit 5 "$folder/$3" --gtest_brief=1 --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?
+      --print-limit 5 "$folder/$3" --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?
     echo "$status $((SECONDS - begin))" > "$log.end"
   }
   for group in ${SANITIZER_GROUPS:-attention norm experts grouped activation pointwise rope loss embedding optimizer hops ops all_ops models}; do
     [ -n "$sanitizer" ] || break
     program=test_gpu_kernels
     [ "$group" = models ] && program=test_gpu_models
-    # A filter that finds no test would pass.
-    if [ -z "$("$folder/$program" --gtest_list_tests --gtest_filter="${checked[$group]:-nothing}" | grep '^  ')" ]; then
+    tests=$("$folder/$program" --gtest_list_tests --gtest_filter="${checked[$group]:-nothing}" | grep -c '^  ')
+    if [ "$tests" -eq 0 ]; then  # which would pass
       note sanitizer "$group: no test of that name" FAILED 0
       failed=1
       continue
@@ -188,17 +189,19 @@ if runs sanitizer; then
     for tool in ${SANITIZER_TOOLS:-racecheck memcheck}; do
       # Racecheck stops inside a library's product (an internal error of its own), whatever it is told to look at.
       [ "$group/$tool" = all_ops/racecheck ] && continue
+      shards=$((tests < ${SANITIZER_SHARDS:-4} ? tests : ${SANITIZER_SHARDS:-4}))
       for shard in $(seq 0 $((shards - 1))); do
         while [ "$(jobs -rp | wc -l)" -ge "${SANITIZER_JOBS:-16}" ]; do wait -n; done
-        check "$tool" "$group" "$program" "$shard" &
+        check "$tool" "$group" "$program" "$shard" "$shards" &
       done
       started+=("$tool, $group")
+      shards_of["$tool, $group"]=$shards
     done
   done
   wait
   for what in "${started[@]}"; do
     status=0 seconds=0 shown=("$logs/$what".*.log)  # those that failed, or all
-    for shard in $(seq 0 $((shards - 1))); do
+    for shard in $(seq 0 $((${shards_of[$what]} - 1))); do
       one=1 took=0  # unless it ended by itself
       [ -e "$logs/$what.$shard.end" ] && read -r one took < "$logs/$what.$shard.end"
       [ "$one" -eq 0 ] || [ "$status" -ne 0 ] || shown=()
