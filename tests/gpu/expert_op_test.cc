@@ -193,17 +193,21 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
 // Sizes on both sides of every way that the products are cut; rows of which not all are whole packs.
 TEST(GpuExpertOps, RouterOfManySizes) {
   Random random;
-  for (const auto& [rows, routes, embed] : {std::tuple<int64_t, int64_t, int64_t>{1500, 8, 264},
-                                            {333, 5, 72},
-                                            {70, 16, 1032},
-                                            {200, 24, 328},
-                                            {1100, 64, 512},
-                                            {97, 130, 320},
-                                            {64, 256, 64},
-                                            {40, 300, 72},
-                                            {33, 7, 30},
-                                            {1, 1, 8}})
+  for (const auto& [most_rows, routes, embed] : {std::tuple<int64_t, int64_t, int64_t>{1500, 8, 264},
+                                                 {333, 5, 72},
+                                                 {70, 16, 1032},
+                                                 {200, 24, 328},
+                                                 {1100, 64, 512},
+                                                 {97, 130, 320},
+                                                 {64, 256, 64},
+                                                 {40, 300, 72},
+                                                 {33, 7, 30},
+                                                 {1, 1, 8}})
     for (const DType dtype : kTypes) {
+      // Blocks of products by tiles share much memory, whatever the type.
+      if (kernels::cuda::test::under_racecheck() && dtype == DType::F64) continue;
+      const int64_t rows =
+          kernels::cuda::test::under_racecheck() ? std::min<int64_t>(most_rows, 100) : most_rows;
       SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(embed) + ", " + std::to_string(routes) +
                    " routes, " + std::string(base::to_string(dtype)));
       const DType wide = base::accumulator_of(dtype);
