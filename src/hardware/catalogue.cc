@@ -166,6 +166,7 @@ void read_stack(TomlReader& reader, Stack& stack) {
   std::string unused;
   reader.text("title", stack.title);
   reader.number("matmul", stack.matmul);
+  reader.number("grouped", stack.grouped);
   reader.number("attention", stack.attention);
   reader.number("memory", stack.memory);
   reader.number("network", stack.network);

@@ -31,6 +31,7 @@ struct Stack {
   std::string name = "quintet";
   std::string title = "Quintet";
   double matmul = 1;     // factor on the accelerator's matmul efficiency
+  double grouped = 1;    // a further one for products of several experts at once
   double attention = 1;  // factor on its attention efficiency
   double memory = 1;     // factor on the bytes of memory-bound kernels (unfused software moves more)
   double network = 1;    // factor on the links' efficiency

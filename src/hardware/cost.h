@@ -35,6 +35,7 @@ struct Attention {
   bool backward = false;
   Arithmetic arithmetic = Arithmetic::BF16;
   double keys = 0;  // of a causal mask: blocks on the diagonal are computed whole; 0: long or not causal
+  bool tensor_cores = true;  // false: in plain f32 (or f64) arithmetic
 };
 // One kernel, or with Stack::unfused_attention the products, softmax and dropout one after another.
 double attention_seconds(const Attention& attention, const Accelerator& accelerator, const Stack& stack);

@@ -79,8 +79,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
     for (const compiler::RankProgram& rank : ranks.program)
       for (const program::Body& body : rank.program.bodies)
         for (const program::Instr& i : body.instrs)
-          if (const std::string remark = assumptions.remark(i); !remark.empty())
-            remarks.insert(remark + "; the time of the step does not count that");
+          if (const std::string remark = assumptions.remark(i); !remark.empty()) remarks.insert(remark);
 
   std::vector<std::pair<double, Time>> times;
   const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);

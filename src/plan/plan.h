@@ -29,7 +29,7 @@ struct Assumptions {
   // counted.
   std::function<int64_t(const program::Instr&)> workspace_bytes = {};
   // What a user should know of an instruction's kernel (exec::remark_on, which this room does not know):
-  // noted.
+  // noted, and attention of which there is something to say is simulated without tensor cores.
   std::function<std::string(const program::Instr&)> remark = {};
   int threads = 2;  // that compile
   // Steps of more than this are simulated with fewer micro-batches (steady.h).

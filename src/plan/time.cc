@@ -13,7 +13,12 @@ using program::InstrKind;
 
 namespace {
 
-sim::Machine machine_of(const Assumptions& a) { return {a.cluster, a.stack, a.matmul, a.imbalance}; }
+sim::Machine machine_of(const Assumptions& a) {
+  sim::Machine m{a.cluster, a.stack, a.matmul, a.imbalance};
+  if (a.remark)
+    m.plain_attention = [remark = a.remark](const program::Instr& i) { return !remark(i).empty(); };
+  return m;
+}
 
 // A share of the time by its name; a new one comes last.
 double& named(std::vector<TimeShare>& shares, const std::string& what) {

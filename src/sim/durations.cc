@@ -197,7 +197,8 @@ double Durations::compute_seconds(const Instr& instr) const {
          .backward = instr.op == &graph::kAttentionDx || instr.op == &graph::kQkvAttentionDx ||
                      instr.op == &graph::kAttentionHopDx,
          .arithmetic = own,
-         .keys = keys_of(instr)},
+         .keys = keys_of(instr),
+         .tensor_cores = !machine_.plain_attention || !machine_.plain_attention(instr)},
         device, machine_.stack);
   std::vector<Type> in, out;
   for (const program::Operand& o : instr.in) in.push_back(expected(o.type));

@@ -9,6 +9,7 @@
 // come. Here they count as what comes on average, times `imbalance`.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -25,6 +26,8 @@ struct Machine {
   // Of products inside blocks (the head's stay as they are); none: of their operands' type.
   std::optional<hardware::Arithmetic> matmul;
   double imbalance = 1;
+  // Whether attention runs without tensor cores; empty: never.
+  std::function<bool(const program::Instr&)> plain_attention = {};
 };
 
 enum class WorkClass : uint8_t { Matmul, Attention, Other };

@@ -44,7 +44,6 @@ TEST(PlanVerb, WithoutAFile) {
     EXPECT_EQ(quintet(bad).code, 2) << bad;
 }
 
-// Simulator and executor run the same instructions in the same order on every stream of every stage.
 // What would be slow is told before anything runs, with the key that helps; what others' software does is not
 // ours to remark on.
 TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
@@ -66,6 +65,23 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
             std::string::npos);
 }
 
+TEST(PlanVerb, AttentionWithoutTensorCoresIsCounted) {
+  const auto seconds_of = [](const std::string& more) {
+    const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
+                              "/bench/gpu/1b.toml --cluster '1x1 h200' --json --set model.layers=2 " + more);
+    EXPECT_EQ(r.code, 0) << r.err;
+    const auto report = nlohmann::json::parse(r.out);
+    for (const auto& share : report.at("time").at("shares"))
+      if (share.at("what") == "attention") return share.at("seconds").get<double>();
+    ADD_FAILURE() << r.out;
+    return 0.0;
+  };
+  const double fast = seconds_of("--set data.pack=true");
+  EXPECT_GT(seconds_of("--set data.pack=true --set run.deterministic=true"), 10 * fast);
+  EXPECT_LT(seconds_of("--set run.deterministic=true"), 2 * fast);
+}
+
+// Simulator and executor run the same instructions in the same order on every stream of every stage.
 TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string(), text = (folder / "text.txt").string(),
