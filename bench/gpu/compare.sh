@@ -10,6 +10,7 @@ tool=${1:?the path of quintet, built with QUINTET_CUDA}
 seconds=${2:-30}
 python=${PYTHON:-python3}
 steps=${STEPS:-50}
+card=${CUDA_VISIBLE_DEVICES:-0} card=${card%%,*}  # the one that both use
 
 # name: recipe, sequence length, sequences, the peer's strongest mode
 declare -A cases=(
@@ -17,18 +18,25 @@ declare -A cases=(
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
 )
 # Runs a command; clocks, power and temperature of the second half of its time, when the card is warm, go to standard error.
-samples=$(mktemp)
-trap 'rm -f "$samples"' EXIT
+samples=$(mktemp) result=$(mktemp) sampler=
+trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result"' EXIT
 watched() {  # what command...
-  local what=$1 status=0 sampler
+  local what=$1 status=0
   shift
-  nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 500 > "$samples" &
+  nvidia-smi -i "$card" --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 500 > "$samples" &
   sampler=$!
   "$@" || status=$?
   kill "$sampler" && wait "$sampler" 2> /dev/null || true
+  sampler=
   "$python" - "$what" "$samples" >&2 << 'SUMMARY'
 import statistics, sys
-rows = [[float(x) for x in line.split(",")] for line in open(sys.argv[2]) if line.count(",") == 3]
+rows = []
+for line in open(sys.argv[2]):
+    try:
+        clock, memory, power, heat = map(float, line.split(","))
+    except ValueError:  # a last line that was cut, or a card that does not tell
+        continue
+    rows.append((clock, memory, power, heat))
 warm = rows[len(rows) // 2:]
 sm, memory, power, heat = (sorted(column) for column in zip(*warm)) if warm else ([0],) * 4
 print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statistics.median(sm):.0f}; memory clock "
@@ -37,11 +45,12 @@ print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statist
 SUMMARY
   return "$status"
 }
-nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2
+nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
   read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
-    --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json | tr -d '\n'
+    --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json > "$result"
+  tr -d '\n' < "$result"
   echo
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds"

@@ -6,7 +6,7 @@
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
 #   PARTS="kernels models curve nccl faults bits layouts sanitizer bench"   which parts run (this is the default)
 #   LAYOUT_SECONDS=180                                                      how long one layout may take
-#   SANITIZER_SECONDS=300                                                   how long one group of tests may take under a checker
+#   SANITIZER_SECONDS=300                                                   how long one part of a group may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
 #   SANITIZER_SHARDS=4 SANITIZER_JOBS=16                                    parts of a group, and how many run at a time
 #   RESULTS=FILE                                                            also write the table of results there, as Markdown
@@ -43,7 +43,7 @@ note() {  # part what result seconds
 conclude() {  # part what status seconds log
   local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
   if [ "$status" -eq 0 ]; then
-    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | awk '{ n += $1 } END { if (NR) print n }')
+    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | head -n 1)
     note "$part" "$what${passed:+, $passed tests}" ok "$seconds"
   else
     note "$part" "$what, exit status $status" FAILED "$seconds"
@@ -143,7 +143,7 @@ fi
 # compute-sanitizer over own kernels, in groups; racecheck takes minutes for some. SANITIZER names the program where it is
 # not found. Kernels of libraries run unchecked: only names with our namespace are looked at.
 declare -A checked=(
-  [norm]='GpuNorm/*'
+  [norm]='GpuNorm/*:GpuNormRows*'
   [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'
   [pointwise]='GpuPointwise*.AddFillScale:GpuPointwise*.BiasAndColumnSum:GpuPointwise*.Sum*:GpuPointwise*.Dropout*:GpuConvert*:GpuPointwiseBytes*'
   [rope]='GpuPointwise*.Rope*'
@@ -166,7 +166,7 @@ if runs sanitizer; then
   fi
   # A checker works on the host more than on the card, so tests of a group are dealt to several processes.
   logs=$(mktemp -d) started=()
-  declare -A shards_of
+  declare -A shards_of tests_of
   trap 'rm -rf "$logs"' EXIT
   check() {  # tool group program shard shards
     local status=0 begin=$SECONDS log="$logs/$1, $2.$4"
@@ -196,20 +196,25 @@ if runs sanitizer; then
       done
       started+=("$tool, $group")
       shards_of["$tool, $group"]=$shards
+      tests_of["$tool, $group"]=$tests
     done
   done
   wait
   for what in "${started[@]}"; do
-    status=0 seconds=0 shown=("$logs/$what".*.log)  # those that failed, or all
+    status=0 seconds=0 log='' passed=0
     for shard in $(seq 0 $((${shards_of[$what]} - 1))); do
       one=1 took=0  # unless it ended by itself
       [ -e "$logs/$what.$shard.end" ] && read -r one took < "$logs/$what.$shard.end"
-      [ "$one" -eq 0 ] || [ "$status" -ne 0 ] || shown=()
-      [ "$one" -eq 0 ] || shown+=("$logs/$what.$shard.log")
-      [ "$one" -eq 0 ] || status=$one
       [ "$took" -le "$seconds" ] || seconds=$took
+      passed=$((passed + $(grep -E '\[  (PASSED|SKIPPED)  ?\] [0-9]+ test' "$logs/$what.$shard.log" |
+        grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }')))
+      [ "$one" -eq 0 ] || log+=$(tail -n 25 "$logs/$what.$shard.log")$'\n'
+      [ "$one" -eq 0 ] || status=$one
     done
-    conclude sanitizer "$what" "$status" "$seconds" "$(cat "${shown[@]}")"
+    if [ "$status" -eq 0 ] && [ "$passed" -ne "${tests_of[$what]}" ]; then
+      status=1 log="$passed of ${tests_of[$what]} tests ran"
+    fi
+    conclude sanitizer "$what, $passed tests" "$status" "$seconds" "$log"
   done
 fi
 if runs bench && [ -x "$folder/cuda_kernels_bench" ]; then

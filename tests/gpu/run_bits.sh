@@ -31,7 +31,7 @@ twice() {  # what settings...
     grep -o '"loss":[^,}]*\|"grad_norm":[^,}]*' "$work/$run/metrics.jsonl" > "$work/$run.losses"
   done
   lines=$(wc -l < "$work/run1.losses")
-  if [ "$lines" -ge 20 ] && cmp "$work/run1.losses" "$work/run2.losses" &&
+  if [ "$lines" -eq 40 ] && cmp "$work/run1.losses" "$work/run2.losses" &&
     cmp "$work/run1/model.safetensors" "$work/run2/model.safetensors"; then
     echo "ok      $what: the same weights, and the same $lines numbers on the way"
   else
@@ -39,7 +39,8 @@ twice() {  # what settings...
     failed=1
   fi
 }
-twice "dp_shard 2, zero 2, ep 2" parallel.dp_shard=2 parallel.zero=2 parallel.ep=2 model.moe.experts=4 \
-  model.moe.top_k=2 model.moe.ffn=32 model.ffn=32
+experts=(parallel.dp_shard=2 parallel.ep=2 model.moe.experts=4 model.moe.top_k=2 model.moe.ffn=32 model.ffn=32)
+twice "dp_shard 2, zero 2, ep 2" parallel.zero=2 "${experts[@]}"
+twice "dp_shard 2, zero 1, ep 2, padded" parallel.zero=1 "${experts[@]}" model.moe.capacity_factor=1.25 model.moe.pad=true
 twice "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
 exit $failed

@@ -48,12 +48,14 @@ for signal in ${FAULTS:-KILL STOP}; do
   [ "$status" -ne 0 ] || [ "$signal" = KILL ] || wrong+=" exit status 0;"
   [ "$took" -lt "$limit" ] || wrong+=" it did not end by itself;"
   grep -qE 'rank 0 of 2 ends the job: ' "$work/log" || wrong+=" rank 0 did not end the job;"
-  grep -qE "(all_reduce|all_gather|reduce_scatter)" "$work/log" || wrong+=" no operation is named;"
+  # The reason alone: the last calls, which follow it, name operations and groups whatever happened.
+  sed -n '/rank 0 of 2 ends the job: /,/its last calls:/p' "$work/log" | grep -v 'its last calls:' > "$work/reason"
+  grep -qE "(all_reduce|all_gather|reduce_scatter)" "$work/reason" || wrong+=" no operation is named;"
   # In a step it waits for its group on the device; between steps the ranks agree on the host.
-  grep -qE "'(dp_shard|world)" "$work/log" || wrong+=" no group is named;"
+  grep -qE "'(dp_shard|world)" "$work/reason" || wrong+=" no group is named;"
   grep -qF 'exit status 1' "$work/log" || wrong+=" no exit status is told;"
   # A dead peer may be noticed at once; one that hangs only by waiting.
-  [ "$signal" = KILL ] || grep -qE '(waited|was enqueued|within) [0-9.]+ s' "$work/log" || wrong+=" no time is told;"
+  [ "$signal" = KILL ] || grep -qE '(waited|was enqueued|within) [0-9.]+ s' "$work/reason" || wrong+=" no time is told;"
   if [ -z "$wrong" ]; then
     echo "ok      rank 1 gets SIG$signal on $device: ended after $took s in all"
     [ -z "${VERBOSE:-}" ] || sed 's/^/        /' "$work/log"
