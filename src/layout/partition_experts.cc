@@ -1,7 +1,7 @@
 // Rows that go to the ranks of their experts and back. Every rank of the exchange group (ep x etp) sends each
 // of its rows to all etp ranks that share the row's expert; they return terms of a sum, which the sender adds
 // up. The rows that arrive are put together by expert. How many come is known in the step only, so buffers
-// have room for the most that can come.
+// have room for the most that can come; unless experts are padded to the same rows.
 #include <algorithm>
 
 #include "base/error.h"
@@ -44,7 +44,10 @@ void Partitioner::plan_slots(const Node& route, graph::Attrs& attrs) {
     const int64_t places = layout_.mesh.size(intersection(layout_.experts.group(), layout_.samples));
     routed_rows_ = std::min(routed_rows_, experts * places * groups * limit.integer("capacity"));
   }
-  pad_ = std::min(tokens, route.attrs.integer("pad") / layout_.mesh.size(layout_.samples));
+  const int64_t pad = route.attrs.integer("pad");
+  pad_ = std::min(tokens, pad / layout_.mesh.size(layout_.samples));
+  QUINTET_CHECK((pad_ > 0) == (pad > 0), "experts padded to {} rows over {} places of samples", pad,
+                layout_.mesh.size(layout_.samples));
   if (pad_ > 0) {
     attrs.set("pad", pad_);
     slot_rows_ = all_experts * pad_;
@@ -76,6 +79,8 @@ bool Partitioner::partition_exchange(const Node& node) {
                      {"back", int64_t{back}},
                      {"pad", counts ? 0 : pad_}};
   if (counts) {
+    // Padded, all counts are the same: those that are sent are those that would come.
+    if (pad_ > 0 && copies == 1) attrs.set("atoms", std::vector<int64_t>());
     const Node& local = append(graph::kAllToAllV, {send}, std::move(attrs), node,
                                {with_rows(out_.graph.type(send), Dim::Counts, members * experts)});
     settle(result, local.outputs[0], Placement{.dims = {routed}, .partial = {}});

@@ -213,7 +213,8 @@ class InstrChecker {
   }
 
   // Rows between tokens and experts: with one operand the counts, with three the rows and both sides' counts.
-  // What they hold is seen in the step only; how many there are, and the width of a row, is checked here.
+  // What they hold is seen in the step only (padded experts' can be told); how many there are, and the width
+  // of a row, is checked here.
   void check_exchange(const Instr& instr, const Communicator& comm) const {
     const Collective& c = instr.collective;
     if ((instr.in.size() != 1 && instr.in.size() != 3) || instr.out.size() != 1)

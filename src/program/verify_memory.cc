@@ -106,6 +106,7 @@ class MemoryWalk {
   // In which order an instruction needs its operands, and leaves its result.
   static Order needed_order(const Instr& instr, size_t operand) {
     if (exchanges_rows(instr)) {
+      if (operand > 0 && instr.attrs.integer("pad") > 0) return {};  // all counts are the same
       if (operand == 1) return {Order::Kind::Sent, {}};
       if (operand == 2) return {Order::Kind::Received, {}};
       if (instr.attrs.integer("back")) return {Order::Kind::ForSenders, instr.in[2].buffer};

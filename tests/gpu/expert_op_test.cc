@@ -197,7 +197,7 @@ TEST(GpuExpertOps, RouterOfManySizes) {
                                                  {333, 5, 72},
                                                  {70, 16, 1032},
                                                  {200, 24, 328},
-                                                 {1100, 64, 512},
+                                                 {6500, 64, 512},  // several tiles of rows for a block
                                                  {97, 130, 320},
                                                  {64, 256, 64},
                                                  {40, 300, 72},

@@ -247,6 +247,8 @@ bool take_counts(Subject& s, Rng& rng) {
   const size_t how = below(rng, 4);
   if (how == 0)
     instr->in.resize(1);
+  else if (how == 3 && instr->attrs.integer("pad") > 0)
+    return false;  // both are the same
   else if (how == 3)
     std::swap(instr->in[1], instr->in[2]);
   else
@@ -258,9 +260,9 @@ bool take_counts(Subject& s, Rng& rng) {
 // The counts of another block's exchange, or those sent in place of those received.
 bool change_counts(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
   Instr* instr = pick(s.program, rng, wanted);
-  if (!instr) return false;
-  Operand& counts = instr->in.back();
   Instr* other = pick(s.program, rng, moves_counts);
+  if (!instr || !other) return false;
+  Operand& counts = instr->in.back();
   const Operand& to = rng() % 2 ? other->out[0] : other->in[0];
   if (to.buffer == counts.buffer || to.type.count() != counts.type.count()) return false;
   counts.buffer = to.buffer;

@@ -12,8 +12,7 @@ __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// No pair has a slot yet. A kernel and not a memset, behind which the next one could not take its place early
-// (await_previous).
+// No pair has a slot yet. (A memset would do, but the kernel behind it could not take its place early.)
 __global__ void __launch_bounds__(kThreads) no_slots_kernel(int32_t* slot_of, int64_t pairs) {
   await_previous();
   const int64_t p = thread_index();

@@ -7,15 +7,15 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for six
-// blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits for
-// memory or writes. A cluster has one row: multiprocessors are not equally fast, and clusters of several
+// The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for
+// several blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits
+// for memory or writes. A cluster has one row: multiprocessors are not equally fast, and clusters of several
 // rows, which could fetch the next one while they write, end less evenly (1 to 3 % slower).
-inline constexpr int kThreads = 192, kBlocks = 6;
-[[maybe_unused]] inline constexpr int kWarps = kThreads / 32;
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
-// A part is kPartBytes at most, in the longest rows more.
-inline constexpr int64_t kPartBytes = 40 << 10, kMostPartBytes = 72 << 10, kLeastRowBytes = 24 << 10;
+inline constexpr int64_t kLeastRowBytes = 24 << 10;
+// Five or six blocks; and three, where a row is too long for eight such parts.
+inline constexpr int kUsualThreads = 192, kLongThreads = 384;
+inline constexpr int64_t kUsualPartBytes = 40 << 10, kLongPartBytes = 72 << 10;
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -42,12 +42,12 @@ __device__ __forceinline__ void await_all_but(int left) {
 static_assert(kCopies == 4);
 #endif
 
-template <class T>
-__global__ void __launch_bounds__(kThreads, kBlocks) cluster_kernel(Loss<T> a, int part) {
+template <class T, int kThreads>
+__global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss<T> a, int part) {
   await_previous();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   using S = Stat<T>;
-  constexpr int V = kWide<T>;
+  constexpr int V = kWide<T>, kWarps = kThreads / 32;
   extern __shared__ __align__(16) unsigned char memory[];
   __shared__ alignas(16) Running<S> sums[kMostCluster * kWarps];  // of every warp of the cluster
   __shared__ uint64_t barrier;
@@ -146,10 +146,10 @@ __global__ void __launch_bounds__(kThreads, kBlocks) cluster_kernel(Loss<T> a, i
 struct Clusters {
   cudaLaunchAttribute attribute{};
   cudaLaunchConfig_t config{};
-  Clusters(int size, int64_t shared, Stream stream) {
+  Clusters(int size, int threads, int64_t shared, Stream stream) {
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
-    config.blockDim = kThreads;
+    config.blockDim = static_cast<unsigned>(threads);
     config.gridDim = static_cast<unsigned>(size);
     config.dynamicSmemBytes = static_cast<size_t>(shared);
     config.stream = stream;
@@ -160,7 +160,7 @@ struct Clusters {
 };
 
 // Whether the card has clusters and room for such ones, and the code is for such cards.
-template <class T>
+template <class T, int kThreads>
 bool can_run(int size, int64_t shared) {
   static std::mutex mutex;
   static std::map<std::tuple<int, int, int64_t>, bool> known;
@@ -168,16 +168,16 @@ bool can_run(int size, int64_t shared) {
   check(cudaGetDevice(&device), "cross_entropy");
   const std::lock_guard lock(mutex);
   if (const auto at = known.find({device, size, shared}); at != known.end()) return at->second;
-  const auto kernel = cluster_kernel<T>;
+  const auto kernel = cluster_kernel<T, kThreads>;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cross_entropy");
   bool can = major >= 9 && architecture_of(kernel, "cross_entropy") >= 90;
   if (can) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostPartBytes),
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kLongPartBytes),
           "cross_entropy");
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                cudaSharedmemCarveoutMaxShared),
           "cross_entropy");
-    Clusters clusters(size, shared, nullptr);
+    Clusters clusters(size, kThreads, shared, nullptr);
     can = cudaOccupancyMaxActiveClusters(&most, kernel, &clusters.config) == cudaSuccess && most > 0;
     cudaGetLastError();  // a refusal is an answer
   }
@@ -185,21 +185,25 @@ bool can_run(int size, int64_t shared) {
   return can;
 }
 
+template <class T, int kThreads>
+bool launch(const Loss<T>& a, int64_t rows, int64_t packs, int size, Stream stream) {
+  const int64_t part = divide_up(divide_up(packs, size), 8) * 8;  // whole lines of 128 bytes
+  if (!can_run<T, kThreads>(size, part * 16)) return false;
+  Clusters clusters(size, kThreads, part * 16, stream);
+  clusters.config.gridDim = static_cast<unsigned>(rows * size);
+  check(cudaLaunchKernelEx(&clusters.config, cluster_kernel<T, kThreads>, a, static_cast<int>(part)),
+        "cross_entropy");
+  return true;
+}
+
 }  // namespace
 
 template <class T>
 bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
-  constexpr int V = kWide<T>;
-  const int64_t packs = a.columns / V, bytes = packs * 16;
-  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kMostPartBytes) return false;
-  const int64_t parts = divide_up(bytes, kPartBytes);
-  const int size = static_cast<int>(parts < kMostCluster ? parts : kMostCluster);
-  const int64_t part = divide_up(divide_up(packs, size), 8) * 8;  // whole lines of 128 bytes
-  if (!can_run<T>(size, part * 16)) return false;
-  Clusters clusters(size, part * 16, stream);
-  clusters.config.gridDim = static_cast<unsigned>(rows * size);
-  check(cudaLaunchKernelEx(&clusters.config, cluster_kernel<T>, a, static_cast<int>(part)), "cross_entropy");
-  return true;
+  const int64_t packs = a.columns / kWide<T>, bytes = packs * 16, parts = divide_up(bytes, kUsualPartBytes);
+  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kLongPartBytes) return false;
+  return parts <= kMostCluster ? launch<T, kUsualThreads>(a, rows, packs, static_cast<int>(parts), stream)
+                               : launch<T, kLongThreads>(a, rows, packs, kMostCluster, stream);
 }
 
 // Sums of doubles are more than blocks send at once; they go the other way.

@@ -330,7 +330,8 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
   if (kCentred && db != nullptr) column_total(a.partial + chunks * a.n, chunks, a.n, db, accumulate, stream);
 }
 
-// And how many blocks there are; `most` run at a time and go round equally often.
+// The shares of blocks and how many blocks there are. `most` run at a time; those with even shares go round
+// equally often.
 //
 // Multiprocessors that write two rows for three that they read are not equally fast: of equal shares the last
 // ends 1.7 times later than the first. So most rows are shared evenly, and the rest is in small blocks, which
@@ -338,7 +339,7 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
 std::pair<Shares, int64_t> shares_of(int64_t rows, int at_once, int64_t most, bool uneven) {
   constexpr int kLeastRounds = 8;
   const int64_t units = divide_up(rows, at_once), places = kNormPartials - most;
-  if (!uneven || units < kLeastRounds * most || places <= 0) {
+  if (!uneven || units < kLeastRounds * most || places < most / 2) {  // the late ones would not be small
     const int64_t blocks = divide_up(units, divide_up(units, most));
     return {{static_cast<int>(blocks), static_cast<int>(rows), 0}, blocks};
   }
