@@ -3,8 +3,8 @@
 // copies, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as a
 // step is. Then the rates of tuned matmuls, of grouped matmuls and of attention. Times are medians of device
 // events.
-//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | matmul | grouped |
-//                       attention]
+//   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | matmul |
+//                       grouped | attention]
 #include <cmath>
 #include <cstring>
 
@@ -458,6 +458,7 @@ void run() {
   }
   if (wanted("update")) updates(int64_t{256} << 20);
   if (wanted("experts")) experts();
+  if (wanted("hops")) hop_merges();
   if (wanted("matmul")) matmuls();
   if (wanted("grouped")) grouped_matmuls();
   if (wanted("attention")) attentions(), hops();

@@ -119,5 +119,6 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 void experts();
 // hops.cc: attention by hops of a ring.
 void hops();
+void hop_merges();
 
 }  // namespace quintet::bench

@@ -2,8 +2,30 @@
 #include "cuda/harness.h"
 #include "kernels/attention_part.h"
 #include "kernels/cuda/attention_hops.h"
+#include "kernels/cuda/attention_merge.h"
 
 namespace quintet::bench {
+
+// What is ours of a hop through the library: its results joined with the hops before, in place.
+void hop_merges() {
+  constexpr int64_t kRows = 16384, kHeads = 32, kDim = 128, kAll = kRows * kHeads * kDim;
+  used = 0;
+  k::AttentionShape s;
+  s.q_rows = s.k_rows = {.seq_len = 4096, .sequences = kRows / 4096};
+  s.heads = s.kv_heads = kHeads;
+  s.head_dim = s.value_dim = kDim;
+  s.o_stride = s.dq_stride = kHeads * kDim;
+  const kernels::AttentionPart::Rows part{.first = 0, .count = 4096, .pitch = 4096};
+  auto* hop = random<Bf16>(kAll);
+  auto *sum = random<float>(kAll), *hop_lse = random<float>(kRows * kHeads),
+       *lse = random<float>(kRows * kHeads);
+  const auto elements = static_cast<double>(kAll), statistics = static_cast<double>(kRows * kHeads);
+  report("merge_hop 16384 x 32 x 128", (2 + 8) * elements + 12 * statistics, [=](int) {
+    k::merge_hop<Bf16, float>(s, part, hop, kHeads * kDim, hop_lse, sum, lse, sum, lse, stream);
+  });
+  report("add_hop_dq 16384 x 32 x 128", (2 + 8) * elements,
+         [=](int) { k::add_hop_dq<Bf16, float>(s, part, hop, kHeads * kDim, sum, sum, stream); });
+}
 
 // Queries of ring rank 1 of 4, with the hops before in place. Beside each the library alone: what merging,
 // adding up and clearing cost is the difference.

@@ -1,153 +1,13 @@
-// What stands around the library: rows are brought into ascending order, results are merged by their shares
-// of the sums of exponentials, dq is added up, and rows that take no part keep what they had, or are zero.
-#include "kernels/attention_part.h"
+// What stands around the library: rows are brought into ascending order, and what it gives is joined with the
+// hops before.
 #include "kernels/cuda/attention_hops.h"
+#include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/attention_places.cuh"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda_sizes/attention.h"
 
 namespace quintet::kernels::cuda {
 namespace {
-
-// Of a row of ours: its place in ascending order (kernels/attention_part.h), and whether it takes part. Rows
-// are below 2^31.
-struct Places {
-  uint32_t sequences, length, ranks;  // of a run; ranks in the buffer
-  uint32_t first, count, pitch;       // AttentionPart::Rows
-
-  Places(const base::RowOrder& order, const AttentionPart::Rows& part)
-      : sequences(static_cast<uint32_t>(order.sequences)),
-        length(static_cast<uint32_t>(order.run_length())),
-        ranks(static_cast<uint32_t>(order.count)),
-        first(static_cast<uint32_t>(part.first)),
-        count(static_cast<uint32_t>(part.count)),
-        pitch(static_cast<uint32_t>(part.pitch)) {}
-
-  // Ours: [rank][sequence][two chunks]. Ascending: [sequence][early chunks, late chunks of falling ranks].
-  __device__ __forceinline__ uint32_t of(uint32_t row) const {
-    if (ranks == 1) return row;
-    const uint32_t chunk = row / length, pair = chunk / 2, rank = pair / sequences;
-    const uint32_t run = chunk % 2 == 0 ? rank : 2 * ranks - 1 - rank;
-    return (pair % sequences * (2 * ranks) + run) * length + row % length;
-  }
-  __device__ __forceinline__ bool has(uint32_t place) const {
-    return place % pitch - first < count;  // below first: wraps around
-  }
-};
-
-__device__ __forceinline__ float minus_infinity() { return -__int_as_float(0x7f800000); }
-
-struct Share {
-  float own, old, lse;
-};
-// Of one hop's result (when it has seen a key) and of what came before it in the result over all of their
-// keys. Where one of them has seen nothing the other is taken as it is.
-__device__ __forceinline__ Share share_of(bool seen, float own_lse, float earlier) {
-  const float nothing = minus_infinity();
-  if (!seen || (own_lse == nothing && earlier != nothing))
-    return {0, earlier == nothing ? 0.f : 1.f, earlier};
-  if (earlier == nothing) return {1, 0, own_lse};
-  const float top = own_lse > earlier ? own_lse : earlier;
-  const float all = top + logf(expf(earlier - top) + expf(own_lse - top));
-  return {expf(own_lse - all), expf(earlier - all), all};
-}
-
-struct MergeShape {
-  Places places;
-  int64_t rows;
-  int width;                 // of a head
-  int64_t stride, o_stride;  // of the hop's o, and of ours
-};
-
-// One head of kMergeRows rows. The statistics of a row are read and written by one thread, every element of o
-// by one: both may be in place.
-inline constexpr int kMergeThreads = 256, kMergeRows = 32, kMergeUnroll = 4;
-template <int V, class T, class O>
-__global__ void __launch_bounds__(kMergeThreads)
-    merge_kernel(const __grid_constant__ MergeShape s, const T* hop_o, const float* hop_lse,
-                 const float* o_before, const float* lse_before, O* o, float* lse) {
-  await_previous();
-  __shared__ float own_share[kMergeRows], old_share[kMergeRows];
-  __shared__ uint32_t place[kMergeRows];
-  const int64_t row0 = static_cast<int64_t>(blockIdx.x) * kMergeRows, head = blockIdx.y;
-  const int rows = static_cast<int>(s.rows - row0 < kMergeRows ? s.rows - row0 : kMergeRows);
-  const int thread = static_cast<int>(threadIdx.x);
-  if (thread < rows) {
-    const int64_t at = head * s.rows + row0 + thread;
-    const uint32_t from = s.places.of(static_cast<uint32_t>(row0 + thread));
-    const bool seen = s.places.has(from);
-    const Share share = share_of(seen, seen ? hop_lse[head * s.rows + from] : 0.f,
-                                 lse_before != nullptr ? lse_before[at] : minus_infinity());
-    place[thread] = from;
-    own_share[thread] = share.own;
-    old_share[thread] = share.old;
-    lse[at] = share.lse;
-  }
-  __syncthreads();
-  const int64_t corner = row0 * s.o_stride + head * s.width;
-  const bool in_place = static_cast<const void*>(o) == static_cast<const void*>(o_before);
-  const int packs = rows * s.width / V;
-  for (int first = thread; first < packs; first += kMergeThreads * kMergeUnroll) {
-    Pack<T, V> mine[kMergeUnroll];
-    Pack<float, V> before[kMergeUnroll];
-#pragma unroll
-    for (int u = 0; u < kMergeUnroll; ++u) {
-      const int at = (first + u * kMergeThreads) * V, i = at / s.width, d = at % s.width;
-      if (i >= rows) break;
-      if (own_share[i] != 0.f) mine[u] = fetch<V>(hop_o + place[i] * s.stride + head * s.width + d);
-      if (old_share[i] != 0.f) before[u] = fetch<V>(o_before + corner + i * s.o_stride + d);
-    }
-#pragma unroll
-    for (int u = 0; u < kMergeUnroll; ++u) {
-      const int at = (first + u * kMergeThreads) * V, i = at / s.width, d = at % s.width;
-      if (i >= rows) break;
-      const float own = own_share[i], old = old_share[i];
-      if (own == 0.f && old == 1.f && in_place) continue;
-      // Chosen, not multiplied: what counts for nothing may be anything.
-      const auto new_values = values<T, V>(mine[u]);
-      const auto old_values = values<float, V>(before[u]);
-      Vals<float, V> sum;
-#pragma unroll
-      for (int k = 0; k < V; ++k)
-        sum.v[k] = (own == 0.f ? 0.f : own * new_values.v[k]) + (old == 0.f ? 0.f : old * old_values.v[k]);
-      store<V>(o + corner + i * s.o_stride + d, sum);
-    }
-  }
-}
-
-// dq = dq_before + the share.
-template <class T, class O>
-struct AddShare {
-  Places places;
-  int64_t share_stride, stride;
-  const T* share;
-  const float* before;  // null: zero
-  O* dq;
-
-  template <int V>
-  struct Loaded {
-    bool seen;
-    Pack<T, V> share;
-    Pack<float, V> before;
-  };
-  template <int V>
-  __device__ __forceinline__ Loaded<V> load(int64_t row, int64_t i) const {
-    Loaded<V> x;
-    const uint32_t from = places.of(static_cast<uint32_t>(row));
-    x.seen = places.has(from);
-    if (x.seen) x.share = fetch<V>(share + from * share_stride + i);
-    if (before != nullptr) x.before = fetch<V>(before + row * stride + i);
-    return x;
-  }
-  template <int V>
-  __device__ __forceinline__ void store(int64_t row, int64_t i, const Loaded<V>& x) const {
-    const auto added = values<T, V>(x.share);
-    const auto old = values<float, V>(x.before);
-    Vals<float, V> sum;
-#pragma unroll
-    for (int k = 0; k < V; ++k) sum.v[k] = (before != nullptr ? old.v[k] : 0.f) + (x.seen ? added.v[k] : 0.f);
-    cuda::store<V>(dq + row * stride + i, sum);
-  }
-};
 
 // Rows of ours from ascending ones, zero where they take no part; `from` null: the others stay as they are.
 template <class T>
@@ -316,14 +176,7 @@ void AttentionHops::forward(const AttentionShape& s, AttentionMasks masks, const
   auto* const hop_lse = at<float>(memory, scratch.lse);
   library_.forward<T>(t, masks, q, k, v, hop_o, hop_lse, memory + scratch.bytes,
                       workspace_bytes - scratch.bytes, stream);
-  // Head sizes and strides are multiples of 8.
-  constexpr int kPack = kWide<float>;
-  const auto kernel = all_aligned16(o_before, o) ? merge_kernel<kPack, T, O> : merge_kernel<1, T, O>;
-  const MergeShape shape{Places(s.q_rows, part.q), s.q_rows.rows(), static_cast<int>(s.value_dim), t.o_stride,
-                         s.o_stride};
-  const dim3 grid(static_cast<unsigned>(divide_up(shape.rows, kMergeRows)), static_cast<unsigned>(s.heads));
-  kernel<<<grid, kMergeThreads, 0, stream>>>(shape, hop_o, hop_lse, o_before, lse_before, o, lse);
-  check_launch("attention_hop");
+  merge_hop(s, part.q, hop_o, t.o_stride, hop_lse, o_before, lse_before, o, lse, stream);
 }
 
 template <class T, class O>
@@ -363,14 +216,11 @@ void AttentionHops::backward(const AttentionShape& s, AttentionMasks masks, cons
   auto* const share = at<T>(memory, scratch.dq);
   library_.backward<T>(t, masks, dout, q, k, v, o, lse, share, own_dk, own_dv, memory + scratch.bytes,
                        workspace_bytes - scratch.bytes, stream);
-  const char* const what = "attention_hop_backward";
-  each_row<kWide<float>, 4>(
-      AddShare<T, O>{Places(s.q_rows, part.q), t.dq_stride, s.dq_stride, share, dq_before, dq},
-      s.q_rows.rows(), s.heads * s.head_dim, all_aligned16(dq_before, dq), stream, what);
+  add_hop_dq(s, part.q, share, t.dq_stride, dq_before, dq, stream);
   if (!scratch.sorts && part.k.count == part.k.pitch) return;  // all is there
   const auto place = [&](const T* from, int64_t from_stride, T* to, int64_t stride, int64_t width) {
     each_row<kWide<T>, 4>(PlaceRows<T>{Places(s.k_rows, part.k), from_stride, stride, from, to},
-                          s.k_rows.rows(), width, all_aligned16(to), stream, what);
+                          s.k_rows.rows(), width, all_aligned16(to), stream, "attention_hop_backward");
   };
   place(scratch.sorts ? own_dk : nullptr, t.dk_stride, dk, s.dk_stride, s.kv_heads * s.head_dim);
   place(scratch.sorts ? own_dv : nullptr, t.dv_stride, dv, s.dv_stride, s.kv_heads * s.value_dim);
