@@ -8,8 +8,8 @@ namespace {
 
 bool takes_addend(const Node& node) {
   return node.op == &kLinear || node.op == &kLinearDx || node.op == &kGroupedLinearDx ||
-         node.op == &kRmsNormDx || node.op == &kRmsNormBackward || node.op == &kLayerNormDx ||
-         node.op == &kLayerNormBackward;
+         node.op == &kUnpack || node.op == &kRmsNormDx || node.op == &kRmsNormBackward ||
+         node.op == &kLayerNormDx || node.op == &kLayerNormBackward;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Sums that are made on the way: where the result of a matmul (or of a norm's backward) exists only to be
-// added to a value that is there before it, that value becomes a last operand of the result's maker. Saves
+// Sums that are made on the way: where the result of a matmul (or of a norm's backward, or of rows that come
+// back from experts) exists only to be added to a value that is there before it, that value becomes a last operand of the result's maker. Saves
 // writing and reading the result once. Lowering asks for them (program/lower.cc), and passes that would take
 // such an add away.
 #pragma once

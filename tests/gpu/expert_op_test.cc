@@ -176,9 +176,13 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
                     moves,
                     {random.real(DType::BF16, {T, W}), order},
                     {random.real(DType::BF16, {S, W})}});
-      for (const DType dtype : kTypes)
-        compare({&graph::kUnpack, moves, {random.real(dtype, {S, W}), order}, {random.real(dtype, {T, W})}},
-                dtype);
+      for (const DType dtype : kTypes) {
+        const HostTensor rows = random.real(dtype, {S, W});
+        compare({&graph::kUnpack, moves, {rows, order}, {random.real(dtype, {T, W})}}, dtype);
+        compare(
+            {&graph::kUnpack, moves, {rows, order, random.real(dtype, {T, W})}, {random.real(dtype, {T, W})}},
+            dtype);
+      }
       compare_bits({&graph::kPackWeights,
                     moves,
                     {random.real(DType::F32, {T, C}), order},

@@ -65,6 +65,7 @@ std::vector<Refusal> refusals() {
           {&kUnpack, "an order of other slots", resize(1, 0, 15)},
           {&kUnpack, "half a token", [](OpCase& c) { c.in[0].dims[0].size = c.in[1].dims[0].size = 15; }},
           {&kUnpack, "y not by slots", rename(0, 0, Dim::Routed)},
+          {&kUnpack, "an addend of other rows", [](OpCase& c) { c.in.push_back(c.in[0]); }},
           {&kPackWeights, "other choices", resize(0, 1, 3)},
           {&kPackWeights, "narrow weights", retype(0, DType::BF16)},
           {&kPackWeights, "another number of slots", resize(1, 0, 15)},

@@ -105,12 +105,28 @@ TYPED_TEST(DispatchRows, PackAndUnpack) {
               EXPECT_EQ(std::memcmp(&after[at], &before[at], sizeof(T)), 0) << "an unused slot was written";
             }
           }
-        unpack_rows<T>(by.data(), r.order.data(), slots, choices, unpacked.data(), tokens, n,
+        unpack_rows<T>(by.data(), r.order.data(), slots, choices, nullptr, unpacked.data(), tokens, n,
                        workspace.data(), pool);
         expect_near(
             unpacked, sums, [&](int64_t i) { return 3 * unit<Stat<T>>() * sizes[static_cast<size_t>(i)]; },
             "unpacked");
-        return bytes_of(packed, unpacked);
+        // Added to x, and in its place.
+        Buffer<T> added(tokens * n), in_place(x);
+        unpack_rows<T>(by.data(), r.order.data(), slots, choices, bx.data(), added.data(), tokens, n,
+                       workspace.data(), pool);
+        unpack_rows<T>(by.data(), r.order.data(), slots, choices, in_place.data(), in_place.data(), tokens, n,
+                       workspace.data(), pool);
+        std::vector<double> totals = sums;
+        for (size_t i = 0; i < totals.size(); ++i) totals[i] += x[i];
+        expect_near(
+            added, totals,
+            [&](int64_t i) {
+              const auto at = static_cast<size_t>(i);
+              return 4 * unit<Stat<T>>() * (sizes[at] + std::abs(x[at]));
+            },
+            "added");
+        EXPECT_EQ(added.bytes(), in_place.bytes());
+        return bytes_of(packed, unpacked, added);
       });
     }
 }

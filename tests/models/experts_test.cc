@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/fuse_adds.h"
 #include "graph/verify.h"
 #include "models/build.h"
 
@@ -156,6 +157,26 @@ TEST(Experts, Capacity) {
   m.moe.capacity_factor = 1;
   m.moe.pad = true;
   EXPECT_EQ(only(build(m, options()), "route").attrs.integer("pad"), 20) << "two groups of 10";
+}
+
+// What comes back from the experts is added to the residual on the way, or to what shared experts made.
+TEST(Experts, RowsThatComeBackAreAddedOnTheWay) {
+  for (const int64_t shared : {0, 20}) {
+    Model m = mixture();
+    m.moe.shared_ffn = shared;
+    const Graph g = build(m, options());
+    const graph::FusedAdds fused = graph::fuse_adds(g);
+    int forward = 0;
+    for (size_t i = 0; i < g.nodes().size(); ++i) {
+      const Node& n = g.nodes()[i];
+      if (n.op != &graph::kUnpack || n.phase != graph::Phase::F) continue;
+      ++forward;
+      ASSERT_GE(fused.add_of[i], 0);
+      const Node& add = g.nodes()[static_cast<size_t>(fused.add_of[i])];
+      EXPECT_TRUE(std::ranges::count(add.inputs, n.outputs[0]) == 1);
+    }
+    EXPECT_EQ(forward, 1);
+  }
 }
 
 TEST(Experts, LossesBesideTheMainOne) {

@@ -30,7 +30,8 @@ void unpack(const Bound& b, bool) {
   const Type &y = b.in_type(0), &x = b.out_type(0);
   with_type(y.dtype, [&]<class T>(T) {
     k::unpack_rows<T>(b.input<T>(0), b.input<int32_t>(1), y.size(0), b.instr->attrs.integer("choices"),
-                      b.output<T>(0), x.size(0), columns(x), b.workspace, *b.pool);
+                      b.in.size() > 2 ? b.input<T>(2) : nullptr, b.output<T>(0), x.size(0), columns(x),
+                      b.workspace, *b.pool);
   });
 }
 int64_t unpack_bytes(const Instr& i, int) {

@@ -81,14 +81,18 @@ int64_t unpacked_rows(std::string_view op, int64_t slots, const Attrs& attrs) {
   return slots / choices;
 }
 
-// unpack: y[slots, d...], order[slots] -> [tokens, d...]: the sum over each token's slots
+// unpack: y[slots, d...], order[slots] -> [tokens, d...]: the sum over each token's slots; in programs also
+// an addend like the result (see graph/fuse_adds.h)
 std::vector<Type> infer_unpack(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &y = in[0], &order = in[1];
   OP_REQUIRE("unpack",
              begins_with(y, Dim::Slots) && is_index(order, Dim::Slots) && order.dims[0] == y.dims[0],
              "expects y[slots, ...] and order i32[slots] of the same slots, got {} and {}", to_string(y),
              to_string(order));
-  return {with_rows(y, Dim::Tokens, unpacked_rows("unpack", y.size(0), attrs))};
+  const Type x = with_rows(y, Dim::Tokens, unpacked_rows("unpack", y.size(0), attrs));
+  OP_REQUIRE("unpack", in.size() < 3 || in[2] == x, "expects an addend like the result {}, got {}",
+             to_string(x), to_string(in[2]));
+  return {x};
 }
 
 Attrs packing(const Attrs& unpacking) {
@@ -212,7 +216,8 @@ const OpDef kRoute = {.name = "route",
                       .dims = by_tokens,
                       .keep = true};
 const OpDef kPack = {"pack", 2, 2, kPacking, infer_pack, gradient_pack, cost_by_bytes, by_tokens};
-const OpDef kUnpack = {"unpack", 2, 2, kUnpacking, infer_unpack, gradient_unpack, cost_by_bytes, by_tokens};
+const OpDef kUnpack = {"unpack",      2,         3,       kUnpacking, infer_unpack, gradient_unpack,
+                       cost_by_bytes, by_tokens, {{0, 2}}};
 const OpDef kPackWeights = {"pack_weights", 2,        2, kPacking, infer_pack_weights, gradient_pack_weights,
                             cost_by_bytes,  by_tokens};
 const OpDef kUnpackWeights = {

@@ -57,13 +57,13 @@ void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool z
 }
 
 template <class T>
-void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
-                 int64_t n, void* workspace, ThreadPool& pool) {
+void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
+                 int64_t tokens, int64_t n, void* workspace, ThreadPool& pool) {
   int32_t* slot_of = static_cast<int32_t*>(workspace);
   std::fill_n(slot_of, tokens * choices, -1);
   for (int64_t s = 0; s < slots; ++s)
     if (order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
-  variants<T>().sum_slots(y, slot_of, choices, x, tokens, n, pool);
+  variants<T>().sum_slots(y, slot_of, choices, addend, x, tokens, n, pool);
 }
 
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {

@@ -19,10 +19,11 @@ int64_t route_workspace_bytes(int64_t experts);
 void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
                int64_t slots, int64_t row_bytes, ThreadPool& pool);
 
-// x[row] = sum of y over the row's slots, by choice; zero where it has none. Unused slots are not read.
+// x[row] = sum of y over the row's slots, by choice, and of the addend's row (null: zero), which may be x.
+// Unused slots are not read.
 template <class T>
-void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
-                 int64_t n, void* workspace, ThreadPool& pool);
+void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
+                 int64_t tokens, int64_t n, void* workspace, ThreadPool& pool);
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices);
 
 // packed[slot] = weights[order[slot]], and back: zero for pairs without a slot. S is float or double.

@@ -77,6 +77,7 @@ template <class T, int R>
 struct SumSlots {
   const T* y;
   SlotsOfRows rows;
+  const T* addend;  // null: zero
   T* x;
   int64_t n;
   template <int V>
@@ -86,6 +87,11 @@ struct SumSlots {
   template <int V>
   __device__ Sums<V> load(int64_t r, int64_t i) const {
     Sums<V> sums = {};
+    Pack<T, V> more[R];
+    const bool adds = addend != nullptr;
+#pragma unroll
+    for (int j = 0; j < R; ++j)
+      if (adds && has(r, j)) more[j] = fetch<V>(addend + (r * R + j) * n + i);
     const int64_t begin = r * R * rows.choices, end = begin + R * rows.choices;
     for (int64_t first = begin; first < end; first += kSlots) {
       int64_t slots[kSlots];
@@ -103,14 +109,23 @@ struct SumSlots {
         for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
       }
     }
+#pragma unroll
+    for (int j = 0; j < R; ++j) {
+      if (!adds || !has(r, j)) continue;
+      const auto v = values<T, V>(more[j]);
+#pragma unroll
+      for (int k = 0; k < V; ++k) sums.row[j].v[k] += v.v[k];
+    }
     return sums;
   }
   template <int V>
   __device__ void store(int64_t r, int64_t i, const Sums<V>& sums) const {
 #pragma unroll
     for (int j = 0; j < R; ++j)
-      if (j == 0 || (r * R + j) * rows.choices < rows.pairs)
-        cuda::store<V>(x + (r * R + j) * n + i, sums.row[j]);
+      if (has(r, j)) cuda::store<V>(x + (r * R + j) * n + i, sums.row[j]);
+  }
+  __device__ __forceinline__ bool has(int64_t r, int j) const {
+    return j == 0 || (r * R + j) * rows.choices < rows.pairs;
   }
 };
 
@@ -294,14 +309,15 @@ void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t
 }
 
 template <class T>
-void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
-                 int64_t n, void* workspace, Stream stream) {
+void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
+                 int64_t tokens, int64_t n, void* workspace, Stream stream) {
   auto* const slot_of = static_cast<int32_t*>(workspace);
   find_slots(order, slots, tokens * choices, slot_of, stream, "unpack_rows");
   // R rows at a time, U times.
   const auto sum = [&]<int R, int U>(std::integer_sequence<int, R, U>) {
-    each_row<kWide<T>, U>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, x, n}, divide_up(tokens, R),
-                          n, n % kWide<T> == 0 && all_aligned16(x, y), stream, "unpack_rows");
+    each_row<kWide<T>, U>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, addend, x, n},
+                          divide_up(tokens, R), n, n % kWide<T> == 0 && all_aligned16(x, y, addend), stream,
+                          "unpack_rows");
   };
   switch (choices) {
     case 1:

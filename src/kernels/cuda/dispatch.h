@@ -22,11 +22,12 @@ int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices);
 void pack_rows(const std::byte* x, const int32_t* order, int64_t tokens, int64_t choices, bool zero_unused,
                std::byte* y, int64_t slots, int64_t row_bytes, void* workspace, Stream stream);
 
-// x[row] = sum of y over the row's slots, by choice; zero where it has none. Unused slots are not read.
+// x[row] = sum of y over the row's slots, by choice, and of the addend's row (null: zero), which may be x.
+// Unused slots are not read.
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices);
 template <class T>
-void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, T* x, int64_t tokens,
-                 int64_t n, void* workspace, Stream stream);
+void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
+                 int64_t tokens, int64_t n, void* workspace, Stream stream);
 
 // packed[slot] = weights[order[slot]], and back: zero for pairs without a slot. S is float or double.
 template <class S>
