@@ -1,7 +1,7 @@
 // Sums that are made on the way: where the result of a matmul (or of a norm's backward, or of rows that come
-// back from experts) exists only to be added to a value that is there before it, that value becomes a last operand of the result's maker. Saves
-// writing and reading the result once. Lowering asks for them (program/lower.cc), and passes that would take
-// such an add away.
+// back from experts) exists only to be added to a value that is there before it, that value becomes a last
+// operand of the result's maker. Saves writing and reading the result once. Lowering asks for them
+// (program/lower.cc), and passes that would take such an add away.
 #pragma once
 
 #include <vector>
