@@ -11,6 +11,7 @@
 #include "layout/stages.h"
 #include "models/build.h"
 #include "plan/state_model.h"
+#include "plan/time.h"
 #include "schedule/simulate.h"
 
 namespace quintet::plan {
@@ -169,8 +170,7 @@ double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& st
 
 }  // namespace
 
-Bounds::Bounds(const Assumptions& a)
-    : machine_{.cluster = a.cluster, .stack = a.stack, .matmul = a.matmul, .imbalance = a.imbalance} {}
+Bounds::Bounds(const Assumptions& a) : machine_(machine_of(a)) {}
 
 template <class Map, class Key, class Make>
 static auto remembered(std::mutex& mutex, Map& map, const Key& key, const Make& make) {

@@ -71,8 +71,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   Report report{.recipe = recipe, .assumptions = assumptions};
   report.parameters = models::parameter_count(ranks.model);
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
-  report.memory =
-      memory_of(ranks, {assumptions.cluster, assumptions.stack, assumptions.matmul, assumptions.imbalance});
+  report.memory = memory_of(ranks, machine_of(assumptions));
 
   std::set<std::string> remarks;
   if (assumptions.remark)

@@ -11,14 +11,14 @@ namespace quintet::plan {
 
 using program::InstrKind;
 
-namespace {
-
 sim::Machine machine_of(const Assumptions& a) {
   sim::Machine m{a.cluster, a.stack, a.matmul, a.imbalance};
   if (a.remark)
     m.plain_attention = [remark = a.remark](const program::Instr& i) { return !remark(i).empty(); };
   return m;
 }
+
+namespace {
 
 // A share of the time by its name; a new one comes last.
 double& named(std::vector<TimeShare>& shares, const std::string& what) {

@@ -3,6 +3,7 @@
 
 #include "plan/plan.h"
 #include "plan/timeline.h"
+#include "sim/durations.h"
 
 namespace quintet::plan {
 
@@ -14,6 +15,9 @@ double model_flops(const graph::Graph& model);
 // `ranks` are compiled and expanded for `recipe`.
 Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const compiler::Ranks& ranks,
              const sim::Simulation& simulation);
+
+// What a plan's programs are simulated on.
+sim::Machine machine_of(const Assumptions& assumptions);
 
 sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks);
 

@@ -81,6 +81,22 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsCounted) {
   EXPECT_LT(seconds_of("--set run.deterministic=true"), 2 * fast);
 }
 
+// Packed documents under ring and gather have none: a search knows that before it simulates.
+TEST(PlanVerb, SearchAvoidsAttentionWithoutTensorCores) {
+  const auto context_of = [](const std::string& more) {
+    const Outcome r = quintet(
+        "plan --model llama3-8b --cluster '1x8 h100' --seq-len 8192 --global-batch 64 --search --top 1 " +
+        more);
+    EXPECT_EQ(r.code, 0) << r.err;
+    const size_t at = r.out.find("\n   context ");
+    EXPECT_NE(at, std::string::npos) << r.out;
+    return r.out.substr(at + 1, r.out.find('\n', at + 1) - at - 1);
+  };
+  const std::string packed = context_of("--set data.pack=true"), whole = context_of("--set data.pack=false");
+  EXPECT_NE(packed.find("(ulysses)"), std::string::npos) << packed;
+  EXPECT_NE(whole.find("cp "), std::string::npos) << whole;
+}
+
 // Simulator and executor run the same instructions in the same order on every stream of every stage.
 TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   const TempFolder folder;
