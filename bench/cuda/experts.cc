@@ -120,6 +120,9 @@ void moves(const Mixture& m) {
   report(with("unpack_rows", {m.tokens, m.choices, m.embed}), token_bytes + slot_bytes, [=](int) {
     k::unpack_rows<Bf16>(y, order, slots, m.choices, nullptr, x, m.tokens, m.embed, space, stream);
   });
+  report(
+      with("unpack_rows + addend", {m.tokens, m.choices, m.embed}), 2 * token_bytes + slot_bytes,
+      [=](int) { k::unpack_rows<Bf16>(y, order, slots, m.choices, x, x, m.tokens, m.embed, space, stream); });
   report(with("pack_weights", {m.tokens, m.choices}), 3 * pair_bytes,
          [=](int) { k::pack_weights<float>(weights, order, false, packed, slots, stream); });
   report(with("unpack_weights", {m.tokens, m.choices}), 3 * pair_bytes,

@@ -31,7 +31,7 @@ class Fold {
       if (op == &graph::kRmsNormDx) fold_rms_norm(i);
       if (op == &graph::kLayerNormDx) fold_layer_norm(i);
     }
-    // Which adds matmuls make depends on the order.
+    // Which adds are made on the way depends on the order.
     r_ = Rewrite(r_.finish());
     index();
     const graph::FusedAdds fused = graph::fuse_adds(r_.graph());

@@ -5,8 +5,8 @@
 //  - a norm or SwiGLU that is recomputed for weight gradients only is written by its own backward op, which
 //    has the operands in hand (the norms' with `again`, swiglu_backward). Those weight gradients then run
 //    after it, and the norm's statistics are kept from the forward pass (a number or two per row);
-//  - an add whose sum is normed in the same block becomes add_rms_norm, add_layer_norm, unless a matmul makes
-//    the sum on its way (graph/fuse_adds.h): residuals behind a message, a bias, dropout or experts.
+//  - an add whose sum is normed in the same block becomes add_rms_norm, add_layer_norm, unless the maker
+//    of a term makes the sum on its way (graph/fuse_adds.h): residuals behind a message, a bias or dropout.
 //
 // Numerics-preserving: the same sums and products; values keep their ids.
 //

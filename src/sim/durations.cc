@@ -91,6 +91,9 @@ CollectiveShape shape_of(CollectiveKind kind) {
   base::fail_internal("unknown collective");
 }
 
+// Padded experts have counts that are known before.
+bool waits_for_counts(const Instr& i) { return i.op == &graph::kRoute && i.attrs.integer("pad") == 0; }
+
 }  // namespace
 
 WorkClass class_of(const graph::OpDef& op) {
@@ -187,7 +190,7 @@ double Durations::compute_seconds(const Instr& instr) const {
   const WorkClass kind = class_of(*instr.op);
   if (kind == WorkClass::Other)
     return hardware::memory_seconds(c.bytes, device, machine_.stack) +
-           (instr.op == &graph::kRoute ? machine_.stack.route_seconds : 0);
+           (waits_for_counts(instr) ? machine_.stack.route_seconds : 0);
   const Arithmetic own = arithmetic_of(instr.in[0].type.dtype);
   if (kind == WorkClass::Attention)
     return hardware::attention_seconds(

@@ -24,7 +24,8 @@ struct Ring {
 };
 // Chunks of whole tiles and of odd numbers of rows.
 constexpr Ring kRings[] = {{2, 3, 64, 8, 2, 64}, {2, 1, 100, 4, 4, 128},   {4, 2, 128, 8, 2, 128},
-                           {4, 3, 37, 4, 1, 64}, {2, 3, 50, 4, 2, 128, 2}, {2, 2, 16, 4, 1, 64, 4}};
+                           {4, 3, 37, 4, 1, 64}, {2, 3, 50, 4, 2, 128, 2}, {2, 2, 16, 4, 1, 64, 4},
+                           {2, 2, 33, 4, 2, 96}};
 
 std::vector<double> reals(const HostTensor& t) {
   const HostTensor wide = to_f64(t);

@@ -157,7 +157,7 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
   for (const auto& [experts, choices] :
        {std::pair<int64_t, int64_t>{1, 3}, {40, 1}, {40, 2}, {40, 3}, {40, 6}, {300, 3}})
     for (const int64_t pad : {int64_t{0}, tokens * choices}) {
-      const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, 24};
+      const DimSize T{Dim::Tokens, tokens}, C{Dim::Choices, choices}, W{Dim::Embed, pad > 0 ? 7 : 24};
       SCOPED_TRACE(std::to_string(choices) + " of " + std::to_string(experts) + " experts, padded to " +
                    std::to_string(pad));
       const DimSize S{Dim::Slots, pad > 0 ? experts * pad : tokens * choices};
@@ -179,9 +179,13 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
       for (const DType dtype : kTypes) {
         const HostTensor rows = random.real(dtype, {S, W});
         compare({&graph::kUnpack, moves, {rows, order}, {random.real(dtype, {T, W})}}, dtype);
-        compare(
-            {&graph::kUnpack, moves, {rows, order, random.real(dtype, {T, W})}, {random.real(dtype, {T, W})}},
-            dtype);
+        // Added to rows, and in their place.
+        OpRun added{
+            &graph::kUnpack, moves, {rows, order, random.real(dtype, {T, W})}, {random.real(dtype, {T, W})}};
+        compare(added, dtype);
+        const auto apart = run_on_gpu(added, libraries())[0].bytes;
+        added.in_place = {{0, 2}};
+        EXPECT_EQ(run_on_gpu(added, libraries())[0].bytes, apart);
       }
       compare_bits({&graph::kPackWeights,
                     moves,

@@ -67,6 +67,21 @@ TEST(Bounds, DenseModel) { expect_no_bound_exceeds(small_llama(), small_cluster(
 
 TEST(Bounds, Experts) { expect_no_bound_exceeds(small_experts(), small_cluster(), 200, 2); }
 
+// Attention without tensor cores, everywhere or in hops alone.
+TEST(Bounds, SlowAttention) {
+  Assumptions a = small_cluster();
+  a.remark = [](const program::Instr& i) {
+    return i.kind == program::InstrKind::Compute && sim::class_of(*i.op) == sim::WorkClass::Attention
+               ? std::string("slow")
+               : std::string();
+  };
+  expect_no_bound_exceeds(small_llama(), a, 60, 8);
+  a.remark = [](const program::Instr& i) {
+    return std::string(i.attrs.find("hop") != nullptr ? "slow" : "");
+  };
+  expect_no_bound_exceeds(small_llama(), a, 60, 9);
+}
+
 // A step of one micro-batch: gradients lie over activations that are dead by then.
 TEST(Bounds, OneMicroBatch) {
   expect_no_bound_exceeds(small_llama({"batch.global=8"}), small_cluster(), 120, 4);

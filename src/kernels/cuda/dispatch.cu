@@ -72,12 +72,12 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x % 32; i < words; i += 32) y[slot * words + i] = W{};
 }
 
-// R rows at a time: one, or as many as have kSlots pairs.
-template <class T, int R>
+// R rows at a time: one, or as many as have kSlots pairs, no other number.
+template <class T, int R, bool kAdds>
 struct SumSlots {
   const T* y;
   SlotsOfRows rows;
-  const T* addend;  // null: zero
+  const T* addend;  // with kAdds
   T* x;
   int64_t n;
   template <int V>
@@ -87,11 +87,12 @@ struct SumSlots {
   template <int V>
   __device__ Sums<V> load(int64_t r, int64_t i) const {
     Sums<V> sums = {};
-    Pack<T, V> more[R];
-    const bool adds = addend != nullptr;
+    Pack<T, V> more[kAdds ? R : 1];
+    if constexpr (kAdds) {
 #pragma unroll
-    for (int j = 0; j < R; ++j)
-      if (adds && has(r, j)) more[j] = fetch<V>(addend + (r * R + j) * n + i);
+      for (int j = 0; j < R; ++j)
+        if (has(r, j)) more[j] = fetch<V>(addend + (r * R + j) * n + i);
+    }
     const int64_t begin = r * R * rows.choices, end = begin + R * rows.choices;
     for (int64_t first = begin; first < end; first += kSlots) {
       int64_t slots[kSlots];
@@ -109,12 +110,14 @@ struct SumSlots {
         for (int k = 0; k < V; ++k) sum.v[k] += v.v[k];
       }
     }
+    if constexpr (kAdds) {
 #pragma unroll
-    for (int j = 0; j < R; ++j) {
-      if (!adds || !has(r, j)) continue;
-      const auto v = values<T, V>(more[j]);
+      for (int j = 0; j < R; ++j) {
+        if (!has(r, j)) continue;
+        const auto v = values<T, V>(more[j]);
 #pragma unroll
-      for (int k = 0; k < V; ++k) sums.row[j].v[k] += v.v[k];
+        for (int k = 0; k < V; ++k) sums.row[j].v[k] += v.v[k];
+      }
     }
     return sums;
   }
@@ -314,19 +317,19 @@ void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choice
   auto* const slot_of = static_cast<int32_t*>(workspace);
   find_slots(order, slots, tokens * choices, slot_of, stream, "unpack_rows");
   // R rows at a time, U times.
-  const auto sum = [&]<int R, int U>(std::integer_sequence<int, R, U>) {
-    each_row<kWide<T>, U>(SumSlots<T, R>{y, {slot_of, choices, tokens * choices}, addend, x, n},
+  const auto sum = [&]<int R, int U, bool kAdds>() {
+    each_row<kWide<T>, U>(SumSlots<T, R, kAdds>{y, {slot_of, choices, tokens * choices}, addend, x, n},
                           divide_up(tokens, R), n, n % kWide<T> == 0 && all_aligned16(x, y, addend), stream,
                           "unpack_rows");
   };
-  switch (choices) {
-    case 1:
-      return sum(std::integer_sequence<int, kSlots, 1>{});
-    case 2:
-      return sum(std::integer_sequence<int, kSlots / 2, 2>{});
-    default:
-      sum(std::integer_sequence<int, 1, 1>{});
-  }
+  // What is added is on its way too, so fewer rows keep memory as busy.
+  if (choices == 1)
+    addend != nullptr ? sum.template operator()<1, 2, true>() : sum.template operator()<kSlots, 1, false>();
+  else if (choices == 2)
+    addend != nullptr ? sum.template operator()<kSlots / 2, 1, true>()
+                      : sum.template operator()<kSlots / 2, 2, false>();
+  else
+    addend != nullptr ? sum.template operator()<1, 1, true>() : sum.template operator()<1, 1, false>();
 }
 
 template <class S>
