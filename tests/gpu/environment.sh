@@ -1,5 +1,5 @@
 # What the scripts here share, to be sourced with `folder` set to where the programs are: libraries, MPI, NCCL, and
-# on_ranks, which runs a command on several ranks of this machine.
+# on_ranks, which runs a command on several ranks of this machine, and some_text to train on.
 
 # Libraries that are not on the loader's path are looked for in Python's site-packages.
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
@@ -22,3 +22,5 @@ on_ranks() {  # ranks command...
     bash -c 'export NCCL_HOSTID=quintet-rank-$OMPI_COMM_WORLD_RANK; exec "$0" "$@"' "$@"
 }
 export -f on_ranks
+
+some_text() { for i in $(seq 1 4000); do echo "line $i of a text that says nothing new, $((i * 7919 % 1000))"; done; }

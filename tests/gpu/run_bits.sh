@@ -11,7 +11,7 @@ folder=$(cd "${1:?FOLDER with quintet}" && pwd) || exit 2
 command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-for i in $(seq 1 4000); do echo "line $i of a text that says nothing new, $((i * 7919 % 1000))"; done > "$work/data.txt"
+some_text > "$work/data.txt"
 
 failed=0
 twice() {  # what settings...

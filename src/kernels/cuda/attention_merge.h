@@ -8,8 +8,8 @@
 
 namespace quintet::kernels::cuda {
 
-// T is Bf16 or F16, O float or T. The hop's rows ascend, `hop_stride` elements apart; head sizes and strides
-// are multiples of 8.
+// T is Bf16 or F16, O float or T. The hop's rows ascend, `hop_stride` elements apart; head sizes, up to 256,
+// and strides are multiples of 8.
 template <class T, class O>
 void merge_hop(const AttentionShape& hop, const AttentionPart::Rows& part, const T* hop_o, int64_t hop_stride,
                const float* hop_lse, const float* o_before, const float* lse_before, O* o, float* lse,

@@ -10,7 +10,7 @@ namespace {
 // The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for
 // several blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits
 // for memory or writes. A cluster has one row: multiprocessors are not equally fast, and clusters of several
-// rows, which could fetch the next one while they write, end less evenly (1 to 3 % slower).
+// rows, which could fetch the next one while they write, end less evenly (up to 2 % slower).
 inline constexpr int kMostCluster = 8;  // what every card with clusters can do
 inline constexpr int64_t kLeastRowBytes = 24 << 10;
 // Five or six blocks; and three, where a row is too long for eight such parts.
