@@ -13,6 +13,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/dropout.h"
 #include "kernels/cuda/embedding.h"
+#include "kernels/cuda/embedding_group.cuh"
 #include "kernels/cuda/grouped_matmul.h"
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/matmul.h"
@@ -171,6 +172,17 @@ void embeddings(int64_t tokens, int64_t vocab, int64_t n) {
       " " + std::to_string(tokens) + " of " + std::to_string(vocab) + " x " + std::to_string(n);
   report("embedding" + size, 2 * row,
          [=](int) { k::embedding<Bf16>(table, at, 0, vocab, y, tokens, n, stream); });
+  // What comes before the sums of a gradient: latency, not bytes.
+  const k::EmbeddingScratch sizes = k::embedding_scratch(tokens, vocab, n);
+  const k::RowGroups groups{.bits = k::embedding_bucket_bits(vocab),
+                            .by_row = take<k::RowToken>(tokens),
+                            .used = take<uint32_t>(1),
+                            .present = take<uint32_t>(sizes.present_bytes / 4)};
+  auto* arrived = take<uint32_t>(sizes.arrived_bytes / 4);
+  report("group_by_row" + size, static_cast<double>(tokens * 4 + sizes.by_row_bytes), [=](int) {
+    k::group_by_row({at, static_cast<uint32_t>(tokens), 0, static_cast<uint32_t>(vocab)}, groups, arrived,
+                    sizes.arrived_bytes / 4, stream);
+  });
   report("embedding_dw added to f32" + size, row + distinct * static_cast<double>(n) * 8, [=](int) {
     k::embedding_dw<Bf16, float>(dy, at, 0, vocab, dtable, true, tokens, n, space, stream);
   });
@@ -451,7 +463,7 @@ void run() {
     rope(16384, 32, 8, 64);
     rope(16384, 32, 8, 128);
   }
-  if (wanted("loss")) losses(4096, 128256), losses(4096, 32000);
+  if (wanted("loss")) losses(4096, 128256), losses(4096, 32000), losses(4096, 50304);
   if (wanted("embedding")) {
     embeddings(16384, 128256, 2048);
     embeddings(32768, 50304, 768);

@@ -42,7 +42,7 @@ TEST(CudaWorkspace, OfADenseModel) {
   EXPECT_EQ(most.at("linear_dw"), 32 * kMiB);
   EXPECT_EQ(most.at("linears"), 32 * kMiB);
   EXPECT_EQ(most.at("rms_norm"), 0);
-  EXPECT_EQ(most.at("rms_norm_backward"), 320 * 512 * 4);
+  EXPECT_EQ(most.at("rms_norm_backward"), 480 * 512 * 4);
   EXPECT_EQ(most.at("cross_entropy"), 256 * 8);
   // Tokens by row, their number, bits of 128 buckets of 1024 rows, a count for each of 128 segments and four
   // slabs, two rows for each segment.

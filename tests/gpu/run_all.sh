@@ -5,6 +5,7 @@
 # FOLDER holds programs that were built elsewhere with QUINTET_CUDA (test_gpu_kernels, test_gpu_models, test_gpu_nccl,
 # quintet, cuda_kernels_bench); without it they are built here, in build-cuda. In the environment:
 #   PARTS="kernels models curve nccl faults bits layouts sanitizer bench"   which parts run (this is the default)
+#   TEST_SHARDS=4                                                           processes that share the tests of kernels and models
 #   LAYOUT_SECONDS=180                                                      how long one layout may take
 #   SANITIZER_SECONDS=300                                                   how long one part of a group may take under a checker
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
@@ -39,12 +40,14 @@ note() {  # part what result seconds
   results+=$'\n'"| $1 | $2 | $3 | $4 |"
   printf '%-9s %-10s %s (%s s)\n' "$3" "$1" "$2" "$4"
 }
+# How many tests of GoogleTest passed, after its own words.
+passed_in() { grep -oE '\[  PASSED  \] [0-9]+ test' | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }'; }
 # Notes how a command ended; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
 conclude() {  # part what status seconds log
   local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
   if [ "$status" -eq 0 ]; then
-    passed=$(grep -oE '\[  PASSED  \] [0-9]+ test' <<< "$log" | grep -oE '[0-9]+' | head -n 1)
-    note "$part" "$what${passed:+, $passed tests}" ok "$seconds"
+    passed=$(passed_in <<< "$log")
+    note "$part" "$what$([ "$passed" -gt 0 ] && echo ", $passed tests")" ok "$seconds"
   else
     note "$part" "$what, exit status $status" FAILED "$seconds"
     tail -n "${LINES_OF_FAILURE:-60}" <<< "$log" | sed 's/^/        /'
@@ -57,17 +60,33 @@ try() {  # part what seconds command...
   log=$(timeout -k 10 "$limit" "$@" 2>&1) || status=$?
   conclude "$part" "$what" "$status" $((SECONDS - begin)) "$log"
 }
+# Runs a test program as several processes, each with a part of the tests: much of their time is the host's. Those that
+# failed are shown last.
+in_shards() {  # program arguments...
+  local shards=${TEST_SHARDS:-4} logs shard status=0 pids=()
+  logs=$(mktemp -d)
+  for shard in $(seq 0 $((shards - 1))); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard "$@" > "$logs/$shard" 2>&1 &
+    pids+=($!)
+  done
+  for shard in "${!pids[@]}"; do
+    if wait "${pids[$shard]}"; then cat "$logs/$shard" && rm "$logs/$shard"; else status=1; fi
+  done
+  cat "$logs"/* 2> /dev/null
+  rm -rf "$logs"
+  return "$status"
+}
+export -f in_shards
 missing() { note "$1" "$2" "left out" 0; }  # part why
 runs() { [[ " $parts " == *" $1 "* ]]; }
 
 if runs kernels; then
-  for program in test_gpu_kernels test_gpu_ops; do
-    [ -x "$folder/$program" ] && try kernels "$program" 900 "$folder/$program" --gtest_brief=1
-  done
+  try kernels "kernels and ops against the CPU" 900 bash -c 'in_shards "$@"' in_shards "$folder/test_gpu_kernels" \
+    --gtest_brief=1
 fi
 if runs models; then
-  try models "GPU against CPU, graphs, bits, memory, traces" 900 "$folder/test_gpu_models" --gtest_brief=1 \
-    --gtest_filter=-LossCurve.*
+  try models "GPU against CPU, graphs, bits, memory, traces" 900 bash -c 'in_shards "$@"' in_shards \
+    "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter=-LossCurve.*
 fi
 if runs curve; then
   try models "500 steps beside the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'

@@ -27,7 +27,7 @@ struct Shares {
 
 // Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
 // that what is done once a row for each thread does not count.
-using Shapes = NormShapes<NormShape<8, 2>, NormShape<32, 2>, NormShape<32, 3>, NormShape<64, 2>,
+using Shapes = NormShapes<NormShape<8, 2>, NormShape<32, 2>, NormShape<96, 1>, NormShape<64, 2>,
                           NormShape<64, 3>, NormShape<128, 2>, NormShape<128, 3>, NormShape<256, 2>,
                           NormShape<256, 3>, NormShape<512, 2>, NormShape<512, 3>, NormShape<512, 4>>;
 
