@@ -55,6 +55,13 @@ std::string human_count(double value) {
   return fmt::format("{:.{}f}{}", value, decimals, kUnits[unit]);
 }
 
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
 int edit_distance(std::string_view a, std::string_view b) {
   // Three rows of the table: the current one, the one before, and the one before that for swaps of
   // neighbours.
@@ -75,8 +82,9 @@ int edit_distance(std::string_view a, std::string_view b) {
 std::optional<std::string> nearest_word(std::string_view word, std::span<const std::string> candidates) {
   int best = std::max<int>(1, static_cast<int>(word.size() / 3)) + 1;
   std::optional<std::string> found;
+  const std::string lower = lower_case(word);
   for (const std::string& candidate : candidates) {
-    const int distance = edit_distance(word, candidate);
+    const int distance = edit_distance(lower, lower_case(candidate));
     if (distance < best) best = distance, found = candidate;
   }
   return found;

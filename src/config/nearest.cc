@@ -6,6 +6,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/text.h"
+
 namespace quintet::config {
 namespace {
 
@@ -38,8 +40,9 @@ int64_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest_word(std::string_view text, const std::vector<std::string>& words) {
   std::string best;
   int64_t best_distance = std::numeric_limits<int64_t>::max();
+  const std::string lower = base::lower_case(text);
   for (const std::string& word : words) {
-    const int64_t distance = edit_distance(text, word);
+    const int64_t distance = edit_distance(lower, base::lower_case(word));
     if (distance < best_distance) {
       best_distance = distance;
       best = word;
@@ -49,7 +52,8 @@ std::string nearest_word(std::string_view text, const std::vector<std::string>& 
   return best_distance <= reach ? best : std::string();
 }
 
-std::string nearest_key(std::string_view key, const std::vector<std::string>& known) {
+std::string nearest_key(std::string_view unknown, const std::vector<std::string>& known) {
+  const std::string key = base::lower_case(unknown);  // as all keys are
   std::string best;
   int64_t best_distance = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : known) {

@@ -11,11 +11,12 @@ namespace quintet::config {
 // Levenshtein distance: insertions, deletions and replacements each cost 1.
 int64_t edit_distance(std::string_view a, std::string_view b);
 
-// The word nearest to `text`, or empty when none is near enough to be meant (more than a third of it
-// differs).
+// The word nearest to `text` whatever their case, or empty when none is near enough to be meant (more than a
+// third of it differs).
 std::string nearest_word(std::string_view text, const std::vector<std::string>& words);
 
-// The known dotted key nearest to an unknown one: by spelling, or the same last part in another section.
+// The known dotted key nearest to an unknown one: by spelling in any case, or the same last part in another
+// section.
 std::string nearest_key(std::string_view key, const std::vector<std::string>& known);
 
 // Divisors of n next to v on either side: "2 or 4". n and v must be positive.

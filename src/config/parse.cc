@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "config/byte_size.h"
 #include "config/later.h"
 #include "config/names.h"
@@ -283,7 +284,8 @@ class Reader {
                   fmt::format("\"{}\" is not yet supported in this version; must be {}", *text, list),
                   fmt::format("\"{}\"", name_of(field)));
     } else {
-      const std::string near = nearest_word(*text, names);
+      const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
+      const std::string near = meant ? std::string(name_of(*meant)) : nearest_word(*text, names);
       wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
     }
   }

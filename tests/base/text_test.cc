@@ -67,6 +67,9 @@ TEST(Text, NearestWord) {
   const std::vector<std::string> words = {"micro", "global", "accumulation"};
   EXPECT_EQ(nearest_word("mirco", words), "micro");
   EXPECT_EQ(nearest_word("acumulations", words), "accumulation");
+  EXPECT_EQ(nearest_word("GLOBAL", words), "global");
+  EXPECT_EQ(nearest_word("Mirco", words), "micro");
+  EXPECT_EQ(nearest_word("h200", std::vector<std::string>{"H100", "H200"}), "H200");
   EXPECT_EQ(nearest_word("zebra", words), std::nullopt);
   EXPECT_EQ(nearest_word("", words), std::nullopt);
 }

@@ -21,6 +21,13 @@ TEST(Nearest, WordsTooFarAwayAreNotOffered) {
   EXPECT_EQ(nearest_word("zebra", {}), "");
 }
 
+TEST(Nearest, CaseIsNoMistake) {
+  EXPECT_EQ(nearest_word("COSINE", {"linear", "cosine"}), "cosine");
+  EXPECT_EQ(nearest_word("Cosin", {"linear", "cosine"}), "cosine");
+  EXPECT_EQ(nearest_key("Run.DEVICE", {"run.steps", "run.device"}), "run.device");
+  EXPECT_EQ(nearest_key("Data.Steps", {"run.steps", "run.seed"}), "run.steps");
+}
+
 TEST(Nearest, KeysAreFoundInOtherSectionsToo) {
   EXPECT_EQ(nearest_key("data.steps", {"run.steps", "run.seed"}), "run.steps");
   EXPECT_EQ(nearest_key("steps", {"run.steps", "run.seed"}), "run.steps");
