@@ -8,6 +8,7 @@
 #include "config/print.h"
 #include "config/problem.h"
 #include "models/build.h"
+#include "observe/console.h"
 #include "observe/metrics.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
@@ -122,6 +123,7 @@ int verify_action(const VerifyVerbOptions& o) {
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   options.synthetic = o.synthetic;
   if (!o.reference.empty()) options.reference = config::value_of<config::DeviceKind>(o.reference);
+  options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   const tools::VerifyResult result = tools::verify(recipe, options);
   if (!result.is_first) return kExitGood;
   print(o.json ? tools::to_json(result) : tools::to_table(result));

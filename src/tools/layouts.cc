@@ -70,6 +70,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                .local_rank = world.rank().value,
                .capture = options.capture,
                .tune = options.tune,
+               .log = options.log,
                .fit = fit});
     const auto me = static_cast<size_t>(world.rank().value);
     const bool first = me == 0;
@@ -145,6 +146,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
              .local_rank = local_rank,
              .capture = options.capture,
              .tune = options.tune,
+             .log = options.log,
              .fit = train::find_fit(recipe, options.model, options.threads)});
   const graph::Graph& logical = rank.compiled().logical;
   if (options.prepare) options.prepare(rank);

@@ -22,10 +22,11 @@ struct Tensor {
 struct LayoutOptions {
   int64_t steps = 2;
   bool poison = false;
-  int threads = 1;                    // of each rank's kernels
-  compiler::ModelFn model;            // empty: recipe.model
-  bool verify_together = true;        // programs of all ranks against one another
-  bool capture = true, tune = false;  // see exec::ExecutorOptions
+  int threads = 1;                                   // of each rank's kernels
+  compiler::ModelFn model;                           // empty: recipe.model
+  bool verify_together = true;                       // programs of all ranks against one another
+  bool capture = true, tune = false;                 // see exec::ExecutorOptions
+  std::function<void(const std::string&)> log = {};  // what rank 0's executor has to say
   // Replaces the step itself, e.g. to feed tokens of one's own.
   std::function<train::StepResult(train::Rank&, int64_t step)> step;
   // Called on every rank when its weights are drawn.

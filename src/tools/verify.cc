@@ -350,7 +350,7 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
   const data::Dataset dataset = training_data(recipe, synthetic);
   const auto batches = [&](const config::Recipe& r) { return training_batches(r, dataset, options.mask); };
   const LayoutOptions run_options{
-      .steps = options.steps, .poison = options.poison, .threads = options.threads};
+      .steps = options.steps, .poison = options.poison, .threads = options.threads, .log = options.log};
   const std::optional<config::Launch> launch = config::detect_launch();
   LayoutRun layout;
   bool first = true;

@@ -73,7 +73,9 @@ TEST(Determinism, TimedChoicesAreKeptOrNotMade) {
 // From the third step on (the first is plain, the second is captured): memory is taken before, the host waits
 // once, at the end, and everything is one launch.
 TEST(Step, AllocatesNothingAndWaitsOnlyAtItsEnd) {
-  for (const std::string& model : all_models())
+  std::vector<std::string> models = all_models();
+  models.insert(models.end(), test::fast_models().begin(), test::fast_models().end());
+  for (const std::string& model : models)
     for (const bool capture : {true, false}) {
       SCOPED_TRACE(model + (capture ? ", graph" : ", plain launches"));
       const config::Recipe r = test::gpu_recipe(model, "bf16");

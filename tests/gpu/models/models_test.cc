@@ -38,6 +38,27 @@ INSTANTIATE_TEST_SUITE_P(Experts, Models,
                                           testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
+INSTANTIATE_TEST_SUITE_P(Fast, Models,
+                         testing::Combine(testing::ValuesIn(test::fast_models()),
+                                          testing::Values("f64", "f32", "bf16", "f16")),
+                         name_of);
+
+// So the comparisons above are of the library's attention where they seem to be.
+TEST(TensorCores, AttentionRunsOnThemWhereItCan) {
+  const auto runs_without = [](const std::string& model, const std::string& dtype) {
+    std::string said;
+    test::run(test::gpu_recipe(model, dtype),
+              {.steps = 1, .log = [&](const std::string& line) { said += line + "\n"; }});
+    return said.find("without tensor cores") != std::string::npos;
+  };
+  for (const char* dtype : {"bf16", "f16"}) {
+    SCOPED_TRACE(dtype);
+    for (const char* model : {"llama-unpacked", "llama-bench", "experts-bench"})
+      EXPECT_FALSE(runs_without(model, dtype)) << model;
+    EXPECT_TRUE(runs_without("llama", dtype)) << "packed documents, the same bits in every run";
+  }
+}
+
 // Split masters and bf16 gradients, with the settings of both, and each alone.
 const std::vector<std::string> kSplit = {"precision.master=\"split\""},
                                kNarrow = {"precision.gradients=\"bf16\"", "precision.reduce=\"bf16\""};
@@ -45,7 +66,7 @@ const std::vector<std::string> kSplit = {"precision.master=\"split\""},
 TEST(Narrow, StateGivesTheCpusNumbers) {
   std::vector<std::string> both = kSplit;
   both.insert(both.end(), kNarrow.begin(), kNarrow.end());
-  for (const auto* models : {&test::dense_models(), &test::expert_models()})
+  for (const auto* models : {&test::dense_models(), &test::expert_models(), &test::fast_models()})
     for (const std::string& model : *models)
       for (const std::vector<std::string>* settings :
            std::initializer_list<const std::vector<std::string>*>{&kSplit, &kNarrow, &both}) {
@@ -184,10 +205,25 @@ TEST(Evaluation, GivesTheCpusLoss) {
 TEST(LossCurve, TracksTheCpuFor500Steps) {
   constexpr int64_t kSteps = 500, kWindow = 50, kEqual = 100;  // in f64: 1e-16 has grown to 1e-6 in 175 steps
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / 2));
-  for (const auto& [dtype, allowed] : {std::pair{"f64", 0.01}, {"f32", 0.01}, {"bf16", 0.03}}) {
-    SCOPED_TRACE(dtype);
-    const config::Recipe r = test::gpu_recipe(
-        "llama", dtype, {"run.steps=500", "optimizer.lr=3e-3", "optimizer.schedule.warmup=20"});
+  struct Case {
+    const char *model, *dtype;
+    double allowed;
+    std::vector<std::string> settings;
+  };
+  // The last one is what bench/gpu trains with.
+  for (const auto& [model, dtype, allowed, more] :
+       {Case{"llama", "f64", 0.01, {}},
+        {"llama", "f32", 0.01, {}},
+        {"llama", "bf16", 0.03, {}},
+        {"llama-bench",
+         "bf16",
+         0.03,
+         {"precision.master=\"split\"", "precision.gradients=\"bf16\"", "precision.reduce=\"bf16\""}}}) {
+    SCOPED_TRACE(std::string(model) + " " + dtype);
+    std::vector<std::string> settings = {"run.steps=500", "optimizer.lr=3e-3",
+                                         "optimizer.schedule.warmup=20"};
+    settings.insert(settings.end(), more.begin(), more.end());
+    const config::Recipe r = test::gpu_recipe(model, dtype, settings);
     const std::vector<double> gpu = test::loss_curve(r, kSteps, threads);
     const std::vector<double> cpu = test::loss_curve(test::on_cpu(r), kSteps, threads);
     EXPECT_LT(gpu.back(), 0.5 * gpu.front()) << "nothing was learnt";
@@ -200,7 +236,7 @@ TEST(LossCurve, TracksTheCpuFor500Steps) {
       const double share = dtype == std::string("f64") && w < kEqual ? 1e-9 : allowed;
       EXPECT_NEAR(a, b, share * (b + 0.1 * cpu.front())) << "steps " << w + 1 << " to " << w + kWindow;
     }
-    RecordProperty(std::string("last_loss_") + dtype, std::to_string(gpu.back()));
+    RecordProperty(std::string("last_loss_") + model + "_" + dtype, std::to_string(gpu.back()));
   }
 }
 
