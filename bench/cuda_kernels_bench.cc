@@ -483,6 +483,11 @@ void run() {
 
 int main(int argc, char** argv) {
   if (argc > 1) quintet::bench::only = argv[1];
-  quintet::bench::run();
+  try {
+    quintet::bench::run();
+  } catch (const std::exception& e) {  // no card, above all
+    std::fprintf(stderr, "cuda_kernels_bench: %s\n", e.what());
+    return 2;
+  }
   return 0;
 }

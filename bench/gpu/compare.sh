@@ -6,7 +6,11 @@
 # seconds for each kind of instruction.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-tool=${1:?the path of quintet, built with QUINTET_CUDA}
+if [ $# -eq 0 ] || [ ! -x "$1" ]; then
+  echo "compare.sh QUINTET [SECONDS]: expects the path of quintet, built with QUINTET_CUDA, got '${1:-}'" >&2
+  exit 2
+fi
+tool=$1
 seconds=${2:-30}
 python=${PYTHON:-python3}
 steps=${STEPS:-50}
@@ -17,6 +21,10 @@ declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
 )
+nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2 || {
+  echo "no NVIDIA GPU here: nvidia-smi finds none" >&2
+  exit 2
+}
 # Runs a command; clocks, power and temperature of the second half of its time, when the card is warm, go to standard error.
 samples=$(mktemp) result=$(mktemp) sampler=
 trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result"' EXIT
@@ -45,7 +53,6 @@ print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statist
 SUMMARY
   return "$status"
 }
-nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
   read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \

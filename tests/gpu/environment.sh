@@ -1,5 +1,5 @@
 # What the scripts here share, to be sourced with `folder` set to where the programs are: libraries, MPI, NCCL, and
-# on_ranks, which runs a command on several ranks of this machine, and some_text to train on.
+# on_ranks, which runs a command on several ranks of this machine, some_text to train on, and what must be there.
 
 # Libraries that are not on the loader's path are looked for in Python's site-packages.
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
@@ -22,5 +22,19 @@ on_ranks() {  # ranks command...
     bash -c 'export NCCL_HOSTID=quintet-rank-$OMPI_COMM_WORLD_RANK; exec "$0" "$@"' "$@"
 }
 export -f on_ranks
+
+# The first card in words; ends the script where there is none.
+require_card() {
+  nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | sed -n 1p | grep . || {
+    echo "no NVIDIA GPU here: nvidia-smi finds none" >&2
+    exit 2
+  }
+}
+require_mpi() {
+  command -v mpirun > /dev/null || {
+    echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)" >&2
+    exit 2
+  }
+}
 
 some_text() { for i in $(seq 1 4000); do echo "line $i of a text that says nothing new, $((i * 7919 % 1000))"; done; }

@@ -11,8 +11,9 @@ set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(cd "${1:?FOLDER with quintet}" && pwd) || exit 2
 . "$root/tests/gpu/environment.sh"
-command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
 device=${DEVICE:-cuda} seconds=${TIMEOUT:-20}
+require_mpi
+[ "$device" = cpu ] || require_card
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 some_text > "$work/data.txt"

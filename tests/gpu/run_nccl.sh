@@ -2,16 +2,17 @@
 # Tests communication over NCCL on this machine, 2 and 4 ranks, on one GPU if it has no more.
 #   run_nccl.sh [FOLDER]
 # FOLDER holds test_gpu_nccl, built elsewhere; without it it is built here, in build-cuda. RANKS="2" and
-# MODES="graph abort" in the environment choose a part. Exit status 1 if any mode fails.
+# MODES="graph abort" in the environment choose a part. Exit status 1 if any mode fails, 2 if it cannot run at all.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-folder=${1:-}
-if [ -z "$folder" ]; then
-  cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON > /dev/null
-  ninja -C "$root/build-cuda" test_gpu_nccl
-  folder=$root/build-cuda/tests/gpu/nccl
-fi
+folder=${1:-$root/build-cuda/tests/gpu/nccl}
 . "$root/tests/gpu/environment.sh"
+require_mpi
+require_card
+if [ $# -eq 0 ]; then
+  cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON > /dev/null || exit 2
+  ninja -C "$root/build-cuda" test_gpu_nccl || exit 2
+fi
 program=$folder/test_gpu_nccl
 modes=${MODES:-collectives groups grouped graph join_timeout first_timeout later_timeout graph_timeout abort unwind
   mismatch killed}
@@ -35,8 +36,6 @@ check() {  # what status log expected
   fi
 }
 
-command -v mpirun > /dev/null || { echo "mpirun was not found: install Open MPI (Debian: openmpi-bin)"; exit 2; }
-nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2> /dev/null || true
 status=0
 if [ -z "${MODES:-}" ]; then
   log=$(timeout -k 10 120 "$program" threads 2>&1) || status=$?
