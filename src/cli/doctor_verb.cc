@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
+#include "observe/console.h"
 #include "observe/metrics.h"
 #include "tools/doctor.h"
 #include "tools/gpu_probe.h"
@@ -143,7 +144,9 @@ int probe_action(const DoctorOptions& o) {
   if (o.recipe.dtype == "f16") options.compute = base::DType::F16;
   if (o.recipe.dtype == "f64") options.compute = base::DType::F64;
   if (!o.json)
-    options.on_step = [](std::string_view what) { fmt::print(stderr, "measuring {} ...\n", what); };
+    options.on_step = [](std::string_view what) {
+      observe::Console::standard_error().print_line(fmt::format("measuring {} ...", what));
+    };
   const auto share_cores = [&](int64_t ranks) {
     options.ranks_per_host = static_cast<int>(ranks);
     options.threads = static_cast<int>(std::max<int64_t>(1, facts.cores / ranks));
@@ -191,7 +194,8 @@ int recipe_action(const DoctorOptions& o) {
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   if (!o.cluster.empty()) options.cluster = hardware::parse_cluster(o.cluster);
   options.date = this_month();
-  if (!o.json) options.log = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  if (!o.json)
+    options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   const auto diagnosis = tools::diagnose([&] { return o.recipe.load(false); }, options);
   if (diagnosis) print(o.json ? tools::to_json(*diagnosis) : tools::to_text(*diagnosis));
   return kExitGood;

@@ -3,22 +3,28 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs.h"
+#include "observe/console.h"
 
 namespace quintet::cli {
 
-void print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    throw std::runtime_error("cannot write to standard output");
-}
-
 namespace {
 
-void complain(std::string_view message) { fmt::print(stderr, "quintet: {}\n", message); }
+// Nobody reads standard output any more, as in `quintet program RECIPE | head`.
+class ReaderGone : public std::runtime_error {
+ public:
+  ReaderGone() : std::runtime_error("nobody reads standard output any more") {}
+};
+
+// Never throws for want of a reader: it is called where an exception is handled already.
+void complain(std::string_view message) {
+  observe::Console::standard_error().print_line(fmt::format("quintet: {}", message));
+}
 
 // CLI11 knows a word that is no verb only as an unexpected argument.
 bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
@@ -56,13 +62,22 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
+  if (errno == EPIPE) throw ReaderGone();
+  throw std::runtime_error("cannot write to standard output");
+}
+
 }  // namespace quintet::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is an error of writing, not a reason to die without a word.
+  // A reader that goes away is an error of writing, which ends what is read but not a training run.
   ::signal(SIGPIPE, SIG_IGN);
   try {
     return quintet::cli::run(argc, argv);
+  } catch (const quintet::cli::ReaderGone&) {
+    return quintet::cli::kExitFailure;  // without a word: who goes away has seen enough
   } catch (const quintet::base::UserError& e) {
     quintet::cli::complain(e.what());
     return quintet::cli::kExitUser;

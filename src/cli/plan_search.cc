@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -27,15 +28,18 @@ constexpr int kHalvings = 3, kDoublings = 2;       // of the cluster, for the sc
 class Line {
  public:
   ~Line() {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (shown_) write("\r\033[K");
   }
   void show(const std::string& text) {
     if (::isatty(STDERR_FILENO) == 0) return;
-    fmt::print(stderr, "\r\033[K{}", text);
+    write("\r\033[K" + text);
     shown_ = true;
   }
 
  private:
+  // A terminal that is gone is no error: the search goes on.
+  static void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
   bool shown_ = false;
 };
 

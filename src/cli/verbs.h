@@ -42,7 +42,9 @@ Verb add_schedule(CLI::App& app);
 Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 
-// Standard output, checked: a text that cannot be written whole is an error.
+// Standard output, checked: a text that cannot be written whole is an error. Where its reader has gone away
+// the tool ends with kExitFailure and without a message. What goes to standard error is for people to watch:
+// write it through observe::Console, which drops what nobody reads.
 void print(std::string_view text);
 
 }  // namespace quintet::cli

@@ -38,6 +38,31 @@ inline std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 inline Outcome quintet(const std::string& arguments) { return shell(kTool + " " + arguments); }
 
+// The tool with these of its descriptors (1, 2) leading into a pipe that nobody reads.
+inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const std::vector<int>& closed) {
+  const TempFolder folder;
+  const std::string out = (folder / "out").string(), err = (folder / "err").string();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(127);
+    ::close(ends[0]);
+    ::dup2(::open("/dev/null", O_RDONLY), 0);
+    ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT, 0600), 1);
+    ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT, 0600), 2);
+    for (const int fd : closed) ::dup2(ends[1], fd);
+    std::vector<char*> argv = {const_cast<char*>(kTool.c_str())};
+    for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
+    argv.push_back(nullptr);
+    ::execv(kTool.c_str(), argv.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), base::read_file(out),
+          base::read_file(err)};
+}
+
 // The tool in a process of its own that can be sent signals.
 class Background {
  public:

@@ -38,6 +38,37 @@ TEST(Tool, AReaderThatGoesAwayIsNoCrash) {
   EXPECT_CONTAINS(o.out, "program rank=0");
 }
 
+// Quietly with exit code 1 where the result has no reader; what is only told on the way is dropped.
+TEST(Tool, AClosedPipeEndsItQuietly) {
+  using test::into_closed_pipe;
+  const SmallRun small;
+  const std::string recipe = small.recipe_file().string();
+  const Outcome out = into_closed_pipe({"program", recipe}, {1});
+  EXPECT_EQ(out.code, 1);
+  EXPECT_EQ(out.err, "");
+  EXPECT_EQ(into_closed_pipe({"program", recipe}, {1, 2}).code, 1);
+  // What is wrong with the input is known by the exit code at least.
+  EXPECT_EQ(into_closed_pipe({"program", "/no/such/recipe.toml"}, {2}).code, 2);
+  EXPECT_EQ(into_closed_pipe({"trian"}, {1, 2}).code, 2);
+  EXPECT_EQ(into_closed_pipe({"program", recipe, "--no-such-option"}, {1, 2}).code, 2);
+  const Outcome doctor = into_closed_pipe({"doctor", recipe, "--steps", "1"}, {2});
+  EXPECT_EQ(doctor.code, 0);
+  EXPECT_CONTAINS(doctor.out, "small");
+  // A run goes on to its end, and a text that comes in pieces stops where it was left.
+  EXPECT_EQ(into_closed_pipe({"train", recipe}, {1, 2}).code, 0);
+  const Outcome generate = into_closed_pipe({"generate", small.run_dir().string(), "--tokens", "2"}, {1});
+  EXPECT_EQ(generate.code, 1);
+  EXPECT_EQ(generate.err, "");
+}
+
+// A full disk is another matter.
+TEST(Tool, OutputThatCannotBeWrittenIsAnError) {
+  const SmallRun small;
+  const Outcome o = quintet("program " + quoted(small.recipe_file().string()) + " >/dev/full");
+  EXPECT_EQ(o.code, 1);
+  EXPECT_CONTAINS(o.err, "cannot write to standard output");
+}
+
 TEST(Check, PrintsTheResolvedRecipe) {
   const SmallRun small;
   const std::string check = "check " + quoted(small.recipe_file().string());
