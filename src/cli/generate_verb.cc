@@ -1,7 +1,8 @@
 #include <fmt/format.h>
 
 #include "cli/verbs.h"
-#include "config/recipe.h"
+#include "config/names.h"
+#include "observe/console.h"
 #include "observe/metrics.h"
 #include "tools/generate.h"
 #include "train/loop.h"
@@ -12,12 +13,15 @@ namespace {
 struct GenerateVerbOptions {
   std::string folder;
   tools::GenerateOptions generate;
+  std::string device;
   bool json = false;
 };
 
 int generate_action(const GenerateVerbOptions& o) {
   tools::GenerateOptions options = o.generate;
   options.threads = train::kernel_threads({}, 1);
+  if (!o.device.empty()) options.device = config::value_of<config::DeviceKind>(o.device);
+  options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   bool begun = false;
   if (!o.json)
     options.on_text = [&](std::string_view piece) {
@@ -52,6 +56,10 @@ Verb add_generate(CLI::App& app) {
   command->add_option("--seed", o->generate.seed, "the same seed gives the same text")
       ->type_name("S")
       ->capture_default_str();
+  command
+      ->add_option("--device", o->device,
+                   "where the model runs; else where the run was trained, or the CPU where that is not here")
+      ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--json", o->json, "prompt and text as JSON");
   return {command, [o] { return generate_action(*o); }};
 }

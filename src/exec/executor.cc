@@ -20,6 +20,7 @@ void Executor::note_touched(const program::Program& program, int64_t top) {
 
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options) {
+  require_device(options.device);
   if (options.device == Device::Cuda) return cuda::make_executor(program, world, options);
   return std::make_unique<cpu::CpuExecutor>(program, world, options);
 }
@@ -33,8 +34,13 @@ std::string remark_on(Device device, const program::Instr& instr) {
   return device == Device::Cuda ? cuda::remark_on(instr) : std::string();
 }
 
+std::optional<Missing> missing(Device device) {
+  return device == Device::Cuda ? cuda::missing() : std::nullopt;
+}
+
 void require_device(Device device) {
-  if (device == Device::Cuda) cuda::require_device();
+  if (const auto m = missing(device))
+    base::fail_user("run.device is \"cuda\", but {}: {}; or use run.device = \"cpu\"", m->why, m->remedy);
 }
 
 int64_t available_memory_bytes(Device device, int64_t index) {

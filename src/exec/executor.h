@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "base/file.h"
 #include "comm/communicator.h"
@@ -152,6 +154,13 @@ std::function<int64_t(const program::Instr&)> workspace_of(Device device, int th
 // What a user should know of an instruction before it runs there, with the key that helps: that its kernel is
 // far slower than what the device can do. Empty for nearly all.
 std::string remark_on(Device device, const program::Instr& instr);
+
+// Why this process cannot run programs on a device, as a clause, and what would change that.
+struct Missing {
+  std::string why, remedy;
+};
+// Empty where it can.
+std::optional<Missing> missing(Device device);
 
 // UserError that says what is missing and what to do, unless this process can run programs on the device.
 void require_device(Device device);

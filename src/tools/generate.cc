@@ -1,5 +1,7 @@
 #include "tools/generate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -24,6 +26,21 @@ config::Recipe single_rank(config::Recipe recipe) {
   recipe.precision = config::Precision::of(recipe.precision.compute);
   recipe.optimizer.freeze.clear();
   return recipe;
+}
+
+config::DeviceKind device_for(const config::Recipe& recipe, const GenerateOptions& options) {
+  const config::DeviceKind wanted = options.device.value_or(recipe.run.device);
+  if (wanted != config::DeviceKind::Cuda) return wanted;
+  const auto missing = exec::missing(exec::Device::Cuda);
+  if (!missing) return wanted;
+  if (options.device)
+    base::fail_user("--device cuda: {}: {}; or use --device cpu", missing->why, missing->remedy);
+  if (options.log)
+    options.log(
+        fmt::format("note: the run has run.device = \"cuda\", but {}: the text is made on the CPU, as with "
+                    "--device cpu",
+                    missing->why));
+  return config::DeviceKind::Cpu;
 }
 
 // The logits of the model after the last of `ids`, at most seq_len of them.
@@ -92,11 +109,12 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
   if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
-  const config::Recipe recipe = single_rank(config::load(folder.recipe_file().string()));
+  config::Recipe recipe = single_rank(config::load(folder.recipe_file().string()));
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) base::fail_user("--prompt is empty: the model needs at least one token to go on from");
   const size_t prompt = ids.size();
+  recipe.run.device = device_for(recipe, options);
 
   comm::run_local_world(1, [&](comm::World& world) {
     Window window(recipe, world, options.threads, folder.weights());

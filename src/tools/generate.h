@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,10 @@ struct GenerateOptions {
   double temperature = 0.8;  // 0: always the likeliest token
   uint64_t seed = 0;         // the same seed gives the same text
   int threads = 1;
+  // Where the model runs. Not given: where the run was trained, or the CPU where that device is not here.
+  std::optional<config::DeviceKind> device;
+  // Told where the text is made, if that is not where the run was trained and was not asked for.
+  std::function<void(const std::string&)> log;
   // Gets the text piece by piece as it comes; a piece may end within a character.
   std::function<void(std::string_view)> on_text;
 };

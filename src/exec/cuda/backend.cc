@@ -1,4 +1,3 @@
-#include "base/error.h"
 #include "exec/cuda/executor.h"
 #include "exec/cuda_backend.h"
 
@@ -6,17 +5,14 @@ namespace quintet::exec::cuda {
 
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options) {
-  require_device();
   return std::make_unique<CudaExecutor>(program, world, options);
 }
 
-void require_device() {
+std::optional<Missing> missing() {
   std::string reason;
-  if (device::cuda::device_count(&reason) == 0)
-    base::fail_user(
-        "run.device is \"cuda\", but this machine has no usable GPU ({}): run where there is an NVIDIA card "
-        "with a driver for CUDA 13, or use run.device = \"cpu\"",
-        reason);
+  if (device::cuda::device_count(&reason) > 0) return std::nullopt;
+  return Missing{"this machine has no usable GPU (" + reason + ")",
+                 "run where there is an NVIDIA card with a driver for CUDA 13"};
 }
 
 int64_t available_memory_bytes(int64_t index) {

@@ -2,20 +2,17 @@
 #include "exec/cuda_backend.h"
 
 namespace quintet::exec::cuda {
-namespace {
 
-[[noreturn]] void say_what_to_do() {
-  base::fail_user(
-      "run.device is \"cuda\", but this build has no CUDA backend: install the CUDA toolkit (13.0 or later), "
-      "cuDNN and NCCL, configure again with -DQUINTET_CUDA=ON and rebuild; or use run.device = \"cpu\"");
+std::optional<Missing> missing() {
+  return Missing{"this build has no CUDA backend",
+                 "install the CUDA toolkit (13.0 or later), cuDNN and NCCL, configure again with "
+                 "-DQUINTET_CUDA=ON and rebuild"};
 }
-
-}  // namespace
 
 std::unique_ptr<Executor> make_executor(const program::Program&, comm::World&, const ExecutorOptions&) {
-  say_what_to_do();
+  QUINTET_CHECK(false, "an executor of a backend that is missing: require_device was not asked");
 }
-void require_device() { say_what_to_do(); }
+
 int64_t available_memory_bytes(int64_t) { return 0; }
 
 }  // namespace quintet::exec::cuda
