@@ -11,6 +11,7 @@
 #include "plan/text.h"
 #include "plan/timeline.h"
 #include "plan/without_file.h"
+#include "tools/gpu_probe.h"
 #include "train/loop.h"
 
 namespace quintet::cli {
@@ -32,6 +33,22 @@ hardware::Cluster this_machine(int64_t ranks) {
   cluster.accelerator.memory_bytes = bytes / ranks;
   cluster.host_bytes = bytes;
   return cluster;
+}
+
+// What to say of a recipe for GPUs that is planned on this machine's processors; empty: nothing.
+std::string note_on_device(const config::Recipe& recipe) {
+  if (recipe.run.device != config::DeviceKind::Cuda) return {};
+  std::string accelerator = "h200", reason;
+  const std::vector<tools::GpuFacts> gpus = tools::list_gpus(reason);
+  if (!gpus.empty())
+    if (const hardware::Accelerator* known = tools::find_by_device_name(gpus.front().name))
+      accelerator = known->name;
+  constexpr int64_t kPerNode = 8;
+  const int64_t ranks = recipe.parallel.world(), nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
+  return fmt::format(
+      "planned for this machine's CPU, though run.device is \"cuda\": name the GPUs, e.g. --cluster \"{}x{} "
+      "{}\"",
+      nodes, ranks / nodes, accelerator);
 }
 
 std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
@@ -57,13 +74,18 @@ int plan_action(const PlanOptions& o) {
 
   plan::Assumptions assumptions;
   plan::Answer answer;
+  plan::Beyond beyond;
   if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
   // What a search is to hold of the layout need not be a layout by itself.
   RecipeOptions asked = o.recipe;
   if (o.beyond.search) std::erase_if(asked.sets, plan::is_of_layout);
   if (from_file) {
     answer.recipe = asked.load();
-    if (o.cluster.empty()) assumptions.cluster = this_machine(answer.recipe.parallel.world());
+    if (o.cluster.empty()) {
+      assumptions.cluster = this_machine(answer.recipe.parallel.world());
+      if (std::string note = note_on_device(answer.recipe); !note.empty())
+        beyond.notes.push_back(std::move(note));
+    }
   } else {
     plan::Question question = o.question;
     question.sets = asked.sets;
@@ -92,7 +114,6 @@ int plan_action(const PlanOptions& o) {
       exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
                          train::kernel_threads(answer.recipe, answer.recipe.parallel.world()));
 
-  plan::Beyond beyond;
   if (o.beyond.search) {
     std::vector<std::string> held = o.recipe.sets;
     if (o.question.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.question.micro_batch));
@@ -100,12 +121,15 @@ int plan_action(const PlanOptions& o) {
     if (!o.json) print(text_before(beyond, assumptions));
     if (!found) {
       if (o.json) print(plan::to_json(nullptr, beyond));
+      if (!o.json)
+        for (const std::string& note : beyond.notes) print(fmt::format("note: {}\n", note));
       return kExitFailure;
     }
     answer.recipe = *found;
   }
   assumptions.timeline = true;
   plan::Report report = plan::make_plan(answer.recipe, assumptions);
+  report.notes.insert(report.notes.begin(), beyond.notes.begin(), beyond.notes.end());
   // What a search chooses was not filled in.
   const auto chosen = [&](const std::string& key) {
     return o.beyond.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
@@ -131,7 +155,7 @@ Verb add_plan(CLI::App& app) {
   command->add_option(
       "--cluster", o->cluster,
       "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
-      "it this machine");
+      "it this machine's processors");
   command->add_option("--model", o->question.model, "a preset instead of a recipe")->type_name("PRESET");
   command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")
       ->type_name("N")

@@ -17,6 +17,7 @@ namespace quintet::plan {
 
 // Parts that were not asked for are empty.
 struct Beyond {
+  std::vector<std::string> notes;  // on the question; a report has them among its own
   std::optional<Verdict> verdict;
   std::optional<SearchResult> search;
   std::optional<std::vector<Advice>> advice;  // of a report that does not fit
@@ -30,7 +31,8 @@ struct Beyond {
 };
 
 // One JSON object: the report's own fields (to_json(Report)), then "verdict", "search", "advice", "scaling"
-// and "economy" where they are there. Without a report (a search that found nothing) it says "fits": false.
+// and "economy" where they are there. Without a report (a search that found nothing) it says "fits": false
+// and has "notes" of its own.
 std::string to_json(const Report* report, const Beyond& beyond);
 
 // What stands on the page beside the report.

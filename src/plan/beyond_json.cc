@@ -141,7 +141,11 @@ std::string json_of(const EconomyReport& e) {
 }  // namespace
 
 std::string to_json(const Report* report, const Beyond& b) {
-  std::string out = "{\n" + (report != nullptr ? json_fields(*report) : std::string("\"fits\": false"));
+  std::string out =
+      "{\n" + (report != nullptr
+                   ? json_fields(*report)
+                   : "\"fits\": false,\n\"notes\": " +
+                         array_of(b.notes, [](const std::string& n) { return json_string(n); }));
   const auto add = [&](std::string_view key, const std::string& value) {
     out += fmt::format(",\n{}: {}", json_string(key), value);
   };
