@@ -8,4 +8,8 @@ namespace quintet::base {
 
 int64_t now_ns();
 
+// Since this process was started, loading its libraries included; in steps of 10 ms. 0 where the system does
+// not tell.
+int64_t process_age_ns();
+
 }  // namespace quintet::base

@@ -168,6 +168,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
     return seconds_since(start);
   };
   bench.first_step_seconds = timed_step();
+  bench.until_first_step_seconds = static_cast<double>(base::process_age_ns()) * 1e-9;
   const int64_t warm = base::now_ns();
   for (int64_t i = 1; i < std::max(options.warmup, kMinWarmup); ++i) timed_step();
   for (bool more = true; more;) {  // rank 0 decides, so that all go on

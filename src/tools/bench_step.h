@@ -36,7 +36,8 @@ struct StepBench {
   int64_t world = 1, parameters = 0, tokens_per_step = 0, steps = 0;
   double setup_seconds = 0;  // compile, allocate, tune, draw the weights
   double first_step_seconds = 0;
-  double step_seconds = 0;  // median; all ranks in step
+  double until_first_step_seconds = 0;  // from the start of the process to the end of the first step
+  double step_seconds = 0;              // median; all ranks in step
   double fastest_seconds = 0, slowest_seconds = 0;
   double tokens_per_s = 0;
   double model_flops = 0;    // of a step, see model_flops_per_token

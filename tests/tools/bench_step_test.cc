@@ -54,6 +54,8 @@ TEST(BenchStep, RunsOnTheCpu) {
   EXPECT_TRUE(matmul && communication) << tools::to_table(*bench);
   EXPECT_NE(tools::to_table(*bench).find("floors: none"), std::string::npos);
   const auto json = nlohmann::json::parse(tools::to_json(*bench));
+  EXPECT_GE(json["until_first_step_s"].get<double>() + 0.02,
+            json["setup_s"].get<double>() + json["first_step_s"].get<double>());
   EXPECT_EQ(json["tokens_per_step"], 64);
   EXPECT_EQ(json["op_classes"].size(), bench->classes.size());
 }
