@@ -199,8 +199,8 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
     auto* scalars = reinterpret_cast<double*>(slot.host.data());
     for (const Scalar s : kHostScalars) *scalars++ = host_scalars_[static_cast<size_t>(s)];
     const gpu::Stream& compute = streams_[0];
-    // On the compute stream, as the scalars below: some kilobytes that the step begins and ends with, so another
-    // stream would have nothing to run beside them.
+    // On the compute stream, as the scalars below: some kilobytes that the step begins and ends with, so
+    // another stream would have nothing to run beside them.
     compute.copy(p.staging.data(), slot.host.data(), p.plan.staging_bytes);
     compute.record(slot.copied);
     slot.id = -1;  // inputs of one run
