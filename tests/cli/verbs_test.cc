@@ -83,6 +83,19 @@ TEST(Check, PrintsTheResolvedRecipe) {
   EXPECT_GT(json.at("planned_peak_bytes").get<int64_t>(), 0);
 }
 
+// --dtype speaks of all types, --set of one.
+TEST(Check, WhatIsSetHoldsBesideAType) {
+  const SmallRun small;
+  const std::string check = "check " + quoted(small.recipe_file().string());
+  for (const char* options : {" --dtype bf16 --set precision.master=split --set precision.gradients=bf16",
+                              " --set precision.master=split --set precision.gradients=bf16 --dtype bf16"}) {
+    const Outcome o = quintet(check + options);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_CONTAINS(o.out,
+                    "compute = \"bf16\"\nmaster = \"split\"\nmoments = \"f32\"\ngradients = \"bf16\"\n");
+  }
+}
+
 TEST(Check, GivesEveryProblemAtOnce) {
   const SmallRun small;
   const std::string check =
