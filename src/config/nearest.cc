@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "base/text.h"
 
@@ -22,36 +21,6 @@ std::string either(int64_t low, int64_t high) {
 
 }  // namespace
 
-int64_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int64_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int64_t diagonal = row[0];
-    row[0] = static_cast<int64_t>(i) + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int64_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest_word(std::string_view text, const std::vector<std::string>& words) {
-  std::string best;
-  int64_t best_distance = std::numeric_limits<int64_t>::max();
-  const std::string lower = base::lower_case(text);
-  for (const std::string& word : words) {
-    const int64_t distance = edit_distance(lower, base::lower_case(word));
-    if (distance < best_distance) {
-      best_distance = distance;
-      best = word;
-    }
-  }
-  const int64_t reach = std::max<int64_t>(2, static_cast<int64_t>(text.size()) / 3);
-  return best_distance <= reach ? best : std::string();
-}
-
 std::string nearest_key(std::string_view unknown, const std::vector<std::string>& known) {
   const std::string key = base::lower_case(unknown);  // as all keys are
   std::string best;
@@ -60,8 +29,8 @@ std::string nearest_key(std::string_view unknown, const std::vector<std::string>
     // A right last part in the wrong section counts as two mistakes, so that a misspelt section wins over it.
     const std::string_view mine = last_part(key), theirs = last_part(candidate);
     const int64_t reach = std::max<int64_t>(1, static_cast<int64_t>(mine.size()) / 3);
-    const int64_t moved = edit_distance(mine, theirs);
-    int64_t distance = edit_distance(key, candidate);
+    const int64_t moved = base::edit_distance(mine, theirs);
+    int64_t distance = base::edit_distance(key, candidate);
     if (moved <= reach) distance = std::min(distance, moved + 2);
     if (distance < best_distance) {
       best_distance = distance;

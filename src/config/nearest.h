@@ -1,4 +1,4 @@
-// The nearest legal thing to an illegal one, for messages.
+// The nearest legal thing to an illegal one, for messages (of words: base/text.h).
 #pragma once
 
 #include <cstdint>
@@ -7,13 +7,6 @@
 #include <vector>
 
 namespace quintet::config {
-
-// Levenshtein distance: insertions, deletions and replacements each cost 1.
-int64_t edit_distance(std::string_view a, std::string_view b);
-
-// The word nearest to `text` whatever their case, or empty when none is near enough to be meant (more than a
-// third of it differs).
-std::string nearest_word(std::string_view text, const std::vector<std::string>& words);
 
 // The known dotted key nearest to an unknown one: by spelling in any case, or the same last part in another
 // section.

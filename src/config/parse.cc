@@ -285,7 +285,8 @@ class Reader {
                   fmt::format("\"{}\"", name_of(field)));
     } else {
       const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
-      const std::string near = meant ? std::string(name_of(*meant)) : nearest_word(*text, names);
+      const std::string near =
+          meant ? std::string(name_of(*meant)) : base::nearest_word(*text, names).value_or("");
       wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
     }
   }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/text.h"
 #include "config/byte_size.h"
 #include "config/joint_nearest.h"
 #include "config/names.h"
@@ -49,7 +50,7 @@ void preset_exists(const Recipe& r, const Fail& fail) {
   if (r.model.preset.empty() || find_preset(r.model.preset) != nullptr) return;
   std::vector<std::string> names;
   for (const Model& m : presets()) names.push_back(m.preset);
-  const std::string near = nearest_word(r.model.preset, names);
+  const std::string near = base::nearest_word(r.model.preset, names).value_or("");
   fail("model.preset", fmt::format("\"{}\" is not a preset; there are {}", r.model.preset, preset_names()),
        near.empty() ? "" : fmt::format("\"{}\"", near));
 }
@@ -403,7 +404,8 @@ void schedule_is_known(const Recipe& r, const Fail& fail) {
   if (const auto file = schedule_file(p.schedule)) {
     if (file->empty()) fail("parallel.schedule", "\"file:\" names no file", "\"file:PATH\"");
   } else if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
-    const std::string near = nearest_word(p.schedule, {known.begin(), known.end()});
+    const std::string near =
+        base::nearest_word(p.schedule, std::vector<std::string>{known.begin(), known.end()}).value_or("");
     fail("parallel.schedule",
          fmt::format("\"{}\" is no schedule: {}, or \"file:PATH\"", p.schedule, fmt::join(known, ", ")),
          fmt::format("\"{}\"", near.empty() ? "1f1b" : near));
