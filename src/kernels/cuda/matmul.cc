@@ -10,6 +10,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pointwise.h"
+#include "kernels/fastest.h"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -289,26 +290,16 @@ double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream strea
     check(cudaEventElapsedTime(&milliseconds, begin.at, end.at), "matmul tune");
     return static_cast<double>(milliseconds) * 1000 / repeats;
   };
-  // The clocks fall under load, so candidates are timed in turn, several rounds, and judged by their median.
-  std::vector<std::vector<double>> times(found.size());
   time(found[0].algo, 3);
   const int repeats = std::clamp(static_cast<int>(2000 / std::max(time(found[0].algo, 2), 1.0)), 2, 20);
-  for (int round = 0; round < 5; ++round)
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (round == 0) time(found[i].algo, 1);
-      times[i].push_back(time(found[i].algo, repeats));
-      // What is half as fast again in the first round will not win.
-      if (round == 0 && times[i][0] > 1.5 * times[0][0]) times[i].assign(5, times[i][0]);
-    }
-  size_t best = 0;
-  std::vector<double> median(found.size());
-  for (size_t i = 0; i < found.size(); ++i) {
-    std::sort(times[i].begin(), times[i].end());
-    median[i] = times[i][times[i].size() / 2];
-    if (median[i] < median[best]) best = i;
-  }
-  state_->choices.insert_or_assign(key, Choice{found[best].algo, median[best]});
-  return median[best];
+  std::vector<bool> loaded(found.size());
+  const Fastest fastest = find_fastest(found.size(), [&](size_t i) {
+    if (!loaded[i]) time(found[i].algo, 1);  // its code comes to the card
+    loaded[i] = true;
+    return time(found[i].algo, repeats);
+  });
+  state_->choices.insert_or_assign(key, Choice{found[fastest.index].algo, fastest.time});
+  return fastest.time;
 }
 
 std::string Matmul::tuned() const {
