@@ -60,5 +60,17 @@ TEST(BenchStep, RunsOnTheCpu) {
   EXPECT_EQ(json["op_classes"].size(), bench->classes.size());
 }
 
+TEST(BenchStep, FloorsAreComparedWithTheStep) {
+  tools::StepBench b;
+  b.step_seconds = 0.011;
+  b.copy_bytes_per_s = 4e12;
+  b.classes = {{"matmul", 1, 0.008, 0.010, 0.010}, {"norm", 1, 0.002, 0.002, 0.0015}};
+  b.floor_seconds = 0.0115;
+  EXPECT_NE(tools::to_table(b).find("11.000 ms, 0.957 x the sum of its floors, 11.500 ms; 1.158 x where"),
+            std::string::npos)
+      << tools::to_table(b);
+  EXPECT_DOUBLE_EQ(nlohmann::json::parse(tools::to_json(b))["lesser_floor_s"].get<double>(), 0.0095);
+}
+
 }  // namespace
 }  // namespace quintet
