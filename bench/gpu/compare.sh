@@ -21,7 +21,7 @@ declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
 )
-nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader >&2 || {
+nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
   echo "no NVIDIA GPU here: nvidia-smi finds none" >&2
   exit 2
 }

@@ -39,10 +39,8 @@ Fastest find_fastest(size_t count, const std::function<double(size_t)>& time) {
   const auto by_median = [&](size_t i) { return median_of(times[i]); };
   std::sort(left.begin() + 1, left.end(), [&](size_t a, size_t b) { return by_median(a) < by_median(b); });
   left.resize(std::min(left.size(), kFinalists));
-  if (left.size() > 1) {
-    for (auto& t : times) t.clear();  // who got here by luck has to show it again
+  if (left.size() > 1)
     for (int round = 0; round < kFinalRounds; ++round) run(round % 2 != 0);
-  }
   const size_t best = *std::ranges::min_element(left, {}, by_median);
   const size_t chosen = by_median(best) < kClearly * by_median(0) ? best : 0;
   return {chosen, by_median(chosen)};

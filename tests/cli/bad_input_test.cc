@@ -18,14 +18,15 @@ struct BadCase {
   std::vector<std::string> parts;  // of the message
 };
 
+constexpr const char* kHasCard =
+    "this build has CUDA and this machine a GPU, so nothing is missing to complain about: run this test in a "
+    "build without QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
+
 // A build without CUDA, or a machine without a GPU: one message that says what to do.
 TEST(BadInput, CudaWhereThereIsNone) {
   const SmallRun small;
   const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " --set run.device=cuda");
-  if (o.code == 0)
-    GTEST_SKIP()
-        << "this build has CUDA and this machine a GPU, so nothing is missing to complain about: run "
-           "this test in a build without QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
+  if (o.code == 0) GTEST_SKIP() << kHasCard;
   EXPECT_EQ(o.code, 2) << o.err;
   EXPECT_CONTAINS(o.err, "run.device is \"cuda\", but this");
   EXPECT_CONTAINS(o.err, "use run.device = \"cpu\"");
@@ -50,10 +51,7 @@ TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
   EXPECT_EQ(asked.out, here.out);
   EXPECT_EQ(asked.err, "") << "what was asked for needs no note";
   const Outcome cuda = quintet(generate + " --device cuda");
-  if (cuda.code == 0)
-    GTEST_SKIP()
-        << "this build has CUDA and this machine a GPU, so nothing is missing: run this test in a build "
-           "without QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
+  if (cuda.code == 0) GTEST_SKIP() << kHasCard;
   EXPECT_EQ(cuda.code, 2);
   EXPECT_CONTAINS(cuda.err, "--device cuda: this");
   EXPECT_CONTAINS(cuda.err, "use --device cpu");

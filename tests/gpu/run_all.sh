@@ -35,12 +35,14 @@ note() {  # part what result seconds
   results+=$'\n'"| $1 | $2 | $3 | $4 |"
   printf '%-9s %-10s %s (%s s)\n' "$3" "$1" "$2" "$4"
 }
-# How many tests of GoogleTest passed, after its own words.
-passed_in() { grep -oE '\[  PASSED  \] [0-9]+ test' | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }'; }
+# How many tests of GoogleTest ended so, after its own words.
+tests_in() {  # how: PASSED, or several with | between
+  grep -oE "\[  ($1)  ?\] [0-9]+ test" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }'
+}
 # Notes how a command ended; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
 conclude() {  # part what status seconds log
   local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
-  passed=$(passed_in <<< "$log")
+  passed=$(tests_in PASSED <<< "$log")
   if [ "$status" -eq 0 ] && grep -qF '[==========]' <<< "$log" && [ "$passed" -eq 0 ]; then
     status=1 log="no test of that name"  # which GoogleTest takes for success
   fi
@@ -100,13 +102,12 @@ if runs curve; then
   try models "500 steps beside the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
 fi
 
-# A layout that is there for cuDNN's kernels must not have had others.
-verified() {  # what ranks command...
-  local what=$1 log status=0
-  shift
+# With library=1 attention must have been cuDNN's.
+verified() {  # ranks command...
+  local log status=0
   log=$(on_ranks "$@" 2>&1) || status=$?
   echo "$log"
-  [[ "$what" != *cuDNN* ]] || ! grep -F 'without tensor cores' <<< "$log" || status=1
+  [ -z "${library:-}" ] || ! grep -F 'without tensor cores' <<< "$log" || status=1
   return "$status"
 }
 export -f verified
@@ -114,8 +115,8 @@ layout() {  # ranks what settings...
   local ranks=$1 what=$2 arguments=()
   shift 2
   for setting in "$@"; do arguments+=(--set "$setting"); done
-  try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'verified "$@"' verified "$what" "$ranks" \
-    "$folder/quintet" verify "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}"
+  try layouts "$ranks ranks: $what" "${LAYOUT_SECONDS:-180}" bash -c 'verified "$@"' verified "$ranks" "$folder/quintet" \
+    verify "$root/tests/gpu/layouts.toml" --synthetic --dtype "${dtype:-f64}" --steps 3 "${arguments[@]}"
 }
 have_mpi=$(command -v mpirun || true)
 if runs nccl; then
@@ -149,9 +150,9 @@ elif runs layouts; then
   layout 2 "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
   for method in gather ring ulysses; do layout 2 "cp 2, $method" parallel.cp=2 parallel.cp_method=$method; done
   for method in gather ring ulysses; do
-    dtype=bf16 layout 2 "cp 2, $method, bf16 through cuDNN" parallel.cp=2 parallel.cp_method=$method data.pack=false
+    library=1 dtype=bf16 layout 2 "cp 2, $method, bf16 through cuDNN" parallel.cp=2 parallel.cp_method=$method data.pack=false
   done
-  dtype=bf16 layout 2 "tp 2, sequence parallel, bf16 through cuDNN in its fastest form" parallel.tp=2 \
+  library=1 dtype=bf16 layout 2 "tp 2, sequence parallel, bf16 through cuDNN in its fastest form" parallel.tp=2 \
     parallel.sequence_parallel=true data.pack=false run.deterministic=false
   layout 2 "pp 2, 1f1b" parallel.pp=2
   layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true
@@ -246,8 +247,7 @@ if runs sanitizer; then
       one=1 took=0  # unless it ended by itself
       [ -e "$logs/$what.$shard.end" ] && read -r one took < "$logs/$what.$shard.end"
       [ "$took" -le "$seconds" ] || seconds=$took
-      passed=$((passed + $(grep -E '\[  (PASSED|SKIPPED)  ?\] [0-9]+ test' "$logs/$what.$shard.log" |
-        grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }')))
+      passed=$((passed + $(tests_in 'PASSED|SKIPPED' < "$logs/$what.$shard.log")))
       [ "$one" -eq 0 ] || log+=$(tail -n 25 "$logs/$what.$shard.log")$'\n'
       [ "$one" -eq 0 ] || status=$one
     done

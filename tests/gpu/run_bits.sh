@@ -15,6 +15,7 @@ trap 'rm -rf "$work"' EXIT
 some_text > "$work/data.txt"
 
 failed=0
+# With skips=1 some steps must have been skipped.
 twice() {  # what settings...
   local what=$1 arguments=() run lines skipped
   shift
@@ -33,7 +34,7 @@ twice() {  # what settings...
   done
   lines=$(wc -l < "$work/run1.losses")
   skipped=$(grep -c '"skipped": *true' "$work/run1/metrics.jsonl")
-  if [[ "$what" == *overflow* ]] && [ "$skipped" -eq 0 ]; then
+  if [ -n "${skips:-}" ] && [ "$skipped" -eq 0 ]; then
     echo "FAILED  $what: no step was skipped"
     failed=1
   elif [ "$lines" -eq 40 ] && cmp "$work/run1.losses" "$work/run2.losses" &&
@@ -50,6 +51,6 @@ twice "dp_shard 2, zero 1, ep 2, padded" parallel.zero=1 "${experts[@]}" model.m
 twice "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
 # The scale is doubled after every good step, so gradients overflow time and again, now on one rank, now on both. Did they
 # not agree on which steps to skip, the replicas would differ, which the run itself looks at.
-twice "dp_replicate 2, f16, scales that overflow" parallel.dp_replicate=2 precision.compute=f16 \
+skips=1 twice "dp_replicate 2, f16, scales that overflow" parallel.dp_replicate=2 precision.compute=f16 \
   precision.loss_scale=dynamic precision.loss_scale_window=1
 exit $failed

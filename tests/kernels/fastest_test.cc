@@ -17,7 +17,7 @@ TEST(Fastest, IsFound) {
   EXPECT_EQ(found.index, 2u);
   EXPECT_EQ(found.time, 7);
   EXPECT_EQ(asked[3], 1) << "far behind after the first round";
-  EXPECT_GT(asked[2], asked[1] - 1);
+  EXPECT_GT(asked[2], 10) << "the best are timed more often";
 }
 
 TEST(Fastest, TheFirstStaysUnlessAnotherIsClearlyFaster) {
@@ -42,7 +42,9 @@ TEST(Fastest, NoiseDoesNotWin) {
     found +=
         find_fastest(16, [&](size_t i) { return (i == 5 ? 95 : 100) * clock() * noise(random); }).index == 5;
   }
-  EXPECT_LT(moved, kRaces / 5);  // the least of five medians moves in 160 of 200
+  // About one in seven: three others, each with a chance of some percent to look 1 % better than the first.
+  // The least of five medians moves in four races of five.
+  EXPECT_LT(moved, kRaces / 5);
   EXPECT_GT(found, kRaces * 9 / 10);
 }
 

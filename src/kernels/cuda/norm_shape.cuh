@@ -13,7 +13,7 @@
 namespace quintet::kernels::cuda {
 
 // A block has rows in groups of kGroup threads, each with kPacks packs of its row. It is large, so that few
-// blocks have partial sums of weights to pass on: one runs on each multiprocessor, or two.
+// blocks have partial sums of weights to pass on: one runs on each multiprocessor, two, or three.
 template <int kGroupOf, int kPacksOf>
 struct NormShape {
   static constexpr int kGroup = kGroupOf, kPacks = kPacksOf;

@@ -22,7 +22,7 @@ constexpr int64_t column_chunks(int64_t rows, int64_t n) {
 }
 
 // The most blocks that a norm's fused backward pass is given, each with one partial sum: three for each of
-// 160 multiprocessors, two at once and one behind them.
+// 160 multiprocessors, at once or some behind the others.
 inline constexpr int64_t kNormPartials = 480;
 
 inline constexpr int64_t kReduceChunk = 32768;  // elements of one partial sum of a whole array
