@@ -150,7 +150,8 @@ class Comparison {
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
-    const double relative = tolerance_ + chain_ * std::sqrt(width_) * departure(before_a, before_b);
+    const double relative = tolerance_ + chain_ * std::sqrt(width_) * departure(before_a, before_b),
+                 turned = turned_rows(a, b);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -164,16 +165,38 @@ class Comparison {
     for (size_t i = 0; i < b.gradients.size(); ++i) {
       const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
       const double scale = std::max(norm(y), share * std::sqrt(static_cast<double>(y.size())));
-      allowed_.back().push_back(relative * scale);
-      add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), relative * scale,
-          scale);
+      const double allowed = relative * scale + turned * norm(y);
+      allowed_.back().push_back(allowed);
+      add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), allowed, scale);
     }
     add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
-        std::abs(a.result.grad_norm - b.result.grad_norm), relative * b.result.grad_norm, b.result.grad_norm);
+        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + turned) * b.result.grad_norm,
+        b.result.grad_norm);
     // The norm that the step reports is the norm of what it reduced.
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
         std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
     sums(a, b, number, relative);
+  }
+
+  // What decisions that turned out differently may change gradients by, relative to their norms: 7. in
+  // verify.h.
+  double turned_rows(const StepState& a, const StepState& b) const {
+    same_tensors(a.sums, b.sums);
+    double turned = 0;
+    for (size_t i = 0; i < b.sums.size(); ++i) {
+      if (!b.sums[i].name.ends_with(".load")) continue;
+      for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
+        turned += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
+    }
+    const auto rows =
+        static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * recipe_.model.moe.top_k);
+    return turned > 0 ? kHeaviestRow * std::sqrt(2 * turned / rows) : 0;
+  }
+
+  // How many of a sum's elements count decisions: of a load all but the entropy, of a running sum half.
+  static size_t counts_in(const Tensor& sum) {
+    if (sum.name.ends_with(".load")) return sum.values.size() - 1;
+    return sum.name.ends_with(".running") ? sum.values.size() / 2 : 0;
   }
 
   // 7. in verify.h.
@@ -182,14 +205,10 @@ class Comparison {
     const auto decisions =
         static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * moe.top_k * moe.experts);
     const double turned = std::floor(relative * decisions);
-    same_tensors(a.sums, b.sums);
     for (size_t i = 0; i < b.sums.size(); ++i) {
       const std::string& name = b.sums[i].name;
       const auto &x = a.sums[i].values, &y = b.sums[i].values;
-      // How many of a sum's elements count decisions: of a load all but the entropy, of a running sum half.
-      size_t counts = 0;
-      if (name.ends_with(".load")) counts = y.size() - 1;
-      if (name.ends_with(".running")) counts = y.size() / 2;
+      const size_t counts = counts_in(b.sums[i]);
       const auto part = [](const std::vector<double>& v, size_t from, size_t to) {
         return std::vector<double>(v.begin() + static_cast<std::ptrdiff_t>(from),
                                    v.begin() + static_cast<std::ptrdiff_t>(to));

@@ -46,7 +46,10 @@
 //     their errors, which happens to about that share of them, times the experts that compete. Where that is
 //     less than one decision of the step, as in f64, the experts' loads must be equal, and so must the biases
 //     that follow from them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may
-//     differ by what gradients may.
+//     differ by what gradients may. A decision that did turn takes a token's row from one expert to another:
+//     gradients of R rows, as good as random to each other, have sqrt(R) times the norm of one row's, so f
+//     such decisions, 2 f rows, change them by sqrt(2 f / R), or kHeaviestRow times that where those rows
+//     weigh more than most. f is taken from the loads: where these are equal, nothing is allowed for it.
 //  8. Peak memory is as planned, to the byte. Rows that experts receive are the exception: their number is
 //     known beforehand only when nothing is dropped and the experts are not divided, or when they are padded.
 //     Else the plan holds for the worst case, and less may be touched; so it may on a GPU, where libraries
@@ -63,7 +66,7 @@
 
 namespace quintet::tools {
 
-inline constexpr double kConfidence = 8;
+inline constexpr double kConfidence = 8, kHeaviestRow = 4;
 
 struct Check {
   enum class Kind : uint8_t {

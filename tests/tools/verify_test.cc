@@ -161,6 +161,43 @@ TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
             Check::Kind::Peak);
 }
 
+// In 16 bits two scores may be a tie. What one token less weighs in its expert's gradient is then no fault,
+// and without such a token it is one.
+TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
+  config::Recipe r = recipe();
+  r.model.ffn = 0;
+  r.model.moe = {.experts = 4, .top_k = 2, .ffn = 8};
+  r.precision = config::Precision::of(base::DType::F16);
+  Runs runs(config::resolve(r));
+  const std::string gate = "blocks.1.ffn.experts.gate.weight";
+  runs.layout = runs.one;
+  const std::vector<double> exact = values(runs.one.steps[0].gradients, gate);
+  const double rows = 8 * 8 * 2;
+  const auto off_by = [&](double share) {
+    for (size_t i = 0; i < exact.size(); ++i)
+      values(runs.layout.steps[0].gradients, gate)[i] = exact[i] * (1 + share);
+  };
+  const auto gradient_passes = [&] {
+    const tools::VerifyResult result = tools::compare(runs.recipe, runs.layout, runs.one);
+    for (const Check& c : result.checks)
+      if (c.kind == Check::Kind::Gradient && !c.pass) return false;
+    return true;
+  };
+  const auto turn_one = [&](double by) {
+    values(runs.layout.steps[0].sums, "blocks.1.load")[0] += by;
+    values(runs.layout.steps[0].sums, "blocks.1.load")[1] -= by;
+  };
+  off_by(2 * std::sqrt(2 / rows));
+  EXPECT_FALSE(gradient_passes());
+  turn_one(1);
+  EXPECT_TRUE(gradient_passes());
+  off_by(6 * std::sqrt(2 / rows));
+  EXPECT_FALSE(gradient_passes()) << "more than one token may weigh";
+  turn_one(-1);
+  off_by(0);
+  EXPECT_TRUE(gradient_passes());
+}
+
 TEST(Verify, TableAndJsonSayTheSame) {
   Runs runs(recipe());
   for (double& g : values(runs.layout.steps[0].gradients, "final_norm.weight")) g = -g;
