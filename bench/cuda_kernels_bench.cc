@@ -200,21 +200,29 @@ void updates(int64_t n) {
   const double* s = doubles({1e-4, 10, 0.5, 1});
   const k::AdamWScalars scalars{
       .lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3, .weight_decay = 0.1};
-  const std::vector<k::UpdateRange> ranges = {{0, n / 2, true}, {n / 2, n - n / 2, false}};
+  // In two ranges, one without weight decay.
+  const auto plain = [=](auto* master, auto* moment, auto* square, const auto* gradient, auto* copy) {
+    const kernels::UpdateRange one{master, moment, square, gradient, copy, n / 2};
+    return std::vector{one, kernels::UpdateRange{master + n / 2, moment + n / 2, square + n / 2,
+                                                 gradient + n / 2, copy + n / 2, n - n / 2, false}};
+  };
+  const auto split = [=](auto* moment, auto* square, const auto* gradient) {
+    const kernels::SplitUpdateRange one{weight, rest, moment, square, gradient, n / 2};
+    return std::vector{one, kernels::SplitUpdateRange{weight + n / 2, rest + n / 2, moment + n / 2,
+                                                      square + n / 2, gradient + n / 2, n - n / 2, false}};
+  };
+  const auto adamw = [=](const auto& ranges) {
+    return [=](int) { k::adamw(std::span(ranges), scalars, stream); };
+  };
   const double e = static_cast<double>(n);
   const std::string size = " " + std::to_string(n >> 20) + " Mi";
-  report("adamw f32 gradient, bf16 copy" + size, e * 30,
-         [=](int) { k::adamw<float, float, float, Bf16>(p, m, v, g, low, ranges, scalars, stream); });
-  report("adamw bf16 gradient, bf16 copy" + size, e * 28,
-         [=](int) { k::adamw<float, float, Bf16, Bf16>(p, m, v, small, low, ranges, scalars, stream); });
-  report("adamw_split bf16 gradient" + size, e * 26,
-         [=](int) { k::adamw_split<float, Bf16>(weight, rest, m, v, small, ranges, scalars, stream); });
-  report("adamw_split bf16 moments and gradient" + size, e * 18, [=](int) {
-    k::adamw_split<Bf16, Bf16>(weight, rest, reinterpret_cast<Bf16*>(m), reinterpret_cast<Bf16*>(v), small,
-                               ranges, scalars, stream);
-  });
-  report("sgd with momentum, bf16 copy" + size, e * 22, [=](int) {
-    k::sgd<float, float, float, Bf16>(p, m, g, low, ranges, {.lr = s, .momentum = 0.9}, stream);
+  report("adamw f32 gradient, bf16 copy" + size, e * 30, adamw(plain(p, m, v, g, low)));
+  report("adamw bf16 gradient, bf16 copy" + size, e * 28, adamw(plain(p, m, v, small, low)));
+  report("adamw_split bf16 gradient" + size, e * 26, adamw(split(m, v, small)));
+  report("adamw_split bf16 moments and gradient" + size, e * 18,
+         adamw(split(reinterpret_cast<Bf16*>(m), reinterpret_cast<Bf16*>(v), small)));
+  report("sgd with momentum, bf16 copy" + size, e * 22, [=, ranges = plain(p, m, v, g, low)](int) {
+    k::sgd(std::span(ranges), {.lr = s, .momentum = 0.9}, stream);
   });
   double* out = doubles({0});
   void* space = take<char>(k::reduce_workspace_bytes(n));

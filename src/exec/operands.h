@@ -38,9 +38,4 @@ struct Operands {
   const program::Part* part(graph::Dim dim) const { return part_of(*instr, dim); }
 };
 
-// Whether an update's master is split: weight and remainder are its first two results.
-inline bool has_split_master(const program::Instr& update) {
-  return update.out.size() > 1 && update.out[1].type.dtype == graph::DType::I16;
-}
-
 }  // namespace quintet::exec

@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "program/flat_ranges.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -9,26 +12,23 @@ using layout::AtomList;
 
 namespace {
 
-// The parts of a group's segments that lie in this rank's range, relative to its start: (first, count) pairs,
-// or (first, count, decay) triples for the update.
-std::vector<int64_t> ranges_of(const layout::Group& g, const GroupState& st, bool with_decay,
-                               const std::function<bool(const layout::Segment&)>& take) {
-  std::vector<int64_t> out;
+// Adds the parts of a group's segments that lie in this rank's range, relative to its start. Neighbours
+// become one range.
+void add_ranges(std::vector<FlatRange>& ranges, int64_t operand, const layout::Group& g, const GroupState& st,
+                bool with_decay, const std::function<bool(const layout::Segment&)>& take) {
   for (const layout::Segment& s : g.segments) {
     if (!take(s)) continue;
-    const int64_t begin = std::max(s.offset, st.first),
-                  end = std::min(s.offset + s.count, st.first + st.count);
+    const int64_t begin = std::max(s.offset, st.first) - st.first,
+                  end = std::min(s.offset + s.count, st.first + st.count) - st.first;
     if (begin >= end) continue;
-    out.push_back(begin - st.first);
-    out.push_back(end - begin);
-    if (with_decay) out.push_back(s.decay);
+    const bool decay = with_decay && s.decay;
+    FlatRange* const last = ranges.empty() ? nullptr : &ranges.back();
+    if (last && last->operand == operand && last->first + last->count == begin && last->decay == decay)
+      last->count = end - last->first;
+    else
+      ranges.push_back({operand, begin, end - begin, decay});
   }
-  return out;
 }
-
-}  // namespace
-
-namespace {
 
 void set_to_zero(Emitter& e, Scalar scalar) {
   e.emit({.op = &graph::kZeroUnlessFirst,
@@ -88,6 +88,50 @@ void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& s
   }
 }
 
+// Groups whose updates are one instruction. What other ranks gather is updated by itself, so that its gather,
+// which the next step begins with, need not wait for the others; all else is one launch on a GPU.
+std::vector<std::vector<int>> updated_together(const Emitter& e, const GroupLowering& groups) {
+  std::vector<std::vector<int>> lists;
+  std::vector<int> here;
+  for (size_t i = 0; i < groups.groups().size(); ++i) {
+    const layout::Group& g = groups.groups()[i];
+    if (!g.trainable) continue;
+    if (e.layout().zero > 0 && !g.data.shard.empty())
+      lists.push_back({static_cast<int>(i)});
+    else
+      here.push_back(static_cast<int>(i));
+  }
+  if (!here.empty()) lists.insert(lists.begin(), here);
+  return lists;
+}
+
+void update(Emitter& e, GroupLowering& groups, const std::vector<int>& together, const Operand& scalars) {
+  const LowerOptions& o = e.options();
+  Instr update{.op = o.update.op, .attrs = o.update.attrs};
+  std::vector<FlatRange> ranges;
+  for (const int i : together) {
+    const layout::Group& g = groups.groups()[static_cast<size_t>(i)];
+    const GroupState& st = e.program().groups[static_cast<size_t>(i)];
+    add_ranges(ranges, static_cast<int64_t>(update.in.size()), g, st, true,
+               [](const layout::Segment&) { return true; });
+    update.in.push_back(groups.reduced_grad(i));
+    Operand master = flat_view(st.master, 0, st.count, o.split_master ? o.compute : o.master);
+    master.offset_bytes = st.master_offset_bytes;
+    update.out.push_back(master);
+    if (o.split_master) update.out.push_back(flat_view(st.remainder, 0, st.count, DType::I16));
+    if (st.moment1.valid()) update.out.push_back(flat_view(st.moment1, 0, st.count, o.moments));
+    if (st.moment2.valid()) update.out.push_back(flat_view(st.moment2, 0, st.count, o.moments));
+    if (const Operand copy = groups.updated_copy(i); copy.buffer.valid()) update.out.push_back(copy);
+  }
+  update.attrs.set("ranges", to_attribute(ranges));
+  update.in.push_back(scalars);
+  const layout::Group& first = groups.groups()[static_cast<size_t>(together[0])];
+  const bool alone = together.size() == 1;
+  update.block = alone ? first.block : -1;
+  update.note = alone ? "update " + first.name : fmt::format("update {} groups", together.size());
+  e.emit(std::move(update));
+}
+
 }  // namespace
 
 void lower_begin(Emitter& e) {
@@ -128,27 +172,26 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
   const auto copies = [](const layout::DataAtoms& data) { return layout::without(data.all, data.shard); };
   const AtomList summed =
       layout::without(layout.everything(), layout::intersection(copies(layout.dense), copies(layout.expert)));
-  bool first = true;
+  std::vector<FlatRange> squared;
+  std::vector<Operand> gradients;  // also those of which this rank counts nothing: ranks of a stage are alike
   for (size_t i = 0; i < groups.groups().size(); ++i) {
     const layout::Group& g = groups.groups()[i];
     if (!g.trainable) continue;
-    const GroupState& st = e.program().groups[i];
     const bool counts = g.shared_by.empty() || g.shared_by.front() == e.stage_rank();
-    e.emit({.op = &graph::kSumSquares,
-            .attrs = {{"ranges", ranges_of(g, st, false,
-                                           [&](const layout::Segment& s) {
-                                             return counts &&
-                                                    layout.mesh.is_first(
-                                                        o.rank, layout::intersection(
-                                                                    g.replicas(s, layout.zero), summed));
-                                           })}},
-            .in = {groups.reduced_grad(static_cast<int>(i))},
-            .out = {e.scalar(Scalar::SumSquares)},
-            .accumulate = first ? Accumulate::Never : Accumulate::Always,
-            .block = g.block});
-    first = false;
+    add_ranges(squared, static_cast<int64_t>(gradients.size()), g, e.program().groups[i], false,
+               [&](const layout::Segment& s) {
+                 return counts && layout.mesh.is_first(
+                                      o.rank, layout::intersection(g.replicas(s, layout.zero), summed));
+               });
+    gradients.push_back(groups.reduced_grad(static_cast<int>(i)));
   }
-  if (first) set_to_zero(e, Scalar::SumSquares);  // a stage without blocks, or with frozen ones only
+  if (gradients.empty())  // a stage without blocks, or with frozen ones only
+    set_to_zero(e, Scalar::SumSquares);
+  else
+    e.emit({.op = &graph::kSumSquares,
+            .attrs = {{"ranges", to_attribute(squared)}},
+            .in = gradients,
+            .out = {e.scalar(Scalar::SumSquares)}});
   e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"},
                Traffic::State);
   const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
@@ -157,23 +200,7 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
           .in = {scalars},
           .out = {scalars}});
 
-  for (size_t i = 0; i < groups.groups().size(); ++i) {
-    const layout::Group& g = groups.groups()[i];
-    if (!g.trainable) continue;
-    const GroupState& st = e.program().groups[i];
-    Instr update{.op = o.update.op, .attrs = o.update.attrs, .block = g.block, .note = "update " + g.name};
-    update.attrs.set("ranges", ranges_of(g, st, true, [](const layout::Segment&) { return true; }));
-    update.in = {groups.reduced_grad(static_cast<int>(i)), scalars};
-    Operand master = flat_view(st.master, 0, st.count, o.split_master ? o.compute : o.master);
-    master.offset_bytes = st.master_offset_bytes;
-    update.out = {master};
-    if (o.split_master) update.out.push_back(flat_view(st.remainder, 0, st.count, DType::I16));
-    if (st.moment1.valid()) update.out.push_back(flat_view(st.moment1, 0, st.count, o.moments));
-    if (st.moment2.valid()) update.out.push_back(flat_view(st.moment2, 0, st.count, o.moments));
-    if (const Operand copy = groups.updated_copy(static_cast<int>(i)); copy.buffer.valid())
-      update.out.push_back(copy);
-    e.emit(std::move(update));
-  }
+  for (const std::vector<int>& together : updated_together(e, groups)) update(e, groups, together, scalars);
   update_biases(e, local, scalars);
 }
 

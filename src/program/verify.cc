@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "program/allocate.h"
+#include "program/flat_ranges.h"
 #include "program/verify_internal.h"
 
 namespace quintet::program {
@@ -173,9 +174,21 @@ class InstrChecker {
              graph::to_string(wanted[i]));
   }
 
-  // Ops on flat buffers and scalars: all operands outside the scalars have one size, and ranges lie inside
-  // it.
+  // Ops on flat buffers and scalars.
   void check_flat(const Instr& instr) const {
+    if (instr.op == &graph::kSumSquares) {
+      for (const Operand& o : instr.in)
+        if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
+      check_ranges(instr, instr.in.size());
+    } else if (instr.op == &graph::kAdamW || instr.op == &graph::kSgd) {
+      check_update(instr);
+    } else {
+      check_alike(instr);
+    }
+  }
+
+  // All operands outside the scalars have one size.
+  void check_alike(const Instr& instr) const {
     int64_t count = -1;
     const bool same_dtype = instr.op == &graph::kCopy || instr.op == &graph::kAccumulate;
     for (const auto* list : {&instr.in, &instr.out})
@@ -186,16 +199,43 @@ class InstrChecker {
         count = o.type.count();
         if (same_dtype && o.type.dtype != instr.in[0].type.dtype) fail("operands have different dtypes");
       }
+  }
+
+  // Results of a group have the size of its gradient, and the dtypes of those of every other group.
+  void check_update(const Instr& instr) const {
+    if (instr.in.size() < 2 || instr.in.back().buffer != p_.scalars)
+      fail("an update has gradients and, behind them, the scalars");
+    const size_t groups = updated_groups(instr), each = results_of_group(instr);
+    if (each == 0 || instr.out.size() != groups * each)
+      fail("{} results do not divide among {} groups", instr.out.size(), groups);
+    for (size_t g = 0; g < groups; ++g) {
+      const Operand& gradient = instr.in[g];
+      if (gradient.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
+      for (size_t i = 0; i < each; ++i) {
+        const Operand& result = instr.out[g * each + i];
+        if (result.type.count() != gradient.type.count())
+          fail("{} has {} elements, its gradient {}", name(result), result.type.count(),
+               gradient.type.count());
+        if (result.type.dtype != instr.out[i].type.dtype) fail("{} has another dtype", name(result));
+      }
+    }
+    check_ranges(instr, groups);
+  }
+
+  // Ranges lie inside the first `operands` operands, one behind the other.
+  void check_ranges(const Instr& instr, size_t operands) const {
     const graph::AttrValue* value = instr.attrs.find("ranges");
-    const auto* ranges = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
-    if (!ranges) return;
-    const size_t stride = instr.op == &graph::kSumSquares ? 2 : 3;
-    if (ranges->size() % stride != 0) fail("ranges are not whole");
-    int64_t last = 0;
-    for (size_t i = 0; i + stride <= ranges->size(); i += stride) {
-      const int64_t first = (*ranges)[i], end = first + (*ranges)[i + 1];
-      if (first < last || end < first || end > count)
-        fail("range {} to {} of {} elements", first, end, count);
+    const auto* numbers = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
+    if (!numbers || numbers->size() % 4 != 0) fail("ranges are not whole");
+    int64_t operand = 0, last = 0;
+    for (const FlatRange& r : flat_ranges(instr)) {
+      if (r.operand < operand || r.operand >= static_cast<int64_t>(operands))
+        fail("a range of operand {} of {}", r.operand, operands);
+      if (r.operand > operand) last = 0;
+      operand = r.operand;
+      const int64_t count = instr.in[static_cast<size_t>(operand)].type.count(), end = r.first + r.count;
+      if (r.first < last || end < r.first || end > count)
+        fail("range {} to {} of {} elements", r.first, end, count);
       last = end;
     }
   }

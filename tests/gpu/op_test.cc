@@ -8,6 +8,7 @@
 
 #include "base/split_float.h"
 #include "gpu/op_runner.h"
+#include "program/flat_ranges.h"
 
 namespace quintet::tests {
 namespace {
@@ -215,25 +216,32 @@ TEST(GpuOps, StepMoves) {
 
 TEST(GpuOps, SumOfSquaresOverRanges) {
   const int64_t n = 200000;
-  std::vector<int64_t> many;
-  for (int64_t i = 0; i < 150; ++i) many.insert(many.end(), {i * 1000 + i % 5, 900 + i % 3});
+  using program::FlatRange;
+  using Ranges = std::vector<FlatRange>;
+  Ranges many;
+  for (int64_t i = 0; i < 300; ++i) many.push_back({i / 150, i % 150 * 600 + i % 5, 500 + i % 3});
   for (const DType dtype : {DType::F64, DType::F32})
-    for (const std::vector<int64_t>& ranges : {std::vector<int64_t>{}, std::vector<int64_t>{0, n},
-                                               std::vector<int64_t>{3, 70000, 100001, 99999}, many})
+    for (const Ranges& ranges : {Ranges{}, Ranges{{0, 0, n}}, Ranges{{0, 3, 70000}, {0, 100001, 99999}},
+                                 Ranges{{0, 0, 10}, {1, 1, n / 2 - 1}, {2, 0, 1}}, Ranges{{2, 0, 4}}, many})
       for (const bool accumulate : {false, true})
-        compare_step({&graph::kSumSquares,
-                      {{"ranges", ranges}},
-                      {random_numbers(dtype, n, 3)},
-                      {numbers(DType::F64, {2.5})},
-                      {},
-                      {},
-                      accumulate},
-                     DType::F64);
+        compare_step(
+            {&graph::kSumSquares,
+             {{"ranges", program::to_attribute(ranges)}},
+             {random_numbers(dtype, n, 3), random_numbers(dtype, n / 2, 4), random_numbers(dtype, 4, 5)},
+             {numbers(DType::F64, {2.5})},
+             {},
+             {},
+             accumulate},
+            DType::F64);
 }
+
+// Of an update of two groups, the second of 77 elements.
+const std::vector<program::FlatRange> kUpdated = {
+    {0, 0, 1000, true}, {0, 1003, 997, false}, {0, 2000, 2999, true}, {1, 0, 40, false}, {1, 41, 36, true}};
 
 TEST(GpuOps, OptimizerUpdates) {
   const int64_t n = 5000;
-  const std::vector<int64_t> ranges = {0, 1000, 1, 1003, 997, 0, 2000, 2999, 1};
+  const std::vector<int64_t> ranges = program::to_attribute(kUpdated);
   const graph::Attrs adamw = {
       {"ranges", ranges}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.1}};
   for (const double ok : {0.0, 1.0})
@@ -246,20 +254,22 @@ TEST(GpuOps, OptimizerUpdates) {
                                                {DType::F32, DType::BF16, DType::F16}}) {
       SCOPED_TRACE(std::string(base::to_string(master)) + " " + std::string(base::to_string(moment)) + " " +
                    std::string(base::to_string(copy)));
-      OpRun run{
-          &graph::kAdamW,
-          adamw,
-          {random_numbers(master, n, 1), scalars(4, 1, ok)},
-          {random_numbers(master, n, 2), random_numbers(moment, n, 3), random_numbers(moment, n, 4, 5)}};
-      for (int64_t i = 0; i < n; ++i)  // second moments are never negative
-        if (moment == DType::F64) run.out[2].real()[i] = std::abs(run.out[2].real()[i]);
-      if (copy != master) run.out.push_back(random_numbers(copy, n, 5));
+      const std::vector<HostTensor> in = {random_numbers(master, n, 1), random_numbers(master, 77, 6),
+                                          scalars(4, 1, ok)};
+      OpRun run{&graph::kAdamW, adamw, in, {}};
+      OpRun sgd{&graph::kSgd, {{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}}, in, {}};
+      for (const int64_t count : {n, int64_t{77}}) {
+        HostTensor squares = random_numbers(moment, count, 4, 5);
+        for (int64_t i = 0; i < count; ++i)  // second moments are never negative
+          if (moment == DType::F64) squares.real()[i] = std::abs(squares.real()[i]);
+        for (OpRun* r : {&run, &sgd}) {
+          r->out.push_back(random_numbers(master, count, 2));
+          r->out.push_back(random_numbers(moment, count, 3));
+          if (r == &run) r->out.push_back(squares);
+          if (copy != master) r->out.push_back(random_numbers(copy, count, 5));
+        }
+      }
       compare_step(run, master);
-      OpRun sgd{&graph::kSgd,
-                {{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}},
-                {random_numbers(master, n, 1), scalars(4, 1, ok)},
-                {random_numbers(master, n, 2), random_numbers(moment, n, 3)}};
-      if (copy != master) sgd.out.push_back(random_numbers(copy, n, 5));
       compare_step(sgd, master);
     }
 }
@@ -275,14 +285,17 @@ HostTensor joined(const HostTensor& weight, const HostTensor& remainder) {
 
 void compare_split(const OpRun& run) {
   const std::vector<HostTensor> want = run_on_cpu(run), got = run_on_gpu(run, libraries());
-  expect_close(joined(got[0], got[1]), to_f64(joined(want[0], want[1])), DType::F32, "master");
-  for (size_t i = 2; i < want.size(); ++i) expect_close(got[i], to_f64(want[i]), DType::F32, "moment");
+  const size_t each = want.size() / (run.in.size() - 1);
+  for (size_t g = 0; g < want.size(); g += each) {
+    expect_close(joined(got[g], got[g + 1]), to_f64(joined(want[g], want[g + 1])), DType::F32, "master");
+    for (size_t i = g + 2; i < g + each; ++i) expect_close(got[i], to_f64(want[i]), DType::F32, "moment");
+  }
 }
 
 // Weight and remainder of the CPU and of the GPU, as the masters that they are together.
 TEST(GpuOps, UpdatesOfSplitMasters) {
   const int64_t n = 5000;
-  const std::vector<int64_t> ranges = {0, 1000, 1, 1003, 997, 0, 2000, 2999, 1};
+  const std::vector<int64_t> ranges = program::to_attribute(kUpdated);
   for (const DType moment : {DType::F32, DType::BF16})
     for (const DType gradient : {DType::F32, DType::BF16})
       for (const bool adam : {true, false}) {
@@ -294,10 +307,14 @@ TEST(GpuOps, UpdatesOfSplitMasters) {
                                       {"eps", 1e-8},
                                       {"weight_decay", 0.1}}
                        : graph::Attrs{{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}},
-                  {random_numbers(gradient, n, 1), scalars(4, 1, 1)},
-                  {random_numbers(DType::BF16, n, 2), HostTensor(Type{DType::I16, {{graph::Dim::Flat, n}}}),
-                   random_numbers(moment, n, 3)}};
-        if (adam) run.out.push_back(random_numbers(moment, n, 4, 5));
+                  {random_numbers(gradient, n, 1), random_numbers(gradient, 77, 6), scalars(4, 1, 1)},
+                  {}};
+        for (const int64_t count : {n, int64_t{77}}) {
+          run.out.push_back(random_numbers(DType::BF16, count, 2));
+          run.out.push_back(HostTensor(Type{DType::I16, {{graph::Dim::Flat, count}}}));
+          run.out.push_back(random_numbers(moment, count, 3));
+          if (adam) run.out.push_back(random_numbers(moment, count, 4, 5));
+        }
         compare_split(run);
       }
 }

@@ -1,6 +1,8 @@
 #include "kernels/cuda/optimizer.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "base/split_float.h"
 #include "gpu/device.h"
@@ -9,18 +11,44 @@
 namespace quintet::kernels::cuda::test {
 namespace {
 
-// Ragged ranges with gaps between them, the first of them aligned.
-const std::vector<UpdateRange> kRanges = {{0, 4096, true},      {4100, 9001, false}, {13105, 17, true},
-                                          {13124, 30000, true}, {43124, 0, true},    {43127, 3, false}};
-constexpr int64_t kCount = 43200;
+// Ragged ranges with gaps between them, the first of them aligned; then more than a launch has.
+struct Range {
+  int64_t first, count;
+  bool decay;
+};
+std::vector<Range> ragged_ranges() {
+  std::vector<Range> list = {{0, 4096, true},      {4100, 9001, false}, {13105, 17, true},
+                             {13124, 30000, true}, {43124, 0, true},    {43127, 3, false}};
+  for (int64_t i = 0; i < 70; ++i) list.push_back({43200 + 8 * i, 5 + i % 4, i % 3 != 0});
+  return list;
+}
+const std::vector<Range> kRanges = ragged_ranges();
+constexpr int64_t kCount = 43200 + 8 * 71;
 
-bool inside(int64_t i, bool& decay) {
-  for (const UpdateRange& r : kRanges)
-    if (i >= r.first && i < r.first + r.count) {
-      decay = r.decay;
-      return true;
-    }
-  return false;
+bool inside(int64_t i) {
+  return std::any_of(kRanges.begin(), kRanges.end(),
+                     [&](const Range& r) { return i >= r.first && i < r.first + r.count; });
+}
+
+// The ranges in buffers of one group; null stays null.
+template <class M, class V, class G, class C>
+std::vector<UpdateRange<M, V, G, C>> ranges_in(M* master, V* moment1, V* moment2, const G* gradient,
+                                               C* copy) {
+  std::vector<UpdateRange<M, V, G, C>> list;
+  for (const Range& r : kRanges)
+    list.push_back({master + r.first, moment1 ? moment1 + r.first : nullptr,
+                    moment2 ? moment2 + r.first : nullptr, gradient + r.first, copy + r.first, r.count,
+                    r.decay});
+  return list;
+}
+template <class V, class G>
+std::vector<SplitUpdateRange<V, G>> split_ranges_in(Bf16* weight, int16_t* remainder, V* moment1, V* moment2,
+                                                    const G* gradient) {
+  std::vector<SplitUpdateRange<V, G>> list;
+  for (const Range& r : kRanges)
+    list.push_back({weight + r.first, remainder + r.first, moment1 + r.first, moment2 + r.first,
+                    gradient + r.first, r.count, r.decay});
+  return list;
 }
 
 constexpr double kLr = 0.01, kClip = 0.6, kDecay = 0.1;
@@ -43,7 +71,7 @@ void check_adamw() {
   std::vector<double> p = p0, m = m0, v = v0;
   const int64_t count = 7;
   const int32_t yes = 1;
-  for (const UpdateRange& r : kRanges)
+  for (const Range& r : kRanges)
     cpu::adamw<double, double, double, double>(p.data() + r.first, m.data() + r.first, v.data() + r.first,
                                                g.data() + r.first, nullptr, r.count,
                                                {.lr = &kLr,
@@ -68,20 +96,20 @@ void check_adamw() {
                        .beta2 = 0.95,
                        .eps = 1e-8,
                        .weight_decay = kDecay};
-  adamw<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data(), kRanges, k, nullptr);
+  const auto ranges = ranges_in<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data());
+  adamw(std::span(ranges), k, nullptr);
   EXPECT_EQ(bp.values(), p0) << "a refused step changed the weights";
   EXPECT_EQ(bm.values(), m0);
   EXPECT_EQ(copy.values(), std::vector<double>(static_cast<size_t>(kCount), 9.0));
   scalars.set({kLr, 7, kClip, 1});
-  adamw<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data(), kRanges, k, nullptr);
+  adamw(std::span(ranges), k, nullptr);
   // Moments of 16 bits are rounded after the weights used them.
   expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
   expect_reference(bm.values(), m, unit<V>(), unit<M>(), "m");
   expect_reference(bv.values(), v, unit<V>(), unit<M>(), "v");
   const auto master = bp.values(), low = copy.values();
   for (int64_t i = 0; i < kCount; ++i) {
-    bool decay;
-    const double want = inside(i, decay) ? value(element<C>(master[static_cast<size_t>(i)])) : 9.0;
+    const double want = inside(i) ? value(element<C>(master[static_cast<size_t>(i)])) : 9.0;
     ASSERT_EQ(low[static_cast<size_t>(i)], want) << i;
   }
 }
@@ -128,10 +156,12 @@ void check_split() {
                        .weight_decay = kDecay};
   split_master(p.data(), weight.data(), remainder.data(), kCount, nullptr);
   EXPECT_TRUE(same_bits(joined(weight, remainder), p.get()));
+  const auto ranges = ranges_in<float, V, G, Bf16>(p.data(), m.data(), v.data(), bg.data(), copy.data());
+  const auto split = split_ranges_in<V, G>(weight.data(), remainder.data(), m2.data(), v2.data(), bg.data());
   for (int step = 1; step <= 5; ++step) {
     scalars.set({kLr, static_cast<double>(step), kClip, 1});
-    adamw<float, V, G, Bf16>(p.data(), m.data(), v.data(), bg.data(), copy.data(), kRanges, k, nullptr);
-    adamw_split<V, G>(weight.data(), remainder.data(), m2.data(), v2.data(), bg.data(), kRanges, k, nullptr);
+    adamw(std::span(ranges), k, nullptr);
+    adamw(std::span(split), k, nullptr);
   }
   EXPECT_TRUE(same_bits(joined(weight, remainder), p.get()));
   EXPECT_TRUE(m.bits() == m2.bits());
@@ -166,7 +196,7 @@ void check_sgd(double momentum, bool nesterov) {
              u0 = random_values<V>(kCount, 3);
   device::ThreadPool pool(1);
   std::vector<double> p = p0, u = u0;
-  for (const UpdateRange& r : kRanges)
+  for (const Range& r : kRanges)
     cpu::sgd<double, double, double, double>(p.data() + r.first, momentum > 0 ? u.data() + r.first : nullptr,
                                              g.data() + r.first, nullptr, r.count,
                                              {.lr = &kLr,
@@ -180,13 +210,15 @@ void check_sgd(double momentum, bool nesterov) {
   Device<V> bu(u0);
   Device<G> bg(g);
   Device<C> copy(p0);
-  sgd<M, V, G, C>(bp.data(), momentum > 0 ? bu.data() : nullptr, bg.data(), copy.data(), kRanges,
-                  {.lr = scalars.data(),
-                   .clip_scale = scalars.data() + 1,
-                   .momentum = momentum,
-                   .weight_decay = kDecay,
-                   .nesterov = nesterov},
-                  nullptr);
+  const auto ranges =
+      ranges_in<M, V, G, C>(bp.data(), momentum > 0 ? bu.data() : nullptr, nullptr, bg.data(), copy.data());
+  sgd(std::span(ranges),
+      {.lr = scalars.data(),
+       .clip_scale = scalars.data() + 1,
+       .momentum = momentum,
+       .weight_decay = kDecay,
+       .nesterov = nesterov},
+      nullptr);
   expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
   expect_reference(bu.values(), u, unit<V>(), unit<M>(), "velocity");
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "exec/cpu/kernel.h"
+#include "exec/updates.h"
 #include "kernels/cpu/optimizer.h"
 #include "kernels/cpu/pointwise.h"
 #include "kernels/cpu/reduce.h"
@@ -11,7 +12,6 @@
 namespace quintet::exec::cpu {
 namespace {
 
-using graph::DType;
 using program::Instr;
 using program::Scalar;
 namespace k = kernels::cpu;
@@ -54,13 +54,17 @@ void zero_unless_first(const Bound& b, bool) {
 void sum_squares(const Bound& b, bool accumulate) {
   double* sum = b.output<double>(0);
   if (!accumulate) *sum = 0;
-  const auto& ranges = b.instr->attrs.integers("ranges");
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
-    for (size_t i = 0; i < ranges.size(); i += 2)
-      k::sum_squares<T>(b.input<T>(0) + ranges[i], ranges[i + 1], sum, true, b.workspace, *b.pool);
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      k::sum_squares<T>(b.input<T>(static_cast<size_t>(r.operand)) + r.first, r.count, sum, true, b.workspace,
+                        *b.pool);
   });
 }
-int64_t sum_squares_bytes(const Instr& i, int) { return k::reduce_workspace_bytes(i.in[0].type.count()); }
+int64_t sum_squares_bytes(const Instr& i, int) {
+  int64_t bytes = 0;
+  for (const program::Operand& o : i.in) bytes = std::max(bytes, k::reduce_workspace_bytes(o.type.count()));
+  return bytes;
+}
 
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
@@ -88,91 +92,53 @@ void clip_scale(const Bound& b, bool) {
   }
 }
 
-const double& scalar(const Bound& b, Scalar x) { return b.input<double>(1)[static_cast<size_t>(x)]; }
-
-// Calls fn(first, count, weight decay) for every range of elements.
-void each_range(const Bound& b, auto&& fn) {
-  const auto& ranges = b.instr->attrs.integers("ranges");
-  for (size_t i = 0; i < ranges.size(); i += 3)
-    fn(ranges[i], ranges[i + 1], ranges[i + 2] ? b.instr->attrs.real("weight_decay") : 0.0);
-}
-
-// grad, scalars -> master, moments..., copy (when it has another dtype); or, with a split master, -> weight,
-// remainder, moments... `plain` and `split` are called for every range.
-void update(const Bound& b, size_t num_moments, auto&& plain, auto&& split) {
-  const size_t first_moment = has_split_master(*b.instr) ? 2 : 1;
-  const DType gradient = b.in_type(0).dtype;
-  const DType moment = num_moments > 0     ? b.out_type(first_moment).dtype
-                       : first_moment == 2 ? DType::F32
-                                           : b.out_type(0).dtype;
-  const auto moment_of = [&]<class V>(V, size_t i, int64_t first) {
-    return num_moments > i ? b.output<V>(first_moment + i) + first : nullptr;
-  };
-  if (first_moment == 2)
-    return with_f32_or_bf16(moment, "moments", [&]<class V>(V) {
-      with_f32_or_bf16(gradient, "gradients", [&]<class G>(G) {
-        each_range(b, [&](int64_t first, int64_t count, double decay) {
-          split(b.output<base::Bf16>(0) + first, b.output<int16_t>(1) + first, moment_of(V{}, 0, first),
-                moment_of(V{}, 1, first), b.input<const G>(0) + first, count, decay);
-        });
-      });
-    });
-  const bool has_copy = b.out.size() > 1 + num_moments;
-  const DType master = b.out_type(0).dtype, copy = has_copy ? b.out_type(1 + num_moments).dtype : master;
-  with_update_types({master, moment, gradient, copy}, [&]<class M, class V, class G, class C>(M, V, G, C) {
-    each_range(b, [&](int64_t first, int64_t count, double decay) {
-      plain(b.output<M>(0) + first, moment_of(V{}, 0, first), moment_of(V{}, 1, first),
-            b.input<const G>(0) + first, has_copy ? b.output<C>(1 + num_moments) + first : nullptr, count,
-            decay);
-    });
-  });
-}
-
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
-  const int64_t step = static_cast<int64_t>(scalar(b, Scalar::UpdateCount));
-  const int32_t ok = scalar(b, Scalar::Ok) != 0;
-  const auto with = [&](double decay) {
-    return k::AdamWScalars{.lr = &scalar(b, Scalar::LearningRate),
+  const auto step = static_cast<int64_t>(*update_scalar(b, Scalar::UpdateCount));
+  const int32_t ok = *update_scalar(b, Scalar::Ok) != 0;
+  const auto with = [&](bool decay) {
+    return k::AdamWScalars{.lr = update_scalar(b, Scalar::LearningRate),
                            .step = &step,
-                           .clip_scale = &scalar(b, Scalar::ClipScale),
+                           .clip_scale = update_scalar(b, Scalar::ClipScale),
                            .ok = &ok,
                            .beta1 = a.real("beta1"),
                            .beta2 = a.real("beta2"),
                            .eps = a.real("eps"),
-                           .weight_decay = decay};
+                           .weight_decay = decay ? a.real("weight_decay") : 0.0};
   };
-  update(
+  with_update_ranges(
       b, 2,
-      [&]<class M, class V, class G, class C>(M* p, V* m, V* v, const G* grad, C* low, int64_t n,
-                                              double decay) {
-        k::adamw<M, V, G, C>(p, m, v, grad, low, n, with(decay), *b.pool);
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::adamw(r.master, r.moment1, r.moment2, r.gradient, r.copy, r.count, with(r.decay), *b.pool);
       },
-      [&]<class V, class G>(base::Bf16* weight, int16_t* remainder, V* m, V* v, const G* grad, int64_t n,
-                            double decay) {
-        k::adamw_split<V, G>(weight, remainder, m, v, grad, n, with(decay), *b.pool);
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::adamw_split(r.weight, r.remainder, r.moment1, r.moment2, r.gradient, r.count, with(r.decay),
+                         *b.pool);
       });
 }
 
 void sgd(const Bound& b, bool) {
-  const double momentum = b.instr->attrs.real("momentum");
-  const int32_t ok = scalar(b, Scalar::Ok) != 0;
-  const auto with = [&](double decay) {
-    return k::SgdScalars{.lr = &scalar(b, Scalar::LearningRate),
-                         .clip_scale = &scalar(b, Scalar::ClipScale),
+  const graph::Attrs& a = b.instr->attrs;
+  const double momentum = a.real("momentum");
+  const int32_t ok = *update_scalar(b, Scalar::Ok) != 0;
+  const auto with = [&](bool decay) {
+    return k::SgdScalars{.lr = update_scalar(b, Scalar::LearningRate),
+                         .clip_scale = update_scalar(b, Scalar::ClipScale),
                          .ok = &ok,
                          .momentum = momentum,
-                         .weight_decay = decay};
+                         .weight_decay = decay ? a.real("weight_decay") : 0.0};
   };
-  update(
+  with_update_ranges(
       b, momentum > 0 ? 1 : 0,
-      [&]<class M, class V, class G, class C>(M* p, V* m, V*, const G* grad, C* low, int64_t n,
-                                              double decay) {
-        k::sgd<M, V, G, C>(p, m, grad, low, n, with(decay), *b.pool);
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::sgd(r.master, r.moment1, r.gradient, r.copy, r.count, with(r.decay), *b.pool);
       },
-      [&]<class V, class G>(base::Bf16* weight, int16_t* remainder, V* m, V*, const G* grad, int64_t n,
-                            double decay) {
-        k::sgd_split<V, G>(weight, remainder, m, grad, n, with(decay), *b.pool);
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::sgd_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, with(r.decay), *b.pool);
       });
 }
 

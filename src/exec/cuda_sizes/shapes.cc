@@ -57,11 +57,4 @@ std::string without_tensor_cores(bool backward, std::string_view why) {
                      backward ? "attention's gradient" : "attention", why);
 }
 
-std::vector<k::Range> squared_ranges(const Instr& i) {
-  const auto& list = i.attrs.integers("ranges");
-  std::vector<k::Range> ranges;
-  for (size_t at = 0; at + 1 < list.size(); at += 2) ranges.push_back({list[at], list[at + 1]});
-  return ranges;
-}
-
 }  // namespace quintet::exec::cuda

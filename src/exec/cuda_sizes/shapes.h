@@ -4,7 +4,6 @@
 
 #include "exec/shapes.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/reduce.h"
 
 namespace quintet::exec::cuda {
 
@@ -25,7 +24,5 @@ bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionSh
 std::string remark_on(const program::Instr& instr);
 // The sentence of such a remark.
 std::string without_tensor_cores(bool backward, std::string_view why);
-
-std::vector<kernels::cuda::Range> squared_ranges(const program::Instr& instr);
 
 }  // namespace quintet::exec::cuda

@@ -13,8 +13,10 @@
 #include "kernels/cuda/loss.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/reduce.h"
 #include "kernels/cuda/router.h"
 #include "kernels/cuda/router_limit.h"
+#include "program/flat_ranges.h"
 
 namespace quintet::exec::cuda {
 namespace {
@@ -113,7 +115,11 @@ int64_t grouped_dw_bytes(const Instr& i) { return k::grouped_workspace_bytes(gro
 // The number of rows that came.
 int64_t routed_rows_bytes(const Instr&) { return int64_t{sizeof(int64_t)}; }
 
-int64_t sum_squares_bytes(const Instr& i) { return k::sum_squares_workspace_bytes(squared_ranges(i)); }
+int64_t sum_squares_bytes(const Instr& i) {
+  int64_t bytes = 0;
+  for (const program::FlatRange& r : program::flat_ranges(i)) bytes += k::reduce_workspace_bytes(r.count);
+  return bytes;
+}
 
 using Bytes = int64_t (*)(const Instr&);
 

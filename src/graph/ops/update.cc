@@ -1,21 +1,26 @@
 // Ops of the step program: they work on flat group buffers and scalars, and never occur in a model's graph.
-#include <algorithm>
+#include <limits>
 
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
 namespace {
 
+constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
 
-// Outputs are the state (the master and the moments), which is read as well, and behind it a copy for
-// computing, which is not. A split master is two outputs, and its upper half is the copy.
+// A group's outputs are its state (the master and the moments), which is read as well, and behind it a copy
+// for computing, which is not. A split master is two outputs, and its upper half is the copy.
 Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
-  double bytes = total_bytes(in, out);
-  if (out.size() > 1 && out[1].dtype == DType::I16) state = out.size();
-  for (size_t i = 0; i < std::min(state, out.size()); ++i) bytes += static_cast<double>(out[i].bytes());
-  return {.flops = 12.0 * static_cast<double>(in[0].count()), .bytes = bytes};
+  const size_t groups = in.size() - 1, each = out.size() / groups;
+  if (each > 1 && out[1].dtype == DType::I16) state = each;
+  Cost cost{.bytes = total_bytes(in, out)};
+  for (size_t i = 0; i < out.size(); ++i)
+    if (i % each < state) cost.bytes += static_cast<double>(out[i].bytes());
+  for (size_t g = 0; g < groups; ++g) cost.flops += 12.0 * static_cast<double>(in[g].count());
+  return cost;
 }
 Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return cost_update(in, out, 3);
@@ -41,19 +46,19 @@ std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
 const OpDef kCountToSeed = {"count_to_seed", 2, 2, {}, scalar, nullptr, cost_by_bytes};
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
-// ranges of a gradient -> sum of squares; ranges are pairs (first, count) that this rank counts
-const OpDef kSumSquares = {"sum_squares", 1, 1, {{"ranges", AttrKind::Integers}}, scalar, nullptr,
-                           cost_by_bytes};
+// gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
+const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
+                           scalar,        nullptr, cost_by_bytes};
 // sum of squares, loss, loss scale -> norm and clip scale of gradients without it, ok flag, counters, and
 // with a window the next loss scale
 const OpDef kClipScale = {
     "clip_scale", 2, 2, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, scalar, nullptr,
     cost_by_bytes};
-// Updates: gradient, scalars -> master, moments..., and a rounded copy where the compute type is another; or,
-// with a split master (base/split_float.h), weight bf16, remainder i16, moments...
+// Updates: gradients, scalars -> for each gradient: master, moments..., and a rounded copy where the compute
+// type is another; or, with a split master (base/split_float.h), weight bf16, remainder i16, moments...
 const OpDef kAdamW = {"adamw",
-                      1,
-                      8,
+                      2,
+                      kAnyNumber,
                       {{"beta1", AttrKind::Real},
                        {"beta2", AttrKind::Real},
                        {"eps", AttrKind::Real},
@@ -61,8 +66,9 @@ const OpDef kAdamW = {"adamw",
                       same,
                       nullptr,
                       cost_adamw};
-const OpDef kSgd = {"sgd", 1,       8,       {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
-                    same,  nullptr, cost_sgd};
+const OpDef kSgd = {
+    "sgd", 2,       kAnyNumber, {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
+    same,  nullptr, cost_sgd};
 // load (see expert_load), scalars, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {"update_bias", 3,       3,       {{"rate", AttrKind::Real}}, infer_bias, nullptr,

@@ -6,15 +6,24 @@ namespace {
 
 inline constexpr int kThreads = 256, kUnroll = 2;
 inline constexpr int64_t kChunk = 8192;  // elements of one block
-inline constexpr int kRanges = 64;       // of one launch
 
-// Ranges and the blocks that serve them, passed by value so that a captured graph holds them.
+// The ranges of one launch and the blocks that serve them, passed by value so that a captured graph holds
+// them.
+template <class Place>
 struct Ranges {
+  static constexpr int kMost = 64;
   int count = 0;
-  int64_t first[kRanges], size[kRanges];
-  int64_t block_end[kRanges];
-  bool decay[kRanges];
+  Place place[kMost];  // of the first elements
+  int64_t size[kMost];
+  unsigned block_end[kMost];
+  bool decay[kMost];
 };
+
+// Whether packs of four (of doubles: two) begin at p. Null counts as aligned.
+template <class T>
+bool in_packs(const T* p) {
+  return reinterpret_cast<uintptr_t>(p) % (sizeof(T) == 2 ? 8 : 16) == 0;
+}
 
 // Where the master lives: as a float or double of its own with an optional rounded copy, or split.
 template <class P, class C>
@@ -41,11 +50,7 @@ struct PlainMaster {
     for (int k = 0; k < V; ++k) low.v[k] = static_cast<Stat<C>>(next.v[k]);
     store<V>(copy + i, low);
   }
-  bool wide(int64_t first) const { return aligned16(p + first) && aligned_to(copy + first, copy); }
-  static bool aligned_to(const C* at, const C* base) {
-    return base == nullptr ||
-           reinterpret_cast<uintptr_t>(at) % (4 * sizeof(C) < 16 ? 4 * sizeof(C) : 16) == 0;
-  }
+  bool wide() const { return in_packs(p) && in_packs(copy); }
 };
 
 struct SplitMaster {
@@ -99,10 +104,7 @@ struct SplitMaster {
     put<V>(weight + i, w);
     put<V>(reinterpret_cast<Bf16*>(remainder) + i, r);
   }
-  bool wide(int64_t first) const {
-    return reinterpret_cast<uintptr_t>(weight + first) % 8 == 0 &&
-           reinterpret_cast<uintptr_t>(remainder + first) % 8 == 0;
-  }
+  bool wide() const { return in_packs(weight) && in_packs(remainder); }
 };
 
 __device__ double power(double base, double exponent) {
@@ -123,9 +125,12 @@ struct Factors {
 template <class Master, class Moment, class Gradient>
 struct AdamW {
   using P = typename Master::Arithmetic;
-  Master master;
-  Moment *m, *v;
-  const Gradient* grad;
+  struct Place {
+    Master master;
+    Moment *m, *v;
+    const Gradient* grad;
+    bool wide() const { return master.wide() && in_packs(m) && in_packs(v) && in_packs(grad); }
+  };
   AdamWScalars k;
   template <int V>
   struct Loaded {
@@ -139,11 +144,12 @@ struct AdamW {
             P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
-  __device__ __forceinline__ Loaded<V> load(int64_t i) const {
-    return {master.template read<V>(i), fetch<V>(m + i), fetch<V>(v + i), fetch<V>(grad + i)};
+  __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
+    return {at.master.template read<V>(i), fetch<V>(at.m + i), fetch<V>(at.v + i), fetch<V>(at.grad + i)};
   }
   template <int V>
-  __device__ __forceinline__ void apply(int64_t i, const Loaded<V>& in, const Factors<P>& f) const {
+  __device__ __forceinline__ void apply(const Place& at, int64_t i, const Loaded<V>& in,
+                                        const Factors<P>& f) const {
     auto p = Master::template value<V>(in.p);
     auto mean = values<Moment, V>(in.m), square = values<Moment, V>(in.v);
     const auto gradient = values<Gradient, V>(in.g);
@@ -157,25 +163,21 @@ struct AdamW {
       mean.v[j] = next_mean;
       square.v[j] = next_square;
     }
-    store<V>(m + i, mean);
-    store<V>(v + i, square);
-    master.template write<V>(i, p);
-  }
-  bool wide(int64_t first) const { return master.wide(first) && all_aligned_to(first); }
-  bool all_aligned_to(int64_t first) const {
-    const auto fits = [&](const auto* p) { return reinterpret_cast<uintptr_t>(p + first) % 16 == 0; };
-    const auto fits_half = [&](const auto* p) { return reinterpret_cast<uintptr_t>(p + first) % 8 == 0; };
-    const bool moments = sizeof(Moment) == 2 ? fits_half(m) && fits_half(v) : fits(m) && fits(v);
-    return moments && (sizeof(Gradient) == 2 ? fits_half(grad) : fits(grad));
+    store<V>(at.m + i, mean);
+    store<V>(at.v + i, square);
+    at.master.template write<V>(i, p);
   }
 };
 
 template <class Master, class Moment, class Gradient>
 struct Sgd {
   using P = typename Master::Arithmetic;
-  Master master;
-  Moment* velocity;
-  const Gradient* grad;
+  struct Place {
+    Master master;
+    Moment* velocity;
+    const Gradient* grad;
+    bool wide() const { return master.wide() && in_packs(velocity) && in_packs(grad); }
+  };
   SgdScalars k;
   template <int V>
   struct Loaded {
@@ -188,57 +190,54 @@ struct Sgd {
             P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
-  __device__ __forceinline__ Loaded<V> load(int64_t i) const {
+  __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
     Loaded<V> out;
-    out.p = master.template read<V>(i);
-    if (velocity != nullptr) out.u = fetch<V>(velocity + i);
-    out.g = fetch<V>(grad + i);
+    out.p = at.master.template read<V>(i);
+    if (at.velocity != nullptr) out.u = fetch<V>(at.velocity + i);
+    out.g = fetch<V>(at.grad + i);
     return out;
   }
   template <int V>
-  __device__ __forceinline__ void apply(int64_t i, const Loaded<V>& in, const Factors<P>& f) const {
+  __device__ __forceinline__ void apply(const Place& at, int64_t i, const Loaded<V>& in,
+                                        const Factors<P>& f) const {
     auto p = Master::template value<V>(in.p);
     const auto gradient = values<Gradient, V>(in.g);
     Vals<Stat<Moment>, V> u{};
-    if (velocity != nullptr) u = values<Moment, V>(in.u);
+    if (at.velocity != nullptr) u = values<Moment, V>(in.u);
     const P mu = P(k.momentum);
 #pragma unroll
     for (int j = 0; j < V; ++j) {
       const P g = P(gradient.v[j]) * f.clip;
       P move = g;
-      if (velocity != nullptr) {
+      if (at.velocity != nullptr) {
         const P next = fma(mu, P(u.v[j]), g);
         u.v[j] = next;
         move = k.nesterov ? fma(mu, next, g) : next;
       }
       p.v[j] = fma(-f.rate, move, p.v[j] * f.keep);
     }
-    if (velocity != nullptr) store<V>(velocity + i, u);
-    master.template write<V>(i, p);
-  }
-  bool wide(int64_t first) const {
-    const auto fits = [&](const auto* p) {
-      return p == nullptr || reinterpret_cast<uintptr_t>(p + first) % (4 * sizeof(*p) < 16 ? 8 : 16) == 0;
-    };
-    return master.wide(first) && fits(velocity) && fits(grad);
+    if (at.velocity != nullptr) store<V>(at.velocity + i, u);
+    at.master.template write<V>(i, p);
   }
 };
 
 template <int V, class Rule>
-__global__ void __launch_bounds__(kThreads) update_kernel(Rule rule, const __grid_constant__ Ranges ranges) {
+__global__ void __launch_bounds__(kThreads)
+    update_kernel(Rule rule, const __grid_constant__ Ranges<typename Rule::Place> ranges) {
   await_previous();
   using P = typename Rule::P;
   __shared__ Factors<P> shared;
   int range = 0;
   while (blockIdx.x >= ranges.block_end[range]) ++range;
+  const typename Rule::Place place = ranges.place[range];
   const int64_t block = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
-  const int64_t begin = block * kChunk, left = ranges.size[range] - begin;
-  const int64_t size = left < kChunk ? left : kChunk, packs = size / V, base = ranges.first[range] + begin;
+  const int64_t base = block * kChunk, left = ranges.size[range] - base;
+  const int64_t size = left < kChunk ? left : kChunk, packs = size / V;
   typename Rule::template Loaded<V> in[kUnroll];
   const auto fetch_all = [&](int64_t i) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (i + u * kThreads < packs) in[u] = rule.template load<V>(base + (i + u * kThreads) * V);
+      if (i + u * kThreads < packs) in[u] = rule.template load<V>(place, base + (i + u * kThreads) * V);
   };
   fetch_all(threadIdx.x);  // under way while thread 0 works out the factors
   if (threadIdx.x == 0) shared = rule.factors(ranges.decay[range]);
@@ -249,24 +248,28 @@ __global__ void __launch_bounds__(kThreads) update_kernel(Rule rule, const __gri
     if (i != threadIdx.x) fetch_all(i);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (i + u * kThreads < packs) rule.template apply<V>(base + (i + u * kThreads) * V, in[u], factors);
+      if (i + u * kThreads < packs)
+        rule.template apply<V>(place, base + (i + u * kThreads) * V, in[u], factors);
   }
   const int64_t tail = packs * V + threadIdx.x;
   if (V > 1 && tail < size) {
-    const auto one = rule.template load<1>(base + tail);
-    rule.template apply<1>(base + tail, one, factors);
+    const auto one = rule.template load<1>(place, base + tail);
+    rule.template apply<1>(place, base + tail, one, factors);
   }
 }
 
-// Ranges with 16-byte starts and the others go to separate launches.
-template <class Rule>
-void update(const Rule& rule, std::span<const UpdateRange> all, Stream stream, const char* what) {
+// Ranges of which packs begin at all addresses, and the others, go to separate launches. place_of(range) says
+// where one lies.
+template <class Rule, class Range, class PlaceOf>
+void update(const Rule& rule, std::span<const Range> all, PlaceOf place_of, Stream stream, const char* what) {
   constexpr int V = sizeof(typename Rule::P) == 8 ? 2 : 4;
+  using Launch = Ranges<typename Rule::Place>;
+  static_assert(sizeof(Launch) + sizeof(Rule) <= 4096, "parameters of a kernel");
   for (const bool wide : {true, false}) {
-    Ranges ranges;
+    Launch ranges;
     const auto launch = [&] {
       if (ranges.count == 0) return;
-      const auto blocks = static_cast<unsigned>(ranges.block_end[ranges.count - 1]);
+      const unsigned blocks = ranges.block_end[ranges.count - 1];
       if (wide)
         update_kernel<V><<<blocks, kThreads, 0, stream>>>(rule, ranges);
       else
@@ -274,14 +277,16 @@ void update(const Rule& rule, std::span<const UpdateRange> all, Stream stream, c
       check_launch(what);
       ranges.count = 0;
     };
-    for (const UpdateRange& r : all) {
-      if (r.count <= 0 || rule.wide(r.first) != wide) continue;
-      if (ranges.count == kRanges) launch();
+    for (const Range& r : all) {
+      const typename Rule::Place place = place_of(r);
+      if (r.count <= 0 || place.wide() != wide) continue;
+      if (ranges.count == Launch::kMost) launch();
       const int i = ranges.count++;
-      ranges.first[i] = r.first;
+      ranges.place[i] = place;
       ranges.size[i] = r.count;
       ranges.decay[i] = r.decay;
-      ranges.block_end[i] = (i > 0 ? ranges.block_end[i - 1] : 0) + divide_up(r.count, kChunk);
+      ranges.block_end[i] =
+          (i > 0 ? ranges.block_end[i - 1] : 0) + static_cast<unsigned>(divide_up(r.count, kChunk));
     }
     launch();
   }
@@ -303,41 +308,61 @@ struct Split {
 }  // namespace
 
 template <class Master, class Moment, class Gradient, class Copy>
-void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy,
-           std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream) {
-  update(AdamW<PlainMaster<Master, Copy>, Moment, Gradient>{{p, copy}, m, v, grad, scalars}, ranges, stream,
-         "adamw");
+void adamw(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const AdamWScalars& scalars,
+           Stream stream) {
+  using Rule = AdamW<PlainMaster<Master, Copy>, Moment, Gradient>;
+  update(
+      Rule{scalars}, ranges,
+      [](const auto& r) {
+        return typename Rule::Place{{r.master, r.copy}, r.moment1, r.moment2, r.gradient};
+      },
+      stream, "adamw");
 }
 
 template <class Moment, class Gradient>
-void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad,
-                 std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream) {
-  update(AdamW<SplitMaster, Moment, Gradient>{{weight, remainder}, m, v, grad, scalars}, ranges, stream,
-         "adamw_split");
+void adamw(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const AdamWScalars& scalars,
+           Stream stream) {
+  using Rule = AdamW<SplitMaster, Moment, Gradient>;
+  update(
+      Rule{scalars}, ranges,
+      [](const auto& r) {
+        return typename Rule::Place{{r.weight, r.remainder}, r.moment1, r.moment2, r.gradient};
+      },
+      stream, "adamw");
 }
 
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream) {
   const SplitMaster to{weight, remainder};
-  each<4, 2>(Split{master, to}, n, aligned16(master) && to.wide(0), stream, "split_master");
+  each<4, 2>(Split{master, to}, n, aligned16(master) && to.wide(), stream, "split_master");
 }
 
 template <class Master, class Moment, class Gradient, class Copy>
-void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::span<const UpdateRange> ranges,
-         const SgdScalars& scalars, Stream stream) {
-  update(Sgd<PlainMaster<Master, Copy>, Moment, Gradient>{{p, copy}, velocity, grad, scalars}, ranges, stream,
-         "sgd");
+void sgd(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const SgdScalars& scalars,
+         Stream stream) {
+  using Rule = Sgd<PlainMaster<Master, Copy>, Moment, Gradient>;
+  update(
+      Rule{scalars}, ranges,
+      [](const auto& r) {
+        return typename Rule::Place{{r.master, r.copy}, r.moment1, r.gradient};
+      },
+      stream, "sgd");
 }
 
 template <class Moment, class Gradient>
-void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad,
-               std::span<const UpdateRange> ranges, const SgdScalars& scalars, Stream stream) {
-  update(Sgd<SplitMaster, Moment, Gradient>{{weight, remainder}, velocity, grad, scalars}, ranges, stream,
-         "sgd_split");
+void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdScalars& scalars,
+         Stream stream) {
+  using Rule = Sgd<SplitMaster, Moment, Gradient>;
+  update(
+      Rule{scalars}, ranges,
+      [](const auto& r) {
+        return typename Rule::Place{{r.weight, r.remainder}, r.moment1, r.gradient};
+      },
+      stream, "sgd");
 }
 
-#define INSTANTIATE(M, V, G, C)                           \
-  template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
-  template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
+#define INSTANTIATE(M, V, G, C)                                                               \
+  template void adamw(std::span<const UpdateRange<M, V, G, C>>, const AdamWScalars&, Stream); \
+  template void sgd(std::span<const UpdateRange<M, V, G, C>>, const SgdScalars&, Stream);
 INSTANTIATE(double, double, double, double)
 INSTANTIATE(double, double, double, float)
 INSTANTIATE(double, double, double, Bf16)
@@ -350,9 +375,9 @@ INSTANTIATE(float, Bf16, float, Bf16)
 INSTANTIATE(float, Bf16, float, F16)
 INSTANTIATE(float, Bf16, Bf16, Bf16)
 #undef INSTANTIATE
-#define INSTANTIATE(V, G)                                 \
-  template decltype(adamw_split<V, G>) adamw_split<V, G>; \
-  template decltype(sgd_split<V, G>) sgd_split<V, G>;
+#define INSTANTIATE(V, G)                                                                    \
+  template void adamw(std::span<const SplitUpdateRange<V, G>>, const AdamWScalars&, Stream); \
+  template void sgd(std::span<const SplitUpdateRange<V, G>>, const SgdScalars&, Stream);
 INSTANTIATE(float, float)
 INSTANTIATE(float, Bf16)
 INSTANTIATE(Bf16, float)

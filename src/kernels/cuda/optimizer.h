@@ -6,16 +6,9 @@
 #include <span>
 
 #include "kernels/cuda/types.h"
+#include "kernels/update_ranges.h"
 
 namespace quintet::kernels::cuda {
-
-// Elements [first, first + count) of every buffer of an update. Ranges must not overlap. Host memory, read
-// during the call.
-struct UpdateRange {
-  int64_t first = 0;
-  int64_t count = 0;
-  bool decay = true;  // false: without weight decay
-};
 
 // The scalars are doubles, also those that count: they lie in a program's array of scalars.
 struct AdamWScalars {
@@ -35,16 +28,16 @@ struct AdamWScalars {
 // the three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
 // Bf16, float, float>, <float, Bf16, float, Bf16>, <float, Bf16, Bf16, Bf16>.
 template <class Master, class Moment, class Gradient, class Copy>
-void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy,
-           std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream);
+void adamw(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const AdamWScalars& scalars,
+           Stream stream);
 
 // The same where the f32 master is the bf16 weight and a 16-bit remainder together: its bits are (weight's
 // bits << 16) + remainder, the remainder taken with its sign. So the weight is the master rounded to nearest,
 // ties away from zero, and nothing is kept twice. Instances <float, float>, <float, Bf16>, <Bf16, float>,
 // <Bf16, Bf16>.
 template <class Moment, class Gradient>
-void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad,
-                 std::span<const UpdateRange> ranges, const AdamWScalars& scalars, Stream stream);
+void adamw(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const AdamWScalars& scalars,
+           Stream stream);
 // Makes weight and remainder of a master.
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream);
 
@@ -57,14 +50,13 @@ struct SgdScalars {
   bool nesterov = false;
 };
 
-// p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). `velocity` may be null
-// when momentum is 0. Same instances as adamw.
+// p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). u is the first moment,
+// null when momentum is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
-void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, std::span<const UpdateRange> ranges,
-         const SgdScalars& scalars, Stream stream);
-// Instances as adamw_split.
+void sgd(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const SgdScalars& scalars,
+         Stream stream);
 template <class Moment, class Gradient>
-void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad,
-               std::span<const UpdateRange> ranges, const SgdScalars& scalars, Stream stream);
+void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdScalars& scalars,
+         Stream stream);
 
 }  // namespace quintet::kernels::cuda

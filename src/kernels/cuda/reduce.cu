@@ -63,26 +63,28 @@ __global__ void __launch_bounds__(kThreads)
   chunk_sum<T, V, Rule>(x, n, blockIdx.x, partial + blockIdx.x, fold);
 }
 
-// Ranges of one launch, in its parameters.
-inline constexpr int kRanges = 64;
-struct Ranges {
+// Parts of one launch, in its parameters.
+inline constexpr int kParts = 128;
+template <class T>
+struct Parts {
   int count = 0;
-  int64_t first[kRanges], size[kRanges];
-  int64_t block_end[kRanges];  // blocks of the ranges up to and with this one
+  const T* x[kParts];
+  int64_t size[kParts];
+  int64_t block_end[kParts];  // blocks of the parts up to and with this one
 };
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    range_squares_kernel(const T* x, const __grid_constant__ Ranges ranges, double* partial) {
+    part_squares_kernel(const __grid_constant__ Parts<T> parts, double* partial) {
   await_previous();
-  int range = 0;
-  while (blockIdx.x >= ranges.block_end[range]) ++range;
-  const int64_t chunk = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
-  const T* const begin = x + ranges.first[range];
-  if (reinterpret_cast<uintptr_t>(begin) % 16 == 0)
-    chunk_sum<T, kWide<T>, Square>(begin, ranges.size[range], chunk, partial + blockIdx.x, Plus{});
+  int part = 0;
+  while (blockIdx.x >= parts.block_end[part]) ++part;
+  const int64_t chunk = blockIdx.x - (part > 0 ? parts.block_end[part - 1] : 0);
+  const T* const x = parts.x[part];
+  if (reinterpret_cast<uintptr_t>(x) % 16 == 0)
+    chunk_sum<T, kWide<T>, Square>(x, parts.size[part], chunk, partial + blockIdx.x, Plus{});
   else
-    chunk_sum<T, 1, Square>(begin, ranges.size[range], chunk, partial + blockIdx.x, Plus{});
+    chunk_sum<T, 1, Square>(x, parts.size[part], chunk, partial + blockIdx.x, Plus{});
 }
 
 template <class R, class Fold>
@@ -135,26 +137,26 @@ void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* work
 }
 
 template <class T>
-void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool accumulate, void* workspace,
+void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
                  Stream stream) {
   auto* const partial = static_cast<double*>(workspace);
   int64_t done = 0;
-  Ranges part;
+  Parts<T> some;
   const auto launch = [&] {
-    if (part.count == 0) return;
-    const int64_t blocks = part.block_end[part.count - 1];
-    range_squares_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(x, part, partial + done);
+    if (some.count == 0) return;
+    const int64_t blocks = some.block_end[some.count - 1];
+    part_squares_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(some, partial + done);
     check_launch("sum_squares");
     done += blocks;
-    part.count = 0;
+    some.count = 0;
   };
-  for (const Range& r : ranges) {
-    if (r.count <= 0) continue;
-    if (part.count == kRanges) launch();
-    const int i = part.count++;
-    part.first[i] = r.first;
-    part.size[i] = r.count;
-    part.block_end[i] = (i > 0 ? part.block_end[i - 1] : 0) + divide_up(r.count, kReduceChunk);
+  for (const std::span<const T> part : parts) {
+    if (part.empty()) continue;
+    if (some.count == kParts) launch();
+    const int i = some.count++;
+    some.x[i] = part.data();
+    some.size[i] = std::ssize(part);
+    some.block_end[i] = (i > 0 ? some.block_end[i - 1] : 0) + divide_up(std::ssize(part), kReduceChunk);
   }
   launch();
   finish_kernel<<<1, kFinishThreads, 0, stream>>>(static_cast<const double*>(partial), done, out, accumulate,
@@ -180,9 +182,9 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
   check_launch("sum");
 }
 
-#define INSTANTIATE(T)                                                                          \
-  template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                \
-  template void sum_squares<T>(const T*, std::span<const Range>, double*, bool, void*, Stream); \
+#define INSTANTIATE(T)                                                                             \
+  template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                   \
+  template void sum_squares<T>(std::span<const std::span<const T>>, double*, bool, void*, Stream); \
   template decltype(any_nonfinite<T>) any_nonfinite<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

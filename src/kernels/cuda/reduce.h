@@ -7,20 +7,16 @@
 
 namespace quintet::kernels::cuda {
 
-// Bytes of scratch for sum_squares and any_nonfinite over n elements.
+// Bytes of scratch for sum_squares and any_nonfinite over n elements; over several parts, the sum of theirs.
 int64_t reduce_workspace_bytes(int64_t n);
 
 // *out = (or +=) sum of x^2, squares and sums in double.
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream);
 
-// The same over the elements [first, first + count) of each range, host memory that is read during the call.
-struct Range {
-  int64_t first = 0, count = 0;
-};
-int64_t sum_squares_workspace_bytes(std::span<const Range> ranges);
+// The same over several parts. The list is host memory that is read during the call.
 template <class T>
-void sum_squares(const T* x, std::span<const Range> ranges, double* out, bool accumulate, void* workspace,
+void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
                  Stream stream);
 
 // *out = (or |=) 1 if any element is infinite or NaN, else 0.

@@ -29,11 +29,6 @@ int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n) {
 int64_t reduce_workspace_bytes(int64_t n) {
   return divide_up(n, kReduceChunk) * static_cast<int64_t>(sizeof(double));
 }
-int64_t sum_squares_workspace_bytes(std::span<const Range> ranges) {
-  int64_t bytes = 0;
-  for (const Range& r : ranges) bytes += reduce_workspace_bytes(r.count);
-  return bytes;
-}
 template <class T>
 int64_t column_sum_workspace_bytes(int64_t rows, int64_t n) {
   return column_chunks(rows, n) * n * static_cast<int64_t>(sizeof(Stat<T>));

@@ -1,0 +1,31 @@
+// Ranges of elements that an optimizer updates: where one begins in every buffer of its group.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace quintet::kernels {
+
+template <class Master, class Moment, class Gradient, class Copy>
+struct UpdateRange {
+  Master* master;
+  Moment *moment1, *moment2;  // null: the optimizer has none
+  const Gradient* gradient;
+  Copy* copy;  // null: none
+  int64_t count = 0;
+  bool decay = true;  // false: without weight decay
+};
+
+// With a split master (base/split_float.h).
+template <class Moment, class Gradient>
+struct SplitUpdateRange {
+  base::Bf16* weight;
+  int16_t* remainder;
+  Moment *moment1, *moment2;
+  const Gradient* gradient;
+  int64_t count = 0;
+  bool decay = true;
+};
+
+}  // namespace quintet::kernels
