@@ -26,8 +26,8 @@ struct PlanOptions {
   SearchOptions beyond;
 };
 
-// This machine, its ranks as devices that share its memory.
-hardware::Cluster this_machine(int64_t ranks) {
+// This machine's processors, the ranks as devices that share its memory.
+hardware::Cluster these_processors(int64_t ranks) {
   hardware::Cluster cluster = hardware::parse_cluster(fmt::format("1x{} cpu", ranks));
   const int64_t bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
   cluster.accelerator.memory_bytes = bytes / ranks;
@@ -35,20 +35,26 @@ hardware::Cluster this_machine(int64_t ranks) {
   return cluster;
 }
 
-// What to say of a recipe for GPUs that is planned on this machine's processors; empty: nothing.
-std::string note_on_device(const config::Recipe& recipe) {
-  if (recipe.run.device != config::DeviceKind::Cuda) return {};
-  std::string accelerator = "h200", reason;
+// What the recipe would run on here: this machine's GPUs, where it has enough of them, or its processors.
+// Says so where a recipe asks for GPUs.
+hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::string>& notes) {
+  const int64_t ranks = recipe.parallel.world();
+  if (recipe.run.device != config::DeviceKind::Cuda) return these_processors(ranks);
+  std::string reason;
   const std::vector<tools::GpuFacts> gpus = tools::list_gpus(reason);
-  if (!gpus.empty())
-    if (const hardware::Accelerator* known = tools::find_by_device_name(gpus.front().name))
-      accelerator = known->name;
+  if (const auto cluster = tools::cluster_of(gpus, ranks)) {
+    notes.push_back(fmt::format("planned for this machine: {} of its {} x {}, as the catalogue has it", ranks,
+                                gpus.size(), gpus.front().name));
+    return *cluster;
+  }
+  const hardware::Accelerator* known = gpus.empty() ? nullptr : tools::find_by_device_name(gpus.front().name);
   constexpr int64_t kPerNode = 8;
-  const int64_t ranks = recipe.parallel.world(), nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
-  return fmt::format(
+  const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
+  notes.push_back(fmt::format(
       "planned for this machine's CPU, though run.device is \"cuda\": name the GPUs, e.g. --cluster \"{}x{} "
       "{}\"",
-      nodes, ranks / nodes, accelerator);
+      nodes, ranks / nodes, known != nullptr ? known->name : "h200"));
+  return these_processors(ranks);
 }
 
 std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
@@ -81,11 +87,7 @@ int plan_action(const PlanOptions& o) {
   if (o.beyond.search) std::erase_if(asked.sets, plan::is_of_layout);
   if (from_file) {
     answer.recipe = asked.load();
-    if (o.cluster.empty()) {
-      assumptions.cluster = this_machine(answer.recipe.parallel.world());
-      if (std::string note = note_on_device(answer.recipe); !note.empty())
-        beyond.notes.push_back(std::move(note));
-    }
+    if (o.cluster.empty()) assumptions.cluster = this_machine(answer.recipe, beyond.notes);
   } else {
     plan::Question question = o.question;
     question.sets = asked.sets;
@@ -155,7 +157,7 @@ Verb add_plan(CLI::App& app) {
   command->add_option(
       "--cluster", o->cluster,
       "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
-      "it this machine's processors");
+      "it this machine: its processors, or its GPUs where the recipe runs on them");
   command->add_option("--model", o->question.model, "a preset instead of a recipe")->type_name("PRESET");
   command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")
       ->type_name("N")

@@ -94,6 +94,16 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
   return c;
 }
 
+std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks) {
+  if (gpus.empty() || std::ssize(gpus) < ranks) return std::nullopt;
+  const hardware::Accelerator* known = find_by_device_name(gpus.front().name);
+  const auto alike = [&](const GpuFacts& g) { return g.name == gpus.front().name; };
+  if (known == nullptr || !std::all_of(gpus.begin(), gpus.end(), alike)) return std::nullopt;
+  hardware::Accelerator a = *known;
+  a.memory_bytes = gpus.front().memory_bytes;
+  return hardware::make_cluster(a, static_cast<int>(ranks), static_cast<int>(ranks));
+}
+
 std::string describe(const std::vector<GpuFacts>& gpus) {
   std::string text;
   for (size_t i = 0; i < gpus.size(); ++i)

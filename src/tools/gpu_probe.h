@@ -2,6 +2,7 @@
 // QUINTET_CUDA, else by cuda_missing/, where there are no GPUs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,10 @@ GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& o
 // As a plan sees it. What the catalogue knows of a device of that name (peaks, links, power) is kept and the
 // efficiencies become what was measured of it; of an unknown device the peaks are the best rates seen.
 hardware::Cluster cluster_of(const GpuProbe& probe, const MachineFacts& facts, const std::string& date);
+
+// The same of cards that nobody measured, by what the catalogue knows of them. None where it does not know
+// them, where they are not of one kind, or where there are fewer than ranks.
+std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks);
 
 // Tables in plain words.
 std::string describe(const std::vector<GpuFacts>& gpus);

@@ -97,8 +97,10 @@ TEST(PlanVerb, SearchAvoidsAttentionWithoutTensorCores) {
   EXPECT_EQ(whole.find("(ulysses)"), std::string::npos) << whole;
 }
 
-// Without --cluster it is this machine's processors that are planned for: a recipe for GPUs is told so.
+// Without --cluster and without GPUs it is this machine's processors that are planned for: a recipe for GPUs
+// is told so.
 TEST(PlanVerb, ARecipeForGpusOnThisMachineIsNoted) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // each test is a process of its own
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string();
   base::write_file_atomically(recipe, kRecipe);

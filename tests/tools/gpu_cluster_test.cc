@@ -85,6 +85,20 @@ TEST(GpuCluster, LinksLieWhereTheRanksAre) {
   EXPECT_EQ(c.outer.name, "probed-network");
 }
 
+TEST(GpuCluster, OfCardsThatNobodyMeasured) {
+  const GpuFacts h200 = probe_of("NVIDIA H200").gpu, other = probe_of("NVIDIA Something").gpu;
+  const auto c = cluster_of({h200, h200, h200}, 2);
+  ASSERT_TRUE(c.has_value());
+  EXPECT_EQ(c->world(), 2);
+  EXPECT_EQ(c->nodes, 1);
+  EXPECT_EQ(c->accelerator.name, hardware::find_accelerator("h200").name);
+  EXPECT_EQ(c->accelerator.memory_bytes, h200.memory_bytes);
+  EXPECT_FALSE(cluster_of({}, 1).has_value());
+  EXPECT_FALSE(cluster_of({h200}, 2).has_value());
+  EXPECT_FALSE(cluster_of({other}, 1).has_value());
+  EXPECT_FALSE(cluster_of({h200, other}, 1).has_value());
+}
+
 TEST(GpuCluster, ListsDevices) {
   EXPECT_EQ(describe(std::vector<GpuFacts>{}), "");
   const std::string text = describe(std::vector{probe_of("NVIDIA H200").gpu});
