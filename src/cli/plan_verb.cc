@@ -42,18 +42,19 @@ hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::st
   if (recipe.run.device != config::DeviceKind::Cuda) return these_processors(ranks);
   std::string reason;
   const std::vector<tools::GpuFacts> gpus = tools::list_gpus(reason);
-  if (const auto cluster = tools::cluster_of(gpus, ranks)) {
-    notes.push_back(fmt::format("planned for this machine: {} of its {} x {}, as the catalogue has it", ranks,
-                                gpus.size(), gpus.front().name));
-    return *cluster;
-  }
+  if (!gpus.empty())
+    if (const auto cluster = tools::cluster_of(gpus, ranks, tools::inspect_machine(), reason)) {
+      notes.push_back(fmt::format("planned for {} of this machine's {} GPUs ({}), by the catalogue's figures",
+                                  ranks, gpus.size(), gpus.front().name));
+      return *cluster;
+    }
   const hardware::Accelerator* known = gpus.empty() ? nullptr : tools::find_by_device_name(gpus.front().name);
   constexpr int64_t kPerNode = 8;
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
   notes.push_back(fmt::format(
-      "planned for this machine's CPU, though run.device is \"cuda\": name the GPUs, e.g. --cluster \"{}x{} "
-      "{}\"",
-      nodes, ranks / nodes, known != nullptr ? known->name : "h200"));
+      "planned for this machine's CPU, though run.device is \"cuda\" (GPUs: {}): name them, e.g. --cluster "
+      "\"{}x{} {}\"",
+      reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200"));
   return these_processors(ranks);
 }
 

@@ -68,8 +68,7 @@ void with_f32_or_bf16(base::DType t, const char* what, F&& fn) {
   base::fail_internal("no update kernel for {} of {}", what, base::to_string(t));
 }
 
-// Types of the operands of an update: gradient, scalars -> master, moments..., copy (when it has another
-// dtype), or weight, remainder, moments... of a split master.
+// Of an update (exec/updates.h).
 struct UpdateTypes {
   base::DType master, moment, gradient, copy;
 };

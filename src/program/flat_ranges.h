@@ -18,8 +18,8 @@ struct FlatRange {
 std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges);
 std::vector<FlatRange> flat_ranges(const Instr& instr);
 
-// How many gradients an update has: all its operands but the last, the scalars. Each has as many results as
-// the others, its group's behind those of the group before.
+// How many groups an update has: as many as gradients, which are all its operands but the last, the scalars.
+// Each has as many results as the others, behind those of the group before.
 inline size_t updated_groups(const Instr& update) { return update.in.size() - 1; }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "program/flat_ranges.h"
@@ -88,47 +86,30 @@ void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& s
   }
 }
 
-// Groups whose updates are one instruction. What other ranks gather is updated by itself, so that its gather,
-// which the next step begins with, need not wait for the others; all else is one launch on a GPU.
-std::vector<std::vector<int>> updated_together(const Emitter& e, const GroupLowering& groups) {
-  std::vector<std::vector<int>> lists;
-  std::vector<int> here;
+// One instruction for all groups, so that a GPU has few launches.
+void update_groups(Emitter& e, GroupLowering& groups, const Operand& scalars) {
+  const LowerOptions& o = e.options();
+  Instr update{.op = o.update.op, .attrs = o.update.attrs, .note = "update"};
+  std::vector<FlatRange> ranges;
   for (size_t i = 0; i < groups.groups().size(); ++i) {
     const layout::Group& g = groups.groups()[i];
     if (!g.trainable) continue;
-    if (e.layout().zero > 0 && !g.data.shard.empty())
-      lists.push_back({static_cast<int>(i)});
-    else
-      here.push_back(static_cast<int>(i));
-  }
-  if (!here.empty()) lists.insert(lists.begin(), here);
-  return lists;
-}
-
-void update(Emitter& e, GroupLowering& groups, const std::vector<int>& together, const Operand& scalars) {
-  const LowerOptions& o = e.options();
-  Instr update{.op = o.update.op, .attrs = o.update.attrs};
-  std::vector<FlatRange> ranges;
-  for (const int i : together) {
-    const layout::Group& g = groups.groups()[static_cast<size_t>(i)];
-    const GroupState& st = e.program().groups[static_cast<size_t>(i)];
+    const GroupState& st = e.program().groups[i];
+    const int group = static_cast<int>(i);
     add_ranges(ranges, static_cast<int64_t>(update.in.size()), g, st, true,
                [](const layout::Segment&) { return true; });
-    update.in.push_back(groups.reduced_grad(i));
+    update.in.push_back(groups.reduced_grad(group));
     Operand master = flat_view(st.master, 0, st.count, o.split_master ? o.compute : o.master);
     master.offset_bytes = st.master_offset_bytes;
     update.out.push_back(master);
     if (o.split_master) update.out.push_back(flat_view(st.remainder, 0, st.count, DType::I16));
     if (st.moment1.valid()) update.out.push_back(flat_view(st.moment1, 0, st.count, o.moments));
     if (st.moment2.valid()) update.out.push_back(flat_view(st.moment2, 0, st.count, o.moments));
-    if (const Operand copy = groups.updated_copy(i); copy.buffer.valid()) update.out.push_back(copy);
+    if (const Operand copy = groups.updated_copy(group); copy.buffer.valid()) update.out.push_back(copy);
   }
+  if (update.in.empty()) return;  // a stage without blocks, or with frozen ones only
   update.attrs.set("ranges", to_attribute(ranges));
   update.in.push_back(scalars);
-  const layout::Group& first = groups.groups()[static_cast<size_t>(together[0])];
-  const bool alone = together.size() == 1;
-  update.block = alone ? first.block : -1;
-  update.note = alone ? "update " + first.name : fmt::format("update {} groups", together.size());
   e.emit(std::move(update));
 }
 
@@ -200,7 +181,7 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
           .in = {scalars},
           .out = {scalars}});
 
-  for (const std::vector<int>& together : updated_together(e, groups)) update(e, groups, together, scalars);
+  update_groups(e, groups, scalars);
   update_biases(e, local, scalars);
 }
 

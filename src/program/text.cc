@@ -14,7 +14,8 @@ namespace {
 
 using text::word;
 
-constexpr size_t kShownItems = 4;  // of a long attribute list or member list, for people
+constexpr size_t kShownItems = 4;      // of a long attribute list or member list, for people
+constexpr size_t kShownOperands = 16;  // updates of all groups have hundreds
 
 std::string id_text(BufferId id) { return id.valid() ? fmt::format("@{}", id) : "none"; }
 
@@ -46,7 +47,9 @@ std::string operand_text(const Program& p, const Operand& o, bool full) {
 
 std::string operands_text(const Program& p, const std::vector<Operand>& list, bool full) {
   std::vector<std::string> parts;
-  for (const Operand& o : list) parts.push_back(operand_text(p, o, full));
+  for (size_t i = 0; i < list.size() && (full || i < kShownOperands); ++i)
+    parts.push_back(operand_text(p, list[i], full));
+  if (parts.size() < list.size()) parts.push_back(fmt::format("... {} in all", list.size()));
   return fmt::format("({})", fmt::join(parts, ", "));
 }
 

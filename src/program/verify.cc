@@ -177,6 +177,8 @@ class InstrChecker {
   // Ops on flat buffers and scalars.
   void check_flat(const Instr& instr) const {
     if (instr.op == &graph::kSumSquares) {
+      if (instr.in.empty() || instr.out.size() != 1 || instr.out[0].buffer != p_.scalars)
+        fail("a sum of squares has gradients, and one of the scalars as its result");
       for (const Operand& o : instr.in)
         if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
       check_ranges(instr, instr.in.size());
@@ -208,6 +210,12 @@ class InstrChecker {
     const size_t groups = updated_groups(instr), each = results_of_group(instr);
     if (each == 0 || instr.out.size() != groups * each)
       fail("{} results do not divide among {} groups", instr.out.size(), groups);
+    // A split master is two results and has no copy.
+    const bool split = each > 1 && instr.out[1].type.dtype == graph::DType::I16;
+    const size_t moments = instr.op == &graph::kAdamW ? 2 : instr.attrs.real("momentum") > 0 ? 1 : 0;
+    const size_t least = 1 + split + moments, most = split ? least : least + 1;
+    if (each < least || each > most)
+      fail("{} results a group; {} or {} make an update with {} moments", each, least, most, moments);
     for (size_t g = 0; g < groups; ++g) {
       const Operand& gradient = instr.in[g];
       if (gradient.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");

@@ -94,14 +94,28 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
   return c;
 }
 
-std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks) {
-  if (gpus.empty() || std::ssize(gpus) < ranks) return std::nullopt;
-  const hardware::Accelerator* known = find_by_device_name(gpus.front().name);
-  const auto alike = [&](const GpuFacts& g) { return g.name == gpus.front().name; };
-  if (known == nullptr || !std::all_of(gpus.begin(), gpus.end(), alike)) return std::nullopt;
+std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks,
+                                            const MachineFacts& facts, std::string& reason) {
+  if (std::ssize(gpus) < ranks) {
+    reason = fmt::format("{} of them for {} ranks", gpus.size(), ranks);
+    return std::nullopt;
+  }
+  const std::string& name = gpus.front().name;
+  for (int64_t i = 1; i < ranks; ++i)
+    if (const std::string& other = gpus[static_cast<size_t>(i)].name; other != name) {
+      reason = fmt::format("they are of two kinds, {} and {}", name, other);
+      return std::nullopt;
+    }
+  const hardware::Accelerator* known = find_by_device_name(name);
+  if (known == nullptr) {
+    reason = fmt::format("the catalogue does not know {}", name);
+    return std::nullopt;
+  }
   hardware::Accelerator a = *known;
   a.memory_bytes = gpus.front().memory_bytes;
-  return hardware::make_cluster(a, static_cast<int>(ranks), static_cast<int>(ranks));
+  hardware::Cluster cluster = hardware::make_cluster(a, static_cast<int>(ranks), static_cast<int>(ranks));
+  cluster.host_bytes = facts.memory_bytes;
+  return cluster;
 }
 
 std::string describe(const std::vector<GpuFacts>& gpus) {

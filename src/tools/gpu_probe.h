@@ -48,9 +48,10 @@ GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& o
 // efficiencies become what was measured of it; of an unknown device the peaks are the best rates seen.
 hardware::Cluster cluster_of(const GpuProbe& probe, const MachineFacts& facts, const std::string& date);
 
-// The same of cards that nobody measured, by what the catalogue knows of them. None where it does not know
-// them, where they are not of one kind, or where there are fewer than ranks.
-std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks);
+// The same of the first cards, one for every rank, that nobody measured, by what the catalogue knows of them.
+// None, and `reason` why: there are fewer, they are not of one kind, or the catalogue does not know it.
+std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks,
+                                            const MachineFacts& facts, std::string& reason);
 
 // Tables in plain words.
 std::string describe(const std::vector<GpuFacts>& gpus);

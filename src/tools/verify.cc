@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "comm/mpi.h"
@@ -150,8 +151,9 @@ class Comparison {
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
-    const double relative = tolerance_ + chain_ * std::sqrt(width_) * departure(before_a, before_b),
-                 turned = turned_rows(a, b);
+    const double departed = chain_ * std::sqrt(width_) * departure(before_a, before_b),
+                 relative = tolerance_ + departed;
+    const Turned turned = turned_between(a, b);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -165,32 +167,52 @@ class Comparison {
     for (size_t i = 0; i < b.gradients.size(); ++i) {
       const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
       const double scale = std::max(norm(y), share * std::sqrt(static_cast<double>(y.size())));
-      const double allowed = relative * scale + turned * norm(y);
+      const double allowed = relative * scale + turned.share(b.gradients[i].name) * norm(y);
       allowed_.back().push_back(allowed);
       add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), allowed, scale);
     }
     add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
-        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + turned) * b.result.grad_norm,
+        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + turned.of_any) * b.result.grad_norm,
         b.result.grad_norm);
     // The norm that the step reports is the norm of what it reduced.
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
         std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
-    sums(a, b, number, relative);
+    sums(a, b, number, relative, departed, turned.decisions);
   }
 
-  // What decisions that turned out differently may change gradients by, relative to their norms: 7. in
-  // verify.h.
-  double turned_rows(const StepState& a, const StepState& b) const {
-    same_tensors(a.sums, b.sums);
-    double turned = 0;
-    for (size_t i = 0; i < b.sums.size(); ++i) {
-      if (!b.sums[i].name.ends_with(".load")) continue;
-      for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
-        turned += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
+  // Routing decisions that turned out differently in a step, by what they may change in gradients, relative
+  // to their norms: 7. in verify.h.
+  struct Turned {
+    double decisions = 0;  // in all layers
+    double of_any = 0;     // of tensors that see every token
+    std::map<std::string, double>
+        of_layer;  // by the start of its names, "blocks.1.": of its experts' tensors
+
+    double share(const std::string& gradient) const {
+      if (gradient.find(".experts.") == std::string::npos && gradient.find(".router.") == std::string::npos)
+        return of_any;
+      const auto at = of_layer.find(gradient.substr(0, gradient.find(".ffn.") + 1));
+      return std::max(of_any, at == of_layer.end() ? 0.0 : at->second);
     }
-    const auto rows =
-        static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * recipe_.model.moe.top_k);
-    return turned > 0 ? kHeaviestRow * std::sqrt(2 * turned / rows) : 0;
+  };
+
+  Turned turned_between(const StepState& a, const StepState& b) const {
+    same_tensors(a.sums, b.sums);
+    const auto tokens = static_cast<double>(recipe_.batch.global * recipe_.data.seq_len);
+    const double rows = tokens * static_cast<double>(recipe_.model.moe.top_k);
+    Turned turned;
+    for (size_t i = 0; i < b.sums.size(); ++i) {
+      const std::string& name = b.sums[i].name;
+      if (!name.ends_with(".load")) continue;
+      double here = 0;
+      for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
+        here += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
+      turned.of_layer[name.substr(0, name.size() - std::string_view("load").size())] =
+          std::sqrt(2 * here / rows);
+      turned.decisions += here;
+    }
+    turned.of_any = std::sqrt(turned.decisions / tokens);
+    return turned;
   }
 
   // How many of a sum's elements count decisions: of a load all but the entropy, of a running sum half.
@@ -200,11 +222,13 @@ class Comparison {
   }
 
   // 7. in verify.h.
-  void sums(const StepState& a, const StepState& b, int64_t number, double relative) {
+  void sums(const StepState& a, const StepState& b, int64_t number, double relative, double departed,
+            double turned) {
     const config::Moe& moe = recipe_.model.moe;
     const auto decisions =
         static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * moe.top_k * moe.experts);
-    const double turned = std::floor(relative * decisions);
+    const double ties = one_op_ * decisions;
+    const double may_turn = std::floor(ties + kConfidence * std::sqrt(ties) + departed * decisions);
     for (size_t i = 0; i < b.sums.size(); ++i) {
       const std::string& name = b.sums[i].name;
       const auto &x = a.sums[i].values, &y = b.sums[i].values;
@@ -217,16 +241,16 @@ class Comparison {
       const auto real_a = part(x, counts, x.size()), real_b = part(y, counts, y.size());
       if (counts > 0)
         add(Kind::Sum, name + " (counts)", number, norm(counted_a), norm(counted_b),
-            distance(counted_a, counted_b), turned, norm(counted_b));
+            distance(counted_a, counted_b), may_turn, norm(counted_b));
       add(Kind::Sum, name, number, norm(real_a), norm(real_b), distance(real_a, real_b),
           relative * norm(real_b) + turned, norm(real_b));
     }
     same_tensors(a.states, b.states);
     for (size_t i = 0; i < b.states.size(); ++i) {
       const auto &x = a.states[i].values, &y = b.states[i].values;
-      const double allowed = turned < 1 ? 0
-                                        : 2 * moe.bias_rate * static_cast<double>(number) *
-                                              std::sqrt(static_cast<double>(y.size()));
+      const double allowed = may_turn < 1 ? 0
+                                          : 2 * moe.bias_rate * static_cast<double>(number) *
+                                                std::sqrt(static_cast<double>(y.size()));
       add(Kind::State, b.states[i].name, number, norm(x), norm(y), distance(x, y), allowed, norm(y));
     }
   }

@@ -43,13 +43,17 @@
 //  6. Weights under SGD are linear in the gradients: the sum of lr times what each gradient may differ by.
 //  7. Routing decisions are whole numbers. One turns out differently where two scores lie closer together
 //  than
-//     their errors, which happens to about that share of them, times the experts that compete. Where that is
-//     less than one decision of the step, as in f64, the experts' loads must be equal, and so must the biases
-//     that follow from them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may
-//     differ by what gradients may. A decision that did turn takes a token's row from one expert to another:
-//     gradients of R rows, as good as random to each other, have sqrt(R) times the norm of one row's, so f
-//     such decisions, 2 f rows, change them by sqrt(2 f / R), or kHeaviestRow times that where those rows
-//     weigh more than most. f is taken from the loads: where these are equal, nothing is allowed for it.
+//     their errors, which happens to a share of about e of them, times the experts that compete; how many
+//     there are in a layer is as good as Poisson, so the mean and 8 standard deviations are allowed. (Seen: a
+//     tenth of that mean.) After an update the scores' own departure (4.) adds its share. Where that is less
+//     than one decision, as in f64, the experts' loads must be equal, and so must the biases that follow from
+//     them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may differ by what
+//     gradients may, and by 1 for every decision that did turn.
+//     A decision that did turn takes a token's row from one expert to another. Gradients of R rows, as good
+//     as random to each other, have sqrt(R) times the norm of one row's, so f such decisions of a layer, 2 f
+//     rows, may change those of its experts and its router by sqrt(2 f / R). What other layers see is f
+//     tokens of T that are not the same: sqrt(f / T), over all layers. f is what the loads differ by: where
+//     they are equal, nothing is allowed for it.
 //  8. Peak memory is as planned, to the byte. Rows that experts receive are the exception: their number is
 //     known beforehand only when nothing is dropped and the experts are not divided, or when they are padded.
 //     Else the plan holds for the worst case, and less may be touched; so it may on a GPU, where libraries
@@ -66,7 +70,7 @@
 
 namespace quintet::tools {
 
-inline constexpr double kConfidence = 8, kHeaviestRow = 4;
+inline constexpr double kConfidence = 8;
 
 struct Check {
   enum class Kind : uint8_t {

@@ -104,7 +104,7 @@ TEST(PlanVerb, ARecipeForGpusOnThisMachineIsNoted) {
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string();
   base::write_file_atomically(recipe, kRecipe);
-  const std::string said = "planned for this machine's CPU, though run.device is \"cuda\"";
+  const std::string said = "planned for this machine's CPU, though run.device is \"cuda\" (GPUs: ";
   const auto times_said = [&](const std::string& text) {
     int count = 0;
     for (size_t at = 0; (at = text.find(said, at)) != std::string::npos; ++at) ++count;

@@ -182,8 +182,8 @@ elif runs layouts; then
 fi
 
 # compute-sanitizer over own kernels, in groups; racecheck takes minutes for some. SANITIZER names the program where it is
-# not found. Kernels of libraries run unchecked: only names with our namespace are looked at. A call of CUDA that is
-# refused is not an error here: the program throws on it, or takes it for an answer (device/cuda/overlap.cc).
+# not found. Kernels of libraries run unchecked: only names with our namespace are looked at. In models a call of CUDA
+# that is refused is no error: the program throws on it, or takes it for an answer (device/cuda/overlap.cc).
 declare -A checked=(
   [norm]='GpuNorm/*:GpuNormRows*'
   [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'
@@ -214,7 +214,7 @@ if runs sanitizer; then
     local status=0 begin=$SECONDS log="$logs/$1, $2.$4"
     local options=()
     [ "$1" = racecheck ] && export QUINTET_RACECHECK=1
-    [ "$1" = memcheck ] && options=(--report-api-errors no)
+    [ "$1, $2" = "memcheck, models" ] && options=(--report-api-errors no)
     export GTEST_TOTAL_SHARDS=$5 GTEST_SHARD_INDEX=$4
     timeout -k 10 "${SANITIZER_SECONDS:-300}" "$sanitizer" --tool "$1" --kernel-name kns=quintet --error-exitcode 9 \
       --print-limit 5 "${options[@]}" "$folder/$3" --gtest_filter="${checked[$2]}" > "$log.log" 2>&1 || status=$?

@@ -27,37 +27,56 @@ size_t trainable(const Program& p) {
   return groups;
 }
 
-TEST(Step, OneRankUpdatesAllGroupsTogether) {
-  compiler::Compiled c = compile_small({});
-  const auto squares = all_of(c.program, graph::kSumSquares), updates = all_of(c.program, graph::kAdamW);
-  ASSERT_EQ(squares.size(), 1u);
-  ASSERT_EQ(updates.size(), 1u);
-  EXPECT_EQ(squares[0]->in.size(), trainable(c.program));
-  EXPECT_EQ(updated_groups(*updates[0]), trainable(c.program));
-  EXPECT_EQ(updates[0]->note, "update 4 groups");
-  int64_t elements = 0, squared = 0, updated = 0;
-  for (const GroupState& g : c.program.groups) elements += g.count;
-  for (const FlatRange& r : flat_ranges(*squares[0])) squared += r.count;
-  for (const FlatRange& r : flat_ranges(*updates[0])) updated += r.count;
-  EXPECT_EQ(squared, updated);
-  EXPECT_LE(updated, elements);  // less the padding between segments
-  EXPECT_GT(updated, elements - 8 * 9 * 4);
-  // Segments of a block lie side by side here and are one range, or one for each change of the decay.
-  EXPECT_EQ(flat_ranges(*squares[0]).size(), 4u);
-  EXPECT_LT(flat_ranges(*updates[0]).size(), 12u);
+TEST(Step, IsOneSumOfSquaresAndOneUpdateInEveryLayout) {
+  for (const Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    World world = compile_world(layout.overrides);
+    for (Program& p : world.programs) {
+      const size_t groups = trainable(p);
+      const auto squares = all_of(p, graph::kSumSquares), updates = all_of(p, graph::kAdamW);
+      ASSERT_EQ(squares.size(), groups > 0);
+      ASSERT_EQ(updates.size(), groups > 0);
+      if (groups == 0) continue;
+      EXPECT_EQ(squares[0]->in.size(), groups);
+      EXPECT_EQ(updated_groups(*updates[0]), groups);
+    }
+  }
 }
 
-TEST(Step, WhatIsGatheredIsUpdatedByItself) {
-  for (const char* zero : {"1", "2", "3"}) {
-    compiler::Compiled c = compile_small({"parallel.dp_shard=2", std::string("parallel.zero=") + zero});
-    EXPECT_EQ(all_of(c.program, graph::kSumSquares).size(), 1u);
-    const auto updates = all_of(c.program, graph::kAdamW);
-    ASSERT_EQ(updates.size(), trainable(c.program));
-    EXPECT_EQ(updates[1]->note, "update block1");
-    EXPECT_EQ(updates[1]->block, 1);
+// One segment behind the other is one range, unless they differ in weight decay or padding lies between.
+TEST(Step, RangesAreAsFewAsCanBe) {
+  const auto ranges = [](const graph::OpDef& op, const Overrides& overrides) {
+    compiler::Compiled c = compile_small(overrides);
+    return flat_ranges(*all_of(c.program, op)[0]);
+  };
+  const auto of_block = [](const std::vector<FlatRange>& all, int64_t block) {
+    std::vector<FlatRange> list;
+    for (const FlatRange& r : all)
+      if (r.operand == block) list.push_back(r);
+    return list;
+  };
+  // norm 16; q, k, v, o of 16 x 24; norm 16; gate, up, down of 16 x 24
+  const auto squares = of_block(ranges(graph::kSumSquares, {}), 1),
+             updates = of_block(ranges(graph::kAdamW, {}), 1);
+  ASSERT_EQ(squares.size(), 1u);
+  EXPECT_EQ(squares[0].first, 0);
+  EXPECT_EQ(squares[0].count, 16 + 4 * 384 + 16 + 3 * 384);
+  ASSERT_EQ(updates.size(), 4u);
+  const int64_t counts[] = {16, 4 * 384, 16, 3 * 384};
+  int64_t at = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(updates[i].first, at);
+    EXPECT_EQ(updates[i].count, counts[i]);
+    EXPECT_EQ(updates[i].decay, i % 2 == 1);
+    at += counts[i];
   }
-  compiler::Compiled replicas = compile_small({"parallel.dp_replicate=2"});
-  EXPECT_EQ(all_of(replicas.program, graph::kAdamW).size(), 1u);
+  // Norms of 13 elements are padded to 16.
+  const Overrides odd = {"model.embed=13"};
+  for (const FlatRange& r : of_block(ranges(graph::kSumSquares, odd), 1)) EXPECT_EQ(r.first % 8, 0);
+  const auto padded = of_block(ranges(graph::kSumSquares, odd), 1);
+  ASSERT_GT(padded.size(), 1u);
+  EXPECT_EQ(padded[0].count, 13);
+  EXPECT_EQ(padded[1].first, 16);
 }
 
 TEST(Step, FaultsOfRangesAreFound) {
@@ -91,6 +110,24 @@ TEST(Step, FaultsOfRangesAreFound) {
   has(fault(graph::kAdamW, [](Instr& i) { i.out.pop_back(); }), "do not divide among 4 groups");
   has(fault(graph::kAdamW, [](Instr& i) { std::swap(i.in[0], i.in[1]); }), "its gradient");
   has(fault(graph::kAdamW, [](Instr& i) { i.in.pop_back(); }), "behind them, the scalars");
+  has(fault(graph::kAdamW,
+            [](Instr& i) {
+              for (size_t g = 4; g-- > 0;) i.out.erase(i.out.begin() + static_cast<int>(g * 3 + 2));
+            }),
+      "2 results a group; 3 or 4 make an update with 2 moments");
+  const char* squares = "a sum of squares has gradients, and one of the scalars";
+  has(fault(graph::kSumSquares, [](Instr& i) { i.in.clear(); }), squares);
+  has(fault(graph::kSumSquares, [](Instr& i) { i.out.clear(); }), squares);
+  has(fault(graph::kSumSquares,
+            [](Instr& i) {
+              i.out.push_back(i.out[0]);
+              i.out[1].offset_bytes += 8;
+            }),
+      squares);
+  // Into the first moments.
+  BufferId moment;
+  for (const GroupState& g : compile_small({}).program.groups) moment = g.moment1;
+  has(fault(graph::kSumSquares, [&](Instr& i) { i.out[0].buffer = moment; }), squares);
 }
 
 }  // namespace

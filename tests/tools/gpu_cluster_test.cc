@@ -87,16 +87,23 @@ TEST(GpuCluster, LinksLieWhereTheRanksAre) {
 
 TEST(GpuCluster, OfCardsThatNobodyMeasured) {
   const GpuFacts h200 = probe_of("NVIDIA H200").gpu, other = probe_of("NVIDIA Something").gpu;
-  const auto c = cluster_of({h200, h200, h200}, 2);
+  std::string reason;
+  const auto of = [&](const std::vector<GpuFacts>& gpus, int64_t ranks) {
+    return cluster_of(gpus, ranks, {.memory_bytes = int64_t{1} << 40}, reason);
+  };
+  const auto c = of({h200, h200, other}, 2);  // the third is not used
   ASSERT_TRUE(c.has_value());
   EXPECT_EQ(c->world(), 2);
   EXPECT_EQ(c->nodes, 1);
   EXPECT_EQ(c->accelerator.name, hardware::find_accelerator("h200").name);
   EXPECT_EQ(c->accelerator.memory_bytes, h200.memory_bytes);
-  EXPECT_FALSE(cluster_of({}, 1).has_value());
-  EXPECT_FALSE(cluster_of({h200}, 2).has_value());
-  EXPECT_FALSE(cluster_of({other}, 1).has_value());
-  EXPECT_FALSE(cluster_of({h200, other}, 1).has_value());
+  EXPECT_EQ(c->host_bytes, int64_t{1} << 40);
+  EXPECT_FALSE(of({h200}, 2).has_value());
+  EXPECT_EQ(reason, "1 of them for 2 ranks");
+  EXPECT_FALSE(of({other}, 1).has_value());
+  EXPECT_EQ(reason, "the catalogue does not know NVIDIA Something");
+  EXPECT_FALSE(of({h200, other}, 2).has_value());
+  EXPECT_EQ(reason, "they are of two kinds, NVIDIA H200 and NVIDIA Something");
 }
 
 TEST(GpuCluster, ListsDevices) {
