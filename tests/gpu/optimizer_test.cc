@@ -11,7 +11,8 @@
 namespace quintet::kernels::cuda::test {
 namespace {
 
-// Ragged ranges with gaps between them, the first of them aligned; then more than a launch has.
+// Ragged ranges with gaps between them, the first of them aligned; then more than a launch has, half of them
+// aligned.
 struct Range {
   int64_t first, count;
   bool decay;
@@ -19,11 +20,11 @@ struct Range {
 std::vector<Range> ragged_ranges() {
   std::vector<Range> list = {{0, 4096, true},      {4100, 9001, false}, {13105, 17, true},
                              {13124, 30000, true}, {43124, 0, true},    {43127, 3, false}};
-  for (int64_t i = 0; i < 70; ++i) list.push_back({43200 + 8 * i, 5 + i % 4, i % 3 != 0});
+  for (int64_t i = 0; i < 140; ++i) list.push_back({43200 + 8 * i + i % 2, 5 + i % 3, i % 3 != 0});
   return list;
 }
 const std::vector<Range> kRanges = ragged_ranges();
-constexpr int64_t kCount = 43200 + 8 * 71;
+constexpr int64_t kCount = 43200 + 8 * 141;
 
 bool inside(int64_t i) {
   return std::any_of(kRanges.begin(), kRanges.end(),
