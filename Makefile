@@ -27,7 +27,8 @@ configure: setup
 build: configure  ## release build; leaves the tool at build/quintet
 	@cmake --build $(BUILD)
 
-demo: build  ## train a small Llama on this repository's own text, four ranks in one process
+demo: configure  ## train a small Llama on this repository's own text, four ranks in one process
+	@cmake --build $(BUILD) --target quintet
 	@$(BUILD)/quintet train recipes/tiny.toml --run-dir runs/tiny --overwrite
 
 test: build  ## all tests

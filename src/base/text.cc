@@ -24,7 +24,7 @@ std::string human_duration(int64_t ns) {
   if (ns < 0) {
     // Through unsigned, for the least value has no positive counterpart.
     const uint64_t size = 0 - static_cast<uint64_t>(ns);
-    return "-" + human_duration(static_cast<int64_t>(std::min<uint64_t>(size, INT64_MAX)));
+    return fmt::format("-{}", human_duration(static_cast<int64_t>(std::min<uint64_t>(size, INT64_MAX))));
   }
   const double value = static_cast<double>(ns);
   if (ns < 1'000) return fmt::format("{} ns", ns);
@@ -40,7 +40,7 @@ std::string human_duration(int64_t ns) {
 std::string thousands(int64_t value) {
   std::string digits = fmt::format("{}", value);
   const size_t first = value < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, ",");
+  for (size_t at = digits.size(); at > first + 3;) digits.insert(at -= 3, 1, ',');
   return digits;
 }
 

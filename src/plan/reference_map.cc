@@ -103,7 +103,7 @@ std::string first_line(std::string text) {
   if (const size_t at = text.find('\n'); at != std::string::npos) {
     std::string rest = text.substr(at + 1);
     text.resize(at);
-    if (!rest.empty()) text += " " + rest.substr(rest.find_first_not_of(" -"), rest.find('\n'));
+    if (!rest.empty()) text += fmt::format(" {}", rest.substr(rest.find_first_not_of(" -"), rest.find('\n')));
   }
   return text;
 }

@@ -175,7 +175,7 @@ std::string to_text(const Diagnosis& d) {
   const auto times = [&](const std::string& what, double measured, double planned) {
     const double difference = measured - planned;
     line("  {:<18} {:>11} {:>11} {:>11}", what, seconds_text(measured), seconds_text(planned),
-         (difference < 0 ? "-" : "+") + seconds_text(std::abs(difference)));
+         fmt::format("{}{}", difference < 0 ? "-" : "+", seconds_text(std::abs(difference))));
   };
   times("step", d.step, d.plan.time.step);
   for (const DoctorRow& r : d.rows)

@@ -61,7 +61,9 @@ TEST(Mesh, GroupsAndIndicesByDefinition) {
         ASSERT_EQ(static_cast<int>(group.size()), mesh.size(list));
         for (size_t i = 0; i < members.size(); ++i) {
           EXPECT_EQ(group[i].value, members[i]);
-          if (members[i] == r) EXPECT_EQ(mesh.index(RankId(r), list), static_cast<int>(i));
+          if (members[i] == r) {
+            EXPECT_EQ(mesh.index(RankId(r), list), static_cast<int>(i));
+          }
         }
         EXPECT_EQ(mesh.is_first(RankId(r), list), group[0].value == r);
       }

@@ -88,7 +88,9 @@ TEST(Stages, GroupsOfAllStagesHoldEveryParameter) {
         for (const Segment& s : g.segments) {
           holders[s.name].push_back(rank);
           EXPECT_EQ(g.shared_by.empty(), !tied || s.name != "embed.weight") << s.name;
-          if (!g.shared_by.empty()) EXPECT_EQ(g.shared_by, (std::vector<int>{0, 2}));
+          if (!g.shared_by.empty()) {
+            EXPECT_EQ(g.shared_by, (std::vector<int>{0, 2}));
+          }
         }
     EXPECT_EQ(holders.size(), l.logical.params().size());
     for (const auto& [name, ranks] : holders) {

@@ -78,8 +78,9 @@ TEST(Fold, RecomputedNormsAndSwiGluAreWrittenByTheirBackward) {
   EXPECT_EQ(count(g, graph::kSwiGluBackward), 2);
   // Statistics come from the forward pass, and a weight gradient follows what writes its operand again.
   for (const graph::Node& n : g.nodes())
-    if (n.op == &graph::kRmsNormBackward)
+    if (n.op == &graph::kRmsNormBackward) {
       EXPECT_EQ(g.nodes()[g.value(n.inputs[3]).producer.index()].phase, graph::Phase::F);
+    }
 }
 
 TEST(Fold, NothingIsWrittenAgainThatWasKept) {
@@ -132,9 +133,10 @@ TEST(Fold, LayerNormsAreFoldedLikeRmsNorms) {
   EXPECT_EQ(count_again(g), 4);
   EXPECT_EQ(count(g, graph::kLayerNorm) + count(g, graph::kAddLayerNorm), 5);
   for (const graph::Node& n : g.nodes())
-    if (n.op == &graph::kLayerNormBackward)
+    if (n.op == &graph::kLayerNormBackward) {
       for (const size_t i : {size_t{4}, size_t{5}})
         EXPECT_EQ(g.nodes()[g.value(n.inputs[i]).producer.index()].phase, graph::Phase::F);
+    }
   const graph::Graph kept =
       folded({.family = config::Family::Gpt2, .recompute = config::RecomputeKind::None});
   EXPECT_EQ(count(kept, graph::kLayerNormBackward), 5);

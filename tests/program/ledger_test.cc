@@ -62,7 +62,9 @@ TEST(Ledger, PipelinesSendTheResidualStreamBothWays) {
     double sent = 0;
     for (const LedgerRow& row : ledger.rows) {
       if (row.kind == CollectiveKind::Send) sent += row.sent_bytes;
-      if (row.kind == CollectiveKind::Recv) EXPECT_EQ(row.sent_bytes, 0);
+      if (row.kind == CollectiveKind::Recv) {
+        EXPECT_EQ(row.sent_bytes, 0);
+      }
     }
     EXPECT_DOUBLE_EQ(sent, static_cast<double>(4 * neighbours * 8 * 16 * 4));
   }

@@ -540,9 +540,10 @@ TEST(Mutation, EveryFaultIsCaughtAndNothingElse) {
             kind.fault == Fault::Always ? "always" : memory_fault(s.program, s.expanded, p.padding[r]);
         if (fault.empty()) fault = race_fault(s.program, s.expanded);
         if (fault.empty()) fault = world_fault(programs, expanded);
-        if (!found.empty())
+        if (!found.empty()) {
           EXPECT_TRUE(found.find("instruction") != std::string::npos)
               << kind.name << " in " << p.name << " names no instruction: " << found;
+        }
         faults += !fault.empty();
         caught += !found.empty();
         EXPECT_EQ(found.empty(), fault.empty())
@@ -551,7 +552,9 @@ TEST(Mutation, EveryFaultIsCaughtAndNothingElse) {
       }
     printf("%-36s %4d tried %4d faults %4d caught\n", kind.name, tried, faults, caught);
     EXPECT_GT(tried, 0) << kind.name;
-    if (std::string(kind.name) != "change a compute's stream") EXPECT_GT(caught, 0) << kind.name;
+    if (std::string(kind.name) != "change a compute's stream") {
+      EXPECT_GT(caught, 0) << kind.name;
+    }
   }
 }
 

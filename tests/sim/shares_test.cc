@@ -32,7 +32,9 @@ TEST(Shares, AddUpToTheStepWhateverIsHidden) {
             busy += sim.ranks[r][k].end - sim.ranks[r][k].start;
         // What computes on other streams is not the compute stream's work.
         EXPECT_GE(shares.busy(), busy * (1 - 1e-9));
-        if (ranks.layout.pipeline.empty()) EXPECT_NEAR(shares.bubble, 0, 1e-9 * sim.end);
+        if (ranks.layout.pipeline.empty()) {
+          EXPECT_NEAR(shares.bubble, 0, 1e-9 * sim.end);
+        }
       }
     }
 }

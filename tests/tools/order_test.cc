@@ -1,5 +1,6 @@
 // The simulator and the executor read the same program and write the same trace: on every stream of every
 // rank the same instructions in the same order.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -24,7 +25,7 @@ Order order_of(const observe::RankTrace& trace) {
     std::string what = r.name;
     for (const char* key : {"block", "micro_batch", "bytes"})
       if (const auto at = r.args.find(key); at != r.args.end())
-        what += " " + std::string(key) + " " + std::to_string(at->second);
+        what += fmt::format(" {} {}", key, at->second);
     order[r.stream].push_back(what);
   }
   return order;

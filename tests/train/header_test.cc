@@ -94,7 +94,7 @@ TEST(Header, SaysOnlyWhatHolds) {
 }
 
 std::string line_of(const std::string& text, const std::string& label) {
-  const size_t at = text.find("\n" + fmt::format("{:<13}", label));
+  const size_t at = text.find(fmt::format("\n{:<13}", label));
   return at == std::string::npos ? "" : text.substr(at + 14, text.find('\n', at + 1) - at - 14);
 }
 

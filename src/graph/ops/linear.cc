@@ -124,10 +124,10 @@ Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const At
 // bias_add: x[tokens, d...], b[d...] -> y like x
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &x = in[0], &b = in[1];
-  OP_REQUIRE(
-      "bias_add",
-      has_tokens(x) && b.dtype == x.dtype && std::vector<DimSize>(x.dims.begin() + 1, x.dims.end()) == b.dims,
-      "expects x[tokens, d...] and b[d...], got {} and {}", to_string(x), to_string(b));
+  OP_REQUIRE("bias_add",
+             has_tokens(x) && b.dtype == x.dtype &&
+                 std::equal(x.dims.begin() + 1, x.dims.end(), b.dims.begin(), b.dims.end()),
+             "expects x[tokens, d...] and b[d...], got {} and {}", to_string(x), to_string(b));
   return {x};
 }
 
