@@ -47,6 +47,21 @@ __device__ __forceinline__ void await_previous() {
 #endif
 }
 
+// Which of the parts of a launch a block serves: `parts` says how many there are (count) and how many blocks
+// the parts up to and with each have (block_end).
+template <class Parts>
+__device__ __forceinline__ int part_of_block(const Parts& parts, unsigned block) {
+  int low = 0, high = parts.count - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (block < parts.block_end[middle])
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
 inline bool aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 // Null counts as aligned: an absent operand is not read.
 template <class... P>

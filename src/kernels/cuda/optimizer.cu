@@ -227,8 +227,7 @@ __global__ void __launch_bounds__(kThreads)
   await_previous();
   using P = typename Rule::P;
   __shared__ Factors<P> shared;
-  int range = 0;
-  while (blockIdx.x >= ranges.block_end[range]) ++range;
+  const int range = part_of_block(ranges, blockIdx.x);
   const typename Rule::Place place = ranges.place[range];
   const int64_t block = blockIdx.x - (range > 0 ? ranges.block_end[range - 1] : 0);
   const int64_t base = block * kChunk, left = ranges.size[range] - base;

@@ -70,15 +70,14 @@ struct Parts {
   int count = 0;
   const T* x[kParts];
   int64_t size[kParts];
-  int64_t block_end[kParts];  // blocks of the parts up to and with this one
+  unsigned block_end[kParts];
 };
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     part_squares_kernel(const __grid_constant__ Parts<T> parts, double* partial) {
   await_previous();
-  int part = 0;
-  while (blockIdx.x >= parts.block_end[part]) ++part;
+  const int part = part_of_block(parts, blockIdx.x);
   const int64_t chunk = blockIdx.x - (part > 0 ? parts.block_end[part - 1] : 0);
   const T* const x = parts.x[part];
   if (reinterpret_cast<uintptr_t>(x) % 16 == 0)
@@ -144,8 +143,8 @@ void sum_squares(std::span<const std::span<const T>> parts, double* out, bool ac
   Parts<T> some;
   const auto launch = [&] {
     if (some.count == 0) return;
-    const int64_t blocks = some.block_end[some.count - 1];
-    part_squares_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(some, partial + done);
+    const unsigned blocks = some.block_end[some.count - 1];
+    part_squares_kernel<<<blocks, kThreads, 0, stream>>>(some, partial + done);
     check_launch("sum_squares");
     done += blocks;
     some.count = 0;
@@ -156,7 +155,8 @@ void sum_squares(std::span<const std::span<const T>> parts, double* out, bool ac
     const int i = some.count++;
     some.x[i] = part.data();
     some.size[i] = std::ssize(part);
-    some.block_end[i] = (i > 0 ? some.block_end[i - 1] : 0) + divide_up(std::ssize(part), kReduceChunk);
+    some.block_end[i] = (i > 0 ? some.block_end[i - 1] : 0) +
+                        static_cast<unsigned>(divide_up(std::ssize(part), kReduceChunk));
   }
   launch();
   finish_kernel<<<1, kFinishThreads, 0, stream>>>(static_cast<const double*>(partial), done, out, accumulate,
