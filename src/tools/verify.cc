@@ -185,8 +185,8 @@ class Comparison {
   struct Turned {
     double decisions = 0;  // in all layers
     double of_any = 0;     // of tensors that see every token
-    std::map<std::string, double>
-        of_layer;  // by the start of its names, "blocks.1.": of its experts' tensors
+    // Of the tensors of a layer's experts and router, by how their names begin: "blocks.1.".
+    std::map<std::string, double> of_layer;
 
     double share(const std::string& gradient) const {
       if (gradient.find(".experts.") == std::string::npos && gradient.find(".router.") == std::string::npos)
