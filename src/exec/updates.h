@@ -19,7 +19,7 @@ template <class Plain, class Split>
 void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Split&& split) {
   using graph::DType;
   const size_t results = program::results_of_group(*b.instr);
-  const bool is_split = results > 1 && b.out_type(1).dtype == DType::I16;
+  const bool is_split = program::has_split_master(*b.instr);
   const size_t first_moment = is_split ? 2 : 1;
   const bool has_copy = !is_split && results > 1 + num_moments;
   const DType gradient = b.in_type(0).dtype, master = is_split ? DType::F32 : b.out_type(0).dtype,

@@ -22,5 +22,9 @@ std::vector<FlatRange> flat_ranges(const Instr& instr);
 // Each has as many results as the others, behind those of the group before.
 inline size_t updated_groups(const Instr& update) { return update.in.size() - 1; }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
+// Whether masters are split: weight and remainder are the first two results of a group.
+inline bool has_split_master(const Instr& update) {
+  return results_of_group(update) > 1 && update.out[1].type.dtype == graph::DType::I16;
+}
 
 }  // namespace quintet::program

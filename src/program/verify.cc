@@ -211,7 +211,7 @@ class InstrChecker {
     if (each == 0 || instr.out.size() != groups * each)
       fail("{} results do not divide among {} groups", instr.out.size(), groups);
     // A split master is two results and has no copy.
-    const bool split = each > 1 && instr.out[1].type.dtype == graph::DType::I16;
+    const bool split = has_split_master(instr);
     const size_t moments = instr.op == &graph::kAdamW ? 2 : instr.attrs.real("momentum") > 0 ? 1 : 0;
     const size_t least = 1 + split + moments, most = split ? least : least + 1;
     if (each < least || each > most)

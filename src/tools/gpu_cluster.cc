@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "base/text.h"
@@ -38,8 +37,7 @@ hardware::Accelerator unknown_device(const GpuProbe& p) {
 }  // namespace
 
 const hardware::Accelerator* find_by_device_name(const std::string& device) {
-  std::string lower = device;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = base::lower_case(device);
   const hardware::Catalogue& all = hardware::catalogue();
   const hardware::Accelerator* found = nullptr;
   size_t longest = 0;

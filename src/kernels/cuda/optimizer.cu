@@ -107,6 +107,15 @@ struct SplitMaster {
   bool wide() const { return in_packs(weight) && in_packs(remainder); }
 };
 
+template <class P, class V, class G, class C>
+PlainMaster<P, C> master_of(const UpdateRange<P, V, G, C>& r) {
+  return {r.master, r.copy};
+}
+template <class V, class G>
+SplitMaster master_of(const SplitUpdateRange<V, G>& r) {
+  return {r.weight, r.remainder};
+}
+
 __device__ double power(double base, double exponent) {
   double result = 1;
   for (auto e = static_cast<uint64_t>(exponent); e > 0; e /= 2) {
@@ -129,6 +138,9 @@ struct AdamW {
     Master master;
     Moment *m, *v;
     const Gradient* grad;
+    static Place of(const auto& range) {
+      return {master_of(range), range.moment1, range.moment2, range.gradient};
+    }
     bool wide() const { return master.wide() && in_packs(m) && in_packs(v) && in_packs(grad); }
   };
   AdamWScalars k;
@@ -176,6 +188,7 @@ struct Sgd {
     Master master;
     Moment* velocity;
     const Gradient* grad;
+    static Place of(const auto& range) { return {master_of(range), range.moment1, range.gradient}; }
     bool wide() const { return master.wide() && in_packs(velocity) && in_packs(grad); }
   };
   SgdScalars k;
@@ -257,10 +270,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Ranges of which packs begin at all addresses, and the others, go to separate launches. place_of(range) says
-// where one lies.
-template <class Rule, class Range, class PlaceOf>
-void update(const Rule& rule, std::span<const Range> all, PlaceOf place_of, Stream stream, const char* what) {
+// Ranges of which packs begin at all addresses, and the others, go to separate launches.
+template <class Rule, class Range>
+void update(const Rule& rule, std::span<const Range> all, Stream stream, const char* what) {
   constexpr int V = sizeof(typename Rule::P) == 8 ? 2 : 4;
   using Launch = Ranges<typename Rule::Place>;
   static_assert(sizeof(Launch) + sizeof(Rule) <= 4096, "parameters of a kernel");
@@ -277,7 +289,7 @@ void update(const Rule& rule, std::span<const Range> all, PlaceOf place_of, Stre
       ranges.count = 0;
     };
     for (const Range& r : all) {
-      const typename Rule::Place place = place_of(r);
+      const auto place = Rule::Place::of(r);
       if (r.count <= 0 || place.wide() != wide) continue;
       if (ranges.count == Launch::kMost) launch();
       const int i = ranges.count++;
@@ -309,25 +321,13 @@ struct Split {
 template <class Master, class Moment, class Gradient, class Copy>
 void adamw(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const AdamWScalars& scalars,
            Stream stream) {
-  using Rule = AdamW<PlainMaster<Master, Copy>, Moment, Gradient>;
-  update(
-      Rule{scalars}, ranges,
-      [](const auto& r) {
-        return typename Rule::Place{{r.master, r.copy}, r.moment1, r.moment2, r.gradient};
-      },
-      stream, "adamw");
+  update(AdamW<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, ranges, stream, "adamw");
 }
 
 template <class Moment, class Gradient>
 void adamw(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const AdamWScalars& scalars,
            Stream stream) {
-  using Rule = AdamW<SplitMaster, Moment, Gradient>;
-  update(
-      Rule{scalars}, ranges,
-      [](const auto& r) {
-        return typename Rule::Place{{r.weight, r.remainder}, r.moment1, r.moment2, r.gradient};
-      },
-      stream, "adamw");
+  update(AdamW<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "adamw");
 }
 
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream) {
@@ -338,25 +338,13 @@ void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t
 template <class Master, class Moment, class Gradient, class Copy>
 void sgd(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const SgdScalars& scalars,
          Stream stream) {
-  using Rule = Sgd<PlainMaster<Master, Copy>, Moment, Gradient>;
-  update(
-      Rule{scalars}, ranges,
-      [](const auto& r) {
-        return typename Rule::Place{{r.master, r.copy}, r.moment1, r.gradient};
-      },
-      stream, "sgd");
+  update(Sgd<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, ranges, stream, "sgd");
 }
 
 template <class Moment, class Gradient>
 void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdScalars& scalars,
          Stream stream) {
-  using Rule = Sgd<SplitMaster, Moment, Gradient>;
-  update(
-      Rule{scalars}, ranges,
-      [](const auto& r) {
-        return typename Rule::Place{{r.weight, r.remainder}, r.moment1, r.gradient};
-      },
-      stream, "sgd");
+  update(Sgd<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "sgd");
 }
 
 #define INSTANTIATE(M, V, G, C)                                                               \
