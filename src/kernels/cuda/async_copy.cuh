@@ -26,6 +26,12 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   copy_async<kBytes>(shared_address(shared), global);
 }
+// The same of 16 bytes, with a policy of the L2 cache (l2_policy.cuh).
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "l"(policy)
+               : "memory");
+}
 
 // Ends a group of this thread's copies, which may be empty.
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -2,6 +2,7 @@
 #include <mutex>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/l2_policy.cuh"
 #include "kernels/cuda/loss.cuh"
 
 namespace quintet::kernels::cuda {
@@ -72,25 +73,30 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
 #pragma unroll 1
     for (int p = first; p < end; p += kThreads, place += kStepBytes, at += kThreads * V) f(p, place, at);
   };
+  // A row is written where it was read: it stays in the L2 cache in between (2 to 3 % of the time).
+  const uint64_t keep = l2_keep(), as_usual = l2_as_usual();
   const auto zero_from = [&](int first) {
     for (int p = first; p + thread < packs; p += kThreads)
-      store<V>(x + static_cast<int64_t>(p) * V, Vals<S, V>{});
+      store<V>(x + static_cast<int64_t>(p) * V, Vals<S, V>{}, as_usual);
+  };
+  const auto start_copies = [&](int g) {
+    each_pack(g, [&](int, uint32_t place, const T* from) { copy_async(place, from, keep); });
+    end_copies();
   };
   const int32_t label = a.labels[r];
-  if (label < 0) {
-    if (rank == 0 && thread == 0) a.losses[r] = 0;
-    return zero_from(0);
-  }
   if (size > 1) {
     if (thread == 0) make_barrier(&barrier, 1);
     __syncthreads();  // compute-sanitizer takes it for a write of all threads, which would race with the
                       // copies
   }
-#pragma unroll 1
-  for (int g = 0; g < kCopies; ++g) {
-    each_pack(g, [](int, uint32_t place, const T* from) { copy_async<16>(place, from); });
-    end_copies();
+  start_copies(0);  // under way while the label comes
+  if (label < 0) {
+    if (rank == 0 && thread == 0) a.losses[r] = 0;
+    await_copies<0>();
+    return zero_from(0);
   }
+#pragma unroll 1
+  for (int g = 1; g < kCopies; ++g) start_copies(g);
   if (size > 1) start_cluster();
   Summing<T> summing;
 #pragma unroll 1
@@ -136,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
         for (int k = 0; k < V; ++k)
           if ((begin + p) * V + k == column) writes_loss = true, logit = logits.v[k];
       }
-      store<V>(to, v);
+      store<V>(to, v, as_usual);
     });
   if (writes_loss) a.losses[r] = loss_of(run.max, run.sum, logit);
   zero_from(readable);
