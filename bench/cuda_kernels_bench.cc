@@ -197,7 +197,7 @@ void updates(int64_t n) {
   auto* rest = take<int16_t>(n);
   k::scale<float>(v, 0.0, v, n, stream);
   k::split_master(p, weight, rest, n, stream);
-  const double* s = doubles({1e-4, 10, 0.5, 1});
+  const double* s = doubles({1e-4, 1e5, 0.5, 1});
   const k::AdamWScalars scalars{
       .lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3, .weight_decay = 0.1};
   // In two ranges, one without weight decay.

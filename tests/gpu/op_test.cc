@@ -185,7 +185,8 @@ void compare_bits(const OpRun& run) {
 void compare_step(const OpRun& run, DType dtype) {
   const auto want = run_on_cpu(run), got = run_on_gpu(run, libraries());
   for (size_t i = 0; i < want.size(); ++i)
-    expect_close(got[i], to_f64(want[i]), dtype, std::string(run.op->name) + " result " + std::to_string(i));
+    expect_close(got[i], to_f64(want[i]), dtype, std::string(run.op->name) + " result " + std::to_string(i),
+                 1, DType::F64, true);
 }
 
 TEST(GpuOps, StepScalars) {

@@ -125,6 +125,51 @@ TEST(GpuAdamW, Bf16MomentsF32Copy) { check_adamw<float, Bf16, float, float>(); }
 TEST(GpuAdamW, Bf16Moments) { check_adamw<float, Bf16, float, Bf16>(); }
 TEST(GpuAdamW, Bf16MomentsAndGradient) { check_adamw<float, Bf16, Bf16, Bf16>(); }
 
+// What becomes of an element does not depend on its place: in its pack, among its thread's packs, behind them
+// or in a range that has none. (A product and a sum that the compiler may join are joined at some places
+// only.)
+template <class M, class V, class G, class C>
+void check_places() {
+  constexpr int64_t kDistinct = 61, kAligned = 3003, kElements = 7000;
+  const auto periodic = [](const std::vector<double>& some) {
+    std::vector<double> all;
+    for (int64_t i = 0; i < kElements; ++i) all.push_back(some[static_cast<size_t>(i % kDistinct)]);
+    return all;
+  };
+  auto squares = random_values<V>(kDistinct, 4, 0.1);
+  for (double& v : squares) v = std::abs(v);
+  Device<double> scalars(std::vector<double>{kLr, 7, kClip, 1});
+  Device<M> p(periodic(random_values<M>(kDistinct, 1)));
+  Device<V> m(periodic(random_values<V>(kDistinct, 3, 0.1))), v(periodic(squares));
+  Device<G> g(periodic(random_values<G>(kDistinct, 2)));
+  Device<C> copy(kElements);
+  std::vector<UpdateRange<M, V, G, C>> ranges;
+  for (const auto& [first, last] : {std::pair{int64_t{0}, kAligned}, std::pair{kAligned, kElements}})
+    ranges.push_back({p.data() + first, m.data() + first, v.data() + first, g.data() + first,
+                      copy.data() + first, last - first});
+  const AdamWScalars k{.lr = scalars.data(),
+                       .step = scalars.data() + 1,
+                       .clip_scale = scalars.data() + 2,
+                       .ok = scalars.data() + 3,
+                       .weight_decay = kDecay};
+  for (int step = 0; step < 3; ++step) {
+    adamw(std::span(std::as_const(ranges)), k, nullptr);
+    sgd(std::span(std::as_const(ranges)), {.lr = scalars.data(), .momentum = 0.9, .weight_decay = kDecay},
+        nullptr);
+  }
+  const auto weights = p.values(), moments = m.values();
+  for (size_t i = kDistinct; i < kElements; ++i) {
+    ASSERT_EQ(weights[i], weights[i % kDistinct]) << i;
+    ASSERT_EQ(moments[i], moments[i % kDistinct]) << i;
+  }
+}
+TEST(GpuAdamW, PlacesDoNotMatter) {
+  check_places<double, double, double, double>();
+  check_places<float, float, float, float>();
+  check_places<float, Bf16, float, Bf16>();
+  check_places<float, float, Bf16, Bf16>();
+}
+
 // Joined by the host's definition.
 std::vector<float> joined(Device<Bf16>& weight, Device<int16_t>& remainder) {
   const std::vector<Bf16> high = weight.get();
