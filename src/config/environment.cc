@@ -1,7 +1,9 @@
 #include "config/environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -22,8 +24,25 @@ struct Variables {
   const char* rank;
   const char* world;
   const char* local_rank;
-  const char* local_world;  // empty: the launcher does not say
+  const char* local_world;  // empty: it says so of all hosts (tasks_of_host)
 };
+
+// Of Slurm's list of tasks on the hosts of a step, such as "8(x3),4": those on host number `host`.
+std::optional<int64_t> tasks_of_host(std::string_view list, int64_t host) {
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), entry.size() + 1));
+    int64_t tasks = 0, hosts = 1;
+    const char* const end = entry.data() + entry.size();
+    auto at = std::from_chars(entry.data(), end, tasks);
+    if (at.ec == std::errc() && end - at.ptr > 3 && std::string_view(at.ptr, 2) == "(x")
+      at = std::from_chars(at.ptr + 2, end, hosts);
+    if (at.ec != std::errc() || tasks < 1 || hosts < 1) return std::nullopt;
+    if (host < hosts) return tasks;
+    host -= hosts;
+  }
+  return std::nullopt;
+}
 
 constexpr Variables kLaunchers[] = {
     {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -52,8 +71,12 @@ std::optional<Launch> detect_launch(const Environment& lookup) {
       base::fail_user("{} = {} must be below {} = {}: the launcher's variables contradict each other", v.rank,
                       launch.rank, v.world, launch.world);
     if (const auto local = lookup(v.local_rank)) launch.local_rank = number(v.local_rank, *local);
-    if (const auto local = *v.local_world == '\0' ? std::nullopt : lookup(v.local_world))
-      launch.local_world = number(v.local_world, *local);
+    if (*v.local_world != '\0') {
+      if (const auto local = lookup(v.local_world)) launch.local_world = number(v.local_world, *local);
+    } else if (const auto list = lookup("SLURM_STEP_TASKS_PER_NODE"), host = lookup("SLURM_NODEID");
+               list && host) {
+      launch.local_world = tasks_of_host(*list, number("SLURM_NODEID", *host)).value_or(1);
+    }
     return launch;
   }
   return std::nullopt;

@@ -19,7 +19,7 @@ struct Launch {
   int64_t rank = 0;
   int64_t world = 1;
   int64_t local_rank = 0;   // among the ranks on this host
-  int64_t local_world = 1;  // 1 when the launcher does not say
+  int64_t local_world = 1;  // ranks on this host; 1 when the launcher does not say
 };
 
 // Empty when no launcher started us. Variables of Open MPI (OMPI_COMM_WORLD_*) go before those of a Slurm

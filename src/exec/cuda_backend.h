@@ -12,8 +12,8 @@ std::optional<Missing> missing();
 // Only where nothing is missing.
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options);
-// Free memory of device `index`, modulo their number, times their number; 0 when there is none. The others
-// are left alone: asking a device takes some of its memory.
-int64_t available_memory_bytes(int64_t index);
+// Of device `index`, modulo their number. The others are left alone: asking a device takes some of its
+// memory.
+SharedMemory shared_memory(int64_t index, int64_t ranks_here);
 
 }  // namespace quintet::exec::cuda

@@ -43,8 +43,9 @@ void require_device(Device device) {
     base::fail_user("run.device is \"cuda\", but {}: {}; or use run.device = \"cpu\"", m->why, m->remedy);
 }
 
-int64_t available_memory_bytes(Device device, int64_t index) {
-  return device == Device::Cuda ? cuda::available_memory_bytes(index) : base::available_memory_bytes();
+SharedMemory shared_memory(Device device, int64_t index, int64_t ranks_here) {
+  return device == Device::Cuda ? cuda::shared_memory(index, ranks_here)
+                                : SharedMemory{base::available_memory_bytes(), ranks_here};
 }
 
 }  // namespace quintet::exec

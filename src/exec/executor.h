@@ -165,7 +165,11 @@ std::optional<Missing> missing(Device device);
 // UserError that says what is missing and what to do, unless this process can run programs on the device.
 void require_device(Device device);
 
-// Bytes that all ranks on this machine may use together, as seen from device `index`; 0: unknown.
-int64_t available_memory_bytes(Device device, int64_t index);
+// Free memory that several ranks use together: all those of a machine, or those of a card. Bytes 0: unknown.
+struct SharedMemory {
+  int64_t bytes = 0, ranks = 1;
+};
+// What the rank on device `index` has, if as many ranks as `ranks_here` are on this machine.
+SharedMemory shared_memory(Device device, int64_t index, int64_t ranks_here);
 
 }  // namespace quintet::exec

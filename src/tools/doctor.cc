@@ -324,8 +324,8 @@ std::optional<Diagnosis> diagnose(const std::function<config::Recipe()>& load, c
     const exec::Device device = train::device_of(recipe);
     exec::require_device(device);
     const int threads = train::kernel_threads(recipe, place.ranks_here);
-    train::require_memory(recipe, {}, threads, place.ranks_here,
-                          exec::available_memory_bytes(device, place.local_rank),
+    train::require_memory(recipe, {}, threads,
+                          exec::shared_memory(device, place.local_rank, place.ranks_here),
                           train::find_fit(recipe, {}, threads));
   };
   if (launch && launch->world > 1) {

@@ -30,24 +30,26 @@ std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compil
 }
 
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    int64_t ranks_here, int64_t available, const std::optional<compiler::Fit>& fit) {
-  if (available <= 0) return;
+                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit) {
+  if (memory.bytes <= 0) return;
   compiler::CompileOptions options = compile_options(recipe, model, threads);
   options.fit = fit;
   const compiler::Compiled compiled = compiler::compile(recipe, options);
   const int64_t each = compiled.program.arena_bytes;
-  if (each <= available / std::max<int64_t>(1, ranks_here)) return;
+  const int64_t ranks = std::max<int64_t>(1, memory.ranks);
+  if (each <= memory.bytes / ranks) return;
   const program::Peak peak = program::peak_of(compiled.program);
   const auto largest = std::max_element(peak.by_class.begin(), peak.by_class.end());
   const auto memory_class = static_cast<program::MemoryClass>(largest - peak.by_class.begin());
   const bool activations = memory_class == program::MemoryClass::Activations;
   base::fail_user(
-      "the run does not fit: {} on each of {} rank{} here, {} in all, and {} are free. The largest part is "
+      "the run does not fit: {} on each of {} rank{} {}, {} in all, and {} are free. The largest part is "
       "{} ({}). {}, or "
       "more machines under mpirun",
-      base::human_bytes(each), ranks_here, ranks_here == 1 ? "" : "s",
-      base::human_bytes(each > INT64_MAX / ranks_here ? INT64_MAX : each * ranks_here),
-      base::human_bytes(available), program::to_string(memory_class), base::human_bytes(*largest),
+      base::human_bytes(each), ranks, ranks == 1 ? "" : "s",
+      device_of(recipe) == exec::Device::Cuda ? "on a card" : "here",
+      base::human_bytes(each > INT64_MAX / ranks ? INT64_MAX : each * ranks), base::human_bytes(memory.bytes),
+      program::to_string(memory_class), base::human_bytes(*largest),
       activations ? "Try memory.recompute = \"full\" or a smaller batch.micro"
                   : "Try a higher parallel.zero or a smaller model");
 }

@@ -5,6 +5,7 @@
 
 #include "compiler/compile.h"
 #include "config/recipe.h"
+#include "exec/executor.h"
 
 namespace quintet::train {
 
@@ -12,9 +13,9 @@ namespace quintet::train {
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
                                       int threads);
 
-// UserError with the numbers when the planned memory of `ranks_here` ranks is more than `available` bytes. It
-// plans rank 0; the ranks of a layout differ by little. `available` 0: unknown, nothing is refused.
+// UserError with the numbers when the planned memory of the ranks that share some is more than that. It plans
+// rank 0; the ranks of a layout differ by little. Where it is unknown nothing is refused.
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    int64_t ranks_here, int64_t available, const std::optional<compiler::Fit>& fit = {});
+                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {});
 
 }  // namespace quintet::train

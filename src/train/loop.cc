@@ -317,8 +317,7 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
                           .threads = kernel_threads(recipe, world_size)};
   const auto fit = find_fit(recipe, options.model, facts.threads);
-  require_memory(recipe, options.model, facts.threads, world_size, exec::available_memory_bytes(device, 0),
-                 fit);
+  require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit);
   const Prepared prepared{recipe, load_run_data(recipe, options), fit};
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
@@ -351,8 +350,8 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       exec::require_device(device);
       const int threads = kernel_threads(recipe, ranks_here);
       const auto fit = find_fit(recipe, options.model, threads);
-      require_memory(recipe, options.model, threads, ranks_here,
-                     exec::available_memory_bytes(device, local_rank), fit);
+      require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here),
+                     fit);
       prepared.emplace(Prepared{recipe, load_run_data(recipe, options), fit});
     } catch (...) {
       failure = std::current_exception();

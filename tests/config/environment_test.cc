@@ -51,7 +51,24 @@ TEST(Environment, ASlurmStepIsALaunchAndABatchScriptIsNot) {
   EXPECT_EQ(launch->rank, 5);
   EXPECT_EQ(launch->world, 8);
   EXPECT_EQ(launch->local_rank, 2);
+  EXPECT_EQ(launch->local_world, 1);
   EXPECT_FALSE(detect({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}));
+}
+
+TEST(Environment, ASlurmStepSaysHowManyRanksEveryHostHas) {
+  const auto ranks_of = [](const char* list, const char* host) {
+    return detect({{"SLURM_PROCID", "0"},
+                   {"SLURM_STEP_NUM_TASKS", "64"},
+                   {"SLURM_STEP_TASKS_PER_NODE", list},
+                   {"SLURM_NODEID", host}})
+        ->local_world;
+  };
+  EXPECT_EQ(ranks_of("8", "0"), 8);
+  EXPECT_EQ(ranks_of("8(x3),4", "2"), 8);
+  EXPECT_EQ(ranks_of("8(x3),4", "3"), 4);
+  EXPECT_EQ(ranks_of("2,4(x2),1", "1"), 4);
+  EXPECT_EQ(ranks_of("2,4(x2),1", "3"), 1);
+  for (const char* odd : {"", "x", "8(x", "8(x0)", "0", "8(x3),4"}) EXPECT_EQ(ranks_of(odd, "9"), 1) << odd;
 }
 
 TEST(Environment, TheCacheFolderIsWhereTheUserSays) {

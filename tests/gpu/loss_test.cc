@@ -22,7 +22,7 @@ std::vector<int32_t> labels_for(int64_t rows, int64_t vocab) {
 
 constexpr int64_t kSizes[][3] = {
     {1, 1, 1},           {7, 50, 50},       {33, 1024, 1000},  {5, 50304, 50257},
-    {3, 131072, 128256}, {4, 1001, 900},    {6, 20000, 19993},  // a row in one block's shared memory
+    {4, 131072, 128256}, {4, 1001, 900},    {6, 20000, 19993},  // a row in one block's shared memory
     {220, 36880, 36865},                                        // blocks that share rows
     {2, 120000, 119993}, {3, 131072, 90001}};                   // six of them; some with padding alone
 

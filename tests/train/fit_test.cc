@@ -30,11 +30,15 @@ lr = 1e-4
 steps = 1
 )",
                                               {}, "test");
-  const std::string message =
-      test::user_error([&] { require_memory(recipe, {}, 1, recipe.parallel.world(), int64_t{64} << 30); });
+  const int64_t ranks = recipe.parallel.world();
+  const std::string message = test::user_error([&] {
+    require_memory(recipe, {}, 1, {int64_t{64} << 30, ranks});
+  });
   for (const char* part : {"does not fit", "1024 ranks", "64.0 GiB are free", "memory.recompute"})
     EXPECT_CONTAINS(message, part);
-  EXPECT_NO_THROW(require_memory(recipe, {}, 1, recipe.parallel.world(), 0));
+  EXPECT_NO_THROW(require_memory(recipe, {}, 1, {0, ranks}));
+  // Where each has a card of its own the number of ranks does not matter.
+  EXPECT_NO_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -19,11 +20,22 @@ int device_count(std::string* reason) {
   if (status != cudaSuccess) {
     cudaGetLastError();
     count = 0;
-    if (reason != nullptr) *reason = cudaGetErrorString(status);
+    int driver = 0;  // CUDA says of no driver that it is too old
+    const bool none = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
+    if (reason != nullptr) *reason = none ? "no NVIDIA driver is installed" : cudaGetErrorString(status);
   } else if (count == 0 && reason != nullptr) {
     *reason = "the driver sees no device";
   }
   return count;
+}
+
+int64_t cards_of_machine() {
+  std::error_code none;
+  int64_t cards = 0;
+  for (std::filesystem::directory_iterator at("/proc/driver/nvidia/gpus", none), end; at != end;
+       at.increment(none))
+    ++cards;
+  return cards;
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }

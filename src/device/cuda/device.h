@@ -17,6 +17,8 @@ using StreamHandle = ::CUstream_st*;
 
 // Devices that this process can use. With none, `reason` says why: no driver, no card, a driver too old.
 int device_count(std::string* reason = nullptr);
+// Cards of this machine, also those that this process is not shown; 0 where the driver does not tell.
+int64_t cards_of_machine();
 void use_device(int index);
 std::string device_name(int index);
 struct DeviceFacts {

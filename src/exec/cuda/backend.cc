@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "exec/cuda/executor.h"
 #include "exec/cuda_backend.h"
+#include "exec/cuda_code.h"
 
 namespace quintet::exec::cuda {
 
@@ -10,14 +13,28 @@ std::unique_ptr<Executor> make_executor(const program::Program& program, comm::W
 
 std::optional<Missing> missing() {
   std::string reason;
-  if (device::cuda::device_count(&reason) > 0) return std::nullopt;
-  return Missing{"this machine has no usable GPU (" + reason + ")",
-                 "run where there is an NVIDIA card with a driver for CUDA 13"};
+  const int count = device::cuda::device_count(&reason);
+  if (count == 0)
+    return Missing{"this machine has no usable GPU (" + reason + ")",
+                   "run where there is an NVIDIA card with a driver for CUDA 13"};
+  for (int i = 0; i < count; ++i) {
+    const device::cuda::DeviceFacts card = device::cuda::device_facts(i);
+    if (has_code(QUINTET_CUDA_ARCHITECTURES, card.major, card.minor)) continue;
+    const std::string version = std::to_string(card.major) + std::to_string(card.minor);
+    return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU " +
+                       std::to_string(i) + " (" + card.name + ") is of architecture " + version,
+                   "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + version + " and rebuild"};
+  }
+  return std::nullopt;
 }
 
-int64_t available_memory_bytes(int64_t index) {
-  const int count = device::cuda::device_count();
-  return count == 0 ? 0 : device::cuda::memory_info(static_cast<int>(index % count)).free * count;
+// Ranks are dealt to the machine's cards, also where each process is shown a card of its own. Where they are
+// not, and a card has more of them, this says too much and the allocation fails.
+SharedMemory shared_memory(int64_t index, int64_t ranks_here) {
+  const int64_t seen = device::cuda::device_count();
+  if (seen == 0) return {};
+  const int64_t cards = std::max(seen, device::cuda::cards_of_machine());
+  return {device::cuda::memory_info(static_cast<int>(index % seen)).free, (ranks_here + cards - 1) / cards};
 }
 
 }  // namespace quintet::exec::cuda

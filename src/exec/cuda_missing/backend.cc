@@ -13,6 +13,6 @@ std::unique_ptr<Executor> make_executor(const program::Program&, comm::World&, c
   QUINTET_CHECK(false, "an executor of a backend that is missing: require_device was not asked");
 }
 
-int64_t available_memory_bytes(int64_t) { return 0; }
+SharedMemory shared_memory(int64_t, int64_t) { return {}; }
 
 }  // namespace quintet::exec::cuda

@@ -8,7 +8,8 @@
 namespace quintet::kernels::cuda {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-// Lines are the last to leave. Whoever reads with it must write with l2_as_usual(), or they stay for good.
+// Lines are the last to leave. Whoever reads with it must write with l2_as_usual(), or they stay longer than
+// they are of use.
 __device__ __forceinline__ uint64_t l2_keep() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

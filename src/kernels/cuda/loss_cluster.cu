@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
     __syncthreads();  // compute-sanitizer takes it for a write of all threads, which would race with the
                       // copies
   }
-  start_copies(0);  // under way while the label comes
+  start_copies(0);  // before the label is waited for
   if (label < 0) {
     if (rank == 0 && thread == 0) a.losses[r] = 0;
     await_copies<0>();

@@ -6,7 +6,7 @@ namespace {
 
 inline constexpr int kThreads = 256, kUnroll = 2;
 // Elements of one block, in packs of V: what its threads have under way at once. (Four times as many were 2
-// to 3 % slower: a block that goes round has nothing under way when it begins anew.)
+// to 5 % slower: a block that goes round has nothing under way when it begins anew.)
 template <int V>
 inline constexpr int64_t kChunk = int64_t{kThreads} * kUnroll* V;
 
@@ -174,8 +174,8 @@ struct AdamW {
       const P g = P(gradient.v[j]) * f.clip;
       const P next_mean = fma(c1, g, b1 * P(mean.v[j]));
       const P next_square = fma(c2 * g, g, b2 * P(square.v[j]));
-      // Every product and sum that can be one rounding or two says which: compilers choose by the place of an
-      // element in its pack, and by what is stored.
+      // Every product and sum of an element that can be one rounding or two says which: compilers choose by
+      // its place in a pack, and by what is stored.
       p.v[j] = fma(p.v[j], f.keep, -(f.rate * next_mean / fma(sqrt(next_square), f.root, eps)));
       mean.v[j] = next_mean;
       square.v[j] = next_square;
