@@ -20,3 +20,7 @@ if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()
 find_package(CUDAToolkit 13.0 REQUIRED)
+# cuDNN and NCCL are also looked for in Python's packages.
+find_package(Python3 QUIET COMPONENTS Interpreter)
+# An installed tool finds the libraries where the build found them.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)

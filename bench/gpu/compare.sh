@@ -3,7 +3,7 @@
 #   compare.sh QUINTET [SECONDS]
 # QUINTET is the tool, built with QUINTET_CUDA. SECONDS of warming up precede each timed run (30). CASES chooses, e.g.
 # CASES="1b 125m-4"; PYTHON is the interpreter that has PyTorch; FLOORS=0.15 has Quintet measure its floors too, that many
-# seconds for each kind of instruction.
+# seconds for each kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 0 ] || [ ! -x "$1" ]; then
@@ -53,12 +53,26 @@ print(f"{sys.argv[1]}: SM clock {sm[0]:.0f} to {sm[-1]:.0f} MHz, median {statist
 SUMMARY
   return "$status"
 }
-for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
-  read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+turns=${TURNS:-1}
+quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
     --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json > "$result"
   tr -d '\n' < "$result"
   echo
+}
+torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds"
+}
+for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
+  read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  for turn in $(seq "$turns"); do
+    if [ $((turn % 2)) -eq 1 ]; then
+      quintet_step
+      torch_step
+    else
+      torch_step
+      quintet_step
+    fi
+  done
 done

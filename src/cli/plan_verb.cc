@@ -35,8 +35,8 @@ hardware::Cluster these_processors(int64_t ranks) {
   return cluster;
 }
 
-// What the recipe would run on here: this machine's GPUs, where it has enough of them, or its processors.
-// Says so where a recipe asks for GPUs.
+// What the recipe would run on here: this machine's processors, or its GPUs. UserError where a recipe asks
+// for GPUs and there are too few of a known kind: how long processors would take is not what was asked.
 hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::string>& notes) {
   const int64_t ranks = recipe.parallel.world();
   if (recipe.run.device != config::DeviceKind::Cuda) return these_processors(ranks);
@@ -51,11 +51,11 @@ hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::st
   const hardware::Accelerator* known = gpus.empty() ? nullptr : tools::find_by_device_name(gpus.front().name);
   constexpr int64_t kPerNode = 8;
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
-  notes.push_back(fmt::format(
-      "planned for this machine's CPU, though run.device is \"cuda\" (GPUs: {}): name them, e.g. --cluster "
-      "\"{}x{} {}\"",
-      reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200"));
-  return these_processors(ranks);
+  base::fail_user(
+      "run.device is \"cuda\", and this machine has no GPUs to plan it for ({}): name some, e.g. --cluster "
+      "\"{}x{} "
+      "{}\"",
+      reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200");
 }
 
 std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {

@@ -12,23 +12,23 @@ constexpr std::array<LaterKey, 4> kLaterKeys = {{
     {"checkpoint.every", ""},
 }};
 
-struct LaterWord {
-  std::string_view section_or_key, word;
-};
-constexpr std::array<LaterWord, 3> kLaterWords = {{
-    {"run.backend", "gloo"},
-    {"run.backend", "nccl"},
-    {"precision.", "fp8"},
+constexpr std::string_view kLater = "is not yet supported in this version";
+constexpr std::array<OtherWord, 5> kOtherWords = {{
+    {"run.backend", "gloo", kLater, ""},
+    {"run.backend", "nccl", "is what GPUs use by themselves, under each of these", "", false},
+    {"precision.compute", "fp8", kLater, "bf16"},
+    {"precision.", "fp8", kLater, ""},
+    {"precision.compute", "tf32", "is a way to multiply f32: precision.tf32 = true beside it", "f32", false},
 }};
 
 }  // namespace
 
 std::span<const LaterKey> later_keys() { return kLaterKeys; }
 
-bool is_later_word(std::string_view key, std::string_view word) {
-  for (const LaterWord& later : kLaterWords)
-    if (key.starts_with(later.section_or_key) && word == later.word) return true;
-  return false;
+const OtherWord* find_other_word(std::string_view key, std::string_view word) {
+  for (const OtherWord& other : kOtherWords)
+    if (key.starts_with(other.key) && word == other.word) return &other;
+  return nullptr;
 }
 
 }  // namespace quintet::config

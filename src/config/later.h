@@ -1,5 +1,5 @@
-// Keys and words that later versions will know. They are named so that they are refused for what they are,
-// and not as misspellings; the value that asks for nothing is accepted already.
+// Keys and words that later versions will know, or that are said elsewhere. They are named so that they are
+// refused for what they are, and not as misspellings; the value that asks for nothing is accepted already.
 #pragma once
 
 #include <span>
@@ -14,7 +14,16 @@ struct LaterKey {
 
 std::span<const LaterKey> later_keys();
 
-// Whether `word` is a value that the key will take in a later version.
-bool is_later_word(std::string_view key, std::string_view word);
+// A word that a key does not take, and why.
+struct OtherWord {
+  std::string_view key;  // or the beginning of several, with the dot
+  std::string_view word;
+  std::string_view why;      // what follows the word in a message
+  std::string_view instead;  // empty: the value that the key has without it
+  bool later = true;         // a later version will take it
+};
+
+// Null for every other word.
+const OtherWord* find_other_word(std::string_view key, std::string_view word);
 
 }  // namespace quintet::config

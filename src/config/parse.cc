@@ -279,10 +279,10 @@ class Reader {
     if (!text) return wrong(key, node, list);
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
-    } else if (is_later_word(key, *text)) {
-      report_.add("later version", key,
-                  fmt::format("\"{}\" is not yet supported in this version; must be {}", *text, list),
-                  fmt::format("\"{}\"", name_of(field)));
+    } else if (const OtherWord* const other = find_other_word(key, *text)) {
+      report_.add(other->later ? "later version" : "type", key,
+                  fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
+                  fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
     } else {
       const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
       const std::string near =

@@ -35,6 +35,9 @@ struct MicroBatch {
   std::span<int32_t> samples;
 };
 
+// Of all sequences, each of seq_len tokens: documents in a MicroBatch::documents.
+int64_t count_documents(std::span<const int32_t> documents, int64_t seq_len);
+
 // A label's address, for masks. `sequence` is g above; `sample` is the dataset's; `position` is in the
 // sequence.
 struct LabelSite {

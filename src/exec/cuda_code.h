@@ -5,8 +5,8 @@
 
 namespace quintet::exec::cuda {
 
-// Whether a card of compute capability major.minor can run it: code of its own, or code for an older card that
-// the driver translates, which no "90a" is. Words such as "native" say nothing, so yes.
+// Whether a card of compute capability major.minor can run it: code of its own, or code for an older card
+// that the driver translates, which no "90a" is. Words such as "native" say nothing, so yes.
 bool has_code(std::string_view architectures, int major, int minor);
 
 }  // namespace quintet::exec::cuda

@@ -45,6 +45,7 @@ std::string to_table(const StepBench& b) {
   };
   line("recipe", fmt::format("{}, {} parameters, {}, {} tokens a step", b.name, thousands(b.parameters),
                              b.dtype, thousands(b.tokens_per_step)));
+  line("data", "random tokens, every sequence one document");
   line("device", fmt::format("{} x {}", b.world, b.device));
   line("set-up", fmt::format("{:.2f} s, first step {:.3f} s; done {:.2f} s after the program was started",
                              b.setup_seconds, b.first_step_seconds, b.until_first_step_seconds));
@@ -52,7 +53,7 @@ std::string to_table(const StepBench& b) {
                            b.fastest_seconds * 1e3, b.slowest_seconds * 1e3));
   line("speed", fmt::format("{} tokens/s", thousands(static_cast<int64_t>(b.tokens_per_s))));
   line("model", fmt::format("{:.1f} TFLOP/s a device: {}", b.tflops, kModelFlopsFormula));
-  line("program", fmt::format("{:.1f} TFLOP a step on all ranks, {:.1f} of them the model's",
+  line("program", fmt::format("{:.4g} TFLOP a step on all ranks, {:.4g} of them the model's",
                               b.program_flops * 1e-12, b.model_flops * 1e-12));
   line("MFU", b.peak_tflops > 0
                   ? fmt::format("{:.1f} % of {:.1f} TFLOP/s ({})", b.mfu * 100, b.peak_tflops, b.peak_source)

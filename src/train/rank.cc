@@ -1,5 +1,7 @@
 #include "train/rank.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -24,7 +26,7 @@ exec::Device device_of(const config::Recipe& recipe) {
 }
 
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
-    : recipe_(recipe), world_(world) {
+    : recipe_(recipe), world_(world), log_(options.log) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
   compiled_ = std::make_unique<compiler::Compiled>(
@@ -51,6 +53,10 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .tuned = options.tuned,
                                    .tf32 = recipe.precision.tf32,
                                    .log = options.log});
+  for (const program::Body& body : compiled_->program.bodies)
+    for (const program::Instr& i : body.instrs)
+      if (const int64_t most = exec::most_documents(device_of(recipe), i); most > 0)
+        most_documents_ = most_documents_ == 0 ? most : std::min(most_documents_, most);
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
@@ -190,7 +196,22 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
       if (name == "samples") out.samples = span;
     }
     batches.fill(step, micro, dp_index_, out);
+    remark_on_documents(step, out.documents);
   };
+}
+
+void Rank::remark_on_documents(int64_t step, std::span<const int32_t> documents) {
+  if (most_documents_ == 0 || !log_) return;
+  const int64_t found = data::count_documents(documents, recipe_.data.seq_len);
+  if (found <= most_documents_) return;
+  log_(
+      fmt::format("step {} has {} documents in a micro-batch and attention's tensor cores take {}: such "
+                  "batches run without "
+                  "them, slower by an order of magnitude and more (a longer data.seq_len takes more, "
+                  "data.pack = false any "
+                  "number; said once)",
+                  step + 1, found, most_documents_));
+  most_documents_ = 0;
 }
 
 void Rank::start_step(int64_t step, const data::Batches& batches) {

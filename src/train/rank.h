@@ -158,6 +158,8 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
+  // Once, where a batch has more documents than the device's fast kernels take.
+  void remark_on_documents(int64_t step, std::span<const int32_t> documents);
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
   // The first two steps measure what is really touched.
   bool measures() const { return measured_rounds_ < 2; }
@@ -168,8 +170,10 @@ class Rank {
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
   std::map<std::string, std::vector<int32_t>>
-      whole_rows_;         // cp > 1: inputs of a micro-batch before they are cut
-  double loss_scale_ = 1;  // of the next step
+      whole_rows_;  // cp > 1: inputs of a micro-batch before they are cut
+  std::function<void(const std::string&)> log_;
+  int64_t most_documents_ = 0;  // of a micro-batch, see exec::most_documents; 0: any number, or told already
+  double loss_scale_ = 1;       // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };

@@ -28,6 +28,13 @@ TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
   EXPECT_EQ(r.run.dir, "runs/tiny");
 }
 
+TEST(Recipe, OfOneGpuIsGood) {
+  const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/gpu.toml");
+  EXPECT_EQ(r.run.device, DeviceKind::Cuda);
+  EXPECT_EQ(r.precision.compute, base::DType::BF16);
+  EXPECT_EQ(r.parallel.world(), 1);
+}
+
 TEST(Recipe, ThatOfTheDemoWithExpertsIsAsDescribed) {
   const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny-moe.toml");
   EXPECT_EQ(r.model.moe.experts, 8);

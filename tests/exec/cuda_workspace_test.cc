@@ -1,7 +1,9 @@
 // Scratch on a GPU, counted by hand. Needs neither a GPU nor a build for one.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
+#include <set>
 
 #include "compiler/compile.h"
 #include "config/parse.h"
@@ -10,8 +12,9 @@
 namespace quintet {
 namespace {
 
-// Most scratch of an op, by name.
-std::map<std::string, int64_t> scratch_of(const std::vector<std::string>& sets) {
+// Calls f(instruction) for a step of a recipe.
+program::Program for_each_instr(const std::vector<std::string>& sets,
+                                const std::function<void(const program::Instr&)>& f) {
   const config::Recipe recipe = config::parse(
       "name = \"x\"\n[model]\nfamily = \"llama\"\nlayers = 1\nembed = 512\nffn = 1024\nheads = 8\n"
       "kv_heads = 2\nvocab = 1000\n[data]\nseq_len = 1024\npack = false\n[batch]\nmicro = 4\n"
@@ -20,17 +23,23 @@ std::map<std::string, int64_t> scratch_of(const std::vector<std::string>& sets) 
       sets);
   compiler::CompileOptions options;
   options.workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1);
-  const compiler::Compiled c = compiler::compile(recipe, options);
+  compiler::Compiled c = compiler::compile(recipe, options);
+  for (const program::Body& body : c.program.bodies)
+    for (const program::Instr& i : body.instrs) f(i);
+  return std::move(c.program);
+}
+
+// Most scratch of an op, by name.
+std::map<std::string, int64_t> scratch_of(const std::vector<std::string>& sets) {
   std::map<std::string, int64_t> most;
   int64_t all = 0;
-  for (const program::Body& body : c.program.bodies)
-    for (const program::Instr& i : body.instrs)
-      if (i.kind == program::InstrKind::Compute) {
-        int64_t& bytes = most[std::string(i.op->name)];
-        bytes = std::max(bytes, i.workspace_bytes);
-        all = std::max(all, bytes);
-      }
-  EXPECT_EQ(c.program.buffer(c.program.workspace).bytes, all);
+  const program::Program program = for_each_instr(sets, [&](const program::Instr& i) {
+    if (i.kind != program::InstrKind::Compute) return;
+    int64_t& bytes = most[std::string(i.op->name)];
+    bytes = std::max(bytes, i.workspace_bytes);
+    all = std::max(all, bytes);
+  });
+  EXPECT_EQ(program.buffer(program.workspace).bytes, all);
   return most;
 }
 
@@ -58,6 +67,25 @@ TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
   EXPECT_EQ(most.at("qkv_attention_dx"),
             kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 2 * kHeadDim) + 16 * kMiB);
+}
+
+// An eighth of a sequence of 1024 for each document, four sequences; none is told of where nothing is packed,
+// or where our own kernels serve every batch.
+TEST(CudaWorkspace, HasRoomForSoManyDocuments) {
+  const auto most_of = [](std::vector<std::string> sets) {
+    std::set<int64_t> found;
+    for_each_instr(sets, [&](const program::Instr& i) {
+      if (const int64_t most = exec::most_documents(exec::Device::Cuda, i); most > 0) found.insert(most);
+      EXPECT_EQ(exec::most_documents(exec::Device::Cpu, i), 0);
+    });
+    return found;
+  };
+  EXPECT_EQ(most_of({"data.pack=true"}), std::set<int64_t>{4 * 8});
+  EXPECT_EQ(most_of({"data.pack=true", "data.seq_len=16384"}), std::set<int64_t>{4 * 64});
+  EXPECT_EQ(most_of({"data.pack=true", "parallel.cp=2", "parallel.cp_method=\"ulysses\""}),
+            std::set<int64_t>{4 * 8});
+  EXPECT_EQ(most_of({}), std::set<int64_t>{});
+  EXPECT_EQ(most_of({"data.pack=true", "precision.compute=f32"}), std::set<int64_t>{});
 }
 
 // What the library does not serve has the sums of our own kernels, behind the key of dropout.

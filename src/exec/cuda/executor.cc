@@ -160,8 +160,7 @@ CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
   for (Prepared::Slot& slot : p.slots) slot.host = gpu::Pinned(p.plan.staging_bytes);
   p.counts = gpu::Pinned(p.plan.counts_bytes);
   p.pieces.resize(static_cast<size_t>(p.plan.num_graphs));
-  if (options_.capture && !p.plan.not_captured.empty() && options_.log)
-    options_.log("not captured as one CUDA graph: " + p.plan.not_captured);
+  tell_not_captured(p);
   return p;
 }
 
@@ -257,16 +256,30 @@ void CudaExecutor::give_up() {
   throw;
 }
 
+void CudaExecutor::tell_not_captured(const Prepared& p) const {
+  if (options_.capture && !p.plan.not_captured.empty() && options_.log)
+    options_.log("not captured as one CUDA graph: " + p.plan.not_captured);
+}
+
 void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
   const gpu::Stream& compute = streams_[0];
   // Libraries load their code when it is first used, which a capture cannot hold: the first run is plain.
   const bool again = options_.capture && p.runs > 0;
-  if (!again || !p.plan.not_captured.empty()) return launch_watched(expanded, p, nullptr, again);
-  if (!p.graph) {
-    compute.begin_capture();
-    enqueue(expanded, p, nullptr, false);
-    p.graph = compute.end_capture();
-  }
+  if (!again || !p.plan.not_captured.empty())
+    return launch_watched(expanded, p, nullptr, again && !p.capture_failed);
+  if (!p.graph) try {
+      compute.begin_capture();
+      enqueue(expanded, p, nullptr, false);
+      p.graph = compute.end_capture();
+    } catch (const std::exception& e) {
+      if (world_.size() > 1) throw;  // the others have captured theirs
+      compute.drop_capture();
+      p.capture_failed = true;
+      p.plan.not_captured =
+          std::string("the capture failed (") + e.what() + "), every step is launched plainly";
+      tell_not_captured(p);
+      return enqueue(expanded, p, nullptr, false);
+    }
   p.graph.launch(compute.handle());
 }
 

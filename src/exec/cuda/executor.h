@@ -72,6 +72,7 @@ class CudaExecutor : public Executor {
     int64_t runs = 0;
     device::cuda::Graph graph;
     std::vector<device::cuda::Graph> pieces;
+    bool capture_failed = false;  // so every run is launched kernel by kernel
   };
   class Timer;
 
@@ -93,6 +94,7 @@ class CudaExecutor : public Executor {
   int take_inputs(Prepared& p, const Inputs& inputs);
   void load(Prepared& p, int slot, const Inputs& inputs) const;
   void launch(const program::Expanded& expanded, Prepared& p);
+  void tell_not_captured(const Prepared& p) const;
   void launch_watched(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
   // With `replays` the pieces of the plan are launched as graphs, captured where they are new.
   void enqueue(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);

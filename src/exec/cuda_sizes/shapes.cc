@@ -27,17 +27,35 @@ bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
   return k::AttentionHops::suits(s, masks_of(i), i.in[first].type.dtype);
 }
 
+namespace {
+
+struct AttentionPlace {
+  const graph::OpDef* op;
+  size_t first, rest;  // as attention_shape() has them
+  bool backward;
+};
+
+// Null for every other instruction.
+const AttentionPlace* place_of(const Instr& i) {
+  static const AttentionPlace places[] = {
+      {&graph::kAttention, 0, 3, false},    {&graph::kAttentionDx, 1, 6, true},
+      {&graph::kQkvAttention, 0, 1, false}, {&graph::kQkvAttentionDx, 1, 4, true},
+      {&graph::kAttentionHop, 0, 3, false}, {&graph::kAttentionHopDx, 1, 6, true}};
+  const auto* const place = std::ranges::find(places, i.op, &AttentionPlace::op);
+  return i.kind == program::InstrKind::Compute && place != std::end(places) ? place : nullptr;
+}
+
+}  // namespace
+
+int64_t most_documents(const Instr& i) {
+  const AttentionPlace* const place = place_of(i);
+  if (place == nullptr || masks_of(i) != k::AttentionMasks::Documents || !remark_on(i).empty()) return 0;
+  return k::Attention::segments(attention_shape(i, place->first, place->rest));
+}
+
 std::string remark_on(const Instr& i) {
-  struct Place {
-    const graph::OpDef* op;
-    size_t first, rest;  // as attention_shape() has them
-    bool backward;
-  };
-  static const Place places[] = {{&graph::kAttention, 0, 3, false},    {&graph::kAttentionDx, 1, 6, true},
-                                 {&graph::kQkvAttention, 0, 1, false}, {&graph::kQkvAttentionDx, 1, 4, true},
-                                 {&graph::kAttentionHop, 0, 3, false}, {&graph::kAttentionHopDx, 1, 6, true}};
-  const auto* const place = std::ranges::find(places, i.op, &Place::op);
-  if (i.kind != program::InstrKind::Compute || place == std::end(places)) return {};
+  const AttentionPlace* const place = place_of(i);
+  if (place == nullptr) return {};
   const k::AttentionShape s = attention_shape(i, place->first, place->rest);
   const base::DType type = i.in[place->first].type.dtype;
   const bool gradients = place->backward && !k::Attention::has_gradients(s, masks_of(i));

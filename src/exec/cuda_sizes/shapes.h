@@ -22,6 +22,9 @@ bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionSh
 // What to tell of an attention that cuDNN cannot have a plan for, with the key that helps: our own kernels,
 // which use no tensor cores, serve it. Empty for every other instruction.
 std::string remark_on(const program::Instr& instr);
+// Most documents of a micro-batch with which cuDNN serves this attention; a batch that has more is served by
+// our own kernels for that one call. 0: any number, or an instruction that cuDNN has no part in.
+int64_t most_documents(const program::Instr& instr);
 // The sentence of such a remark.
 std::string without_tensor_cores(bool backward, std::string_view why);
 

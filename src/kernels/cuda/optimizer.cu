@@ -8,7 +8,7 @@ inline constexpr int kThreads = 256, kUnroll = 2;
 // Elements of one block, in packs of V: what its threads have under way at once. (Four times as many were 2
 // to 5 % slower: a block that goes round has nothing under way when it begins anew.)
 template <int V>
-inline constexpr int64_t kChunk = int64_t{kThreads} * kUnroll* V;
+inline constexpr int64_t kChunk = int64_t{kThreads * kUnroll * V};
 
 // The ranges of one launch and the blocks that serve them, passed by value so that a captured graph holds
 // them.
