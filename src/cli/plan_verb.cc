@@ -53,8 +53,7 @@ hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::st
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
   base::fail_user(
       "run.device is \"cuda\", and this machine has no GPUs to plan it for ({}): name some, e.g. --cluster "
-      "\"{}x{} "
-      "{}\"",
+      "\"{}x{} {}\"",
       reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200");
 }
 
