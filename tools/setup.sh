@@ -30,7 +30,9 @@ for argument in "$@"; do
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
-python3 -m pip --version >/dev/null 2>&1 || [ $cuda = no ] || packages+=(python3-pip)  # fetches the front end
+if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] && ! python3 -m pip --version >/dev/null 2>&1; then
+  packages+=(python3-pip)  # fetches the front end
+fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "setup: this system has no apt. Install the equivalents of these Debian packages, then run 'make build':" >&2

@@ -54,6 +54,10 @@ SUMMARY
   return "$status"
 }
 turns=${TURNS:-1}
+if ! [ "$turns" -ge 1 ] 2> /dev/null; then
+  echo "TURNS must be a number of at least 1, is '$turns'" >&2
+  exit 2
+fi
 quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
     --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json > "$result"

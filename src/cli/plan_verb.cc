@@ -52,8 +52,8 @@ hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::st
   constexpr int64_t kPerNode = 8;
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
   base::fail_user(
-      "run.device is \"cuda\", and this machine has no GPUs to plan it for ({}): name some, e.g. --cluster "
-      "\"{}x{} {}\"",
+      "run.device is \"cuda\", and it cannot be planned for this machine's GPUs ({}): name a cluster, e.g. "
+      "--cluster \"{}x{} {}\"",
       reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200");
 }
 

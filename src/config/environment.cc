@@ -35,9 +35,12 @@ std::optional<int64_t> tasks_of_host(std::string_view list, int64_t host) {
     int64_t tasks = 0, hosts = 1;
     const char* const end = entry.data() + entry.size();
     auto at = std::from_chars(entry.data(), end, tasks);
-    if (at.ec == std::errc() && end - at.ptr > 3 && std::string_view(at.ptr, 2) == "(x")
+    std::string_view rest(at.ptr, static_cast<size_t>(end - at.ptr));
+    if (at.ec == std::errc() && rest.starts_with("(x") && rest.ends_with(')')) {
       at = std::from_chars(at.ptr + 2, end, hosts);
-    if (at.ec != std::errc() || tasks < 1 || hosts < 1) return std::nullopt;
+      rest = std::string_view(at.ptr, static_cast<size_t>(end - at.ptr)).substr(at.ptr < end ? 1 : 0);
+    }
+    if (at.ec != std::errc() || !rest.empty() || tasks < 1 || hosts < 1) return std::nullopt;
     if (host < hosts) return tasks;
     host -= hosts;
   }
@@ -75,11 +78,18 @@ std::optional<Launch> detect_launch(const Environment& lookup) {
       if (const auto local = lookup(v.local_world)) launch.local_world = number(v.local_world, *local);
     } else if (const auto list = lookup("SLURM_STEP_TASKS_PER_NODE"), host = lookup("SLURM_NODEID");
                list && host) {
-      launch.local_world = tasks_of_host(*list, number("SLURM_NODEID", *host)).value_or(1);
+      launch.local_world =
+          std::min(launch.world, tasks_of_host(*list, number("SLURM_NODEID", *host)).value_or(1));
     }
     return launch;
   }
   return std::nullopt;
+}
+
+std::optional<int64_t> host_cores(const Environment& lookup) {
+  const auto cores = lookup("SLURM_CPUS_ON_NODE");
+  if (!cores) return std::nullopt;
+  return number("SLURM_CPUS_ON_NODE", *cores);
 }
 
 std::string cache_folder(const Environment& lookup) {

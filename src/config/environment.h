@@ -27,6 +27,9 @@ struct Launch {
 // (PMIX_RANK with PMIX_SIZE). Throws UserError on values that are no numbers or contradict one another.
 std::optional<Launch> detect_launch(const Environment& lookup = environment);
 
+// Cores of this host that a Slurm job has, all its ranks together (SLURM_CPUS_ON_NODE); empty elsewhere.
+std::optional<int64_t> host_cores(const Environment& lookup = environment);
+
 // Where things are kept that only cost time to find again, such as tuned choices: QUINTET_CACHE_DIR,
 // else quintet/ in XDG_CACHE_HOME or in ~/.cache. Empty when none of them is known.
 std::string cache_folder(const Environment& lookup = environment);

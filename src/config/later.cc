@@ -18,7 +18,8 @@ constexpr std::array<OtherWord, 5> kOtherWords = {{
     {"run.backend", "nccl", "is what GPUs use by themselves, under each of these", "", false},
     {"precision.compute", "fp8", kLater, "bf16"},
     {"precision.", "fp8", kLater, ""},
-    {"precision.compute", "tf32", "is a way to multiply f32: precision.tf32 = true beside it", "f32", false},
+    {"precision.compute", "tf32", "is a GPU's way to multiply f32: precision.tf32 = true beside it", "f32",
+     false},
 }};
 
 }  // namespace

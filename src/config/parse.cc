@@ -279,7 +279,7 @@ class Reader {
     if (!text) return wrong(key, node, list);
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
-    } else if (const OtherWord* const other = find_other_word(key, *text)) {
+    } else if (const OtherWord* const other = find_other_word(key, base::lower_case(*text))) {
       report_.add(other->later ? "later version" : "type", key,
                   fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));

@@ -19,6 +19,11 @@ bool runs(std::string_view architecture, int card) {
 
 }  // namespace
 
+std::string architecture_of(int major, int minor) {
+  const std::string number = std::to_string(10 * major + minor);
+  return number == "90" ? "90a" : number;
+}
+
 bool has_code(std::string_view architectures, int major, int minor) {
   while (!architectures.empty()) {
     const std::string_view one = architectures.substr(0, architectures.find_first_of(";, "));

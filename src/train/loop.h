@@ -45,8 +45,11 @@ struct RunResult {
 // an MPI launcher an error ends the whole job from here (exit code 2 for a UserError, else 1).
 RunResult run(const std::function<config::Recipe()>& load, const RunOptions& options);
 
-// The number of kernel threads of a rank: run.threads, or an equal share of this process's cores, at least 1.
+// The number of kernel threads of a rank: run.threads, or its share of this machine's cores, at least 1.
 int kernel_threads(const config::Recipe& recipe, int64_t ranks_here);
+// An equal share, of no more than the cores of this process: a launcher may have dealt them out already. What
+// the host has where nobody says is what the process has.
+int64_t share_of_cores(int64_t own, int64_t of_host, int64_t ranks_here);
 
 // Where the tuned choices of matrix products are kept between runs; empty when no place is known.
 base::Path tuned_file();

@@ -206,8 +206,8 @@ void Rank::remark_on_documents(int64_t step, std::span<const int32_t> documents)
   if (found <= most_documents_) return;
   log_(fmt::format(
       "step {} has {} documents in a micro-batch and attention's tensor cores take {}: such batches run "
-      "without them, slower by an order of magnitude and more (a longer data.seq_len takes more, data.pack = "
-      "false any number; said once)",
+      "without them, slower by an order of magnitude and more (data.pack = false takes any number; said "
+      "once)",
       step + 1, found, most_documents_));
   most_documents_ = 0;
 }

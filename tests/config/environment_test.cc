@@ -68,7 +68,21 @@ TEST(Environment, ASlurmStepSaysHowManyRanksEveryHostHas) {
   EXPECT_EQ(ranks_of("8(x3),4", "3"), 4);
   EXPECT_EQ(ranks_of("2,4(x2),1", "1"), 4);
   EXPECT_EQ(ranks_of("2,4(x2),1", "3"), 1);
-  for (const char* odd : {"", "x", "8(x", "8(x0)", "0", "8(x3),4"}) EXPECT_EQ(ranks_of(odd, "9"), 1) << odd;
+  EXPECT_EQ(ranks_of("8(x3),4", "9"), 1);
+  EXPECT_EQ(ranks_of("128", "0"), 64) << "more than there are";
+  for (const char* odd : {"", "x", "8(x", "8(x3", "8x3", "8 (x2)", "8(x0)", "8(x2)3", "0", "-8"})
+    EXPECT_EQ(ranks_of(odd, "0"), 1) << odd;
+}
+
+TEST(Environment, ASlurmJobSaysHowManyCoresAHostHas) {
+  const auto cores_of = [](const Variables& variables) {
+    return host_cores([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  EXPECT_EQ(cores_of({}), std::nullopt);
+  EXPECT_EQ(cores_of({{"SLURM_CPUS_ON_NODE", "128"}}), 128);
 }
 
 TEST(Environment, TheCacheFolderIsWhereTheUserSays) {

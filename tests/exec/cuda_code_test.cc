@@ -20,5 +20,13 @@ TEST(CudaCode, RunsOnItsOwnCardsAndWhatTheDriverTranslates) {
   EXPECT_TRUE(has_code("native", 7, 0));
 }
 
+TEST(CudaCode, HasACardsArchitecture) {
+  EXPECT_EQ(architecture_of(8, 0), "80");
+  EXPECT_EQ(architecture_of(9, 0), "90a");
+  EXPECT_EQ(architecture_of(10, 3), "103");
+  for (const auto& [major, minor] : {std::pair{8, 6}, {9, 0}, {10, 0}, {12, 0}})
+    EXPECT_TRUE(has_code(architecture_of(major, minor), major, minor));
+}
+
 }  // namespace
 }  // namespace quintet::exec::cuda

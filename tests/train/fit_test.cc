@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/temp_folder.h"
 #include "config/parse.h"
+#include "train/loop.h"
 
 namespace quintet::train {
 namespace {
@@ -39,6 +40,14 @@ steps = 1
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {0, ranks}));
   // Where each has a card of its own the number of ranks does not matter.
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}));
+}
+
+TEST(Cores, AreSharedUnlessALauncherHasDealtThemOut) {
+  EXPECT_EQ(share_of_cores(128, 128, 8), 16);
+  EXPECT_EQ(share_of_cores(16, 128, 8), 16) << "bound by Slurm";
+  EXPECT_EQ(share_of_cores(128, 128, 1), 128);
+  EXPECT_EQ(share_of_cores(2, 2, 4), 1);
+  EXPECT_EQ(share_of_cores(16, 4, 8), 2) << "the host cannot have fewer than the process";
 }
 
 }  // namespace

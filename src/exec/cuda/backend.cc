@@ -17,15 +17,16 @@ std::optional<Missing> missing() {
   if (count == 0)
     return Missing{"this machine has no usable GPU (" + reason + ")",
                    "run where there is an NVIDIA card with a driver for CUDA 13"};
+  // Whichever cards ranks take: it will not do where no card has code.
   for (int i = 0; i < count; ++i) {
     const device::cuda::DeviceFacts card = device::cuda::device_facts(i);
-    if (has_code(QUINTET_CUDA_ARCHITECTURES, card.major, card.minor)) continue;
-    const std::string version = std::to_string(card.major) + std::to_string(card.minor);
-    return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU " +
-                       std::to_string(i) + " (" + card.name + ") is of architecture " + version,
-                   "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + version + " and rebuild"};
+    if (has_code(QUINTET_CUDA_ARCHITECTURES, card.major, card.minor)) return std::nullopt;
   }
-  return std::nullopt;
+  const device::cuda::DeviceFacts card = device::cuda::device_facts(0);
+  const std::string architecture = architecture_of(card.major, card.minor);
+  return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU 0 (" + card.name +
+                     ") is of architecture " + architecture,
+                 "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + architecture + " and rebuild"};
 }
 
 // Ranks are dealt to the machine's cards, also where each process is shown a card of its own. Where they are

@@ -272,13 +272,14 @@ void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
       enqueue(expanded, p, nullptr, false);
       p.graph = compute.end_capture();
     } catch (const std::exception& e) {
-      if (world_.size() > 1) throw;  // the others have captured theirs
+      // Not where others have captured theirs, and not without a word.
+      if (world_.size() > 1 || !options_.log) throw;
       compute.drop_capture();
+      enqueue(expanded, p, nullptr, false);
       p.capture_failed = true;
       p.plan.not_captured =
           std::string("the capture failed (") + e.what() + "), every step is launched plainly";
-      tell_not_captured(p);
-      return enqueue(expanded, p, nullptr, false);
+      return tell_not_captured(p);
     }
   p.graph.launch(compute.handle());
 }
