@@ -147,8 +147,9 @@ def main():
     median = statistics.median(times)
     print(json.dumps({
         "peer": "torch", "version": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-        "model": recipe["name"], "mode": options.mode, "seq": seq, "micro": micro, "parameters": parameters, "steps": options.steps, "step_s_median": median,
-        "step_s_min": min(times), "tokens_per_s": micro * seq / median, "first_step_s": first,
+        "model": recipe["name"], "mode": options.mode, "seq": seq, "micro": micro, "parameters": parameters,
+        "steps": options.steps, "step_s_median": median, "step_s_min": min(times),
+        "tokens_per_s": micro * seq / median, "first_step_s": first,
         "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(),
     }), flush=True)
 

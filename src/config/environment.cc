@@ -38,7 +38,7 @@ std::optional<int64_t> tasks_of_host(std::string_view list, int64_t host) {
     std::string_view rest(at.ptr, static_cast<size_t>(end - at.ptr));
     if (at.ec == std::errc() && rest.starts_with("(x") && rest.ends_with(')')) {
       at = std::from_chars(at.ptr + 2, end, hosts);
-      rest = std::string_view(at.ptr, static_cast<size_t>(end - at.ptr)).substr(at.ptr < end ? 1 : 0);
+      rest = std::string_view(at.ptr, static_cast<size_t>(end - at.ptr)).substr(1);
     }
     if (at.ec != std::errc() || !rest.empty() || tasks < 1 || hosts < 1) return std::nullopt;
     if (host < hosts) return tasks;

@@ -13,6 +13,7 @@ constexpr std::array<LaterKey, 4> kLaterKeys = {{
 }};
 
 constexpr std::string_view kLater = "is not yet supported in this version";
+// The first that fits counts.
 constexpr std::array<OtherWord, 5> kOtherWords = {{
     {"run.backend", "gloo", kLater, ""},
     {"run.backend", "nccl", "is what GPUs use by themselves, under each of these", "", false},

@@ -43,9 +43,8 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
   const auto memory_class = static_cast<program::MemoryClass>(largest - peak.by_class.begin());
   const bool activations = memory_class == program::MemoryClass::Activations;
   base::fail_user(
-      "the run does not fit: {} on each of {} rank{} {}, {} in all, and {} are free. The largest part is "
-      "{} ({}). {}, or "
-      "more machines under mpirun",
+      "the run does not fit: {} on each of {} rank{} {}, {} in all, and {} are free. The largest part is {} "
+      "({}). {}, or more machines under mpirun",
       base::human_bytes(each), ranks, ranks == 1 ? "" : "s",
       device_of(recipe) == exec::Device::Cuda ? "on a card" : "here",
       base::human_bytes(each > INT64_MAX / ranks ? INT64_MAX : each * ranks), base::human_bytes(memory.bytes),
