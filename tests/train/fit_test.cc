@@ -40,6 +40,7 @@ steps = 1
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {0, ranks}));
   // Where each has a card of its own the number of ranks does not matter.
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}));
+  EXPECT_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, ranks}), base::UserError);
 }
 
 TEST(Cores, AreSharedUnlessALauncherHasDealtThemOut) {
