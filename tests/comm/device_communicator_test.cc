@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 
 #include "base/error.h"
@@ -120,12 +121,21 @@ TEST(WaitForDevice, EveryMessageEndsWithHowFarTheDeviceCame) {
 // A rank that waits for its GPU hears that another has ended the job, long before its own timeout.
 TEST(WaitForDevice, EndsWhenAnotherRankAborts) {
   std::string heard;
+  std::atomic<bool> waiting = false;  // an abort before rank 0 has joined the world would not reach the wait
+  const auto never_done = [&] {
+    waiting = true;
+    waiting.notify_one();
+    return false;
+  };
   try {
     run_local_world(2, [&](World& world) {
-      if (world.rank().value == 1) throw std::runtime_error("the card fell off");
+      if (world.rank().value == 1) {
+        waiting.wait(false);
+        throw std::runtime_error("the GPU fell off the bus");
+      }
       std::vector<std::string> aborts;
       try {
-        wait_for_device([] { return false; }, two(kNever, aborts), world);
+        wait_for_device(never_done, two(kNever, aborts), world);
       } catch (const AbortedError& e) {
         heard = e.what();
       }
@@ -133,9 +143,9 @@ TEST(WaitForDevice, EndsWhenAnotherRankAborts) {
     });
     ADD_FAILURE() << "nothing was thrown";
   } catch (const std::runtime_error& e) {
-    EXPECT_STREQ(e.what(), "the card fell off");
+    EXPECT_STREQ(e.what(), "the GPU fell off the bus");
   }
-  EXPECT_NE(heard.find("rank 1 aborted the job: the card fell off"), std::string::npos) << heard;
+  EXPECT_NE(heard.find("rank 1 aborted the job: the GPU fell off the bus"), std::string::npos) << heard;
 }
 
 // Counts its calls and does nothing else.
