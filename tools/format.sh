@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats every tracked C++ and CUDA file, or with --check says which ones are not formatted.
+# Formats every tracked C++ and CUDA file, or with --check reports those that are not formatted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -d '' -t tracked < <(git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh')
@@ -14,6 +14,11 @@ fi
 if ! places=$(clang-format --dry-run --Werror "${files[@]}" 2>&1); then
   grep -oE '^[^: ]+:[0-9]+:[0-9]+: error' <<<"$places" | cut -d: -f1 | sort -u | sed 's/$/: not formatted/'
   echo "format: run 'make format' ($(clang-format --version))"
+  exit 1
+fi
+# clang-format leaves comments alone (ReflowComments: false), so their width is checked here.
+if ! awk 'length > 110 && /^[ \t]*\/\// { print FILENAME ":" FNR ": comment of " length " columns, at most 110"; bad = 1 }
+    END { exit bad }' "${files[@]}"; then
   exit 1
 fi
 echo "format: ${#files[@]} files"

@@ -27,7 +27,6 @@ namespace {
 using Leaves = std::map<std::string, const toml::node*>;
 
 // ---- the TOML tree
-// ---------------------------------------------------------------------------------------------
 
 toml::table parse_tree(std::string_view text, const std::string& source) {
   try {
@@ -99,7 +98,6 @@ std::string text_of(const toml::node& node) {
 }
 
 // ---- known keys
-// ------------------------------------------------------------------------------------------------
 
 struct KnownKeys {
   std::vector<std::string> keys;   // of this version
@@ -165,7 +163,6 @@ void refuse_later_keys(const Leaves& leaves, Report& report) {
 }
 
 // ---- typed values
-// ----------------------------------------------------------------------------------------------
 
 // Fills the fields whose keys were given. A value of the wrong type leaves the field as it was.
 class Reader {
@@ -302,7 +299,6 @@ class Reader {
 };
 
 // ---- presets and defaults that depend on other keys
-// --------------------------------------------------------------
 
 // The preset's row, less what the given keys make stale: a derived number follows the number it derives from.
 void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {

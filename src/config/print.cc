@@ -16,7 +16,6 @@ namespace quintet::config {
 namespace {
 
 // ---- TOML
-// ------------------------------------------------------------------------------------------------------
 
 std::string toml_text(std::string_view text) {
   std::string out = "\"";
@@ -61,7 +60,6 @@ template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
 
 // ---- JSON
-// ------------------------------------------------------------------------------------------------------
 
 using Json = nlohmann::ordered_json;
 

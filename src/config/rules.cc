@@ -30,7 +30,6 @@ std::string preset_names() {
 }
 
 // ---- names and paths
-// -------------------------------------------------------------------------------------------
 
 void name_is_a_file_name(const Recipe& r, const Fail& fail) {
   const auto plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; };
@@ -74,7 +73,6 @@ void freeze_patterns_are_named(const Recipe& r, const Fail& fail) {
 }
 
 // ---- model geometry
-// --------------------------------------------------------------------------------------------
 
 void vocab_holds_bytes(const Recipe& r, const Fail& fail) {
   if (r.data.tokenizer == "bytes" && r.model.vocab < 256)
@@ -193,7 +191,6 @@ void rope_scaling_band_is_ordered(const Recipe& r, const Fail& fail) {
 }
 
 // ---- layout
-// ----------------------------------------------------------------------------------------------------
 
 void world_is_in_reach(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
@@ -316,7 +313,6 @@ void prefetch_needs_zero(const Recipe& r, const Fail& fail) {
 }
 
 // ---- precision
-// -------------------------------------------------------------------------------------------------
 
 void f64_is_all_or_nothing(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
@@ -393,7 +389,6 @@ void loss_scale_window_is_of_dynamic(const Recipe& r, const Fail& fail) {
 }
 
 // ---- pipeline, memory
-// -------------------------------------------------------------------------------------------------
 
 void schedule_is_known(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
@@ -492,7 +487,6 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 }
 
 // ---- optimizer
-// -------------------------------------------------------------------------------------------------
 
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
@@ -534,7 +528,6 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
 }
 
 // ---- evaluation
-// ------------------------------------------------------------------------------------------------
 
 void eval_needs_validation_data(const Recipe& r, const Fail& fail) {
   if (r.eval.every > 0 && r.data.validation_fraction == 0)

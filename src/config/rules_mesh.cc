@@ -27,7 +27,6 @@ std::string nearest_legal(int64_t v, int64_t max, const std::function<bool(int64
 }
 
 // ---- context
-// ---------------------------------------------------------------------------------------------------
 
 void context_keys_need_cp(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
@@ -97,7 +96,6 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
 }
 
 // ---- experts
-// ---------------------------------------------------------------------------------------------------
 
 void expert_ranks_need_experts(const Recipe& r, const Fail& fail) {
   if (r.model.moe.experts > 0) return;
@@ -141,7 +139,6 @@ void expert_ranks_divide_mesh(const Recipe& r, const Fail& fail) {
 }
 
 // ---- cuts of the mesh
-// ------------------------------------------------------------------------------------------
 
 void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;

@@ -9,7 +9,6 @@ const Moe kDefaultMoe;
 const Mla kDefaultMla;
 
 // ---- experts
-// ---------------------------------------------------------------------------------------------------
 
 void expert_keys_need_experts(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
@@ -127,7 +126,6 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
 }
 
 // ---- latent attention
-// ------------------------------------------------------------------------------------------
 
 void latent_keys_fit(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;

@@ -5,9 +5,9 @@
 //
 // Two rules keep memory and traffic down:
 //  - Partial values stay partial through `add` only, so several partial terms share one reduction; terms that
-//  are divided alike are added before they are gathered.
+//    are divided alike are added before they are gathered.
 //  - A gathered copy serves the uses of one pass: what lives from forward to backward is the value before the
-//  gather.
+//    gather.
 #pragma once
 
 #include "layout/layout.h"

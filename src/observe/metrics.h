@@ -1,7 +1,6 @@
 // metrics.jsonl: one JSON object a step. Floats are printed so that they read back bit-equal (shortest form
-// that does). JSON has no NaN: a non-finite number is written as null, and its name is added as a string
-// under "<key>_nonfinite"
-// ("nan", "inf", "-inf").
+// that does). JSON has no NaN: a non-finite number is written as null, and its name ("nan", "inf", "-inf") is
+// added as a string under "<key>_nonfinite".
 #pragma once
 
 #include <concepts>

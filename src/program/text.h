@@ -10,8 +10,8 @@
 //   group 0 param=@4 master=@4+0 remainder=none grad=@5+0 moment1=@6 moment2=@7 first=0 count=128
 //   body 1 forward
 //     compute linear stream=0 in=(@4+0:f32[embed=8]) out=(@9+0:f32[tokens=2]) phase=F block=1
-//     all_gather comm=0 count=64 dtype=f32 reduction=sum stream=1 in=(...) out=(...) phase=F note="gather
-//     block1" free @9 phase=F block=1
+//     all_gather comm=0 count=64 dtype=f32 reduction=sum stream=1 in=(...) out=(...) phase=F note="gather"
+//     free @9 phase=F block=1
 //   call body=1 micro=0 first last
 //
 // Fields that have their usual value (when=always, accumulate=never, workspace=0, block=-1, no attributes,

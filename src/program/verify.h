@@ -11,19 +11,18 @@ namespace quintet::program {
 // One rank alone:
 //  - views lie inside their buffers, buffers inside the arena, offsets are aligned;
 //  - the types of an op's operands are those it infers; sizes of a collective agree with its count, dtype and
-//  group,
-//    its operands share bytes only where program.h allows it, and a communicator is used on one stream only;
+//    group, its operands share bytes only where program.h allows it, and a communicator is used on one stream
+//    only;
 //  - an exchange between tokens and experts has as many counts as its group has experts, and moves whole
-//  buffers; the counts of what comes were themselves exchanged, rows that came are regrouped by them before
-//  anything else reads them, and regrouped again before they go back;
+//    buffers; the counts of what comes were themselves exchanged, rows that came are regrouped by them before
+//    anything else reads them, and regrouped again before they go back;
 //  - the issues are the instructions that take part in the calls, in order, and waits point backwards;
 //  - a buffer is written before it is read, with the same dtype: Body scope within its call, Micro scope in
-//  the forward call of its
-//    micro-batch, gradients and inputs within the step, parameters that the step gathers in place after the
-//    gather; it is freed once, at the latest at the end of its scope, and not touched afterwards;
+//    the forward call of its micro-batch, gradients and inputs within the step, parameters that the step
+//    gathers in place after the gather; it is freed once, at the latest at the end of its scope, and not
+//    touched afterwards;
 //  - no two buffers that are live at the same time share bytes (live: from the first touch to the free, in
-//  issue
-//    order);
+//    issue order);
 //  - no race: of every two accesses to the same bytes of which one writes, one happens before the other.
 void verify(const Program& program, const Expanded& expanded);
 

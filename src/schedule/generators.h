@@ -33,8 +33,8 @@ Schedule zb_h2(int p, int m);
 // Two chunks per rank in V shape with 1F1B's memory (2p half-size activations) and no bubble when F = B = W.
 Schedule zb_v(int p, int m);
 
-// Two chunks in V shape with about a half, and a third, of 1F1B's memory: at most 2 (p / 2 + 1) and 2 ((p +
-// 1) / 3 + 1) half-size activations, with whole-number division.
+// Two chunks in V shape with about a half, and a third, of 1F1B's memory: at most 2 (p / 2 + 1) and
+// 2 ((p + 1) / 3 + 1) half-size activations, with integer division.
 Schedule v_half(int p, int m);
 Schedule v_min(int p, int m);
 

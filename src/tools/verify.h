@@ -6,49 +6,46 @@
 // input to gradient.
 //
 //  1. One op. Two orders of adding n terms differ by about sqrt(n) u_a relative to the result, u_a that of
-//  the
-//     accumulator: rounding errors are as good as independent, and a sum whose terms cancel at random shrinks
-//     by the same sqrt(n) by which they grow. Storing the result adds u_c, that of the compute (or wire)
-//     type. Together
+//     the accumulator: rounding errors are as good as independent, and a sum whose terms cancel at random
+//     shrinks by the same sqrt(n) by which they grow. Storing the result adds u_c, that of the compute (or
+//     wire) type. Together
 //         e = sqrt(u_c^2 + n u_a^2).
 //  2. A chain of d ops adds d such errors in quadrature: sqrt(d) e. With kConfidence = 8 standard deviations
 //         tolerance = 8 sqrt(d) e
 //     is passed by chance with a probability of about exp(-32) per tensor. (f64, d = 150, n = 4096: about
 //     7e-13.)
 //  3. A tensor's error is ||a - b|| / max(||b||, floor). Some gradients are zero in exact arithmetic: a bias
-//  of keys
-//     shifts all scores of a query alike, which the softmax ignores. What is computed is the rounding noise
-//     of the last op, relative to the terms that cancel and not to the result. The floor allows for that much
-//     and no more: the noise 8 e of one op on elements of the size that the whole gradient has on average,
+//     of keys shifts all scores of a query alike, which the softmax ignores. What is computed is the rounding
+//     noise of the last op, relative to the terms that cancel and not to the result. The floor allows for
+//     that much and no more: the noise 8 e of one op on elements of the size that the whole gradient has on
+//     average,
 //         floor = ||G|| sqrt(elements of the tensor / elements of G) / sqrt(d).
 //  4. After the first update the weights of both runs differ, within what was accepted before. Results are
-//  products of
-//     weights, so the relative departures of the tensors add, in quadrature: rho^2 = sum of (||w_a - w_b|| /
-//     ||w_b||)^2; biases, which begin at zero and are added to results, count against the norm of all
-//     weights. Every op on a path has at most one weight in it, d in all. Weights W are as good as random to
-//     their input, ||W x|| = ||W|| ||x|| / sqrt(width), but updates are made of those very inputs: ||dW x||
-//     may be ||dW|| ||x||. So gradients may then differ by d sqrt(width) rho more, width the widest
-//     contraction with a weight, and the loss by ||gradient|| ||w_a - w_b||, its first-order change. In f64
-//     that is still about 1e-11; in f32 and bf16 AdamW (see 5) makes rho large, and the sharp statement is
-//     that of step 1. (A tolerance above 1, as bf16 gets after an update, says nothing; f64 is the proof.)
+//     products of weights, so the relative departures of the tensors add, in quadrature: rho^2 = sum of
+//     (||w_a - w_b|| / ||w_b||)^2; biases, which begin at zero and are added to results, count against the
+//     norm of all weights. Every op on a path has at most one weight in it, d in all. Weights W are as good
+//     as random to their input, ||W x|| = ||W|| ||x|| / sqrt(width), but updates are made of those very
+//     inputs: ||dW x|| may be ||dW|| ||x||. So gradients may then differ by d sqrt(width) rho more, width the
+//     widest contraction with a weight, and the loss by ||gradient|| ||w_a - w_b||, its first-order change.
+//     In f64 that is still about 1e-11; in f32 and bf16 AdamW (see 5) makes rho large, and the sharp
+//     statement is that of step 1. (A tolerance above 1, as bf16 gets after an update, says nothing; f64 is
+//     the proof.)
 //  5. Weights under AdamW. An update is lr m / (sqrt(v) + eps), of size lr whatever the size of the gradient:
-//  where a
-//     gradient is rounding noise, the weights move by up to lr either way, differently in every layout, and
-//     no bound on the weights alone can tell that from an error. So the moments are compared (m is a weighted
-//     mean of gradients and sqrt(v) a weighted quadratic mean, so both may differ by what the gradients may,
-//     and no more), and then the weights *less the moves that each run's own moments explain*, which must
-//     agree to the rounding of k updates. A wrong learning rate, decay, bias correction or a missed update is
-//     left over in that difference. The bound shown for a weight is the sum of the two: rounding and
-//     explained moves.
+//     where a gradient is rounding noise, the weights move by up to lr either way, differently in every
+//     layout, and no bound on the weights alone can tell that from an error. So the moments are compared (m
+//     is a weighted mean of gradients and sqrt(v) a weighted quadratic mean, so both may differ by what the
+//     gradients may, and no more), and then the weights *less the moves that each run's own moments explain*,
+//     which must agree to the rounding of k updates. A wrong learning rate, decay, bias correction or a
+//     missed update is left over in that difference. The bound shown for a weight is the sum of the two:
+//     rounding and explained moves.
 //  6. Weights under SGD are linear in the gradients: the sum of lr times what each gradient may differ by.
 //  7. Routing decisions are whole numbers. One turns out differently where two scores lie closer together
-//  than
-//     their errors, which happens to a share of about e of them, times the experts that compete; how many
-//     there are in a layer is as good as Poisson, so the mean and 8 standard deviations are allowed. (Seen: a
-//     tenth of that mean.) After an update the scores' own departure (4.) adds its share. Where that is less
-//     than one decision, as in f64, the experts' loads must be equal, and so must the biases that follow from
-//     them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may differ by what
-//     gradients may, and by 1 for every decision that did turn.
+//     than their errors, which happens to a share of about e of them, times the experts that compete; how
+//     many there are in a layer is as good as Poisson, so the mean and 8 standard deviations are allowed.
+//     (Seen: a tenth of that mean.) After an update the scores' own departure (4.) adds its share. Where that
+//     is less than one decision, as in f64, the experts' loads must be equal, and so must the biases that
+//     follow from them be, bit for bit. Sums of real numbers over a step (balance losses, entropies) may
+//     differ by what gradients may, and by 1 for every decision that did turn.
 //     A decision that did turn takes a token's row from one expert to another. Gradients of R rows, as good
 //     as random to each other, have sqrt(R) times the norm of one row's, so f such decisions of a layer, 2 f
 //     rows, may change those of its experts and its router by sqrt(2 f / R). What other layers see is f

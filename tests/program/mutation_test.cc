@@ -2,9 +2,8 @@
 // the change is a fault. What is a fault:
 //  - kinds marked Always: any such change breaks a rule that other ranks, the op or the allocator rely on;
 //  - kinds marked Oracle: decided by oracle.h, which is brute force and shares no code with the verifier. A
-//  change
-//    that it calls none (two independent instructions swapped, an update of persistent state left out, ...)
-//    may change results, but breaks no rule of memory, order or communication, and must pass.
+//    change that it calls none (two independent instructions swapped, an update of persistent state left out,
+//    ...) may change results, but breaks no rule of memory, order or communication, and must pass.
 // Changes to instructions are followed by a fresh expand(), so that the waits fit the changed program and the
 // fault has to be found in the program itself.
 #include <gtest/gtest.h>

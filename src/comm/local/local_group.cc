@@ -196,7 +196,6 @@ std::string LocalGroup::timeout_text(int me, const Call& call, std::chrono::nano
 }
 
 // ---- sends and receives
-// -----------------------------------------------------------------------------------------
 
 void LocalGroup::send(int me, const Call& call, const void* data, std::chrono::nanoseconds timeout) {
   Channel& c = channel(me, call.peer);

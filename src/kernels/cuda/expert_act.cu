@@ -43,9 +43,12 @@ struct ExpertAct {
   }
 };
 
-// Rows with a sum over each. A body F has  load<V>(row, i)  and  store<V>(row, i, loaded, scalar)  as those
-// of each.cuh have, where store gives its terms of the sum; a row's  scalar  is formed once, and  finish(row,
-// scalar, sum)  ends it. A warp has a row, so that nothing waits for other warps; long rows have a block.
+// Rows with a sum over each. A body F has, with load and store as in each.cuh,
+//   load<V>(row, i)
+//   store<V>(row, i, loaded, scalar)  returns its terms of the sum
+//   scalar(row)                       computed once per row
+//   finish(row, scalar, sum)          ends the row
+// A warp has a row, so that nothing waits for other warps; long rows have a block.
 template <int V, int U, bool kWhole, class F>
 __global__ void __launch_bounds__(kThreads) row_sums_kernel(F f, int64_t rows, int64_t n) {
   await_previous();
