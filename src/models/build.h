@@ -15,7 +15,8 @@
 //   blocks.{i}.attn.wq_down.weight [q_rank, embed], q_norm.weight [q_rank]
 //   blocks.{i}.attn.wq_nope.weight, wq_rope.weight [heads, nope or rope dim, in]
 //   blocks.{i}.attn.wkv_down.weight [kv_rank, embed], kv_norm.weight [kv_rank]
-//   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank], wk_rope.weight [1, rope, embed]
+//   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank]
+//   blocks.{i}.attn.wk_rope.weight [1, rope, embed]
 // and biases beside the weights they belong to: wq, wk, wv with qkv_bias, everywhere in gpt2.
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.

@@ -3,8 +3,8 @@
 // A body F has, for V elements at i (each_row: at row r, column i),
 //   template <int V> auto load(int64_t i) const
 //   template <int V> void store(int64_t i, loaded)
-// Loads of a thread come before its stores, and no two threads share an element, so a body's outputs may alias
-// its inputs at the same position.
+// Loads of a thread come before its stores, and no two threads share an element, so a body's outputs may
+// alias its inputs at the same position.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
