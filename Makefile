@@ -43,6 +43,7 @@ bench: build  ## speed beside PyTorch on this machine (installs PyTorch into bui
 
 lint: setup  ## who may include whom, banned calls, paths in the docs, formatting
 	@python3 tools/check_layers.py
+	@python3 tools/check_status.py
 	@tools/format.sh --check
 
 format: setup  ## clang-format every tracked source file

@@ -289,7 +289,7 @@ class Ladder {
     return out;
   }
 
-  // Rules 7 and 8 are for when nothing else fits.
+  // Offload and LoRA are suggested only when nothing else fits.
   void offload() {
     const hardware::Cluster& c = assumptions_.cluster;
     Rung r{.name = "offload", .state = State::PlanOnly};

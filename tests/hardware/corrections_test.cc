@@ -1,5 +1,4 @@
-// Figures that are often told wrongly, and what they are: the estimator must give the right ones. The X- ids
-// are those of the table of corrections.
+// Figures that guides often get wrong: the estimator must give the right ones.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -24,9 +23,9 @@ Cluster ideal(const char* phrase) {
   return c;
 }
 
-// "an all-reduce of 70B bf16 gradients at 25 GB/s takes 5.6 s" counts one pass; a ring sends
+// "An all-reduce of 70B bf16 gradients at 25 GB/s takes 5.6 s" counts one pass; a ring sends
 // 2 (N-1)/N of 140 GB: 262.5 GB at N = 16, 10.5 s. 25 GB/s is HDR; NDR is 50.
-TEST(Corrections, X6AllReduceIsTwoPasses) {
+TEST(Corrections, AllReduceIsTwoPasses) {
   EXPECT_NEAR(
       collective_seconds(CollectiveShape::AllReduce, 140e9, {16, 1, 16}, ideal("16x1 h100, ib-hdr"), kPlain),
       10.5, 1e-9);
@@ -38,9 +37,9 @@ TEST(Corrections, X6AllReduceIsTwoPasses) {
   EXPECT_DOUBLE_EQ(find_link("ib-ndr").bytes_per_s, 50e9);
 }
 
-// hybrid shard over two nodes of 8 all-reduces each rank's eighth, 17.5 GB of bf16: 5.6 s through one
+// Hybrid shard over two nodes of 8 all-reduces each rank's eighth, 17.5 GB of bf16: 5.6 s through one
 // port a node, 0.7 s with a port for each; twice that with f32 sums.
-TEST(Corrections, X7HybridShardReducesItsShardAcross) {
+TEST(Corrections, HybridShardReducesItsShardAcross) {
   const Spread across{2, 1, 2};
   const auto seconds = [&](const char* phrase, double bytes) {
     return collective_seconds(CollectiveShape::AllReduce, bytes, across, ideal(phrase), kPlain);
@@ -50,8 +49,8 @@ TEST(Corrections, X7HybridShardReducesItsShardAcross) {
   EXPECT_NEAR(seconds("2x8 h100, 8 ib-hdr", 35e9), 1.4, 1e-9);
 }
 
-// what states of 16 or 18 bytes a parameter need and machines have.
-TEST(Corrections, X8X9X10X14X38StatesAgainstMemory) {
+// What states of 16 or 18 bytes a parameter need and machines have.
+TEST(Corrections, StatesAgainstMemory) {
   const auto holds = [](const char* phrase, double bytes) {
     const Cluster c = parse_cluster(phrase);
     return static_cast<double>(c.accelerator.memory_bytes) * c.world() >= bytes;
@@ -68,9 +67,9 @@ TEST(Corrections, X8X9X10X14X38StatesAgainstMemory) {
   EXPECT_FALSE(holds("1 rtx-5090", 8e9 * 16));
 }
 
-// 70B and 10^12 tokens on 256 H100s in 25 days would be 760 TFLOP/s each, 77 % of the peak. At 400
+// 70B and 10^12 tokens on 256 H100s in 25 days would be 760 TFLOP/s each, 77 % of the peak. At 400
 // it is 291,667 hours, 47 days, 875 k$ at 3 $ an hour.
-TEST(Corrections, X16SeventyBillionOnH100) {
+TEST(Corrections, SeventyBillionOnH100) {
   const Cluster c = parse_cluster("256 h100, price 3");
   const double flops = training_flops(70e9, 1e12);
   EXPECT_DOUBLE_EQ(flops, 4.2e23);
@@ -83,9 +82,9 @@ TEST(Corrections, X16SeventyBillionOnH100) {
   EXPECT_NEAR(cost.usd, 875000, 10);
 }
 
-// the same on 72 B200s in 14 days would be 4.8 PFLOP/s each: above even the dense FP8 peak. bf16 at 900
+// The same on 72 B200s in 14 days would be 4.8 PFLOP/s each: above even the dense FP8 peak. bf16 at 900
 // TFLOP/s: 129,630 hours, 75 days; FP8 at 1.6 PFLOP/s: 42 days.
-TEST(Corrections, X17SeventyBillionOnB200IsAboveThePeak) {
+TEST(Corrections, SeventyBillionOnB200IsAboveThePeak) {
   const Cluster c = parse_cluster("9x8 b200");
   const double flops = training_flops(70e9, 1e12);
   const double claimed = flops / (72 * 14 * kDay);
@@ -101,9 +100,9 @@ TEST(Corrections, X17SeventyBillionOnB200IsAboveThePeak) {
   EXPECT_NEAR(cost_of_flops(flops, 1600 * kTera, Arithmetic::FP8, c).seconds / kDay, 42.2, 0.1);
 }
 
-// savings follow from FLOPs, rate and price: at 3 and 6 $ an hour the honest rates give 875 k$ and
+// Savings follow from FLOPs, rate and price: at 3 and 6 $ an hour the honest rates give 875 k$ and
 // 778 k$: 11 % less, neither "30 to 40 %" nor the 68 % of 460 k$ to 145 k$.
-TEST(Corrections, X18SavingsAreComputed) {
+TEST(Corrections, SavingsAreComputed) {
   const double flops = training_flops(70e9, 1e12);
   const double h100 =
       cost_of_flops(flops, 400 * kTera, Arithmetic::BF16, parse_cluster("256 h100, price 3")).usd;
@@ -112,8 +111,8 @@ TEST(Corrections, X18SavingsAreComputed) {
   EXPECT_NEAR(1 - b200 / h100, 0.11, 0.005);
 }
 
-// 9 and 18 PFLOP/s of B200 and 1.4 EFLOP/s of NVL72 are with sparsity.
-TEST(Corrections, X19BlackwellPeaksAreDense) {
+// 9 and 18 PFLOP/s of B200 and 1.4 EFLOP/s of NVL72 are with sparsity.
+TEST(Corrections, BlackwellPeaksAreDense) {
   const Accelerator& b200 = find_accelerator("b200");
   EXPECT_DOUBLE_EQ(b200.dense(Arithmetic::FP8), 4500 * kTera);
   EXPECT_DOUBLE_EQ(b200.dense(Arithmetic::FP4), 9000 * kTera);
@@ -123,15 +122,15 @@ TEST(Corrections, X19BlackwellPeaksAreDense) {
   EXPECT_NEAR(static_cast<double>(rack.accelerator.memory_bytes) / (1 << 30), 185.5, 1);
 }
 
-// Trillium's 4.7 is over TPU v5e (197 TFLOP/s); it is about an H100.
-TEST(Corrections, X20Trillium) {
+// Trillium's 4.7 is over TPU v5e (197 TFLOP/s); it is about an H100.
+TEST(Corrections, Trillium) {
   const double v6e = find_accelerator("tpu-v6e").dense(Arithmetic::BF16);
   EXPECT_NEAR(v6e / (197 * kTera), 4.7, 0.05);
   EXPECT_NEAR(v6e / find_accelerator("h100").dense(Arithmetic::BF16), 1, 0.1);
 }
 
-// a trn2 instance has 16 chips and 1.5 TiB; 64 chips are four of them.
-TEST(Corrections, X21Trainium2) {
+// A trn2 instance has 16 chips and 1.5 TiB; 64 chips are four of them.
+TEST(Corrections, Trainium2) {
   const Cluster instance = parse_cluster("16 trainium-2");
   EXPECT_EQ(instance.nodes, 1);
   EXPECT_EQ(instance.world() * instance.accelerator.memory_bytes, int64_t{1536} << 30);
@@ -139,20 +138,20 @@ TEST(Corrections, X21Trainium2) {
   EXPECT_THROW(find_accelerator("tpu-v6p"), base::UserError);
 }
 
-// 400 TFLOP/s is 40 % of an H100, not close to its peak.
-TEST(Corrections, X22FourHundredIsFortyPercent) {
+// 400 TFLOP/s is 40 % of an H100, not close to its peak.
+TEST(Corrections, FourHundredIsFortyPercent) {
   EXPECT_NEAR(share_of_peak(400 * kTera, find_accelerator("h100"), Arithmetic::BF16, "Llama 3"), 0.40, 0.01);
 }
 
-// NVLink 4 beside PCIe 5 is 450 over 63 per direction: 7 to 8 times, not 14.
-TEST(Corrections, X41NvlinkOverPcie) {
+// NVLink 4 beside PCIe 5 is 450 over 63 per direction: 7 to 8 times, not 14.
+TEST(Corrections, NvlinkOverPcie) {
   const double ratio = find_link("nvlink-4").bytes_per_s / find_link("pcie-5").bytes_per_s;
   EXPECT_GT(ratio, 7);
   EXPECT_LT(ratio, 8);
 }
 
-// the bandwidth term of a ring is bounded, its latency grows with N; trees win for small messages.
-TEST(Corrections, X42RingLatencyGrows) {
+// The bandwidth term of a ring is bounded, its latency grows with N; trees win for small messages.
+TEST(Corrections, RingLatencyGrows) {
   const Cluster c = parse_cluster("1024x8 h100");
   const auto across = [&](double bytes, int nodes) {
     return collective_cost(CollectiveShape::AllReduce, bytes, {nodes, 1, nodes}, c, kPlain);
@@ -167,21 +166,21 @@ TEST(Corrections, X42RingLatencyGrows) {
   EXPECT_EQ(across(10e9, 16).algorithm, CollectiveAlgorithm::Ring);
 }
 
-// 419 stops in 54 days on 16,384 GPUs are 3.3 a week for each 1000.
-TEST(Corrections, X48FailureRate) {
+// 419 stops in 54 days on 16,384 GPUs are 3.3 a week for each 1000.
+TEST(Corrections, FailureRate) {
   const Goodput g = goodput({}, 16384);
   EXPECT_NEAR(g.failures_per_day * 54, 419, 0.5);
   EXPECT_NEAR(goodput({}, 1000).failures_per_day * 7, 3.3, 0.05);
 }
 
-// a rack of 72 is one domain of NVLink, not one memory: the same group of 64 crosses no network.
-TEST(Corrections, X53RackIsOneDomain) {
+// A rack of 72 is one domain of NVLink, not one memory: the same group of 64 crosses no network.
+TEST(Corrections, RackIsOneDomain) {
   EXPECT_EQ(spread_of(0, 1, 64, parse_cluster("72 gb200")).domains, 1);
   EXPECT_EQ(spread_of(0, 1, 64, parse_cluster("9x8 b200")).domains, 8);
 }
 
-// "8B on 8 GPUs, 2000 tokens/s" is 12 TFLOP/s for each GPU.
-TEST(Corrections, X54TwoThousandTokens) {
+// "8B on 8 GPUs, 2000 tokens/s" is 12 TFLOP/s for each GPU.
+TEST(Corrections, TwoThousandTokens) {
   const double each = training_flops(8e9, 2000) / 8;
   EXPECT_NEAR(each, 12 * kTera, 0.1 * kTera);
   EXPECT_LT(share_of_peak(each, find_accelerator("h100"), Arithmetic::BF16, "8B on 8 GPUs"), 0.02);

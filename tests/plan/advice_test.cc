@@ -91,7 +91,7 @@ const Rung& rung(const Verdict& v, const std::string& name) {
   throw std::runtime_error("no rung " + name);
 }
 
-// Rule 1: what fits one device is DDP, and the rungs stand in the order of the rules.
+// What fits one device is DDP, and the rungs stand in the order of the rules.
 TEST(Verdict, DdpWhereItFits) {
   const Verdict v = decide(small_llama(), small_cluster(), few());
   std::vector<std::string> names;
@@ -132,7 +132,7 @@ config::Recipe full_size(const char* preset, int64_t global, int64_t seq = 4096)
       std::to_string(global) + "\n[data]\nseq_len = " + std::to_string(seq) + "\n");
 }
 
-// Rules 1 and 2, R-1: 8B on eight cards of 32 GB: DDP breaks an inequality, full shard does not.
+// 8B on eight cards of 32 GB: DDP breaks an inequality, full shard does not.
 TEST(Verdict, EightBillionOnEightCards) {
   const Verdict v = decide(full_size("llama3-8b", 128), on("1x8 rtx-5090"), few());
   const Rung& ddp = rung(v, "DDP");
@@ -146,7 +146,7 @@ TEST(Verdict, EightBillionOnEightCards) {
   EXPECT_EQ(rung(v, "hybrid shard").text, "one node: the same as full shard");
 }
 
-// Rule 2 corrected: 70B on 2 x 8 x 96 GB: the state does not fit a node, so hybrid shard is refused.
+// 70B on 2 x 8 x 96 GB: the state does not fit a node, so hybrid shard is refused.
 TEST(Verdict, SeventyBillionOnTwoNodes) {
   const Verdict v = decide(full_size("llama3-70b", 512), on("2x8 rtx-pro-6000, ib-hdr"), few());
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit);
@@ -156,7 +156,7 @@ TEST(Verdict, SeventyBillionOnTwoNodes) {
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
 }
 
-// Rules 7 and 8: 405B on four nodes of H100: nothing that runs fits; offload and LoRA are told from bytes.
+// 405B on four nodes of H100: nothing that runs fits; offload and LoRA are told from bytes.
 TEST(Verdict, NothingFits) {
   const Verdict v = decide(full_size("llama3-405b", 64), on("4x8 h100"), few());
   EXPECT_EQ(v.answer, -1);
@@ -167,7 +167,7 @@ TEST(Verdict, NothingFits) {
       << rung(v, "LoRA").text;
 }
 
-// Rules 3, 4, 5, 11: what is said about a layout.
+// What is said about a layout.
 TEST(Verdict, Warnings) {
   Assumptions a = small_cluster();
   a.cluster.domain = 1;
@@ -181,14 +181,14 @@ TEST(Verdict, Warnings) {
   const Report full = make_plan(small_llama({"parallel.dp_replicate=8", "memory.recompute=full"}), a);
   ASSERT_FALSE(warnings_of(full).empty());
   EXPECT_TRUE(warnings_of(full)[0].starts_with("everything is recomputed"));
-  // Rule 9: a step that mostly waits for a fabric.
+  // A step that mostly waits for a fabric.
   a.cluster.outer.bytes_per_s = 1e7;
   const std::vector<std::string> slow = warnings_of(make_plan(small_llama({"parallel.dp_replicate=8"}), a));
   ASSERT_FALSE(slow.empty());
   EXPECT_NE(slow.back().find("the fabric is too slow for this layout"), std::string::npos) << slow.back();
 }
 
-// Rule 13: speed over devices; a slow network makes more of them pointless.
+// Speed over devices; a slow network makes more of them pointless.
 TEST(Scaling, StrongCurveBends) {
   Assumptions a = small_cluster();
   a.cluster.outer.bytes_per_s = 3e8;
@@ -220,7 +220,7 @@ TEST(Scaling, Counts) {
   EXPECT_EQ(resized(c, 16).nodes, 4);
 }
 
-// Rule 12 and X-16: cost of tokens at a plan's rate; the checkpoint interval from the rate of failures.
+// Cost of tokens at a plan's rate; the checkpoint interval from the rate of failures.
 TEST(Economy, OfTokens) {
   Assumptions a = small_cluster();
   a.cluster.price_per_hour = 2;

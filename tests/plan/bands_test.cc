@@ -1,4 +1,4 @@
-// Rule 10: from one card to a thousand, which strategy fits which size of model, computed; and R-18.
+// From one card to a thousand, which strategy fits which size of model, computed.
 #include <gtest/gtest.h>
 
 #include "plan/changes.h"
@@ -70,7 +70,7 @@ TEST(Bands, FourHundredBillionOnAThousand) {
   EXPECT_EQ(rung(v, "pipeline").state, Rung::State::Fits) << rung(v, "pipeline").text;
 }
 
-// 8B on sequences of 15M tokens over 32 H100. Full recompute still keeps 32 block inputs of 491,520
+// 8B on sequences of 15M tokens over 32 H100. Full recompute still keeps 32 block inputs of 491,520
 // rows; the verdict says that they are what does not fit, and what host memory for them would leave.
 TEST(Bands, FifteenMillionTokens) {
   const Verdict v = verdict_of("llama3-8b", "4x8 h100", 1, 15 << 20);

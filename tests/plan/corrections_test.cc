@@ -32,14 +32,14 @@ int64_t state_bytes(const Report& r) {
          by[static_cast<size_t>(MemoryClass::Optimizer)];
 }
 
-// 2 + 4 + 4 + 8 is 18, not 20; 20 has a second gradient.
+// 2 + 4 + 4 + 8 is 18, not 20; 20 has a second gradient.
 TEST(Corrections, EighteenBytesNotTwenty) {
   EXPECT_EQ(mixed_f32_gradients().total(), 18);
   EXPECT_EQ(mixed_two_gradients().total(), 20);
   EXPECT_DOUBLE_EQ(7e9 * mixed_f32_gradients().total(), 126 * kGB);
 }
 
-// bytes of a parameter are a function of types.
+// Bytes of a parameter are a function of types.
 TEST(Corrections, BytesFollowFromTypes) {
   EXPECT_EQ(mixed_bf16_gradients().total(), 16);
   EXPECT_EQ(pure_f32().total(), 16);
@@ -55,7 +55,7 @@ TEST(Corrections, BytesFollowFromTypes) {
   EXPECT_EQ(format_of(split, {}).total(), 14);
 }
 
-// master and both moments alone are 12 bytes: 840 GB for 70B; with weights and gradients 1,120.
+// Master and both moments alone are 12 bytes: 840 GB for 70B; with weights and gradients 1,120.
 TEST(Corrections, SeventyBillion) {
   const StateFormat f = mixed_bf16_gradients();
   EXPECT_DOUBLE_EQ(70e9 * (f.master + f.moments), 840 * kGB);
@@ -63,7 +63,7 @@ TEST(Corrections, SeventyBillion) {
   EXPECT_DOUBLE_EQ(70e9 * f.moments, 560 * kGB);
 }
 
-// zero 1 and 2 send what DDP sends; zero 3 half as much again; with accumulation they part.
+// Zero 1 and 2 send what DDP sends; zero 3 half as much again; with accumulation they part.
 TEST(Corrections, TrafficOfZero) {
   EXPECT_EQ(traffic(0, 1), 2);
   EXPECT_EQ(traffic(1, 1), 2);
@@ -97,7 +97,7 @@ TEST(Corrections, TrafficOfPrograms) {
   EXPECT_NEAR(sent(3, 4), 12, 1.0);
 }
 
-// savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x is 64 ranks.
+// Savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x is 64 ranks.
 TEST(Corrections, SavingsOfZero) {
   const StateFormat f = mixed_bf16_gradients();
   EXPECT_NEAR(16 / sharded_bytes(f, 1, 1e9), 4, 1e-6);
@@ -107,7 +107,7 @@ TEST(Corrections, SavingsOfZero) {
   EXPECT_DOUBLE_EQ(sharded_bytes(f, 2, 8), 2 + 14.0 / 8);
 }
 
-// an all-reduce moves 2 (N - 1) / N of the message: 262.5 GB for 70B in bf16 over 16, 10.5 s at 25 GB/s.
+// An all-reduce moves 2 (N - 1) / N of the message: 262.5 GB for 70B in bf16 over 16, 10.5 s at 25 GB/s.
 TEST(Corrections, AllReduceIsTwoPasses) {
   const double message = 70e9 * 2, sent = 2.0 * 15 / 16 * message;
   EXPECT_DOUBLE_EQ(sent, 262.5 * kGB);
@@ -120,7 +120,7 @@ TEST(Corrections, AllReduceIsTwoPasses) {
   EXPECT_NEAR(seconds, 10.5, 0.6);
 }
 
-// between two nodes hybrid shard all-reduces each rank's eighth: 17.5 GB a GPU in bf16, 140 GB a node.
+// Between two nodes hybrid shard all-reduces each rank's eighth: 17.5 GB a GPU in bf16, 140 GB a node.
 TEST(Corrections, HybridShardAllReducesShards) {
   const double shard = 70e9 * 2 / 8;
   EXPECT_DOUBLE_EQ(shard, 17.5 * kGB);
@@ -135,7 +135,7 @@ TEST(Corrections, HybridShardAllReducesShards) {
   EXPECT_NEAR(bytes / (static_cast<double>(r.parameters) * 4 / 8), 1, 0.01);
 }
 
-// hybrid shard on 2 x 8 x 96 GB needs the whole state in a node; full shard over 16 has room.
+// Hybrid shard on 2 x 8 x 96 GB needs the whole state in a node; full shard over 16 has room.
 TEST(Corrections, SeventyBillionHybridShard) {
   const Report hybrid = plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr",
                                 {"parallel.dp_replicate=2", "parallel.dp_shard=8", "parallel.zero=3"});
@@ -149,7 +149,7 @@ TEST(Corrections, SeventyBillionHybridShard) {
   EXPECT_LT(70e9 * mixed_bf16_gradients().total() / 16, 96 * kGB);
 }
 
-// 405B x 16 B is 6.5 TB: more than four nodes of eight 96 GB or 80 GB GPUs, however it is sharded.
+// 405B x 16 B is 6.5 TB: more than four nodes of eight 96 GB or 80 GB GPUs, however it is sharded.
 TEST(Corrections, FourNodesDoNotHold405B) {
   EXPECT_GT(405.85e9 * 16, 4 * 8 * 96 * kGB);
   EXPECT_GT(70e9 * 16, 8 * 80 * kGB);
@@ -161,7 +161,7 @@ TEST(Corrections, FourNodesDoNotHold405B) {
   EXPECT_GT(needs(r), int64_t{200} << 30);
 }
 
-// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB a GPU. DP 4 with a sharded
+// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB a GPU. DP 4 with a sharded
 // optimizer: 57.
 TEST(Corrections, OneReplicaOf405BOn64) {
   const Report r =
@@ -176,14 +176,14 @@ TEST(Corrections, OneReplicaOf405BOn64) {
   EXPECT_LE(bounds.exact(r.recipe).bytes, needs(r));
 }
 
-// pp 16 with tp 8 is 128 GPUs: 16 nodes of eight.
+// Pp 16 with tp 8 is 128 GPUs: 16 nodes of eight.
 TEST(Corrections, SixteenStagesOfTpEight) {
   const hardware::Cluster c = hardware::parse_cluster("16x8 h100");
   EXPECT_EQ(c.world(), 16 * 8);
   EXPECT_EQ(c.world() / c.per_node, 16);
 }
 
-// 32 GB / 16 B is 2B; 8B needs 128 GB.
+// 32 GB / 16 B is 2B; 8B needs 128 GB.
 TEST(Corrections, SmallCards) {
   EXPECT_DOUBLE_EQ(32 * kGB / mixed_bf16_gradients().total(), 2e9);
   EXPECT_DOUBLE_EQ(8e9 * mixed_bf16_gradients().total(), 128 * kGB);
@@ -191,7 +191,7 @@ TEST(Corrections, SmallCards) {
   EXPECT_LT(8e9 * eight_bit_moments().total(), 96 * kGB);
 }
 
-// messages of tensor and pipeline axes in a program: two reductions forward and two backward a
+// Messages of tensor and pipeline axes in a program: two reductions forward and two backward a
 // block and micro-batch; a message up and one down for every boundary and micro-batch.
 TEST(Corrections, MessagesOfTensorAndPipeline) {
   Assumptions a = small_cluster();
@@ -215,7 +215,7 @@ TEST(Corrections, MessagesOfTensorAndPipeline) {
   EXPECT_NEAR(bytes_of({"parallel.pp=2"}, "pp") / (rows * 32), 1, 0.05);
 }
 
-// full recompute keeps a block's input only, and computes 4/3.
+// Full recompute keeps a block's input only, and computes 4/3.
 TEST(Corrections, FullRecompute) {
   const Assumptions a = small_cluster();
   const auto with = [&](const char* kind) {
@@ -230,13 +230,13 @@ TEST(Corrections, FullRecompute) {
   EXPECT_NEAR(kept / (512.0 * 256 * 2), 1, 0.05);  // 2 s b h
 }
 
-// 70B with AdamW on eight GPUs: 140 GB of state a GPU at 16 bytes.
+// 70B with AdamW on eight GPUs: 140 GB of state a GPU at 16 bytes.
 TEST(Corrections, SeventyBillionOnEight) {
   EXPECT_DOUBLE_EQ(70e9 * 16 / 8, 140 * kGB);
   EXPECT_FALSE(plan_of("llama3-70b", "1x8 h100", {"parallel.dp_shard=8", "parallel.zero=3"}).memory.fits());
 }
 
-// offload from bytes: 4 down and 2 up for a parameter, and the CPU's update at the speed of its memory;
+// Offload from bytes: 4 down and 2 up for a parameter, and the CPU's update at the speed of its memory;
 // on disk 24 to 28 bytes.
 TEST(Corrections, OffloadFromBytes) {
   const hardware::Cluster c = hardware::parse_cluster("1x8 h100");
@@ -249,7 +249,7 @@ TEST(Corrections, OffloadFromBytes) {
   EXPECT_LE(disk.disk_bytes, 28);
 }
 
-// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 16 to 18 GB of
+// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 16 to 18 GB of
 // state a GPU, and is far above 2,000 tokens/s.
 TEST(Corrections, EightBillionOnEight) {
   const Report r =

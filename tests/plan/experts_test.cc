@@ -61,7 +61,7 @@ TEST(Experts, AdviceOffersACapacity) {
   EXPECT_EQ(capacities, 1);
 }
 
-// DeepSeek-V3 with tp 2, pp 16, ep 64 on 1,024 H100s is legal and fits, with everything recomputed even
+// DeepSeek-V3 with tp 2, pp 16, ep 64 on 1,024 H100s is legal and fits, with everything recomputed even
 // without drops. With all activations kept, room for rows that may come is what does not fit; on devices of
 // 141 GB a capacity, padded, is enough.
 TEST(Experts, DeepSeekV3) {

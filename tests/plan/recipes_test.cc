@@ -23,7 +23,7 @@ Report on(const char* cluster, const std::string& preset, std::vector<std::strin
   return make_plan(full_size(preset, std::move(sets)), a);
 }
 
-// 126 blocks over 8 stages. The even split 16 x 7 + 14 is refused as no sum of 126 says so; balance
+// 126 blocks over 8 stages. The even split 16 x 7 + 14 is refused as no sum of 126 says so; balance
 // finds near-equal stages.
 TEST(Recipes, UnevenStages) {
   const std::vector<std::string> layout = {"parallel.tp=8", "parallel.sequence_parallel=true",
@@ -36,7 +36,7 @@ TEST(Recipes, UnevenStages) {
   EXPECT_EQ(full_size("llama3-405b", uneven).parallel.stages.size(), 8u);
 }
 
-// 70B on 512: tp 8, pp 8, cp 2 leave dp 4; 1,024 sequences are 256 micro-batches, of which a pipeline of
+// 70B on 512: tp 8, pp 8, cp 2 leave dp 4; 1,024 sequences are 256 micro-batches, of which a pipeline of
 // eight loses (p - 1) / (m + p - 1) = 2.7 %.
 TEST(Recipes, SeventyBillionOn512) {
   const config::Recipe r = full_size(
@@ -52,7 +52,7 @@ TEST(Recipes, SeventyBillionOn512) {
   EXPECT_LE(Bounds(a).exact(r).seconds, report.time.step * 1.0001);
 }
 
-// the layouts of a published table are legal and fit.
+// The layouts of a published table are legal and fit.
 TEST(Recipes, PublishedLayoutsFit) {
   const Report small = on(
       "1x8 h100", "llama3-8b",
@@ -74,7 +74,7 @@ TEST(Recipes, PublishedLayoutsFit) {
   EXPECT_TRUE(experts.memory.fits()) << gib(needs(experts));
 }
 
-// Rule 6: for a model with experts the expert axis has a rung of its own.
+// For a model with experts the expert axis has a rung of its own.
 TEST(Recipes, ExpertsHaveARung) {
   Assumptions a = small_cluster();
   const Verdict v = decide(small_experts(), a, {.plans = 2, .threads = 2});
