@@ -1,0 +1,143 @@
+// Golden program texts of the shipped recipes and of every kind of layout. A text changes only when somebody
+// means it to: run test_program with QUINTET_UPDATE_GOLDENS=1 and review the difference with the change.
+//
+// A file holds the checksums of every rank's whole text (program::to_text, full), body by body, and rank 0's
+// bodies at both ends of a step for reading. The layouts in kWhole are stored whole.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/checksum.h"
+#include "program/support.h"
+#include "program/text.h"
+
+namespace quintet::program {
+namespace {
+
+using namespace testing;
+namespace fs = std::filesystem;
+
+const fs::path kFolder = fs::path(QUINTET_SOURCE_DIR) / "tests/golden/programs";
+
+// Beside all_layouts(): what only the end of a step sees.
+std::vector<testing::Layout> step_layouts() {
+  return {
+      {"frozen", {"optimizer.freeze=[\"*attn*\"]", "parallel.dp_shard=2", "parallel.zero=1"}},
+      {"frozen_zero3",
+       {"optimizer.freeze=[\"*norm*\", \"head*\"]", "parallel.dp_shard=2", "parallel.zero=3"}},
+      {"frozen_stage",
+       {"optimizer.freeze=[\"embed*\", \"blocks.0.*\"]", "parallel.pp=2", "batch.accumulation=2"}},
+      {"sgd", {"optimizer.name=sgd", "optimizer.momentum=0.0", "parallel.dp_replicate=2"}},
+      {"sgd_momentum_split",
+       {"optimizer.name=sgd", "optimizer.momentum=0.9", "precision.compute=bf16", "precision.master=split"}},
+      {"f16", {"precision.compute=f16", "parallel.dp_shard=2", "parallel.zero=2", "batch.accumulation=2"}},
+      {"bf16_moments",
+       {"precision.compute=bf16", "precision.moments=bf16", "optimizer.clip_norm=0", "parallel.tp=2"}},
+      {"f64", {"precision.compute=f64"}},
+      {"padded_segments", {"model.embed=13", "parallel.dp_shard=3", "parallel.zero=1"}},
+      {"bias",
+       {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.first_dense=1", "model.moe.ffn=12",
+        "model.moe.score=sigmoid", "model.moe.bias_rate=0.01", "parallel.pp=2", "batch.accumulation=2"}},
+  };
+}
+
+const std::vector<std::string> kWhole = {"single", "tp_sp", "pp_1f1b_tied_tp_zero2"};
+
+std::string checksum(std::string_view text) {
+  return fmt::format("{:016x}",
+                     base::checksum_of({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+}
+
+// The full text by parts: what stands before the first body, every body, and the calls.
+std::vector<std::pair<std::string, std::string>> parts_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> parts = {{"tables", ""}};
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("body ")) parts.emplace_back(line, "");
+    if ((line.starts_with("call ") || line.starts_with("eval_call ")) && parts.back().first != "calls")
+      parts.emplace_back("calls", "");
+    parts.back().second += line + "\n";
+  }
+  return parts;
+}
+
+std::string golden_text(const std::string& name, const config::Recipe& recipe) {
+  const auto world = compiler::compile_world(recipe, {.evaluate = recipe.eval.every > 0}, 2);
+  std::string text;
+  for (size_t r = 0; r < world.size(); ++r) {
+    text += fmt::format("rank {}\n", r);
+    for (const auto& [part, lines] : parts_of(to_text(world[r].program, world[r].step, {.full = true})))
+      text += fmt::format("  {} {}\n", checksum(lines), part);
+    text += fmt::format("  {} issues and waits\n", checksum(to_text(world[r].program, world[r].step,
+                                                                    {.form = TextOptions::Form::Expanded})));
+  }
+  text += "\n";
+  if (std::find(kWhole.begin(), kWhole.end(), name) != kWhole.end())
+    return text + to_text(world[0].program, world[0].step);
+  for (const Body& body : world[0].program.bodies) {
+    if (body.kind != BodyKind::Begin && body.kind != BodyKind::Step) continue;
+    text += fmt::format("body {}\n", to_string(body.kind));
+    for (const Instr& instr : body.instrs) text += "  " + to_text(world[0].program, instr) + "\n";
+  }
+  return text;
+}
+
+void expect_golden(const std::string& name, const config::Recipe& recipe) {
+  SCOPED_TRACE(name);
+  const fs::path path = kFolder / (name + ".txt");
+  const std::string now = golden_text(name, recipe);
+  if (std::getenv("QUINTET_UPDATE_GOLDENS")) {
+    std::ofstream(path) << now;
+    return;
+  }
+  std::ifstream file(path);
+  ASSERT_TRUE(file.good()) << path << " is missing: run with QUINTET_UPDATE_GOLDENS=1";
+  std::stringstream stored;
+  stored << file.rdbuf();
+  // Line by line, so that a failure shows the first difference and not two whole files.
+  std::istringstream a(stored.str()), b(now);
+  std::string was, is;
+  for (int line = 1;; ++line) {
+    const bool more_a = !std::getline(a, was).fail(), more_b = !std::getline(b, is).fail();
+    if (!more_a && !more_b) break;
+    ASSERT_TRUE(more_a && more_b && was == is)
+        << path.string() << ":" << line << "\n  stored: " << (more_a ? was : "(end)")
+        << "\n  now:    " << (more_b ? is : "(end)")
+        << "\nIf the change is meant, run with QUINTET_UPDATE_GOLDENS=1 and review the difference.";
+  }
+}
+
+TEST(GoldenPrograms, OfEveryKindOfLayout) {
+  for (const auto& list : {all_layouts(), step_layouts()})
+    for (const testing::Layout& layout : list) expect_golden(layout.name, small_recipe(layout.overrides));
+}
+
+TEST(GoldenPrograms, OfTheShippedRecipes) {
+  const fs::path folder = fs::path(QUINTET_SOURCE_DIR) / "recipes";
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().extension() == ".toml") files.push_back(entry.path());
+  ASSERT_GE(files.size(), 5u);
+  for (const fs::path& file : files)
+    expect_golden("recipe_" + file.stem().string(), config::load(file.string(), {}));
+}
+
+// A stored text that no test reads any more says nothing.
+TEST(GoldenPrograms, AllStoredTextsAreCompared) {
+  std::vector<std::string> known;
+  for (const auto& list : {all_layouts(), step_layouts()})
+    for (const testing::Layout& layout : list) known.push_back(layout.name);
+  for (const fs::directory_entry& entry : fs::directory_iterator(kFolder)) {
+    const std::string name = entry.path().stem().string();
+    EXPECT_TRUE(name.starts_with("recipe_") || std::find(known.begin(), known.end(), name) != known.end())
+        << entry.path();
+  }
+}
+
+}  // namespace
+}  // namespace quintet::program
