@@ -36,6 +36,9 @@ enum class Dim : uint8_t {
 };
 inline constexpr int kNumDims = 18;
 
+// Rows whose number is known in the step only. They are not cut: every rank has room for a bound.
+inline bool is_ragged(Dim d) { return d == Dim::Slots || d == Dim::Routed || d == Dim::Counts; }
+
 std::string_view to_string(Dim d);
 std::optional<Dim> parse_dim(std::string_view text);
 

@@ -1,7 +1,7 @@
 // The partitioner: logical graph x layout -> the local graph of a rank. It walks the nodes once, forward and
-// backward alike; each op's rule says along which named dims the work may be divided, the layout says by
-// which atoms, and wherever the placement an operand has is not the one the op needs, the transition between
-// them is inserted.
+// backward alike, and calls each op's rule (layout/rule.h). The op's dims say along which named dims the work
+// may be divided, the layout says by which atoms, and wherever the placement an operand has is not the one
+// the op needs, the transition between them is inserted.
 //
 // Two rules keep memory and traffic down:
 //  - Partial values stay partial through `add` only, so several partial terms share one reduction; terms that
@@ -30,6 +30,16 @@ struct LocalGraph {
   std::vector<graph::ValueId> origin;            // by local ValueId: the logical value it is (a piece of)
 };
 
-LocalGraph partition(const graph::Graph& logical, const Layout& layout);
+class RuleContext;  // layout/rule.h
+using Rule = void (*)(RuleContext& context, const graph::Node& node);
+struct OpRule {
+  const graph::OpDef* op;
+  Rule rule;
+};
+
+// `extra` are the rules of ops defined outside room graph; every other op without a built-in rule is divided
+// by its dims.
+LocalGraph partition(const graph::Graph& logical, const Layout& layout,
+                     const std::vector<OpRule>& extra = {});
 
 }  // namespace quintet::layout

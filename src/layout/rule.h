@@ -1,0 +1,90 @@
+// Sharding rules: how a node of the logical graph becomes nodes of the local graph. Most ops need none: along
+// which named dims the work may be divided (OpDef::dims) is all that by_dims() asks for. An op whose division
+// takes collectives of its own, or changes its attributes, has a rule in layout/rules/<family>.cc.
+#pragma once
+
+#include <map>
+#include <tuple>
+
+#include "layout/partition.h"
+
+namespace quintet::layout {
+
+enum class Side : uint8_t { Input, Output };
+
+// A node with its directions (OpDef::dims) and the atoms that divide each of them.
+struct Divided {
+  const graph::Node& node;
+  std::vector<graph::Type> in, out;  // logical types of its operands
+  std::vector<graph::OpDim> directions;
+  std::vector<AtomList> atoms;  // by direction
+};
+
+// What a rule works with: the logical graph, where its values now are, and the local graph under
+// construction. A rule uses every input it reads, emits nodes, and settles every output of the node.
+class RuleContext {
+ public:
+  using Node = graph::Node;
+  using ValueId = graph::ValueId;
+
+  const Layout& layout() const { return layout_; }
+  const graph::Graph& logical() const { return logical_; }
+  const graph::Graph& local() const { return out_.graph; }
+  int parts(const AtomList& atoms) const { return layout_.mesh.size(atoms); }
+
+  // The directions of a node under this layout. A size that the atoms do not divide is a UserError.
+  Divided divide(const Node& node) const;
+  // Where an operand must be, or a result will be, by the node's directions.
+  Placement placement_of(const Divided& d, size_t operand, Side side) const;
+  // What a rank holds of a logical type.
+  graph::Type local_of(const graph::Type& global, const Placement& at) const;
+
+  // Where a logical value now is, and how a local value is placed.
+  ValueId current(ValueId logical) const { return current_[logical.index()]; }
+  const Placement& placement(ValueId local) const { return out_.placements[local.index()]; }
+  // The logical value that a local value is (a piece of).
+  ValueId origin(ValueId local) const { return out_.origin[local.index()]; }
+
+  // The value placed as `consumer` needs it; emits the transition where it is placed otherwise.
+  ValueId use(ValueId logical, const Placement& wanted, const Node& consumer);
+  // Emits a local node with the phase, block and row group of `like`. The divided form also records which
+  // part of each direction this rank holds, for kernels that must know.
+  Node& emit(const graph::OpDef& op, std::vector<ValueId> inputs, graph::Attrs attrs, const Node& like,
+             std::vector<graph::Type> types);
+  Node& emit(const Divided& d, const graph::OpDef& op, std::vector<ValueId> inputs, graph::Attrs attrs,
+             std::vector<graph::Type> types);
+  // Emits the node itself, divided by its directions, with `attrs` for its own, and settles its outputs.
+  void emit_by_dims(const Divided& d, graph::Attrs attrs);
+  // Records the placement of a local value that stands for a logical one on the way.
+  void note(ValueId local, ValueId origin, Placement placement);
+  // The local value is (now) the logical one.
+  void settle(ValueId logical, ValueId local, Placement placement);
+
+  // Rows that a rank has room for along a dim whose size is known in the step only (graph::is_ragged).
+  void set_bound(graph::Dim dim, int64_t rows) { bounds_[dim] = rows; }
+  int64_t bound(graph::Dim dim) const { return bounds_.at(dim); }
+
+ protected:
+  RuleContext(const graph::Graph& logical, const Layout& layout);
+
+  const graph::Graph& logical_;
+  const Layout& layout_;
+  LocalGraph out_;
+
+ private:
+  ValueId load(ValueId input, const Placement& wanted);
+  ValueId transition(const Transition& t, ValueId input, ValueId logical, const Node& consumer);
+
+  std::vector<ValueId> current_;  // by logical ValueId
+  std::map<std::tuple<ValueId, Placement, bool>, ValueId> copies_;
+  std::map<graph::Dim, int64_t> bounds_;
+};
+
+// The rule of every op without one of its own: divides the node by its directions. Ops that pass partial
+// terms (OpDef::passes_partial) leave the sum open where their operands are placed alike.
+void by_dims(RuleContext& context, const graph::Node& node);
+
+// The ops with rules of their own (layout/rules/table.cc).
+const std::vector<OpRule>& built_in_rules();
+
+}  // namespace quintet::layout

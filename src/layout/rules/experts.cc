@@ -1,0 +1,121 @@
+// Rows that go to the ranks of their experts and back. Every rank of the exchange group (ep x etp) sends each
+// of its rows to all etp ranks that share the row's expert; they return terms of a sum, which the sender adds
+// up. Rows that arrive are grouped by expert. How many arrive is known in the step only, so buffers have room
+// for the bound that `route` set, unless experts are padded to the same number of rows.
+#include "base/error.h"
+#include "layout/rules/families.h"
+
+namespace quintet::layout::rules {
+
+using graph::Attrs;
+using graph::Dim;
+using graph::Node;
+using graph::ValueId;
+
+namespace {
+
+graph::Type with_rows(graph::Type type, Dim name, int64_t rows) {
+  type.dims[0] = {name, rows};
+  return type;
+}
+
+// One exchange: who takes part, what it sends, and where rows are on either side of it.
+struct Exchange {
+  const AtomList group, slots, routed;
+  const int members;
+  const int64_t copies;
+  const ValueId send;     // local: rows for each expert
+  const int64_t experts;  // of this rank
+  const int64_t pad;      // rows that this rank sends to each expert; 0: as many as choose it
+
+  Exchange(const RuleContext& c, ValueId send_counts)
+      : group(c.layout().experts.group()),
+        slots(concat(c.layout().data(), c.layout().tensor)),
+        routed(concat(c.layout().experts.edp, c.layout().experts.ep)),
+        members(c.parts(group)),
+        copies(c.parts(c.layout().experts.etp)),
+        send(c.current(send_counts)),
+        experts(c.local().type(send).size(0) / c.parts(c.layout().experts.ep)),
+        pad(route_of(c, send).attrs.integer("pad")) {}
+
+  static const Node& route_of(const RuleContext& c, ValueId send) {
+    const graph::NodeId producer = c.local().value(send).producer;
+    QUINTET_CHECK(producer.valid() && c.local().nodes()[producer.index()].op == &graph::kRoute,
+                  "counts of rows for experts do not come from [route]");
+    return c.local().nodes()[producer.index()];
+  }
+
+  Attrs attrs(bool back, int64_t padded) const {
+    return {{"atoms", std::vector<int64_t>(group.begin(), group.end())},
+            {"experts", experts},
+            {"copies", copies},
+            {"back", int64_t{back}},
+            {"pad", padded}};
+  }
+};
+
+ValueId regroup(RuleContext& c, ValueId rows, ValueId received, bool inverse, const Node& like) {
+  const int64_t experts = c.local().type(received).size(0) / c.parts(c.layout().experts.group());
+  return c
+      .emit(graph::kRegroup, {rows, received}, {{"experts", experts}, {"inverse", int64_t{inverse}}}, like,
+            {c.local().type(rows)})
+      .outputs[0];
+}
+
+}  // namespace
+
+void exchange_counts(RuleContext& c, const Node& node) {
+  const Exchange e(c, node.inputs[0]);
+  Attrs attrs = e.attrs(false, 0);
+  // Padded, all counts are the same: those that are sent are those that would arrive.
+  if (e.pad > 0 && e.copies == 1) attrs.set("atoms", std::vector<int64_t>());
+  const Node& local = c.emit(graph::kAllToAllV, {e.send}, std::move(attrs), node,
+                             {with_rows(c.local().type(e.send), Dim::Counts, e.members * e.experts)});
+  c.settle(node.outputs[0], local.outputs[0], Placement{.dims = {e.routed}, .partial = {}});
+}
+
+void to_experts(RuleContext& c, const Node& node) {
+  const Exchange e(c, node.inputs[1]);
+  const ValueId received = c.current(node.inputs[2]);
+  Placement at = replicated(c.logical().type(node.inputs[0]).num_dims());
+  at.dims[0] = e.slots;
+  const ValueId in = c.use(node.inputs[0], at, node);
+  ValueId out = c.emit(graph::kAllToAllV, {in, e.send, received}, e.attrs(false, e.pad), node,
+                       {with_rows(c.local().type(in), Dim::Routed, c.bound(Dim::Routed))})
+                    .outputs[0];
+  if (e.members > 1) out = regroup(c, out, received, false, node);
+  at.dims[0] = e.routed;
+  c.settle(node.outputs[0], out, at);
+}
+
+// Terms of a sum over etp come back as they are and are added up by the sender.
+void to_tokens(RuleContext& c, const Node& node) {
+  const Exchange e(c, node.inputs[1]);
+  const ValueId received = c.current(node.inputs[2]);
+  Placement at = replicated(c.logical().type(node.inputs[0]).num_dims());
+  at.dims[0] = e.routed;
+  at.partial = c.layout().experts.etp;
+  ValueId in = c.use(node.inputs[0], at, node);
+  if (e.members > 1) in = regroup(c, in, received, true, node);
+  const int64_t slots = c.bound(Dim::Slots);
+  ValueId out = c.emit(graph::kAllToAllV, {in, e.send, received}, e.attrs(true, e.pad), node,
+                       {with_rows(c.local().type(in), Dim::Slots, slots * e.copies)})
+                    .outputs[0];
+  if (e.copies > 1)
+    out = c.emit(graph::kSumCopies, {out}, {{"copies", e.copies}}, node,
+                 {with_rows(c.local().type(in), Dim::Slots, slots)})
+              .outputs[0];
+  at.partial = {};
+  at.dims[0] = e.slots;
+  c.settle(node.outputs[0], out, at);
+}
+
+// How many experts a rank has cannot be read off rows.
+void grouped_linear_dw(RuleContext& c, const Node& node) {
+  const Divided d = c.divide(node);
+  Attrs attrs = node.attrs;
+  attrs.set("experts", c.local_of(d.out[0], c.placement_of(d, 0, Side::Output)).size(0));
+  c.emit_by_dims(d, std::move(attrs));
+}
+
+}  // namespace quintet::layout::rules

@@ -1,0 +1,30 @@
+// The rules of the built-in ops, by family. layout/rules/table.cc joins them with their ops.
+#pragma once
+
+#include "layout/rule.h"
+
+namespace quintet::layout::rules {
+
+// attention.cc
+void attention(RuleContext& context, const graph::Node& node);
+void attention_dx(RuleContext& context, const graph::Node& node);
+
+// routing.cc: ops that look across the rows of a sequence, and ops that count token rows.
+void with_row_order(RuleContext& context, const graph::Node& node);
+void with_token_rows(RuleContext& context, const graph::Node& node);
+void route(RuleContext& context, const graph::Node& node);
+
+// experts.cc
+void exchange_counts(RuleContext& context, const graph::Node& node);
+void to_experts(RuleContext& context, const graph::Node& node);
+void to_tokens(RuleContext& context, const graph::Node& node);
+void grouped_linear_dw(RuleContext& context, const graph::Node& node);
+
+// placement.cc: the op and attributes of a transition.
+struct TransitionNode {
+  const graph::OpDef* op;
+  graph::Attrs attrs;
+};
+TransitionNode node_of(const Transition& transition);
+
+}  // namespace quintet::layout::rules

@@ -1,0 +1,36 @@
+// The ops that change placements.
+#include "base/error.h"
+#include "layout/rules/families.h"
+
+namespace quintet::layout::rules {
+
+TransitionNode node_of(const Transition& t) {
+  using Kind = Transition::Kind;
+  const int64_t dim = t.dim, split = t.split;
+  const std::string reduce = t.reduction == graph::Reduction::Sum ? "sum" : "max";
+  graph::Attrs attrs{{"atoms", std::vector<int64_t>(t.atoms.begin(), t.atoms.end())}};
+  switch (t.kind) {
+    case Kind::AllReduce:
+      attrs.set("reduce", reduce);
+      return {&graph::kAllReduce, std::move(attrs)};
+    case Kind::ReduceScatter:
+      attrs.set("dim", dim);
+      attrs.set("reduce", reduce);
+      return {&graph::kReduceScatter, std::move(attrs)};
+    case Kind::AllGather:
+      attrs.set("dim", dim);
+      return {&graph::kAllGather, std::move(attrs)};
+    case Kind::AllToAll:
+      attrs.set("split", split);
+      attrs.set("join", dim);
+      return {&graph::kAllToAll, std::move(attrs)};
+    case Kind::Slice:
+      attrs.set("dim", dim);
+      return {&graph::kSlice, std::move(attrs)};
+    case Kind::ZeroUnlessFirst:
+      return {&graph::kZeroUnlessFirst, std::move(attrs)};
+  }
+  base::fail_internal("unknown transition");
+}
+
+}  // namespace quintet::layout::rules

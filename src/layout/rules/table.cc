@@ -1,0 +1,22 @@
+// The explicit list of ops that are not divided by their dims alone: nothing registers itself.
+#include "layout/rules/families.h"
+
+namespace quintet::layout {
+
+const std::vector<OpRule>& built_in_rules() {
+  static const std::vector<OpRule> table = {{&graph::kAttention, rules::attention},
+                                            {&graph::kAttentionDx, rules::attention_dx},
+                                            {&graph::kLimit, rules::with_row_order},
+                                            {&graph::kBalanceSums, rules::with_row_order},
+                                            {&graph::kBalanceDx, rules::with_row_order},
+                                            {&graph::kRoute, rules::route},
+                                            {&graph::kUnpack, rules::with_token_rows},
+                                            {&graph::kUnpackWeights, rules::with_token_rows},
+                                            {&graph::kExchangeCounts, rules::exchange_counts},
+                                            {&graph::kToExperts, rules::to_experts},
+                                            {&graph::kToTokens, rules::to_tokens},
+                                            {&graph::kGroupedLinearDw, rules::grouped_linear_dw}};
+  return table;
+}
+
+}  // namespace quintet::layout
