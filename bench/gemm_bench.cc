@@ -12,7 +12,7 @@
 
 #include "base/philox.h"
 #include "device/arena.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/matmul/gemm.h"
 
 namespace {
 

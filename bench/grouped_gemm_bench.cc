@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "device/arena.h"
-#include "kernels/cpu/grouped_gemm.h"
+#include "kernels/cpu/matmul/grouped_gemm.h"
 
 namespace {
 

@@ -14,17 +14,17 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/embedding.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/loss.h"
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/optimizer.h"
-#include "kernels/cpu/pointwise.h"
-#include "kernels/cpu/reduce.h"
-#include "kernels/cpu/rope.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cpu/elementwise/activation.h"
+#include "kernels/cpu/elementwise/dropout.h"
+#include "kernels/cpu/elementwise/pointwise.h"
+#include "kernels/cpu/elementwise/rope.h"
+#include "kernels/cpu/embedding/embedding.h"
+#include "kernels/cpu/loss/loss.h"
+#include "kernels/cpu/norm/norm.h"
+#include "kernels/cpu/optimizer/optimizer.h"
+#include "kernels/cpu/reduce/reduce.h"
+#include "kernels/cpu/support/isa.h"
 
 namespace {
 

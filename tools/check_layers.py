@@ -130,7 +130,7 @@ def check_source(root, path, table):
     for match in KERNEL.finditer(bare):
         if match.group(2) != "await_previous();":
             line = line_of(bare, match.start())
-            yield f"{where}:{line}: a kernel begins with await_previous(); (src/kernels/cuda/launch.cuh)"
+            yield f"{where}:{line}: a kernel begins with await_previous(); (src/kernels/cuda/support/launch.cuh)"
 
 
 def check_cmake(root, room, table):

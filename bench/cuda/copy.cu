@@ -1,5 +1,5 @@
 #include "cuda/copy.h"
-#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/elementwise/each.cuh"
 
 namespace quintet::bench {
 namespace {

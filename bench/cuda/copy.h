@@ -1,7 +1,7 @@
 // Device memory to device memory, 16 bytes at a time, by a kernel with nothing else to do.
 #pragma once
 
-#include "kernels/cuda/types.h"
+#include "kernels/cuda/support/types.h"
 
 namespace quintet::bench {
 

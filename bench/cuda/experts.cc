@@ -1,15 +1,15 @@
 // Mixtures of experts: router, routing, moves of rows, activation, balance. Then latent attention's joined
 // heads and what surrounds attention by hops and by documents. Small operands are there for their time alone.
 #include "cuda/harness.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_segments.cuh"
-#include "kernels/cuda/balance.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/expert_act.h"
-#include "kernels/cuda/router.h"
-#include "kernels/cuda/router_limit.h"
-#include "kernels/cuda/router_select.h"
-#include "kernels/cuda_sizes/attention.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/segments.cuh"
+#include "kernels/cuda/experts/balance.h"
+#include "kernels/cuda/experts/dispatch.h"
+#include "kernels/cuda/experts/expert_act.h"
+#include "kernels/cuda/experts/router.h"
+#include "kernels/cuda/experts/router_limit.h"
+#include "kernels/cuda/experts/router_select.h"
+#include "kernels/cuda_scratch/attention.h"
 
 namespace quintet::bench {
 namespace {

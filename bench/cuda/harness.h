@@ -14,7 +14,7 @@
 
 #include "cuda/copy.h"
 #include "device/cuda/device.h"
-#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/elementwise/pointwise.h"
 
 namespace quintet::bench {
 

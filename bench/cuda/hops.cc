@@ -1,8 +1,9 @@
 // Hops of ring attention: the three kinds, each with its part of the pairs.
+#include "kernels/cuda/attention/hops.h"
+
 #include "cuda/harness.h"
 #include "kernels/attention_part.h"
-#include "kernels/cuda/attention_hops.h"
-#include "kernels/cuda/attention_merge.h"
+#include "kernels/cuda/attention/merge.h"
 
 namespace quintet::bench {
 

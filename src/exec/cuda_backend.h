@@ -1,6 +1,6 @@
 // The CUDA backend as the rest of the room sees it. Defined by cuda/ in builds with QUINTET_CUDA, else by
 // cuda_missing/, which has no executor and says what to do. What its kernels need is known in every build:
-// cuda_sizes/.
+// cuda_scratch/.
 #pragma once
 
 #include "exec/executor.h"

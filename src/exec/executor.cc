@@ -6,8 +6,8 @@
 #include "base/machine.h"
 #include "exec/cpu/executor.h"
 #include "exec/cuda_backend.h"
-#include "exec/cuda_sizes/shapes.h"
-#include "exec/cuda_sizes/workspace.h"
+#include "exec/cuda_scratch/shapes.h"
+#include "exec/cuda_scratch/workspace.h"
 
 namespace quintet::exec {
 

@@ -4,12 +4,12 @@
 
 #include "exec/operands.h"
 #include "kernels/attention_geometry.h"
-#include "kernels/cpu/balance.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/grouped_gemm.h"
-#include "kernels/cpu/router.h"
-#include "kernels/cpu/router_limit.h"
-#include "kernels/cpu/router_select.h"
+#include "kernels/cpu/experts/balance.h"
+#include "kernels/cpu/experts/router.h"
+#include "kernels/cpu/experts/router_limit.h"
+#include "kernels/cpu/experts/router_select.h"
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cpu/matmul/grouped_gemm.h"
 
 namespace quintet::exec {
 

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "comm/mpi.h"
 #include "config/environment.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/matmul/gemm.h"
 
 namespace quintet::tools {
 namespace {

@@ -136,7 +136,7 @@ class Comparison {
   }
 
   void initial(const Tensor& a, const Tensor& b) {
-    // Devices have each their own logarithm and cosine (kernels/cuda/draw.h).
+    // Devices have each their own logarithm and cosine (kernels/cuda/support/fill.h).
     const double apart = a_.device == b_.device ? 0 : 8 * unit_roundoff(recipe_.precision.master_type());
     double differ = 0;
     for (size_t i = 0; i < a.values.size(); ++i)

@@ -1,14 +1,14 @@
 // Attention at sizes of real models: bf16 through cuDNN and through our own kernels, against our own kernels
 // in f64 (which op_test.cc holds against the CPU's), forward and gradients.
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 #include <cmath>
 
 #include "gpu/device.h"
 #include "gpu/similar.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cuda/attention_segments.cuh"
-#include "kernels/cuda_sizes/attention.h"
+#include "kernels/cpu/attention/attention.h"
+#include "kernels/cuda/attention/segments.cuh"
+#include "kernels/cuda_scratch/attention.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {

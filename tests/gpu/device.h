@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "kernels/cuda/types.h"
+#include "kernels/cuda/support/types.h"
 #include "kernels/support.h"
 
 namespace quintet::kernels::cuda::test {

@@ -1,7 +1,7 @@
-#include "kernels/cuda/embedding.h"
+#include "kernels/cuda/embedding/embedding.h"
 
 #include "gpu/device.h"
-#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/embedding/embedding.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {

@@ -1,7 +1,7 @@
-#include "kernels/cuda/loss.h"
+#include "kernels/cuda/loss/loss.h"
 
 #include "gpu/device.h"
-#include "kernels/cpu/loss.h"
+#include "kernels/cpu/loss/loss.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {

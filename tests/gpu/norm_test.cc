@@ -1,8 +1,8 @@
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/norm/norm.h"
 
 #include "gpu/device.h"
-#include "kernels/cpu/norm.h"
-#include "kernels/cuda/pointwise.h"
+#include "kernels/cpu/norm/norm.h"
+#include "kernels/cuda/elementwise/pointwise.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {

@@ -1,16 +1,16 @@
-#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/elementwise/pointwise.h"
 
 #include "base/philox.h"
 #include "gpu/device.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/rope.h"
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/dropout.h"
-#include "kernels/cuda/reduce.h"
-#include "kernels/cuda/rope.h"
-#include "kernels/cuda/scalars.h"
-#include "kernels/cuda/touched.h"
+#include "kernels/cpu/elementwise/activation.h"
+#include "kernels/cpu/elementwise/dropout.h"
+#include "kernels/cpu/elementwise/rope.h"
+#include "kernels/cuda/elementwise/activation.h"
+#include "kernels/cuda/elementwise/dropout.h"
+#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/optimizer/scalars.h"
+#include "kernels/cuda/reduce/reduce.h"
+#include "kernels/cuda/support/touched_bytes.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/activation.h"
+#include "kernels/cpu/elementwise/activation.h"
 
 #include "kernels/support.h"
 

@@ -1,7 +1,7 @@
 // One problem of attention, the plain double computation of everything, and its rows in any order.
 #pragma once
 
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 #include "kernels/support.h"
 
 namespace quintet::kernels::cpu::test {

@@ -1,5 +1,5 @@
 // Loads, balance losses, z-loss and the selection bias against references that follow the definitions.
-#include "kernels/cpu/balance.h"
+#include "kernels/cpu/experts/balance.h"
 
 #include "kernels/support.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/dispatch.h"
+#include "kernels/cpu/experts/dispatch.h"
 
 #include <numeric>
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/expert_act.h"
+#include "kernels/cpu/experts/expert_act.h"
 
 #include "kernels/support.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/matmul/gemm.h"
 
 #include <gtest/gtest.h>
 

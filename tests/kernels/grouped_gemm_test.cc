@@ -1,4 +1,4 @@
-#include "kernels/cpu/grouped_gemm.h"
+#include "kernels/cpu/matmul/grouped_gemm.h"
 
 #include <cmath>
 #include <numeric>

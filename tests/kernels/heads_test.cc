@@ -1,4 +1,4 @@
-#include "kernels/cpu/heads.h"
+#include "kernels/cpu/elementwise/heads.h"
 
 #include "kernels/support.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/loss.h"
+#include "kernels/cpu/loss/loss.h"
 
 #include "kernels/support.h"
 

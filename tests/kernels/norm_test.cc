@@ -1,4 +1,4 @@
-#include "kernels/cpu/norm.h"
+#include "kernels/cpu/norm/norm.h"
 
 #include "kernels/support.h"
 

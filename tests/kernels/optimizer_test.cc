@@ -1,4 +1,4 @@
-#include "kernels/cpu/optimizer.h"
+#include "kernels/cpu/optimizer/optimizer.h"
 
 #include "base/split_float.h"
 #include "kernels/support.h"

@@ -1,7 +1,7 @@
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/elementwise/pointwise.h"
 
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/embedding.h"
+#include "kernels/cpu/elementwise/dropout.h"
+#include "kernels/cpu/embedding/embedding.h"
 #include "kernels/support.h"
 
 namespace quintet::kernels::cpu::test {

@@ -1,4 +1,4 @@
-#include "kernels/cpu/rope.h"
+#include "kernels/cpu/elementwise/rope.h"
 
 #include "kernels/support.h"
 

@@ -1,13 +1,13 @@
 // The router's products, the choice of experts and what is dropped, against references that follow the
 // definitions word by word.
-#include "kernels/cpu/router.h"
+#include "kernels/cpu/experts/router.h"
 
 #include <algorithm>
 #include <numeric>
 #include <set>
 
-#include "kernels/cpu/router_limit.h"
-#include "kernels/cpu/router_select.h"
+#include "kernels/cpu/experts/router_limit.h"
+#include "kernels/cpu/experts/router_select.h"
 #include "kernels/support.h"
 
 namespace quintet::kernels::cpu::test {

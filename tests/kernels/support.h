@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/types.h"
+#include "kernels/cpu/support/isa.h"
+#include "kernels/cpu/support/types.h"
 
 namespace quintet::kernels::cpu::test {
 

@@ -2,7 +2,7 @@
 #include "base/philox.h"
 #include "exec/cpu/kernel.h"
 #include "exec/shapes.h"
-#include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention/attention.h"
 
 namespace quintet::exec::cpu {
 namespace {

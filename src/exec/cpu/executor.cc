@@ -12,7 +12,7 @@
 #include "exec/failure.h"
 #include "exec/messages.h"
 #include "exec/trace_event.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/elementwise/pointwise.h"
 
 namespace quintet::exec::cpu {
 

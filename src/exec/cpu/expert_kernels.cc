@@ -3,10 +3,10 @@
 
 #include "exec/cpu/kernel.h"
 #include "exec/shapes.h"
-#include "kernels/cpu/dispatch.h"
-#include "kernels/cpu/expert_act.h"
-#include "kernels/cpu/grouped_gemm.h"
-#include "kernels/cpu/heads.h"
+#include "kernels/cpu/elementwise/heads.h"
+#include "kernels/cpu/experts/dispatch.h"
+#include "kernels/cpu/experts/expert_act.h"
+#include "kernels/cpu/matmul/grouped_gemm.h"
 
 namespace quintet::exec::cpu {
 namespace {

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "exec/cpu/kernel.h"
-#include "kernels/cpu/pointwise.h"
+#include "kernels/cpu/elementwise/pointwise.h"
 
 namespace quintet::exec::cpu {
 

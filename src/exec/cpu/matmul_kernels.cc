@@ -3,7 +3,7 @@
 
 #include "exec/cpu/kernel.h"
 #include "exec/shapes.h"
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/matmul/gemm.h"
 
 namespace quintet::exec::cpu {
 namespace {

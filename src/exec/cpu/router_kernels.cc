@@ -1,11 +1,11 @@
 // The router of blocks with experts, and the balance between experts.
 #include "exec/cpu/gradients.h"
 #include "exec/shapes.h"
-#include "kernels/cpu/balance.h"
-#include "kernels/cpu/pointwise.h"
-#include "kernels/cpu/router.h"
-#include "kernels/cpu/router_limit.h"
-#include "kernels/cpu/router_select.h"
+#include "kernels/cpu/elementwise/pointwise.h"
+#include "kernels/cpu/experts/balance.h"
+#include "kernels/cpu/experts/router.h"
+#include "kernels/cpu/experts/router_limit.h"
+#include "kernels/cpu/experts/router_select.h"
 
 namespace quintet::exec::cpu {
 namespace {

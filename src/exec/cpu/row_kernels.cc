@@ -2,14 +2,14 @@
 #include "base/philox.h"
 #include "exec/cpu/gradients.h"
 #include "exec/shapes.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/embedding.h"
-#include "kernels/cpu/loss.h"
-#include "kernels/cpu/norm.h"
-#include "kernels/cpu/pointwise.h"
-#include "kernels/cpu/reduce.h"
-#include "kernels/cpu/rope.h"
+#include "kernels/cpu/elementwise/activation.h"
+#include "kernels/cpu/elementwise/dropout.h"
+#include "kernels/cpu/elementwise/pointwise.h"
+#include "kernels/cpu/elementwise/rope.h"
+#include "kernels/cpu/embedding/embedding.h"
+#include "kernels/cpu/loss/loss.h"
+#include "kernels/cpu/norm/norm.h"
+#include "kernels/cpu/reduce/reduce.h"
 
 namespace quintet::exec::cpu {
 namespace {

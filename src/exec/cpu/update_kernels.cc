@@ -5,9 +5,9 @@
 
 #include "exec/cpu/kernel.h"
 #include "exec/updates.h"
-#include "kernels/cpu/optimizer.h"
-#include "kernels/cpu/pointwise.h"
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/elementwise/pointwise.h"
+#include "kernels/cpu/optimizer/optimizer.h"
+#include "kernels/cpu/reduce/reduce.h"
 
 namespace quintet::exec::cpu {
 namespace {

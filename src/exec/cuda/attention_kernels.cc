@@ -1,10 +1,10 @@
 // Attention, whole and by hops of a ring: through cuDNN where it has a plan, else by kernels of our own.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
-#include "exec/cuda_sizes/shapes.h"
+#include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/attention_hops.h"
-#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/attention/hops.h"
+#include "kernels/cuda/optimizer/scalars.h"
 
 namespace quintet::exec::cuda {
 namespace {

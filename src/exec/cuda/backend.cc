@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "exec/cuda/executor.h"
+#include "exec/cuda_architectures.h"
 #include "exec/cuda_backend.h"
-#include "exec/cuda_code.h"
 
 namespace quintet::exec::cuda {
 

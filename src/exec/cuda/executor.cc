@@ -6,17 +6,17 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "exec/cuda/choices.h"
+#include "exec/cuda/gemm_algorithms.h"
 #include "exec/cuda/timer.h"
 #include "exec/exchange_rows.h"
 #include "exec/failure.h"
 #include "exec/messages.h"
 #include "exec/watch.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/draw.h"
-#include "kernels/cuda/optimizer.h"
-#include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/touched.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/optimizer/optimizer.h"
+#include "kernels/cuda/support/fill.h"
+#include "kernels/cuda/support/touched_bytes.h"
 
 namespace quintet::exec::cuda {
 
@@ -134,11 +134,12 @@ void CudaExecutor::prepare_kernels() {
   if (tunes && first) matmul.load(options_.tuned);
   int64_t known = matmul.tuned_count();
   if (first) prepare_all();
-  if (tunes) matmul.read_tuned(tell_choices(first ? matmul.tuned() : std::string(), world_));
+  if (tunes) matmul.read_tuned(broadcast_algorithms(first ? matmul.tuned() : std::string(), world_));
   if (!first) known = matmul.tuned_count();
   if (!first) prepare_all();
   if (tunes)
-    matmul.read_tuned(agree_on_choices(matmul.tuned(), matmul.tuned_count() > known, options_.tuned, world_));
+    matmul.read_tuned(
+        agree_on_algorithms(matmul.tuned(), matmul.tuned_count() > known, options_.tuned, world_));
   if (first && options_.log)
     for (const std::string& remark : libraries_.remarks()) options_.log(remark);
   if (first && options_.tune && !tunes && options_.log)

@@ -1,10 +1,10 @@
 // Dispatch to experts, their products and activation, and joined heads.
 #include "exec/cuda/kernel.h"
-#include "exec/cuda_sizes/shapes.h"
+#include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/dispatch.h"
-#include "kernels/cuda/expert_act.h"
-#include "kernels/cuda/grouped_matmul.h"
+#include "kernels/cuda/experts/dispatch.h"
+#include "kernels/cuda/experts/expert_act.h"
+#include "kernels/cuda/matmul/grouped_matmul.h"
 
 namespace quintet::exec::cuda {
 namespace {

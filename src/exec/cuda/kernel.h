@@ -3,9 +3,9 @@
 #pragma once
 
 #include "base/error.h"
-#include "exec/cuda_sizes/workspace.h"
+#include "exec/cuda_scratch/workspace.h"
 #include "exec/operands.h"
-#include "kernels/cuda/types.h"
+#include "kernels/cuda/support/types.h"
 
 namespace quintet::exec::cuda {
 
@@ -20,7 +20,7 @@ struct Bound : Operands {
 
 // run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
 // before the first run, with all addresses known: it uploads constants, builds plans and tunes.
-// The scratch is that of exec/cuda_sizes/workspace.h.
+// The scratch is that of exec/cuda_scratch/workspace.h.
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);

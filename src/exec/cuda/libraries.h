@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/constants.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/matmul/matmul.h"
+#include "kernels/cuda/support/constants.h"
 
 namespace quintet::exec::cuda {
 

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "kernels/cuda/mark.h"
+#include "kernels/cuda/support/host_signal.h"
 
 namespace quintet::exec::cuda {
 

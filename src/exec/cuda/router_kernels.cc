@@ -1,13 +1,13 @@
 // The router of blocks with experts, and the balance between experts.
 #include "exec/cuda/kernel.h"
-#include "exec/cuda_sizes/shapes.h"
+#include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/balance.h"
-#include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/router.h"
-#include "kernels/cuda/router_limit.h"
-#include "kernels/cuda/router_select.h"
-#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/experts/balance.h"
+#include "kernels/cuda/experts/router.h"
+#include "kernels/cuda/experts/router_limit.h"
+#include "kernels/cuda/experts/router_select.h"
+#include "kernels/cuda/optimizer/scalars.h"
 
 namespace quintet::exec::cuda {
 namespace {

@@ -1,17 +1,17 @@
 // Norms, rotary positions, pointwise ops, embedding and loss: work that goes row by row.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
-#include "exec/cuda_sizes/shapes.h"
+#include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/dropout.h"
-#include "kernels/cuda/embedding.h"
-#include "kernels/cuda/loss.h"
-#include "kernels/cuda/norm.h"
-#include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/reduce.h"
-#include "kernels/cuda/rope.h"
-#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/elementwise/activation.h"
+#include "kernels/cuda/elementwise/dropout.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/embedding/embedding.h"
+#include "kernels/cuda/loss/loss.h"
+#include "kernels/cuda/norm/norm.h"
+#include "kernels/cuda/optimizer/scalars.h"
+#include "kernels/cuda/reduce/reduce.h"
 
 namespace quintet::exec::cuda {
 namespace {

@@ -2,10 +2,10 @@
 // device memory, so nothing here waits for the device.
 #include "exec/cuda/kernel.h"
 #include "exec/updates.h"
-#include "kernels/cuda/optimizer.h"
-#include "kernels/cuda/pointwise.h"
-#include "kernels/cuda/reduce.h"
-#include "kernels/cuda/scalars.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/optimizer/optimizer.h"
+#include "kernels/cuda/optimizer/scalars.h"
+#include "kernels/cuda/reduce/reduce.h"
 
 namespace quintet::exec::cuda {
 namespace {

@@ -7,9 +7,9 @@
 #include "base/error.h"
 #include "comm/device_communicator.h"
 #include "device/cuda/device.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/pointwise.h"
+#include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/matmul/matmul.h"
 
 namespace quintet::tools {
 namespace {

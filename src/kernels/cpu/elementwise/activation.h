@@ -1,0 +1,41 @@
+// Gated and plain activations, element by element over n elements, in Stat<T> arithmetic. Outputs may alias
+// inputs of the same position.
+#pragma once
+
+#include "kernels/cpu/support/types.h"
+
+namespace quintet::kernels::cpu {
+
+// y = silu(gate) * up, with silu(z) = z / (1 + exp(-z)). Row r of gate and up starts at gate + r * in_stride,
+// so both may be halves of one packed matmul output; y rows are contiguous.
+template <class T>
+void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, ThreadPool& pool);
+// dgate and dup have row stride in_stride as gate and up have, and may alias them. `y` (null: none) receives
+// swiglu's result again and may alias dy.
+template <class T>
+void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
+                     int64_t rows, int64_t n, ThreadPool& pool);
+
+// The tanh form of GELU, as GPT-2: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+template <class T>
+void gelu(const T* x, T* y, int64_t n, ThreadPool& pool);
+template <class T>
+void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, ThreadPool& pool);
+
+template <class T>
+void silu(const T* x, T* y, int64_t n, ThreadPool& pool);
+template <class T>
+void silu_backward(const T* dy, const T* x, T* dx, int64_t n, ThreadPool& pool);
+
+// The builds for each instruction set (support/isa.h).
+template <class T>
+struct ActivationVariants {
+  decltype(&cpu::swiglu<T>) swiglu;
+  decltype(&cpu::swiglu_backward<T>) swiglu_backward;
+  decltype(&cpu::gelu<T>) gelu;
+  decltype(&cpu::gelu_backward<T>) gelu_backward;
+  decltype(&cpu::silu<T>) silu;
+  decltype(&cpu::silu_backward<T>) silu_backward;
+};
+
+}  // namespace quintet::kernels::cpu

@@ -1,0 +1,33 @@
+// The activation of routed experts, and the gate of a shared one. Stat<T> arithmetic; outputs may alias
+// inputs of the same position.
+#pragma once
+
+#include "kernels/cpu/support/types.h"
+
+namespace quintet::kernels::cpu {
+
+// h = weight[row] * silu(gate) * up, over `rows` rows of n.
+template <class T>
+void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, int64_t rows, int64_t n,
+                ThreadPool& pool);
+template <class T>
+void expert_act_backward(const T* dh, const T* gate, const T* up, const Stat<T>* weight, T* dgate, T* dup,
+                         Stat<T>* dweight, int64_t rows, int64_t n, ThreadPool& pool);
+
+// z = sigmoid(g[row]) * y
+template <class T>
+void scale_rows(const T* y, const T* g, T* z, int64_t rows, int64_t n, ThreadPool& pool);
+template <class T>
+void scale_rows_backward(const T* dz, const T* y, const T* g, T* dy, T* dg, int64_t rows, int64_t n,
+                         ThreadPool& pool);
+
+// The builds for each instruction set (support/isa.h).
+template <class T>
+struct ExpertActVariants {
+  decltype(&cpu::expert_act<T>) expert_act;
+  decltype(&cpu::expert_act_backward<T>) expert_act_backward;
+  decltype(&cpu::scale_rows<T>) scale_rows;
+  decltype(&cpu::scale_rows_backward<T>) scale_rows_backward;
+};
+
+}  // namespace quintet::kernels::cpu

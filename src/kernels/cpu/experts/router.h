@@ -1,0 +1,33 @@
+// The router's matrix products: logits = x w^T with x[rows, embed] and w[routes, embed], and their gradients.
+// Products and sums are in Stat<T>; what is narrower is widened first. A row's logits depend on that row and
+// w alone, to the bit, so who computes a row never changes which experts it chooses.
+#pragma once
+
+#include "kernels/cpu/support/types.h"
+
+namespace quintet::kernels::cpu {
+
+struct RouterShape {
+  int64_t rows = 0, routes = 0, embed = 0;
+};
+
+template <class T>
+int64_t router_workspace_bytes(const RouterShape& s, int threads);
+template <class T>
+void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, void* workspace, ThreadPool& pool);
+
+// dx[rows, embed] = dlogits w
+template <class T>
+int64_t router_dx_workspace_bytes(const RouterShape& s, int threads);
+template <class T>
+void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, void* workspace,
+               ThreadPool& pool);
+
+// dw[routes, embed] = (or +=) dlogits^T x
+template <class T>
+int64_t router_dw_workspace_bytes(const RouterShape& s, int threads);
+template <class T>
+void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>* dw, bool accumulate,
+               void* workspace, ThreadPool& pool);
+
+}  // namespace quintet::kernels::cpu

@@ -1,0 +1,41 @@
+// Which experts a token goes to, and with what weights. S is the type of logits, scores and weights: double
+// or float. All rows are independent of each other.
+#pragma once
+
+#include "kernels/cpu/support/types.h"
+
+namespace quintet::kernels::cpu {
+
+struct SelectShape {
+  int64_t rows = 0, experts = 0, k = 0;
+  bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax
+  bool top_k_first = false;  // choose by logit; weights are the softmax over the chosen logits
+  bool normalise = false;    // divide the weights by their sum (+ kSmallest)
+  double scale = 1;          // of the weights, last
+  int64_t groups = 1;        // equal groups of consecutive experts, of which ...
+  int64_t groups_kept = 1;   // ... so many take part
+};
+
+// Added to sums that divide, so that rows of vanishing sigmoids give 0.
+inline constexpr double kSmallest = 1e-20;
+
+// scores[rows, experts]: softmax, or sigmoid divided by its row's sum (+ kSmallest).
+// chosen[rows, k]: the experts of the largest score (logit with top_k_first, sigmoid before it is divided)
+// plus bias (null: none), largest first, ties to the lower index; all different, whatever the logits are.
+// With positions (null: none) instead (position * k + j) mod experts. weights[rows, k]: of the chosen,
+// without bias.
+template <class S>
+int64_t select_workspace_bytes(const SelectShape& s, int threads);
+template <class S>
+void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* positions, S* scores,
+            int32_t* chosen, S* weights, void* workspace, ThreadPool& pool);
+
+// dlogits[rows, experts] from the gradients of weights[rows, k] and scores[rows, experts]; either may be
+// null.
+template <class S>
+int64_t select_dx_workspace_bytes(const SelectShape& s, int threads);
+template <class S>
+void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, const S* dweights,
+               const S* dscores, S* dlogits, void* workspace, ThreadPool& pool);
+
+}  // namespace quintet::kernels::cpu

@@ -1,0 +1,44 @@
+#include "kernels/cpu/optimizer/optimizer.h"
+
+#include "kernels/cpu/support/isa.h"
+
+namespace quintet::kernels::cpu {
+
+QUINTET_SELECT_VARIANT(optimizer_variants, OptimizerVariants)
+
+template <class Master, class Moment, class Gradient, class Copy>
+void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
+           const AdamWScalars& scalars, ThreadPool& pool) {
+  variants<OptimizerTypes<Master, Moment, Gradient, Copy>>().adamw(p, m, v, grad, copy, n, scalars, pool);
+}
+
+template <class Moment, class Gradient>
+void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
+                 const AdamWScalars& scalars, ThreadPool& pool) {
+  variants<SplitOptimizerTypes<Moment, Gradient>>().adamw(weight, remainder, m, v, grad, n, scalars, pool);
+}
+
+template <class Master, class Moment, class Gradient, class Copy>
+void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n, const SgdScalars& scalars,
+         ThreadPool& pool) {
+  variants<OptimizerTypes<Master, Moment, Gradient, Copy>>().sgd(p, velocity, grad, copy, n, scalars, pool);
+}
+
+template <class Moment, class Gradient>
+void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad, int64_t n,
+               const SgdScalars& scalars, ThreadPool& pool) {
+  variants<SplitOptimizerTypes<Moment, Gradient>>().sgd(weight, remainder, velocity, grad, n, scalars, pool);
+}
+
+#define INSTANTIATE(M, V, G, C)                           \
+  template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
+  template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
+QUINTET_OPTIMIZER_TYPES(INSTANTIATE)
+#undef INSTANTIATE
+#define INSTANTIATE(V, G)                                 \
+  template decltype(adamw_split<V, G>) adamw_split<V, G>; \
+  template decltype(sgd_split<V, G>) sgd_split<V, G>;
+QUINTET_SPLIT_OPTIMIZER_TYPES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cpu

@@ -1,0 +1,103 @@
+// Optimizer updates over a flat range of n elements. Everything that changes from step to step is read
+// through pointers when the kernel runs. When *ok is 0 nothing is written at all, so a refused step leaves
+// every bit as it was.
+#pragma once
+
+#include "kernels/cpu/support/types.h"
+
+namespace quintet::kernels::cpu {
+
+struct AdamWScalars {
+  const double* lr = nullptr;
+  const int64_t* step = nullptr;       // number of this update, counted from 1 (bias correction)
+  const double* clip_scale = nullptr;  // gradients are multiplied by it; null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to C.
+// Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of the
+// three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
+// Bf16, float, float>, <float, Bf16, float, Bf16>, <float, Bf16, Bf16, Bf16>.
+template <class Master, class Moment, class Gradient, class Copy>
+void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
+           const AdamWScalars& scalars, ThreadPool& pool);
+
+// The same, in the same arithmetic, where the f32 master is the bf16 weight and a 16-bit remainder together
+// (base/split_float.h). Moment and Gradient are float or Bf16.
+template <class Moment, class Gradient>
+void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
+                 const AdamWScalars& scalars, ThreadPool& pool);
+
+struct SgdScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double momentum = 0.0;
+  double weight_decay = 0.0;  // decoupled
+  bool nesterov = false;
+};
+
+// p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). `velocity` may be null
+// when momentum is 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n, const SgdScalars& scalars,
+         ThreadPool& pool);
+template <class Moment, class Gradient>
+void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad, int64_t n,
+               const SgdScalars& scalars, ThreadPool& pool);
+
+// Master, moments, gradient, copy.
+#define QUINTET_OPTIMIZER_TYPES(X)  \
+  X(double, double, double, double) \
+  X(double, double, double, float)  \
+  X(double, double, double, Bf16)   \
+  X(float, float, float, float)     \
+  X(float, float, float, Bf16)      \
+  X(float, float, float, F16)       \
+  X(float, float, Bf16, Bf16)       \
+  X(float, Bf16, float, float)      \
+  X(float, Bf16, float, Bf16)       \
+  X(float, Bf16, float, F16)        \
+  X(float, Bf16, Bf16, Bf16)
+
+// Moments and gradient, of split masters.
+#define QUINTET_SPLIT_OPTIMIZER_TYPES(X) \
+  X(float, float)                        \
+  X(float, Bf16)                         \
+  X(Bf16, float)                         \
+  X(Bf16, Bf16)
+
+template <class MasterType, class MomentType, class GradientType, class CopyType>
+struct OptimizerTypes {
+  using Master = MasterType;
+  using Moment = MomentType;
+  using Gradient = GradientType;
+  using Copy = CopyType;
+};
+
+template <class MomentType, class GradientType>
+struct SplitOptimizerTypes {
+  using Moment = MomentType;
+  using Gradient = GradientType;
+};
+
+template <class Types>
+struct OptimizerVariants {
+  decltype(&cpu::adamw<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                       typename Types::Copy>) adamw;
+  decltype(&cpu::sgd<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                     typename Types::Copy>) sgd;
+};
+
+template <class MomentType, class GradientType>
+struct OptimizerVariants<SplitOptimizerTypes<MomentType, GradientType>> {
+  decltype(&cpu::adamw_split<MomentType, GradientType>) adamw;
+  decltype(&cpu::sgd_split<MomentType, GradientType>) sgd;
+};
+
+}  // namespace quintet::kernels::cpu

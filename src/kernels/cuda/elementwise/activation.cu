@@ -1,0 +1,189 @@
+#include "kernels/cuda/elementwise/activation.h"
+#include "kernels/cuda/elementwise/each.cuh"
+#include "kernels/cuda/elementwise/sigmoid.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+// 0.5 (1 + tanh(u)) is the sigmoid of 2 u, so that no cancellation happens at large |u|.
+template <class T>
+__device__ __forceinline__ Stat<T> gelu_argument(Stat<T> x) {
+  using S = Stat<T>;
+  return S(1.5957691216057307118) * (x + S(0.044715) * x * x * x);
+}
+
+struct Silu {
+  template <class T>
+  static __device__ __forceinline__ Stat<T> value(Stat<T> x) {
+    return x * sigmoid<T>(x).s;
+  }
+  template <class T>
+  static __device__ __forceinline__ Stat<T> slope(Stat<T> x) {
+    const Sigmoid<T> g = sigmoid<T>(x);
+    return g.s * (Stat<T>(1) + x * g.c);
+  }
+};
+struct Gelu {
+  template <class T>
+  static __device__ __forceinline__ Stat<T> value(Stat<T> x) {
+    return x * sigmoid<T>(gelu_argument<T>(x)).s;
+  }
+  template <class T>
+  static __device__ __forceinline__ Stat<T> slope(Stat<T> x) {
+    using S = Stat<T>;
+    const Sigmoid<T> g = sigmoid<T>(gelu_argument<T>(x));
+    const S inner = S(1.5957691216057307118) * (S(1) + S(3 * 0.044715) * x * x);
+    // c is 0 where inner overflows only if x itself is infinite.
+    return g.s + (g.c == S(0) || g.s == S(0) ? S(0) : x * g.s * g.c * inner);
+  }
+};
+
+template <class T, class A>
+struct Apply {
+  const T* x;
+  T* y;
+  template <int V>
+  __device__ Pack<T, V> load(int64_t i) const {
+    return fetch<V>(x + i);
+  }
+  template <int V>
+  __device__ void store(int64_t i, Pack<T, V> in) const {
+    auto v = values<T, V>(in);
+#pragma unroll
+    for (int k = 0; k < V; ++k) v.v[k] = A::template value<T>(v.v[k]);
+    cuda::store<V>(y + i, v);
+  }
+};
+
+template <class T, class A>
+struct ApplyBackward {
+  const T *dy, *x;
+  T* dx;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> dy, x;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t i) const {
+    return {fetch<V>(dy + i), fetch<V>(x + i)};
+  }
+  template <int V>
+  __device__ void store(int64_t i, Loaded<V> in) const {
+    auto g = values<T, V>(in.dy);
+    const auto v = values<T, V>(in.x);
+#pragma unroll
+    for (int k = 0; k < V; ++k) g.v[k] *= A::template slope<T>(v.v[k]);
+    cuda::store<V>(dx + i, g);
+  }
+};
+
+template <class T>
+struct Swiglu {
+  const T *gate, *up;
+  int64_t stride;
+  T* y;
+  int64_t n;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> gate, up;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    return {fetch<V>(gate + r * stride + i), fetch<V>(up + r * stride + i)};
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, Loaded<V> in) const {
+    auto g = values<T, V>(in.gate);
+    const auto u = values<T, V>(in.up);
+#pragma unroll
+    for (int k = 0; k < V; ++k) g.v[k] = Silu::value<T>(g.v[k]) * u.v[k];
+    cuda::store<V>(y + r * n + i, g);
+  }
+};
+
+template <class T>
+struct SwigluBackward {
+  const T *dy, *gate, *up;
+  int64_t stride;
+  T *dgate, *dup, *y;
+  int64_t n;
+  template <int V>
+  struct Loaded {
+    Pack<T, V> dy, gate, up;
+  };
+  template <int V>
+  __device__ Loaded<V> load(int64_t r, int64_t i) const {
+    return {fetch<V>(dy + r * n + i), fetch<V>(gate + r * stride + i), fetch<V>(up + r * stride + i)};
+  }
+  template <int V>
+  __device__ void store(int64_t r, int64_t i, Loaded<V> in) const {
+    using S = Stat<T>;
+    const auto d = values<T, V>(in.dy), g = values<T, V>(in.gate), u = values<T, V>(in.up);
+    Vals<S, V> to_gate, to_up, again;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      const Sigmoid<T> s = sigmoid<T>(g.v[k]);
+      const S act = g.v[k] * s.s;
+      to_up.v[k] = d.v[k] * act;
+      to_gate.v[k] = d.v[k] * u.v[k] * (s.s * (S(1) + g.v[k] * s.c));
+      again.v[k] = act * u.v[k];
+    }
+    cuda::store<V>(dgate + r * stride + i, to_gate);
+    cuda::store<V>(dup + r * stride + i, to_up);
+    if (y != nullptr) cuda::store<V>(y + r * n + i, again);
+  }
+};
+
+template <class T>
+bool wide_rows(int64_t stride, int64_t n) {
+  return n % kWide<T> == 0 && stride % kWide<T> == 0;
+}
+
+}  // namespace
+
+template <class T>
+void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream) {
+  each_row<kWide<T>, 2>(Swiglu<T>{gate, up, in_stride, y, n}, rows, n,
+                        wide_rows<T>(in_stride, n) && all_aligned16(gate, up, y), stream, "swiglu");
+}
+
+template <class T>
+void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
+                     int64_t rows, int64_t n, Stream stream) {
+  each_row<kWide<T>, 1>(SwigluBackward<T>{dy, gate, up, in_stride, dgate, dup, y, n}, rows, n,
+                        wide_rows<T>(in_stride, n) && all_aligned16(dy, gate, up, dgate, dup, y), stream,
+                        "swiglu_backward");
+}
+
+template <class T>
+void gelu(const T* x, T* y, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(Apply<T, Gelu>{x, y}, n, all_aligned16(x, y), stream, "gelu");
+}
+template <class T>
+void gelu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(ApplyBackward<T, Gelu>{dy, x, dx}, n, all_aligned16(dy, x, dx), stream, "gelu_backward");
+}
+
+template <class T>
+void silu(const T* x, T* y, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(Apply<T, Silu>{x, y}, n, all_aligned16(x, y), stream, "silu");
+}
+template <class T>
+void silu_backward(const T* dy, const T* x, T* dx, int64_t n, Stream stream) {
+  each<kWide<T>, 2>(ApplyBackward<T, Silu>{dy, x, dx}, n, all_aligned16(dy, x, dx), stream, "silu_backward");
+}
+
+#define INSTANTIATE(T)                                      \
+  template decltype(swiglu<T>) swiglu<T>;                   \
+  template decltype(swiglu_backward<T>) swiglu_backward<T>; \
+  template decltype(gelu<T>) gelu<T>;                       \
+  template decltype(gelu_backward<T>) gelu_backward<T>;     \
+  template decltype(silu<T>) silu<T>;                       \
+  template decltype(silu_backward<T>) silu_backward<T>;
+INSTANTIATE(double)
+INSTANTIATE(float)
+INSTANTIATE(Bf16)
+INSTANTIATE(F16)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

@@ -1,9 +1,0 @@
-#include "kernels/cuda/error.h"
-
-#include "base/error.h"
-
-namespace quintet::kernels::cuda {
-
-void fail(const std::string& message) { throw base::InternalError(message); }
-
-}  // namespace quintet::kernels::cuda

@@ -1,0 +1,21 @@
+// Which experts a token goes to, and with what weights: kernels/cpu/experts/router_select.h on device memory.
+// S is the type of logits, scores and weights: double or float.
+#pragma once
+
+#include "kernels/cpu/experts/router_select.h"
+#include "kernels/cuda/support/types.h"
+
+namespace quintet::kernels::cuda {
+
+using cpu::SelectShape;
+
+// A NaN is chosen last here, where the CPU may choose it first.
+template <class S>
+void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* positions, S* scores,
+            int32_t* chosen, S* weights, Stream stream);
+
+template <class S>
+void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, const S* dweights,
+               const S* dscores, S* dlogits, Stream stream);
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,350 @@
+#include "kernels/cuda/matmul/matmul.h"
+
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/support/launch.cuh"
+#include "kernels/fastest.h"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+using base::DType;
+
+void check_blas(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) fail(std::string(what) + ": " + cublasLtGetStatusString(status));
+}
+
+cudaDataType_t data_type(DType t) {
+  switch (t) {
+    case DType::F64:
+      return CUDA_R_64F;
+    case DType::F32:
+      return CUDA_R_32F;
+    case DType::BF16:
+      return CUDA_R_16BF;
+    case DType::F16:
+      return CUDA_R_16F;
+    default:
+      fail("matmul: no products of " + std::string(base::to_string(t)));
+  }
+}
+
+// What decides the choice of an algorithm. The library may ask for more alignment than 16 bytes; 256 is the
+// most that any kernel does.
+std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
+  const auto alignment = [](const void* p) {
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    return at == 0 ? uintptr_t{256} : std::min<uintptr_t>(at & (~at + 1), 256);
+  };
+  const bool separate = a.addend != nullptr && a.addend != a.c;
+  std::ostringstream s;
+  s << (a.trans_a ? 't' : 'n') << (a.trans_b ? 't' : 'n') << ' ' << a.m << 'x' << a.n << 'x' << a.k << " ld "
+    << a.lda << ' ' << a.ldb << ' ' << a.ldc << ' ' << base::to_string(a.a_type) << "->"
+    << base::to_string(a.c_type) << (tf32 ? " tf32" : "")
+    << (separate                              ? " addend"
+        : a.accumulate || a.addend != nullptr ? " accumulate"
+                                              : " plain")
+    << " align " << alignment(a.a) << ' ' << alignment(a.b) << ' ' << alignment(a.c) << ' '
+    << alignment(a.addend) << " workspace " << workspace_bytes;
+  return s.str();
+}
+
+// The library's descriptions of one problem. It is column-major: C^T = op(B)^T op(A)^T, so its first operand
+// is our B.
+class Problem {
+ public:
+  Problem(const GemmArgs& a, bool tf32) {
+    const bool f64 = a.a_type == DType::F64;
+    const cublasComputeType_t compute = f64                              ? CUBLAS_COMPUTE_64F
+                                        : a.a_type == DType::F32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                                                                         : CUBLAS_COMPUTE_32F;
+    check_blas(cublasLtMatmulDescCreate(&desc, compute, f64 ? CUDA_R_64F : CUDA_R_32F), "matmul");
+    const cublasOperation_t first = a.trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            second = a.trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    check_blas(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof(first)),
+               "matmul");
+    check_blas(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second)),
+               "matmul");
+    const auto layout = [](cublasLtMatrixLayout_t* to, DType type, int64_t rows, int64_t columns,
+                           int64_t ld) {
+      check_blas(cublasLtMatrixLayoutCreate(to, data_type(type), static_cast<uint64_t>(rows),
+                                            static_cast<uint64_t>(columns), ld),
+                 "matmul");
+    };
+    layout(&b, a.b_type, a.trans_b ? a.k : a.n, a.trans_b ? a.n : a.k, a.ldb);
+    layout(&this->a, a.a_type, a.trans_a ? a.m : a.k, a.trans_a ? a.k : a.m, a.lda);
+    layout(&c, a.c_type, a.n, a.m, a.ldc);
+  }
+  ~Problem() {
+    if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
+    if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
+    if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
+    if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+  }
+  Problem(const Problem&) = delete;
+
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+};
+
+std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle, const Problem& p,
+                                                        const GemmArgs& args, int64_t workspace_bytes,
+                                                        int most) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  check_blas(cublasLtMatmulPreferenceCreate(&preference), "matmul");
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto& value) {
+    check_blas(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)), "matmul");
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
+  // Not in place (the order of additions would be chance), not in C's type (bf16 partial sums).
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  const auto align = [&](cublasLtMatmulPreferenceAttributes_t what, const void* pointer) {
+    const auto at = reinterpret_cast<uintptr_t>(pointer);
+    set(what, at == 0 ? uint32_t{256} : static_cast<uint32_t>(std::min<uintptr_t>(at & (~at + 1), 256)));
+  };
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, args.b);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, args.a);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, args.addend != nullptr ? args.addend : args.c);
+  align(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, args.c);
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, p.desc, p.b, p.a, p.c, p.c, preference,
+                                                               most, found.data(), &count);
+  cublasLtMatmulPreferenceDestroy(preference);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check_blas(status, "matmul");
+  found.resize(static_cast<size_t>(count));
+  std::erase_if(found, [](const auto& f) { return f.state != CUBLAS_STATUS_SUCCESS; });
+  if (found.empty())
+    fail("matmul: the library has no algorithm for " + problem_of(args, false, workspace_bytes));
+  return found;
+}
+
+void launch(cublasLtHandle_t handle, const Problem& p, const GemmArgs& args,
+            const cublasLtMatmulAlgo_t& algorithm, void* workspace, int64_t workspace_bytes, Stream stream) {
+  const bool add = args.accumulate || args.addend != nullptr;
+  const void* const c = args.addend != nullptr ? args.addend : args.c;
+  const float one = 1, beta = add ? 1 : 0;
+  const double one64 = 1, beta64 = beta;
+  const bool f64 = args.a_type == DType::F64;
+  check_blas(cublasLtMatmul(handle, p.desc, f64 ? static_cast<const void*>(&one64) : &one, args.b, p.b,
+                            args.a, p.a, f64 ? static_cast<const void*>(&beta64) : &beta, c, p.c, args.c, p.c,
+                            &algorithm, workspace, static_cast<size_t>(workspace_bytes), stream),
+             "matmul");
+}
+
+struct Choice {
+  cublasLtMatmulAlgo_t algorithm;
+  double microseconds = 0;  // 0: not timed
+  bool checked = true;      // false: read from text and not used yet
+};
+
+std::string hex(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string out;
+  for (const uint64_t word : algorithm.data) {
+    char digits[17];
+    for (int i = 15, shift = 0; i >= 0; --i, shift += 4) digits[i] = "0123456789abcdef"[word >> shift & 15];
+    out.append(digits, 16);
+  }
+  return out;
+}
+bool unhex(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
+  constexpr size_t kWords = sizeof(algorithm.data) / sizeof(algorithm.data[0]);
+  if (text.size() != 16 * kWords || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return false;
+  for (size_t i = 0; i < kWords; ++i) algorithm.data[i] = std::stoull(text.substr(16 * i, 16), nullptr, 16);
+  return true;
+}
+
+// Device memory that goes when the holder does.
+struct Scratch {
+  explicit Scratch(int64_t bytes) {
+    check(cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "matmul tune");
+  }
+  ~Scratch() { cudaFree(data); }
+  Scratch(const Scratch&) = delete;
+  void* data = nullptr;
+};
+
+// Zeros would run faster than real data do.
+void fill_noise(void* y, DType type, int64_t n, Stream stream) {
+  if (type == DType::F64) return cuda::fill_noise(static_cast<double*>(y), n, stream);
+  if (type == DType::F32) return cuda::fill_noise(static_cast<float*>(y), n, stream);
+  if (type == DType::F16) return cuda::fill_noise(static_cast<F16*>(y), n, stream);
+  cuda::fill_noise(static_cast<Bf16*>(y), n, stream);
+}
+
+struct Event {
+  Event() { check(cudaEventCreate(&at), "matmul tune"); }
+  ~Event() { cudaEventDestroy(at); }
+  Event(const Event&) = delete;
+  cudaEvent_t at = nullptr;
+};
+
+}  // namespace
+
+struct Matmul::State {
+  cublasLtHandle_t handle = nullptr;
+  std::string home;  // device and library version
+  bool tf32 = false;
+  std::map<std::string, Choice> choices;
+  // Described once per problem; the map's text key costs a microsecond, next to a launch of several.
+  std::map<std::string, std::unique_ptr<Problem>> problems;
+
+  Problem& problem(const GemmArgs& args, const std::string& key) {
+    auto& slot = problems[key];
+    if (slot == nullptr) slot = std::make_unique<Problem>(args, tf32);
+    return *slot;
+  }
+};
+
+Matmul::Matmul() : state_(std::make_unique<State>()) {
+  check_blas(cublasLtCreate(&state_->handle), "matmul");
+  int device = 0;
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&device), "matmul");
+  check(cudaGetDeviceProperties(&properties, device), "matmul");
+  state_->home = std::string(properties.name) + ", cublasLt " + std::to_string(cublasLtGetVersion());
+}
+Matmul::~Matmul() {
+  state_->problems.clear();
+  if (state_->handle != nullptr) cublasLtDestroy(state_->handle);
+}
+
+void Matmul::allow_tf32(bool allow) { state_->tf32 = allow; }
+
+void Matmul::run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream) {
+  if (args.m <= 0 || args.n <= 0) return;
+  const bool separate = args.addend != nullptr && args.addend != args.c;
+  if (args.k <= 0) {  // a sum of nothing
+    const auto size = static_cast<size_t>(base::size_of(args.c_type));
+    const size_t pitch = static_cast<size_t>(args.ldc) * size, width = static_cast<size_t>(args.n) * size;
+    if (separate)
+      check(cudaMemcpy2DAsync(args.c, pitch, args.addend, pitch, width, static_cast<size_t>(args.m),
+                              cudaMemcpyDeviceToDevice, stream),
+            "matmul");
+    else if (!args.accumulate && args.addend == nullptr)
+      check(cudaMemset2DAsync(args.c, pitch, 0, width, static_cast<size_t>(args.m), stream), "matmul");
+    return;
+  }
+  const std::string key = problem_of(args, state_->tf32, workspace_bytes);
+  Problem& problem = state_->problem(args, key);
+  auto at = state_->choices.find(key);
+  if (at != state_->choices.end() && !at->second.checked) {
+    cublasLtMatmulHeuristicResult_t result{};
+    at->second.checked =
+        cublasLtMatmulAlgoCheck(state_->handle, problem.desc, problem.b, problem.a, problem.c, problem.c,
+                                &at->second.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= static_cast<size_t>(workspace_bytes);
+    if (!at->second.checked) {  // from a file that this library does not understand
+      state_->choices.erase(at);
+      at = state_->choices.end();
+    }
+  }
+  if (at == state_->choices.end()) {
+    const auto guess = candidates(state_->handle, problem, args, workspace_bytes, 1);
+    at = state_->choices.emplace(key, Choice{guess[0].algo}).first;
+  }
+  launch(state_->handle, problem, args, at->second.algorithm, workspace, workspace_bytes, stream);
+}
+
+double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream stream) {
+  if (given.m <= 0 || given.n <= 0 || given.k <= 0) return 0;
+  const std::string key = problem_of(given, state_->tf32, workspace_bytes);
+  const auto known = state_->choices.find(key);
+  if (known != state_->choices.end() && known->second.microseconds > 0) return known->second.microseconds;
+
+  const int64_t a_count = (given.trans_a ? given.k : given.m) * given.lda,
+                b_count = (given.trans_b ? given.n : given.k) * given.ldb, c_count = given.m * given.ldc;
+  const int64_t c_bytes = c_count * base::size_of(given.c_type);
+  Scratch a(a_count * base::size_of(given.a_type)), b(b_count * base::size_of(given.b_type)), c(c_bytes);
+  const bool separate = given.addend != nullptr && given.addend != given.c;
+  Scratch addend(separate ? c_bytes : 1), workspace(workspace_bytes);
+  fill_noise(a.data, given.a_type, a_count, stream);
+  fill_noise(b.data, given.b_type, b_count, stream);
+  fill_noise(c.data, given.c_type, c_count, stream);
+  if (separate) fill_noise(addend.data, given.c_type, c_count, stream);
+  GemmArgs args = given;
+  args.a = a.data;
+  args.b = b.data;
+  args.c = c.data;
+  args.addend = given.addend == nullptr ? nullptr : separate ? addend.data : c.data;
+
+  Problem& problem = state_->problem(given, key);
+  const auto found = candidates(state_->handle, problem, given, workspace_bytes, 16);
+  Event begin, end;
+  const auto time = [&](const cublasLtMatmulAlgo_t& algorithm, int repeats) {
+    check(cudaEventRecord(begin.at, stream), "matmul tune");
+    for (int i = 0; i < repeats; ++i)
+      launch(state_->handle, problem, args, algorithm, workspace.data, workspace_bytes, stream);
+    check(cudaEventRecord(end.at, stream), "matmul tune");
+    check(cudaEventSynchronize(end.at), "matmul tune");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin.at, end.at), "matmul tune");
+    return static_cast<double>(milliseconds) * 1000 / repeats;
+  };
+  time(found[0].algo, 3);
+  const int repeats = std::clamp(static_cast<int>(2000 / std::max(time(found[0].algo, 2), 1.0)), 2, 20);
+  std::vector<bool> loaded(found.size());
+  const Fastest fastest = find_fastest(found.size(), [&](size_t i) {
+    if (!loaded[i]) time(found[i].algo, 1);  // its code comes to the card
+    loaded[i] = true;
+    return time(found[i].algo, repeats);
+  });
+  state_->choices.insert_or_assign(key, Choice{found[fastest.index].algo, fastest.time});
+  return fastest.time;
+}
+
+std::string Matmul::tuned() const {
+  std::ostringstream out;
+  for (const auto& [key, choice] : state_->choices)
+    if (choice.microseconds > 0)
+      out << state_->home << " | " << key << " | " << choice.microseconds << " | " << hex(choice.algorithm)
+          << '\n';
+  return out.str();
+}
+
+void Matmul::read_tuned(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  const std::string separator = " | ";
+  for (std::string line; std::getline(lines, line);) {
+    std::vector<std::string> fields;
+    size_t from = 0;
+    for (size_t at; (at = line.find(separator, from)) != std::string::npos; from = at + separator.size())
+      fields.push_back(line.substr(from, at - from));
+    fields.push_back(line.substr(from));
+    Choice choice;
+    if (fields.size() != 4 || fields[0] != state_->home || !unhex(fields[3], choice.algorithm)) continue;
+    choice.microseconds = std::strtod(fields[2].c_str(), nullptr);
+    choice.checked = false;
+    if (choice.microseconds > 0) state_->choices.insert_or_assign(fields[1], choice);
+  }
+}
+
+void Matmul::load(const base::Path& path) {
+  if (base::file_exists(path)) read_tuned(base::read_file(path));
+}
+
+void Matmul::save(const base::Path& path) const {
+  std::string kept;
+  if (base::file_exists(path)) {
+    std::istringstream lines(base::read_file(path));
+    for (std::string line; std::getline(lines, line);)
+      if (!line.starts_with(state_->home + " | ")) kept += line + '\n';
+  }
+  base::write_file_atomically(path, kept + tuned());
+}
+
+int64_t Matmul::tuned_count() const {
+  return std::count_if(state_->choices.begin(), state_->choices.end(),
+                       [](const auto& entry) { return entry.second.microseconds > 0; });
+}
+
+}  // namespace quintet::kernels::cuda

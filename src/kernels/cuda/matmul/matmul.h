@@ -1,0 +1,59 @@
+// Matrix products through cuBLASLt, with the meaning of kernels::GemmArgs on device pointers.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cuda/support/types.h"
+
+namespace quintet::kernels::cuda {
+
+// One per thread that launches, on the device that is current when it is made.
+//
+// Which of the library's algorithms runs is decided per problem (sizes, strides, types, alignment,
+// workspace): the one that tune() found fastest, or else the library's first guess. No algorithm that adds
+// partial results in an order of chance or rounds them to less than f32 is ever taken, so the bits depend on
+// the problem and the algorithm alone.
+class Matmul {
+ public:
+  // The scratch that the library asks for on Hopper; less is legal and narrows the choice.
+  static constexpr int64_t kWorkspaceBytes = 32 << 20;
+
+  Matmul();
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  // With tf32, products of f32 round their operands to 10 bits of mantissa. Off at first.
+  void allow_tf32(bool allow);
+
+  // Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16, f16 x f16 -> f32 or f16. An addend
+  // may be C itself. A bf16 C that is added to in place may see the product rounded to bf16 before the
+  // addition: some of the library's kernels add in memory. With a separate addend, or an f32 C, there is one
+  // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be used by another stream
+  // meanwhile.
+  void run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream);
+
+  // Times the library's candidates for a problem on random operands of its own (args' pointers stand for
+  // their alignment only) and keeps the fastest; nothing happens when the problem is known already. Allocates
+  // and synchronises: before training, never inside a step. Returns the microseconds of one product.
+  double tune(const GemmArgs& args, int64_t workspace_bytes, Stream stream);
+
+  // What tune() found, as text: one line per problem, headed by device and library version. Lines of another
+  // device or version are passed over when read, so one file can serve several machines.
+  std::string tuned() const;
+  void read_tuned(std::string_view text);
+  // The same through a file; a missing file is an empty one. Saving keeps other devices' lines.
+  void load(const base::Path& path);
+  void save(const base::Path& path) const;
+  int64_t tuned_count() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,67 @@
+// RMSNorm and LayerNorm over the last dim of x[rows, n], forward and backward. Rows are tokens, or tokens *
+// heads for the norms of q and k. Statistics are kept per row in Stat<T> for the backward pass.
+#pragma once
+
+#include "kernels/cuda/support/types.h"
+
+namespace quintet::kernels::cuda {
+
+// rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * w. y may alias x.
+template <class T>
+void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream);
+// The same of sum = x + residual, rounded to T, which is written too; sum may alias x or residual.
+template <class T>
+void add_rmsnorm(const T* x, const T* residual, const T* w, T* sum, T* y, Stat<T>* rstd, int64_t rows,
+                 int64_t n, double eps, Stream stream);
+
+// dx = rstd * (dy * w - x * rstd^2 * mean(dy * w * x)), plus the addend when it is not null. dx may alias dy
+// or the addend.
+template <class T>
+void rmsnorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx,
+                int64_t rows, int64_t n, Stream stream);
+
+// dw[n] = (or +=) sum over rows of dy * x * rstd. D, here and below, is Grad<T>, or Bf16 for T = Bf16: then
+// sums are rounded once.
+template <class T>
+int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n);
+template <class T, class D>
+void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
+                void* workspace, Stream stream);
+
+// Both in one visit to dy and x. `y` (null: none) receives the forward's result again, for a weight gradient
+// that was not given it; it must not overlap dy, x or the addend. Workspace as rmsnorm_dw.
+template <class T, class D>
+void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
+                      D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
+
+// mean and rstd = 1 / sqrt(variance + eps) per row; y = (x - mean) * rstd * w + b. b may be null. y may alias
+// x.
+template <class T>
+void layernorm(const T* x, const T* w, const T* b, T* y, Stat<T>* mean, Stat<T>* rstd, int64_t rows,
+               int64_t n, double eps, Stream stream);
+template <class T>
+void add_layernorm(const T* x, const T* residual, const T* w, const T* b, T* sum, T* y, Stat<T>* mean,
+                   Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream);
+
+// With g = dy * w and h = (x - mean) * rstd: dx = rstd * (g - mean(g) - h * mean(g * h)), plus the addend
+// when it is not null. dx may alias dy or the addend.
+template <class T>
+void layernorm_dx(const T* dy, const T* x, const T* w, const Stat<T>* mean, const Stat<T>* rstd,
+                  const T* addend, T* dx, int64_t rows, int64_t n, Stream stream);
+
+// dw[n] = (or +=) sum of dy * (x - mean) * rstd, db[n] = (or +=) sum of dy. db may be null.
+template <class T>
+int64_t layernorm_dw_workspace_bytes(int64_t rows, int64_t n);
+template <class T, class D>
+void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, D* dw,
+                  std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
+                  Stream stream);
+
+// Both in one visit to dy and x, and `y` as in rmsnorm_backward; only it needs b, which may be null.
+// Workspace as layernorm_dw.
+template <class T, class D>
+void layernorm_backward(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean,
+                        const Stat<T>* rstd, const T* addend, T* dx, T* y, D* dw, std::type_identity_t<D>* db,
+                        bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,114 @@
+// How the threads of a norm's backward kernel share rows, and how rows reach them; and what forward and
+// backward have in common. A block lives through many rows: while it works on some, the next ones are on
+// their way into shared memory, where every thread keeps packs of 16 bytes of each operand that it alone
+// writes and reads. That keeps enough bytes in flight whatever the registers hold.
+#pragma once
+
+#include <bit>
+
+#include "kernels/cuda/support/async_copy.cuh"
+#include "kernels/cuda/support/launch.cuh"
+#include "kernels/cuda/support/vector16.cuh"
+
+namespace quintet::kernels::cuda {
+
+// A block has rows in groups of kGroup threads, each with kPacks packs of its row. It is large, so that few
+// blocks have partial sums of weights to pass on: one runs on each multiprocessor, two, or three.
+template <int kGroupOf, int kPacksOf>
+struct NormShape {
+  static constexpr int kGroup = kGroupOf, kPacks = kPacksOf;
+  // Rows of a block at a time: a power of two, since five of 96 threads were up to 13 % slower than four.
+  static constexpr int kRows = std::bit_floor(512u / kGroup), kThreads = kRows * kGroup;
+  static constexpr int64_t kMostPacks = kGroup * int64_t{kPacks};
+  // Rows of a group in shared memory: as many as pay (fewer operands, more rows) and have room.
+  template <bool kDx>
+  static constexpr int kStages = kDx ? (kPacks <= 2 ? 3 : 2) : (kPacks <= 3 ? 4 : 3);
+  static constexpr int64_t bytes(int64_t packs, int rows) { return int64_t{rows} * kRows * packs * 16; }
+};
+
+template <class... Shapes>
+struct NormShapes {};
+
+// Rows are counted in 32 bits, some of them beyond the last.
+inline constexpr int64_t kNormMostRows = int64_t{1} << 30;
+
+// Calls f(shape) with the shapes that a row fits, which come smallest first, until one returns true; false
+// when none does.
+template <class F, class... Shapes>
+bool with_norm_shape(NormShapes<Shapes...>, int64_t packs, F&& f) {
+  return ((packs <= Shapes::kMostPacks && f(Shapes{})) || ...);
+}
+
+// As many blocks as run at once; 0 where a block has no room. `most` is the largest `bytes` that the kernel
+// is ever given.
+template <class K>
+int64_t resident_blocks(K* kernel, int threads, int64_t bytes, int64_t most) {
+  constexpr int kStatic = 4096;  // no kernel declares more
+  int device = 0, processors = 0, room = 0, each = 0;
+  check(cudaGetDevice(&device), "norm");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "norm");
+  check(cudaDeviceGetAttribute(&room, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "norm");
+  room -= kStatic;
+  if (bytes > room) return 0;
+  // The same for all sizes: other threads may be launching the same kernel.
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most < room ? static_cast<int>(most) : room),
+        "norm");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "norm");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, threads, static_cast<size_t>(bytes)),
+        "norm");
+  return int64_t{processors} * each;
+}
+
+// Sums over the threads of a row, the same bits always. A group's sums take turns in two places, so that one
+// barrier a row is enough: whoever writes the first place again has passed the barrier of the second, where
+// all have read the first.
+template <class Shape, int N, class S>
+class RowSums {
+ public:
+  // N sums at once; `turn` is 0 and 1 alternately. All lanes of a warp take part.
+  __device__ __forceinline__ void sum(S (&v)[N], int turn) {
+    constexpr int kLanes = Shape::kGroup < 32 ? Shape::kGroup : 32;
+#pragma unroll
+    for (int d = kLanes / 2; d > 0; d /= 2)
+#pragma unroll
+      for (int i = 0; i < N; ++i) v[i] += __shfl_xor_sync(0xffffffffu, v[i], d);
+    if constexpr (kWarps > 1) {
+      const int member = static_cast<int>(threadIdx.x) / Shape::kGroup;
+      if (threadIdx.x % 32 == 0)
+#pragma unroll
+        for (int i = 0; i < N; ++i) part_[turn][member][i][threadIdx.x / 32 % kWarps] = v[i];
+      // Of the threads of this group; barrier 0 is __syncthreads.
+      asm volatile("bar.sync %0, %1;" ::"r"(member + 1), "n"(Shape::kGroup) : "memory");
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        S all = part_[turn][member][i][0];
+#pragma unroll
+        for (int w = 1; w < kWarps; ++w) all += part_[turn][member][i][w];
+        v[i] = all;
+      }
+    }
+  }
+
+ private:
+  static constexpr int kWarps = Shape::kGroup > 32 ? Shape::kGroup / 32 : 1;
+  alignas(16) S part_[2][kWarps > 1 ? Shape::kRows : 1][N][kWarps];
+};
+
+// The norm of an element before its weight, and with it: forward and backward give the same bits.
+template <bool kCentred, class S>
+__device__ __forceinline__ S normed(S x, S mean, S rstd) {
+  return kCentred ? (x - mean) * rstd : x * rstd;
+}
+template <bool kCentred, class S>
+__device__ __forceinline__ S weighted(S h, S w, S b) {
+  return kCentred ? fma(h, w, b) : h * w;
+}
+
+// Serves rows that no shape fits, that are not aligned, and doubles: one block a row, one element at a time,
+// the row read again for each use.
+inline constexpr int kNormAnyThreads = 256;
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,62 @@
+// Optimizer updates over ranges of flat buffers. Everything that changes from step to step is read from
+// device memory when the kernel runs. When *ok is 0 nothing is written at all, so a refused step leaves every
+// bit as it was.
+#pragma once
+
+#include <span>
+
+#include "kernels/cuda/support/types.h"
+#include "kernels/update_ranges.h"
+
+namespace quintet::kernels::cuda {
+
+// The scalars are doubles, also those that count: they lie in a program's array of scalars.
+struct AdamWScalars {
+  const double* lr = nullptr;
+  const double* step = nullptr;        // number of this update, counted from 1 (bias correction)
+  const double* clip_scale = nullptr;  // gradients are multiplied by it; null: 1
+  const double* ok = nullptr;          // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+};
+
+// As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to
+// Copy. Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of
+// the three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
+// Bf16, float, float>, <float, Bf16, float, Bf16>, <float, Bf16, Bf16, Bf16>.
+template <class Master, class Moment, class Gradient, class Copy>
+void adamw(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const AdamWScalars& scalars,
+           Stream stream);
+
+// The same where the f32 master is the bf16 weight and a 16-bit remainder together: its bits are (weight's
+// bits << 16) + remainder, the remainder taken with its sign. So the weight is the master rounded to nearest,
+// ties away from zero, and nothing is kept twice. Instances <float, float>, <float, Bf16>, <Bf16, float>,
+// <Bf16, Bf16>.
+template <class Moment, class Gradient>
+void adamw(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const AdamWScalars& scalars,
+           Stream stream);
+// Makes weight and remainder of a master.
+void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream);
+
+struct SgdScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const double* ok = nullptr;          // null: always
+  double momentum = 0.0;
+  double weight_decay = 0.0;  // decoupled
+  bool nesterov = false;
+};
+
+// p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). u is the first moment,
+// null when momentum is 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void sgd(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const SgdScalars& scalars,
+         Stream stream);
+template <class Moment, class Gradient>
+void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdScalars& scalars,
+         Stream stream);
+
+}  // namespace quintet::kernels::cuda
