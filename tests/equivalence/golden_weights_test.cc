@@ -11,8 +11,8 @@
 
 #include "base/checksum.h"
 #include "equivalence/checks.h"
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/matmul/gemm.h"
+#include "kernels/cpu/support/isa.h"
 #include "support/small_recipe.h"
 
 namespace quintet::tests {
