@@ -5,7 +5,7 @@
 #include "cli/bench_step_verb.h"
 #include "cli/verbs.h"
 #include "exec/executor.h"
-#include "plan/reference_terms.h"
+#include "published/compare_terms.h"
 
 namespace quintet::cli {
 namespace {
@@ -17,24 +17,24 @@ struct ReferenceVerbOptions {
 };
 
 int reference(const ReferenceVerbOptions& o) {
-  const auto runs = plan::read_published_runs(base::read_file(o.path), o.path);
-  plan::ReferenceOptions options{.threads = o.threads,
-                                 .collection = o.source,
-                                 .id = o.row,
-                                 .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
+  const auto runs = published::read_published_runs(base::read_file(o.path), o.path);
+  published::CompareOptions options{.threads = o.threads,
+                                    .collection = o.source,
+                                    .id = o.row,
+                                    .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
   if (!o.terms.empty()) {
     options.most_instructions = 3e5;  // many sets: long steps by their rounds
     const auto sets = hardware::read_terms(base::read_file(o.terms), o.terms);
-    print(plan::terms_json(plan::run_terms(runs, sets, options)));
+    print(published::to_json(published::compare_terms(runs, sets, options)));
     return kExitGood;
   }
-  const plan::ReferenceReport report = plan::run_reference(runs, options);
+  const published::Comparison report = published::compare(runs, options);
   if (report.rows.empty())
     base::fail_user("{} has no row{}{}; ids look like {}", o.path,
                     o.source.empty() ? "" : fmt::format(" of source '{}'", o.source),
                     o.row.empty() ? "" : fmt::format(" with id '{}'", o.row),
                     runs.empty() ? "'TT-001'" : fmt::format("'{}'", runs.front().id));
-  print(o.json ? plan::reference_json(report) : plan::reference_text(report));
+  print(o.json ? published::to_json(report) : published::to_text(report));
   return kExitGood;
 }
 

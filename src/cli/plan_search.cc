@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "cli/verbs.h"
-#include "plan/emit.h"
 #include "plan/text.h"
+#include "search/emit_recipe.h"
 
 namespace quintet::cli {
 namespace {
@@ -99,7 +99,7 @@ void SearchOptions::check() const {
   if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans || allow_drops > 0))
     base::fail_user("--top, --plans and --allow-drops say how far --search goes; give --search too");
   if (!tokens.empty())
-    plan::parse_tokens(tokens);
+    report::parse_tokens(tokens);
   else if (failures >= 0 || checkpoint_seconds >= 0 || restart_seconds >= 0)
     base::fail_user(
         "--failures, --checkpoint-seconds and --restart-seconds are of a run of so many tokens; give "
@@ -116,70 +116,73 @@ hardware::Reliability SearchOptions::reliability() const {
 }
 
 std::optional<config::Recipe> search_layout(const SearchOptions& o, const SearchFor& what,
-                                            const plan::Assumptions& assumptions, plan::Beyond& beyond) {
+                                            const plan::Assumptions& assumptions,
+                                            report::Findings& findings) {
   const config::Recipe& recipe = what.recipe;
   Line line;
-  const auto progress = [&](const plan::Progress& p) {
+  const auto progress = [&](const search::Progress& p) {
     line.show(fmt::format("search [{}] {} of {} groups of layouts looked at, {} of at most {} compiled{}",
                           bar(p.planned, p.most), base::thousands(p.looked), base::thousands(p.groups),
                           p.planned, p.most,
                           p.best_seconds > 0 ? ", best " + plan::seconds_text(p.best_seconds) : ""));
   };
-  const plan::Bounds bounds(assumptions);
-  const plan::Space space = plan::fixed(plan::usual_space(recipe, assumptions.cluster), what.sets);
-  plan::SearchOptions options{.keep = o.top,
-                              .plans = o.plans,
-                              .groups = kGroups,
-                              .layouts = kLayoutsPerPlan * o.plans,
-                              .work = kWorkPerPlan * o.plans,
-                              .longest = kLongest,
-                              .threads = kThreads,
-                              .progress = progress,
-                              .bounds = &bounds};
-  beyond.search = plan::search(recipe, assumptions, space, options);
+  const search::Bounds bounds(assumptions);
+  const search::LayoutSpace space =
+      search::fixed(search::usual_space(recipe, assumptions.cluster), what.sets);
+  search::SearchOptions options{.keep = o.top,
+                                .plans = o.plans,
+                                .groups = kGroups,
+                                .layouts = kLayoutsPerPlan * o.plans,
+                                .work = kWorkPerPlan * o.plans,
+                                .longest = kLongest,
+                                .threads = kThreads,
+                                .progress = progress,
+                                .bounds = &bounds};
+  findings.search = search::search(recipe, assumptions, space, options);
   if (o.allow_drops > 0) {
-    const config::Recipe dropping = plan::with_capacity(recipe, o.allow_drops);
-    const plan::Bounds own(assumptions);
+    const config::Recipe dropping = search::with_capacity(recipe, o.allow_drops);
+    const search::Bounds own(assumptions);
     options.bounds = &own;
-    plan::merge(*beyond.search, plan::search(dropping, assumptions, space, options), o.top);
+    search::merge(*findings.search, search::search(dropping, assumptions, space, options), o.top);
   }
-  std::vector<plan::Found>& best = beyond.search->best;
-  if (!best.empty()) best.front().reasons = plan::explain(best.front().report, kThreads);
-  beyond.verdict =
-      plan::decide(recipe, assumptions,
-                   {.plans = 6,
-                    .threads = kThreads,
-                    .progress = [&](const std::string& rung) { line.show("which strategy: " + rung); },
-                    .bounds = &bounds,
-                    .best = best.empty() ? nullptr : &best.front().report});
+  std::vector<search::Found>& best = findings.search->best;
+  if (!best.empty()) best.front().reasons = search::explain(best.front().report, kThreads);
+  findings.verdict =
+      advice::decide(recipe, assumptions,
+                     {.plans = 6,
+                      .threads = kThreads,
+                      .progress = [&](const std::string& rung) { line.show("which strategy: " + rung); },
+                      .bounds = &bounds,
+                      .best = best.empty() ? nullptr : &best.front().report});
   if (best.empty()) return std::nullopt;
   if (!o.emit.empty()) {
-    const plan::Emitted e = plan::emit(best.front().report.recipe, assumptions.cluster, what.made_up);
+    const search::EmittedRecipe e =
+        search::emit_recipe(best.front().report.recipe, assumptions.cluster, what.made_up);
     base::write_file_atomically(o.emit, e.text);
-    beyond.emitted = {o.emit, e.to_do};
+    findings.emitted = {o.emit, e.to_do};
   }
   return best.front().report.recipe;
 }
 
-void look_beyond(const SearchOptions& o, const plan::Report& report, plan::Beyond& beyond) {
+void add_findings(const SearchOptions& o, const plan::Report& report, report::Findings& findings) {
   Line line;
   if (!report.memory.fits()) {
     line.show("changes that would make it fit");
-    beyond.advice = plan::advise(report, kThreads);
+    findings.advice = advice::advise(report, kThreads);
   }
   if (o.scaling)
-    beyond.scaling = plan::scale(report.recipe, report.assumptions,
-                                 plan::device_counts(report.assumptions.cluster, kHalvings, kDoublings),
-                                 {.threads = kThreads, .progress = [&](int n) {
-                                    line.show(fmt::format("scaling: {} devices", base::thousands(n)));
-                                  }});
+    findings.scaling = search::scale(report.recipe, report.assumptions,
+                                     search::device_counts(report.assumptions.cluster, kHalvings, kDoublings),
+                                     {.threads = kThreads, .progress = [&](int n) {
+                                        line.show(fmt::format("scaling: {} devices", base::thousands(n)));
+                                      }});
   if (!o.tokens.empty())
-    beyond.economy = plan::economy(report, plan::parse_tokens(o.tokens), o.reliability());
+    findings.economy = report::economy(report, report::parse_tokens(o.tokens), o.reliability());
 }
 
-std::string text_before(const plan::Beyond& b, const plan::Assumptions& assumptions) {
-  std::string out =
-      (b.verdict ? plan::to_text(*b.verdict) : "") + (b.search ? plan::to_text(*b.search, assumptions) : "");
+std::string text_before(const report::Findings& b, const plan::Assumptions& assumptions) {
+  std::string out = (b.verdict ? advice::to_text(*b.verdict) : "") +
+                    (b.search ? search::to_text(*b.search, assumptions) : "");
   if (b.emitted) {
     out += fmt::format("wrote {}\n", b.emitted->file);
     for (const std::string& what : b.emitted->to_do) out += fmt::format("  to fill in: {}\n", what);
@@ -187,10 +190,10 @@ std::string text_before(const plan::Beyond& b, const plan::Assumptions& assumpti
   return out;
 }
 
-std::string text_after(const plan::Beyond& b, const plan::Report& report) {
-  return (b.advice ? plan::advice_text(report, *b.advice) : "") +
-         (b.scaling ? plan::to_text(*b.scaling) : "") +
-         (b.economy ? plan::to_text(*b.economy, report.assumptions.cluster) : "");
+std::string text_after(const report::Findings& b, const plan::Report& report) {
+  return (b.advice ? advice::advice_text(report, *b.advice) : "") +
+         (b.scaling ? search::to_text(*b.scaling) : "") +
+         (b.economy ? report::to_text(*b.economy, report.assumptions.cluster) : "");
 }
 
 }  // namespace quintet::cli

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "plan/beyond.h"
+#include "report/findings.h"
 
 namespace quintet::cli {
 
@@ -34,13 +34,13 @@ struct SearchFor {
 // The best layout of the cluster; nothing when none fits. Says which strategy it is and why simpler ones are
 // not, and writes --emit.
 std::optional<config::Recipe> search_layout(const SearchOptions& options, const SearchFor& what,
-                                            const plan::Assumptions& assumptions, plan::Beyond& beyond);
+                                            const plan::Assumptions& assumptions, report::Findings& findings);
 
 // What comes after a report: advice when it does not fit, the scaling curve, the cost of a token budget.
-void look_beyond(const SearchOptions& options, const plan::Report& report, plan::Beyond& beyond);
+void add_findings(const SearchOptions& options, const plan::Report& report, report::Findings& findings);
 
 // For people: what stands before a report, and after it. Empty where nothing was asked.
-std::string text_before(const plan::Beyond& beyond, const plan::Assumptions& assumptions);
-std::string text_after(const plan::Beyond& beyond, const plan::Report& report);
+std::string text_before(const report::Findings& findings, const plan::Assumptions& assumptions);
+std::string text_after(const report::Findings& findings, const plan::Report& report);
 
 }  // namespace quintet::cli

@@ -7,10 +7,10 @@
 #include "cli/verbs.h"
 #include "exec/executor.h"
 #include "plan/plan.h"
-#include "plan/space.h"
+#include "plan/recipe_from_model.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
-#include "plan/without_file.h"
+#include "search/layout_space.h"
 #include "tools/gpu_probe.h"
 #include "train/loop.h"
 
@@ -19,11 +19,11 @@ namespace {
 
 struct PlanOptions {
   RecipeOptions recipe;
-  plan::Question question;
+  plan::RecipeRequest request;
   std::string cluster, stack, matmul, trace, html;
   double imbalance = 1, price = -1;
   bool json = false;
-  SearchOptions beyond;
+  SearchOptions wanted;
 };
 
 // This machine's processors, the ranks as devices that share its memory.
@@ -66,37 +66,37 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
 
 int plan_action(const PlanOptions& o) {
   const bool from_file = !o.recipe.path.empty();
-  o.beyond.check();
-  if (from_file && !o.question.model.empty()) base::fail_user("give a recipe or --model, not both");
-  if (!from_file && o.question.model.empty())
+  o.wanted.check();
+  if (from_file && !o.request.model.empty()) base::fail_user("give a recipe or --model, not both");
+  if (!from_file && o.request.model.empty())
     base::fail_user(
         "give a recipe, or --model with --cluster, e.g. quintet plan --model llama3-8b --cluster \"1x8 "
         "h100\"");
   if (!from_file && o.cluster.empty())
     base::fail_user("--model needs --cluster, e.g. --cluster \"2048x8 h100\"");
-  if (from_file && (o.question.seq_len > 0 || o.question.global_batch > 0 || o.question.micro_batch > 0))
+  if (from_file && (o.request.seq_len > 0 || o.request.global_batch > 0 || o.request.micro_batch > 0))
     base::fail_user(
         "--seq-len, --global-batch and --micro-batch are for --model; use --set data.seq_len=... here");
 
   plan::Assumptions assumptions;
-  plan::Answer answer;
-  plan::Beyond beyond;
+  plan::FilledRecipe filled_recipe;
+  report::Findings findings;
   if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
   // What a search is to hold of the layout need not be a layout by itself.
   RecipeOptions asked = o.recipe;
-  if (o.beyond.search) std::erase_if(asked.sets, plan::is_of_layout);
+  if (o.wanted.search) std::erase_if(asked.sets, search::is_of_layout);
   if (from_file) {
-    answer.recipe = asked.load();
-    if (o.cluster.empty()) assumptions.cluster = this_machine(answer.recipe, beyond.notes);
+    filled_recipe.recipe = asked.load();
+    if (o.cluster.empty()) assumptions.cluster = this_machine(filled_recipe.recipe, findings.notes);
   } else {
-    plan::Question question = o.question;
-    question.sets = asked.sets;
-    question.search = o.beyond.search;
-    if (!o.recipe.dtype.empty()) question.sets.push_back("precision.compute=" + o.recipe.dtype);
-    answer = plan::recipe_for(question, assumptions.cluster);
+    plan::RecipeRequest request = o.request;
+    request.sets = asked.sets;
+    request.search = o.wanted.search;
+    if (!o.recipe.dtype.empty()) request.sets.push_back("precision.compute=" + o.recipe.dtype);
+    filled_recipe = plan::recipe_from_model(request, assumptions.cluster);
   }
   if (o.price >= 0) {
-    if (o.beyond.tokens.empty())
+    if (o.wanted.tokens.empty())
       base::fail_user("--price is of a run of so many tokens; give --tokens too, e.g. --tokens 15T");
     assumptions.cluster.price_per_hour = o.price;
     assumptions.cluster.price_source = "--price";
@@ -106,7 +106,7 @@ int plan_action(const PlanOptions& o) {
   if (!o.stack.empty() || !is_cpu)
     assumptions.stack = hardware::find_stack(o.stack.empty() ? "quintet" : o.stack);
   assumptions.matmul = arithmetic(o.matmul);
-  if (o.imbalance != 1 && answer.recipe.model.moe.experts == 0)
+  if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} is of experts, and this model has none: leave it out", o.imbalance);
   assumptions.imbalance = o.imbalance;
   if (assumptions.cluster.accelerator.vendor == "nvidia" && assumptions.stack.name == "quintet")
@@ -114,35 +114,36 @@ int plan_action(const PlanOptions& o) {
   // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
   assumptions.workspace_bytes =
       exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
-                         train::kernel_threads(answer.recipe, answer.recipe.parallel.world()));
+                         train::kernel_threads(filled_recipe.recipe, filled_recipe.recipe.parallel.world()));
 
-  if (o.beyond.search) {
+  if (o.wanted.search) {
     std::vector<std::string> held = o.recipe.sets;
-    if (o.question.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.question.micro_batch));
-    const auto found = search_layout(o.beyond, {answer.recipe, held, !from_file}, assumptions, beyond);
-    if (!o.json) print(text_before(beyond, assumptions));
+    if (o.request.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.request.micro_batch));
+    const auto found =
+        search_layout(o.wanted, {filled_recipe.recipe, held, !from_file}, assumptions, findings);
+    if (!o.json) print(text_before(findings, assumptions));
     if (!found) {
-      if (o.json) print(plan::to_json(nullptr, beyond));
+      if (o.json) print(report::to_json(nullptr, findings));
       if (!o.json)
-        for (const std::string& note : beyond.notes) print(fmt::format("note: {}\n", note));
+        for (const std::string& note : findings.notes) print(fmt::format("note: {}\n", note));
       return kExitFailure;
     }
-    answer.recipe = *found;
+    filled_recipe.recipe = *found;
   }
   assumptions.timeline = true;
-  plan::Report report = plan::make_plan(answer.recipe, assumptions);
-  report.notes.insert(report.notes.begin(), beyond.notes.begin(), beyond.notes.end());
+  plan::Report report = plan::make_plan(filled_recipe.recipe, assumptions);
+  report.notes.insert(report.notes.begin(), findings.notes.begin(), findings.notes.end());
   // What a search chooses was not filled in.
   const auto chosen = [&](const std::string& key) {
-    return o.beyond.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
+    return o.wanted.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
   };
-  for (const std::string& filled : answer.filled)
+  for (const std::string& filled : filled_recipe.filled)
     if (!chosen(filled)) report.notes.push_back("filled in " + filled);
-  look_beyond(o.beyond, report, beyond);
+  add_findings(o.wanted, report, findings);
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
   if (!o.html.empty())
-    base::write_file_atomically(o.html, plan::to_html(report, plan::page_parts(report, beyond)));
-  print(o.json ? plan::to_json(&report, beyond) : plan::to_text(report) + text_after(beyond, report));
+    base::write_file_atomically(o.html, report::to_html(report, report::page_parts(report, findings)));
+  print(o.json ? report::to_json(&report, findings) : plan::to_text(report) + text_after(findings, report));
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
 
@@ -158,14 +159,14 @@ Verb add_plan(CLI::App& app) {
       "--cluster", o->cluster,
       "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
       "it this machine: its processors, or its GPUs where the recipe runs on them");
-  command->add_option("--model", o->question.model, "a preset instead of a recipe")->type_name("PRESET");
-  command->add_option("--seq-len", o->question.seq_len, "with --model: tokens of a sequence")
+  command->add_option("--model", o->request.model, "a preset instead of a recipe")->type_name("PRESET");
+  command->add_option("--seq-len", o->request.seq_len, "with --model: tokens of a sequence")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_option("--global-batch", o->question.global_batch, "with --model: sequences of a step")
+  command->add_option("--global-batch", o->request.global_batch, "with --model: sequences of a step")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_option("--micro-batch", o->question.micro_batch, "with --model: sequences of a micro-batch")
+  command->add_option("--micro-batch", o->request.micro_batch, "with --model: sequences of a micro-batch")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
   command->add_option("--stack", o->stack, "the software whose efficiency to assume")->type_name("NAME");
@@ -182,7 +183,7 @@ Verb add_plan(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--html", o->html, "write the report as one page for a browser")->type_name("FILE");
   command->add_flag("--json", o->json, "the report as JSON");
-  o->beyond.add_to(*command);
+  o->wanted.add_to(*command);
   command->footer("Exit code 1 when it does not fit in memory.");
   return {command, [o] { return plan_action(*o); }};
 }

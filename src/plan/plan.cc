@@ -8,7 +8,7 @@
 #include "models/build.h"
 #include "plan/memory.h"
 #include "plan/memory_timeline.h"
-#include "plan/steady.h"
+#include "plan/sampled_steps.h"
 #include "plan/text.h"
 #include "plan/time.h"
 #include "sim/durations.h"

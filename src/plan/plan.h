@@ -32,7 +32,7 @@ struct Assumptions {
   // noted, and attention of which there is something to say is simulated without tensor cores.
   std::function<std::string(const program::Instr&)> remark = {};
   int threads = 2;  // that compile
-  // Steps of more than this are simulated with fewer micro-batches (steady.h).
+  // Steps of more than this are simulated with fewer micro-batches (sampled_steps.h).
   double most_instructions = 3e6;
 };
 

@@ -21,7 +21,7 @@ sim::Machine machine_of(const Assumptions& assumptions);
 
 sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks);
 
-// sum of weight * figures over samples (steady.h); figures that are rates follow from them.
+// sum of weight * figures over samples (sampled_steps.h); figures that are rates follow from them.
 Time combine(const std::vector<std::pair<double, Time>>& samples);
 
 }  // namespace quintet::plan

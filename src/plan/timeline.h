@@ -1,5 +1,5 @@
 // The simulated step behind a report: the programs of one rank of every pipeline stage and when each of their
-// instructions runs. In a step of very many micro-batches only some are here: see steady.h.
+// instructions runs. In a step of very many micro-batches only some are here: see sampled_steps.h.
 #pragma once
 
 #include "compiler/compile.h"

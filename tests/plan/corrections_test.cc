@@ -4,13 +4,16 @@
 #include "config/parse.h"
 #include "hardware/cost.h"
 #include "hardware/economy.h"
-#include "plan/bounds.h"
-#include "plan/changes.h"
-#include "plan/search_support.h"
+#include "plan/layout_changes.h"
+#include "plan/small_models.h"
 #include "plan/state_bytes.h"
+#include "search/bounds.h"
 
 namespace quintet::plan {
 namespace {
+
+using testing::small_cluster;
+using testing::small_llama;
 
 constexpr double kGB = 1e9;
 
@@ -172,7 +175,7 @@ TEST(Corrections, OneReplicaOf405BOn64) {
   EXPECT_NEAR(405.85 * sharded_bytes(mixed_f32_gradients(), 1, 4) / 64, 57, 0.1);
   // 126 blocks over 8 stages: not even; the cut is balanced by cost.
   EXPECT_NE(126 % 8, 0);
-  const Bounds bounds(r.assumptions);
+  const search::Bounds bounds(r.assumptions);
   EXPECT_LE(bounds.exact(r.recipe).bytes, needs(r));
 }
 
@@ -225,7 +228,7 @@ TEST(Corrections, FullRecompute) {
   const Report none = with("none"), full = with("full");
   EXPECT_NEAR(full.time.hardware_flops / none.time.hardware_flops, 4.0 / 3, 0.08);
   EXPECT_DOUBLE_EQ(full.time.model_flops, none.time.model_flops);
-  const Bounds bounds(a);
+  const search::Bounds bounds(a);
   const double kept = static_cast<double>(bounds.tables(full.recipe)->block(3).kept_bytes);
   EXPECT_NEAR(kept / (512.0 * 256 * 2), 1, 0.05);  // 2 s b h
 }

@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "plan/plan.h"
+#include "plan/recipe_from_model.h"
 #include "plan/timeline.h"
-#include "plan/without_file.h"
 #include "program/ledger.h"
 
 namespace quintet::plan {
@@ -16,7 +16,7 @@ Report plan_405b(const std::string& cluster, const std::vector<std::string>& set
   Assumptions a;
   a.cluster = hardware::parse_cluster(cluster);
   a.timeline = timeline;
-  const Answer answer = recipe_for(
+  const FilledRecipe answer = recipe_from_model(
       {.model = "llama3-405b", .sets = sets, .seq_len = seq_len, .global_batch = batch}, a.cluster);
   return make_plan(answer.recipe, a);
 }

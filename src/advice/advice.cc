@@ -1,0 +1,158 @@
+#include "advice/advice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "plan/layout_changes.h"
+#include "plan/state_bytes.h"
+#include "plan/text.h"
+
+namespace quintet::advice {
+namespace {
+
+using program::MemoryClass;
+
+int64_t of_class(const plan::Report& r, MemoryClass c) {
+  return r.memory.ranks[r.memory.most_loaded].by_class[static_cast<size_t>(c)];
+}
+
+// Ways that the engine has not got: the plan's bytes less what would go.
+std::vector<Advice> plan_only(const plan::Report& r) {
+  std::vector<Advice> list;
+  const hardware::Cluster& cluster = r.assumptions.cluster;
+  const config::Precision& p = r.recipe.precision;
+  const bool adam = r.recipe.optimizer.kind == config::OptimizerKind::AdamW;
+  const plan::StateFormat format = plan::format_of(p, r.recipe.optimizer);
+  if (!adam || format.master + format.moments <= 0) return list;
+  const int64_t optimizer = of_class(r, MemoryClass::Optimizer);
+  const double parameters = static_cast<double>(optimizer) / (format.master + format.moments);
+  const auto add = [&](std::string what, int64_t saved, double lost) {
+    list.push_back({.what = std::move(what),
+                    .sets = {},
+                    .runs = false,
+                    .bytes = plan::needs(r) - saved,
+                    .saved = saved,
+                    .step = r.time.step + lost,
+                    .lost = lost});
+  };
+  add("moments of 8 bits", static_cast<int64_t>(parameters * (format.moments - 2)), 0);
+  const plan::OffloadCost host = plan::optimizer_offload(parameters, cluster, plan::kHostBytesPerS);
+  const double on_host = static_cast<double>(optimizer) * cluster.per_node;
+  const double link = parameters * (host.down_bytes + host.up_bytes),
+               touched = parameters * host.touched_bytes;
+  const auto rate = [&](double bytes) { return fmt::format("{:.1f} GB/s", bytes / r.time.step * 1e-9); };
+  if (cluster.host_bytes <= 0 || on_host <= static_cast<double>(cluster.host_bytes))
+    add(fmt::format(
+            "optimizer state in host memory: {} of a node; {} over the host's link and {} in its memory "
+            "for each device and step, {} and {} to hide behind the step",
+            plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(link)),
+            plan::gib(static_cast<int64_t>(touched)), rate(link), rate(touched)),
+        optimizer, host.seconds);
+  if (cluster.disk.bytes_per_s >= plan::kLeastDiskBytesPerS) {
+    const plan::OffloadCost disk = plan::disk_offload(parameters, cluster);
+    const double moved = parameters * disk.disk_bytes * cluster.per_node;
+    add(fmt::format("optimizer state on disk: {} of a node; {} to and from disk for each step, {} to hide "
+                    "behind the step ({} has {:.1f} GB/s)",
+                    plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(moved)),
+                    rate(moved), cluster.disk.title, cluster.disk.bytes_per_s * 1e-9),
+        optimizer, host.seconds + disk.seconds);
+  }
+  // Frozen weights keep neither gradients nor optimizer state; adapters of rank 16 do.
+  const config::Parallel& l = r.recipe.parallel;
+  const auto adapters =
+      static_cast<int64_t>(plan::lora_parameters(r.recipe.model, 16) / static_cast<double>(l.tp * l.pp) *
+                           plan::mixed_f32_gradients().total());
+  add("LoRA of rank 16 instead of full training", optimizer + of_class(r, MemoryClass::Gradients) - adapters,
+      0);
+  return list;
+}
+
+}  // namespace
+
+std::string change_of_time(const Advice& a, const plan::Report& r) {
+  const double share = 100 * a.lost / r.time.step;
+  if (!a.runs && a.lost == 0) return "its time was not simulated";
+  if (std::abs(share) < 0.05) return "as fast";
+  return fmt::format("{} {} a step ({:+.1f} %)", plan::seconds_text(std::abs(a.lost)),
+                     a.lost > 0 ? "more" : "less", share);
+}
+
+std::vector<Term> largest_terms(const plan::Report& r) {
+  const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
+  std::vector<Term> terms;
+  for (int i = 0; i < program::kNumMemoryClasses; ++i)
+    if (const int64_t bytes = rank.by_class[static_cast<size_t>(i)]; bytes > 0)
+      terms.push_back({std::string(program::to_string(static_cast<MemoryClass>(i))), bytes});
+  if (rank.gaps() > 0) terms.push_back({"gaps between buffers", rank.gaps()});
+  if (rank.runtime_bytes > 0) terms.push_back({"context and libraries", rank.runtime_bytes});
+  std::stable_sort(terms.begin(), terms.end(),
+                   [](const Term& a, const Term& b) { return a.bytes > b.bytes; });
+  return terms;
+}
+
+std::string room_words(const plan::Report& r) {
+  const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
+  const int64_t spare = rank.routed_bytes - rank.expected_routed_bytes;
+  if (r.memory.fits() || rank.total() - spare > r.memory.limit) return {};
+  const config::Parallel& p = r.recipe.parallel;
+  return fmt::format(
+      "it does not fit because no token may be dropped: there is room for {} of rows, as if every token of "
+      "{} "
+      "ranks chose this rank's experts; {} come if they come evenly. A capacity bounds it, and drops tokens "
+      "beyond it\n",
+      plan::gib(rank.routed_bytes), p.ep * p.etp, plan::gib(rank.expected_routed_bytes));
+}
+
+std::vector<Advice> advise(const plan::Report& r, int threads) {
+  const int64_t near = std::max(r.assumptions.cluster.domain, 1);
+  const std::vector<plan::LayoutChange> changes =
+      plan::savings(r.recipe, near, r.memory.limit - r.assumptions.cluster.accelerator.runtime_bytes);
+  std::vector<config::Recipe> recipes;
+  for (const plan::LayoutChange& c : changes) recipes.push_back(c.recipe);
+  const std::vector<std::optional<plan::Report>> plans = plan::plan_all(recipes, r.assumptions, threads);
+  std::vector<Advice> list;
+  std::set<std::string> kinds;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (!plans[i] || !plans[i]->memory.fits()) continue;
+    if (!changes[i].kind.empty() && !kinds.insert(changes[i].kind).second) continue;
+    list.push_back({.what = changes[i].what,
+                    .sets = changes[i].sets,
+                    .runs = true,
+                    .bytes = plan::needs(*plans[i]),
+                    .saved = plan::needs(r) - plan::needs(*plans[i]),
+                    .step = plans[i]->time.step,
+                    .lost = plans[i]->time.step - r.time.step});
+  }
+  for (Advice& a : plan_only(r))
+    if (a.bytes <= r.memory.limit) list.push_back(std::move(a));
+  std::stable_sort(list.begin(), list.end(), [](const Advice& a, const Advice& b) {
+    return std::pair(!a.runs, a.lost) < std::pair(!b.runs, b.lost);
+  });
+  return list;
+}
+
+std::string advice_text(const plan::Report& r, const std::vector<Advice>& advice) {
+  if (r.memory.fits()) return {};
+  const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
+  std::string out = fmt::format(
+      "does not fit: {} needs {}, has {} ({} too much)\n",
+      r.memory.ranks.size() > 1 ? fmt::format("a device of pipeline place {}", rank.stage)
+                                : std::string("a device"),
+      plan::gib(rank.total()), plan::gib(r.memory.limit), plan::gib(rank.total() - r.memory.limit));
+  for (const Term& t : largest_terms(r)) out += fmt::format("  {:<24} {:>12}\n", t.what, plan::gib(t.bytes));
+  out += room_words(r);
+  if (advice.empty())
+    return out + "no single change makes it fit; quintet plan --search looks for a layout that does\n";
+  out += "any one of these makes it fit; what costs least time comes first\n";
+  for (const Advice& a : advice) {
+    out += fmt::format("  {:<44} needs {:>10}, {}{}\n", a.what, plan::gib(a.bytes), change_of_time(a, r),
+                       a.runs ? "" : "; plan-only: the engine does not run it yet");
+    if (!a.sets.empty()) out += fmt::format("      --set {}\n", fmt::join(a.sets, " --set "));
+  }
+  return out;
+}
+
+}  // namespace quintet::advice

@@ -1,0 +1,109 @@
+#include "plan/recipe_from_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "config/parse.h"
+#include "config/presets.h"
+
+namespace quintet::plan {
+namespace {
+
+class Filler {
+ public:
+  Filler(const RecipeRequest& q, const hardware::Cluster& cluster)
+      : q_(q), cluster_(cluster), sets_(q.sets) {}
+
+  FilledRecipe answer() {
+    const config::Model* preset = config::find_preset(q_.model);
+    if (preset == nullptr) unknown_model();
+    const bool cpu = cluster_.accelerator.vendor == "cpu";
+    const bool bf16 = cluster_.accelerator.dense(hardware::Arithmetic::BF16) > 0 && !cpu;
+    fill("precision.compute", bf16 ? "bf16" : "f32", cpu ? "on a CPU" : "on this accelerator");
+    number("data.seq_len", q_.seq_len,
+           preset->max_positions > 0 ? std::min<int64_t>(8192, preset->max_positions) : 8192, "");
+    if (q_.search) {
+      number("batch.global", q_.global_batch, cluster_.world(), "one sequence a device");
+      return made();
+    }
+    number("batch.micro", q_.micro_batch, 1, "");
+
+    const int64_t world = cluster_.world(), pp = value("parallel.pp", 1), tp = value("parallel.tp", 1),
+                  cp = value("parallel.cp", 1), replicate = value("parallel.dp_replicate", 1);
+    const int64_t others = pp * tp * cp * replicate;
+    if (others <= 0 || world % others != 0)
+      base::fail_user(
+          "pp {} x dp_replicate {} x cp {} x tp {} = {} does not divide the {} devices of the cluster", pp,
+          replicate, cp, tp, others, world);
+    fill("parallel.dp_shard", world / others,
+         fmt::format("what the other axes leave of {} devices", base::thousands(world)));
+    const int64_t shard = value("parallel.dp_shard", 1), dp = shard * replicate;
+    if (shard * cp > 1)
+      fill("parallel.zero", pp > 1 ? 1 : 3,
+           pp > 1 ? "with a pipeline, stage 3 would gather parameters for every micro-batch" : "");
+    if (tp > 1) fill("parallel.sequence_parallel", "true", "with tp");
+    const int64_t micro = value("batch.micro", 1), micros = pp > 1 ? 4 * pp : 1;
+    if (!given("batch.accumulation"))
+      number("batch.global", q_.global_batch, dp * micro * micros,
+             pp > 1 ? "four micro-batches per stage" : "one micro-batch a rank");
+    else if (q_.global_batch > 0)
+      number("batch.global", q_.global_batch, 0, "");
+    return made();
+  }
+
+ private:
+  FilledRecipe made() {
+    const std::string text = fmt::format(
+        "name = \"{0}\"\n[model]\npreset = \"{0}\"\n[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n", q_.model);
+    return {config::parse(text, sets_, "--model " + q_.model), std::move(filled_)};
+  }
+  bool given(const std::string& key) const {
+    return std::any_of(sets_.begin(), sets_.end(),
+                       [&](const std::string& s) { return s.starts_with(key + "="); });
+  }
+  int64_t value(const std::string& key, int64_t otherwise) const {
+    for (const std::string& s : sets_)
+      if (s.starts_with(key + "=")) {
+        const char* begin = s.data() + key.size() + 1;
+        std::from_chars(begin, s.data() + s.size(), otherwise);
+      }
+    return otherwise;
+  }
+  template <class T>
+  void fill(const std::string& key, const T& what, const std::string& why) {
+    if (given(key)) return;
+    sets_.push_back(fmt::format("{}={}", key, what));
+    filled_.push_back(fmt::format("{} = {}{}{}", key, what, why.empty() ? "" : ": ", why));
+  }
+  void number(const std::string& key, int64_t asked, int64_t otherwise, const std::string& why) {
+    if (asked > 0)
+      sets_.push_back(fmt::format("{}={}", key, asked));
+    else
+      fill(key, otherwise, why);
+  }
+  [[noreturn]] void unknown_model() const {
+    std::vector<std::string> names;
+    for (const config::Model& m : config::presets()) names.push_back(m.preset);
+    const auto near = base::nearest_word(q_.model, names);
+    std::string all;
+    for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
+    base::fail_user("there is no model '{}'{}; the models are {}", q_.model,
+                    near ? fmt::format(", perhaps '{}'", *near) : "", all);
+  }
+
+  const RecipeRequest& q_;
+  const hardware::Cluster& cluster_;
+  std::vector<std::string> sets_, filled_;
+};
+
+}  // namespace
+
+FilledRecipe recipe_from_model(const RecipeRequest& question, const hardware::Cluster& cluster) {
+  return Filler(question, cluster).answer();
+}
+
+}  // namespace quintet::plan

@@ -1,0 +1,38 @@
+#include "plan/sampled_steps.h"
+
+#include <algorithm>
+
+namespace quintet::plan {
+
+std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit) {
+  const config::Parallel& p = recipe.parallel;
+  const int64_t all = recipe.batch.accumulation;
+  // A pipeline's round is as many micro-batches as it has ranks; it is full, and has been for a round, after
+  // four of them.
+  const int64_t round = p.pp, least = p.pp == 1 ? 3 : 4 * p.pp + all % p.pp;
+  if (instructions <= limit || all <= least + 2 * round || p.schedule.starts_with("file:"))
+    return {{recipe, 1}};
+  const auto with = [&](int64_t n) {
+    config::Recipe few = recipe;
+    few.batch.accumulation = n;
+    few.batch.global = n * recipe.batch.micro * p.dp();
+    return few;
+  };
+  // f(all) = f(b) + (all - b) / (b - a) (f(b) - f(a))
+  const double rounds = static_cast<double>(all - least - round) / static_cast<double>(round);
+  return {{with(least + round), 1 + rounds}, {with(least), -rounds}};
+}
+
+double instructions(const compiler::Ranks& ranks) {
+  double sum = 0;
+  for (const compiler::RankProgram& r : ranks.program)
+    for (const program::Call& call : r.program.calls)
+      sum += static_cast<double>(r.program.bodies[static_cast<size_t>(call.body)].instrs.size());
+  return sum;
+}
+
+void expand(compiler::Ranks& ranks) {
+  for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
+}
+
+}  // namespace quintet::plan

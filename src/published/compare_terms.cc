@@ -1,0 +1,104 @@
+#include "published/compare_terms.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <mutex>
+
+#include "base/error.h"
+#include "base/parallel_for.h"
+#include "observe/metrics.h"
+#include "plan/sampled_steps.h"
+#include "plan/time.h"
+
+namespace quintet::published {
+namespace {
+
+// Seconds of the step with every set that is wanted; of others 0.
+std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardware::Terms>& sets,
+                               const std::vector<char>& wanted) {
+  compiler::CompileOptions options;
+  options.expand = false;
+  const auto compile = [&](const config::Recipe& r) {
+    return compiler::compile_ranks(r, options, compiler::pipeline_ranks(r), 1);
+  };
+  compiler::Ranks ranks = compile(run.recipe);
+  std::vector<double> seconds(sets.size(), 0);
+  const std::vector<plan::Sample> list =
+      plan::samples(run.recipe, plan::instructions(ranks), run.assumptions.most_instructions);
+  for (const plan::Sample& sample : list) {
+    if (list.size() > 1) ranks = compile(sample.recipe);
+    plan::expand(ranks);
+    for (size_t s = 0; s < sets.size(); ++s) {
+      if (!wanted[s]) continue;
+      plan::Assumptions a = run.assumptions;
+      a.stack = sets[s].of(a.stack);
+      a.cluster.accelerator = sets[s].of(a.cluster.accelerator);
+      seconds[s] += sample.weight * (plan::simulate(a, ranks).end + a.stack.step_seconds);
+    }
+  }
+  return seconds;
+}
+
+}  // namespace
+
+TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::vector<hardware::Terms>& sets,
+                              const CompareOptions& options) {
+  Questions q = ask(runs, options);
+  TermsComparison report{.rows = std::move(q.rows)};
+  for (const hardware::Terms& set : sets) report.sets.push_back(set.name);
+  std::vector<std::vector<double>> seconds(report.rows.size());
+  // Rows that ask for the same may be in different sets.
+  std::vector<std::vector<char>> wanted(report.rows.size(), std::vector<char>(sets.size(), 0));
+  for (size_t i = 0; i < report.rows.size(); ++i)
+    for (size_t s = 0; s < sets.size(); ++s)
+      if (sets[s].concerns(report.rows[i].published.id)) wanted[q.asked_by[i]][s] = 1;
+  std::mutex mutex;
+  size_t done = 0;
+  base::parallel_for(options.threads, q.distinct.size(), [&](size_t k) {
+    ComparedRun& row = report.rows[q.distinct[k]];
+    try {
+      // Rows that state memory alone have nothing that terms would change.
+      if (row.tokens_per_s > 0)
+        seconds[q.distinct[k]] = seconds_of(*row.mapping.run, sets, wanted[q.distinct[k]]);
+    } catch (const base::UserError& e) {
+      row.mapping = {.run = std::nullopt, .reason = e.what()};
+    }
+    const std::lock_guard lock(mutex);
+    if (options.tick) options.tick(++done, q.distinct.size());
+  });
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    report.seconds.push_back(seconds[q.asked_by[i]]);
+    report.predicted.emplace_back();
+    if (!report.rows[i].mapping.run) continue;
+    const config::Recipe& r = report.rows[i].mapping.run->recipe;
+    const double tokens =
+        static_cast<double>(r.batch.global * r.data.seq_len) / static_cast<double>(r.parallel.world());
+    for (const double s : report.seconds.back()) report.predicted.back().push_back(s > 0 ? tokens / s : 0);
+  }
+  return report;
+}
+
+std::string to_json(const TermsComparison& report) {
+  std::string rows;
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    const ComparedRun& row = report.rows[i];
+    if (!row.mapping.run || report.seconds[i].empty()) continue;
+    observe::Record r;
+    r.set("id", row.published.id).set("source", row.published.source).set("model", row.published.model);
+    r.set("accelerator", row.accelerator).set("stack", row.stack).set("stated", row.mapping.run->stated);
+    const auto matmul = row.mapping.run->assumptions.matmul;
+    r.set("arithmetic", std::string(to_string(matmul.value_or(hardware::Arithmetic::BF16))));
+    r.set("published_tokens_per_s_per_gpu", row.tokens_per_s);
+    std::string record = r.json();
+    record.pop_back();
+    rows += fmt::format("{}{}, \"seconds\": [{}], \"predicted\": [{}]}}", rows.empty() ? "" : ",\n", record,
+                        fmt::join(report.seconds[i], ", "), fmt::join(report.predicted[i], ", "));
+  }
+  std::string names;
+  for (const std::string& name : report.sets)
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", name);
+  return fmt::format("{{\"sets\": [{}],\n\"rows\": [\n{}\n]}}\n", names, rows);
+}
+
+}  // namespace quintet::published

@@ -1,0 +1,110 @@
+// Accelerators, links and software of a published row.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "published/map_run.h"
+
+namespace quintet::published {
+namespace {
+
+// The column's words for a card, the first that fits.
+struct Card {
+  std::string_view word, also;  // both must occur; `also` may be empty
+  std::string_view accelerator;
+  int per_node = 8;
+  int domain = 8;
+};
+constexpr std::array kCards = {
+    Card{"GB300", "", "gb300", 4, 64},
+    Card{"GB200", "", "gb200", 4, 64},
+    Card{"B300", "", "b300"},
+    Card{"B200", "power limited", "b200-limited"},
+    Card{"B200", "", "b200"},
+    Card{"Blackwell", "", "b200"},
+    Card{"GH200", "", "gh200", 4, 4},
+    Card{"H200", "", "h200"},
+    Card{"H800", "", "h800"},
+    Card{"H100", "500W", "h100-96gb-500w"},
+    Card{"H100", "95GiB", "h100-96gb-500w"},
+    Card{"H100", "", "h100-sxm"},
+    Card{"A800", "", "a800"},
+    Card{"A100", "40GB", "a100-40gb"},
+    Card{"A100", "", "a100-80gb"},
+    Card{"V100", "", "v100-32gb", 16, 16},
+    Card{"MI300X", "", "mi300x"},
+    Card{"MI325X", "", "mi325x"},
+    Card{"MI355X", "", "mi355x"},
+};
+
+// Words of the column that name the network of a node.
+struct Network {
+  std::string_view word, link;
+  double ports_per_device;
+};
+constexpr std::array kNetworks = {
+    Network{"OPA", "opa-100", 0.5},      Network{"4x100Gb", "roce-100", 0.5},
+    Network{"400Gbps", "roce-100", 0.5}, Network{"800Gbps", "roce-100", 1},
+    Network{"2Tb/s", "roce-200", 1.25},  Network{"1600Gbps", "roce-200", 1},
+    Network{"3200Gbps", "roce-400", 1},
+};
+
+}  // namespace
+
+hardware::Cluster map_cluster(const PublishedRun& row, const Source& source, Notes& notes) {
+  const Card* card = nullptr;
+  for (const Card& c : kCards)
+    if (contains(row.gpu, c.word) && contains(row.gpu, c.also)) {
+      card = &c;
+      break;
+    }
+  if (card == nullptr) throw Unmodelled(fmt::format("no accelerator '{}' in the catalogue", row.gpu));
+  std::string_view name = card->accelerator;
+  // torchao's single-node H100s: its logs show the 96 GB part.
+  if (row.collection() == "AO" && name == "h100-sxm") {
+    name = "h100-96gb-500w";
+    notes.note("H100 as the 96 GB part that the source's logs show");
+  }
+  if (contains(row.gpu, "not named")) notes.missing("GPU not named: B200");
+
+  hardware::Cluster c;
+  c.accelerator = hardware::find_accelerator(name);
+  const int gpus = static_cast<int>(row.gpus.value_or(1));
+  c.per_node = std::min(gpus, card->per_node);
+  if (gpus % c.per_node != 0)
+    throw Unmodelled(fmt::format("{} GPUs do not fill nodes of {}", gpus, c.per_node));
+  c.nodes = gpus / c.per_node;
+  c.domain = std::min(gpus, card->domain);
+  c.inner = hardware::find_link(c.accelerator.link);
+  std::string_view network = source.network;
+  if (network.empty() || (network == "ib-ndr" && !c.accelerator.network.empty()))
+    network = c.accelerator.network;
+  c.ports_per_device = source.ports_per_device;
+  for (const Network& n : kNetworks)
+    if (contains(row.gpu, n.word)) {
+      network = n.link;
+      c.ports_per_device = n.ports_per_device;
+    }
+  c.outer = hardware::find_link(network);
+  return c;
+}
+
+std::string map_stack(const PublishedRun& row, const Source& source) {
+  std::string stack(source.stack);
+  if (stack == "torchtitan-compile" && contains(row.precision, "eager")) return "torchtitan";
+  if (stack == "torchtitan-compile" && contains(row.precision, "rowwise")) return "torchtitan-rowwise";
+  if (stack == "torchtitan-compile" && contains(row.precision, "asyncTP")) return "torchtitan-async-tp";
+  if (row.collection() == "DSV3" && contains(row.schedule, "DualPipe")) return "deepseek";
+  // Megatron-Bridge's releases differ by whole features (CUDA graphs, fused dispatch): each is its own stack.
+  if (stack == "megatron-bridge") {
+    // Experts with biases and clamped activations have a path of their own.
+    if (contains(row.model, "GPT-OSS")) return "megatron-bridge-gpt-oss";
+    if (contains(row.source, " 25.")) return "megatron-bridge-25";
+    if (contains(row.source, " 26.02") || contains(row.source, " 26.04")) return "megatron-bridge-26.02";
+    return "megatron-bridge-26.06";
+  }
+  return stack;
+}
+
+}  // namespace quintet::published

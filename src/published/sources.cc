@@ -1,0 +1,78 @@
+#include "published/sources.h"
+
+#include <array>
+
+namespace quintet::published {
+namespace {
+
+using config::ContextMethod;
+
+// clang-format off
+const std::array kSources = {
+  Source{.collection = "TT", .stack = "torchtitan-compile", .network = "roce-400", .zero = 3,
+         .recompute = "selective(per-op)", .context = ContextMethod::Gather, .flops = FlopCount::Full,
+         .why = "torchtitan: FSDP2, f32 gradients on the wire, pipeline micro-batches of one sequence"},
+  Source{.collection = "AO", .stack = "torchtitan-compile", .network = "roce-400", .zero = 3, .micro = 1,
+         .recompute = "selective(per-op)", .context = ContextMethod::Gather, .flops = FlopCount::Full,
+         .why = "torchao's tables are made with torchtitan"},
+  Source{.collection = "MEG20", .stack = "megatron-2021", .network = "ib-hdr", .reduce_f32 = false, .dropout = 0.1,
+         .recompute = "full", .flops = FlopCount::Hardware,
+         .why = "Megatron-LM's scripts of 2020: fp16 gradients, dropout 0.1, every layer's activations recomputed"},
+  Source{.collection = "MEG21", .stack = "megatron-2021", .network = "ib-hdr", .reduce_f32 = false, .dropout = 0.1,
+         .recompute = "full", .flops = FlopCount::Hardware,
+         .why = "arXiv 2104.04473: Selene, eight HDR ports a node, scatter/gather of messages"},
+  Source{.collection = "SP22", .stack = "megatron-2022", .network = "ib-hdr", .reduce_f32 = true, .dropout = 0.1,
+         .recompute = "selective", .flops = FlopCount::Full, .why = "arXiv 2205.05198: Selene"},
+  Source{.collection = "MEGH", .stack = "megatron-core", .network = "ib-ndr", .zero = 1, .micro = 1, .chunks = 8,
+         .recompute = "none", .flops = FlopCount::Full,
+         .why = "Megatron-LM's README: overlapped gradient and parameter communication, flash attention"},
+  Source{.collection = "BLM", .stack = "megatron-deepspeed", .network = "opa-100", .ports_per_device = 0.5,
+         .zero = 1, .reduce_f32 = false, .driver_memory = true, .flops = FlopCount::Hardware,
+         .why = "bigscience chronicles: Jean Zay, four Omni-Path ports a node"},
+  Source{.collection = "ZB", .stack = "zero-bubble", .network = "roce-200", .ports_per_device = 0.5, .recompute = "none",
+         .why = "arXiv 2401.10241: Megatron-LM of 2023, nodes joined by RoCE RDMA"},
+  Source{.collection = "ZBV", .stack = "zero-bubble", .network = "roce-200", .ports_per_device = 0.5, .recompute = "none",
+         .why = "arXiv 2401.10241"},
+  Source{.collection = "MOS", .stack = "llm-foundry", .network = "roce-200", .zero = 3,
+         .flops = FlopCount::Full, .why = "llm-foundry: Composer's FSDP, flash attention (Triton)"},
+  Source{.collection = "FMS", .stack = "fsdp", .network = "roce-100", .zero = 3, .reduce_f32 = false,
+         .flops = FlopCount::Full, .why = "fms-fsdp: FSDP1 with compile, bf16 gradients on the wire"},
+  Source{.collection = "FA", .stack = "fused-training", .network = "", .micro = 16, .recompute = "none",
+         .why = "flash-attention's training scripts: data parallel, fused kernels"},
+  Source{.collection = "LLMC", .stack = "fused-training", .network = "", .zero = 1, .reduce_f32 = false, .chunked_loss = true, .recompute = "none",
+         .why = "llm.c: ZeRO-1, bf16 gradients"},
+  Source{.collection = "IEV", .stack = "internevo", .network = "roce-100", .ports_per_device = 0.5, .zero = 1,
+         .reduce_f32 = false, .seq = 2048, .numbers_are_zero_3 = false, .recompute = "none",
+         .flops = FlopCount::Hardware, .why = "InternEvo: hybrid ZeRO, four RoCE ports a node"},
+  Source{.collection = "FSDP1", .stack = "fsdp", .network = "roce-200", .zero = 3, .reduce_f32 = false,
+         .flops = FlopCount::Hardware, .why = "arXiv 2304.11277"},
+  Source{.collection = "NEMO", .stack = "nemo", .network = "ib-ndr", .zero = 1, .reduce_f32 = false,
+         .recompute = "none", .flops = FlopCount::Full,
+         .why = "NeMo's performance recipes: distributed optimizer, bf16 gradients, flash attention"},
+  Source{.collection = "NLS", .stack = "nemo", .network = "ib-ndr", .zero = 1, .reduce_f32 = false, .micro = 1,
+         .recompute = "none", .flops = FlopCount::Full, .why = "NeMo's performance recipes for long sequences"},
+  Source{.collection = "MBR", .stack = "megatron-bridge", .network = "ib-ndr", .zero = 1, .reduce_f32 = false,
+         .recompute = "none", .split = Split::Even, .flops = FlopCount::Causal,
+         .why = "Megatron-Bridge's performance recipes: distributed optimizer, bf16 gradients"},
+  Source{.collection = "DSV3", .stack = "megatron-bridge", .network = "ib-ndr", .zero = 1, .reduce_f32 = false,
+         .micro = 1, .recompute = "mlp+moe_act", .flops = FlopCount::Causal,
+         .why = "arXiv 2412.19437 and Megatron-LM's GB200 guide"},
+  Source{.collection = "MPF", .stack = "megatron-core", .network = "ib-ndr", .zero = 1, .reduce_f32 = true,
+         .micro = 1, .chunks = 8, .recompute = "none", .flops = FlopCount::Causal,
+         .why = "arXiv 2504.14960: Megatron Core on Eos, capacity factor 1"},
+  Source{.collection = "SWISS", .stack = "megatron-core", .network = "slingshot-11", .zero = 1, .micro = 1,
+         .recompute = "none", .why = "Megatron-LM of Swiss AI"},
+  Source{.collection = "OFF", .stack = "deepspeed", .network = "ib-hdr", .zero = 3, .micro = 1,
+         .recompute = "full", .flops = FlopCount::Hardware, .why = "DeepSpeed's posts on offload"},
+};
+// clang-format on
+
+}  // namespace
+
+const Source* find_source(std::string_view collection) {
+  for (const Source& source : kSources)
+    if (source.collection == collection) return &source;
+  return nullptr;
+}
+
+}  // namespace quintet::published

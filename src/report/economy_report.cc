@@ -1,0 +1,86 @@
+#include "report/economy_report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "sim/durations.h"
+
+namespace quintet::report {
+
+double parse_tokens(std::string_view text) {
+  const std::string word(text);
+  char* end = nullptr;
+  const double number = std::strtod(word.c_str(), &end);
+  const std::string unit(end);
+  double factor = 0;
+  for (const auto& [name, value] : {std::pair{"", 1.0}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}})
+    if (unit == name) factor = value;
+  if (end == word.c_str() || factor == 0 || !std::isfinite(number) || number <= 0)
+    base::fail_user(
+        "'{}' is no number of tokens; expected a number above 0 with K, M, B or T, like 15T or 300B", word);
+  return number * factor;
+}
+
+EconomyReport economy(const plan::Report& r, double tokens, const hardware::Reliability& reliability) {
+  const plan::Assumptions& a = r.assumptions;
+  hardware::share_of_peak(r.time.model_flops_per_device(), a.cluster.accelerator,
+                          a.matmul.value_or(sim::arithmetic_of(r.recipe.precision.compute)),
+                          "the plan's rate");
+  EconomyReport e{.tokens = tokens, .reliability = reliability};
+  e.ideal = hardware::cost_of_tokens(tokens, r.time.tokens_per_s, a.cluster);
+  e.goodput = hardware::goodput(reliability, a.cluster.world());
+  e.with_losses = hardware::cost_of_tokens(tokens, r.time.tokens_per_s * e.goodput.share, a.cluster);
+  return e;
+}
+
+std::string long_duration(double seconds) {
+  constexpr double kYear = 365.25 * 86400;
+  if (seconds < 10 * kYear) return base::human_duration(std::llround(seconds * 1e9));
+  return base::thousands(std::llround(seconds / kYear)) + " years";
+}
+
+std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
+  const auto whole = [](double x) { return base::thousands(std::llround(x)); };
+  std::string out = fmt::format("{} tokens\n", base::human_count(e.tokens));
+  const auto line = [&](const char* what, const hardware::RunCost& c) {
+    out +=
+        fmt::format("  {:<14} {}, {} device-hours{}, {} MWh, {} t of CO2\n", what, long_duration(c.seconds),
+                    whole(c.device_hours), c.usd > 0 ? fmt::format(", {} USD", whole(c.usd)) : "",
+                    whole(c.kwh / 1e3), whole(c.co2_kg / 1e3));
+  };
+  line("undisturbed", e.ideal);
+  line("with failures", e.with_losses);
+  out += fmt::format(
+      "  {:.2f} failures a day, one in {}; a checkpoint every {} is best: {:.1f} % of the time is progress, "
+      "{:.1f} % "
+      "goes into checkpoints, {:.1f} % is lost\n",
+      e.goodput.failures_per_day, long_duration(e.goodput.mean_between_failures_seconds),
+      long_duration(e.goodput.interval_seconds), 100 * e.goodput.share, 100 * e.goodput.checkpoint_share,
+      100 * e.goodput.lost_share);
+  const hardware::Reliability& r = e.reliability;
+  const auto usual = [&](double hardware::Reliability::*value, const char* source) {
+    return r.*value == hardware::Reliability{}.*value ? source : "as given";
+  };
+  out += fmt::format(
+      "  with {:.2f} failures of 1,000 devices a day ({}), {} for a checkpoint ({}), {} to restart ({})\n",
+      r.failures_per_device_hour * 24 * 1000,
+      usual(&hardware::Reliability::failures_per_device_hour, "as in the run of Llama 3 405B; --failures"),
+      long_duration(r.checkpoint_seconds),
+      usual(&hardware::Reliability::checkpoint_seconds, "assumed; --checkpoint-seconds"),
+      long_duration(r.restart_seconds),
+      usual(&hardware::Reliability::restart_seconds, "assumed; --restart-seconds"));
+  if (cluster.price_per_hour <= 0)
+    out +=
+        fmt::format("  no price of {} in the catalogue: give --price, in USD for a device-hour\n",
+                    cluster.accelerator.title.empty() ? cluster.accelerator.name : cluster.accelerator.title);
+  else
+    out += fmt::format("  at {:.2f} USD a device-hour{}\n", cluster.price_per_hour,
+                       cluster.price_source.empty() ? "" : fmt::format(" ({})", cluster.price_source));
+  return out;
+}
+
+}  // namespace quintet::report

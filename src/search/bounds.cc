@@ -1,0 +1,356 @@
+#include "search/bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "compiler/pipeline_schedule.h"
+#include "config/validate.h"
+#include "hardware/cost.h"
+#include "layout/stages.h"
+#include "models/build.h"
+#include "plan/time.h"
+#include "schedule/simulate.h"
+#include "search/state_costs.h"
+
+namespace quintet::search {
+namespace {
+
+// Guesses of a schedule that is not chosen yet: of 1f1b's bubble, and of what it holds.
+constexpr double kBubble = 0.25, kHeld = 0.35;
+// Micro-batches of a schedule that is looked at, in rounds of its ranks: by then it is full.
+constexpr int64_t kRounds = 5;
+
+// What the fullest rank holds of activations, of what all blocks of the model keep of a micro-batch. A guess.
+double held_share(const config::Parallel& p, int64_t micro_batches) {
+  const auto n = static_cast<double>(micro_batches), ranks = static_cast<double>(p.pp);
+  const double filled = std::min(1.0, n / ranks);
+  if (p.schedule == "gpipe") return n / ranks;
+  if (p.schedule == "interleaved")
+    return filled * (1 + (ranks - 1) / (ranks * static_cast<double>(p.chunks)));
+  if (p.schedule == "v-min") return std::max(kHeld, 1 / ranks) * filled;
+  if (p.schedule == "v-half") return std::max(0.5, 1 / ranks) * filled;
+  return filled;
+}
+
+// What a virtual stage takes and holds.
+struct StageCosts {
+  double f = 0, b = 0, w = 0;   // seconds of its rank; schedules that do not split have b + w in b
+  double f_way = 0, b_way = 0;  // from when the stage before (or after) is done to when the next may begin
+  // Bytes of a micro-batch: from F to B, from F to W, from B to W; and what passes through a body.
+  int64_t kept = 0, kept_for_w = 0, left_for_w = 0, passing = 0;
+};
+
+// `whole`: a schedule that splits the backward pass, yet runs some of it whole. Then gradients of parameters
+// fill the time that messages leave, and those of the first block come after what the stage before waits for.
+StageCosts stage_costs(const BlockTables& t, size_t first, size_t last, bool splits, bool whole) {
+  StageCosts c;
+  const auto back_of = [&](size_t label) -> const Stretch& {
+    return splits ? t.block(label).backward_b : t.block(label).backward;
+  };
+  for (size_t label = first; label <= last; ++label) {
+    const BlockTable& b = t.block(label);
+    c.f += label < last ? b.forward.to_next : b.forward.own;
+    // The backward pass ends with the first block.
+    const auto back = [&](const Stretch& stretch) { return label > first ? stretch.to_next : stretch.own; };
+    c.b += whole ? std::min(back(b.backward_b), std::max(0.0, back(b.backward) - b.backward_w))
+                 : back(back_of(label));
+    if (splits) c.w += b.backward_w;
+    const int64_t for_w = splits ? b.kept_for_w : 0;
+    c.kept += b.kept_bytes - for_w;
+    c.kept_for_w += for_w;
+    if (splits) c.left_for_w += b.left_for_w;
+    c.passing = std::max(c.passing, splits ? b.passing_split : b.passing_bytes);
+  }
+  c.f_way = std::max(0.0, c.f - t.block(first).forward.early - t.block(last).forward.late);
+  const double late = std::max(back_of(first).late, whole ? t.block(first).backward.late : 0);
+  c.b_way = std::max(0.0, c.b - back_of(last).early - late);
+  return c;
+}
+
+size_t stage_index(int64_t rank, int64_t chunk, int64_t ranks, bool v_shape) {
+  return static_cast<size_t>(v_shape && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank);
+}
+
+// The stages' shortest way through a schedule that is not written out: every rank is idle until the first
+// micro-batch reaches it, and, once its last backward is done, until that has gone down to the first stage.
+double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, int64_t micro_batches,
+                        bool v_shape) {
+  double fill = 0, drain = 0, most = 0;
+  const auto n = static_cast<double>(micro_batches);
+  for (int64_t r = 0; r < ranks; ++r) {
+    double f = 0, b = 0, w = 0;
+    for (int64_t c = 0; c < static_cast<int64_t>(stages.size()) / ranks; ++c) {
+      const StageCosts& s = stages[stage_index(r, c, ranks, v_shape)];
+      f += s.f, b += s.b, w += s.w;
+    }
+    // W may come last, while the others are still busy with B.
+    const StageCosts& own = stages[static_cast<size_t>(r)];
+    // What needs no other stage may begin before the first micro-batch comes.
+    const double begun = fill - (own.f - own.f_way);
+    most = std::max({most, begun + n * (f + b) - (own.b - own.b_way) + drain, begun + n * (f + b + w)});
+    fill += own.f_way;
+    drain += own.b_way;
+  }
+  return most;
+}
+
+bool splits_backward(const std::string& schedule) {
+  return !schedule.empty() && schedule != "gpipe" && schedule != "1f1b" && schedule != "interleaved";
+}
+
+bool is_v_shape(const std::string& schedule) {
+  return config::needs_two_chunks(schedule) && schedule != "interleaved";
+}
+
+// What the micro-batches under way hold on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
+// many places as it has micro-batches at once (program/slots.h).
+struct UnderWay {
+  int64_t bytes = 0;
+  bool alone = true;  // never more than one: then bytes are shared by lifetimes instead
+};
+
+UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
+  struct Count {
+    int now = 0, most = 0;
+    void begin() { most = std::max(most, ++now); }
+    void end() { --now; }
+  };
+  std::vector<Count> f_to_b(static_cast<size_t>(s.chunks)), f_to_w = f_to_b, b_to_w = f_to_b;
+  Count any;
+  for (const schedule::Action& a : s.ranks[static_cast<size_t>(rank)]) {
+    const auto c = static_cast<size_t>(a.chunk);
+    using schedule::Kind;
+    if (a.kind == Kind::F) f_to_b[c].begin(), f_to_w[c].begin(), any.begin();
+    if (a.kind == Kind::B || a.kind == Kind::BW) b_to_w[c].begin(), f_to_b[c].end();
+    if (a.kind == Kind::W || a.kind == Kind::BW) f_to_w[c].end(), b_to_w[c].end(), any.end();
+  }
+  UnderWay out{.alone = any.most <= s.chunks};
+  for (int c = 0; c < s.chunks; ++c) {
+    const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, c))];
+    const auto at = static_cast<size_t>(c);
+    // Alone, what one stretch holds may have the bytes of another that is over.
+    if (out.alone)
+      out.bytes = std::max(out.bytes, stage.kept + stage.kept_for_w);
+    else
+      out.bytes += f_to_b[at].most * stage.kept + f_to_w[at].most * stage.kept_for_w +
+                   b_to_w[at].most * stage.left_for_w;
+  }
+  return out;
+}
+
+template <class Test>
+bool has_action(const schedule::Schedule& s, const Test& test) {
+  return std::any_of(s.ranks.begin(), s.ranks.end(), [&](const std::vector<schedule::Action>& actions) {
+    return std::any_of(actions.begin(), actions.end(), test);
+  });
+}
+
+bool has_pairs(const schedule::Schedule& s) {
+  return has_action(s, [](const schedule::Action& a) { return a.with_next; });
+}
+
+bool has_whole(const schedule::Schedule& s) {
+  return has_action(s, [](const schedule::Action& a) { return a.kind == schedule::Kind::BW; });
+}
+
+double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& stages) {
+  // A program begins the two of a mixed pair one by one, as soon as each may.
+  for (std::vector<schedule::Action>& actions : s.ranks)
+    for (schedule::Action& a : actions) a.with_next = false;
+  schedule::Costs costs;
+  for (const StageCosts& stage : stages) {
+    costs.f.push_back(stage.f_way);
+    costs.b.push_back(stage.b_way);
+    costs.w.push_back(stage.w);
+  }
+  return schedule::simulate(s, costs).makespan;
+}
+
+}  // namespace
+
+Bounds::Bounds(const plan::Assumptions& a) : machine_(plan::machine_of(a)) {}
+
+template <class Map, class Key, class Make>
+static auto remembered(std::mutex& mutex, Map& map, const Key& key, const Make& make) {
+  {
+    const std::scoped_lock lock(mutex);
+    if (const auto it = map.find(key); it != map.end()) return it->second;
+  }
+  auto made = make();
+  const std::scoped_lock lock(mutex);
+  return map.try_emplace(key, std::move(made)).first->second;
+}
+
+std::shared_ptr<const BlockTables> Bounds::tables(const config::Recipe& recipe) const {
+  return remembered(mutex_, tables_, tables_key(recipe),
+                    [&] { return std::make_shared<const BlockTables>(make_tables(recipe, machine_)); });
+}
+
+// Blocks of every virtual stage, without the embedding and the head.
+std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const config::Recipe& r) const {
+  const config::Parallel& p = r.parallel;
+  if (!p.stages.empty()) return std::make_shared<const std::vector<int64_t>>(p.stages);
+  const int64_t stages = p.pp * p.chunks, tokens = r.batch.micro * p.dp() * r.data.seq_len;
+  return remembered(mutex_, stages_, std::pair(tokens, stages), [&] {
+    if (stages == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers);
+    const graph::Graph graph = models::build(r.model,
+                                             {.mode = graph::Mode::Train,
+                                              .compute = r.precision.compute,
+                                              .param_grad = r.precision.gradients,
+                                              .tokens = tokens,
+                                              .seq_len = r.data.seq_len,
+                                              .loss_chunk = r.loss.chunk,
+                                              .accumulation = r.batch.accumulation},
+                                             r.optimizer.freeze);
+    return std::make_shared<const std::vector<int64_t>>(layout::balance(graph, static_cast<int>(stages)));
+  });
+}
+
+// A schedule of very many micro-batches is the same in all its rounds: fewer tell what it holds.
+std::shared_ptr<const schedule::Schedule> Bounds::schedule_of(const config::Recipe& r) const {
+  const config::Parallel& p = r.parallel;
+  const int64_t all = r.batch.accumulation, few = kRounds * p.pp + all % p.pp;
+  config::Recipe shorter = r;
+  if (all > 2 * few && !config::schedule_file(p.schedule)) shorter.batch.accumulation = few;
+  return remembered(
+      mutex_, schedules_, fmt::format("{} {} {} {}", p.schedule, p.pp, p.chunks, shorter.batch.accumulation),
+      [&] { return std::make_shared<const schedule::Schedule>(compiler::pipeline_schedule(shorter)); });
+}
+
+Bound Bounds::of_any_schedule(const config::Recipe& recipe) const {
+  return bound(recipe, recipe.parallel.pp > 1 ? Effort::AnySchedule : Effort::ClosedForms);
+}
+Bound Bounds::quick(const config::Recipe& recipe) const { return bound(recipe, Effort::ClosedForms); }
+Bound Bounds::exact(const config::Recipe& recipe) const { return bound(recipe, Effort::Schedule); }
+
+Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
+  const config::Parallel& p = r.parallel;
+  const std::shared_ptr<const BlockTables> t = tables(r);
+  const StateCostModel state(r, machine_);
+  std::vector<StateCosts> state_of;  // by kind of block
+  for (const BlockTable& b : t->of_kind) state_of.push_back(state.of(b));
+
+  Bound out;
+  if (effort == Effort::AnySchedule) {
+    // However blocks are dealt out, some rank has the mean of what they amount to.
+    StateCosts all;
+    double seconds = 0, kept = 0;
+    for (const int kind : t->kind) {
+      kept += static_cast<double>(t->of_kind[static_cast<size_t>(kind)].kept_bytes);
+      const BlockTable& b = t->of_kind[static_cast<size_t>(kind)];
+      seconds += b.forward.own + std::min(b.backward.own, b.backward_b.own + b.backward_w);
+      all.add(state_of[static_cast<size_t>(kind)], false);
+    }
+    const auto ranks = static_cast<double>(p.pp);
+    // A micro-batch is forward through all of a rank's blocks before it goes back through any.
+    out.bytes = static_cast<int64_t>((all.bytes + kept) / ranks);
+    all.update_bytes -= all.norm_bytes;
+    out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
+                           state.travel(all)) /
+                  ranks;
+    // The pipeline fills and drains once for a step; good schedules lose a quarter of that.
+    const auto n = static_cast<double>(r.batch.accumulation);
+    out.likely_bytes = std::max(
+        out.bytes, static_cast<int64_t>(all.bytes / ranks + kHeld * std::min(1.0, n / ranks) * kept));
+    const double bubble = kBubble * (ranks - 1) / n, busy = seconds / ranks;
+    out.likely_seconds = out.seconds + bubble * n * busy + state.likely_exposed(all, seconds) / ranks;
+    return with_runtime(out);
+  }
+
+  std::shared_ptr<const schedule::Schedule> schedule;
+  const bool own_schedule = config::schedule_file(p.schedule).has_value();
+  if (p.pp > 1 && (effort == Effort::Schedule || own_schedule)) schedule = schedule_of(r);
+  const bool splits = own_schedule ? schedule->splits_backward : splits_backward(p.schedule);
+  const bool whole = splits && (!schedule || has_whole(*schedule));
+  const bool v_shape =
+      own_schedule ? schedule->placement == schedule::Placement::VShape : is_v_shape(p.schedule);
+
+  const std::shared_ptr<const std::vector<int64_t>> sizes = blocks_of_stages(r);
+  std::vector<StageCosts> stages;
+  std::vector<size_t> begin = {0};  // first label of each stage, and one past the last
+  for (size_t s = 0; s < sizes->size(); ++s) {
+    const bool first = s == 0, last = s + 1 == sizes->size();
+    begin.push_back(begin.back() + static_cast<size_t>((*sizes)[s]) + first + last);
+    stages.push_back(stage_costs(*t, begin[s], begin[s + 1] - 1, splits, whole));
+  }
+
+  const int64_t compute_size = base::size_of(r.precision.compute),
+                head = t->block(t->kind.size() - 1).kept_bytes;
+  int64_t all_kept = 0;
+  for (const StageCosts& s : stages) all_kept += s.kept + s.kept_for_w;
+  const double held = held_share(p, r.batch.accumulation);
+  double update = 0, travel = 0, exposed = 0, busiest = 0;
+  for (int64_t rank = 0; rank < p.pp; ++rank) {
+    StateCosts own;
+    double busy = 0;
+    int64_t kept = 0, passing = 0, gathered = 0, grad_block = 0;
+    for (int64_t chunk = 0; chunk < p.chunks; ++chunk) {
+      const size_t s = stage_index(rank, chunk, p.pp, v_shape);
+      busy += stages[s].f + stages[s].b + stages[s].w;
+      kept += stages[s].kept + stages[s].kept_for_w;
+      passing = std::max(passing, stages[s].passing);
+      for (size_t label = begin[s]; label < begin[s + 1]; ++label) {
+        // The embedding's table is not read in the backward pass, and of a stage's last block it is there.
+        const bool again = label > 0 && label + 2 < t->kind.size() && label + 1 < begin[s + 1];
+        own.add(state_of[static_cast<size_t>(t->kind[label])], again);
+        gathered = std::max(gathered, state.gathered(t->block(label)) * compute_size);
+        grad_block = std::max(grad_block, t->block(label).dense + t->block(label).expert);
+      }
+    }
+    const int64_t inner = p.pp == 1 ? state.gathered(t->block(t->kind.size() - 2)) * compute_size : gathered;
+    const int64_t passes = gathered + (p.zero >= 2 ? 4 * grad_block : 0);
+    int64_t least = 0, likely = 0;
+    if (p.pp == 1) {
+      least = std::max(kept + t->scratch_bytes, kept - head + inner);
+      likely = kept + t->scratch_bytes + gathered + passes;
+    } else if (schedule) {
+      // With several micro-batches under way, what passes through a body has bytes of its own.
+      const UnderWay held = under_way(*schedule, static_cast<int>(rank), stages);
+      least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
+      likely = held.bytes + passing + passes;
+    } else {
+      least = kept / p.chunks;
+      likely = std::max(least, static_cast<int64_t>(held * static_cast<double>(all_kept)));
+    }
+    out.bytes = std::max(out.bytes, static_cast<int64_t>(own.bytes) + least);
+    out.likely_bytes = std::max(out.likely_bytes, static_cast<int64_t>(own.bytes) + likely);
+    busiest = std::max(busiest, busy);
+    // A rank that is done before the others reads its gradients while they are busy.
+    if (p.pp > 1) own.update_bytes -= own.norm_bytes;
+    update = std::max(update, update_seconds(own));
+    travel = std::max(travel, state.travel(own));
+    exposed = std::max(exposed, state.likely_exposed(own, busy));
+  }
+  double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape), likely = compute;
+  // Pairs and whole backward passes run into what is beside them: a simulation of one action after the other
+  // does not bound them.
+  const bool bounds =
+      schedule && schedule->micro_batches == r.batch.accumulation && !has_pairs(*schedule) && !whole;
+  if (bounds) {
+    likely = compute = std::max(compute, scheduled_seconds(*schedule, stages));
+  } else if (schedule) {
+    // This, or a shorter schedule, says how much is lost when it fills and drains, but bounds nothing.
+    const auto few = static_cast<double>(schedule->micro_batches);
+    likely = std::max(compute, scheduled_seconds(*schedule, stages) +
+                                   (static_cast<double>(r.batch.accumulation) - few) * busiest);
+  }
+  out.seconds = std::max(compute + update, travel);
+  out.likely_seconds = std::max(likely + update + exposed, travel);
+  return with_runtime(out);
+}
+
+double Bounds::update_seconds(const StateCosts& costs) const {
+  return hardware::memory_seconds(costs.update_bytes, machine_.cluster.accelerator, machine_.stack);
+}
+
+Bound Bounds::with_runtime(Bound b) const {
+  b.bytes += machine_.cluster.accelerator.runtime_bytes;
+  b.likely_bytes += machine_.cluster.accelerator.runtime_bytes;
+  b.seconds += machine_.stack.step_seconds;
+  b.likely_seconds += machine_.stack.step_seconds;
+  return b;
+}
+
+}  // namespace quintet::search

@@ -1,0 +1,95 @@
+#include "search/coarse_estimate.h"
+
+#include <algorithm>
+
+#include "hardware/cost.h"
+#include "models/build.h"
+#include "plan/state_bytes.h"
+#include "sim/durations.h"
+
+namespace quintet::search {
+namespace {
+
+// FLOPs of a sequence, forward and backward.
+struct Flops {
+  double products = 0, attention = 0;
+};
+
+Flops flops_of(const graph::Graph& model, const config::Moe& moe) {
+  Flops sum;
+  // Rows beyond an expert's capacity are dropped.
+  const double kept = moe.capacity_factor > 0 ? std::min(1.0, moe.capacity_factor) : 1;
+  for (const graph::Node& node : model.nodes()) {
+    const sim::WorkClass work = sim::class_of(*node.op);
+    if (work == sim::WorkClass::Other) continue;
+    const double own = node.op->cost(input_types(model, node), output_types(model, node), node.attrs).flops;
+    const bool experts = node.op == &graph::kGroupedLinear || node.op == &graph::kGroupedLinearDx ||
+                         node.op == &graph::kGroupedLinearDw;
+    (work == sim::WorkClass::Attention ? sum.attention : sum.products) += own * (experts ? kept : 1);
+  }
+  return sum;
+}
+
+}  // namespace
+
+CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions& a)
+    : recipe_(r), cluster_(a.cluster) {
+  const graph::Graph model =
+      models::build(r.model,
+                    {.mode = graph::Mode::Train,
+                     .compute = r.precision.compute,
+                     .param_grad = base::accumulator_of(r.precision.compute),
+                     .tokens = r.data.seq_len * std::max<int64_t>(1, r.model.moe.capacity_group),
+                     .seq_len = r.data.seq_len,
+                     .loss_chunk = r.loss.chunk},
+                    r.optimizer.freeze);
+  const auto sequences = static_cast<double>(std::max<int64_t>(1, r.model.moe.capacity_group));
+  const Flops flops = flops_of(model, r.model.moe);
+  const hardware::Accelerator& x = a.cluster.accelerator;
+  const hardware::Efficiency& e = x.efficiency;
+  const hardware::Arithmetic wide = hardware::usable_arithmetic(sim::arithmetic_of(r.precision.compute), x);
+  const double matmul = a.matmul ? std::max(x.dense(*a.matmul), x.dense(wide)) : x.dense(wide);
+  const double share = std::min(1.0, std::max({e.matmul, e.matmul_fp8, e.matmul_fp4}) * a.stack.matmul);
+  const double attention =
+      matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);
+  least_seconds_ = (flops.products / (matmul * share) + flops.attention / attention) / sequences *
+                   static_cast<double>(r.batch.global) / a.cluster.world();
+  // Gradients may lie over dead activations, and frozen parameters have neither those nor a master.
+  const plan::StateFormat format = plan::format_of(r.precision, r.optimizer);
+  const double each = r.optimizer.freeze.empty() ? format.total() - format.gradient : format.weight;
+  least_bytes_ =
+      static_cast<int64_t>(static_cast<double>(models::parameter_count(model)) * each / a.cluster.world()) +
+      x.runtime_bytes;
+}
+
+double CoarseEstimate::likely_seconds(const Family& way) const {
+  const config::Model& m = recipe_.model;
+  const auto link = [&](int64_t span) {
+    const hardware::Link& l = span <= cluster_.domain ? cluster_.inner : cluster_.outer;
+    return std::max(1.0, l.effective_bytes_per_s());
+  };
+  const auto others = [](int64_t n) { return static_cast<double>(n - 1) / static_cast<double>(n); };
+  const auto size = static_cast<double>(base::size_of(recipe_.precision.compute)),
+             width = size * static_cast<double>(m.embed);
+  // Tokens that pass through the blocks of a context rank's device, each block by itself.
+  const double rows = static_cast<double>(recipe_.batch.global * recipe_.data.seq_len) *
+                      static_cast<double>(way.tp) / cluster_.world();
+  const auto layers = static_cast<double>(m.layers);
+  double seconds = least_seconds_;
+  // Two sums forward and two back, each as a gather and a scatter.
+  seconds += rows * layers * 8 * width * others(way.tp) / link(way.tp);
+  if (way.cp > 1) {
+    const auto kv = size * static_cast<double>(2 * m.kv_heads * m.head_dim) / static_cast<double>(way.tp);
+    const bool waits = way.method != config::ContextMethod::Ring;
+    seconds += rows * layers * (waits ? 3 : 0.5) * kv * others(way.cp) / link(way.tp * way.cp);
+  }
+  if (way.ep * way.etp > 1) {
+    const double blocks = layers - static_cast<double>(m.moe.first_dense),
+                 copies = static_cast<double>(m.moe.top_k * way.etp);
+    seconds += rows / static_cast<double>(way.tp) * blocks * 4 * copies * width * others(way.ep * way.etp) /
+               link(way.ep * way.etp);
+  }
+  return seconds;
+}
+
+}  // namespace quintet::search

@@ -1,0 +1,38 @@
+#include "search/emit_recipe.h"
+
+#include <fmt/format.h>
+
+#include "config/print.h"
+#include "search/layout_space.h"
+
+namespace quintet::search {
+
+EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up) {
+  EmittedRecipe e{recipe, {}, {}};
+  const std::string& vendor = cluster.accelerator.vendor;
+  if (vendor == "nvidia" || vendor == "cpu")
+    e.recipe.run.device = vendor == "nvidia" ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
+  else if (!vendor.empty())
+    e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", cluster.accelerator.title));
+  if (recipe.data.path.empty())
+    e.to_do.push_back(
+        "data.path: text files, folders of them, or one token file (docs/formats/token_file.md), with its "
+        "data.tokenizer");
+  if (made_up)
+    e.to_do.push_back(
+        fmt::format("run.steps = {} and optimizer.lr = {}: values to plan with, not to train with",
+                    recipe.run.steps, recipe.optimizer.lr));
+  const int64_t world = recipe.parallel.world();
+  e.text = fmt::format("# Found by quintet plan --search for {}: {}.\n", hardware::describe(cluster),
+                       layout_words(recipe));
+  for (const std::string& line : e.to_do) e.text += "# To fill in: " + line + ".\n";
+  e.text +=
+      cluster.nodes == 1
+          ? std::string("# Run it: quintet train THIS_FILE\n\n")
+          : fmt::format("# Run it on {} ranks: mpirun -np {} quintet train THIS_FILE (docs/launching.md)\n\n",
+                        world, world);
+  e.text += config::to_toml(e.recipe);
+  return e;
+}
+
+}  // namespace quintet::search

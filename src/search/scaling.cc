@@ -1,0 +1,176 @@
+#include "search/scaling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/validate.h"
+#include "plan/layout_changes.h"
+#include "plan/text.h"
+
+namespace quintet::search {
+namespace {
+
+class Curve {
+ public:
+  Curve(const config::Recipe& recipe, const plan::Assumptions& assumptions, const ScalingOptions& options)
+      : recipe_(recipe), assumptions_(assumptions), options_(options) {}
+
+  std::vector<ScalePoint> points(const std::vector<int>& devices, bool weak) {
+    std::vector<ScalePoint> list;
+    for (const int n : devices) {
+      ScalePoint& point = list.emplace_back(ScalePoint{.devices = n, .global_batch = recipe_.batch.global});
+      if (weak) {
+        const int64_t batch = recipe_.batch.global * n;
+        point.global_batch =
+            batch % assumptions_.cluster.world() == 0 ? batch / assumptions_.cluster.world() : 0;
+      }
+      if (point.global_batch < 1) continue;
+      if (options_.progress) options_.progress(n);
+      search_for(point);
+    }
+    // What is good for one number of devices may be good for its neighbours: downwards, then up again.
+    for (size_t i = list.size(); i-- > 1;) take_over(list[i], list[i - 1]);
+    for (size_t i = 1; i < list.size(); ++i) take_over(list[i - 1], list[i]);
+    const ScalePoint* first = nullptr;
+    for (ScalePoint& p : list) {
+      if (!p.best) continue;
+      if (first == nullptr) first = &p;
+      p.speedup = p.best->time.tokens_per_s / first->best->time.tokens_per_s;
+      p.efficiency = p.speedup * first->devices / p.devices;
+    }
+    return list;
+  }
+
+ private:
+  plan::Assumptions assumptions_for(int devices) const {
+    plan::Assumptions a = assumptions_;
+    a.cluster = resized(assumptions_.cluster, devices);
+    return a;
+  }
+
+  void search_for(ScalePoint& point) const {
+    config::Recipe r = recipe_;
+    r.batch.global = point.global_batch;
+    const plan::Assumptions a = assumptions_for(point.devices);
+    SearchResult found = search(r, a, usual_space(r, a.cluster),
+                                {.keep = 1,
+                                 .plans = options_.plans,
+                                 .groups = options_.groups,
+                                 .layouts = options_.layouts,
+                                 .work = options_.work,
+                                 .longest = options_.longest,
+                                 .threads = options_.threads});
+    if (!found.best.empty()) point.best = std::move(found.best.front().report);
+  }
+
+  // The layout of `from` with the data ranks of `to`, where it is legal, fits and is faster.
+  void take_over(const ScalePoint& from, ScalePoint& to) const {
+    if (!from.best || to.global_batch < 1) return;
+    config::Recipe r = from.best->recipe;
+    config::Parallel& p = r.parallel;
+    const int64_t inner = p.pp * p.cp * p.tp;
+    if (to.devices % inner != 0) return;
+    const int64_t dp = to.devices / inner;
+    if (p.dp_replicate > 1 && dp % p.dp_shard == 0)
+      p.dp_replicate = dp / p.dp_shard;
+    else
+      p.dp_replicate = 1, p.dp_shard = dp;
+    if (p.zero > 0 && p.dp_shard * p.cp == 1) p.zero = 0;
+    if (to.global_batch % (r.batch.micro * dp) != 0) return;
+    r.batch.global = to.global_batch;
+    r.batch.accumulation = to.global_batch / (r.batch.micro * dp);
+    if (!config::problems_of(r).empty()) return;
+    std::vector<std::optional<plan::Report>> plans =
+        plan::plan_all({config::resolve(r)}, assumptions_for(to.devices), 1);
+    if (!plans.front() || !plans.front()->memory.fits()) return;
+    if (!to.best || plans.front()->time.step < to.best->time.step) to.best = std::move(plans.front());
+  }
+
+  const config::Recipe& recipe_;
+  const plan::Assumptions& assumptions_;
+  const ScalingOptions& options_;
+};
+
+// The last number before a step up that is not worth it, by twice the devices.
+int worthwhile_of(const std::vector<ScalePoint>& points) {
+  int last = 0;
+  const ScalePoint* before = nullptr;
+  for (const ScalePoint& p : points) {
+    if (!p.best) continue;
+    if (before != nullptr) {
+      const double growth = static_cast<double>(p.devices) / before->devices;
+      if (p.speedup / before->speedup < std::pow(kWorthwhile, std::log2(growth))) break;
+    }
+    last = p.devices;
+    before = &p;
+  }
+  return last;
+}
+
+std::string table(const std::vector<ScalePoint>& points) {
+  std::string out = "  devices  batch         step     tokens/s  speed-up  efficiency     MFU  layout\n";
+  for (const ScalePoint& p : points) {
+    if (!p.best) {
+      out += fmt::format("  {:>7}  {:>5}  no layout fits\n", base::thousands(p.devices), p.global_batch);
+      continue;
+    }
+    const plan::Time& t = p.best->time;
+    out += fmt::format("  {:>7}  {:>5}  {:>11}  {:>11}  {:>7.2f}x  {:>8.1f} %  {:>4.1f} %  {}\n",
+                       base::thousands(p.devices), p.global_batch, plan::seconds_text(t.step),
+                       base::thousands(std::llround(t.tokens_per_s)), p.speedup, 100 * p.efficiency,
+                       100 * t.mfu, layout_words(p.best->recipe));
+  }
+  if (std::any_of(points.begin(), points.end(), [](const ScalePoint& p) { return p.efficiency > 1.005; }))
+    out +=
+        "  above 100 %: fewer devices have less memory for the same model, and pay for it with time "
+        "(recompute, "
+        "smaller micro-batches, a deeper pipeline); more devices need not\n";
+  return out;
+}
+
+}  // namespace
+
+hardware::Cluster resized(const hardware::Cluster& cluster, int devices) {
+  hardware::Cluster c = cluster;
+  c.nodes = std::max(1, devices / cluster.per_node);
+  c.per_node = devices / c.nodes;
+  c.domain = std::max(1, std::min(cluster.domain, devices));
+  return c;
+}
+
+std::vector<int> device_counts(const hardware::Cluster& cluster, int down, int up) {
+  std::vector<int> list;
+  int n = cluster.world();
+  for (int i = 0; i < down && n % 2 == 0; ++i) n /= 2;
+  for (; n <= cluster.world() << up; n *= 2) list.push_back(n);
+  return list;
+}
+
+Scaling scale(const config::Recipe& recipe, const plan::Assumptions& assumptions,
+              const std::vector<int>& devices, const ScalingOptions& options) {
+  Scaling s;
+  Curve curve(recipe, assumptions, options);
+  s.strong = curve.points(devices, false);
+  if (options.weak) s.weak = curve.points(devices, true);
+  s.worthwhile = worthwhile_of(s.strong);
+  return s;
+}
+
+std::string to_text(const Scaling& s) {
+  std::string out = "strong scaling: the same batch on more devices\n" + table(s.strong);
+  if (s.worthwhile == 0) {
+    out += "no number of devices that was tried holds it\n";
+  } else if (const auto& last = s.strong.back(); last.best && last.devices == s.worthwhile) {
+    out += fmt::format("every doubling up to {} devices is worth it (at least {:.1f}x each)\n",
+                       base::thousands(s.worthwhile), kWorthwhile);
+  } else {
+    out += fmt::format("beyond {} devices twice as many bring less than {:.1f}x\n",
+                       base::thousands(s.worthwhile), kWorthwhile);
+  }
+  if (!s.weak.empty()) out += "weak scaling: a batch that grows with the devices\n" + table(s.weak);
+  return out;
+}
+
+}  // namespace quintet::search

@@ -1,0 +1,73 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "plan/layout_changes.h"
+#include "plan/text.h"
+#include "search/search.h"
+
+namespace quintet::search {
+
+std::vector<std::string> explain(const plan::Report& report, int threads) {
+  const std::vector<plan::LayoutChange> changes = plan::simpler(report.recipe);
+  std::vector<config::Recipe> recipes;
+  for (const plan::LayoutChange& c : changes) recipes.push_back(c.recipe);
+  const std::vector<std::optional<plan::Report>> plans = plan::plan_all(recipes, report.assumptions, threads);
+  std::vector<std::string> reasons;
+  for (size_t i = 0; i < changes.size(); ++i) {
+    if (!plans[i]) continue;
+    const plan::Report& other = *plans[i];
+    const std::string begin = fmt::format("{}: with {}", changes[i].subject, changes[i].what);
+    if (!other.memory.fits()) {
+      reasons.push_back(fmt::format("{} a device needs {}, has {}", begin, plan::gib(plan::needs(other)),
+                                    plan::gib(other.memory.limit)));
+      continue;
+    }
+    const double more = other.time.step / report.time.step - 1;
+    reasons.push_back(fmt::format("{} a step takes {}, {:.1f} % {}", begin,
+                                  plan::seconds_text(other.time.step), 100 * std::abs(more),
+                                  more >= 0 ? "more" : "less"));
+  }
+  return reasons;
+}
+
+std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
+  std::string out = fmt::format(
+      "{} families of layouts; put aside: {} families and layouts against the rules, {} that cannot fit, {} "
+      "that cannot be "
+      "among the best; {} compiled and simulated, of which {} did not fit\n",
+      base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
+      base::thousands(s.too_slow), s.planned, s.did_not_fit);
+  if (s.families == 0)
+    return out + fmt::format(
+                     "no layout is possible: what --set holds of the axes must divide {0} devices, and "
+                     "the global batch the data ranks that are left; a batch of {0} always does\n",
+                     base::thousands(a.cluster.world()));
+  if (s.best.empty()) {
+    out += fmt::format("nothing fits into {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));
+    if (s.smallest)
+      out += fmt::format("; the least that was planned needs {}: {}", plan::gib(plan::needs(*s.smallest)),
+                         layout_words(s.smallest->recipe));
+    return out + "\n";
+  }
+  for (size_t i = 0; i < s.best.size(); ++i) {
+    const plan::Report& r = s.best[i].report;
+    out += fmt::format("{:2}. {}  {} tokens/s per device, MFU {:.1f} %, {} of {}\n    {}\n", i + 1,
+                       plan::seconds_text(r.time.step), plan::number_text(r.time.tokens_per_s_per_device),
+                       100 * r.time.mfu, plan::gib(plan::needs(r)), plan::gib(r.memory.limit),
+                       layout_words(r.recipe));
+    for (const std::string& reason : s.best[i].reasons) out += fmt::format("      {}\n", reason);
+  }
+  const double best = s.best.front().report.time.step;
+  if (s.proven)
+    out +=
+        "no other layout of the space is faster: all others were planned, or have a bound above the best\n";
+  else
+    out += fmt::format(
+        "layouts that were not planned take at least {} by their bounds, {:.1f} % less than the best\n",
+        plan::seconds_text(s.bound_seconds), 100 * (1 - s.bound_seconds / best));
+  return out;
+}
+
+}  // namespace quintet::search

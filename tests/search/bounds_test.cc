@@ -1,0 +1,117 @@
+// No bound may exceed what is planned.
+#include "search/bounds.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "config/parse.h"
+#include "config/validate.h"
+#include "plan/small_models.h"
+#include "search/layout_space.h"
+
+namespace quintet::search {
+namespace {
+
+using plan::testing::small_cluster;
+using plan::testing::small_experts;
+using plan::testing::small_llama;
+
+constexpr int64_t kWorld = 8;
+
+LayoutSpace small_space() {
+  LayoutSpace s;
+  s.pp = {1, 2, 4};
+  s.cp = {1, 2};
+  s.tp = {1, 2};
+  s.ep = {1, 2, 4};
+  s.etp = {1, 2};
+  s.sequence_parallel = {1, 0};
+  s.methods = {config::ContextMethod::Gather, config::ContextMethod::Ring, config::ContextMethod::Ulysses};
+  s.micro = {1, 2};
+  s.zero = {0, 1, 2, 3};
+  s.recompute = {config::RecomputeKind::None, config::RecomputeKind::Selective, config::RecomputeKind::Full};
+  for (const std::string_view name : config::pipeline_schedules()) s.schedules.emplace_back(name);
+  s.chunks = {2};
+  return s;
+}
+
+// Layouts of the space, drawn with a fixed seed, and their plans.
+void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptions& a, int draws, int seed) {
+  const LayoutSpace space = small_space();
+  const std::vector<config::Recipe> all = legal_recipes(recipe, space, kWorld);
+  ASSERT_GT(all.size(), 100u);
+  std::mt19937 rng(static_cast<unsigned>(seed));
+  const Bounds bounds(a);
+  double tightest_seconds = 0, tightest_bytes = 0, sum = 0;
+  for (int i = 0; i < draws; ++i) {
+    const config::Recipe& r = all[rng() % all.size()];
+    const plan::Report report = plan::make_plan(r, a);
+    const int64_t planned = report.memory.ranks[report.memory.most_loaded].total();
+    const Bound any = bounds.of_any_schedule(r), quick = bounds.quick(r), exact = bounds.exact(r);
+    const double most = report.time.step * (1 + 1e-9);
+    EXPECT_LE(any.seconds, most) << layout_words(r);
+    EXPECT_LE(quick.seconds, most) << layout_words(r);
+    EXPECT_LE(exact.seconds, most) << layout_words(r);
+    EXPECT_LE(any.bytes, planned) << layout_words(r);
+    EXPECT_LE(quick.bytes, planned) << layout_words(r);
+    EXPECT_LE(exact.bytes, planned) << layout_words(r);
+    EXPECT_LE(quick.seconds, exact.seconds * (1 + 1e-9)) << layout_words(r);
+    tightest_seconds = std::max(tightest_seconds, exact.seconds / report.time.step);
+    tightest_bytes =
+        std::max(tightest_bytes, static_cast<double>(exact.bytes) / static_cast<double>(planned));
+    sum += exact.seconds / report.time.step;
+  }
+  // A bound of nothing would pass the above.
+  EXPECT_GT(tightest_seconds, 0.9);
+  EXPECT_GT(tightest_bytes, 0.8);
+  EXPECT_GT(sum / draws, 0.6);
+}
+
+TEST(Bounds, DenseModel) { expect_no_bound_exceeds(small_llama(), small_cluster(), 300, 1); }
+
+TEST(Bounds, Experts) { expect_no_bound_exceeds(small_experts(), small_cluster(), 200, 2); }
+
+// Attention without tensor cores, everywhere or in hops alone.
+TEST(Bounds, SlowAttention) {
+  plan::Assumptions a = small_cluster();
+  a.remark = [](const program::Instr& i) {
+    return i.kind == program::InstrKind::Compute && sim::class_of(*i.op) == sim::WorkClass::Attention
+               ? std::string("slow")
+               : std::string();
+  };
+  expect_no_bound_exceeds(small_llama(), a, 60, 8);
+  a.remark = [](const program::Instr& i) {
+    return std::string(i.attrs.find("hop") != nullptr ? "slow" : "");
+  };
+  expect_no_bound_exceeds(small_llama(), a, 60, 9);
+}
+
+// A step of one micro-batch: gradients lie over activations that are dead by then.
+TEST(Bounds, OneMicroBatch) {
+  expect_no_bound_exceeds(small_llama({"batch.global=8"}), small_cluster(), 120, 4);
+  expect_no_bound_exceeds(small_experts({"batch.global=8"}), small_cluster(), 80, 5);
+}
+
+TEST(Bounds, ExpertsWithACapacity) {
+  expect_no_bound_exceeds(small_experts({"model.moe.capacity_factor=1.25"}), small_cluster(), 60, 6);
+  expect_no_bound_exceeds(small_experts({"model.moe.capacity_factor=0.5", "model.moe.pad=true"}),
+                          small_cluster(), 60, 7);
+}
+
+TEST(Bounds, SlowNetworkAndFastChips) {
+  plan::Assumptions a = small_cluster();
+  a.cluster.outer.bytes_per_s /= 50;
+  a.cluster.inner.bytes_per_s /= 20;
+  const LayoutSpace space = small_space();
+  const std::vector<config::Recipe> all = legal_recipes(small_llama(), space, kWorld);
+  const Bounds bounds(a);
+  std::mt19937 rng(3);
+  for (int i = 0; i < 60; ++i) {
+    const config::Recipe& r = all[rng() % all.size()];
+    EXPECT_LE(bounds.exact(r).seconds, plan::make_plan(r, a).time.step * (1 + 1e-9)) << layout_words(r);
+  }
+}
+
+}  // namespace
+}  // namespace quintet::search

@@ -1,0 +1,47 @@
+// The scaling curve: what it says, and that it is so.
+#include "search/scaling.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/small_models.h"
+
+namespace quintet::search {
+namespace {
+
+using plan::testing::small_cluster;
+using plan::testing::small_llama;
+
+// Speed over devices; a slow network makes more of them pointless.
+TEST(Scaling, StrongCurveBends) {
+  plan::Assumptions a = small_cluster();
+  a.cluster.outer.bytes_per_s = 3e8;
+  const Scaling s = scale(small_llama(), a, device_counts(a.cluster, 2, 1), {.plans = 3, .weak = false});
+  ASSERT_EQ(s.strong.size(), 4u);
+  EXPECT_EQ(s.strong[0].devices, 2);
+  EXPECT_EQ(s.strong[3].devices, 16);
+  EXPECT_DOUBLE_EQ(s.strong[0].speedup, 1);
+  for (const ScalePoint& p : s.strong) EXPECT_LE(p.efficiency, 1.05);
+  EXPECT_EQ(s.worthwhile, 4);  // one node
+  EXPECT_NE(to_text(s).find("beyond 4 devices twice as many bring less than 1.6x"), std::string::npos)
+      << to_text(s);
+}
+
+// More speed than devices is not the search's doing, and is explained: two devices hold this model only by
+// recomputing.
+TEST(Scaling, AboveAHundredPercentIsMemory) {
+  plan::Assumptions a = small_cluster();
+  const config::Recipe recipe = small_llama({"batch.global=64", "data.seq_len=2048"});
+  const Scaling plenty = scale(recipe, a, {2, 4, 8}, {.plans = 4, .weak = false});
+  for (const ScalePoint& p : plenty.strong) EXPECT_LE(p.efficiency, 1.0001) << p.devices;
+  EXPECT_EQ(to_text(plenty).find("above 100 %"), std::string::npos);
+}
+
+TEST(Scaling, Counts) {
+  const hardware::Cluster c = small_cluster().cluster;
+  EXPECT_EQ(device_counts(c, 3, 1), (std::vector<int>{1, 2, 4, 8, 16}));
+  EXPECT_EQ(resized(c, 2).world(), 2);
+  EXPECT_EQ(resized(c, 16).nodes, 4);
+}
+
+}  // namespace
+}  // namespace quintet::search
