@@ -9,7 +9,7 @@
 #include "observe/console.h"
 #include "tools/generate.h"
 #include "train/loop.h"
-#include "train/save.h"
+#include "train/weights_file.h"
 
 namespace quintet::cli {
 namespace {

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "base/clock.h"
+#include "comm/backoff.h"
 #include "comm/hash.h"
 #include "comm/members.h"
-#include "comm/patience.h"
 
 namespace quintet::comm {
 namespace {
@@ -51,7 +51,7 @@ std::vector<Told> what_to_tell(const DeviceCommunicators& communicators) {
 void wait_for_device(const std::function<bool()>& done, const DeviceCommunicators& communicators,
                      World& world, const std::function<std::string()>& where) {
   const int64_t start = base::now_ns(), timeout = world.timeout().count();
-  Patience patience;
+  Backoff backoff;
   const auto check = [&] {
     for (const auto& c : communicators) c->check();
     world.throw_if_aborted();
@@ -64,7 +64,7 @@ void wait_for_device(const std::function<bool()>& done, const DeviceCommunicator
             "rank {} waited {:.3f} s for its GPU to finish what was enqueued; a peer has not come, or "
             "the work takes longer than the timeout. Calls made outside of graphs, the newest last:\n{}",
             world.rank(), static_cast<double>(timeout) * 1e-9, world.recorder().describe(8)));
-      patience.pause();
+      backoff.pause();
     }
     // A call that was stopped by an error is done too.
     check();

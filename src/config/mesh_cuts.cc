@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "config/context.h"
+#include "config/context_parallel.h"
 
 namespace quintet::config {
 

@@ -13,12 +13,12 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/byte_size.h"
-#include "config/later.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "config/schema.h"
+#include "config/unsupported.h"
 #include "config/validate.h"
 
 namespace quintet::config {
@@ -108,7 +108,7 @@ struct KnownKeys {
     const Recipe recipe;
     for_each_key(recipe, [&](const char* key, const auto&...) { keys.emplace_back(key); });
     all.insert(keys.begin(), keys.end());
-    for (const LaterKey& later : later_keys()) all.insert(later.key);
+    for (const UnsupportedKey& later : unsupported_keys()) all.insert(later.key);
     for (const std::string& key : all)
       for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
         sections.insert(key.substr(0, dot));
@@ -151,8 +151,8 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
   }
 }
 
-void refuse_later_keys(const Leaves& leaves, Report& report) {
-  for (const LaterKey& later : later_keys()) {
+void refuse_unsupported_keys(const Leaves& leaves, Report& report) {
+  for (const UnsupportedKey& later : unsupported_keys()) {
     const auto leaf = leaves.find(later.key);
     if (leaf == leaves.end()) continue;
     const std::string text = text_of(*leaf->second);
@@ -276,7 +276,7 @@ class Reader {
     if (!text) return wrong(key, node, list);
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
-    } else if (const OtherWord* const other = find_other_word(key, base::lower_case(*text))) {
+    } else if (const RefusedWord* const other = find_refused_word(key, base::lower_case(*text))) {
       report_.add(other->later ? "later version" : "type", key,
                   fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
@@ -373,7 +373,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   Leaves leaves;
   std::map<std::string, int> lines;
   flatten(tree, "", leaves, report, lines);
-  refuse_later_keys(leaves, report);
+  refuse_unsupported_keys(leaves, report);
 
   Recipe recipe;
   start_from_preset(recipe, leaves, report);

@@ -143,7 +143,7 @@ struct ReshardAfterForward {
 
 // How attention deals with sequences that are cut over cp ranks.
 enum class ContextMethod : uint8_t {
-  Auto,         // worked out, see context.h; never in a resolved recipe with cp > 1
+  Auto,         // worked out, see context_parallel.h; never in a resolved recipe with cp > 1
   Gather,       // K and V are gathered
   Ring,         // K and V travel from rank to rank
   Ulysses,      // rows are exchanged for heads

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "config/context.h"
+#include "config/context_parallel.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/schema.h"

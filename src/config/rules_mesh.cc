@@ -3,7 +3,7 @@
 #include <functional>
 #include <numeric>
 
-#include "config/context.h"
+#include "config/context_parallel.h"
 #include "config/mesh_cuts.h"
 #include "config/names.h"
 #include "config/nearest.h"

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "config/context.h"
+#include "config/context_parallel.h"
 #include "config/mesh_cuts.h"
 
 namespace quintet::layout {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "sim/durations.h"
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 
 namespace quintet::plan {
 
@@ -121,9 +121,9 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
   t.peak_flops = assumptions.cluster.accelerator.dense(
       assumptions.matmul.value_or(sim::arithmetic_of(recipe.precision.compute)));
 
-  std::vector<sim::Shares> shares;
+  std::vector<sim::TimeBreakdown> shares;
   for (size_t r = 0; r < world.ranks.size(); ++r) {
-    shares.push_back(sim::shares_of(simulation, world, r));
+    shares.push_back(sim::time_breakdown(simulation, world, r));
     if (shares[r].busy() > shares[static_cast<size_t>(t.busiest)].busy()) t.busiest = static_cast<int>(r);
     t.hardware_flops += hardware_flops(world.ranks[r], machine);
     t.compute_rate += shares[r].busy() / t.step;
@@ -133,7 +133,7 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
   t.compute_rate /= static_cast<double>(world.ranks.size());
 
   const size_t busiest = static_cast<size_t>(t.busiest);
-  const sim::Shares& own = shares[busiest];
+  const sim::TimeBreakdown& own = shares[busiest];
   t.shares = {{"matmul", own.matmul},
               {"attention", own.attention},
               {"other kernels", own.other},

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "program/ledger.h"
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 
 namespace quintet::sim {
 

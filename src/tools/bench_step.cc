@@ -14,9 +14,9 @@
 #include "models/build.h"
 #include "program/ledger.h"
 #include "tools/gpu_probe.h"
-#include "train/fit.h"
 #include "train/loop.h"
 #include "train/loop_trace.h"
+#include "train/memory_check.h"
 #include "train/rank.h"
 
 namespace quintet::tools {

@@ -12,16 +12,16 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 #include "tools/gpu_probe.h"
 #include "tools/probe.h"
 #include "tools/step_times.h"
-#include "train/fit.h"
-#include "train/gather.h"
+#include "train/gather_texts.h"
 #include "train/loop.h"
-#include "train/loop_data.h"
 #include "train/loop_trace.h"
+#include "train/memory_check.h"
 #include "train/rank.h"
+#include "train/run_data.h"
 
 namespace quintet::tools {
 namespace {

@@ -11,7 +11,7 @@
 #include "config/recipe.h"
 #include "data/batch.h"
 #include "plan/plan.h"
-#include "tools/machine.h"
+#include "tools/machine_facts.h"
 
 namespace quintet::tools {
 

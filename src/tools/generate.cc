@@ -14,7 +14,7 @@
 #include "train/element.h"
 #include "train/rank.h"
 #include "train/run_folder.h"
-#include "train/save.h"
+#include "train/weights_file.h"
 
 namespace quintet::tools {
 namespace {

@@ -7,7 +7,7 @@
 #include "hardware/catalogue.h"
 #include "tools/fit_efficiency.h"
 #include "tools/gpu_probe.h"
-#include "tools/measured.h"
+#include "tools/measured_rates.h"
 
 namespace quintet::tools {
 namespace {

@@ -18,7 +18,7 @@
 #include "kernels/cpu/elementwise/pointwise.h"
 #include "kernels/cpu/matmul/gemm.h"
 #include "tools/fit_efficiency.h"
-#include "tools/measured.h"
+#include "tools/measured_rates.h"
 #include "train/rank.h"
 
 namespace quintet::tools {

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "comm/communicator.h"
 #include "hardware/cluster.h"
-#include "tools/machine.h"
+#include "tools/machine_facts.h"
 
 namespace quintet::tools {
 

@@ -18,12 +18,12 @@
 #include "program/verify.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
-#include "train/fit.h"
-#include "train/gather.h"
-#include "train/header.h"
-#include "train/loop_data.h"
+#include "train/gather_texts.h"
+#include "train/memory_check.h"
 #include "train/rank.h"
-#include "train/save.h"
+#include "train/run_data.h"
+#include "train/run_header.h"
+#include "train/weights_file.h"
 
 namespace quintet::train {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
-#include "train/gather.h"
+#include "train/gather_texts.h"
 
 namespace quintet::train {
 

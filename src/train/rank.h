@@ -27,7 +27,7 @@ struct RankOptions {
   base::Path tuned = {};    // see exec::ExecutorOptions
   std::function<void(const std::string&)> log = {};  // of the executor
   bool verify_program = true;
-  std::optional<compiler::Fit> fit = {};  // memory.recompute = "fit" found already (train/fit.h)
+  std::optional<compiler::Fit> fit = {};  // memory.recompute = "fit" found already (train/memory_check.h)
 };
 
 struct StepResult {

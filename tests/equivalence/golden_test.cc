@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/names.h"
-#include "tools/layouts.h"
+#include "tools/run_layout.h"
 
 namespace quintet::tests {
 namespace {

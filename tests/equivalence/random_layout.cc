@@ -10,7 +10,7 @@
 #include "config/validate.h"
 #include "equivalence/random_recipe.h"
 #include "tools/verify.h"
-#include "train/fit.h"
+#include "train/memory_check.h"
 
 namespace quintet::tests {
 

@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "comm/local.h"
-#include "tools/layouts.h"
+#include "tools/run_layout.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
 #define QUINTET_COUNTS_MALLOC 0

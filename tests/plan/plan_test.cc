@@ -12,7 +12,7 @@
 #include "plan/timeline.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 
 namespace quintet::plan {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "schedule/simulate.h"
-#include "sim/shares.h"
 #include "sim/support.h"
+#include "sim/time_breakdown.h"
 
 namespace quintet::sim {
 namespace {
@@ -63,7 +63,7 @@ TEST(Pipeline, TakesWhatTheScheduleTakes) {
       const schedule::Timeline line = schedule::simulate(s, schedule::Costs::uniform(s, f, b, w));
       EXPECT_NEAR(sim.end, line.makespan, 1e-9 * line.makespan);
       for (size_t r = 0; r < world.ranks.size(); ++r) {
-        const Shares shares = shares_of(sim, world, r);
+        const TimeBreakdown shares = time_breakdown(sim, world, r);
         EXPECT_NEAR(shares.busy(), line.busy[r], 1e-9 * line.makespan);
         EXPECT_NEAR(shares.bubble, line.makespan - line.busy[r], 1e-9 * line.makespan);
       }
@@ -77,12 +77,12 @@ TEST(Pipeline, ClosedForms) {
     const World world = testing::world_of(plain);
     const Simulation sim = simulate(world, by_body(world, 1, 1, 1));
     for (size_t r = 0; r < world.ranks.size(); ++r)
-      EXPECT_NEAR(shares_of(sim, world, r).bubble / sim.end, double(p - 1) / (m + p - 1), 1e-9);
+      EXPECT_NEAR(time_breakdown(sim, world, r).bubble / sim.end, double(p - 1) / (m + p - 1), 1e-9);
     const compiler::Ranks mixed = testing::compile_representatives(pipeline("interleaved", p, m));
     const World chunks = testing::world_of(mixed);
     const Simulation shorter = simulate(chunks, by_body(chunks, 0.5, 0.5, 0.5));
     for (size_t r = 0; r < chunks.ranks.size(); ++r)
-      EXPECT_NEAR(shares_of(shorter, chunks, r).bubble, 3 * (p - 1) / 2.0, 1e-9);
+      EXPECT_NEAR(time_breakdown(shorter, chunks, r).bubble, 3 * (p - 1) / 2.0, 1e-9);
   }
 }
 
@@ -92,7 +92,7 @@ TEST(Pipeline, TransfersAreCountedAsSuch) {
   const World world = testing::world_of(ranks);
   const Simulation sim = simulate(world, by_body(world, 1, 1, 1, 0.25));
   // Stage 1 waits for the first message.
-  const Shares last = shares_of(sim, world, 1);
+  const TimeBreakdown last = time_breakdown(sim, world, 1);
   double pp = 0;
   for (size_t c = 0; c < last.waits.size(); ++c)
     if (axes_of(world.ranks[1].program->comms[c]) == "pp") pp += last.waits[c];

@@ -10,7 +10,7 @@
 #include "comm/local.h"
 #include "data/corpus.h"
 #include "support/small_recipe.h"
-#include "train/loop_data.h"
+#include "train/run_data.h"
 
 namespace quintet::tools {
 namespace {

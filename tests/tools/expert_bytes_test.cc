@@ -6,8 +6,8 @@
 
 #include "comm/local.h"
 #include "train/expert_report.h"
-#include "train/loop_data.h"
 #include "train/rank.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet {

@@ -9,9 +9,9 @@
 #include "comm/local.h"
 #include "sim/simulate.h"
 #include "sim/trace.h"
-#include "train/loop_data.h"
 #include "train/loop_trace.h"
 #include "train/rank.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet {

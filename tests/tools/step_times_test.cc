@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "sim/shares.h"
 #include "sim/support.h"
+#include "sim/time_breakdown.h"
 #include "sim/trace.h"
 
 namespace quintet::tools {
@@ -23,7 +23,7 @@ TEST(StepTimes, OfASimulatedStepAreItsShares) {
     const std::vector<observe::RankTrace> traces = make_trace(sim, world);
     for (size_t r = 0; r < traces.size(); ++r) {
       const StepTimes t = step_times(*world.ranks[r].program, *world.ranks[r].expanded, traces[r]);
-      const sim::Shares shares = shares_of(sim, world, r);
+      const sim::TimeBreakdown shares = time_breakdown(sim, world, r);
       const double rounding = 1e-9 * static_cast<double>(sim.ranks[r].size()) + 1e-9 * sim.end;
       EXPECT_NEAR(t.matmul, shares.matmul, rounding);
       EXPECT_NEAR(t.attention, shares.attention, rounding);

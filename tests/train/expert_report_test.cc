@@ -8,7 +8,7 @@
 #include "comm/local.h"
 #include "models/families.h"
 #include "train/element.h"
-#include "train/loop_data.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet {

@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "base/clock.h"
-#include "comm/patience.h"
+#include "comm/backoff.h"
 
 namespace quintet::comm::nccl {
 namespace {
@@ -17,10 +17,10 @@ constexpr int64_t kAbortPatienceNs = 10'000'000'000;
 template <class Condition>
 bool wait_until(Condition&& condition, int64_t nanoseconds) {
   const int64_t start = base::now_ns();
-  Patience patience;
+  Backoff backoff;
   while (!condition()) {
     if (base::now_ns() - start > nanoseconds) return false;
-    patience.pause();
+    backoff.pause();
   }
   return true;
 }

@@ -10,7 +10,7 @@
 #include "gpu/models/support.h"
 #include "train/element.h"
 #include "train/loop_trace.h"
-#include "train/save.h"
+#include "train/weights_file.h"
 
 namespace quintet {
 namespace {

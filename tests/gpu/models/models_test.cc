@@ -7,7 +7,7 @@
 #include "comm/local.h"
 #include "gpu/models/support.h"
 #include "tools/verify.h"
-#include "train/save.h"
+#include "train/weights_file.h"
 
 namespace quintet {
 namespace {

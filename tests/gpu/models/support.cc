@@ -6,7 +6,7 @@
 #include "comm/local.h"
 #include "config/names.h"
 #include "config/parse.h"
-#include "train/loop_data.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet::test {

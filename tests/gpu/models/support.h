@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/layouts.h"
+#include "tools/run_layout.h"
 
 namespace quintet::test {
 

@@ -1,5 +1,5 @@
 // Choice of the context method, against the bytes written down by hand.
-#include "config/context.h"
+#include "config/context_parallel.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/measured.h"
+#include "tools/measured_rates.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "train/header_axes.h"
+#include "train/run_header_axes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/text.h"
-#include "config/context.h"
+#include "config/context_parallel.h"
 #include "config/names.h"
 #include "program/ledger.h"
 #include "train/expert_plan.h"

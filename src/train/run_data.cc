@@ -1,4 +1,4 @@
-#include "train/loop_data.h"
+#include "train/run_data.h"
 
 #include "base/error.h"
 #include "data/text_source.h"

@@ -1,4 +1,4 @@
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 
 #include <algorithm>
 #include <numeric>
@@ -24,7 +24,7 @@ class Attribution {
         blocked_(sim.blocked[rank]),
         before_(issues_.size(), -1),
         joins_stages_(program_.comms.size(), 0) {
-    shares_.waits.assign(program_.comms.size(), 0);
+    breakdown_.waits.assign(program_.comms.size(), 0);
     std::vector<int> last(program_.streams.size(), -1);
     for (size_t k = 0; k < issues_.size(); ++k) {
       int& previous = last[instr(k).stream.index()];
@@ -40,7 +40,7 @@ class Attribution {
     }
   }
 
-  Shares run(double end) {
+  TimeBreakdown run(double end) {
     double now = 0;
     size_t next_blocked = 0;
     for (size_t k = 0; k < issues_.size(); ++k) {
@@ -51,7 +51,7 @@ class Attribution {
       while (next_blocked < blocked_.size() && static_cast<size_t>(blocked_[next_blocked].issue) <= k) {
         const Blocked& b = blocked_[next_blocked++];
         const double seconds = std::min(b.seconds, std::max(span.start - from, 0.0));
-        shares_.waits[instr(static_cast<size_t>(b.collective)).collective.comm.index()] += seconds;
+        breakdown_.waits[instr(static_cast<size_t>(b.collective)).collective.comm.index()] += seconds;
         from += seconds;
       }
       if (span.start > from) waited(static_cast<int>(k), from, span.start);
@@ -68,8 +68,8 @@ class Attribution {
       follow(last, now, until);
       now = until;
     }
-    shares_.bubble += std::max(end - now, 0.0);
-    return shares_;
+    breakdown_.bubble += std::max(end - now, 0.0);
+    return breakdown_;
   }
 
  private:
@@ -79,14 +79,14 @@ class Attribution {
     const BodyKind body = program_.bodies[static_cast<size_t>(issues_[k].body)].kind;
     const Instr& i = instr(k);
     if (body == BodyKind::Begin || body == BodyKind::Step) {
-      shares_.optimizer += seconds;
+      breakdown_.optimizer += seconds;
     } else if (i.kind != InstrKind::Compute) {
-      shares_.other += seconds;
+      breakdown_.other += seconds;
     } else {
       const WorkClass c = class_of(*i.op);
-      (c == WorkClass::Matmul      ? shares_.matmul
-       : c == WorkClass::Attention ? shares_.attention
-                                   : shares_.other) += seconds;
+      (c == WorkClass::Matmul      ? breakdown_.matmul
+       : c == WorkClass::Attention ? breakdown_.attention
+                                   : breakdown_.other) += seconds;
     }
   }
 
@@ -96,7 +96,7 @@ class Attribution {
     if (span.cause >= 0)
       follow(span.cause, from, to);
     else
-      shares_.other += to - from;
+      breakdown_.other += to - from;
   }
 
   // [from, to) was spent waiting for issue k to end.
@@ -110,19 +110,19 @@ class Attribution {
       };
       if (i.kind == InstrKind::Collective) {
         const size_t comm = i.collective.comm.index();
-        take(span.start, shares_.waits[comm]);
-        take(span.arrived, joins_stages_[comm] ? shares_.bubble : shares_.waits[comm]);
+        take(span.start, breakdown_.waits[comm]);
+        take(span.arrived, joins_stages_[comm] ? breakdown_.bubble : breakdown_.waits[comm]);
         // A part that is not hidden stands between what was waited for and its arrival.
         const double reason =
             span.cause >= 0 ? std::max(spans_[static_cast<size_t>(span.cause)].end, span.ready) : span.ready;
-        take(reason, shares_.waits[comm]);
+        take(reason, breakdown_.waits[comm]);
       } else {
         // Work on another stream (casts of what is sent); on the compute stream `from` ends it.
-        take(span.start, shares_.other);
+        take(span.start, breakdown_.other);
       }
       k = span.cause >= 0 ? span.cause : before_[static_cast<size_t>(k)];
     }
-    if (to > from) shares_.other += to - from;
+    if (to > from) breakdown_.other += to - from;
   }
 
   const program::Program& program_;
@@ -131,7 +131,7 @@ class Attribution {
   const std::vector<Blocked>& blocked_;
   std::vector<int> before_;  // by issue: the one before it in its stream
   std::vector<char> joins_stages_;
-  Shares shares_;
+  TimeBreakdown breakdown_;
 };
 
 }  // namespace
@@ -156,9 +156,11 @@ std::string axes_of(const program::Communicator& comm) {
   return out;
 }
 
-double Shares::total() const { return busy() + bubble + std::accumulate(waits.begin(), waits.end(), 0.0); }
+double TimeBreakdown::total() const {
+  return busy() + bubble + std::accumulate(waits.begin(), waits.end(), 0.0);
+}
 
-Shares shares_of(const Simulation& sim, const World& world, size_t rank) {
+TimeBreakdown time_breakdown(const Simulation& sim, const World& world, size_t rank) {
   return Attribution(sim, world, rank).run(sim.end);
 }
 

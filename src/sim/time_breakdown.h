@@ -17,7 +17,7 @@ namespace quintet::sim {
 // The mesh axes of a communicator, in one word: "tp", "dp_shard+cp", "pp", "ep".
 std::string axes_of(const program::Communicator& comm);
 
-struct Shares {
+struct TimeBreakdown {
   double matmul = 0, attention = 0, other = 0;  // kernels of the model
   double optimizer = 0;                         // kernels of the step's begin and end
   double bubble = 0;
@@ -26,6 +26,6 @@ struct Shares {
   double total() const;
 };
 
-Shares shares_of(const Simulation& sim, const World& world, size_t rank);
+TimeBreakdown time_breakdown(const Simulation& sim, const World& world, size_t rank);
 
 }  // namespace quintet::sim

@@ -1,4 +1,4 @@
-#include "train/save.h"
+#include "train/weights_file.h"
 
 #include <cstring>
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "config/recipe.h"
-#include "train/loop_data.h"
 #include "train/rank.h"
+#include "train/run_data.h"
 
 namespace quintet::train {
 

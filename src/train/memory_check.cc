@@ -1,4 +1,4 @@
-#include "train/fit.h"
+#include "train/memory_check.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "config/context.h"
+#include "config/context_parallel.h"
 
 #include <fmt/format.h>
 

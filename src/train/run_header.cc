@@ -1,4 +1,4 @@
-#include "train/header.h"
+#include "train/run_header.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 #include "program/ledger.h"
 #include "schedule/simulate.h"
 #include "train/expert_plan.h"
-#include "train/header_axes.h"
+#include "train/run_header_axes.h"
 
 namespace quintet::train {
 

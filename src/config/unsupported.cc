@@ -1,34 +1,34 @@
-#include "config/later.h"
+#include "config/unsupported.h"
 
 #include <array>
 
 namespace quintet::config {
 namespace {
 
-constexpr std::array<LaterKey, 4> kLaterKeys = {{
+constexpr std::array<UnsupportedKey, 4> kUnsupportedKeys = {{
     {"model.hf", ""},
     {"memory.offload", "\"none\""},
     {"checkpoint.dir", ""},
     {"checkpoint.every", ""},
 }};
 
-constexpr std::string_view kLater = "is not yet supported in this version";
+constexpr std::string_view kNotYet = "is not yet supported in this version";
 // The first that fits counts.
-constexpr std::array<OtherWord, 5> kOtherWords = {{
-    {"run.backend", "gloo", kLater, ""},
+constexpr std::array<RefusedWord, 5> kRefusedWords = {{
+    {"run.backend", "gloo", kNotYet, ""},
     {"run.backend", "nccl", "is what GPUs use by themselves, under each of these", "", false},
-    {"precision.compute", "fp8", kLater, "bf16"},
-    {"precision.", "fp8", kLater, ""},
+    {"precision.compute", "fp8", kNotYet, "bf16"},
+    {"precision.", "fp8", kNotYet, ""},
     {"precision.compute", "tf32", "is a GPU's way to multiply f32: precision.tf32 = true beside it", "f32",
      false},
 }};
 
 }  // namespace
 
-std::span<const LaterKey> later_keys() { return kLaterKeys; }
+std::span<const UnsupportedKey> unsupported_keys() { return kUnsupportedKeys; }
 
-const OtherWord* find_other_word(std::string_view key, std::string_view word) {
-  for (const OtherWord& other : kOtherWords)
+const RefusedWord* find_refused_word(std::string_view key, std::string_view word) {
+  for (const RefusedWord& other : kRefusedWords)
     if (key.starts_with(other.key) && word == other.word) return &other;
   return nullptr;
 }

@@ -1,4 +1,4 @@
-#include "train/save.h"
+#include "train/weights_file.h"
 
 #include <cmath>
 #include <cstring>
@@ -6,7 +6,7 @@
 #include "base/f16.h"
 #include "comm/local.h"
 #include "models/build.h"
-#include "train/loop_data.h"
+#include "train/run_data.h"
 #include "train/support.h"
 
 namespace quintet {

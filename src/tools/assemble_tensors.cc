@@ -1,4 +1,4 @@
-#include "tools/collect.h"
+#include "tools/assemble_tensors.h"
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ double element(const std::byte* data, DType dtype, int64_t i) {
 
 }  // namespace
 
-Collector::Collector(const graph::Graph& logical, bool trainable_only) {
+TensorAssembler::TensorAssembler(const graph::Graph& logical, bool trainable_only) {
   for (const graph::Param& p : logical.params()) {
     if (trainable_only && !p.trainable) continue;
     const graph::Value& v = logical.value(p.value);
@@ -42,7 +42,7 @@ Collector::Collector(const graph::Graph& logical, bool trainable_only) {
   }
 }
 
-void Collector::take(const Rank& rank, StateKind kind) {
+void TensorAssembler::take(const Rank& rank, StateKind kind) {
   rank.visit(kind, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (!rank.owns(piece)) return;
     const std::lock_guard lock(mutex_);
@@ -59,7 +59,7 @@ void Collector::take(const Rank& rank, StateKind kind) {
   });
 }
 
-void Collector::sum(comm::Communicator& comm) {
+void TensorAssembler::sum(comm::Communicator& comm) {
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const auto count = static_cast<int64_t>(written_[t].size());
     comm.all_reduce(tensors_[t].values.data(), count, DType::F64, comm::ReduceOp::Sum);
@@ -70,7 +70,7 @@ void Collector::sum(comm::Communicator& comm) {
   any_ = any != 0;
 }
 
-std::vector<Tensor> Collector::finish(std::string_view what) {
+std::vector<Tensor> TensorAssembler::finish(std::string_view what) {
   if (!any_) return {};
   for (size_t t = 0; t < tensors_.size(); ++t)
     for (size_t i = 0; i < written_[t].size(); ++i)

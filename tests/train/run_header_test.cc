@@ -1,4 +1,4 @@
-#include "train/header.h"
+#include "train/run_header.h"
 
 #include "comm/local.h"
 #include "train/support.h"

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "tools/layouts.h"
+#include "tools/run_layout.h"
 
 namespace quintet::tools {
 
 // A state of all parameters while the ranks fill it in. Ranks of a process write disjoint elements of one
 // table; processes have a table each and add them up.
-class Collector {
+class TensorAssembler {
  public:
-  Collector(const graph::Graph& logical, bool trainable_only);
+  TensorAssembler(const graph::Graph& logical, bool trainable_only);
 
   void take(const train::Rank& rank, train::StateKind kind);
   // Adds what the members of `comm` took; collective.

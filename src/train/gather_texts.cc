@@ -1,4 +1,4 @@
-#include "train/gather.h"
+#include "train/gather_texts.h"
 
 namespace quintet::train {
 

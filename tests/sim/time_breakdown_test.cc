@@ -1,5 +1,5 @@
 // Every second of a step belongs to one share.
-#include "sim/shares.h"
+#include "sim/time_breakdown.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using program::testing::all_layouts;
 using program::testing::Layout;
 using program::testing::Overrides;
 
-TEST(Shares, AddUpToTheStepWhateverIsHidden) {
+TEST(TimeBreakdown, AddUpToTheStepWhateverIsHidden) {
   for (const Layout& layout : all_layouts())
     for (const double hidden : {1.0, 0.6, 0.0}) {
       SCOPED_TRACE(fmt::format("{} hidden {}", layout.name, hidden));
@@ -23,7 +23,7 @@ TEST(Shares, AddUpToTheStepWhateverIsHidden) {
       const World world = testing::world_of(ranks);
       const Simulation sim = simulate(world, by_rates(testing::kRates), {.hidden = hidden});
       for (size_t r = 0; r < world.ranks.size(); ++r) {
-        const Shares shares = shares_of(sim, world, r);
+        const TimeBreakdown shares = time_breakdown(sim, world, r);
         EXPECT_NEAR(shares.total(), sim.end, 1e-9 * sim.end);
         double busy = 0;
         for (size_t k = 0; k < sim.ranks[r].size(); ++k)
@@ -45,14 +45,14 @@ std::set<std::string> waited(const Overrides& overrides) {
   const Simulation sim = simulate(world, by_rates(testing::kRates));
   std::set<std::string> axes;
   for (size_t r = 0; r < world.ranks.size(); ++r) {
-    const Shares shares = shares_of(sim, world, r);
+    const TimeBreakdown shares = time_breakdown(sim, world, r);
     for (size_t c = 0; c < shares.waits.size(); ++c)
       if (shares.waits[c] > 0) axes.insert(axes_of(world.ranks[r].program->comms[c]));
   }
   return axes;
 }
 
-TEST(Shares, NameTheAxesThatAreWaitedFor) {
+TEST(TimeBreakdown, NameTheAxesThatAreWaitedFor) {
   using Axes = std::set<std::string>;
   EXPECT_EQ(waited({}), Axes{});
   EXPECT_EQ(waited({"parallel.tp=2"}), Axes{"tp"});
@@ -65,14 +65,14 @@ TEST(Shares, NameTheAxesThatAreWaitedFor) {
 }
 
 // A backward pass that begins with a gather over tp of what another stage has not sent yet: a bubble.
-TEST(Shares, WhatACollectiveWaitsForIsFollowedFurther) {
+TEST(TimeBreakdown, WhatACollectiveWaitsForIsFollowedFurther) {
   const compiler::Ranks ranks = testing::compile_representatives(
       {"parallel.pp=2", "batch.accumulation=2", "parallel.tp=2", "parallel.sequence_parallel=true"});
   const World world = testing::world_of(ranks);
   const Simulation sim = simulate(
       world,
       by_rates({.flops_per_s = 1, .memory_bytes_per_s = 1e9, .sent_bytes_per_s = 1e9, .latency_s = 0}));
-  const Shares first = shares_of(sim, world, 0);
+  const TimeBreakdown first = time_breakdown(sim, world, 0);
   double waits = 0;
   for (const double w : first.waits) waits += w;
   EXPECT_LT(waits, 1e-3 * sim.end);
@@ -80,7 +80,7 @@ TEST(Shares, WhatACollectiveWaitsForIsFollowedFurther) {
 }
 
 // With nothing hidden a rank does one thing after another.
-TEST(Shares, NothingHiddenIsOneAfterAnother) {
+TEST(TimeBreakdown, NothingHiddenIsOneAfterAnother) {
   const compiler::Ranks ranks = testing::compile_representatives(
       {"parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=2", "parallel.tp=2"});
   const World world = testing::world_of(ranks);
@@ -104,7 +104,7 @@ TEST(Shares, NothingHiddenIsOneAfterAnother) {
   EXPECT_GT(full, all - communication);
 }
 
-TEST(Shares, AxesOfCommunicators) {
+TEST(TimeBreakdown, AxesOfCommunicators) {
   program::Communicator c{.name = "dp_shard[1]+dp_shard+tp[0] state", .atoms = {1, 2, 3}};
   EXPECT_EQ(axes_of(c), "dp_shard+tp");
   c = {.name = "cp ring 0-1", .atoms = {2}};

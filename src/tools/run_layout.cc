@@ -1,4 +1,4 @@
-#include "tools/layouts.h"
+#include "tools/run_layout.h"
 
 #include <cmath>
 #include <cstring>
@@ -8,8 +8,8 @@
 #include "comm/local.h"
 #include "data/text_source.h"
 #include "program/verify.h"
-#include "tools/collect.h"
-#include "train/fit.h"
+#include "tools/assemble_tensors.h"
+#include "train/memory_check.h"
 
 namespace quintet::tools {
 
@@ -58,7 +58,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   std::vector<train::StepResult> results(static_cast<size_t>(world_size));
   std::vector<std::vector<Tensor>> states(static_cast<size_t>(world_size)), sums(states);
   run.peaks.resize(static_cast<size_t>(world_size));
-  std::unique_ptr<Collector> collector;
+  std::unique_ptr<TensorAssembler> assembler;
   int64_t updates = 0;
 
   const std::optional<compiler::Fit> fit = train::find_fit(recipe, options.model, options.threads);
@@ -79,11 +79,11 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
 
     // All ranks pour a state into one table; rank 0 makes it and takes it away.
     const auto collect = [&](StateKind kind, const char* what) {
-      if (first) collector = std::make_unique<Collector>(logical, kind != StateKind::Weight);
+      if (first) assembler = std::make_unique<TensorAssembler>(logical, kind != StateKind::Weight);
       world.world().barrier();
-      collector->take(rank, kind);
+      assembler->take(rank, kind);
       world.world().barrier();
-      return first ? collector->finish(what) : std::vector<Tensor>();
+      return first ? assembler->finish(what) : std::vector<Tensor>();
     };
 
     world.world().barrier();
@@ -151,10 +151,10 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
   const graph::Graph& logical = rank.compiled().logical;
   if (options.prepare) options.prepare(rank);
   const auto collect = [&](StateKind kind, const char* what) {
-    Collector collector(logical, kind != StateKind::Weight);
-    collector.take(rank, kind);
-    collector.sum(all);
-    return first ? collector.finish(what) : std::vector<Tensor>();
+    TensorAssembler assembler(logical, kind != StateKind::Weight);
+    assembler.take(rank, kind);
+    assembler.sum(all);
+    return first ? assembler.finish(what) : std::vector<Tensor>();
   };
   run.initial = collect(StateKind::Weight, "initial weight");
   int64_t updates = 0;

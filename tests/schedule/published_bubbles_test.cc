@@ -1,4 +1,4 @@
-#include "schedule/published.h"
+#include "schedule/published_bubbles.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 namespace quintet::comm {
 
-class Patience {
+class Backoff {
  public:
   void pause() {
     if (looks_++ < kSpins) return std::this_thread::yield();

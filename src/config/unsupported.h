@@ -7,15 +7,15 @@
 
 namespace quintet::config {
 
-struct LaterKey {
+struct UnsupportedKey {
   const char* key;
   std::string_view neutral;  // as TOML text; empty when every value asks for something
 };
 
-std::span<const LaterKey> later_keys();
+std::span<const UnsupportedKey> unsupported_keys();
 
 // A word that a key does not take, and why.
-struct OtherWord {
+struct RefusedWord {
   std::string_view key;  // or the beginning of several, with the dot
   std::string_view word;
   std::string_view why;      // what follows the word in a message
@@ -24,6 +24,6 @@ struct OtherWord {
 };
 
 // Null for every other word.
-const OtherWord* find_other_word(std::string_view key, std::string_view word);
+const RefusedWord* find_refused_word(std::string_view key, std::string_view word);
 
 }  // namespace quintet::config

@@ -1,4 +1,4 @@
-#include "tools/machine.h"
+#include "tools/machine_facts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
