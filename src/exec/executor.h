@@ -32,8 +32,13 @@ struct ExecutorOptions {
   std::function<void(const std::string&)> log = {};
 };
 
-// Fills the inputs of a micro-batch: names and addresses in the order of Program::inputs.
-using LoadBatch = std::function<void(int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs)>;
+// An input of a micro-batch, for the host to fill.
+struct InputRows {
+  graph::InputSpec spec;
+  int32_t* data = nullptr;
+};
+// Fills the inputs of a micro-batch, which come in the order of Program::inputs.
+using LoadBatch = std::function<void(int micro, const std::vector<InputRows>& inputs)>;
 
 // The inputs of a run. Those of one source with the same id of at least 0 are the same.
 struct Inputs {

@@ -20,28 +20,24 @@ Builder::Builder(BuildOptions options) : options_(options) {
   if (options.seq_len <= 0 || options.tokens <= 0 || options.tokens % options.seq_len != 0)
     base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}",
                     options.tokens, options.seq_len);
-  const auto input = [&](const char* name) {
-    return graph_.add_value(
-        {.name = name, .type = {DType::I32, {{Dim::Tokens, options.tokens}}}, .kind = ValueKind::Input});
-  };
-  ids_ = input("ids");
-  labels_ = input("labels");
-  positions_ = input("positions");
-  documents_ = input("documents");
+  ids_ = row_input(InputKind::Ids);
+  labels_ = row_input(InputKind::Labels);
+  positions_ = row_input(InputKind::Positions);
+  documents_ = row_input(InputKind::Documents);
+}
+
+ValueId Builder::row_input(InputKind kind) {
+  return graph_.add_input({.kind = kind}, {DType::I32, {{Dim::Tokens, options_.tokens}}});
 }
 
 ValueId Builder::samples() {
-  if (!samples_.valid())
-    samples_ = graph_.add_value({.name = "samples",
-                                 .type = {DType::I32, {{Dim::Tokens, options_.tokens}}},
-                                 .kind = ValueKind::Input});
+  if (!samples_.valid()) samples_ = row_input(InputKind::Samples);
   return samples_;
 }
 
 ValueId Builder::dropout_key() {
   if (!dropout_key_.valid())
-    dropout_key_ =
-        graph_.add_value({.name = "dropout_key", .type = {DType::I64, {}}, .kind = ValueKind::Input});
+    dropout_key_ = graph_.add_input({.kind = InputKind::DropoutKey}, {DType::I64, {}});
   return dropout_key_;
 }
 
@@ -137,7 +133,7 @@ Graph Builder::finish() {
 // group, so that whole logits never exist. Only the gradients that are wanted are computed, hence not before
 // all is known.
 void Builder::emit_loss() {
-  const ValueId seed = graph_.add_value({.name = "seed", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+  const ValueId seed = graph_.add_input({.kind = InputKind::Seed}, {DType::F64, {}});
   const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {
     Node& node = graph_.add_node(op, std::move(inputs), std::move(attrs), Phase::F, block_);
     node.row_group = 0;
@@ -165,7 +161,7 @@ void Builder::emit_loss() {
     seeds.emplace_back(head_w_, emit_row(kLinearDw, {loss[1], head_x_},
                                          {{"out", std::string(base::to_string(options_.param_grad))}})[0]);
   if (!losses_.empty()) {
-    const ValueId one = graph_.add_value({.name = "one", .type = {DType::F64, {}}, .kind = ValueKind::Input});
+    const ValueId one = graph_.add_input({.kind = InputKind::LossScale}, {DType::F64, {}});
     for (const ValueId loss : losses_) seeds.emplace_back(loss, one);
   }
   differentiate(graph_, options_.param_grad, seeds);

@@ -128,6 +128,7 @@ class Builder {
   ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
   void emit_loss();
   void add_loss(const char* name, ValueId value);
+  ValueId row_input(InputKind kind);
   ValueId samples();
   ValueId dropout_key();
 

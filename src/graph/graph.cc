@@ -8,8 +8,19 @@
 namespace quintet::graph {
 
 ValueId Graph::add_value(Value value) {
+  if (value.kind == ValueKind::Input && value.input == InputSpec()) value.input.user_name = value.name;
   values_.push_back(std::move(value));
   return ValueId(static_cast<int32_t>(values_.size()) - 1);
+}
+
+ValueId Graph::add_input(InputSpec spec, Type type) {
+  std::string name = to_string(spec);
+  QUINTET_CHECK(parse_input(name) == spec, "an input cannot be called \"{}\"", name);
+  return add_value({.name = std::move(name),
+                    .type = std::move(type),
+                    .kind = ValueKind::Input,
+                    .producer = {},
+                    .input = std::move(spec)});
 }
 
 ValueId Graph::add_param(std::string name, Type type, Param info) {
@@ -57,6 +68,13 @@ Param* Graph::find_param(ValueId id) {
 ValueId Graph::find(std::string_view name) const {
   for (size_t i = 0; i < values_.size(); ++i)
     if (values_[i].kind != ValueKind::Result && values_[i].name == name)
+      return ValueId(static_cast<int32_t>(i));
+  return ValueId();
+}
+
+ValueId Graph::find(const InputSpec& spec) const {
+  for (size_t i = 0; i < values_.size(); ++i)
+    if (values_[i].kind == ValueKind::Input && values_[i].input == spec)
       return ValueId(static_cast<int32_t>(i));
   return ValueId();
 }

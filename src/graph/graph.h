@@ -9,6 +9,7 @@
 
 #include "base/ids.h"
 #include "graph/attrs.h"
+#include "graph/input.h"
 #include "graph/type.h"
 
 namespace quintet::graph {
@@ -31,6 +32,7 @@ struct Value {
   Type type;
   ValueKind kind = ValueKind::Result;
   NodeId producer;  // valid for results only
+  InputSpec input;  // inputs only; `name` is its text
 };
 
 struct Node {
@@ -75,6 +77,7 @@ struct BiasUpdate {
 class Graph {
  public:
   ValueId add_value(Value value);
+  ValueId add_input(InputSpec spec, Type type);
   ValueId add_param(std::string name, Type type, Param info);
   // Adds a node and its result values; types are the op's own inference. Throws UserError when the operands
   // do not fit.
@@ -94,6 +97,7 @@ class Graph {
   Param* find_param(ValueId id);
   const Param* find_param(ValueId id) const { return const_cast<Graph*>(this)->find_param(id); }
   ValueId find(std::string_view name) const;  // an input or parameter by name; invalid when absent
+  ValueId find(const InputSpec& spec) const;  // an input; invalid when absent
 
   ValueId loss;  // scalar: sum over valid tokens
   std::vector<StepSum> step_sums;

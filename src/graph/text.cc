@@ -228,7 +228,13 @@ class Parser {
     if (in.accept("input")) {
       const ValueId id = in.value_id();
       std::string name = in.quoted("the input's name in quotes");
-      define(in, id, {.name = std::move(name), .type = parse_type(in), .kind = ValueKind::Input});
+      InputSpec spec = parse_input(name);
+      define(in, id,
+             {.name = std::move(name),
+              .type = parse_type(in),
+              .kind = ValueKind::Input,
+              .producer = {},
+              .input = std::move(spec)});
     } else if (in.accept("state")) {
       const ValueId id = in.value_id();
       std::string name = in.quoted("the state's name in quotes");

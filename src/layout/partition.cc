@@ -71,7 +71,8 @@ void Partitioner::add_source(ValueId logical, Placement placement) {
     info.grads.clear();
     id = out_.graph.add_param(v.name, std::move(local), info);
   } else {
-    id = out_.graph.add_value({.name = v.name, .type = std::move(local), .kind = v.kind});
+    id = out_.graph.add_value(
+        {.name = v.name, .type = std::move(local), .kind = v.kind, .producer = {}, .input = v.input});
   }
   settle(logical, id, std::move(placement));
 }

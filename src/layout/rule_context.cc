@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"
@@ -188,17 +186,16 @@ ValueId RuleContext::use(ValueId logical, const Placement& wanted, const Node& c
   return id;
 }
 
-// Inputs are not exchanged: a rank loads the rows of other context ranks itself, as an input of its own whose
-// name says of how many ranks it has the rows ("documents:4").
+// Inputs are not exchanged: a rank loads the rows of other context ranks itself, as an input of its own.
 ValueId RuleContext::load(ValueId input, const Placement& wanted) {
   const auto key = std::make_tuple(current(input), wanted, false);
   if (const auto it = copies_.find(key); it != copies_.end()) return it->second;
   const graph::Value& v = logical_.value(input);
   const int ranks =
       layout_.context.ranks * layout_.mesh.size(layout_.samples) / layout_.mesh.size(wanted.dims[0]);
-  const ValueId id = out_.graph.add_value({.name = fmt::format("{}:{}", v.name, ranks),
-                                           .type = local_of(v.type, wanted),
-                                           .kind = graph::ValueKind::Input});
+  graph::InputSpec spec = v.input;
+  spec.rows.ranks = ranks;
+  const ValueId id = out_.graph.add_input(std::move(spec), local_of(v.type, wanted));
   note(id, input, wanted);
   return copies_[key] = id;
 }

@@ -14,6 +14,7 @@
 namespace quintet::program {
 
 using graph::Dim;
+using graph::InputKind;
 using graph::Node;
 using graph::NodeId;
 using graph::OpDef;
@@ -173,9 +174,9 @@ class GraphLowering {
 
   void load_batch() {
     Instr load{.kind = InstrKind::LoadBatch, .note = "load batch"};
-    for (const auto& [name, buffer] : e_.program().inputs) {
-      const ValueId v = graph_.find(name);
-      if (v.valid()) load.out.push_back({buffer, 0, graph_.type(v)});
+    for (const InputPlace& input : e_.program().inputs) {
+      const ValueId v = graph_.find(input.spec);
+      if (v.valid()) load.out.push_back({input.buffer, 0, graph_.type(v)});
     }
     e_.emit(std::move(load));
   }
@@ -191,11 +192,11 @@ class GraphLowering {
     const graph::Value& v = graph_.value(id);
     if (id == graph_.loss) return operand = e_.scalar(Scalar::Loss);
     if (v.kind == graph::ValueKind::Input) {
-      if (v.name == "seed") return operand = e_.scalar(Scalar::Seed);
-      if (v.name == "dropout_key") return operand = e_.scalar(Scalar::DropoutKey);
-      if (v.name == "one") return operand = e_.scalar(Scalar::LossScale);
-      for (const auto& [name, buffer] : e_.program().inputs)
-        if (name == v.name) return operand = {buffer, 0, v.type};
+      if (v.input.kind == InputKind::Seed) return operand = e_.scalar(Scalar::Seed);
+      if (v.input.kind == InputKind::DropoutKey) return operand = e_.scalar(Scalar::DropoutKey);
+      if (v.input.kind == InputKind::LossScale) return operand = e_.scalar(Scalar::LossScale);
+      for (const InputPlace& input : e_.program().inputs)
+        if (input.spec == v.input) return operand = {input.buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
     }
     if (v.kind == graph::ValueKind::State) {
@@ -494,8 +495,8 @@ void add_inputs(Emitter& e, const graph::Graph& graph) {
   const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
   for (const graph::Value& v : graph.values())
     if (v.kind == graph::ValueKind::Input && v.type.num_dims() == 1)
-      e.program().inputs.emplace_back(v.name,
-                                      e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope));
+      e.program().inputs.push_back(
+          {v.input, 0, e.add_buffer(v.name, v.type.bytes(), MemoryClass::Inputs, scope)});
 }
 
 void add_states(Emitter& e, const graph::Graph& graph) {

@@ -185,6 +185,15 @@ struct StatePlace {
   Operand place;
 };
 
+// An i32[tokens] buffer that LoadBatch fills. In a pipeline several micro-batches are in flight: each input
+// has a buffer per slot (slots.h).
+struct InputPlace {
+  graph::InputSpec spec;
+  int slot = 0;
+  BufferId buffer;
+  friend bool operator==(const InputPlace&, const InputPlace&) = default;
+};
+
 struct Program {
   RankId rank;
   int world = 1;
@@ -199,14 +208,20 @@ struct Program {
   BufferId sums;  // invalid when there are none
   std::vector<SumPlace> step_sums;
   std::vector<StatePlace> states;
-  std::vector<std::pair<std::string, BufferId>> inputs;  // i32[tokens] buffers that LoadBatch fills
-  BufferId result;                                       // Infer: the logits
-  int64_t arena_bytes = 0;                               // planned peak; set by the allocator
+  std::vector<InputPlace> inputs;
+  BufferId result;          // Infer: the logits
+  int64_t arena_bytes = 0;  // planned peak; set by the allocator
   int64_t persistent_bytes = 0;
   std::vector<int64_t> frame_bytes;  // pipelines: by frame (slots.h), of one slot
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers[id.index()]; }
+  // The input whose buffer this is; null when it is none.
+  const InputPlace* input(BufferId id) const {
+    for (const InputPlace& place : inputs)
+      if (place.buffer == id) return &place;
+    return nullptr;
+  }
 };
 
 // Whether it goes between pipeline stages, over a communicator of two of them instead of a part of the mesh:

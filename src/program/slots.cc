@@ -114,7 +114,7 @@ void unroll_slots(Program& p, const SlotPlan& plan) {
       copy.offset += slot * p.frame_bytes[static_cast<size_t>(plan.frame_of_buffer[id.index()])];
       p.buffers.push_back(std::move(copy));
       for (size_t i = 0, n = p.inputs.size(); i < n; ++i)
-        if (p.inputs[i].second == id) p.inputs.emplace_back(p.inputs[i].first, it->second);
+        if (p.inputs[i].buffer == id) p.inputs.push_back({p.inputs[i].spec, slot, it->second});
     }
     return it->second;
   };

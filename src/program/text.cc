@@ -121,8 +121,8 @@ std::string tables_text(const Program& p, bool full) {
     t += fmt::format("buffer @{} {} {} {} offset={} bytes={}\n", i, graph::quote(b.name),
                      to_string(b.memory_class), word(text::kScopes, b.scope), b.offset, b.bytes);
   }
-  for (const auto& [name, buffer] : p.inputs)
-    t += fmt::format("input {} {}\n", graph::quote(name), id_text(buffer));
+  for (const InputPlace& input : p.inputs)
+    t += fmt::format("input {} {}\n", graph::quote(graph::to_string(input.spec)), id_text(input.buffer));
   for (const SumPlace& sum : p.step_sums)
     t += fmt::format("sum {} block={} first={} count={}\n", graph::quote(sum.name), sum.block, sum.first,
                      sum.count);

@@ -306,8 +306,10 @@ void parse_line(Cursor& in, Program& p) {
     b.bytes = in.field<int64_t>("bytes");
     p.buffers.push_back(std::move(b));
   } else if (in.accept("input ")) {
-    std::string name = in.quoted();
-    p.inputs.emplace_back(std::move(name), parse_id(in));
+    InputPlace input{.spec = graph::parse_input(in.quoted())};
+    input.buffer = parse_id(in);
+    for (const InputPlace& earlier : p.inputs) input.slot += earlier.spec == input.spec;
+    p.inputs.push_back(std::move(input));
   } else if (in.accept("sum ")) {
     SumPlace sum{.name = in.quoted()};
     sum.block = in.field<int>("block");

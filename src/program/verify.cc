@@ -82,9 +82,8 @@ class InstrChecker {
   void check_load(const Instr& instr) const {
     if (!instr.in.empty()) fail("loading a batch reads nothing");
     for (const Operand& o : instr.out) {
-      const bool known = std::any_of(p_.inputs.begin(), p_.inputs.end(),
-                                     [&](const auto& input) { return input.second == o.buffer; });
-      if (!known || o.type.dtype != graph::DType::I32 || o.bytes() != p_.buffer(o.buffer).bytes)
+      if (p_.input(o.buffer) == nullptr || o.type.dtype != graph::DType::I32 ||
+          o.bytes() != p_.buffer(o.buffer).bytes)
         fail("{} is not a whole i32 input", name(o));
     }
   }

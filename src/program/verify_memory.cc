@@ -223,7 +223,7 @@ class MemoryWalk {
       const Buffer& b = p_.buffer(id);
       set_owner(b.offset, b.offset + b.bytes, BufferId());
     };
-    for (const auto& [name, id] : p_.inputs) forget(id);
+    for (const InputPlace& input : p_.inputs) forget(input.buffer);
     for (size_t i = 0; i < p_.buffers.size(); ++i)
       if (p_.buffers[i].scope == Scope::Persistent && p_.buffers[i].memory_class == MemoryClass::Gradients)
         forget(BufferId(static_cast<int32_t>(i)));

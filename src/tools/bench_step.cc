@@ -20,6 +20,9 @@
 #include "train/rank.h"
 
 namespace quintet::tools {
+
+using graph::InputKind;
+
 namespace {
 
 constexpr int64_t kMinWarmup = 3;
@@ -32,19 +35,20 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_
   const auto vocab = static_cast<uint64_t>(recipe.model.vocab);
   const int64_t micro_batches = recipe.batch.accumulation, sequences = recipe.batch.micro;
   const int64_t first = (step * recipe.parallel.dp() + place) * micro_batches;
-  return [=](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+  return [=](int micro, const std::vector<exec::InputRows>& inputs) {
     const auto key = static_cast<uint64_t>(first + micro);
-    for (const auto& [name, data] : inputs)
+    for (const auto& [spec, data] : inputs)
       for (int64_t i = 0; i < rows; ++i) {
         // Four tokens from one draw; the labels are the ids of the next row.
         const auto token = [&](int64_t at) {
           return static_cast<int32_t>(base::philox(key, static_cast<uint64_t>(at / 4))[at % 4] % vocab);
         };
-        if (name == "ids") data[i] = token(i);
-        if (name == "labels") data[i] = token(i + 1);
-        if (name == "positions") data[i] = static_cast<int32_t>(i % seq_len);
-        if (name == "documents") data[i] = 0;
-        if (name == "samples") data[i] = static_cast<int32_t>((first + micro) * sequences + i / seq_len);
+        if (spec.kind == InputKind::Ids) data[i] = token(i);
+        if (spec.kind == InputKind::Labels) data[i] = token(i + 1);
+        if (spec.kind == InputKind::Positions) data[i] = static_cast<int32_t>(i % seq_len);
+        if (spec.kind == InputKind::Documents) data[i] = 0;
+        if (spec.kind == InputKind::Samples)
+          data[i] = static_cast<int32_t>((first + micro) * sequences + i / seq_len);
       }
   };
 }

@@ -70,12 +70,12 @@ class Stepper {
 
  private:
   exec::LoadBatch load_of(int64_t step) {
-    return [this, load = rank_.load_of(step, batches_)](
-               int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
-      const int64_t begin = base::now_ns();
-      load(micro, inputs);
-      load_seconds_ += seconds_since(begin);
-    };
+    return
+        [this, load = rank_.load_of(step, batches_)](int micro, const std::vector<exec::InputRows>& inputs) {
+          const int64_t begin = base::now_ns();
+          load(micro, inputs);
+          load_seconds_ += seconds_since(begin);
+        };
   }
 
   train::Rank& rank_;

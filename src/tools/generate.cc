@@ -17,6 +17,8 @@
 #include "train/weights_file.h"
 
 namespace quintet::tools {
+
+using graph::InputKind;
 namespace {
 
 // The run's model on one rank, for inference.
@@ -55,13 +57,13 @@ class Window {
     const int64_t length = static_cast<int64_t>(ids.size()), rows = recipe_.data.seq_len;
     QUINTET_CHECK(length > 0 && length <= rows, "{} tokens in a window of {}", length, rows);
     rank_.executor().run(rank_.compiled().step, [&](int, const auto& inputs) {
-      for (const auto& [name, data] : inputs)
+      for (const auto& [spec, data] : inputs)
         for (int64_t i = 0; i < rows; ++i) {
           // Rows after the text are never looked at: attention is causal.
-          if (name == "ids") data[i] = i < length ? ids[static_cast<size_t>(i)] : 0;
-          if (name == "labels") data[i] = -1;
-          if (name == "positions") data[i] = static_cast<int32_t>(i);
-          if (name == "documents" || name == "samples") data[i] = 0;
+          if (spec.kind == InputKind::Ids) data[i] = i < length ? ids[static_cast<size_t>(i)] : 0;
+          if (spec.kind == InputKind::Labels) data[i] = -1;
+          if (spec.kind == InputKind::Positions) data[i] = static_cast<int32_t>(i);
+          if (spec.kind == InputKind::Documents || spec.kind == InputKind::Samples) data[i] = 0;
         }
     });
     const int64_t row_bytes = recipe_.model.vocab * base::size_of(recipe_.precision.compute);

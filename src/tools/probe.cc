@@ -129,10 +129,11 @@ class Prober {
       int64_t issues = 0;
       for (const program::Issue& i : rank.compiled().step.issues)
         issues += instr_of(rank.compiled().program, i).kind != program::InstrKind::Free;
-      const exec::LoadBatch ones = [&](int, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
-        for (const auto& [name, data] : inputs)
+      const exec::LoadBatch ones = [&](int, const std::vector<exec::InputRows>& inputs) {
+        for (const auto& [spec, data] : inputs)
           for (int64_t i = 0; i < recipe.batch.micro * recipe.data.seq_len; ++i)
-            data[i] = name == "positions" ? static_cast<int32_t>(i % recipe.data.seq_len) : 0;
+            data[i] =
+                spec.kind == graph::InputKind::Positions ? static_cast<int32_t>(i % recipe.data.seq_len) : 0;
       };
       int64_t step = 0;
       const auto body = [&] { rank.step_with(step++, ones, recipe.data.seq_len); };

@@ -21,6 +21,21 @@ using layout::AtomList;
 using layout::Segment;
 using program::Scalar;
 
+namespace {
+
+// The input as the member of a micro-batch that the data fills; other inputs are left alone.
+void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows) {
+  using graph::InputKind;
+  const std::span<int32_t> span(input.data, rows);
+  if (input.spec.kind == InputKind::Ids) batch.ids = span;
+  if (input.spec.kind == InputKind::Labels) batch.labels = span;
+  if (input.spec.kind == InputKind::Positions) batch.positions = span;
+  if (input.spec.kind == InputKind::Documents) batch.documents = span;
+  if (input.spec.kind == InputKind::Samples) batch.samples = span;
+}
+
+}  // namespace
+
 exec::Device device_of(const config::Recipe& recipe) {
   return recipe.run.device == config::DeviceKind::Cuda ? exec::Device::Cuda : exec::Device::Cpu;
 }
@@ -187,14 +202,7 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
   return [this, step, &batches](int micro, const auto& inputs) {
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     data::MicroBatch out;
-    for (const auto& [name, data] : inputs) {
-      const std::span<int32_t> span(data, rows);
-      if (name == "ids") out.ids = span;
-      if (name == "labels") out.labels = span;
-      if (name == "positions") out.positions = span;
-      if (name == "documents") out.documents = span;
-      if (name == "samples") out.samples = span;
-    }
+    for (const exec::InputRows& input : inputs) set_rows(out, input, rows);
     batches.fill(step, micro, dp_index_, out);
     remark_on_documents(step, out.documents);
   };
@@ -260,34 +268,36 @@ StepResult Rank::finish_step() {
 }
 
 // With sequences cut over context ranks: whole micro-batches are loaded aside, and each input takes the rows
-// it holds, in their order. An input "documents:4" holds the rows of 4 neighbouring context ranks, one
-// without number those of this rank.
+// of its span, in their order.
 exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
   const int64_t ranks = compiled_->layout.context.ranks;
   if (ranks == 1) return load;
-  return [this, ranks, load](int micro, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
+  return [this, ranks, load](int micro, const std::vector<exec::InputRows>& inputs) {
     const int64_t seq_len = recipe_.data.seq_len;
     const base::RowOrder whole{.seq_len = seq_len, .sequences = recipe_.batch.micro};
-    std::vector<std::pair<std::string, int32_t*>> wanted;
-    for (const auto& [name, data] : inputs) {
-      const auto [it, is_new] = whole_rows_.try_emplace(name.substr(0, name.find(':')));
+    const auto of_one_rank = [](graph::InputSpec spec) {
+      spec.rows = {};
+      return spec;
+    };
+    std::vector<exec::InputRows> wanted;
+    for (const exec::InputRows& input : inputs) {
+      const auto [it, is_new] = whole_rows_.try_emplace(of_one_rank(input.spec));
       if (is_new) it->second.resize(static_cast<size_t>(whole.rows()));
     }
-    for (auto& [name, rows] : whole_rows_) wanted.emplace_back(name, rows.data());
+    for (auto& [spec, rows] : whole_rows_) wanted.push_back({spec, rows.data()});
     load(micro, wanted);
-    for (const auto& [name, data] : inputs) {
-      const size_t colon = name.find(':');
-      const int64_t count = colon == std::string::npos ? 1 : std::stoll(name.substr(colon + 1));
+    for (const exec::InputRows& input : inputs) {
+      const int64_t count = input.spec.rows.ranks;
       const base::RowOrder order{.seq_len = seq_len,
                                  .sequences = whole.sequences,
                                  .ranks = ranks,
                                  .first = cp_index_ / count * count,
                                  .count = count};
-      const int32_t* from = whole_rows_.at(name.substr(0, colon)).data();
+      const int32_t* from = whole_rows_.at(of_one_rank(input.spec)).data();
       for (int64_t s = 0; s < order.sequences; ++s)
         for (int64_t i = 0; i < order.runs(); ++i) {
           const base::RowOrder::Run run = order.run(s, i);
-          std::copy_n(from + s * seq_len + run.position, run.length, data + run.row);
+          std::copy_n(from + s * seq_len + run.position, run.length, input.data + run.row);
         }
     }
   };
@@ -324,13 +334,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
       data::MicroBatch out;
-      for (const auto& [name, data] : inputs) {
-        const std::span<int32_t> span(data, rows);
-        if (name == "ids") out.ids = span;
-        if (name == "labels") out.labels = span;
-        if (name == "positions") out.positions = span;
-        if (name == "documents") out.documents = span;
-      }
+      for (const exec::InputRows& input : inputs) set_rows(out, input, rows);
       batches.fill(batch, 0, dp_index_, out);
     };
     e.run(compiled_->evaluate, in_row_order(load));

@@ -169,7 +169,7 @@ class Rank {
   std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
-  std::map<std::string, std::vector<int32_t>>
+  std::map<graph::InputSpec, std::vector<int32_t>>
       whole_rows_;  // cp > 1: inputs of a micro-batch before they are cut
   std::function<void(const std::string&)> log_;
   int64_t most_documents_ = 0;  // of a micro-batch, see exec::most_documents; 0: any number, or told already

@@ -122,11 +122,15 @@ train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, cons
   for (int64_t i = 0; i < rows; ++i) valid += column("labels", i) >= 0;
   return rank.step_with(
       step,
-      [&](int, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
-        for (const auto& [name, data] : inputs)
+      [&](int, const std::vector<exec::InputRows>& inputs) {
+        using graph::InputKind;
+        for (const auto& [spec, data] : inputs) {
+          const std::string name = spec.kind == InputKind::Ids ? "tokens" : graph::to_string(spec);
           for (int64_t i = 0; i < rows; ++i)
-            data[i] = name == "samples" ? static_cast<int32_t>((first + i) / recipe.data.seq_len)
-                                        : column(name == "ids" ? "tokens" : name.c_str(), i);
+            data[i] = spec.kind == InputKind::Samples
+                          ? static_cast<int32_t>((first + i) / recipe.data.seq_len)
+                          : column(name.c_str(), i);
+        }
       },
       valid);
 }

@@ -48,12 +48,13 @@ LayoutRun run_documents(const Recipe& r, const Documents& d) {
       const auto at = static_cast<int32_t>(i % seq);
       const bool in_b = at >= kCut;
       const auto token = [&](int32_t t) { return (t * (t < kCut ? d.a : d.b) * 13 + 5) % 256; };
-      for (const auto& [name, data] : inputs) {
-        if (name == "ids") data[i] = token(at);
-        if (name == "labels") data[i] = in_b == d.learn_b ? (at * 31) % 256 : data::kIgnored;
-        if (name == "positions") data[i] = d.apart && in_b ? at - kCut : at;
-        if (name == "documents") data[i] = d.apart && in_b;
-        if (name == "samples") data[i] = static_cast<int32_t>(i / seq);
+      for (const auto& [spec, data] : inputs) {
+        using graph::InputKind;
+        if (spec.kind == InputKind::Ids) data[i] = token(at);
+        if (spec.kind == InputKind::Labels) data[i] = in_b == d.learn_b ? (at * 31) % 256 : data::kIgnored;
+        if (spec.kind == InputKind::Positions) data[i] = d.apart && in_b ? at - kCut : at;
+        if (spec.kind == InputKind::Documents) data[i] = d.apart && in_b;
+        if (spec.kind == InputKind::Samples) data[i] = static_cast<int32_t>(i / seq);
       }
     }
   };

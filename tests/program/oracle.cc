@@ -48,7 +48,7 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
     life[i] = ++lives;
     const bool made_anew =
         b.memory_class == MemoryClass::Gradients ||
-        std::any_of(p.inputs.begin(), p.inputs.end(), [&](const auto& in) { return in.second.index() == i; });
+        std::any_of(p.inputs.begin(), p.inputs.end(), [&](const auto& in) { return in.buffer.index() == i; });
     paint(b.offset, b.offset + b.bytes, made_anew ? 0 : life[i]);
   }
   for (const GroupState& g :

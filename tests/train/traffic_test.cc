@@ -19,10 +19,10 @@ using test::SmallRun;
 // Any tokens will do: traffic does not depend on them.
 exec::LoadBatch constant_batch(const config::Recipe& recipe) {
   return [rows = recipe.batch.micro * recipe.data.seq_len, seq_len = recipe.data.seq_len](
-             int, const std::vector<std::pair<std::string, int32_t*>>& inputs) {
-    for (const auto& [name, data] : inputs)
+             int, const std::vector<exec::InputRows>& inputs) {
+    for (const auto& [spec, data] : inputs)
       for (int64_t i = 0; i < rows; ++i)
-        data[i] = name == "positions" ? static_cast<int32_t>(i % seq_len) : 0;
+        data[i] = spec.kind == graph::InputKind::Positions ? static_cast<int32_t>(i % seq_len) : 0;
   };
 }
 

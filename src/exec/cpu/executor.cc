@@ -73,10 +73,9 @@ void CpuExecutor::bind() {
       if (instr.kind == InstrKind::Compute)
         find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
       if (instr.kind == InstrKind::LoadBatch)
-        for (size_t i = 0; i < instr.out.size(); ++i) {
-          const std::string& name = program_.buffer(instr.out[i].buffer).name;  // "ids", or "ids@2" in slot 2
-          inputs_.back().emplace_back(name.substr(0, name.find('@')), reinterpret_cast<int32_t*>(b.out[i]));
-        }
+        for (size_t i = 0; i < instr.out.size(); ++i)
+          inputs_.back().push_back(
+              {program_.input(instr.out[i].buffer)->spec, reinterpret_cast<int32_t*>(b.out[i])});
       list.push_back(std::move(b));
     }
   }

@@ -58,9 +58,9 @@ class CpuExecutor : public Executor {
   device::Arena arena_;
   std::unique_ptr<device::ThreadPool> pool_, comm_pool_;
   std::vector<std::shared_ptr<comm::Communicator>> comms_;
-  std::vector<std::vector<Bound>> bound_;                              // by body and instruction
-  std::vector<std::vector<std::pair<std::string, int32_t*>>> inputs_;  // by body
-  std::vector<char> in_message_;                                       // by buffer: sent or received
+  std::vector<std::vector<Bound>> bound_;       // by body and instruction
+  std::vector<std::vector<InputRows>> inputs_;  // by body
+  std::vector<char> in_message_;                // by buffer: sent or received
 
   // The run in progress.
   const program::Expanded* expanded_ = nullptr;

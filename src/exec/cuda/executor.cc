@@ -169,11 +169,11 @@ void CudaExecutor::load(Prepared& p, int slot, const Inputs& inputs) const {
   Prepared::Slot& to = p.slots[slot];
   if (to.run >= finished_) to.copied.synchronize();
   to.id = -1;
-  std::vector<std::pair<std::string, int32_t*>> list;
+  std::vector<InputRows> list;
   for (const LaunchPlan::Load& l : p.plan.loads) {
     list.clear();
     for (const LaunchPlan::Load::Input& input : l.inputs)
-      list.emplace_back(input.name, reinterpret_cast<int32_t*>(to.host.data() + input.offset));
+      list.push_back({input.spec, reinterpret_cast<int32_t*>(to.host.data() + input.offset)});
     inputs.load(l.micro, list);
   }
   to.source = inputs.source;

@@ -84,7 +84,7 @@ class Planner {
       l.micro = e_.calls[static_cast<size_t>(e_.issues[i].call)].micro;
       for (const program::Operand& o : load.out) {
         const program::Buffer& buffer = p_.buffer(o.buffer);
-        l.inputs.push_back({.name = buffer.name.substr(0, buffer.name.find('@')),  // "ids@2" in slot 2
+        l.inputs.push_back({.spec = p_.input(o.buffer)->spec,
                             .offset = at,
                             .bytes = o.bytes(),
                             .arena_offset = buffer.offset + o.offset_bytes});

@@ -36,7 +36,7 @@ struct LaunchPlan {
   struct Load {
     int micro = 0;
     struct Input {
-      std::string name;
+      graph::InputSpec spec;
       int64_t offset = 0, bytes = 0;
       int64_t arena_offset = 0;
     };

@@ -78,7 +78,7 @@ TEST(LaunchPlan, InputsOfAllMicroBatchesLieApart) {
     EXPECT_EQ(plan.loads[m].micro, static_cast<int>(m));
     for (const LaunchPlan::Load::Input& input : plan.loads[m].inputs) {
       EXPECT_GE(input.offset, std::max<int64_t>(at, sizeof(double) * std::size(exec::cuda::kHostScalars)));
-      EXPECT_EQ(input.bytes, 2 * 96 * 4) << input.name;
+      EXPECT_EQ(input.bytes, 2 * 96 * 4) << graph::to_string(input.spec);
       at = input.offset + input.bytes;
     }
   }

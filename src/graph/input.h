@@ -1,0 +1,45 @@
+// What the host gives a graph: token rows of a micro-batch, and scalars of a step.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace quintet::graph {
+
+enum class InputKind : uint8_t {
+  // i32[tokens], filled for every micro-batch
+  Ids,
+  Labels,  // -1: not counted
+  Positions,
+  Documents,
+  Samples,
+  // scalars
+  Seed,        // f64: the gradient of the loss by itself
+  DropoutKey,  // i64
+  LossScale,   // f64: the gradient of losses beside the main one by themselves
+  User,        // an input of the user's own, by name
+};
+
+// The token rows that a rank loads of an input: its own, or those of `ranks` neighbouring context ranks
+// together (base/row_order.h).
+struct RowSpan {
+  int ranks = 1;
+  friend bool operator==(const RowSpan&, const RowSpan&) = default;
+  friend auto operator<=>(const RowSpan&, const RowSpan&) = default;
+};
+
+struct InputSpec {
+  InputKind kind = InputKind::User;
+  std::string user_name = {};  // User only
+  RowSpan rows = {};
+  friend bool operator==(const InputSpec&, const InputSpec&) = default;
+  friend auto operator<=>(const InputSpec&, const InputSpec&) = default;
+};
+
+// How texts of graphs and programs show an input ("ids"; "documents:4" for the rows of 4 context ranks), and
+// back. Nothing else reads the text: a name that is no built-in one is a user's.
+std::string to_string(const InputSpec& spec);
+InputSpec parse_input(std::string_view text);
+
+}  // namespace quintet::graph
