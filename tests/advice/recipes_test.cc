@@ -1,6 +1,8 @@
 // Known recipes at full size, with the verdicts that they deserve.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "advice/verdict.h"
 #include "base/error.h"
 #include "plan/layout_changes.h"
@@ -26,14 +28,35 @@ plan::Report on(const char* cluster, const std::string& preset, std::vector<std:
   return plan::make_plan(full_size(preset, std::move(sets)), a);
 }
 
-// 126 blocks over 8 stages. The even split 16 x 7 + 14 is refused as no sum of 126 says so; balance
-// finds near-equal stages.
+int64_t optimizer_bytes(const plan::RankMemory& rank) {
+  return rank.by_class[static_cast<size_t>(program::MemoryClass::Optimizer)];
+}
+
+// A plan that fits, and holds the optimizer state that it must: 12 bytes a parameter over all ranks, norms
+// on every tensor rank, a little padding.
+void expect_fits_with_state(const plan::Report& r) {
+  EXPECT_TRUE(r.memory.fits()) << plan::gib(plan::needs(r));
+  const config::Parallel& p = r.recipe.parallel;
+  int64_t planned = 0;
+  for (const plan::RankMemory& rank : r.memory.ranks) planned += optimizer_bytes(rank);
+  const double expected =
+      12 * static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.dp_shard * p.cp);
+  EXPECT_NEAR(static_cast<double>(planned) / expected, 1, 1e-3);
+}
+
+// 126 blocks over 8 stages: even stages of 16 are refused because they make 128.
 TEST(Recipes, UnevenStages) {
   const std::vector<std::string> layout = {"parallel.tp=8", "parallel.sequence_parallel=true",
                                            "parallel.pp=8", "batch.global=2048"};
   std::vector<std::string> even = layout;
   even.push_back("parallel.stages=[16,16,16,16,16,16,16,16]");
-  EXPECT_THROW(full_size("llama3-405b", even), base::UserError);
+  try {
+    full_size("llama3-405b", even);
+    FAIL() << "128 blocks of 126 were accepted";
+  } catch (const base::UserError& e) {
+    for (const char* part : {"parallel.stages", "128", "126"})
+      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+  }
   std::vector<std::string> uneven = layout;
   uneven.push_back("parallel.stages=[15,16,16,16,16,16,16,15]");
   EXPECT_EQ(full_size("llama3-405b", uneven).parallel.stages.size(), 8u);
@@ -47,12 +70,19 @@ TEST(Recipes, SeventyBillionOn512) {
                      "parallel.dp_shard=4", "parallel.zero=1", "batch.global=1024"});
   EXPECT_EQ(r.parallel.world(), 512);
   EXPECT_EQ(r.batch.accumulation, 256);
-  EXPECT_NEAR(7.0 / (256 + 7), 0.027, 0.0005);
   plan::Assumptions a;
   a.cluster = hardware::parse_cluster("64x8 h100");
   const plan::Report report = plan::make_plan(r, a);
-  EXPECT_TRUE(report.memory.fits()) << plan::gib(plan::needs(report));
-  EXPECT_LE(search::Bounds(a).exact(r).seconds, report.time.step * 1.0001);
+  expect_fits_with_state(report);
+  // The last stage has less to do than the others, so the busiest one waits for less than the formula says.
+  double bubble = 0;
+  for (const plan::TimeShare& s : report.time.shares)
+    if (s.what == "bubble") bubble = s.seconds / report.time.step;
+  EXPECT_LT(bubble, 7.0 / (256 + 7));
+  EXPECT_GT(bubble, 0.8 * 7.0 / (256 + 7));
+  const double bound = search::Bounds(a).exact(r).seconds;
+  EXPECT_LE(bound, report.time.step * (1 + 1e-9));
+  EXPECT_GT(bound, 0.6 * report.time.step);
 }
 
 // The layouts of a published table are legal and fit.
@@ -60,34 +90,34 @@ TEST(Recipes, PublishedLayoutsFit) {
   const plan::Report small = on(
       "1x8 h100", "llama3-8b",
       {"parallel.cp=2", "parallel.dp_shard=4", "parallel.zero=1", "data.seq_len=8192", "batch.global=128"});
-  EXPECT_TRUE(small.memory.fits()) << plan::gib(plan::needs(small));
+  expect_fits_with_state(small);
   const plan::Report middle =
       on("8x8 h100", "llama3-70b",
          {"parallel.tp=4", "parallel.sequence_parallel=true", "parallel.pp=4", "parallel.cp=2",
           "parallel.dp_shard=2", "parallel.zero=1", "data.seq_len=8192", "batch.global=128"});
-  EXPECT_TRUE(middle.memory.fits()) << plan::gib(plan::needs(middle));
+  expect_fits_with_state(middle);
   const plan::Report large = on("128x8 h100", "llama3-405b",
                                 {"parallel.tp=8", "parallel.sequence_parallel=true", "parallel.pp=8",
                                  "parallel.cp=2", "parallel.dp_shard=8", "parallel.zero=1",
                                  "data.seq_len=8192", "batch.global=512", "memory.recompute=full"});
-  EXPECT_TRUE(large.memory.fits()) << plan::gib(plan::needs(large));
+  expect_fits_with_state(large);
   const plan::Report experts =
       on("8x8 h100", "mixtral-8x7b",
          {"parallel.pp=4", "parallel.dp_shard=16", "parallel.zero=1", "parallel.ep=8", "batch.global=256",
           "model.moe.capacity_factor=1", "model.moe.pad=true"});
-  EXPECT_TRUE(experts.memory.fits()) << plan::gib(plan::needs(experts));
+  expect_fits_with_state(experts);
 }
 
 // For a model with experts the expert axis has a rung of its own.
 TEST(Recipes, ExpertsHaveARung) {
   plan::Assumptions a = small_cluster();
   const Verdict v = decide(small_experts(), a, {.plans = 2, .threads = 2});
-  for (const Rung& r : v.rungs)
-    if (r.name == "expert") {
-      EXPECT_EQ(r.state, Rung::State::Fits) << r.text;
-      ASSERT_TRUE(r.report);
-      EXPECT_GT(r.report->recipe.parallel.ep, 1);
-    }
+  const auto rung =
+      std::find_if(v.rungs.begin(), v.rungs.end(), [](const Rung& r) { return r.name == "expert"; });
+  ASSERT_NE(rung, v.rungs.end());
+  EXPECT_EQ(rung->state, Rung::State::Fits) << rung->text;
+  ASSERT_TRUE(rung->report);
+  EXPECT_GT(rung->report->recipe.parallel.ep, 1);
 }
 
 }  // namespace

@@ -28,11 +28,29 @@ Report plan_of(const char* preset, const char* cluster, std::vector<std::string>
   return make_plan(r, a);
 }
 
-int64_t state_bytes(const Report& r) {
-  using program::MemoryClass;
-  const auto& by = r.memory.ranks[r.memory.most_loaded].by_class;
-  return by[static_cast<size_t>(MemoryClass::Parameters)] + by[static_cast<size_t>(MemoryClass::Gradients)] +
-         by[static_cast<size_t>(MemoryClass::Optimizer)];
+using program::MemoryClass;
+
+int64_t bytes_of(const RankMemory& rank, MemoryClass c) { return rank.by_class[static_cast<size_t>(c)]; }
+
+// Of the fullest stage.
+int64_t bytes_of(const Report& r, MemoryClass c) { return bytes_of(r.memory.ranks[r.memory.most_loaded], c); }
+
+int64_t state_bytes(const RankMemory& rank) {
+  return bytes_of(rank, MemoryClass::Parameters) + bytes_of(rank, MemoryClass::Gradients) +
+         bytes_of(rank, MemoryClass::Optimizer);
+}
+
+// Parameters of one block of Llama.
+int64_t block_parameters(const config::Model& m) {
+  return m.embed * m.head_dim * 2 * (m.heads + m.kv_heads) + 3 * m.embed * m.ffn + 2 * m.embed;
+}
+
+// Bytes that a rank sends over one set of axes.
+double sent_over(const Report& r, const std::string& axes) {
+  double bytes = 0;
+  for (const LinkBytes& l : r.time.links)
+    if (l.axes == axes) bytes += l.bytes;
+  return bytes;
 }
 
 // 2 + 4 + 4 + 8 is 18, not 20; 20 has a second gradient.
@@ -91,13 +109,19 @@ TEST(Corrections, TrafficOfPrograms) {
     for (const LinkBytes& l : r.time.links) bytes += l.bytes;
     return bytes / (static_cast<double>(r.parameters) * 4 * 7 / 8);
   };
-  EXPECT_NEAR(sent(1, 1), 2, 0.02);
-  EXPECT_NEAR(sent(2, 1), 2, 0.02);
-  // The embedding's table is not gathered again for the backward pass, nor is the head's.
-  EXPECT_NEAR(sent(3, 1), 3, 0.25);
-  EXPECT_NEAR(sent(1, 4), 2, 0.02);
-  EXPECT_NEAR(sent(2, 4), 5, 0.05);
-  EXPECT_NEAR(sent(3, 4), 12, 1.0);
+  // Beside parameters and gradients a step sends a few scalars.
+  constexpr double kScalars = 1e-5;
+  EXPECT_NEAR(sent(1, 1), 2, kScalars);
+  EXPECT_NEAR(sent(2, 1), 2, kScalars);
+  EXPECT_NEAR(sent(1, 4), 2, kScalars);
+  EXPECT_NEAR(sent(2, 4), 5, kScalars);
+  // Embedding table, head and final norm are not gathered again for the backward pass.
+  const config::Model m = small_llama().model;
+  const double blocks = static_cast<double>(m.layers * block_parameters(m));
+  const double ends = static_cast<double>(2 * m.vocab * m.embed + m.embed);
+  const double each = 3 - ends / (blocks + ends);
+  EXPECT_NEAR(sent(3, 1), each, kScalars);
+  EXPECT_NEAR(sent(3, 4), 4 * each, kScalars);
 }
 
 // Savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x is 64 ranks.
@@ -112,71 +136,89 @@ TEST(Corrections, SavingsOfZero) {
 
 // An all-reduce moves 2 (N - 1) / N of the message: 262.5 GB for 70B in bf16 over 16, 10.5 s at 25 GB/s.
 TEST(Corrections, AllReduceIsTwoPasses) {
-  const double message = 70e9 * 2, sent = 2.0 * 15 / 16 * message;
-  EXPECT_DOUBLE_EQ(sent, 262.5 * kGB);
-  EXPECT_DOUBLE_EQ(sent / (25 * kGB), 10.5);
+  const double message = 70e9 * 2;
   hardware::Cluster c = small_cluster().cluster;
   c.nodes = 16, c.per_node = c.domain = 1;
   c.outer = {.name = "x", .title = "x", .bytes_per_s = 25 * kGB, .latency_s = 0, .efficiency = 1};
   const double seconds = hardware::collective_seconds(hardware::CollectiveShape::AllReduce, message,
                                                       {.members = 16, .per_domain = 1, .domains = 16}, c, {});
-  EXPECT_NEAR(seconds, 10.5, 0.6);
+  EXPECT_NEAR(seconds, 10.5, 1e-4);  // launches come on top
 }
 
-// Between two nodes hybrid shard all-reduces each rank's eighth: 17.5 GB a GPU in bf16, 140 GB a node.
+// Between two nodes hybrid shard all-reduces each rank's eighth: over two replicas a rank sends its message
+// once.
 TEST(Corrections, HybridShardAllReducesShards) {
-  const double shard = 70e9 * 2 / 8;
-  EXPECT_DOUBLE_EQ(shard, 17.5 * kGB);
-  EXPECT_DOUBLE_EQ(shard * 2 * (2 - 1) / 2 * 8, 140 * kGB);
-  EXPECT_DOUBLE_EQ(140 * kGB / (25 * kGB), 5.6);
-  // The engine reduces in f32: twice that.
-  const Report r = plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr",
-                           {"parallel.dp_replicate=2", "parallel.dp_shard=8", "parallel.zero=3"});
-  double bytes = 0;
-  for (const LinkBytes& l : r.time.links)
-    if (l.axes == "dp_replicate") bytes += l.bytes;
-  EXPECT_NEAR(bytes / (static_cast<double>(r.parameters) * 4 / 8), 1, 0.01);
+  const auto plan = [](std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"parallel.dp_replicate=2", "parallel.dp_shard=8", "parallel.zero=3"});
+    return plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr", sets);
+  };
+  const Report narrow = plan({"precision.reduce=bf16"}), wide = plan({});
+  const auto parameters = static_cast<double>(narrow.parameters);
+  EXPECT_NEAR(parameters, 70.55e9, 0.01e9);
+  EXPECT_DOUBLE_EQ(sent_over(narrow, "dp_replicate"), parameters * 2 / 8);  // 17.6 GB a GPU
+  EXPECT_DOUBLE_EQ(sent_over(wide, "dp_replicate"), parameters * 4 / 8);    // the engine's default
 }
 
-// Hybrid shard on 2 x 8 x 96 GB needs the whole state in a node; full shard over 16 has room.
+// Hybrid shard on 2 x 8 x 96 GB needs the whole state in a node; full shard over 16 needs half of it.
 TEST(Corrections, SeventyBillionHybridShard) {
-  const Report hybrid = plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr",
-                                {"parallel.dp_replicate=2", "parallel.dp_shard=8", "parallel.zero=3"});
+  const auto plan = [](std::vector<std::string> sets) {
+    sets.insert(sets.end(), {"parallel.zero=3"});
+    return plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr", sets);
+  };
+  const Report hybrid = plan({"parallel.dp_replicate=2", "parallel.dp_shard=8"});
+  const Report full = plan({"parallel.dp_shard=16"});
   EXPECT_FALSE(hybrid.memory.fits());
-  EXPECT_GT(70e9 * mixed_bf16_gradients().total(), 768 * kGB);
-  // 18 bytes here: 70.6B x 18 / 8 = 159 GB a GPU.
-  EXPECT_NEAR(static_cast<double>(state_bytes(hybrid)) / kGB, 70.55 * 18 / 8, 20);
-  const Report full =
-      plan_of("llama3-70b", "2x8 rtx-pro-6000, ib-hdr", {"parallel.dp_shard=16", "parallel.zero=3"});
-  EXPECT_NEAR(static_cast<double>(state_bytes(full)) / kGB, 70.55 * 18 / 16, 12);
-  EXPECT_LT(70e9 * mixed_bf16_gradients().total() / 16, 96 * kGB);
+  EXPECT_TRUE(full.memory.fits()) << gib(needs(full));
+  // Two blocks are gathered at a time: one in use, one prefetched.
+  const int64_t gathered = 2 * 2 * block_parameters(hybrid.recipe.model);
+  for (const auto& [report, ranks] : {std::pair(&hybrid, 8), std::pair(&full, 16)}) {
+    EXPECT_EQ(bytes_of(*report, MemoryClass::Optimizer), report->parameters * 12 / ranks);
+    EXPECT_EQ(bytes_of(*report, MemoryClass::Parameters), report->parameters * 2 / ranks + gathered);
+    EXPECT_GE(bytes_of(*report, MemoryClass::Gradients), report->parameters * 4 / ranks);
+  }
 }
 
-// 405B x 16 B is 6.5 TB: more than four nodes of eight 96 GB or 80 GB GPUs, however it is sharded.
+// 405B x 18 B is 7.3 TB: more than four nodes of eight 80 GB GPUs, however it is sharded.
 TEST(Corrections, FourNodesDoNotHold405B) {
-  EXPECT_GT(405.85e9 * 16, 4 * 8 * 96 * kGB);
-  EXPECT_GT(70e9 * 16, 8 * 80 * kGB);
   const hardware::Cluster c = hardware::parse_cluster("4x8 h100");
   EXPECT_EQ(c.per_node, 8);
   EXPECT_EQ(c.world(), 32);
   const Report r = plan_of("llama3-405b", "4x8 h100", {"parallel.dp_shard=32", "parallel.zero=3"});
   EXPECT_FALSE(r.memory.fits());
-  EXPECT_GT(needs(r), int64_t{200} << 30);
+  EXPECT_EQ(bytes_of(r, MemoryClass::Optimizer), r.parameters * 12 / 32);
+  EXPECT_EQ(bytes_of(r, MemoryClass::Parameters),
+            r.parameters * 2 / 32 + 2 * 2 * block_parameters(r.recipe.model));
+  EXPECT_GT(needs(r), r.parameters * 18 / 32);
 }
 
-// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB a GPU. DP 4 with a sharded
-// optimizer: 57.
+// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB a GPU on average. Four replicas with a sharded
+// optimizer: half of it.
 TEST(Corrections, OneReplicaOf405BOn64) {
-  const Report r =
-      plan_of("llama3-405b", "8x8 h100",
-              {"parallel.tp=8", "parallel.sequence_parallel=true", "parallel.pp=8", "batch.global=64"});
-  EXPECT_NEAR(static_cast<double>(state_bytes(r)) / kGB, 405.85 * 18 / 64, 12);
-  EXPECT_FALSE(r.memory.fits());
-  EXPECT_NEAR(405.85 * sharded_bytes(mixed_f32_gradients(), 1, 4) / 64, 57, 0.1);
-  // 126 blocks over 8 stages: not even; the cut is balanced by cost.
-  EXPECT_NE(126 % 8, 0);
-  const search::Bounds bounds(r.assumptions);
-  EXPECT_LE(bounds.exact(r.recipe).bytes, needs(r));
+  const std::vector<std::string> layout = {"parallel.tp=8", "parallel.sequence_parallel=true",
+                                           "parallel.pp=8"};
+  const auto plan = [&](const char* cluster, std::vector<std::string> sets) {
+    sets.insert(sets.end(), layout.begin(), layout.end());
+    return plan_of("llama3-405b", cluster, sets);
+  };
+  const Report one = plan("8x8 h100", {"batch.global=64"});
+  const Report four = plan("32x8 h100", {"parallel.dp_shard=4", "parallel.zero=1", "batch.global=256"});
+  EXPECT_FALSE(one.memory.fits());
+  EXPECT_TRUE(four.memory.fits()) << gib(needs(four));
+  const config::Model& m = one.recipe.model;
+  const int64_t norms = (2 * m.layers + 1) * m.embed;  // whole on every tensor rank
+  int64_t state = 0;
+  ASSERT_EQ(one.memory.ranks.size(), 8u);
+  for (size_t stage = 0; stage < one.memory.ranks.size(); ++stage) {
+    state += state_bytes(one.memory.ranks[stage]);
+    EXPECT_EQ(2 * state_bytes(four.memory.ranks[stage]), state_bytes(one.memory.ranks[stage]));
+  }
+  EXPECT_EQ(8 * state, 18 * (one.parameters + 7 * norms));
+  EXPECT_NEAR(static_cast<double>(state) / 8 / kGB, 114, 0.5);
+  // 126 blocks over 8 stages cannot be even; the cut is balanced by cost, embedding and head included.
+  EXPECT_LT(state_bytes(one.memory.ranks.back()), state_bytes(one.memory.ranks.front()));
+  const int64_t bound = search::Bounds(one.assumptions).exact(one.recipe).bytes;
+  EXPECT_LE(bound, needs(one));
+  EXPECT_GT(bound, needs(one) * 9 / 10);
 }
 
 // Pp 16 with tp 8 is 128 GPUs: 16 nodes of eight.
@@ -199,26 +241,25 @@ TEST(Corrections, SmallCards) {
 TEST(Corrections, MessagesOfTensorAndPipeline) {
   Assumptions a = small_cluster();
   a.cluster.nodes = 1, a.cluster.per_node = a.cluster.domain = 2;
-  const auto bytes_of = [&](const std::vector<std::string>& sets, const std::string& axis) {
-    double bytes = 0;
-    for (const LinkBytes& l : make_plan(small_llama(sets), a).time.links)
-      if (l.axes == axis) bytes += l.bytes;
-    return bytes;
-  };
   const double rows = 512.0 * 256 * 2;  // bytes of a micro-batch's residual stream in bf16
-  // An all-reduce over two ranks sends the message once: 4 a block, 8 blocks, 32 micro-batches; the embedding
-  // and the loss come on top.
-  const double tp = bytes_of({"parallel.tp=2"}, "tp") / (rows * 32);
-  EXPECT_GE(tp, 4 * 8);
-  EXPECT_LE(tp, 4 * 8 + 4);
-  // Sequence parallel: the same volume in halves.
-  const double sp = bytes_of({"parallel.tp=2", "parallel.sequence_parallel=true"}, "tp") / (rows * 32);
-  EXPECT_NEAR(sp, tp + 8, 6);  // what is gathered is gathered again for the gradients of weights
+  const auto messages = [&](const std::vector<std::string>& sets, const std::string& axis) {
+    return sent_over(make_plan(small_llama(sets), a), axis) / (rows * 32);  // 32 micro-batches
+  };
+  constexpr double kScalars = 1e-5;
+  // An all-reduce over two ranks sends the message once: 4 a block, 8 blocks; the embedding's and that of
+  // the head's input gradient; and three f32 a row for the loss.
+  const double tp = messages({"parallel.tp=2"}, "tp"), loss = 3 * 4 / (256.0 * 2);
+  EXPECT_NEAR(tp, 4 * 8 + 2 + loss, kScalars);
+  // Sequence parallel: the same volume in halves, and one gather of a block's input more, for the gradients
+  // of weights; gradients of 17 norms once a step.
+  const double norms = 17 * 256 * 4 / (rows * 32);
+  EXPECT_NEAR(messages({"parallel.tp=2", "parallel.sequence_parallel=true"}, "tp"), tp + 8 + norms, kScalars);
   // A boundary: of two stages each sends one message a micro-batch.
-  EXPECT_NEAR(bytes_of({"parallel.pp=2"}, "pp") / (rows * 32), 1, 0.05);
+  EXPECT_NEAR(messages({"parallel.pp=2"}, "pp"), 1, kScalars);
 }
 
-// Full recompute keeps a block's input only, and computes 4/3.
+// Full recompute keeps a block's input only, and computes a block's forward again, but for its last matmul,
+// whose result the backward pass does not read.
 TEST(Corrections, FullRecompute) {
   const Assumptions a = small_cluster();
   const auto with = [&](const char* kind) {
@@ -226,21 +267,28 @@ TEST(Corrections, FullRecompute) {
         small_llama({"parallel.dp_shard=8", "parallel.zero=1", std::string("memory.recompute=") + kind}), a);
   };
   const Report none = with("none"), full = with("full");
-  EXPECT_NEAR(full.time.hardware_flops / none.time.hardware_flops, 4.0 / 3, 0.08);
+  const config::Model& m = full.recipe.model;
+  const auto matmul = [&](int64_t in, int64_t out) {
+    return 2.0 * static_cast<double>(in * out) * full.time.tokens;
+  };
+  const double forward = full.time.model_flops / 3 - matmul(m.embed, m.vocab);
+  const double last = static_cast<double>(m.layers) * matmul(m.ffn, m.embed);
+  EXPECT_NEAR(full.time.hardware_flops - none.time.hardware_flops, forward - last, 1e-9 * forward);
   EXPECT_DOUBLE_EQ(full.time.model_flops, none.time.model_flops);
   const search::Bounds bounds(a);
-  const double kept = static_cast<double>(bounds.tables(full.recipe)->block(3).kept_bytes);
-  EXPECT_NEAR(kept / (512.0 * 256 * 2), 1, 0.05);  // 2 s b h
+  EXPECT_EQ(bounds.tables(full.recipe)->block(3).kept_bytes, 512 * 256 * 2);
 }
 
-// 70B with AdamW on eight GPUs: 140 GB of state a GPU at 16 bytes.
+// 70B with AdamW on eight GPUs: 159 GB of state a GPU at 18 bytes.
 TEST(Corrections, SeventyBillionOnEight) {
-  EXPECT_DOUBLE_EQ(70e9 * 16 / 8, 140 * kGB);
-  EXPECT_FALSE(plan_of("llama3-70b", "1x8 h100", {"parallel.dp_shard=8", "parallel.zero=3"}).memory.fits());
+  const Report r = plan_of("llama3-70b", "1x8 h100", {"parallel.dp_shard=8", "parallel.zero=3"});
+  EXPECT_FALSE(r.memory.fits());
+  EXPECT_EQ(bytes_of(r, MemoryClass::Optimizer), r.parameters * 12 / 8);
+  EXPECT_GT(needs(r), r.parameters * 18 / 8);
 }
 
 // Offload from bytes: 4 down and 2 up for a parameter, and the CPU's update at the speed of its memory;
-// on disk 24 to 28 bytes.
+// on disk master and moments go both ways and the new weight down, 26 bytes.
 TEST(Corrections, OffloadFromBytes) {
   const hardware::Cluster c = hardware::parse_cluster("1x8 h100");
   const OffloadCost host = optimizer_offload(1e9, c, 300e9);
@@ -248,18 +296,24 @@ TEST(Corrections, OffloadFromBytes) {
   EXPECT_EQ(host.up_bytes, 2);
   EXPECT_NEAR(host.seconds, 6e9 / c.host.effective_bytes_per_s() + 30e9 * 8 / 300e9, 1e-6);
   const OffloadCost disk = disk_offload(1e9, c);
-  EXPECT_GE(disk.disk_bytes, 24);
-  EXPECT_LE(disk.disk_bytes, 28);
+  EXPECT_EQ(disk.disk_bytes, 26);
+  EXPECT_NEAR(disk.seconds, 26e9 * 8 / (c.disk.bytes_per_s * c.disk.efficiency), 1e-6);
 }
 
-// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 16 to 18 GB of
-// state a GPU, and is far above 2,000 tokens/s.
+// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state a GPU
+// beside what is gathered, and is far above 2,000 tokens/s.
 TEST(Corrections, EightBillionOnEight) {
   const Report r =
       plan_of("llama3-8b", "1x8 rtx-5090", {"parallel.dp_shard=8", "parallel.zero=3", "batch.global=128"});
   EXPECT_TRUE(r.memory.fits()) << gib(needs(r));
-  EXPECT_NEAR(8.03 * 18 / 8, 18, 0.1);
-  EXPECT_GT(r.time.tokens_per_s, 8000);
+  // At the peak the head is gathered and its gradient not yet reduced; a block is prefetched.
+  const config::Model& m = r.recipe.model;
+  const int64_t head = m.vocab * m.embed + m.embed;
+  EXPECT_EQ(bytes_of(r, MemoryClass::Parameters), r.parameters * 2 / 8 + 2 * (head + block_parameters(m)));
+  EXPECT_EQ(bytes_of(r, MemoryClass::Gradients), r.parameters * 4 / 8 + 4 * head);
+  EXPECT_EQ(bytes_of(r, MemoryClass::Optimizer), r.parameters * 12 / 8);
+  EXPECT_NEAR(r.time.mfu, 0.55, 0.05);
+  EXPECT_NEAR(r.time.tokens_per_s, 19000, 1500);
 }
 
 }  // namespace
