@@ -1,0 +1,13 @@
+// Recipes: a text that is accepted prints as TOML that reads back as the same recipe.
+#include "config/parse.h"
+#include "config/print.h"
+#include "fuzz/target.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace quintet;
+  return fuzz::run([&] {
+    const config::Recipe recipe = config::parse(fuzz::text_of(data, size), {});
+    fuzz::require(config::parse(config::to_toml(recipe), {}) == recipe, "a recipe reads back otherwise");
+    config::to_json(recipe);
+  });
+}
