@@ -3,6 +3,8 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py)
 add_test(NAME layers_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
 
+add_test(NAME version_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_version.py --self-test)
+
 # The installed package, found and used by a project of its own.
 add_test(NAME consumer
   COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/tests/consumer
