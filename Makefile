@@ -4,6 +4,7 @@ PREFIX     ?= /usr/local
 TEST_JOBS  ?= 2
 FUZZ_LAYOUTS ?= 0
 FUZZ_SEED  ?= $(shell date +%s)
+FUZZ_SECONDS ?= 60
 
 # Tests start many ranks on few cores: one compute thread per rank unless a test asks for more, and Open MPI may
 # run as root in a container, oversubscribe the cores, and must not spin while it waits.
@@ -12,11 +13,12 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test fuzz bench lint format install clean
+.PHONY: help setup configure build demo test fuzz fuzz-parsers asan tsan coverage nightly bench lint tidy \
+  format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup:  ## install what is missing (apt); does nothing when all is there
 	@tools/setup.sh
@@ -37,14 +39,49 @@ test: build  ## all tests
 fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (no end) FUZZ_SEED=(the time)
 	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence --gtest_filter=Fuzz.RandomLayouts*
 
+fuzz-parsers: setup  ## libFuzzer over every parser of outside input: FUZZ_SECONDS=60 for each
+	@tools/setup.sh --fuzz
+	@FUZZ_SEED=$(FUZZ_SEED) tools/fuzz_parsers.sh $(FUZZ_SECONDS)
+
+# Rooms whose tests touch memory that others gave them. The rest (planning, verification of layouts, the tool) is
+# values and run under the sanitizers by `make nightly`.
+ASAN_TESTS = base observe config graph models layout passes schedule program hardware device kernels comm data exec \
+  checkpoint compiler train
+asan: setup  ## the tests of the engine under AddressSanitizer and UndefinedBehaviorSanitizer
+	@cmake --preset asan >/dev/null
+	@cmake --build --preset asan --target $(ASAN_TESTS:%=test_%) fuzz_targets
+	@ctest --preset asan -L "^($$(echo $(ASAN_TESTS) fuzz | tr ' ' '|'))$$"
+
+TSAN_TESTS = comm exec data
+tsan: setup  ## the tests of comm, exec and data under ThreadSanitizer
+	@cmake --preset tsan >/dev/null
+	@cmake --build --preset tsan --target $(TSAN_TESTS:%=test_%)
+	@ctest --preset tsan -L "^($$(echo $(TSAN_TESTS) | tr ' ' '|'))$$"
+
+coverage: setup  ## lines that no test runs: build-coverage/coverage.html
+	@tools/setup.sh --coverage
+	@cmake --preset coverage >/dev/null
+	@cmake --build --preset coverage
+	@ctest --preset coverage
+	@gcovr -r . --object-directory build-coverage --filter src/ --exclude-throw-branches --print-summary \
+	  --html-details build-coverage/coverage.html -o build-coverage/coverage.txt
+
+nightly:  ## what takes longer than a change may: tidy on the whole tree, full TSan, coverage, CUDA, fresh fuzz seeds
+	@tools/nightly.sh
+
 bench: build  ## speed beside PyTorch on this machine (installs PyTorch into build/)
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 
-lint: setup  ## who may include whom, banned calls, paths in the docs, formatting
+lint: setup  ## allowed includes, banned calls, paths and claims in the docs, version, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_status.py
+	@python3 tools/check_version.py
 	@tools/format.sh --check
+
+tidy: configure  ## clang-tidy on the files that this branch changes
+	@tools/setup.sh --tidy
+	@tools/tidy.sh $(BUILD) --changed
 
 format: setup  ## clang-format every tracked source file
 	@tools/format.sh
@@ -53,4 +90,4 @@ install: build  ## install the tool, libraries, headers and CMake package under 
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:  ## remove the build and the demo's run folder
-	@rm -rf $(BUILD) runs/tiny
+	@rm -rf $(BUILD) build-asan build-tsan build-coverage build-fuzz build-cuda runs/tiny

@@ -5,6 +5,9 @@
 #   tools/setup.sh --bench    also what the benchmarks need: Google Benchmark and PyTorch in build/peer-venv
 #   tools/setup.sh --cuda     also the headers of cuDNN's front end in build/cudnn-frontend, for QUINTET_CUDA=ON. The
 #                             toolkit itself (13.0 or later), cuDNN 9 and NCCL come from NVIDIA's packages
+#   tools/setup.sh --tidy     also clang-tidy 19 (make tidy)
+#   tools/setup.sh --fuzz     also clang 19 with libFuzzer (make fuzz-parsers)
+#   tools/setup.sh --coverage also gcovr (make coverage)
 #   tools/setup.sh --check    only say what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,8 +28,11 @@ for argument in "$@"; do
   case $argument in
     --bench) bench=yes ;;
     --cuda) cuda=yes ;;
+    --tidy) packages+=(clang-tidy-19) ;;
+    --fuzz) packages+=(clang-19 libclang-rt-19-dev llvm-19) ;;
+    --coverage) packages+=(gcovr) ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench, --cuda or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --coverage or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# What takes longer than a change may take. Every stage runs, also after one has failed; the last lines list them.
+# Some hours on 2 cores. With arguments only the named stages: tidy, asan, tsan, coverage, cuda, layouts, parsers.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+seed=${FUZZ_SEED:-$(date +%s)}
+layouts=${FUZZ_LAYOUTS:-5000}
+seconds=${FUZZ_SECONDS:-600}
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(tidy asan tsan coverage cuda layouts parsers)
+echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
+
+tidy() { tools/setup.sh --tidy && make configure && tools/tidy.sh build --all; }
+all_under() { make setup && cmake --preset "$1" >/dev/null && cmake --build --preset "$1" && ctest --preset "$1"; }
+asan() { all_under asan; }
+tsan() { all_under tsan; }
+coverage() { make coverage; }
+cuda() {
+  if ! command -v nvcc >/dev/null; then
+    echo "nightly: no nvcc on PATH: the CUDA build is skipped"
+    return 77
+  fi
+  tools/setup.sh --cuda && cmake --preset cuda >/dev/null && cmake --build --preset cuda || return 1
+  if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then tests/gpu/run_all.sh; fi
+}
+layouts() { make fuzz FUZZ_SEED="$seed" FUZZ_LAYOUTS="$layouts"; }
+parsers() { make fuzz-parsers FUZZ_SEED="$seed" FUZZ_SECONDS="$seconds"; }
+
+status=0
+report=()
+for stage in "${stages[@]}"; do
+  case $stage in
+    tidy | asan | tsan | coverage | cuda | layouts | parsers) ;;
+    *) echo "nightly: unknown stage '$stage'; expected tidy, asan, tsan, coverage, cuda, layouts or parsers" >&2; exit 2 ;;
+  esac
+  echo "== nightly: $stage"
+  start=$SECONDS
+  "$stage" </dev/null
+  case $? in
+    0) result=passed ;;
+    77) result=skipped ;;
+    *) result=FAILED status=1 ;;
+  esac
+  report+=("$(printf '%-9s %-8s %6d s' "$stage" "$result" $((SECONDS - start)))")
+done
+echo "== nightly: seed $seed"
+printf '%s\n' "${report[@]}"
+exit $status
