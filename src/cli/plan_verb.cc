@@ -1,18 +1,18 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdio>
+
 #include "base/error.h"
 #include "base/file.h"
-#include "cli/plan_search.h"
+#include "cli/search_options.h"
 #include "cli/verbs.h"
-#include "exec/executor.h"
 #include "plan/plan.h"
 #include "plan/recipe_from_model.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
 #include "search/layout_space.h"
-#include "tools/gpu_probe.h"
-#include "train/loop.h"
+#include "tools/plan_assumptions.h"
 
 namespace quintet::cli {
 namespace {
@@ -26,36 +26,26 @@ struct PlanOptions {
   SearchOptions wanted;
 };
 
-// This machine's processors, the ranks as devices that share its memory.
-hardware::Cluster these_processors(int64_t ranks) {
-  hardware::Cluster cluster = hardware::parse_cluster(fmt::format("1x{} cpu", ranks));
-  const int64_t bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
-  cluster.accelerator.memory_bytes = bytes / ranks;
-  cluster.host_bytes = bytes;
-  return cluster;
-}
+// One line on a terminal, nothing elsewhere.
+class Line {
+ public:
+  ~Line() { clear(); }
+  void clear() {
+    if (shown_) write("\r\033[K");
+    shown_ = false;
+  }
+  void show(const std::string& text) {
+    if (::isatty(STDERR_FILENO) == 0) return;
+    write("\r\033[K" + text);
+    shown_ = true;
+  }
 
-// What the recipe would run on here: this machine's processors, or its GPUs. UserError where a recipe asks
-// for GPUs and there are too few of a known kind: how long processors would take is not what was asked.
-hardware::Cluster this_machine(const config::Recipe& recipe, std::vector<std::string>& notes) {
-  const int64_t ranks = recipe.parallel.world();
-  if (recipe.run.device != config::DeviceKind::Cuda) return these_processors(ranks);
-  std::string reason;
-  const std::vector<tools::GpuFacts> gpus = tools::list_gpus(reason);
-  if (!gpus.empty())
-    if (const auto cluster = tools::cluster_of(gpus, ranks, tools::inspect_machine(), reason)) {
-      notes.push_back(fmt::format("planned for {} of this machine's {} GPUs ({}), by the catalogue's figures",
-                                  ranks, gpus.size(), gpus.front().name));
-      return *cluster;
-    }
-  const hardware::Accelerator* known = gpus.empty() ? nullptr : tools::find_by_device_name(gpus.front().name);
-  constexpr int64_t kPerNode = 8;
-  const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
-  base::fail_user(
-      "run.device is \"cuda\", and it cannot be planned for this machine's GPUs ({}): name a cluster, e.g. "
-      "--cluster \"{}x{} {}\"",
-      reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200");
-}
+ private:
+  // A terminal that is gone is no error: the search goes on.
+  static void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
+
+  bool shown_ = false;
+};
 
 std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
   if (word.empty()) return std::nullopt;
@@ -87,7 +77,7 @@ int plan_action(const PlanOptions& o) {
   if (o.wanted.search) std::erase_if(asked.sets, search::is_of_layout);
   if (from_file) {
     filled_recipe.recipe = asked.load();
-    if (o.cluster.empty()) assumptions.cluster = this_machine(filled_recipe.recipe, findings.notes);
+    if (o.cluster.empty()) assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);
   } else {
     plan::RecipeRequest request = o.request;
     request.sets = asked.sets;
@@ -101,27 +91,22 @@ int plan_action(const PlanOptions& o) {
     assumptions.cluster.price_per_hour = o.price;
     assumptions.cluster.price_source = "--price";
   }
-  // Ours was measured on GPUs; a CPU's terms are those of its probe.
-  const bool is_cpu = assumptions.cluster.accelerator.vendor == "cpu";
-  if (!o.stack.empty() || !is_cpu)
-    assumptions.stack = hardware::find_stack(o.stack.empty() ? "quintet" : o.stack);
+  tools::assume_software(assumptions, o.stack, filled_recipe.recipe);
   assumptions.matmul = arithmetic(o.matmul);
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} is of experts, and this model has none: leave it out", o.imbalance);
   assumptions.imbalance = o.imbalance;
-  if (assumptions.cluster.accelerator.vendor == "nvidia" && assumptions.stack.name == "quintet")
-    assumptions.remark = [](const program::Instr& i) { return exec::remark_on(exec::Device::Cuda, i); };
-  // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
-  assumptions.workspace_bytes =
-      exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
-                         train::kernel_threads(filled_recipe.recipe, filled_recipe.recipe.parallel.world()));
 
+  Line line;
+  report::FindingsOptions wanted = o.wanted.findings();
+  wanted.progress = [&](const std::string& text) { line.show(text); };
   if (o.wanted.search) {
     std::vector<std::string> held = o.recipe.sets;
     if (o.request.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.request.micro_batch));
     const auto found =
-        search_layout(o.wanted, {filled_recipe.recipe, held, !from_file}, assumptions, findings);
-    if (!o.json) print(text_before(findings, assumptions));
+        report::search_layout(wanted, {filled_recipe.recipe, held, !from_file}, assumptions, findings);
+    line.clear();
+    if (!o.json) print(report::text_before(findings, assumptions));
     if (!found) {
       if (o.json) print(report::to_json(nullptr, findings));
       if (!o.json)
@@ -139,11 +124,13 @@ int plan_action(const PlanOptions& o) {
   };
   for (const std::string& filled : filled_recipe.filled)
     if (!chosen(filled)) report.notes.push_back("filled in " + filled);
-  add_findings(o.wanted, report, findings);
+  report::add_findings(wanted, report, findings);
+  line.clear();
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
   if (!o.html.empty())
     base::write_file_atomically(o.html, report::to_html(report, report::page_parts(report, findings)));
-  print(o.json ? report::to_json(&report, findings) : plan::to_text(report) + text_after(findings, report));
+  print(o.json ? report::to_json(&report, findings)
+               : plan::to_text(report) + report::text_after(findings, report));
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
 

@@ -1,8 +1,7 @@
-#include <fmt/format.h>
-
 #include "cli/verbs.h"
 #include "config/names.h"
 #include "config/parse.h"
+#include "config/precision_overrides.h"
 #include "observe/metrics.h"
 
 namespace quintet::cli {
@@ -27,16 +26,8 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
 
 config::Recipe RecipeOptions::load(bool steps_is_run) const {
   std::vector<std::string> all;
-  if (!dtype.empty()) {  // first: what --set says of a key holds
-    const auto p = config::Precision::of(*config::value_of<base::DType>(dtype));
-    const std::pair<const char*, std::string_view> keys[] = {{"compute", config::name_of(p.compute)},
-                                                             {"master", config::name_of(p.master)},
-                                                             {"moments", config::name_of(p.moments)},
-                                                             {"gradients", config::name_of(p.gradients)},
-                                                             {"reduce", config::name_of(p.reduce)}};
-    for (const auto& [key, value] : keys) all.push_back(fmt::format("precision.{}={}", key, value));
-    if (p.compute != base::DType::F32) all.push_back("precision.tf32=false");  // which is of f32
-  }
+  if (!dtype.empty())  // first: what --set says of a key holds
+    all = config::precision_overrides(*config::value_of<base::DType>(dtype));
   all.insert(all.end(), sets.begin(), sets.end());
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));

@@ -1,64 +1,30 @@
-#include <fmt/format.h>
-
 #include "base/error.h"
-#include "base/text.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "config/names.h"
-#include "config/print.h"
 #include "config/problem.h"
-#include "models/build.h"
 #include "observe/console.h"
-#include "observe/metrics.h"
-#include "program/allocate.h"
-#include "program/ledger.h"
 #include "program/text.h"
 #include "program/verify.h"
+#include "tools/recipe_report.h"
 #include "tools/verify.h"
-#include "train/loop.h"
-#include "train/rank.h"
 
 namespace quintet::cli {
 namespace {
 
-compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
-  const int threads = train::kernel_threads(recipe, recipe.parallel.world());
-  compiler::CompileOptions options;
-  options.rank = base::RankId(static_cast<int32_t>(rank));
-  options.evaluate = recipe.eval.every > 0;
-  options.workspace_bytes = exec::workspace_of(train::device_of(recipe), threads);
-  return compiler::compile(recipe, options);
-}
-
 int check_action(const RecipeOptions& o, bool json) {
   try {
     const config::Recipe recipe = o.load();
-    const compiler::Compiled compiled = compile_rank(recipe, 0);
-    const int64_t parameters = models::parameter_count(compiled.logical);
-    if (json)
-      print(fmt::format(
-          "{{\"good\": true, \"world\": {}, \"parameters\": {}, \"planned_peak_bytes\": {},\n\"recipe\": "
-          "{}}}\n",
-          recipe.parallel.world(), parameters, compiled.program.arena_bytes, config::to_json(recipe)));
-    else
-      print(fmt::format("# good: {} rank{}, {} parameters, {} planned on rank 0\n{}", recipe.parallel.world(),
-                        recipe.parallel.world() == 1 ? "" : "s", base::thousands(parameters),
-                        base::human_bytes(compiled.program.arena_bytes), config::to_toml(recipe)));
+    const compiler::Compiled compiled = tools::compile_rank(recipe, 0);
+    print(json ? tools::good_json(recipe, compiled) : tools::good_text(recipe, compiled));
     return kExitGood;
   } catch (const config::RecipeError& e) {
     if (!json) throw;
-    std::string list;
-    for (const config::Problem& p : e.problems())
-      list += fmt::format("{}\n  {{\"key\": {}, \"line\": {}, \"name\": {}, \"rule\": {}, \"nearest\": {}}}",
-                          list.empty() ? "" : ",", observe::json_string(p.key), p.line,
-                          observe::json_string(p.name), observe::json_string(p.rule),
-                          observe::json_string(p.nearest));
-    print(fmt::format("{{\"good\": false, \"problems\": [{}\n]}}\n", list));
+    print(tools::problems_json(e));
     return kExitUser;
   } catch (const base::UserError& e) {
     if (!json) throw;
-    print(fmt::format("{{\"good\": false, \"problems\": [\n  {{\"rule\": {}}}\n]}}\n",
-                      observe::json_string(e.what())));
+    print(tools::problems_json(e));
     return kExitUser;
   }
 }
@@ -69,28 +35,6 @@ struct ProgramOptions {
   bool expanded = false, full = false, evaluate = false, json = false;
 };
 
-// The program in numbers: memory by class at its peak, work, and what is sent over each communicator.
-std::string program_json(const program::Program& p, const program::Expanded& expanded) {
-  const program::Ledger ledger = program::make_ledger(p, expanded);
-  const program::Peak peak = program::peak_of(p);
-  std::string memory, collectives;
-  for (int c = 0; c < program::kNumMemoryClasses; ++c)
-    memory += fmt::format("{}\"{}\": {}", c == 0 ? "" : ", ", to_string(static_cast<program::MemoryClass>(c)),
-                          peak.by_class[static_cast<size_t>(c)]);
-  for (const program::LedgerRow& row : ledger.rows)
-    collectives += fmt::format(
-        "{}\n    {{\"comm\": {}, \"members\": {}, \"kind\": \"{}\", \"count\": {}, \"sent_bytes\": {}}}",
-        collectives.empty() ? "" : ",", observe::json_string(p.comms[row.comm.index()].name),
-        p.comms[row.comm.index()].members.size(), to_string(row.kind), row.collectives,
-        observe::json_number(row.sent_bytes));
-  return fmt::format(
-      "{{\n  \"rank\": {}, \"world\": {}, \"instructions\": {}, \"flops\": {},\n  \"planned_peak_bytes\": "
-      "{},\n"
-      "  \"memory\": {{{}}},\n  \"collectives\": [{}\n  ]\n}}\n",
-      p.rank, p.world, expanded.issues.size(), observe::json_number(ledger.flops), p.arena_bytes, memory,
-      collectives);
-}
-
 int program_action(const ProgramOptions& o) {
   const config::Recipe recipe = o.recipe.load();
   if (o.rank < 0 || o.rank >= recipe.parallel.world())
@@ -98,11 +42,11 @@ int program_action(const ProgramOptions& o) {
                     recipe.parallel.world() == 1 ? "" : "s", recipe.parallel.world() - 1);
   if (o.evaluate && recipe.eval.every == 0)
     base::fail_user("--evaluate: the recipe has no evaluation (eval.every is 0)");
-  const compiler::Compiled c = compile_rank(recipe, o.rank);
+  const compiler::Compiled c = tools::compile_rank(recipe, o.rank);
   const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
   program::verify(c.program, expanded);
   if (o.json) {
-    print(program_json(c.program, expanded));
+    print(tools::program_json(c.program, expanded));
     return kExitGood;
   }
   using Form = program::TextOptions::Form;

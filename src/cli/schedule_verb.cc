@@ -1,31 +1,22 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <charconv>
-#include <cmath>
-
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/verbs.h"
 #include "compiler/pipeline_schedule.h"
-#include "observe/metrics.h"
 #include "schedule/check.h"
 #include "schedule/gantt.h"
 #include "schedule/generators.h"
-#include "schedule/simulate.h"
 #include "schedule/synthesize.h"
 #include "schedule/text.h"
+#include "tools/schedule_report.h"
 
 namespace quintet::cli {
 namespace {
 
 using schedule::Schedule;
 using schedule::Timeline;
-
-// Of a whole stage: a chunk costs its share. `comm` is of one transfer.
-struct StageCosts {
-  double f = 1, b = 1, w = 1, comm = 0;
-};
 
 struct ScheduleOptions {
   RecipeOptions recipe;
@@ -35,55 +26,14 @@ struct ScheduleOptions {
   bool synthesize = false, gantt = false, json = false;
 };
 
-StageCosts parse_costs(const std::string& text) {
-  StageCosts costs;
-  double* const places[] = {&costs.f, &costs.b, &costs.w, &costs.comm};
-  size_t found = 0;
-  for (size_t at = 0; !text.empty() && at <= text.size(); ++found) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    double value = 0;
-    const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
-    if (error != std::errc{} || stop != text.data() + end || !std::isfinite(value) || value < 0)
-      base::fail_user("--costs {}: '{}' is no time; expected F,B,W or F,B,W,comm such as 1,1,0.8,0.05", text,
-                      text.substr(at, end - at));
-    if (found < 4) *places[found] = value;
-    at = end + 1;
-  }
-  if (text.empty()) return costs;
-  if (found != 3 && found != 4)
-    base::fail_user("--costs {}: {} number{}; expected F,B,W or F,B,W,comm", text, found,
-                    found == 1 ? "" : "s");
-  if (costs.f + costs.b + costs.w == 0)
-    base::fail_user("--costs {}: at least one of F, B, W is above 0", text);
-  return costs;
-}
-
-// A chunk takes its share of a stage.
-schedule::Costs costs_of(const Schedule& s, const StageCosts& costs) {
-  const double share = 1.0 / s.chunks;
-  return schedule::Costs::uniform(s, costs.f * share, costs.b * share, costs.w * share, costs.comm);
-}
-
-schedule::Synthesis synthesize(const ScheduleOptions& o, const StageCosts& costs) {
+schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts& costs) {
   schedule::Problem problem{.ranks = o.pp,
                             .micro_batches = o.micro,
-                            .costs = [costs](const Schedule& s) { return costs_of(s, costs); },
+                            .costs = [costs](const Schedule& s) { return tools::costs_of(s, costs); },
                             .freed_at_b = o.freed_at_b};
   if (o.memory > 0) problem.memory = o.memory;
   if (o.chunks > 0) problem.max_chunks = o.chunks;
   return schedule::synthesize(problem);
-}
-
-// How it came about and how good it is, as comments of a schedule's text.
-std::string explain(const schedule::Synthesis& s) {
-  const auto best = std::min_element(s.named.begin(), s.named.end(),
-                                     [](const auto& a, const auto& b) { return a.makespan < b.makespan; });
-  return fmt::format(
-      "# {}: takes {:.6g}, at most {:.2f} % above the least possible ({:.6g})\n# best named schedule: {}\n",
-      s.origin, s.timeline.makespan, 100 * s.gap(), s.bound,
-      std::isfinite(best->makespan) ? fmt::format("{} with {:.6g} ({:+.2f} %)", best->name, best->makespan,
-                                                  100 * (best->makespan / s.timeline.makespan - 1))
-                                    : "none keeps to the memory");
 }
 
 Schedule schedule_of(const ScheduleOptions& o) {
@@ -110,47 +60,6 @@ Schedule schedule_of(const ScheduleOptions& o) {
   return made;
 }
 
-std::string summary(const Schedule& s, const Timeline& line) {
-  return fmt::format(
-      "{}: {} stages x {} chunk{}, {} micro-batches; bubble {:.2f} % ({:.2f} % by rank), in flight {}",
-      s.name, s.stages, s.chunks, s.chunks == 1 ? "" : "s", s.micro_batches, 100 * line.bubble_rate(),
-      100 * line.span_bubble_rate(), fmt::join(schedule::in_flight(s).until_w, " "));
-}
-
-std::string to_json(const Schedule& s, const StageCosts& costs, const Timeline& line) {
-  using observe::json_number;
-  const schedule::InFlight held = schedule::in_flight(s);
-  std::string ranks;
-  for (size_t r = 0; r < s.ranks.size(); ++r) {
-    std::string actions;
-    for (size_t i = 0; i < s.ranks[r].size(); ++i) {
-      const schedule::Action& a = s.ranks[r][i];
-      const schedule::Slot& slot = line.ranks[r][i];
-      actions += fmt::format("{}\n      {{\"action\": \"{}\", \"start\": {}, \"end\": {}{}}}",
-                             i == 0 ? "" : ",", to_text(a), json_number(slot.start), json_number(slot.end),
-                             a.with_next ? ", \"mixed_with_next\": true" : "");
-    }
-    ranks += fmt::format(
-        "{}\n    {{\"rank\": {}, \"in_flight\": {}, \"in_flight_until_b\": {}, \"promised\": {}, \"busy\": "
-        "{}, "
-        "\"actions\": [{}\n    ]}}",
-        r == 0 ? "" : ",", r, held.until_w[r], held.until_b[r],
-        s.max_in_flight.empty() ? "null" : std::to_string(s.max_in_flight[r]), json_number(line.busy[r]),
-        actions);
-  }
-  return fmt::format(
-      "{{\n  \"name\": {}, \"stages\": {}, \"chunks\": {}, \"micro_batches\": {}, \"placement\": \"{}\", "
-      "\"splits_backward\": {},\n  \"costs\": {{\"f\": {}, \"b\": {}, \"w\": {}, \"comm\": {}}},\n"
-      "  \"makespan\": {}, \"bubble\": {}, \"bubble_rate\": {}, \"span_bubble\": {}, \"span_bubble_rate\": "
-      "{},\n"
-      "  \"ranks\": [{}\n  ]\n}}\n",
-      observe::json_string(s.name), s.stages, s.chunks, s.micro_batches, to_text(s.placement),
-      s.splits_backward, json_number(costs.f), json_number(costs.b), json_number(costs.w),
-      json_number(costs.comm), json_number(line.makespan), json_number(line.bubble()),
-      json_number(line.bubble_rate()), json_number(line.span_bubble()), json_number(line.span_bubble_rate()),
-      ranks);
-}
-
 int schedule_action(const ScheduleOptions& o) {
   const int sources = !o.recipe.path.empty() + !o.name.empty() + !o.file.empty() + o.synthesize;
   if (sources != 1)
@@ -162,26 +71,26 @@ int schedule_action(const ScheduleOptions& o) {
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
     base::fail_user(
         "--synthesize needs --pp (stages) and --micro (micro-batches), for example --pp 4 --micro 8");
-  const StageCosts costs = parse_costs(o.costs);
+  const tools::StageCosts costs = tools::parse_costs(o.costs);
   std::string note;
   Schedule s;
   if (o.synthesize) {
     schedule::Synthesis made = synthesize(o, costs);
-    note = explain(made);
+    note = tools::explain(made);
     s = std::move(made.schedule);
   } else {
     s = schedule_of(o);
   }
-  const Timeline line = schedule::simulate(s, costs_of(s, costs));
+  const Timeline line = schedule::simulate(s, tools::costs_of(s, costs));
   if (!o.svg.empty()) base::write_file_atomically(o.svg, schedule::svg_gantt(s, line));
   if (o.json)
-    print(to_json(s, costs, line));
+    print(tools::to_json(s, costs, line));
   else if (o.gantt)
     print(schedule::text_gantt(s, line));
   else if (!o.svg.empty())
-    print(fmt::format("{}\nwritten to {}\n", summary(s, line), o.svg));
+    print(fmt::format("{}\nwritten to {}\n", tools::summary(s, line), o.svg));
   else if (!o.file.empty())
-    print(fmt::format("good: {}\n", summary(s, line)));
+    print(fmt::format("good: {}\n", tools::summary(s, line)));
   else
     print(note + schedule::print(s));
   return kExitGood;

@@ -1,20 +1,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cctype>
-
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
 #include "observe/console.h"
 #include "tools/generate.h"
 #include "train/loop.h"
-#include "train/weights_file.h"
 
 namespace quintet::cli {
 namespace {
-
-constexpr double kMaxSampleFlops = 2e11;  // a few seconds on a small machine
 
 struct TrainOptions {
   RecipeOptions recipe;
@@ -22,28 +17,6 @@ struct TrainOptions {
   std::string trace;
   int64_t sample = 80;
 };
-
-int64_t parameters_in(const base::Path& weights) {
-  int64_t count = 0;
-  const checkpoint::SafetensorsFile file(weights.string());
-  for (const checkpoint::TensorInfo& t : file.tensors()) count += t.count();
-  return count;
-}
-
-// What the trained model writes. Only where a token is a byte, and where it takes seconds at most.
-void show_sample(const train::RunResult& result, int64_t tokens, observe::Console& console) {
-  const train::RunFolder folder(result.recipe.run.dir);
-  if (tokens == 0 || result.recipe.data.tokenizer != "bytes") return;
-  if (tools::generate_flops(result.recipe, parameters_in(folder.weights()), tokens) > kMaxSampleFlops) return;
-  tools::GenerateOptions options;
-  options.tokens = tokens;
-  options.seed = static_cast<uint64_t>(result.recipe.run.seed);
-  options.threads = train::kernel_threads(result.recipe, 1);
-  std::string text = options.prompt + tools::generate(folder.path(), options);
-  for (char& c : text)  // a model may write what would make a terminal act up
-    if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\t') c = '?';
-  console.print_line("sample       " + text);
-}
 
 int train_action(const TrainOptions& o) {
   // mpirun gives its ranks a terminal of its own whatever its own output is: plain lines suit both.
@@ -67,7 +40,9 @@ int train_action(const TrainOptions& o) {
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
       console.print_line(line);
-    if (end == train::RunEnd::Finished) show_sample(result, o.sample, console);
+    if (end == train::RunEnd::Finished)
+      if (const auto text = tools::sample_of(result.recipe, o.sample))
+        console.print_line("sample       " + *text);
     if (o.json) print(train::to_json(result.summary));
     if (end == train::RunEnd::NonFinite)
       observe::Console::standard_error().print_line("quintet: " + result.message);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "config/parse.h"
 #include "data/tokenizer.h"
 #include "train/element.h"
+#include "train/loop.h"
 #include "train/rank.h"
 #include "train/run_folder.h"
 #include "train/weights_file.h"
@@ -20,6 +22,8 @@ namespace quintet::tools {
 
 using graph::InputKind;
 namespace {
+
+constexpr double kMaxSampleFlops = 2e11;  // a few seconds on a small machine
 
 // The run's model on one rank, for inference.
 config::Recipe single_rank(config::Recipe recipe) {
@@ -96,6 +100,13 @@ int32_t draw(const std::vector<double>& logits, double temperature, double unifo
   return static_cast<int32_t>(likeliest - logits.begin());
 }
 
+int64_t parameters_in(const base::Path& weights) {
+  int64_t count = 0;
+  const checkpoint::SafetensorsFile file(weights.string());
+  for (const checkpoint::TensorInfo& t : file.tensors()) count += t.count();
+  return count;
+}
+
 }  // namespace
 
 double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens) {
@@ -132,6 +143,20 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
     }
   });
   return tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
+}
+
+std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
+  const train::RunFolder folder(recipe.run.dir);
+  if (tokens == 0 || recipe.data.tokenizer != "bytes") return std::nullopt;
+  if (generate_flops(recipe, parameters_in(folder.weights()), tokens) > kMaxSampleFlops) return std::nullopt;
+  GenerateOptions options;
+  options.tokens = tokens;
+  options.seed = static_cast<uint64_t>(recipe.run.seed);
+  options.threads = train::kernel_threads(recipe, 1);
+  std::string text = options.prompt + generate(folder.path(), options);
+  for (char& c : text)  // a model may write what would make a terminal act up
+    if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\t') c = '?';
+  return text;
 }
 
 }  // namespace quintet::tools

@@ -34,4 +34,8 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
 // Multiplications and additions that generating `tokens` tokens takes, about.
 double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t tokens);
 
+// What the model of a finished run (recipe.run.dir) writes, fit for a terminal. Only where a token is a byte,
+// and where it takes seconds at most; else nothing.
+std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens);
+
 }  // namespace quintet::tools
