@@ -108,8 +108,8 @@ class Executor {
   // to[i] := from[i] rounded to nearest even; floating types. The ranges do not overlap.
   virtual void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) = 0;
 
-  virtual double scalar(program::Scalar s) const = 0;
-  virtual void set_scalar(program::Scalar s, double value) = 0;  // Count or LearningRate
+  virtual double scalar(std::string_view name) const = 0;
+  virtual void set_scalar(std::string_view name, double value) = 0;  // an input
   virtual void set_dropout_key(int64_t key) = 0;
   // The buffer Program::sums after a run; empty when there is none.
   virtual std::span<const double> sums() const = 0;

@@ -8,8 +8,13 @@
 
 namespace quintet::exec {
 
-inline const double* update_scalar(const Operands& b, program::Scalar scalar) {
-  return b.input<double>(b.in.size() - 1) + static_cast<size_t>(scalar);
+struct UpdateScalars {
+  const double *lr, *clip_scale, *ok, *count;
+};
+inline UpdateScalars update_scalars(const Operands& b) {
+  const size_t first = program::updated_groups(*b.instr);
+  return {b.input<double>(first), b.input<double>(first + 1), b.input<double>(first + 2),
+          b.input<double>(first + 3)};
 }
 
 // Calls plain(std::vector<kernels::UpdateRange<...>>) or, with a split master,

@@ -77,8 +77,10 @@ StreamId Emitter::stream_named(const std::string& name) {
   return StreamId(static_cast<int32_t>(program_.streams.size()) - 1);
 }
 
-Operand Emitter::scalar(Scalar s) const {
-  return {program_.scalars, scalar_offset(s), {s == Scalar::DropoutKey ? DType::I64 : DType::F64, {}}};
+Operand Emitter::scalar(std::string_view name) const {
+  const int slot = program_.scalar_slot(name);
+  return {
+      program_.scalars, slot * kScalarBytes, {program_.scalar_table[static_cast<size_t>(slot)].dtype, {}}};
 }
 
 void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Reduction reduction, Instr like,

@@ -18,9 +18,13 @@ struct FlatRange {
 std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges);
 std::vector<FlatRange> flat_ranges(const Instr& instr);
 
-// How many groups an update has: as many as gradients, which are all its operands but the last, the scalars.
-// Each has as many results as the others, behind those of the group before.
-inline size_t updated_groups(const Instr& update) { return update.in.size() - 1; }
+// The last operands of an update, after the gradients.
+inline constexpr std::string_view kUpdateScalars[] = {scalars::kLearningRate, scalars::kClipScale,
+                                                      scalars::kOk, scalars::kUpdateCount};
+
+// How many groups an update has: as many as gradients, which are all its operands but the scalars. Each has
+// as many results as the others, after those of the group before.
+inline size_t updated_groups(const Instr& update) { return update.in.size() - std::size(kUpdateScalars); }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
 // Whether masters are split: weight and remainder are the first two results of a group.
 inline bool has_split_master(const Instr& update) {

@@ -190,11 +190,11 @@ class GraphLowering {
     Operand& operand = places_[id.index()];
     if (operand.buffer.valid()) return operand;
     const graph::Value& v = graph_.value(id);
-    if (id == graph_.loss) return operand = e_.scalar(Scalar::Loss);
+    if (id == graph_.loss) return operand = e_.scalar(scalars::kLoss);
     if (v.kind == graph::ValueKind::Input) {
-      if (v.input.kind == InputKind::Seed) return operand = e_.scalar(Scalar::Seed);
-      if (v.input.kind == InputKind::DropoutKey) return operand = e_.scalar(Scalar::DropoutKey);
-      if (v.input.kind == InputKind::LossScale) return operand = e_.scalar(Scalar::LossScale);
+      if (v.input.kind == InputKind::Seed) return operand = e_.scalar(scalars::kSeed);
+      if (v.input.kind == InputKind::DropoutKey) return operand = e_.scalar(scalars::kDropoutKey);
+      if (v.input.kind == InputKind::LossScale) return operand = e_.scalar(scalars::kLossScale);
       for (const InputPlace& input : e_.program().inputs)
         if (input.spec == v.input) return operand = {input.buffer, 0, v.type};
       base::fail_internal("no buffer for input {}", v.name);
@@ -490,6 +490,28 @@ void sort_comms(Program& p) {
       if (instr.kind == InstrKind::Collective) instr.collective.comm = now[instr.collective.comm.index()];
 }
 
+std::vector<ScalarDecl> scalar_table() {
+  using Kind = ScalarKind;
+  const auto scalar = [](std::string_view name, Kind kind, graph::DType dtype = graph::DType::F64,
+                         double initial = 0) {
+    return ScalarDecl{.name = std::string(name), .kind = kind, .dtype = dtype, .initial = initial};
+  };
+  return {scalar(scalars::kCount, Kind::Input),
+          scalar(scalars::kLearningRate, Kind::Input),
+          scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64),
+          scalar(scalars::kSeed, Kind::Result),
+          scalar(scalars::kLoss, Kind::Result),
+          scalar(scalars::kSumSquares, Kind::Result),
+          scalar(scalars::kNorm, Kind::Result),
+          scalar(scalars::kClipScale, Kind::Result),
+          scalar(scalars::kOk, Kind::Result),
+          scalar(scalars::kUpdateCount, Kind::State),
+          scalar(scalars::kSkippedInRow, Kind::State),
+          scalar(scalars::kSkippedTotal, Kind::State),
+          scalar(scalars::kLossScale, Kind::State, graph::DType::F64, 1),
+          scalar(scalars::kGoodSteps, Kind::State)};
+}
+
 // In a pipeline several micro-batches are under way at once, each with inputs of its own.
 void add_inputs(Emitter& e, const graph::Graph& graph) {
   const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
@@ -547,7 +569,9 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   Program program{.rank = options.rank, .world = layout.mesh.world()};
   program.streams.push_back({"compute"});
   Emitter e(program, layout, options);
-  program.scalars = e.add_buffer("scalars", kNumScalars * 8, MemoryClass::Inputs, Scope::Persistent);
+  program.scalar_table = scalar_table();
+  program.scalars = e.add_buffer("scalars", static_cast<int64_t>(program.scalar_table.size()) * kScalarBytes,
+                                 MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);

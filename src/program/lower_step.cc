@@ -28,7 +28,7 @@ void add_ranges(std::vector<FlatRange>& ranges, int64_t operand, const layout::G
   }
 }
 
-void set_to_zero(Emitter& e, Scalar scalar) {
+void set_to_zero(Emitter& e, std::string_view scalar) {
   e.emit({.op = &graph::kZeroUnlessFirst,
           .attrs = {{"keep", int64_t{0}}},
           .in = {e.scalar(scalar)},
@@ -37,12 +37,12 @@ void set_to_zero(Emitter& e, Scalar scalar) {
 
 // Only the last stage has losses to add; the sum over stages needs zeros from the others.
 void zero_loss(Emitter& e) {
-  if (!e.layout().pipeline.empty()) set_to_zero(e, Scalar::Loss);
+  if (!e.layout().pipeline.empty()) set_to_zero(e, scalars::kLoss);
 }
 
 void sum_losses(Emitter& e) {
-  e.all_reduce(e.scalar(Scalar::Loss), layout::set_union(e.layout().pipeline, e.layout().data()),
-               graph::Reduction::Sum, {.note = "sum losses"}, Traffic::State);
+  e.all_reduce(e.scalar(scalars::kLoss), layout::set_union(e.layout().pipeline, e.layout().data()),
+               graph::Reduction::Sum, {.note = "sum loss"}, Traffic::State);
 }
 
 Operand all_sums(Emitter& e) {
@@ -62,11 +62,11 @@ void reduce_step_sums(Emitter& e, const layout::LocalGraph& local) {
     const Operand view = flat_view(e.program().sums, sum.first, sum.count, DType::F64);
     e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {view}, .out = {view}});
   }
-  e.all_reduce(all_sums(e), layout.everything(), graph::Reduction::Sum, {.note = "step sums"},
+  e.all_reduce(all_sums(e), layout.everything(), graph::Reduction::Sum, {.note = "sum step_sums"},
                Traffic::State);
 }
 
-void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& scalars) {
+void update_biases(Emitter& e, const layout::LocalGraph& local) {
   const graph::Graph& graph = local.graph;
   for (const graph::BiasUpdate& update : graph.bias_updates) {
     size_t load = 0;
@@ -78,7 +78,8 @@ void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& s
         const Operand& view = state.place;
         e.emit({.op = &graph::kUpdateBias,
                 .attrs = {{"rate", update.rate}},
-                .in = {flat_view(e.program().sums, sum.first, sum.count, DType::F64), scalars, view},
+                .in = {flat_view(e.program().sums, sum.first, sum.count, DType::F64), e.scalar(scalars::kOk),
+                       view},
                 .out = {view},
                 .block = sum.block,
                 .note = "update " + bias.name});
@@ -87,7 +88,7 @@ void update_biases(Emitter& e, const layout::LocalGraph& local, const Operand& s
 }
 
 // One instruction for all groups, so that a GPU has few launches.
-void update_groups(Emitter& e, GroupLowering& groups, const Operand& scalars) {
+void update_groups(Emitter& e, GroupLowering& groups) {
   const LowerOptions& o = e.options();
   Instr update{.op = o.update.op, .attrs = o.update.attrs, .note = "update"};
   std::vector<FlatRange> ranges;
@@ -109,7 +110,7 @@ void update_groups(Emitter& e, GroupLowering& groups, const Operand& scalars) {
   }
   if (update.in.empty()) return;  // a stage without blocks, or with frozen ones only
   update.attrs.set("ranges", to_attribute(ranges));
-  update.in.push_back(scalars);
+  for (const std::string_view scalar : kUpdateScalars) update.in.push_back(e.scalar(scalar));
   e.emit(std::move(update));
 }
 
@@ -122,11 +123,11 @@ void lower_begin(Emitter& e) {
     const Operand sums = all_sums(e);
     e.emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {sums}, .out = {sums}});
   }
-  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
+  e.all_reduce(e.scalar(scalars::kCount), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
                Traffic::State);
   e.emit({.op = &graph::kCountToSeed,
-          .in = {e.scalar(Scalar::Count), e.scalar(Scalar::LossScale)},
-          .out = {e.scalar(Scalar::Seed)}});
+          .in = {e.scalar(scalars::kCount), e.scalar(scalars::kLossScale)},
+          .out = {e.scalar(scalars::kSeed)}});
 }
 
 void lower_evaluate_begin(Emitter& e) {
@@ -136,7 +137,7 @@ void lower_evaluate_begin(Emitter& e) {
 
 void lower_evaluate_end(Emitter& e) {
   e.begin(BodyKind::EvaluateEnd);
-  e.all_reduce(e.scalar(Scalar::Count), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
+  e.all_reduce(e.scalar(scalars::kCount), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
                Traffic::State);
   sum_losses(e);
 }
@@ -167,22 +168,29 @@ void lower_step(Emitter& e, GroupLowering& groups, const layout::LocalGraph& loc
     gradients.push_back(groups.reduced_grad(static_cast<int>(i)));
   }
   if (gradients.empty())  // a stage without blocks, or with frozen ones only
-    set_to_zero(e, Scalar::SumSquares);
+    set_to_zero(e, scalars::kSumSquares);
   else
     e.emit({.op = &graph::kSumSquares,
             .attrs = {{"ranges", to_attribute(squared)}},
             .in = gradients,
-            .out = {e.scalar(Scalar::SumSquares)}});
-  e.all_reduce(e.scalar(Scalar::SumSquares), summed, graph::Reduction::Sum, {.note = "gradient norm"},
+            .out = {e.scalar(scalars::kSumSquares)}});
+  e.all_reduce(e.scalar(scalars::kSumSquares), summed, graph::Reduction::Sum, {.note = "sum sum_squares"},
                Traffic::State);
-  const Operand scalars{e.program().scalars, 0, {DType::F64, {{graph::Dim::Flat, kNumScalars}}}};
+  const auto of = [&](std::initializer_list<std::string_view> names) {
+    std::vector<Operand> list;
+    for (const std::string_view name : names) list.push_back(e.scalar(name));
+    return list;
+  };
+  namespace s = scalars;
   e.emit({.op = &graph::kClipScale,
           .attrs = {{"max_norm", o.update.clip_norm}, {"window", o.update.loss_scale_window}},
-          .in = {scalars},
-          .out = {scalars}});
+          .in = of({s::kSumSquares, s::kLoss, s::kLossScale, s::kUpdateCount, s::kSkippedInRow,
+                    s::kSkippedTotal, s::kGoodSteps}),
+          .out = of({s::kNorm, s::kClipScale, s::kOk, s::kLossScale, s::kUpdateCount, s::kSkippedInRow,
+                     s::kSkippedTotal, s::kGoodSteps})});
 
-  update_groups(e, groups, scalars);
-  update_biases(e, local, scalars);
+  update_groups(e, groups);
+  update_biases(e, local);
 }
 
 }  // namespace quintet::program

@@ -37,7 +37,7 @@ class Emitter {
   StreamId stream_named(const std::string& name);
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
-  Operand scalar(Scalar s) const;
+  Operand scalar(std::string_view name) const;
 
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like,

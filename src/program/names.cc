@@ -1,3 +1,4 @@
+#include "base/error.h"
 #include "program/program.h"
 
 namespace quintet::program {
@@ -42,6 +43,18 @@ std::string_view to_string(BodyKind k) {
       return "infer";
   }
   return "?";
+}
+
+int Program::scalar_slot(std::string_view name) const {
+  for (size_t i = 0; i < scalar_table.size(); ++i)
+    if (scalar_table[i].name == name) return static_cast<int>(i);
+  base::fail_internal("the program has no scalar {}", name);
+}
+
+int Program::num_scalar_inputs() const {
+  int n = 0;
+  for (const ScalarDecl& s : scalar_table) n += s.kind == ScalarKind::Input;
+  return n;
 }
 
 std::string_view to_string(CollectiveKind k) {

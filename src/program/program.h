@@ -138,25 +138,38 @@ struct Stream {
   std::string name;
 };
 
-// Scalars shared between host and program, f64 slots of the "scalars" buffer (dropout_key is an i64 in its
-// slot).
-enum class Scalar : uint8_t {
-  Count,
-  Seed,
-  Loss,
-  SumSquares,
-  Norm,
-  ClipScale,
-  Ok,
-  LearningRate,
-  UpdateCount,
-  SkippedInRow,
-  SkippedTotal,
-  DropoutKey,
-  LossScale,  // what gradients are multiplied by: the gradient of a loss term by itself. 1 unless it is set
-  GoodSteps   // in a row, since the loss scale last changed
+// A number that the program computes with, in a slot of 8 bytes of the buffer `scalars`. Inputs have the first
+// slots, so that one copy brings them to a device.
+enum class ScalarKind : uint8_t {
+  Input,   // the host sets it before every run
+  Result,  // a run computes it
+  State,   // a step changes it and the next one reads it
 };
-inline constexpr int kNumScalars = 14;
+struct ScalarDecl {
+  std::string name;
+  ScalarKind kind = ScalarKind::Result;
+  graph::DType dtype = graph::DType::F64;  // or I64
+  double initial = 0;                      // State: at the start of a run
+};
+
+// Those that the host sets and reads.
+namespace scalars {
+inline constexpr std::string_view kCount = "count";             // valid tokens of the global batch
+inline constexpr std::string_view kLearningRate = "lr";         // of this step
+inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
+inline constexpr std::string_view kSeed = "seed";               // of the backward pass: loss scale / count
+inline constexpr std::string_view kLoss = "loss";               // sum over the valid tokens
+inline constexpr std::string_view kSumSquares = "sum_squares";  // of the gradients, with the loss scale
+inline constexpr std::string_view kNorm = "norm";               // of the gradients, without the loss scale
+inline constexpr std::string_view kClipScale = "clip_scale";    // what updates multiply gradients by
+inline constexpr std::string_view kOk = "ok";                   // 0: the step is skipped
+inline constexpr std::string_view kUpdateCount = "update_count";
+inline constexpr std::string_view kSkippedInRow = "skipped_in_row";
+inline constexpr std::string_view kSkippedTotal = "skipped_total";
+// What gradients are multiplied by: the gradient of a loss term by itself. 1 unless it is set.
+inline constexpr std::string_view kLossScale = "loss_scale";
+inline constexpr std::string_view kGoodSteps = "good_steps";  // in a row, since the loss scale last changed
+}  // namespace scalars
 
 // Where the state of a parameter group is kept, for initialising, saving and comparing.
 struct GroupState {
@@ -205,7 +218,8 @@ struct Program {
   std::vector<Call> eval_calls;  // one evaluation batch; empty when there is none
   std::vector<GroupState> groups;
   BufferId scalars, workspace;
-  BufferId sums;  // invalid when there are none
+  std::vector<ScalarDecl> scalar_table;  // by slot of `scalars`
+  BufferId sums;                         // invalid when there are none
   std::vector<SumPlace> step_sums;
   std::vector<StatePlace> states;
   std::vector<InputPlace> inputs;
@@ -222,6 +236,8 @@ struct Program {
       if (place.buffer == id) return &place;
     return nullptr;
   }
+  int scalar_slot(std::string_view name) const;  // an unknown name is an InternalError
+  int num_scalar_inputs() const;
 };
 
 // Whether it goes between pipeline stages, over a communicator of two of them instead of a part of the mesh:
@@ -230,7 +246,7 @@ inline bool joins_stages(const Program& p, const Instr& instr) {
   return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
 }
 
-inline int64_t scalar_offset(Scalar s) { return static_cast<int64_t>(s) * 8; }
+inline constexpr int64_t kScalarBytes = 8;  // of one slot
 
 std::string_view to_string(MemoryClass c);
 std::string_view to_string(BodyKind k);

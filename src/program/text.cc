@@ -121,6 +121,10 @@ std::string tables_text(const Program& p, bool full) {
     t += fmt::format("buffer @{} {} {} {} offset={} bytes={}\n", i, graph::quote(b.name),
                      to_string(b.memory_class), word(text::kScopes, b.scope), b.offset, b.bytes);
   }
+  for (const ScalarDecl& s : p.scalar_table)
+    if (full)
+      t += fmt::format("scalar {} {} dtype={} initial={}\n", graph::quote(s.name),
+                       word(text::kScalarKinds, s.kind), base::to_string(s.dtype), s.initial);
   for (const InputPlace& input : p.inputs)
     t += fmt::format("input {} {}\n", graph::quote(graph::to_string(input.spec)), id_text(input.buffer));
   for (const SumPlace& sum : p.step_sums)

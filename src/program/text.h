@@ -6,6 +6,7 @@
 //   stream 0 "compute"
 //   comm 0 "tp" atoms=[3] position=0 members=[0 1]
 //   buffer @4 "block1.param" parameters persistent offset=128 bytes=512
+//   scalar "loss_scale" state dtype=f64 initial=1
 //   input "ids" @2
 //   group 0 param=@4 master=@4+0 remainder=none grad=@5+0 moment1=@6 moment2=@7 first=0 count=128
 //   body 1 forward

@@ -305,6 +305,13 @@ void parse_line(Cursor& in, Program& p) {
     b.offset = in.field<int64_t>("offset");
     b.bytes = in.field<int64_t>("bytes");
     p.buffers.push_back(std::move(b));
+  } else if (in.accept("scalar ")) {
+    ScalarDecl s{.name = in.quoted()};
+    s.kind = in.one_of<ScalarKind>(text::kScalarKinds, "input, result or state");
+    in.expect("dtype=");
+    s.dtype = parse_dtype(in);
+    s.initial = in.field<double>("initial");
+    p.scalar_table.push_back(std::move(s));
   } else if (in.accept("input ")) {
     InputPlace input{.spec = graph::parse_input(in.quoted())};
     input.buffer = parse_id(in);
@@ -333,7 +340,7 @@ void parse_line(Cursor& in, Program& p) {
   } else if (in.accept("eval_call ")) {
     p.eval_calls.push_back(parse_call(in));
   } else {
-    if (p.bodies.empty()) in.fail("program, stream, comm, buffer, input, group, body or call");
+    if (p.bodies.empty()) in.fail("program, stream, comm, buffer, scalar, input, group, body or call");
     p.bodies.back().instrs.push_back(parse_instr(in));
   }
   if (!in.at_end()) in.fail("the end of the line");

@@ -204,8 +204,13 @@ class InstrChecker {
 
   // Results of a group have the size of its gradient, and the dtypes of those of every other group.
   void check_update(const Instr& instr) const {
-    if (instr.in.size() < 2 || instr.in.back().buffer != p_.scalars)
-      fail("an update has gradients and, behind them, the scalars");
+    bool whole = instr.in.size() > std::size(kUpdateScalars);
+    for (size_t i = 0; whole && i < std::size(kUpdateScalars); ++i) {
+      const Operand& scalar = instr.in[updated_groups(instr) + i];
+      whole = scalar.buffer == p_.scalars &&
+              scalar.offset_bytes == p_.scalar_slot(kUpdateScalars[i]) * kScalarBytes;
+    }
+    if (!whole) fail("an update has gradients and, after them, {}", fmt::join(kUpdateScalars, ", "));
     const size_t groups = updated_groups(instr), each = results_of_group(instr);
     if (each == 0 || instr.out.size() != groups * each)
       fail("{} results do not divide among {} groups", instr.out.size(), groups);

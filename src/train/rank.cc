@@ -19,7 +19,7 @@ namespace quintet::train {
 using base::DType;
 using layout::AtomList;
 using layout::Segment;
-using program::Scalar;
+namespace scalars = program::scalars;
 
 namespace {
 
@@ -181,8 +181,10 @@ void Rank::initialise_weights() {
 
 void Rank::set_loss_scale(double scale) {
   loss_scale_ = scale;
-  executor_->write({compiled_->program.scalars, program::scalar_offset(Scalar::LossScale), sizeof(scale)},
-                   [&](std::byte* to) { std::memcpy(to, &scale, sizeof(scale)); });
+  executor_->write(
+      {compiled_->program.scalars,
+       compiled_->program.scalar_slot(scalars::kLossScale) * program::kScalarBytes, sizeof(scale)},
+      [&](std::byte* to) { std::memcpy(to, &scale, sizeof(scale)); });
 }
 
 void Rank::weights_changed() {
@@ -242,8 +244,8 @@ void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inpu
                       int64_t valid_tokens) {
   exec::Executor& e = *executor_;
   // The context ranks of a data-parallel place share its sequences: one of them counts.
-  e.set_scalar(Scalar::Count, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
-  e.set_scalar(Scalar::LearningRate, optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps));
+  e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
+  e.set_scalar(scalars::kLearningRate, optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps));
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
   e.set_dropout_key(static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]));
@@ -255,16 +257,16 @@ StepResult Rank::finish_step() {
   exec::Executor& e = *executor_;
   e.finish();
   if (measures()) e.end_measuring(measured_rounds_++);
-  const double count = e.scalar(Scalar::Count), scale = loss_scale_;
-  loss_scale_ = e.scalar(Scalar::LossScale);
-  return {.loss = e.scalar(Scalar::Loss) / std::max(count, 1.0),
-          .grad_norm = e.scalar(Scalar::Norm),
-          .lr = e.scalar(Scalar::LearningRate),
+  const double count = e.scalar(scalars::kCount), scale = loss_scale_;
+  loss_scale_ = e.scalar(scalars::kLossScale);
+  return {.loss = e.scalar(scalars::kLoss) / std::max(count, 1.0),
+          .grad_norm = e.scalar(scalars::kNorm),
+          .lr = e.scalar(scalars::kLearningRate),
           .loss_scale = scale,
           .tokens = static_cast<int64_t>(count),
-          .skipped = e.scalar(Scalar::Ok) == 0,
-          .skipped_in_row = static_cast<int64_t>(e.scalar(Scalar::SkippedInRow)),
-          .skipped_total = static_cast<int64_t>(e.scalar(Scalar::SkippedTotal))};
+          .skipped = e.scalar(scalars::kOk) == 0,
+          .skipped_in_row = static_cast<int64_t>(e.scalar(scalars::kSkippedInRow)),
+          .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
 }
 
 // With sequences cut over context ranks: whole micro-batches are loaded aside, and each input takes the rows
@@ -329,7 +331,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
     // Before the run: its streams need not wait for the batch to read the count.
-    e.set_scalar(Scalar::Count,
+    e.set_scalar(scalars::kCount,
                  cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0);
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
     const exec::LoadBatch load = [&](int, const auto& inputs) {
@@ -338,8 +340,8 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
       batches.fill(batch, 0, dp_index_, out);
     };
     e.run(compiled_->evaluate, in_row_order(load));
-    total.loss_sum += e.scalar(Scalar::Loss);
-    total.tokens += static_cast<int64_t>(e.scalar(Scalar::Count));
+    total.loss_sum += e.scalar(scalars::kLoss);
+    total.tokens += static_cast<int64_t>(e.scalar(scalars::kCount));
   }
   return total;
 }

@@ -12,7 +12,7 @@
 namespace quintet {
 namespace {
 
-using program::Scalar;
+namespace scalars = program::scalars;
 
 // Two buffers and the scalars, nothing to run.
 program::Program bare_program() {
@@ -25,6 +25,10 @@ program::Program bare_program() {
     return program::BufferId(static_cast<int32_t>(p.buffers.size()) - 1);
   };
   p.scalars = add("scalars", 128);
+  p.scalar_table = {
+      {.name = std::string(scalars::kCount), .kind = program::ScalarKind::Input},
+      {.name = std::string(scalars::kLearningRate), .kind = program::ScalarKind::Input},
+      {.name = std::string(scalars::kLossScale), .kind = program::ScalarKind::State, .initial = 1}};
   p.workspace = add("workspace", 64);
   add("wide", 512);
   add("narrow", 256);
@@ -88,11 +92,12 @@ TEST(Executor, ConvertsAndGivesBackWhatWasWritten) {
 
 TEST(Executor, ScalarsAreSetAndRead) {
   with_executor([](exec::Executor& e) {
-    EXPECT_EQ(e.scalar(Scalar::LossScale), 1);
-    e.set_scalar(Scalar::Count, 12);
-    e.set_scalar(Scalar::LearningRate, 0.25);
-    EXPECT_EQ(e.scalar(Scalar::Count), 12);
-    EXPECT_EQ(e.scalar(Scalar::LearningRate), 0.25);
+    EXPECT_EQ(e.scalar(scalars::kLossScale), 1);
+    e.set_scalar(scalars::kCount, 12);
+    e.set_scalar(scalars::kLearningRate, 0.25);
+    EXPECT_EQ(e.scalar(scalars::kCount), 12);
+    EXPECT_EQ(e.scalar(scalars::kLearningRate), 0.25);
+    EXPECT_THROW(e.scalar("no such"), base::InternalError);
     EXPECT_TRUE(e.sums().empty());
     EXPECT_EQ(e.device_name(), "CPU, 2 threads");
   });

@@ -170,13 +170,12 @@ TEST(Router, SumsAddUpOverCalls) {
 }
 
 TEST(Router, BiasFollowsTheLoadUnlessTheStepIsSkipped) {
-  HostTensor load(Type{DType::F64, {{Dim::Flat, 5}}}),
-      scalars(Type{DType::F64, {{Dim::Flat, program::kNumScalars}}}),
+  HostTensor load(Type{DType::F64, {{Dim::Flat, 5}}}), updated(Type{DType::F64, {}}),
       bias(Type{DType::F64, {{Dim::Routes, 3}}});
   const double loads[] = {6, 0, 3, 9, 9};
   std::copy_n(loads, 5, load.real());
-  double& ok = scalars.real()[static_cast<size_t>(program::Scalar::Ok)];
-  Call call(graph::kUpdateBias, {{"rate", 0.25}}, {&load, &scalars, &bias}, {&bias});
+  double& ok = *updated.real();
+  Call call(graph::kUpdateBias, {{"rate", 0.25}}, {&load, &updated, &bias}, {&bias});
   const auto values = [&] { return std::vector<double>(bias.real(), bias.real() + 3); };
   ok = 0;
   call.run(false);

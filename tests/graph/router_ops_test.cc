@@ -57,10 +57,10 @@ TEST(RouterOps, NarrowRowsHaveWideLogits) {
 }
 
 TEST(RouterOps, UpdateBias) {
-  const Type load{DType::F64, {{Dim::Flat, 8}}}, scalars{DType::F64, {{Dim::Flat, 20}}},
-      bias{DType::F32, {{Dim::Routes, 6}}}, other{DType::F32, {{Dim::Routes, 8}}};
-  EXPECT_EQ(text(kUpdateBias.infer({load, scalars, bias}, {{"rate", 0.001}})), "f32[routes=6]");
-  EXPECT_THROW(kUpdateBias.infer({load, scalars, other}, {{"rate", 0.001}}), base::UserError);
+  const Type load{DType::F64, {{Dim::Flat, 8}}}, ok{DType::F64, {}}, bias{DType::F32, {{Dim::Routes, 6}}},
+      other{DType::F32, {{Dim::Routes, 8}}};
+  EXPECT_EQ(text(kUpdateBias.infer({load, ok, bias}, {{"rate", 0.001}})), "f32[routes=6]");
+  EXPECT_THROW(kUpdateBias.infer({load, ok, other}, {{"rate", 0.001}}), base::UserError);
   EXPECT_EQ(kUpdateBias.in_place, (std::vector<std::pair<int, int>>{{0, 2}}));
 }
 

@@ -109,7 +109,8 @@ TEST(Step, FaultsOfRangesAreFound) {
   }
   has(fault(graph::kAdamW, [](Instr& i) { i.out.pop_back(); }), "do not divide among 4 groups");
   has(fault(graph::kAdamW, [](Instr& i) { std::swap(i.in[0], i.in[1]); }), "its gradient");
-  has(fault(graph::kAdamW, [](Instr& i) { i.in.pop_back(); }), "behind them, the scalars");
+  has(fault(graph::kAdamW, [](Instr& i) { i.in.pop_back(); }),
+      "after them, lr, clip_scale, ok, update_count");
   has(fault(graph::kAdamW,
             [](Instr& i) {
               for (size_t g = 4; g-- > 0;) i.out.erase(i.out.begin() + static_cast<int>(g * 3 + 2));

@@ -52,6 +52,9 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_EQ(a.persistent_bytes, b.persistent_bytes);
   EXPECT_EQ(a.frame_bytes, b.frame_bytes);
   EXPECT_EQ(a.scalars, b.scalars);
+  EXPECT_TRUE(same_list(a.scalar_table, b.scalar_table, [](const ScalarDecl& x, const ScalarDecl& y) {
+    return x.name == y.name && x.kind == y.kind && x.dtype == y.dtype && x.initial == y.initial;
+  }));
   EXPECT_EQ(a.workspace, b.workspace);
   EXPECT_EQ(a.result, b.result);
   EXPECT_EQ(a.inputs, b.inputs);
@@ -141,9 +144,10 @@ TEST(ProgramText, ParserNamesTheLine) {
   };
   EXPECT_EQ(message("stream 0 \"compute\"\nstream 2 \"tp\"\n"),
             "program text, line 2: expected number 1, got '2 \"tp\"'");
-  EXPECT_EQ(message("# a comment\n\nnonsense\n"),
-            "program text, line 3: expected program, stream, comm, buffer, input, group, body or call, got "
-            "'nonsense'");
+  EXPECT_EQ(
+      message("# a comment\n\nnonsense\n"),
+      "program text, line 3: expected program, stream, comm, buffer, scalar, input, group, body or call, got "
+      "'nonsense'");
   EXPECT_EQ(message("body 0 forward\n  compute lineal stream=0\n"),
             "program text, line 2: expected the name of an op, got 'lineal stream=0'");
   EXPECT_EQ(message("call body=0 micro=1 first last x"),

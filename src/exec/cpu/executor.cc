@@ -43,7 +43,8 @@ CpuExecutor::CpuExecutor(const program::Program& program, comm::World& world, co
       comm_pool_(std::make_unique<device::ThreadPool>(1)),
       progress_(std::make_unique<std::atomic<int>[]>(program.streams.size())),
       run_done_(std::make_unique<std::atomic<int>[]>(program.streams.size())) {
-  slot(program::Scalar::LossScale) = 1;
+  for (const program::ScalarDecl& s : program.scalar_table)
+    if (s.kind == program::ScalarKind::State) slot(s.name) = s.initial;
   for (const program::Communicator& c : program.comms) comms_.push_back(world.create(c.members, c.name));
   bind();
   for (size_t t = 1; t < program.streams.size(); ++t)
@@ -85,12 +86,13 @@ std::byte* CpuExecutor::address(program::BufferId id) const {
   return arena_.data() + program_.buffer(id).offset;
 }
 
-double& CpuExecutor::slot(program::Scalar s) const {
-  return *reinterpret_cast<double*>(address(program_.scalars) + program::scalar_offset(s));
+double& CpuExecutor::slot(std::string_view scalar) const {
+  return *reinterpret_cast<double*>(address(program_.scalars) +
+                                    program_.scalar_slot(scalar) * program::kScalarBytes);
 }
 
 void CpuExecutor::set_dropout_key(int64_t key) {
-  std::memcpy(&slot(program::Scalar::DropoutKey), &key, sizeof(key));
+  std::memcpy(&slot(program::scalars::kDropoutKey), &key, sizeof(key));
 }
 
 std::span<const double> CpuExecutor::sums() const {

@@ -28,8 +28,8 @@ class CpuExecutor : public Executor {
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
   void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
   void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) override;
-  double scalar(program::Scalar s) const override { return slot(s); }
-  void set_scalar(program::Scalar s, double value) override { slot(s) = value; }
+  double scalar(std::string_view name) const override { return slot(name); }
+  void set_scalar(std::string_view name, double value) override { slot(name) = value; }
   void set_dropout_key(int64_t key) override;
   std::span<const double> sums() const override;
   void trace_next(observe::RankTrace* trace, int64_t step) override;
@@ -39,7 +39,7 @@ class CpuExecutor : public Executor {
 
  private:
   std::byte* address(program::BufferId id) const;
-  double& slot(program::Scalar s) const;
+  double& slot(std::string_view scalar) const;
   void bind();
   void run_lane(program::StreamId stream);
   void run_issue(const program::Issue& issue);

@@ -14,7 +14,6 @@ using graph::Attrs;
 using graph::DType;
 using graph::Type;
 using program::Instr;
-using program::Scalar;
 namespace k = kernels::cpu;
 
 void router(const Bound& b, bool) {
@@ -170,7 +169,7 @@ void z_loss_dx(const Bound& b, bool) {  // logits, dloss -> dlogits
 
 void update_bias(const Bound& b, bool) {  // load, scalars, bias -> bias
   QUINTET_CHECK(b.in[2] == b.out[0], "update_bias works in place");
-  if (b.input<double>(1)[static_cast<size_t>(Scalar::Ok)] == 0) return;
+  if (*b.input<double>(1) == 0) return;
   const Type& bias = b.out_type(0);
   with_stat(bias.dtype, [&]<class S>(S) {
     k::update_bias<S>(b.input<double>(0), bias.size(0), b.instr->attrs.real("rate"), b.output<S>(0));

@@ -13,7 +13,6 @@ namespace quintet::exec::cpu {
 namespace {
 
 using program::Instr;
-using program::Scalar;
 namespace k = kernels::cpu;
 
 void count_to_seed(const Bound& b, bool) {
@@ -68,22 +67,22 @@ int64_t sum_squares_bytes(const Instr& i, int) {
 
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
-  double* s = b.output<double>(0);
-  const auto at = [&](Scalar x) -> double& { return s[static_cast<size_t>(x)]; };
-  double& scale = at(Scalar::LossScale);
-  const double norm = std::sqrt(at(Scalar::SumSquares)) / scale, limit = b.instr->attrs.real("max_norm");
+  const double sum_squares = *b.input<double>(0), loss = *b.input<double>(1);
+  double &scale = *b.output<double>(3), &updates = *b.output<double>(4),
+         &skipped_in_row = *b.output<double>(5), &skipped_total = *b.output<double>(6),
+         &good = *b.output<double>(7);
+  const double norm = std::sqrt(sum_squares) / scale, limit = b.instr->attrs.real("max_norm");
   const auto window = static_cast<double>(b.instr->attrs.integer("window"));
-  const bool finite = std::isfinite(at(Scalar::Loss)), ok = std::isfinite(norm) && finite;
-  at(Scalar::Norm) = norm;
-  at(Scalar::Ok) = ok;
-  at(Scalar::ClipScale) = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
-  at(Scalar::UpdateCount) += ok;
+  const bool finite = std::isfinite(loss), ok = std::isfinite(norm) && finite;
+  *b.output<double>(0) = norm;
+  *b.output<double>(1) = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
+  *b.output<double>(2) = ok;
+  updates += ok;
   // A step that a smaller loss scale may mend is skipped, but no sign of a run gone wrong.
   const bool mended = window > 0 && finite && scale > 1;
-  at(Scalar::SkippedInRow) = ok ? 0 : at(Scalar::SkippedInRow) + !mended;
-  at(Scalar::SkippedTotal) += !ok;
+  skipped_in_row = ok ? 0 : skipped_in_row + !mended;
+  skipped_total += !ok;
   if (window == 0) return;
-  double& good = at(Scalar::GoodSteps);
   good = ok ? good + 1 : 0;
   if (!ok) scale = std::max(scale / 2, 1.0);
   if (good >= window) {
@@ -94,12 +93,13 @@ void clip_scale(const Bound& b, bool) {
 
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
-  const auto step = static_cast<int64_t>(*update_scalar(b, Scalar::UpdateCount));
-  const int32_t ok = *update_scalar(b, Scalar::Ok) != 0;
+  const UpdateScalars s = update_scalars(b);
+  const auto step = static_cast<int64_t>(*s.count);
+  const int32_t ok = *s.ok != 0;
   const auto with = [&](bool decay) {
-    return k::AdamWScalars{.lr = update_scalar(b, Scalar::LearningRate),
+    return k::AdamWScalars{.lr = s.lr,
                            .step = &step,
-                           .clip_scale = update_scalar(b, Scalar::ClipScale),
+                           .clip_scale = s.clip_scale,
                            .ok = &ok,
                            .beta1 = a.real("beta1"),
                            .beta2 = a.real("beta2"),
@@ -122,10 +122,11 @@ void adamw(const Bound& b, bool) {
 void sgd(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
   const double momentum = a.real("momentum");
-  const int32_t ok = *update_scalar(b, Scalar::Ok) != 0;
+  const UpdateScalars s = update_scalars(b);
+  const int32_t ok = *s.ok != 0;
   const auto with = [&](bool decay) {
-    return k::SgdScalars{.lr = update_scalar(b, Scalar::LearningRate),
-                         .clip_scale = update_scalar(b, Scalar::ClipScale),
+    return k::SgdScalars{.lr = s.lr,
+                         .clip_scale = s.clip_scale,
                          .ok = &ok,
                          .momentum = momentum,
                          .weight_decay = decay ? a.real("weight_decay") : 0.0};

@@ -26,7 +26,6 @@ using program::Expanded;
 using program::Instr;
 using program::InstrKind;
 using program::Issue;
-using program::Scalar;
 
 namespace {
 
@@ -51,7 +50,7 @@ std::byte* aligned_arena(const program::Program& p, std::byte* memory) {
 
 int64_t sums_bytes(const program::Program& p) { return p.sums.valid() ? p.buffer(p.sums).bytes : 0; }
 
-constexpr int64_t kScalarBytes = program::kNumScalars * int64_t{8};
+int64_t scalars_bytes(const program::Program& p) { return p.buffer(p.scalars).bytes; }
 
 }  // namespace
 
@@ -67,12 +66,14 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
       progress_(program, world.size() > 1),
       libraries_({.tune = options.tune && !options.tuned.empty(), .tf32 = options.tf32}),
       in_message_(buffers_in_messages(program)) {
+  host_scalars_.resize(static_cast<size_t>(program.num_scalar_inputs()));
   for (size_t s = 0; s < streams_.size(); ++s) joins_.emplace_back();
   for (Readback& back : readbacks_) {
-    back.values = gpu::Pinned(kScalarBytes + sums_bytes(program));
-    reinterpret_cast<double*>(back.values.data())[static_cast<size_t>(Scalar::LossScale)] = 1;
+    back.values = gpu::Pinned(scalars_bytes(program) + sums_bytes(program));
+    for (size_t i = 0; i < program.scalar_table.size(); ++i)
+      reinterpret_cast<double*>(back.values.data())[i] = program.scalar_table[i].initial;
   }
-  streams_[0].copy(address(program.scalars), readbacks_[0].values.data(), kScalarBytes);
+  streams_[0].copy(address(program.scalars), readbacks_[0].values.data(), scalars_bytes(program));
   progress_.mark(0, 0,
                  streams_[0].handle());  // its code is loaded now, not behind a call that waits for a peer
   streams_[0].synchronize();
@@ -196,8 +197,7 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
     Prepared& p = prepare(expanded);
     p.slot = take_inputs(p, inputs);
     Prepared::Slot& slot = p.slots[p.slot];
-    auto* scalars = reinterpret_cast<double*>(slot.host.data());
-    for (const Scalar s : kHostScalars) *scalars++ = host_scalars_[static_cast<size_t>(s)];
+    std::copy(host_scalars_.begin(), host_scalars_.end(), reinterpret_cast<double*>(slot.host.data()));
     const gpu::Stream& compute = streams_[0];
     // On the compute stream, as the scalars below: some kilobytes that the step begins and ends with, so
     // another stream would have nothing to run beside them.
@@ -221,9 +221,9 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
     // Ranks that would wait for each other in vain are found before they do. Later runs repeat these calls.
     if (p.runs == 0 && world_.size() > 1) comm::compare_calls(comms_, world_);
     auto* const values = reinterpret_cast<double*>(back.values.data());
-    compute.copy(values, address(program_.scalars), kScalarBytes);
+    compute.copy(values, address(program_.scalars), scalars_bytes(program_));
     if (program_.sums.valid())
-      compute.copy(values + program::kNumScalars, address(program_.sums), sums_bytes(program_));
+      compute.copy(values + program_.scalar_table.size(), address(program_.sums), sums_bytes(program_));
     compute.record(back.done);
     ++started_;
     ++p.runs;
@@ -313,11 +313,8 @@ void CudaExecutor::enqueue_piece(const Expanded& expanded, Prepared& p, const La
 
 void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, bool replays) {
   const gpu::Stream& compute = streams_[0];
-  int64_t at = 0;
-  for (const Scalar s : kHostScalars) {
-    compute.copy(address(program_.scalars) + program::scalar_offset(s), p.staging.data() + at, 8);
-    at += 8;
-  }
+  compute.copy(address(program_.scalars), p.staging.data(),
+               program_.num_scalar_inputs() * program::kScalarBytes);
   compute.record(fork_);
   for (size_t s = 1; s < streams_.size(); ++s)
     if (p.plan.lane_used[s]) streams_[s].wait(fork_);
@@ -507,20 +504,22 @@ void CudaExecutor::convert(const Range& from, base::DType from_type, const Range
   });
 }
 
-double CudaExecutor::scalar(Scalar s) const { return finished()[static_cast<size_t>(s)]; }
+double CudaExecutor::scalar(std::string_view name) const { return finished()[program_.scalar_slot(name)]; }
 
-void CudaExecutor::set_scalar(Scalar s, double value) {
-  QUINTET_CHECK(s == Scalar::Count || s == Scalar::LearningRate, "scalar {} is the program's",
-                static_cast<int>(s));
-  host_scalars_[static_cast<size_t>(s)] = value;
+void CudaExecutor::set_scalar(std::string_view name, double value) {
+  const auto slot = static_cast<size_t>(program_.scalar_slot(name));
+  QUINTET_CHECK(slot < host_scalars_.size(), "scalar {} is the program's", name);
+  host_scalars_[slot] = value;
 }
 
 void CudaExecutor::set_dropout_key(int64_t key) {
-  std::memcpy(host_scalars_ + static_cast<size_t>(Scalar::DropoutKey), &key, sizeof(key));
+  std::memcpy(&host_scalars_[static_cast<size_t>(program_.scalar_slot(program::scalars::kDropoutKey))], &key,
+              sizeof(key));
 }
 
 std::span<const double> CudaExecutor::sums() const {
-  return {finished() + program::kNumScalars, static_cast<size_t>(sums_bytes(program_)) / sizeof(double)};
+  return {finished() + program_.scalar_table.size(),
+          static_cast<size_t>(sums_bytes(program_)) / sizeof(double)};
 }
 
 void CudaExecutor::begin_measuring(int round) {

@@ -42,8 +42,8 @@ class CudaExecutor : public Executor {
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
   void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
   void convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) override;
-  double scalar(program::Scalar s) const override;
-  void set_scalar(program::Scalar s, double value) override;
+  double scalar(std::string_view name) const override;
+  void set_scalar(std::string_view name, double value) override;
   void set_dropout_key(int64_t key) override;
   std::span<const double> sums() const override;
   void trace_next(observe::RankTrace* trace, int64_t step) override;
@@ -115,8 +115,8 @@ class CudaExecutor : public Executor {
   std::byte* arena_;  // in memory_, such that the workspace is aligned as kernels want it
   std::vector<device::cuda::Stream> streams_;
   Readback readbacks_[2];
-  int64_t started_ = 0, finished_ = 0;              // runs
-  double host_scalars_[program::kNumScalars] = {};  // of the next run; those in kHostScalars
+  int64_t started_ = 0, finished_ = 0;  // runs
+  std::vector<double> host_scalars_;    // inputs of the next run
   Progress progress_;
   Libraries libraries_;
   comm::DeviceCommunicators comms_;

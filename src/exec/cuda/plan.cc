@@ -74,8 +74,11 @@ class Planner {
   }
 
   void loads() {
-    int64_t at = kStagingAlign;
-    static_assert(std::size(kHostScalars) * sizeof(double) <= kStagingAlign);
+    const auto aligned = [](int64_t bytes) {
+      return (bytes + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
+    };
+    int64_t at =
+        aligned(p_.num_scalar_inputs() * program::kScalarBytes);  // after the scalars that the host sets
     for (size_t i = 0; i < e_.issues.size(); ++i) {
       const Instr& load = instr(i);
       if (load.kind != InstrKind::LoadBatch) continue;
@@ -88,7 +91,7 @@ class Planner {
                             .offset = at,
                             .bytes = o.bytes(),
                             .arena_offset = buffer.offset + o.offset_bytes});
-        at += (o.bytes() + kStagingAlign - 1) / kStagingAlign * kStagingAlign;
+        at += aligned(o.bytes());
       }
     }
     plan_.staging_bytes = at;

@@ -59,10 +59,6 @@ struct LaunchPlan {
   std::string not_captured;  // why one graph cannot hold it, and what is replayed instead; empty: it can
 };
 
-// The scalars that the host sets, at the beginning of the staging memory.
-inline constexpr program::Scalar kHostScalars[] = {program::Scalar::Count, program::Scalar::LearningRate,
-                                                   program::Scalar::DropoutKey};
-
 // With `poison` everything but messages is carried by the compute stream in issue order.
 LaunchPlan make_launch_plan(const program::Program& program, const program::Expanded& expanded, bool poison);
 

@@ -16,7 +16,6 @@ using graph::Attrs;
 using graph::DType;
 using graph::Type;
 using program::Instr;
-using program::Scalar;
 namespace k = kernels::cuda;
 
 void router(const Bound& b, bool) {
@@ -138,8 +137,8 @@ void update_bias(const Bound& b, bool) {  // load, scalars, bias -> bias
   QUINTET_CHECK(b.in[2] == b.out[0], "update_bias works in place");
   const Type& bias = b.out_type(0);
   with_stat(bias.dtype, [&]<class S>(S) {
-    k::update_bias<S>(b.input<double>(0), bias.size(0), b.instr->attrs.real("rate"),
-                      b.input<double>(1) + static_cast<size_t>(Scalar::Ok), b.output<S>(0), b.stream);
+    k::update_bias<S>(b.input<double>(0), bias.size(0), b.instr->attrs.real("rate"), b.input<double>(1),
+                      b.output<S>(0), b.stream);
   });
 }
 

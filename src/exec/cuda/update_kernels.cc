@@ -10,7 +10,6 @@
 namespace quintet::exec::cuda {
 namespace {
 
-using program::Scalar;
 namespace k = kernels::cuda;
 
 void count_to_seed(const Bound& b, bool) {
@@ -51,27 +50,26 @@ void sum_squares(const Bound& b, bool accumulate) {
 
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
-  double* s = b.output<double>(0);
-  const auto at = [&](Scalar x) { return s + static_cast<size_t>(x); };
-  k::clip_scale({.sum_squares = at(Scalar::SumSquares),
-                 .loss = at(Scalar::Loss),
-                 .norm = at(Scalar::Norm),
-                 .clip_scale = at(Scalar::ClipScale),
-                 .ok = at(Scalar::Ok),
-                 .update_count = at(Scalar::UpdateCount),
-                 .skipped_in_row = at(Scalar::SkippedInRow),
-                 .skipped_total = at(Scalar::SkippedTotal),
-                 .loss_scale = at(Scalar::LossScale),
-                 .good_steps = at(Scalar::GoodSteps)},
+  k::clip_scale({.sum_squares = b.input<double>(0),
+                 .loss = b.input<double>(1),
+                 .norm = b.output<double>(0),
+                 .clip_scale = b.output<double>(1),
+                 .ok = b.output<double>(2),
+                 .update_count = b.output<double>(4),
+                 .skipped_in_row = b.output<double>(5),
+                 .skipped_total = b.output<double>(6),
+                 .loss_scale = b.output<double>(3),
+                 .good_steps = b.output<double>(7)},
                 b.instr->attrs.real("max_norm"), b.instr->attrs.integer("window"), b.stream);
 }
 
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
-  const k::AdamWScalars scalars{.lr = update_scalar(b, Scalar::LearningRate),
-                                .step = update_scalar(b, Scalar::UpdateCount),
-                                .clip_scale = update_scalar(b, Scalar::ClipScale),
-                                .ok = update_scalar(b, Scalar::Ok),
+  const UpdateScalars s = update_scalars(b);
+  const k::AdamWScalars scalars{.lr = s.lr,
+                                .step = s.count,
+                                .clip_scale = s.clip_scale,
+                                .ok = s.ok,
                                 .beta1 = a.real("beta1"),
                                 .beta2 = a.real("beta2"),
                                 .eps = a.real("eps"),
@@ -83,9 +81,10 @@ void adamw(const Bound& b, bool) {
 void sgd(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
   const double momentum = a.real("momentum");
-  const k::SgdScalars scalars{.lr = update_scalar(b, Scalar::LearningRate),
-                              .clip_scale = update_scalar(b, Scalar::ClipScale),
-                              .ok = update_scalar(b, Scalar::Ok),
+  const UpdateScalars s = update_scalars(b);
+  const k::SgdScalars scalars{.lr = s.lr,
+                              .clip_scale = s.clip_scale,
+                              .ok = s.ok,
                               .momentum = momentum,
                               .weight_decay = a.real("weight_decay")};
   const auto launch = [&](const auto& ranges) { k::sgd(std::span(ranges), scalars, b.stream); };

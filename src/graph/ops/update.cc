@@ -7,6 +7,7 @@ namespace quintet::graph {
 namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
+constexpr size_t kNumUpdateScalars = 4;  // lr, clip scale, ok, update count
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
@@ -14,7 +15,7 @@ std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DTyp
 // A group's outputs are its state (the master and the moments), which is read as well, and behind it a copy
 // for computing, which is not. A split master is two outputs, and its upper half is the copy.
 Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
-  const size_t groups = in.size() - 1, each = out.size() / groups;
+  const size_t groups = in.size() - kNumUpdateScalars, each = out.size() / groups;
   if (each > 1 && out[1].dtype == DType::I16) state = each;
   Cost cost{.bytes = total_bytes(in, out)};
   for (size_t i = 0; i < out.size(); ++i)
@@ -31,12 +32,11 @@ Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const A
 
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &load = in[0], &bias = in[2];
-  OP_REQUIRE(
-      "update_bias",
-      load.dtype == DType::F64 && load.num_dims() == 1 && in[1].dtype == DType::F64 && bias.num_dims() == 1 &&
-          bias.dims[0].name == Dim::Routes && load.size(0) == bias.size(0) + 2,
-      "expects load f64[flat = experts + 2], the scalars and bias[routes = experts], got {}, {} and {}",
-      to_string(load), to_string(in[1]), to_string(bias));
+  OP_REQUIRE("update_bias",
+             load.dtype == DType::F64 && load.num_dims() == 1 && in[1].dtype == DType::F64 && in[1].dims.empty() &&
+                 bias.num_dims() == 1 && bias.dims[0].name == Dim::Routes && load.size(0) == bias.size(0) + 2,
+             "expects load f64[flat = experts + 2], ok f64[] and bias[routes = experts], got {}, {} and {}",
+             to_string(load), to_string(in[1]), to_string(bias));
   return {bias};
 }
 
@@ -49,12 +49,13 @@ const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes}
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
 const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
                            scalar,        nullptr, cost_by_bytes};
-// sum of squares, loss, loss scale -> norm and clip scale of gradients without it, ok flag, counters, and
-// with a window the next loss scale
+// sum of squares, loss, loss scale, updates, skipped in a row, skipped in all, good steps in a row -> norm and
+// clip scale of gradients without the loss scale, ok, then in place the next loss scale (another one only with
+// a window) and the four counters
 const OpDef kClipScale = {
-    "clip_scale", 2, 2, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, scalar, nullptr,
+    "clip_scale", 7, 7, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, scalar, nullptr,
     cost_by_bytes};
-// Updates: gradients, scalars -> for each gradient: master, moments..., and a rounded copy where the compute
+// Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a rounded copy where the compute
 // type is another; or, with a split master (base/split_float.h), weight bf16, remainder i16, moments...
 const OpDef kAdamW = {"adamw",
                       2,
@@ -69,7 +70,7 @@ const OpDef kAdamW = {"adamw",
 const OpDef kSgd = {
     "sgd", 2,       kAnyNumber, {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
     same,  nullptr, cost_sgd};
-// load (see expert_load), scalars, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
+// load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {"update_bias", 3,       3,       {{"rate", AttrKind::Real}}, infer_bias, nullptr,
                            cost_by_bytes, nullptr, {{0, 2}}};
