@@ -7,7 +7,8 @@
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "models/build.h"
-#include "optim/update.h"
+#include "optim/step_builder.h"
+#include "passes/flatten.h"
 #include "passes/fold.h"
 #include "passes/pack.h"
 #include "passes/recompute.h"
@@ -86,6 +87,8 @@ struct Front {
   std::optional<Fit> fit;
   graph::Graph model, logical;  // before and after recompute
   layout::LocalGraph local, evaluate;
+  graph::StepGraph step;  // the optimizer's, of the whole model
+  layout::LocalGraph local_step;
 };
 
 // What is a rank's own.
@@ -143,8 +146,18 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (!options.infer) local = fold(std::move(local), options.fold_backward && !parts_backward);
   layout::LocalGraph evaluate;
   if (options.evaluate) evaluate = fold(partition(build(graph::Mode::Evaluate), layout), false);
-  return {std::move(layout),  std::move(pipeline), std::move(fit),     std::move(plain),
-          std::move(logical), std::move(local),    std::move(evaluate)};
+  graph::StepGraph step;
+  layout::LocalGraph local_step;
+  if (!options.infer) {
+    step = pass("build step", [&] { return optim::build_step(logical, recipe.optimizer, recipe.precision); });
+    graph::verify(step.graph, "build step");
+    pass.dump("build step", step.graph);
+    local_step = pass("partition step", [&] { return layout::partition_step(step, local, layout); });
+    graph::verify(local_step.graph, "partition step", /*local=*/true);
+    pass.dump("partition step", local_step.graph);
+  }
+  return {std::move(layout), std::move(pipeline), std::move(fit),  std::move(plain),     std::move(logical),
+          std::move(local),  std::move(evaluate), std::move(step), std::move(local_step)};
 }
 
 // The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
@@ -154,31 +167,28 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
   std::vector<layout::Group> groups = pass("group", [&] {
     return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, stage_rank);
   });
-  const optim::Update update = optim::make_update(recipe.optimizer);
+  layout::FlatStep flat;
+  if (!options.infer) {
+    flat = pass("flatten", [&] { return passes::flatten(front.step, front.local_step, groups, stage_rank); });
+    pass.dump("flatten", flat.graph);
+  }
   program::Program program = pass("lower", [&] {
-    return program::lower(
-        {.train = options.infer ? nullptr : &front.local,
-         .evaluate = options.evaluate ? &front.evaluate : nullptr,
-         .infer = options.infer ? &front.local : nullptr,
-         .groups = &groups,
-         .stages = &front.pipeline.stages,
-         .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr},
-        front.layout,
-        {.rank = rank,
-         .accumulation = static_cast<int>(recipe.batch.accumulation),
-         .compute = recipe.precision.compute,
-         .master = recipe.precision.master_type(),
-         .moments = recipe.precision.moments,
-         .reduce = recipe.precision.reduce,
-         .grad = recipe.precision.gradients,
-         .split_master = recipe.precision.split_master(),
-         .update = {.op = update.op,
-                    .attrs = update.attrs,
-                    .num_moments = update.num_moments,
-                    .clip_norm = recipe.optimizer.clip_norm,
-                    .loss_scale_window =
-                        recipe.precision.loss_scale.dynamic ? recipe.precision.loss_scale_window : 0},
-         .workspace_bytes = options.workspace_bytes});
+    return program::lower({.train = options.infer ? nullptr : &front.local,
+                           .evaluate = options.evaluate ? &front.evaluate : nullptr,
+                           .infer = options.infer ? &front.local : nullptr,
+                           .groups = &groups,
+                           .step = options.infer ? nullptr : &flat,
+                           .stages = &front.pipeline.stages,
+                           .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr},
+                          front.layout,
+                          {.rank = rank,
+                           .accumulation = static_cast<int>(recipe.batch.accumulation),
+                           .compute = recipe.precision.compute,
+                           .master = recipe.precision.master_type(),
+                           .reduce = recipe.precision.reduce,
+                           .grad = recipe.precision.gradients,
+                           .split_master = recipe.precision.split_master(),
+                           .workspace_bytes = options.workspace_bytes});
   });
   pass("free", [&] { return program::insert_frees(program), 0; });
   pass("allocate", [&] { return program::allocate(program), 0; });

@@ -53,6 +53,11 @@ struct OpDef {
   bool keep = false;
   // Results that are written anew even where the op adds to its sums (see program::Accumulate).
   std::vector<int> anew = {};
+  // Of the step: works on stored values element by element, so that they may be cut anywhere. Operand 0 is
+  // read, results are the new values of the operands after it, in order and in place; scalars come last.
+  bool elementwise = false;
+  // Writes what outlives the step, and writes nothing when its operand `ok` is 0.
+  bool gated = false;
 };
 
 const std::vector<const OpDef*>& all_ops();
@@ -90,6 +95,6 @@ extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.c
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kSgd, kCopy, kUpdateBias,
-    kSwapBlocks;  // ops/update.cc
+    kSwapBlocks, kStepSums, kView;  // ops/update.cc
 
 }  // namespace quintet::graph

@@ -132,6 +132,12 @@ Placement param_placement(const Layout& layout, const graph::Type& type) {
   return p;
 }
 
+Placement storage_of(const Layout& layout, const graph::Type& type) {
+  Placement p = param_placement(layout, type);
+  p.flat = (is_expert_param(type) ? layout.expert : layout.dense).shard;
+  return p;
+}
+
 bool is_expert_param(const graph::Type& type) {
   return std::any_of(type.dims.begin(), type.dims.end(),
                      [](const graph::DimSize& d) { return d.name == Dim::Experts; });

@@ -62,5 +62,7 @@ Layout make_layout(const config::Parallel& parallel, const config::Model& model)
 // atom having it. (Storage in ZeRO shards is a matter of groups, see groups.h.)
 Placement param_placement(const Layout& layout, const graph::Type& type);
 bool is_expert_param(const graph::Type& type);
+// Where it is stored between steps, and with it its gradient after reduction and its optimizer state.
+Placement storage_of(const Layout& layout, const graph::Type& type);
 
 }  // namespace quintet::layout

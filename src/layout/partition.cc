@@ -1,5 +1,7 @@
 #include "layout/partition.h"
 
+#include <functional>
+
 #include "base/error.h"
 #include "layout/rule.h"
 
@@ -16,22 +18,23 @@ using RuleTable = std::map<const graph::OpDef*, Rule>;
 // The walk over the logical graph.
 class Partitioner : public RuleContext {
  public:
-  Partitioner(const graph::Graph& logical, const Layout& layout) : RuleContext(logical, layout) {}
+  // Where inputs, parameters and states are.
+  using Sources = std::function<Placement(ValueId)>;
+  Partitioner(const graph::Graph& logical, const Layout& layout, Sources sources)
+      : RuleContext(logical, layout), sources_(std::move(sources)) {}
   LocalGraph run(const RuleTable& rules);
 
  private:
-  Placement input_placement(const graph::Type& type) const;
   void add_source(ValueId logical, Placement placement);
   void add_grads(const graph::Param& logical);
+
+  const Sources sources_;
 };
 
 LocalGraph Partitioner::run(const RuleTable& rules) {
   for (size_t i = 0; i < logical_.values().size(); ++i) {
-    const graph::Value& v = logical_.values()[i];
     const ValueId id(static_cast<int32_t>(i));
-    if (v.kind == graph::ValueKind::Input) add_source(id, input_placement(v.type));
-    if (v.kind == graph::ValueKind::Param) add_source(id, param_placement(layout_, v.type));
-    if (v.kind == graph::ValueKind::State) add_source(id, replicated(v.type.num_dims()));
+    if (logical_.value(id).kind != graph::ValueKind::Result) add_source(id, sources_(id));
   }
   for (const Node& node : logical_.nodes()) {
     const auto own = rules.find(node.op);
@@ -52,14 +55,8 @@ LocalGraph Partitioner::run(const RuleTable& rules) {
   out_.graph.num_blocks = logical_.num_blocks;
   out_.graph.row_chunk = logical_.row_chunk;
   out_.divisions.resize(out_.graph.nodes().size());
+  out_.once.resize(out_.graph.nodes().size());
   return std::move(out_);
-}
-
-Placement Partitioner::input_placement(const graph::Type& type) const {
-  Placement p = replicated(type.num_dims());
-  for (size_t d = 0; d < type.dims.size(); ++d)
-    if (type.dims[d].name == Dim::Tokens) p.dims[d] = layout_.data();
-  return p;
 }
 
 void Partitioner::add_source(ValueId logical, Placement placement) {
@@ -98,13 +95,46 @@ void Partitioner::add_grads(const graph::Param& logical) {
   out_.graph.find_param(param)->grads = std::move(grads);
 }
 
-}  // namespace
-
-LocalGraph partition(const graph::Graph& logical, const Layout& layout, const std::vector<OpRule>& extra) {
+RuleTable rule_table(const std::vector<OpRule>& extra) {
   RuleTable rules;
   for (const auto* list : {&built_in_rules(), &extra})
     for (const OpRule& r : *list) rules[r.op] = r.rule;
-  return Partitioner(logical, layout).run(rules);
+  return rules;
+}
+
+Placement source_of_model(const graph::Value& v, const Layout& layout) {
+  if (v.kind == graph::ValueKind::Param) return param_placement(layout, v.type);
+  Placement p = replicated(v.type.num_dims());
+  for (size_t d = 0; d < v.type.dims.size(); ++d)
+    if (v.type.dims[d].name == Dim::Tokens) p.dims[d] = layout.data();
+  return p;
+}
+
+// Every rank has added up the losses and sums of its own rows, and every pipeline stage those of its blocks.
+Placement source_of_step(const graph::StepGraph& step, ValueId id, const LocalGraph& train,
+                         const Layout& layout) {
+  const graph::Type& type = step.graph.type(id);
+  if (step.find(id)) return storage_of(layout, type);
+  Placement p = replicated(type.num_dims());
+  if (id == step.loss) p.partial = set_union(layout.data(), layout.pipeline);
+  for (size_t i = 0; i < step.sums.size(); ++i)
+    if (step.sums[i] == id)
+      p.partial =
+          set_union(train.placements[train.graph.step_sums[i].value.index()].partial, layout.pipeline);
+  return p;
+}
+
+}  // namespace
+
+LocalGraph partition(const graph::Graph& logical, const Layout& layout, const std::vector<OpRule>& extra) {
+  return Partitioner(logical, layout, [&](ValueId id) { return source_of_model(logical.value(id), layout); })
+      .run(rule_table(extra));
+}
+
+LocalGraph partition_step(const graph::StepGraph& step, const LocalGraph& train, const Layout& layout,
+                          const std::vector<OpRule>& extra) {
+  return Partitioner(step.graph, layout, [&](ValueId id) { return source_of_step(step, id, train, layout); })
+      .run(rule_table(extra));
 }
 
 }  // namespace quintet::layout

@@ -10,6 +10,7 @@
 //    gather.
 #pragma once
 
+#include "graph/step_graph.h"
 #include "layout/layout.h"
 
 namespace quintet::layout {
@@ -28,6 +29,9 @@ struct LocalGraph {
   std::vector<Placement> placements;             // by local ValueId
   std::vector<std::vector<Division>> divisions;  // by local NodeId
   std::vector<graph::ValueId> origin;            // by local ValueId: the logical value it is (a piece of)
+  // Sums of stored values, by local NodeId and operand: atoms over which ranks hold the same of it, of which
+  // only the first counts it.
+  std::vector<std::vector<AtomList>> once;
 };
 
 class RuleContext;  // layout/rule.h
@@ -41,5 +45,10 @@ struct OpRule {
 // by its dims.
 LocalGraph partition(const graph::Graph& logical, const Layout& layout,
                      const std::vector<OpRule>& extra = {});
+
+// The step's graph: states are where they are stored. `train` is the partitioned model, whose step sums the
+// step takes over.
+LocalGraph partition_step(const graph::StepGraph& step, const LocalGraph& train, const Layout& layout,
+                          const std::vector<OpRule>& extra = {});
 
 }  // namespace quintet::layout

@@ -49,6 +49,7 @@ std::string to_string(const Placement& p, const graph::Type& type, const Mesh& m
     if (!p.dims[d].empty())
       text += fmt::format("{}{}/{}", text.empty() ? "" : " ", graph::to_string(type.dims[d].name),
                           mesh.name(p.dims[d]));
+  if (!p.flat.empty()) text += fmt::format("{}flat/{}", text.empty() ? "" : " ", mesh.name(p.flat));
   if (!p.partial.empty())
     text += fmt::format("{}partial {} over {}", text.empty() ? "" : " ",
                         p.reduction == graph::Reduction::Sum ? "sum" : "max", mesh.name(p.partial));
@@ -66,6 +67,7 @@ graph::Type local_type(const graph::Type& global, const Placement& p, const Mesh
 
 std::vector<Transition> redistribute(const Placement& from, const Placement& to) {
   QUINTET_CHECK(from.dims.size() == to.dims.size(), "placements of different values");
+  QUINTET_CHECK(from.flat == to.flat, "flat ranges are gathered and scattered by groups, not by value");
   std::vector<Transition> steps;
   Placement now = from;
   const auto push = [&](Transition t) {

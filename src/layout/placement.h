@@ -11,8 +11,11 @@ namespace quintet::layout {
 
 // Per dim the atoms that divide it, major to minor; over the remaining atoms the value is replicated, except
 // over those in `partial`, where each rank holds a term and the value is the sum (or maximum) of the terms.
+//
+// A stored value may then be cut once more: its group's flat buffer (groups.h) into equal ranges over `flat`.
 struct Placement {
   std::vector<AtomList> dims;
+  AtomList flat = {};
   AtomList partial;  // sorted
   graph::Reduction reduction = graph::Reduction::Sum;
   friend bool operator==(const Placement&, const Placement&) = default;

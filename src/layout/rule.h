@@ -60,6 +60,9 @@ class RuleContext {
   // The local value is (now) the logical one.
   void settle(ValueId logical, ValueId local, Placement placement);
 
+  // Records LocalGraph::once of the node that was emitted last.
+  void set_once(std::vector<AtomList> once);
+
   // Rows that a rank has room for along a dim whose size is known in the step only (graph::is_ragged).
   void set_bound(graph::Dim dim, int64_t rows) { bounds_[dim] = rows; }
   int64_t bound(graph::Dim dim) const { return bounds_.at(dim); }

@@ -157,7 +157,13 @@ void RuleContext::emit_by_dims(const Divided& d, graph::Attrs attrs) {
   for (size_t i = 0; i < outputs.size(); ++i) settle(node.outputs[i], outputs[i], std::move(placements[i]));
 }
 
+void RuleContext::set_once(std::vector<AtomList> once) {
+  out_.once.resize(out_.graph.nodes().size());
+  out_.once.back() = std::move(once);
+}
+
 void by_dims(RuleContext& c, const Node& node) {
+  if (node.op->elementwise) return rules::elementwise(c, node);
   const Divided d = c.divide(node);
   if (node.op->passes_partial && add_in_place(c, d)) return;
   c.emit_by_dims(d, node.attrs);

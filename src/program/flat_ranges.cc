@@ -10,9 +10,9 @@ std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges) {
   return numbers;
 }
 
-std::vector<FlatRange> flat_ranges(const Instr& instr) {
-  const std::vector<int64_t>& numbers = instr.attrs.integers("ranges");
-  QUINTET_CHECK(numbers.size() % 4 == 0, "{} has {} numbers in its ranges", instr.op->name, numbers.size());
+std::vector<FlatRange> flat_ranges(const graph::Attrs& attrs) {
+  const std::vector<int64_t>& numbers = attrs.integers("ranges");
+  QUINTET_CHECK(numbers.size() % 4 == 0, "{} numbers are no ranges", numbers.size());
   std::vector<FlatRange> ranges;
   for (size_t i = 0; i < numbers.size(); i += 4)
     ranges.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3] != 0});

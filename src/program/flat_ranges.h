@@ -16,7 +16,8 @@ struct FlatRange {
 };
 
 std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges);
-std::vector<FlatRange> flat_ranges(const Instr& instr);
+std::vector<FlatRange> flat_ranges(const graph::Attrs& attrs);
+inline std::vector<FlatRange> flat_ranges(const Instr& instr) { return flat_ranges(instr.attrs); }
 
 // The last operands of an update, after the gradients.
 inline constexpr std::string_view kUpdateScalars[] = {scalars::kLearningRate, scalars::kClipScale,

@@ -575,7 +575,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
-  GroupLowering groups(e, *graphs.groups, graphs.train != nullptr);
+  GroupLowering groups(e, *graphs.groups, graphs.step);
 
   const layout::Stages& stages = *graphs.stages;
   const int chunks = graphs.schedule ? graphs.schedule->chunks : 1;
@@ -604,7 +604,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
       weight[static_cast<size_t>(c)] = e.current_body();
     }
     add_calls(program, graphs, e.stage_rank(), options.accumulation, forward, backward, weight);
-    lower_step(e, groups, *graphs.train);
+    lower_update(e, groups, *graphs.step);
     program.calls.push_back({e.current_body(), -1, true, true});
   }
   if (graphs.evaluate) {

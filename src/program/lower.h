@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "layout/groups.h"
+#include "layout/flat_step.h"
 #include "layout/partition.h"
 #include "layout/stages.h"
 #include "program/program.h"
@@ -14,20 +14,11 @@
 
 namespace quintet::program {
 
-struct UpdateRule {
-  const graph::OpDef* op = nullptr;  // graph::kAdamW or graph::kSgd
-  graph::Attrs attrs;
-  int num_moments = 2;
-  double clip_norm = 0;           // 0: no clipping
-  int64_t loss_scale_window = 0;  // good steps before the loss scale is doubled; 0: it stays as it is
-};
-
 struct LowerOptions {
   RankId rank;
   int accumulation = 1;
-  graph::DType compute, master, moments, reduce, grad;
+  graph::DType compute, master, reduce, grad;
   bool split_master = false;  // f32 masters as bf16 weight and i16 remainder
-  UpdateRule update;
   // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
   std::function<int64_t(const Instr&)> workspace_bytes;
 };
@@ -38,6 +29,7 @@ struct Graphs {
   const layout::LocalGraph* evaluate = nullptr;  // may be null
   const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, logits out
   const std::vector<layout::Group>* groups = nullptr;
+  const layout::FlatStep* step = nullptr;  // with train: what follows its last micro-batch
   const layout::Stages* stages = nullptr;
   // The pipeline's schedule; null: no pipeline, micro-batches one after another.
   const schedule::Schedule* schedule = nullptr;

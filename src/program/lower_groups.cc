@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/error.h"
 #include "program/lowering.h"
@@ -18,7 +19,7 @@ int64_t size_bytes(int64_t count, DType dtype) { return count * base::size_of(dt
 
 }  // namespace
 
-GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups, bool training)
+GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups, const layout::FlatStep* step)
     : emitter_(emitter), groups_(groups), storage_(groups.size()) {
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
@@ -42,17 +43,20 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     st.param = add(g, "param", zero == 3 ? range : g.count, o.compute, MemoryClass::Parameters);
     st.master = st.param;
     st.master_offset_bytes = zero == 3 ? 0 : size_bytes(st.first, o.compute);
-    if (training && g.trainable) {
+    if (step != nullptr && g.trainable) {
       if (o.split_master) {
         st.remainder = add(g, "remainder", st.count, DType::I16, MemoryClass::Optimizer);
       } else if (o.master != o.compute) {
         st.master = add(g, "master", st.count, o.master, MemoryClass::Optimizer);
         st.master_offset_bytes = 0;
       }
-      if (o.update.num_moments >= 1)
-        st.moment1 = add(g, "moment1", st.count, o.moments, MemoryClass::Optimizer);
-      if (o.update.num_moments >= 2)
-        st.moment2 = add(g, "moment2", st.count, o.moments, MemoryClass::Optimizer);
+      std::set<std::string> slots;
+      for (const layout::FlatValue& value : step->values) {
+        if (value.group != st.group || value.role != graph::Role::Moment || !slots.insert(value.slot).second)
+          continue;
+        (value.slot == "moment1" ? st.moment1 : st.moment2) =
+            add(g, value.slot.c_str(), st.count, value.dtype, MemoryClass::Optimizer);
+      }
       st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients, grad_scope);
       st.grad_offset_bytes = zero >= 2 ? 0 : size_bytes(st.first, o.grad);
     }
@@ -314,18 +318,27 @@ void GroupLowering::reduce_grads(int group) {
   }
 }
 
-Operand GroupLowering::reduced_grad(int group) {
-  const GroupState& st = state(group);
-  Operand view = flat_view(st.grad, 0, st.count, emitter_.options().grad);
-  view.offset_bytes = st.grad_offset_bytes;
-  return view;
-}
-
-Operand GroupLowering::updated_copy(int group) {
-  const GroupState& st = state(group);
+std::vector<Operand> GroupLowering::operands(const layout::FlatValue& value) const {
+  const GroupState& st = state(value.group);
   const LowerOptions& o = emitter_.options();
-  if (o.master == o.compute || o.split_master) return {};
-  return flat_view(st.param, emitter_.layout().zero == 3 ? 0 : st.first, st.count, o.compute);
+  const auto at = [&](BufferId buffer, int64_t offset_bytes, DType dtype) {
+    Operand view = flat_view(buffer, 0, st.count, dtype);
+    view.offset_bytes = offset_bytes;
+    return view;
+  };
+  switch (value.role) {
+    case graph::Role::Gradient:
+      return {at(st.grad, st.grad_offset_bytes, o.grad)};
+    case graph::Role::Weight:
+      return {at(st.param, emitter_.layout().zero == 3 ? 0 : size_bytes(st.first, o.compute), o.compute)};
+    case graph::Role::Master:
+      if (o.split_master)
+        return {at(st.master, st.master_offset_bytes, o.compute), at(st.remainder, 0, DType::I16)};
+      return {at(st.master, st.master_offset_bytes, o.master)};
+    case graph::Role::Moment:
+      return {at(value.slot == "moment1" ? st.moment1 : st.moment2, 0, value.dtype)};
+  }
+  base::fail_internal("no buffer for {}", value.slot);
 }
 
 }  // namespace quintet::program

@@ -39,6 +39,8 @@ class Emitter {
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
   Operand scalar(std::string_view name) const;
 
+  void zero(const Operand& data);
+
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like,
                   Traffic traffic = Traffic::Values);
@@ -71,7 +73,8 @@ Operand flat_view(BufferId buffer, int64_t first, int64_t count, graph::DType dt
 // Storage of parameter groups, their gathers and the reduction of their gradients.
 class GroupLowering {
  public:
-  GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, bool training);
+  // `step` is null where nothing is trained.
+  GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, const layout::FlatStep* step);
 
   const std::vector<layout::Group>& groups() const { return groups_; }
   // Which group and segment hold the parameter of this name; a null segment: it is not on this rank.
@@ -90,9 +93,10 @@ class GroupLowering {
 
   Operand grad(int group, const layout::Segment& segment);
   Accumulate grad_accumulate(int group, int contribution) const;
-  void reduce_grads(int group);     // after a group's last contribution
-  Operand reduced_grad(int group);  // this rank's range of it, as the update reads it
-  Operand updated_copy(int group);  // what the update writes besides the master; no buffer when there is none
+  void reduce_grads(int group);  // after a group's last contribution
+  // This rank's range of a state of a group, as the step reads and writes it: one operand, or two of a split
+  // master.
+  std::vector<Operand> operands(const layout::FlatValue& value) const;
 
  private:
   struct Run {  // consecutive uses of a group in one block: one gather
@@ -119,10 +123,10 @@ class GroupLowering {
   bool forward_ = true;
 };
 
-// Begin, Step and EvaluateEnd bodies. `local` is the training graph.
+// Begin, Step and EvaluateEnd bodies.
 void lower_begin(Emitter& emitter);
 void lower_evaluate_begin(Emitter& emitter);
-void lower_step(Emitter& emitter, GroupLowering& groups, const layout::LocalGraph& local);
+void lower_update(Emitter& emitter, GroupLowering& groups, const layout::FlatStep& step);
 void lower_evaluate_end(Emitter& emitter);
 
 }  // namespace quintet::program

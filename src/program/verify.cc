@@ -123,6 +123,7 @@ class InstrChecker {
           fail("result {} lies on operand {} in {}, which the op does not allow", i, j, name(in));
       }
     }
+    check_gate(instr);
     for (const Part& part : instr.parts)
       if (part.begin < 0 || part.size < 0 ||
           part.valid != std::clamp<int64_t>(part.global - part.begin, 0, part.size))
@@ -141,6 +142,22 @@ class InstrChecker {
       check_types(instr);
     else
       check_flat(instr);
+  }
+
+  // A step that is skipped leaves every bit of what outlives it.
+  void check_gate(const Instr& instr) const {
+    for (const Operand& out : instr.out) {
+      const Buffer& b = p_.buffer(out.buffer);
+      const bool outlives = b.scope == Scope::Persistent && (b.memory_class == MemoryClass::Parameters ||
+                                                             b.memory_class == MemoryClass::Optimizer);
+      if (outlives && !instr.op->gated)
+        fail("writes {}, which outlives the step, and is not gated", name(out));
+    }
+    if (!instr.op->gated) return;
+    const int64_t ok = p_.scalar_slot(scalars::kOk) * kScalarBytes;
+    for (const Operand& in : instr.in)
+      if (in.buffer == p_.scalars && in.offset_bytes == ok) return;
+    fail("writes what outlives the step and does not read ok");
   }
 
   // An attribute may give the whole size of a dim of which this rank holds a part.

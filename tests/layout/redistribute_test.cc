@@ -287,7 +287,8 @@ TEST(Redistribute, CheapestStepsOfTheCommonCases) {
     for (const Transition& t : redistribute(from, to)) list.push_back(t.kind);
     return list;
   };
-  const Placement whole = replicated(2), rows{{{0}, {}}, {}}, columns{{{}, {0}}, {}}, open{{{}, {}}, {0}};
+  const Placement whole = replicated(2), rows{.dims = {{0}, {}}, .partial = {}},
+                  columns{.dims = {{}, {0}}, .partial = {}}, open{.dims = {{}, {}}, .partial = {0}};
   EXPECT_EQ(kinds(open, whole), std::vector{Kind::AllReduce});
   EXPECT_EQ(kinds(open, rows), std::vector{Kind::ReduceScatter});
   EXPECT_EQ(kinds(rows, whole), std::vector{Kind::AllGather});
@@ -295,10 +296,10 @@ TEST(Redistribute, CheapestStepsOfTheCommonCases) {
   EXPECT_EQ(kinds(whole, rows), std::vector{Kind::Slice});
   EXPECT_EQ(kinds(whole, open), std::vector{Kind::ZeroUnlessFirst});
   // Two open atoms of which one is wanted on a dim: scatter first, then reduce the smaller rest.
-  const Placement open2{{{}, {}}, {0, 1}};
+  const Placement open2{.dims = {{}, {}}, .partial = {0, 1}};
   EXPECT_EQ(kinds(open2, rows), (std::vector{Kind::ReduceScatter, Kind::AllReduce}));
   // Neighbouring atoms go in one step.
-  EXPECT_EQ(kinds(open2, Placement{{{0, 1}, {}}, {}}), std::vector{Kind::ReduceScatter});
+  EXPECT_EQ(kinds(open2, Placement{.dims = {{0, 1}, {}}, .partial = {}}), std::vector{Kind::ReduceScatter});
   EXPECT_EQ(kinds(open2, whole), std::vector{Kind::AllReduce});
 }
 

@@ -125,10 +125,12 @@ TEST(Step, FaultsOfRangesAreFound) {
               i.out[1].offset_bytes += 8;
             }),
       squares);
+  // A step that is skipped must not write.
+  has(fault(graph::kAdamW, [](Instr& i) { i.op = &graph::kCopy; }), "outlives the step, and is not gated");
   // Into the first moments.
   BufferId moment;
   for (const GroupState& g : compile_small({}).program.groups) moment = g.moment1;
-  has(fault(graph::kSumSquares, [&](Instr& i) { i.out[0].buffer = moment; }), squares);
+  has(fault(graph::kSumSquares, [&](Instr& i) { i.out[0].buffer = moment; }), "is not gated");
 }
 
 }  // namespace

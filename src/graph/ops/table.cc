@@ -60,6 +60,8 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kSgd,
                                                   &kCopy,
                                                   &kSwapBlocks,
+                                                  &kStepSums,
+                                                  &kView,
                                                   &kUpdateBias,
                                                   &kRouter,
                                                   &kRouterDx,

@@ -11,6 +11,22 @@ constexpr size_t kNumUpdateScalars = 4;  // lr, clip scale, ok, update count
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
+std::vector<Type> all_alike(const std::vector<Type>& in, const Attrs&) { return in; }
+std::vector<Type> infer_clip(const std::vector<Type>&, const Attrs&) {
+  return std::vector<Type>(8, Type{DType::F64, {}});
+}
+
+// gradient, what is updated..., scalars -> what is updated, with the gradient's dims
+std::vector<Type> updated(const std::vector<Type>& in, const Attrs&) {
+  std::vector<Type> out(in.begin() + 1, in.end() - kNumUpdateScalars);
+  for (const Type& t : out)
+    OP_REQUIRE("update", t.dims == in[0].dims, "expects states of the gradient's dims, got {} and {}",
+               to_string(in[0]), to_string(t));
+  for (size_t i = in.size() - kNumUpdateScalars; i < in.size(); ++i)
+    OP_REQUIRE("update", in[i].dims.empty(), "expects lr, clip scale, ok and update count, got {}",
+               to_string(in[i]));
+  return out;
+}
 
 // A group's outputs are its state (the master and the moments), which is read as well, and behind it a copy
 // for computing, which is not. A split master is two outputs, and its upper half is the copy.
@@ -33,8 +49,9 @@ Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const A
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &load = in[0], &bias = in[2];
   OP_REQUIRE("update_bias",
-             load.dtype == DType::F64 && load.num_dims() == 1 && in[1].dtype == DType::F64 && in[1].dims.empty() &&
-                 bias.num_dims() == 1 && bias.dims[0].name == Dim::Routes && load.size(0) == bias.size(0) + 2,
+             load.dtype == DType::F64 && load.num_dims() == 1 && in[1].dtype == DType::F64 &&
+                 in[1].dims.empty() && bias.num_dims() == 1 && bias.dims[0].name == Dim::Routes &&
+                 load.size(0) == bias.size(0) + 2,
              "expects load f64[flat = experts + 2], ok f64[] and bias[routes = experts], got {}, {} and {}",
              to_string(load), to_string(in[1]), to_string(bias));
   return {bias};
@@ -53,27 +70,46 @@ const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", Att
 // clip scale of gradients without the loss scale, ok, then in place the next loss scale (another one only with
 // a window) and the four counters
 const OpDef kClipScale = {
-    "clip_scale", 7, 7, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, scalar, nullptr,
+    "clip_scale", 7, 7, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, infer_clip, nullptr,
     cost_by_bytes};
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a rounded copy where the compute
-// type is another; or, with a split master (base/split_float.h), weight bf16, remainder i16, moments...
-const OpDef kAdamW = {"adamw",
-                      2,
-                      kAnyNumber,
-                      {{"beta1", AttrKind::Real},
-                       {"beta2", AttrKind::Real},
-                       {"eps", AttrKind::Real},
-                       {"weight_decay", AttrKind::Real}},
-                      same,
-                      nullptr,
-                      cost_adamw};
+// type is another; or, with a split master (base/split_float.h), weight bf16, remainder i16, moments... In a
+// step graph: one gradient, then what is updated as operands, too.
+const OpDef kAdamW = {.name = "adamw",
+                      .min_inputs = 8,
+                      .max_inputs = kAnyNumber,
+                      .attrs = {{"beta1", AttrKind::Real},
+                                {"beta2", AttrKind::Real},
+                                {"eps", AttrKind::Real},
+                                {"weight_decay", AttrKind::Real},
+                                {"ranges", AttrKind::Integers}},
+                      .infer = updated,
+                      .cost = cost_adamw,
+                      .elementwise = true,
+                      .gated = true};
 const OpDef kSgd = {
-    "sgd", 2,       kAnyNumber, {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}},
-    same,  nullptr, cost_sgd};
+    .name = "sgd",
+    .min_inputs = 6,
+    .max_inputs = kAnyNumber,
+    .attrs = {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}, {"ranges", AttrKind::Integers}},
+    .infer = updated,
+    .cost = cost_sgd,
+    .elementwise = true,
+    .gated = true};
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
-const OpDef kUpdateBias = {"update_bias", 3,       3,       {{"rate", AttrKind::Real}}, infer_bias, nullptr,
-                           cost_by_bytes, nullptr, {{0, 2}}};
+const OpDef kUpdateBias = {.name = "update_bias",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = {{"rate", AttrKind::Real}},
+                           .infer = infer_bias,
+                           .cost = cost_by_bytes,
+                           .in_place = {{0, 2}},
+                           .gated = true};
+// What the ranks' micro-batches have added up, over all ranks; in a local graph, packed for one message
+const OpDef kStepSums = {"step_sums", 1, kAnyNumber, {}, all_alike, nullptr, cost_by_bytes};
+// Elements of a flat value from `first` on
+const OpDef kView = {"view", 1, 1, {{"first", AttrKind::Integer}}, same, nullptr, cost_by_bytes};
 const OpDef kCopy = {"copy", 1, 1, {}, same, nullptr, cost_by_bytes};
 // [a, b, rest] -> [b, a, rest]: what lies between a dim that is exchanged and the contiguous pieces of a
 // collective

@@ -20,6 +20,12 @@ void to_experts(RuleContext& context, const graph::Node& node);
 void to_tokens(RuleContext& context, const graph::Node& node);
 void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 
+// step.cc: ops of the optimizer's step, on stored values.
+void elementwise(RuleContext& context, const graph::Node& node);
+void on_all_ranks(RuleContext& context, const graph::Node& node);
+void sum_squares(RuleContext& context, const graph::Node& node);
+void step_sums(RuleContext& context, const graph::Node& node);
+
 // placement.cc: the op and attributes of a transition.
 struct TransitionNode {
   const graph::OpDef* op;

@@ -15,7 +15,11 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kExchangeCounts, rules::exchange_counts},
                                             {&graph::kToExperts, rules::to_experts},
                                             {&graph::kToTokens, rules::to_tokens},
-                                            {&graph::kGroupedLinearDw, rules::grouped_linear_dw}};
+                                            {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
+                                            {&graph::kSumSquares, rules::sum_squares},
+                                            {&graph::kStepSums, rules::step_sums},
+                                            {&graph::kClipScale, rules::on_all_ranks},
+                                            {&graph::kUpdateBias, rules::on_all_ranks}};
   return table;
 }
 

@@ -1,0 +1,114 @@
+// Ops of the step: they work on values where they are stored.
+#include "base/error.h"
+#include "layout/rules/families.h"
+
+namespace quintet::layout::rules {
+
+using graph::Node;
+using graph::ValueId;
+
+namespace {
+
+// Atoms over which ranks hold different elements, or different terms, of a value.
+AtomList dividing(const Placement& p) {
+  AtomList atoms = set_union(p.flat, p.partial);
+  for (const AtomList& dim : p.dims) atoms = set_union(atoms, dim);
+  return atoms;
+}
+
+// The operands stay where they are, and the result is a sum over `atoms`; of the ranks that hold the same of an
+// operand only the first counts it.
+std::vector<AtomList> counted_once(const RuleContext& c, const Node& node, const AtomList& atoms) {
+  std::vector<AtomList> once;
+  for (const ValueId in : node.inputs)
+    once.push_back(without(atoms, dividing(c.placement(c.current(in)))));
+  return once;
+}
+
+std::vector<ValueId> all_current(const RuleContext& c, const Node& node) {
+  std::vector<ValueId> inputs;
+  for (const ValueId in : node.inputs) inputs.push_back(c.current(in));
+  return inputs;
+}
+
+}  // namespace
+
+// Every operand that is no scalar has the storage of the first; so do the results.
+void elementwise(RuleContext& c, const Node& node) {
+  const Placement at = c.placement(c.current(node.inputs[0]));
+  std::vector<ValueId> inputs;
+  for (const ValueId in : node.inputs) {
+    const bool scalar = c.logical().type(in).dims.empty();
+    QUINTET_CHECK(scalar || c.placement(c.current(in)) == at, "[{}] works on values stored differently",
+                  node.op->name);
+    inputs.push_back(scalar ? c.use(in, replicated(0), node) : c.current(in));
+  }
+  std::vector<graph::Type> types;
+  for (const ValueId out : node.outputs) types.push_back(c.local_of(c.logical().type(out), at));
+  graph::Attrs attrs = node.attrs;
+  std::vector<int64_t> ranges = attrs.integers("ranges");
+  ranges[2] = c.local_of(c.logical().type(node.inputs[0]), at).count();
+  attrs.set("ranges", std::move(ranges));
+  const std::vector<ValueId> outputs =
+      c.emit(*node.op, std::move(inputs), std::move(attrs), node, std::move(types)).outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) c.settle(node.outputs[i], outputs[i], at);
+}
+
+// Operands and results are equal on all ranks.
+void on_all_ranks(RuleContext& c, const Node& node) {
+  std::vector<ValueId> inputs;
+  for (const ValueId in : node.inputs)
+    inputs.push_back(c.use(in, replicated(c.logical().type(in).num_dims()), node));
+  const std::vector<ValueId> outputs =
+      c.emit(*node.op, std::move(inputs), node.attrs, node, graph::output_types(c.logical(), node)).outputs;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    c.settle(node.outputs[i], outputs[i], replicated(c.logical().type(node.outputs[i]).num_dims()));
+}
+
+// Pipeline stages hold different parameters: their sums are terms, too.
+void sum_squares(RuleContext& c, const Node& node) {
+  AtomList atoms = c.layout().pipeline;
+  for (const ValueId in : node.inputs) atoms = set_union(atoms, dividing(c.placement(c.current(in))));
+  std::vector<AtomList> once = counted_once(c, node, atoms);
+  for (AtomList& list : once) list = without(list, c.layout().pipeline);
+  graph::Attrs attrs = node.attrs;
+  std::vector<int64_t> ranges = attrs.integers("ranges");
+  for (size_t i = 0; i < node.inputs.size(); ++i)
+    ranges[i * 4 + 2] = c.local().type(c.current(node.inputs[i])).count();
+  attrs.set("ranges", std::move(ranges));
+  const ValueId sum =
+      c.emit(*node.op, all_current(c, node), std::move(attrs), node, {c.logical().type(node.outputs[0])})
+          .outputs[0];
+  c.set_once(std::move(once));
+  Placement partial = replicated(0);
+  partial.partial = atoms;
+  c.settle(node.outputs[0], sum, partial);
+}
+
+// All sums travel in one message over all ranks.
+void step_sums(RuleContext& c, const Node& node) {
+  const AtomList everything = c.layout().everything();
+  int64_t count = 0;
+  for (const ValueId in : node.inputs) count += c.logical().type(in).count();
+  const graph::Type packed_type{graph::DType::F64, {{graph::Dim::Flat, count}}};
+  const std::vector<AtomList> once = counted_once(c, node, everything);
+  ValueId packed = c.emit(*node.op, all_current(c, node), {}, node, {packed_type}).outputs[0];
+  c.set_once(once);
+  c.note(packed, node.inputs[0], replicated(1));
+  if (!everything.empty()) {
+    TransitionNode reduce =
+        node_of({.kind = Transition::Kind::AllReduce, .atoms = everything, .after = replicated(1)});
+    packed = c.emit(*reduce.op, {packed}, std::move(reduce.attrs), node, {packed_type}).outputs[0];
+    c.note(packed, node.inputs[0], replicated(1));
+  }
+  int64_t first = 0;
+  for (const ValueId out : node.outputs) {
+    const graph::Type& type = c.logical().type(out);
+    const ValueId view =
+        c.emit(graph::kView, {packed}, {{"first", first}}, node, {type}).outputs[0];
+    c.settle(out, view, replicated(type.num_dims()));
+    first += type.count();
+  }
+}
+
+}  // namespace quintet::layout::rules

@@ -1,0 +1,13 @@
+// Stochastic gradient descent, with momentum where it is set.
+#include "optim/step_builder.h"
+
+namespace quintet::optim {
+
+void sgd(StepBuilder& b, Trained& t) {
+  const config::Optimizer& o = b.optimizer();
+  std::vector<ValueId> states;
+  if (o.momentum > 0) states.push_back(b.moment(t, "sgd.velocity"));
+  b.update(graph::kSgd, {{"momentum", o.momentum}, {"weight_decay", o.weight_decay}}, t, states);
+}
+
+}  // namespace quintet::optim

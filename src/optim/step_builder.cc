@@ -1,0 +1,150 @@
+#include "optim/step_builder.h"
+
+#include <fmt/format.h>
+
+namespace quintet::optim {
+
+using graph::DType;
+using graph::Keep;
+using graph::Phase;
+using graph::Role;
+using graph::Type;
+using graph::ValueKind;
+
+StepBuilder::StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
+                         const config::Precision& precision)
+    : model_(model), optimizer_(optimizer), precision_(precision) {
+  out_.graph.num_blocks = model.num_blocks;
+}
+
+ValueId StepBuilder::scalar(std::string name) {
+  return out_.graph.add_value({.name = std::move(name), .type = {DType::F64, {}}, .kind = ValueKind::State});
+}
+
+ValueId StepBuilder::declare(const Trained& t, std::string name, std::string slot, Role role, Keep keep,
+                             DType dtype) {
+  const Type type{dtype, t.type.dims};
+  const ValueId value = out_.graph.add_value({.name = name, .type = type, .kind = ValueKind::State});
+  out_.state_of.resize(out_.graph.values().size(), -1);
+  out_.state_of.back() = static_cast<int>(out_.states.size());
+  out_.states.push_back({.name = std::move(name),
+                         .role = role,
+                         .type = type,
+                         .keep = keep,
+                         .param = t.name,
+                         .slot = std::move(slot),
+                         .value = value});
+  return value;
+}
+
+Trained StepBuilder::add_param(const graph::Param& p) {
+  const graph::Value& v = model_.value(p.value);
+  const DType master = precision_.master_type();
+  Trained t{.name = v.name, .param = &p, .type = {master, v.type.dims}};
+  t.gradient = declare(t, t.name + "/gradient", "grad", Role::Gradient, Keep::Transient, precision_.gradients);
+  const bool rounded = master != precision_.compute;
+  t.weight = declare(t, t.name, rounded ? "master" : "param", rounded ? Role::Master : Role::Weight,
+                     Keep::Saved, master);
+  // The upper half of a split master is the weight that matmuls read: there is nothing beside it to write.
+  if (rounded && !precision_.split_master())
+    t.copy = declare(t, t.name + "/weight", "param", Role::Weight, Keep::Derived, precision_.compute);
+  return t;
+}
+
+ValueId StepBuilder::moment(Trained& t, std::string_view name) {
+  return declare(t, fmt::format("{}/{}", t.name, name), fmt::format("moment{}", ++t.moments), Role::Moment,
+                 Keep::Saved, precision_.moments);
+}
+
+void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
+                         const std::vector<ValueId>& states) {
+  std::vector<ValueId> in = {t.gradient, t.weight};
+  in.insert(in.end(), states.begin(), states.end());
+  if (t.copy.valid()) in.push_back(t.copy);
+  in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
+  // The whole parameter, with or without weight decay.
+  attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), t.param->decay});
+  const graph::Node& node =
+      out_.graph.add_node(op, std::move(in), std::move(attrs), Phase::F, t.param->block);
+  const std::vector<ValueId> results = node.outputs;
+  t.weight = results.front();
+  if (t.copy.valid()) t.copy = results.back();
+}
+
+// What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports it.
+void StepBuilder::add_sums() {
+  if (model_.step_sums.empty()) return;
+  for (size_t i = 0; i < model_.step_sums.size(); ++i)
+    out_.sums.push_back(out_.graph.add_value({.name = fmt::format("{}.{}", model_.step_sums[i].name, i),
+                                              .type = model_.type(model_.step_sums[i].value),
+                                              .kind = ValueKind::State}));
+  sums_ = out_.graph.add_node(graph::kStepSums, out_.sums, {}, Phase::F, 0).outputs;
+}
+
+// Norm of all gradients, and from it the clip scale and whether the step counts.
+void StepBuilder::add_norm() {
+  graph::Graph& g = out_.graph;
+  ValueId squares;
+  if (!trained_.empty()) {
+    std::vector<ValueId> gradients;
+    std::vector<int64_t> ranges;
+    for (const Trained& t : trained_) {
+      ranges.insert(ranges.end(), {static_cast<int64_t>(gradients.size()), 0, t.type.count(), 0});
+      gradients.push_back(t.gradient);
+    }
+    squares = g.add_node(graph::kSumSquares, gradients, {{"ranges", ranges}}, Phase::F, 0).outputs[0];
+    g.value(squares).name = "sum_squares";
+  } else {
+    squares = scalar("sum_squares");  // stays 0
+  }
+  out_.loss = scalar("loss");
+  const ValueId loss_scale = scalar("loss_scale"), skipped_in_row = scalar("skipped_in_row"),
+                skipped_total = scalar("skipped_total"), good_steps = scalar("good_steps");
+  lr_ = scalar("lr");
+  update_count_ = scalar("update_count");
+  const int64_t window = precision_.loss_scale.dynamic ? precision_.loss_scale_window : 0;
+  const std::vector<ValueId> out =
+      g.add_node(graph::kClipScale,
+                 {squares, out_.loss, loss_scale, update_count_, skipped_in_row, skipped_total, good_steps},
+                 {{"max_norm", optimizer_.clip_norm}, {"window", window}}, Phase::F, 0)
+          .outputs;
+  const char* const names[] = {"norm",         "clip_scale",     "ok",            "loss_scale",
+                               "update_count", "skipped_in_row", "skipped_total", "good_steps"};
+  for (size_t i = 0; i < out.size(); ++i) g.value(out[i]).name = names[i];
+  clip_scale_ = out[1];
+  ok_ = out[2];
+  update_count_ = out[4];
+}
+
+void StepBuilder::add_bias_updates() {
+  for (const graph::BiasUpdate& update : model_.bias_updates) {
+    size_t load = 0;
+    while (model_.step_sums[load].value != update.load) ++load;
+    const graph::Value& bias = model_.value(update.bias);
+    const ValueId state =
+        out_.graph.add_value({.name = bias.name, .type = bias.type, .kind = ValueKind::State});
+    const ValueId next = out_.graph
+                             .add_node(graph::kUpdateBias, {sums_[load], ok_, state}, {{"rate", update.rate}},
+                                       Phase::F, model_.step_sums[load].block)
+                             .outputs[0];
+    out_.graph.value(next).name = bias.name;
+  }
+}
+
+graph::StepGraph StepBuilder::build() {
+  for (const graph::Param& p : model_.params())
+    if (p.trainable) trained_.push_back(add_param(p));
+  add_sums();
+  add_norm();
+  const Optimizer optimizer = find_optimizer(optimizer_.kind);
+  for (Trained& t : trained_) optimizer(*this, t);
+  add_bias_updates();
+  return std::move(out_);
+}
+
+graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
+                            const config::Precision& precision) {
+  return StepBuilder(model, optimizer, precision).build();
+}
+
+}  // namespace quintet::optim

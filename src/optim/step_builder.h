@@ -1,0 +1,69 @@
+// Builds the optimizer's step as a graph: per parameter, over named dims, in terms of the parameter, its
+// gradient, its states and the step's scalars. Nothing here knows of ranks, shards or buffers.
+#pragma once
+
+#include "config/recipe.h"
+#include "graph/op.h"
+#include "graph/step_graph.h"
+
+namespace quintet::optim {
+
+using graph::ValueId;
+
+// A trained parameter as an optimizer sees it. update() replaces the values by the updated ones.
+struct Trained {
+  std::string name;
+  const graph::Param* param;
+  graph::Type type;  // of what the optimizer updates
+  ValueId gradient;
+  ValueId weight;  // what the optimizer updates: the master where there is one
+  ValueId copy;    // rounded for computing; invalid: matmuls read the weight itself
+  int moments = 0;  // declared so far
+};
+
+class StepBuilder {
+ public:
+  StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
+              const config::Precision& precision);
+
+  const config::Optimizer& optimizer() const { return optimizer_; }
+
+  // Declares a state of the parameter's shape, zero at the start, of type precision.moments.
+  ValueId moment(Trained& t, std::string_view name);
+  // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads lr,
+  // clip scale, ok and the number of the update, and writes nothing when ok is 0.
+  void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
+
+  graph::StepGraph build();
+
+ private:
+  void add_scalars();
+  void add_sums();
+  void add_norm();
+  Trained add_param(const graph::Param& p);
+  void add_bias_updates();
+  ValueId scalar(std::string name);  // as the step finds it
+  ValueId declare(const Trained& t, std::string name, std::string slot, graph::Role role, graph::Keep keep,
+                  graph::DType dtype);
+
+  const graph::Graph& model_;
+  const config::Optimizer& optimizer_;
+  const config::Precision& precision_;
+  graph::StepGraph out_;
+  std::vector<Trained> trained_;
+  std::vector<ValueId> sums_;  // of the model's step sums, over all ranks
+  ValueId lr_, clip_scale_, ok_, update_count_;
+};
+
+// The optimizers: each adds the update of one parameter. One file each; table.cc lists them.
+using Optimizer = void (*)(StepBuilder& builder, Trained& t);
+Optimizer find_optimizer(config::OptimizerKind kind);
+void adamw(StepBuilder& builder, Trained& t);
+void sgd(StepBuilder& builder, Trained& t);
+
+// The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
+// model itself changes at the end of a step.
+graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
+                            const config::Precision& precision);
+
+}  // namespace quintet::optim

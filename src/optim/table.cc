@@ -1,0 +1,17 @@
+// The explicit list of optimizers: nothing registers itself.
+#include "base/error.h"
+#include "optim/step_builder.h"
+
+namespace quintet::optim {
+
+Optimizer find_optimizer(config::OptimizerKind kind) {
+  switch (kind) {
+    case config::OptimizerKind::AdamW:
+      return adamw;
+    case config::OptimizerKind::Sgd:
+      return sgd;
+  }
+  base::fail_internal("unknown optimizer");
+}
+
+}  // namespace quintet::optim

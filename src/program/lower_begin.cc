@@ -1,0 +1,44 @@
+// What every step begins with, and the ends of an evaluation.
+#include "program/lowering.h"
+
+namespace quintet::program {
+
+namespace {
+
+// Only the last stage has losses to add; the sum over stages needs zeros from the others.
+void zero_loss(Emitter& e) {
+  if (!e.layout().pipeline.empty()) e.zero(e.scalar(scalars::kLoss));
+}
+
+void count_tokens(Emitter& e) {
+  e.all_reduce(e.scalar(scalars::kCount), e.layout().data(), graph::Reduction::Sum, {.note = "count tokens"},
+               Traffic::State);
+}
+
+}  // namespace
+
+void lower_begin(Emitter& e) {
+  e.begin(BodyKind::Begin);
+  zero_loss(e);
+  const Program& p = e.program();
+  if (p.sums.valid())
+    e.zero(flat_view(p.sums, 0, p.step_sums.back().first + p.step_sums.back().count, graph::DType::F64));
+  count_tokens(e);
+  e.emit({.op = &graph::kCountToSeed,
+          .in = {e.scalar(scalars::kCount), e.scalar(scalars::kLossScale)},
+          .out = {e.scalar(scalars::kSeed)}});
+}
+
+void lower_evaluate_begin(Emitter& e) {
+  e.begin(BodyKind::Begin);
+  zero_loss(e);
+}
+
+void lower_evaluate_end(Emitter& e) {
+  e.begin(BodyKind::EvaluateEnd);
+  count_tokens(e);
+  e.all_reduce(e.scalar(scalars::kLoss), layout::set_union(e.layout().pipeline, e.layout().data()),
+               graph::Reduction::Sum, {.note = "sum loss"}, Traffic::State);
+}
+
+}  // namespace quintet::program

@@ -1,0 +1,156 @@
+// The Step body: a flat step graph (layout/flat_step.h) over the buffers of this rank.
+#include <algorithm>
+
+#include "base/error.h"
+#include "program/flat_ranges.h"
+#include "program/lowering.h"
+
+namespace quintet::program {
+
+using graph::DType;
+using graph::Node;
+using graph::ValueId;
+using layout::AtomList;
+
+namespace {
+
+class StepLowering {
+ public:
+  StepLowering(Emitter& e, GroupLowering& groups, const layout::FlatStep& step)
+      : e_(e), groups_(groups), step_(step), graph_(step.graph) {}
+
+  void run() {
+    for (size_t i = 0; i < graph_.nodes().size(); ++i) {
+      const Node& node = graph_.nodes()[i];
+      if (node.op == &graph::kAllReduce)
+        all_reduce(node);
+      else if (node.op == &graph::kStepSums)
+        step_sums(i);
+      else if (node.op == &graph::kSumSquares)
+        sum_squares(i);
+      else if (node.op->elementwise)
+        update(i);
+      else if (node.op != &graph::kView)  // a view is an operand, not an instruction
+        compute(node);
+    }
+  }
+
+ private:
+  // Where a value is that belongs to no group.
+  Operand place(ValueId id) const {
+    const graph::Value& v = graph_.value(id);
+    if (v.type.dims.empty()) return e_.scalar(v.name);
+    const Node* const maker = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
+    if (maker && maker->op == &graph::kView)
+      return flat_view(e_.program().sums, maker->attrs.integer("first"), v.type.count(), DType::F64);
+    if (maker && (maker->op == &graph::kStepSums || maker->op == &graph::kAllReduce))
+      return flat_view(e_.program().sums, 0, v.type.count(), DType::F64);
+    for (const StatePlace& state : e_.program().states)
+      if (state.name == v.name) return state.place;
+    base::fail_internal("no buffer for {} of the step", v.name);
+  }
+
+  void all_reduce(const Node& node) {
+    const auto& atoms = node.attrs.integers("atoms");
+    const auto reduction =
+        node.attrs.text("reduce") == "max" ? graph::Reduction::Max : graph::Reduction::Sum;
+    e_.all_reduce(place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
+                  {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
+  }
+
+  // The sums lie in one buffer already; those that this rank does not count are cleared before they are added.
+  void step_sums(size_t index) {
+    for (size_t i = 0; i < e_.program().step_sums.size(); ++i) {
+      if (counts(step_.once[index][i])) continue;
+      const SumPlace& sum = e_.program().step_sums[i];
+      e_.zero(flat_view(e_.program().sums, sum.first, sum.count, DType::F64));
+    }
+  }
+
+  bool counts(const AtomList& once) const { return e_.mesh().is_first(e_.rank(), once); }
+
+  // The rows of the table that this rank counts, clipped to its range of each group and relative to its start.
+  // Neighbours become one range.
+  std::vector<FlatRange> ranges_of(size_t index, const std::vector<int>& groups) const {
+    const std::vector<AtomList>& once = step_.once[index];
+    std::vector<FlatRange> ranges;
+    size_t row = 0;
+    for (const FlatRange& r : flat_ranges(graph_.nodes()[index].attrs)) {
+      const size_t at = row++;
+      if (!once.empty() && !counts(once[at])) continue;
+      const GroupState& st =
+          e_.program().groups[static_cast<size_t>(groups[static_cast<size_t>(r.operand)])];
+      const int64_t begin = std::max(r.first, st.first) - st.first,
+                    end = std::min(r.first + r.count, st.first + st.count) - st.first;
+      if (begin >= end) continue;
+      FlatRange* const last = ranges.empty() ? nullptr : &ranges.back();
+      if (last && last->operand == r.operand && last->first + last->count == begin && last->decay == r.decay)
+        last->count = end - last->first;
+      else
+        ranges.push_back({r.operand, begin, end - begin, r.decay});
+    }
+    return ranges;
+  }
+
+  int group_of(ValueId v) const { return step_.values[v.index()].group; }
+
+  void sum_squares(size_t index) {
+    const Node& node = graph_.nodes()[index];
+    if (node.inputs.empty()) return e_.zero(place(node.outputs[0]));  // a stage that trains nothing
+    Instr instr{.op = node.op};
+    std::vector<int> groups;
+    for (const ValueId in : node.inputs) {
+      groups.push_back(group_of(in));
+      for (const Operand& o : groups_.operands(step_.values[in.index()])) instr.in.push_back(o);
+    }
+    instr.attrs = {{"ranges", to_attribute(ranges_of(index, groups))}};
+    instr.out = {place(node.outputs[0])};
+    e_.emit(std::move(instr));
+  }
+
+  // One instruction for all groups, so that a GPU has few launches. Operand 0 of every group, then the scalars;
+  // what is updated is read and written in place.
+  void update(size_t index) {
+    const Node& node = graph_.nodes()[index];
+    Instr instr{.op = node.op, .attrs = node.attrs, .note = "update"};
+    std::vector<int> groups;
+    std::vector<Operand> scalars;
+    for (const ValueId in : node.inputs) {
+      const int group = group_of(in);
+      if (group < 0) scalars.push_back(place(in));
+      if (group < 0 || (!groups.empty() && groups.back() == group)) continue;
+      groups.push_back(group);
+      for (const Operand& o : groups_.operands(step_.values[in.index()])) instr.in.push_back(o);
+    }
+    instr.in.insert(instr.in.end(), scalars.begin(), scalars.end());
+    for (const ValueId out : node.outputs)
+      for (const Operand& o : groups_.operands(step_.values[out.index()])) instr.out.push_back(o);
+    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups)));
+    e_.emit(std::move(instr));
+  }
+
+  void compute(const Node& node) {
+    Instr instr{.op = node.op, .attrs = node.attrs};
+    for (const ValueId in : node.inputs) instr.in.push_back(place(in));
+    for (const ValueId out : node.outputs) instr.out.push_back(place(out));
+    if (const graph::Value& first = graph_.value(node.outputs[0]); !first.type.dims.empty()) {
+      instr.block = node.block;
+      instr.note = "update " + first.name;
+    }
+    e_.emit(std::move(instr));
+  }
+
+  Emitter& e_;
+  GroupLowering& groups_;
+  const layout::FlatStep& step_;
+  const graph::Graph& graph_;
+};
+
+}  // namespace
+
+void lower_update(Emitter& e, GroupLowering& groups, const layout::FlatStep& step) {
+  e.begin(BodyKind::Step);
+  StepLowering(e, groups, step).run();
+}
+
+}  // namespace quintet::program

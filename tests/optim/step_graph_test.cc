@@ -1,0 +1,90 @@
+// What the optimizer's step says, before anybody asks where it runs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "graph/text.h"
+#include "graph/verify.h"
+#include "optim/step_builder.h"
+
+namespace quintet::optim {
+namespace {
+
+using graph::Dim;
+using graph::DType;
+using graph::Keep;
+using graph::Role;
+
+// A matrix and a norm's weight that are trained, and one that is frozen.
+graph::Graph model() {
+  graph::Graph g;
+  g.num_blocks = 2;
+  g.add_param("matrix", {DType::BF16, {{Dim::Ffn, 6}, {Dim::Embed, 4}}}, {.block = 1});
+  g.add_param("norm", {DType::BF16, {{Dim::Embed, 4}}}, {.decay = false, .block = 1});
+  g.add_param("frozen", {DType::BF16, {{Dim::Embed, 4}}}, {.trainable = false});
+  return g;
+}
+
+graph::StepGraph step(const config::Optimizer& optimizer, config::Precision precision) {
+  graph::StepGraph s = build_step(model(), optimizer, precision);
+  graph::verify(s.graph, "build step");
+  return s;
+}
+
+std::vector<std::string> ops(const graph::StepGraph& s) {
+  std::vector<std::string> names;
+  for (const graph::Node& n : s.graph.nodes()) names.emplace_back(n.op->name);
+  return names;
+}
+
+const graph::StateDecl* state(const graph::StepGraph& s, const std::string& name) {
+  const auto it =
+      std::find_if(s.states.begin(), s.states.end(), [&](const auto& decl) { return decl.name == name; });
+  return it == s.states.end() ? nullptr : &*it;
+}
+
+TEST(StepGraph, NormThenClippingThenOneUpdateForEachParameter) {
+  const graph::StepGraph s = step({}, config::Precision::of(DType::F32));
+  EXPECT_EQ(ops(s), (std::vector<std::string>{"sum_squares", "clip_scale", "adamw", "adamw"}));
+  const graph::Node &norm = s.graph.nodes()[0], &clip = s.graph.nodes()[1], &update = s.graph.nodes()[2];
+  EXPECT_EQ(norm.inputs.size(), 2u);
+  EXPECT_EQ(clip.inputs[0], norm.outputs[0]);
+  EXPECT_EQ(clip.inputs[1], s.loss);
+  // gradient, weight, m, v, lr, clip scale, ok, update count
+  ASSERT_EQ(update.inputs.size(), 8u);
+  EXPECT_EQ(s.find(update.inputs[0])->role, Role::Gradient);
+  EXPECT_EQ(update.inputs[5], clip.outputs[1]);
+  EXPECT_EQ(update.inputs[6], clip.outputs[2]);
+  EXPECT_EQ(update.inputs[7], clip.outputs[4]);
+  EXPECT_EQ(update.attrs.integers("ranges"), (std::vector<int64_t>{0, 0, 24, 1}));
+  EXPECT_EQ(s.graph.nodes()[3].attrs.integers("ranges"), (std::vector<int64_t>{0, 0, 4, 0}));
+}
+
+TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
+  config::Precision p = config::Precision::of(DType::BF16);
+  p.moments = DType::BF16;
+  const graph::StepGraph adamw = step({}, p);
+  EXPECT_EQ(adamw.states.size(), 2u * 5);
+  ASSERT_NE(state(adamw, "matrix"), nullptr);
+  EXPECT_EQ(state(adamw, "matrix")->role, Role::Master);
+  EXPECT_EQ(state(adamw, "matrix")->type.dtype, DType::F32);
+  EXPECT_EQ(state(adamw, "matrix/weight")->keep, Keep::Derived);
+  EXPECT_EQ(state(adamw, "matrix/gradient")->keep, Keep::Transient);
+  EXPECT_EQ(state(adamw, "norm/adamw.v")->type, (graph::Type{DType::BF16, {{Dim::Embed, 4}}}));
+  EXPECT_EQ(state(adamw, "frozen"), nullptr);
+  p.master = config::Master::Split;
+  EXPECT_EQ(state(step({}, p), "matrix/weight"), nullptr);
+  const config::Optimizer plain{.kind = config::OptimizerKind::Sgd},
+      momentum{.kind = config::OptimizerKind::Sgd, .momentum = 0.9};
+  EXPECT_EQ(step(plain, config::Precision::of(DType::F64)).states.size(), 2u * 2);
+  EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
+}
+
+// Every op that writes what outlives the step reads `ok`.
+TEST(StepGraph, UpdatesAreGated) {
+  const graph::StepGraph s = step({}, config::Precision::of(DType::F32));
+  for (const graph::Node& n : s.graph.nodes()) EXPECT_EQ(n.op->gated, n.op->elementwise) << n.op->name;
+}
+
+}  // namespace
+}  // namespace quintet::optim
