@@ -213,6 +213,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
           .fit = std::move(front.fit),
           .logical = std::move(front.logical),
           .local = std::move(front.local),
+          .step_graph = std::move(front.step),
           .groups = std::move(back.groups),
           .program = std::move(back.program),
           .step = std::move(back.step),

@@ -59,6 +59,7 @@ struct Compiled {
   std::optional<Fit> fit;  // memory.recompute = "fit": what was chosen
   graph::Graph logical;
   layout::LocalGraph local;
+  graph::StepGraph step_graph;  // the optimizer's step, and every state of the model's parameters
   std::vector<layout::Group> groups;
   program::Program program;
   program::Expanded step;      // one optimizer step (or one inference)

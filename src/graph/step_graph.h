@@ -27,9 +27,10 @@ struct StateDecl {
   Role role = Role::Moment;
   Type type;  // logical dims and dtype
   Keep keep = Keep::Saved;
-  std::string param;  // name of the parameter that it belongs to
-  std::string slot;   // what it is called in the buffers of a group: "moment1"
-  ValueId value;      // in the step graph, as the step finds it
+  bool of_squares = false;  // an average of squared gradients, compared by its root
+  std::string param;        // name of the parameter that it belongs to
+  std::string slot;         // which of the parameter's states it is, the same for all parameters: "adamw.m"
+  ValueId value;            // in the step graph, as the step finds it; invalid: a frozen weight
 };
 
 struct StepGraph {

@@ -17,8 +17,8 @@ struct FlatValue {
 struct FlatStep {
   // The attribute "ranges" of its nodes is in the coordinates of whole groups.
   graph::Graph graph;
-  std::vector<FlatValue> values;             // by ValueId
-  std::vector<std::vector<AtomList>> once;   // by node, by row of "ranges" or by operand: see LocalGraph::once
+  std::vector<FlatValue> values;            // by ValueId
+  std::vector<std::vector<AtomList>> once;  // by node, by row of "ranges" or by operand: see LocalGraph::once
 };
 
 }  // namespace quintet::layout

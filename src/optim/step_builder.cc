@@ -41,7 +41,8 @@ Trained StepBuilder::add_param(const graph::Param& p) {
   const graph::Value& v = model_.value(p.value);
   const DType master = precision_.master_type();
   Trained t{.name = v.name, .param = &p, .type = {master, v.type.dims}};
-  t.gradient = declare(t, t.name + "/gradient", "grad", Role::Gradient, Keep::Transient, precision_.gradients);
+  t.gradient =
+      declare(t, t.name + "/gradient", "grad", Role::Gradient, Keep::Transient, precision_.gradients);
   const bool rounded = master != precision_.compute;
   t.weight = declare(t, t.name, rounded ? "master" : "param", rounded ? Role::Master : Role::Weight,
                      Keep::Saved, master);
@@ -51,9 +52,24 @@ Trained StepBuilder::add_param(const graph::Param& p) {
   return t;
 }
 
-ValueId StepBuilder::moment(Trained& t, std::string_view name) {
-  return declare(t, fmt::format("{}/{}", t.name, name), fmt::format("moment{}", ++t.moments), Role::Moment,
-                 Keep::Saved, precision_.moments);
+ValueId StepBuilder::moment(const Trained& t, const std::string& name) {
+  return declare(t, t.name + "/" + name, name, Role::Moment, Keep::Saved, precision_.moments);
+}
+
+ValueId StepBuilder::second_moment(const Trained& t, const std::string& name) {
+  const ValueId value = moment(t, name);
+  out_.states.back().of_squares = true;
+  return value;
+}
+
+void StepBuilder::declare_frozen(const graph::Param& p) {
+  const graph::Value& v = model_.value(p.value);
+  out_.states.push_back({.name = v.name,
+                         .role = Role::Weight,
+                         .type = {precision_.compute, v.type.dims},
+                         .keep = Keep::Saved,
+                         .param = v.name,
+                         .slot = "param"});
 }
 
 void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
@@ -108,8 +124,8 @@ void StepBuilder::add_norm() {
                  {squares, out_.loss, loss_scale, update_count_, skipped_in_row, skipped_total, good_steps},
                  {{"max_norm", optimizer_.clip_norm}, {"window", window}}, Phase::F, 0)
           .outputs;
-  const char* const names[] = {"norm",         "clip_scale",     "ok",            "loss_scale",
-                               "update_count", "skipped_in_row", "skipped_total", "good_steps"};
+  const char* const names[] = {"norm",           "clip_scale",    "ok",        "loss_scale", "update_count",
+                               "skipped_in_row", "skipped_total", "good_steps"};
   for (size_t i = 0; i < out.size(); ++i) g.value(out[i]).name = names[i];
   clip_scale_ = out[1];
   ok_ = out[2];
@@ -133,7 +149,10 @@ void StepBuilder::add_bias_updates() {
 
 graph::StepGraph StepBuilder::build() {
   for (const graph::Param& p : model_.params())
-    if (p.trainable) trained_.push_back(add_param(p));
+    if (p.trainable)
+      trained_.push_back(add_param(p));
+    else
+      declare_frozen(p);
   add_sums();
   add_norm();
   const Optimizer optimizer = find_optimizer(optimizer_.kind);

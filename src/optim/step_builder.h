@@ -18,7 +18,6 @@ struct Trained {
   ValueId gradient;
   ValueId weight;  // what the optimizer updates: the master where there is one
   ValueId copy;    // rounded for computing; invalid: matmuls read the weight itself
-  int moments = 0;  // declared so far
 };
 
 class StepBuilder {
@@ -28,8 +27,10 @@ class StepBuilder {
 
   const config::Optimizer& optimizer() const { return optimizer_; }
 
-  // Declares a state of the parameter's shape, zero at the start, of type precision.moments.
-  ValueId moment(Trained& t, std::string_view name);
+  // Declares a state of the parameter's shape, zero at the start, of type precision.moments. `name` says of
+  // which optimizer it is, too: "adamw.m".
+  ValueId moment(const Trained& t, const std::string& name);
+  ValueId second_moment(const Trained& t, const std::string& name);  // an average of squares
   // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads lr,
   // clip scale, ok and the number of the update, and writes nothing when ok is 0.
   void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
@@ -45,6 +46,7 @@ class StepBuilder {
   ValueId scalar(std::string name);  // as the step finds it
   ValueId declare(const Trained& t, std::string name, std::string slot, graph::Role role, graph::Keep keep,
                   graph::DType dtype);
+  void declare_frozen(const graph::Param& p);
 
   const graph::Graph& model_;
   const config::Optimizer& optimizer_;

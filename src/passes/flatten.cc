@@ -124,11 +124,10 @@ class Flattener {
     const Node& node = nodes()[index];
     std::vector<ValueId> in;
     for (const ValueId v : node.inputs) in.push_back(copy_value(v));
-    const std::vector<ValueId> out =
-        out_.graph
-            .add_node_typed(*node.op, std::move(in), node.attrs, node.phase, node.block,
-                            output_types(local_.graph, node))
-            .outputs;
+    const std::vector<ValueId> out = out_.graph
+                                         .add_node_typed(*node.op, std::move(in), node.attrs, node.phase,
+                                                         node.block, output_types(local_.graph, node))
+                                         .outputs;
     for (size_t i = 0; i < out.size(); ++i) {
       copies_[node.outputs[i]] = out[i];
       // Results are called what the step's graph calls them.
@@ -175,14 +174,14 @@ class Flattener {
     std::vector<graph::Type> types;
     for (const int group : groups)
       for (const ValueId v : like.outputs)
-        types.push_back({local_.graph.type(v).dtype,
-                         {{graph::Dim::Flat, groups_[static_cast<size_t>(group)].count}}});
+        types.push_back(
+            {local_.graph.type(v).dtype, {{graph::Dim::Flat, groups_[static_cast<size_t>(group)].count}}});
     graph::Attrs attrs = like.attrs;
     attrs.set("ranges", std::move(ranges));
-    const std::vector<ValueId> out =
-        out_.graph
-            .add_node_typed(*like.op, std::move(in), std::move(attrs), like.phase, like.block, std::move(types))
-            .outputs;
+    const std::vector<ValueId> out = out_.graph
+                                         .add_node_typed(*like.op, std::move(in), std::move(attrs),
+                                                         like.phase, like.block, std::move(types))
+                                         .outputs;
     for (size_t i = 0; i < out.size(); ++i) {
       const int group = groups[i / like.outputs.size()];
       const StateDecl& state = *decl(like.outputs[i % like.outputs.size()]);

@@ -24,10 +24,6 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
   const int zero = layout.zero;
-  const auto add = [&](const Group& g, const char* what, int64_t count, DType dtype, MemoryClass c,
-                       Scope scope = Scope::Persistent) {
-    return emitter.add_buffer(fmt::format("{}.{}", g.name, what), size_bytes(count, dtype), c, scope);
-  };
   // Gradients of one micro-batch alone exist from its backward pass on: they lie over activations that are
   // dead by then.
   const Scope grad_scope = o.accumulation == 1 && layout.pipeline.empty() ? Scope::Step : Scope::Persistent;
@@ -35,32 +31,54 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   for (size_t i = 0; i < groups.size(); ++i) {
     const Group& g = groups[i];
     for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
-    GroupState st{.group = static_cast<int>(i)};
+    Storage& own = storage_[i];
     // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+    const bool divided = g.trainable || zero == 3;
     const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
-    st.first = g.trainable || zero == 3 ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
-    st.count = g.trainable || zero == 3 ? range : g.count;
-    st.param = add(g, "param", zero == 3 ? range : g.count, o.compute, MemoryClass::Parameters);
-    st.master = st.param;
-    st.master_offset_bytes = zero == 3 ? 0 : size_bytes(st.first, o.compute);
-    if (step != nullptr && g.trainable) {
-      if (o.split_master) {
-        st.remainder = add(g, "remainder", st.count, DType::I16, MemoryClass::Optimizer);
-      } else if (o.master != o.compute) {
-        st.master = add(g, "master", st.count, o.master, MemoryClass::Optimizer);
-        st.master_offset_bytes = 0;
-      }
-      std::set<std::string> slots;
-      for (const layout::FlatValue& value : step->values) {
-        if (value.group != st.group || value.role != graph::Role::Moment || !slots.insert(value.slot).second)
-          continue;
-        (value.slot == "moment1" ? st.moment1 : st.moment2) =
-            add(g, value.slot.c_str(), st.count, value.dtype, MemoryClass::Optimizer);
-      }
-      st.grad = add(g, "grad", zero >= 2 ? range : g.count, o.grad, MemoryClass::Gradients, grad_scope);
-      st.grad_offset_bytes = zero >= 2 ? 0 : size_bytes(st.first, o.grad);
+    own.first = divided ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
+    own.count = divided ? range : g.count;
+    // A buffer of the rank's own range, or of the whole group.
+    const auto add_slot = [&](graph::Role role, graph::Keep keep, const std::string& name, DType dtype,
+                              MemoryClass memory_class, bool whole = false,
+                              Scope scope = Scope::Persistent) -> GroupSlot& {
+      const BufferId buffer =
+          emitter.add_buffer(fmt::format("{}.{}", g.name, name),
+                             size_bytes(whole ? g.count : own.count, dtype), memory_class, scope);
+      return emitter.program().slots.emplace_back(
+          GroupSlot{.group = static_cast<int>(i),
+                    .role = role,
+                    .keep = keep,
+                    .slot = name,
+                    .dtype = dtype,
+                    .first = own.first,
+                    .count = own.count,
+                    .buffer = buffer,
+                    .offset_bytes = whole ? size_bytes(own.first, dtype) : 0});
+    };
+    using graph::Keep, graph::Role;
+    const bool trains = step != nullptr && g.trainable, rounded = trains && o.master != o.compute;
+    const GroupSlot param = add_slot(Role::Weight, rounded ? Keep::Derived : Keep::Saved, "param", o.compute,
+                                     MemoryClass::Parameters, zero < 3);
+    own.param = param.buffer;
+    if (!trains) continue;
+    if (rounded && o.split_master) {
+      GroupSlot& master =
+          add_slot(Role::Master, Keep::Saved, "remainder", DType::I16, MemoryClass::Optimizer);
+      master.slot = "master";
+      master.dtype = o.master;
+      master.lower = master.buffer;
+      master.buffer = param.buffer;
+      master.offset_bytes = param.offset_bytes;
+    } else if (rounded) {
+      add_slot(Role::Master, Keep::Saved, "master", o.master, MemoryClass::Optimizer);
     }
-    emitter.program().groups.push_back(st);
+    std::set<std::string> seen;
+    for (const layout::FlatValue& value : step->values)
+      if (value.group == static_cast<int>(i) && value.role == Role::Moment && seen.insert(value.slot).second)
+        add_slot(Role::Moment, Keep::Saved, value.slot, value.dtype, MemoryClass::Optimizer);
+    own.grad = add_slot(Role::Gradient, Keep::Transient, "grad", o.grad, MemoryClass::Gradients, zero < 2,
+                        grad_scope)
+                   .buffer;
   }
 }
 
@@ -113,7 +131,7 @@ void GroupLowering::gather(Run& run) {
   const layout::Layout& layout = emitter_.layout();
   const Group& g = groups_[static_cast<size_t>(run.group)];
   const DType dtype = emitter_.options().compute;
-  GroupState& st = state(run.group);
+  const Storage& st = this->storage(run.group);
   Instr like{
       .phase = forward_ ? graph::Phase::F : graph::Phase::B, .block = run.block, .note = "gather " + g.name};
   if (layout.zero < 3) {
@@ -173,7 +191,7 @@ void GroupLowering::after_node(int node) {
 
 Operand GroupLowering::param(int group, const Segment& segment, int block) const {
   const DType dtype = emitter_.options().compute;
-  BufferId buffer = state(group).param;
+  BufferId buffer = storage(group).param;
   if (emitter_.layout().zero == 3 && gathered(group)) {
     const auto run = std::find_if(runs_.begin(), runs_.end(),
                                   [&](const Run& r) { return r.group == group && r.block == block; });
@@ -187,7 +205,7 @@ Operand GroupLowering::param(int group, const Segment& segment, int block) const
 Operand GroupLowering::grad(int group, const Segment& segment) {
   const DType dtype = emitter_.options().grad;
   const Group& g = groups_[static_cast<size_t>(group)];
-  BufferId buffer = state(group).grad;
+  BufferId buffer = storage(group).grad;
   if (divides_grads(group)) {
     Storage& storage = storage_[static_cast<size_t>(group)];
     if (!storage.grad_block.valid())
@@ -213,7 +231,7 @@ void GroupLowering::reduce_grads(int group) {
   const layout::Layout& layout = emitter_.layout();
   const LowerOptions& o = emitter_.options();
   const Group& g = groups_[static_cast<size_t>(group)];
-  const GroupState& st = state(group);
+  const Storage& st = storage(group);
   const bool every_micro = divides_grads(group);
   const BufferId buffer = every_micro ? storage_[static_cast<size_t>(group)].grad_block : st.grad;
   const AtomList& shard = g.data.shard;
@@ -319,26 +337,16 @@ void GroupLowering::reduce_grads(int group) {
 }
 
 std::vector<Operand> GroupLowering::operands(const layout::FlatValue& value) const {
-  const GroupState& st = state(value.group);
-  const LowerOptions& o = emitter_.options();
+  const GroupSlot* const slot = emitter_.program().find_slot(value.group, value.slot);
+  QUINTET_CHECK(slot != nullptr, "no buffer for {} of {}", value.slot,
+                groups_[static_cast<size_t>(value.group)].name);
   const auto at = [&](BufferId buffer, int64_t offset_bytes, DType dtype) {
-    Operand view = flat_view(buffer, 0, st.count, dtype);
+    Operand view = flat_view(buffer, 0, slot->count, dtype);
     view.offset_bytes = offset_bytes;
     return view;
   };
-  switch (value.role) {
-    case graph::Role::Gradient:
-      return {at(st.grad, st.grad_offset_bytes, o.grad)};
-    case graph::Role::Weight:
-      return {at(st.param, emitter_.layout().zero == 3 ? 0 : size_bytes(st.first, o.compute), o.compute)};
-    case graph::Role::Master:
-      if (o.split_master)
-        return {at(st.master, st.master_offset_bytes, o.compute), at(st.remainder, 0, DType::I16)};
-      return {at(st.master, st.master_offset_bytes, o.master)};
-    case graph::Role::Moment:
-      return {at(value.slot == "moment1" ? st.moment1 : st.moment2, 0, value.dtype)};
-  }
-  base::fail_internal("no buffer for {}", value.slot);
+  if (!slot->lower.valid()) return {at(slot->buffer, slot->offset_bytes, slot->dtype)};
+  return {at(slot->buffer, slot->offset_bytes, emitter_.options().compute), at(slot->lower, 0, DType::I16)};
 }
 
 }  // namespace quintet::program

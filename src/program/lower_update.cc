@@ -52,8 +52,7 @@ class StepLowering {
 
   void all_reduce(const Node& node) {
     const auto& atoms = node.attrs.integers("atoms");
-    const auto reduction =
-        node.attrs.text("reduce") == "max" ? graph::Reduction::Max : graph::Reduction::Sum;
+    const auto reduction = node.attrs.text("reduce") == "max" ? graph::Reduction::Max : graph::Reduction::Sum;
     e_.all_reduce(place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
                   {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
   }
@@ -78,10 +77,9 @@ class StepLowering {
     for (const FlatRange& r : flat_ranges(graph_.nodes()[index].attrs)) {
       const size_t at = row++;
       if (!once.empty() && !counts(once[at])) continue;
-      const GroupState& st =
-          e_.program().groups[static_cast<size_t>(groups[static_cast<size_t>(r.operand)])];
-      const int64_t begin = std::max(r.first, st.first) - st.first,
-                    end = std::min(r.first + r.count, st.first + st.count) - st.first;
+      const auto [first, count] = groups_.own_range(groups[static_cast<size_t>(r.operand)]);
+      const int64_t begin = std::max(r.first, first) - first,
+                    end = std::min(r.first + r.count, first + count) - first;
       if (begin >= end) continue;
       FlatRange* const last = ranges.empty() ? nullptr : &ranges.back();
       if (last && last->operand == r.operand && last->first + last->count == begin && last->decay == r.decay)

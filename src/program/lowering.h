@@ -94,8 +94,11 @@ class GroupLowering {
   Operand grad(int group, const layout::Segment& segment);
   Accumulate grad_accumulate(int group, int contribution) const;
   void reduce_grads(int group);  // after a group's last contribution
-  // This rank's range of a state of a group, as the step reads and writes it: one operand, or two of a split
-  // master.
+  // This rank's range of the flat group.
+  std::pair<int64_t, int64_t> own_range(int group) const {
+    return {storage(group).first, storage(group).count};
+  }
+  // The same of a state of the group, as the step reads and writes it: one operand, or two of a split master.
   std::vector<Operand> operands(const layout::FlatValue& value) const;
 
  private:
@@ -104,13 +107,14 @@ class GroupLowering {
     BufferId gathered;
   };
   struct Storage {
+    int64_t first = 0, count = 0;  // this rank's range of the flat group
+    BufferId param, grad;
     BufferId grad_block;  // zero 2, 3: whole gradient of this micro-batch
     BufferId kept;        // gathered parameters, or a slice of them, that live from forward to backward
     bool kept_slice = false;
   };
   void gather(Run& run);
-  GroupState& state(int group) { return emitter_.program().groups[static_cast<size_t>(group)]; }
-  const GroupState& state(int group) const { return emitter_.program().groups[static_cast<size_t>(group)]; }
+  const Storage& storage(int group) const { return storage_[static_cast<size_t>(group)]; }
   bool gathered(int group) const;       // parameters are stored in shards and must be gathered to be used
   bool divides_grads(int group) const;  // every micro-batch's gradient is reduced to shards at once
 

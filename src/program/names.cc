@@ -51,6 +51,12 @@ int Program::scalar_slot(std::string_view name) const {
   base::fail_internal("the program has no scalar {}", name);
 }
 
+const GroupSlot* Program::find_slot(int group, std::string_view slot) const {
+  for (const GroupSlot& s : slots)
+    if (s.group == group && s.slot == slot) return &s;
+  return nullptr;
+}
+
 int Program::num_scalar_inputs() const {
   int n = 0;
   for (const ScalarDecl& s : scalar_table) n += s.kind == ScalarKind::Input;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "graph/op.h"
+#include "graph/step_graph.h"
 #include "layout/mesh.h"
 
 namespace quintet::program {
@@ -171,20 +172,28 @@ inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kGoodSteps = "good_steps";  // in a row, since the loss scale last changed
 }  // namespace scalars
 
-// Where the state of a parameter group is kept, for initialising, saving and comparing.
-struct GroupState {
-  int group = 0;   // index into the groups the program was lowered from
-  BufferId param;  // compute dtype; whole (zero 0..2) or this rank's range (zero 3)
-  // What the optimizer updates; the same buffer as param when the dtypes are equal, and also when masters are
-  // split: then it holds their upper halves, and `remainder` the lower ones (base/split_float.h).
-  BufferId master;
-  int64_t master_offset_bytes = 0;
-  BufferId remainder;  // i16; invalid unless masters are split
-  BufferId grad;  // after the step's reduction: whole (zero 0), own range in the whole (1), own range (2, 3)
-  int64_t grad_offset_bytes = 0;
-  BufferId moment1, moment2;
-  int64_t first = 0, count = 0;  // this rank's range of the flat group
+// What a rank holds of a state of all parameters of a group (graph::StateDecl), for initialising, saving and
+// comparing.
+struct GroupSlot {
+  int group = 0;  // index into the groups the program was lowered from
+  graph::Role role = graph::Role::Weight;
+  graph::Keep keep = graph::Keep::Saved;
+  std::string slot;                        // graph::StateDecl::slot
+  graph::DType dtype = graph::DType::F32;  // as elements are read and written: f32 of a split master
+  int64_t first = 0, count = 0;            // the rank's own range of the flat group
+  // Where its own range begins. The buffer may hold more: whole parameters, of which this range alone is up to
+  // date when a step starts, or whole gradients, of which this range alone is reduced.
+  BufferId buffer;
+  int64_t offset_bytes = 0;
+  // A split master (base/split_float.h): `buffer` has the upper halves, this the lower ones of the own range.
+  BufferId lower;
 };
+
+// What is updated, saved and drawn at the start: masters, and weights that are their own.
+inline bool holds_weights(const GroupSlot& s) {
+  return s.keep == graph::Keep::Saved && (s.role == graph::Role::Weight || s.role == graph::Role::Master);
+}
+inline bool holds_gradients(const GroupSlot& s) { return s.role == graph::Role::Gradient; }
 
 // A step sum (graph::StepSum) as f64 elements of the buffer `sums`, and a state (ValueKind::State) as a
 // buffer of its own. Every rank has those of all blocks.
@@ -216,7 +225,7 @@ struct Program {
   std::vector<Body> bodies;
   std::vector<Call> calls;       // one optimizer step
   std::vector<Call> eval_calls;  // one evaluation batch; empty when there is none
-  std::vector<GroupState> groups;
+  std::vector<GroupSlot> slots;  // by group
   BufferId scalars, workspace;
   std::vector<ScalarDecl> scalar_table;  // by slot of `scalars`
   BufferId sums;                         // invalid when there are none
@@ -238,6 +247,7 @@ struct Program {
   }
   int scalar_slot(std::string_view name) const;  // an unknown name is an InternalError
   int num_scalar_inputs() const;
+  const GroupSlot* find_slot(int group, std::string_view slot) const;  // null: the group has none
 };
 
 // Whether it goes between pipeline stages, over a communicator of two of them instead of a part of the mesh:

@@ -134,11 +134,11 @@ std::string tables_text(const Program& p, bool full) {
   if (p.sums.valid()) t += fmt::format("sums {}\n", id_text(p.sums));
   for (const StatePlace& state : p.states)
     t += fmt::format("state {} {}\n", graph::quote(state.name), operands_text(p, {state.place}, true));
-  for (const GroupState& g : p.groups)
-    t += fmt::format(
-        "group {} param={} master={}+{} remainder={} grad={}+{} moment1={} moment2={} first={} count={}\n",
-        g.group, id_text(g.param), id_text(g.master), g.master_offset_bytes, id_text(g.remainder),
-        id_text(g.grad), g.grad_offset_bytes, id_text(g.moment1), id_text(g.moment2), g.first, g.count);
+  for (const GroupSlot& s : p.slots)
+    t += fmt::format("slot {} {} {} {} dtype={} first={} count={} buffer={} offset={} lower={}\n", s.group,
+                     graph::quote(s.slot), word(text::kRoles, s.role), word(text::kKeeps, s.keep),
+                     base::to_string(s.dtype), s.first, s.count, id_text(s.buffer), s.offset_bytes,
+                     id_text(s.lower));
   return t;
 }
 

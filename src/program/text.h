@@ -8,7 +8,7 @@
 //   buffer @4 "block1.param" parameters persistent offset=128 bytes=512
 //   scalar "loss_scale" state dtype=f64 initial=1
 //   input "ids" @2
-//   group 0 param=@4 master=@4+0 remainder=none grad=@5+0 moment1=@6 moment2=@7 first=0 count=128
+//   slot 0 "adamw.m" moment saved dtype=f32 first=0 count=128 buffer=@6 offset=0 lower=none
 //   body 1 forward
 //     compute linear stream=0 in=(@4+0:f32[embed=8]) out=(@9+0:f32[tokens=2]) phase=F block=1
 //     all_gather comm=0 count=64 dtype=f32 reduction=sum stream=1 in=(...) out=(...) phase=F note="gather"

@@ -250,21 +250,19 @@ Call parse_call(Cursor& in) {
   return call;
 }
 
-GroupState parse_group(Cursor& in) {
-  GroupState g{.group = in.number<int>()};
-  g.param = id_field(in, "param");
-  g.master = id_field(in, "master");
-  in.expect("+");
-  g.master_offset_bytes = in.number<int64_t>();
-  g.remainder = id_field(in, "remainder");
-  g.grad = id_field(in, "grad");
-  in.expect("+");
-  g.grad_offset_bytes = in.number<int64_t>();
-  g.moment1 = id_field(in, "moment1");
-  g.moment2 = id_field(in, "moment2");
-  g.first = in.field<int64_t>("first");
-  g.count = in.field<int64_t>("count");
-  return g;
+GroupSlot parse_slot(Cursor& in) {
+  GroupSlot s{.group = in.number<int>()};
+  s.slot = in.quoted();
+  s.role = in.one_of<graph::Role>(text::kRoles, "weight, master, gradient or moment");
+  s.keep = in.one_of<graph::Keep>(text::kKeeps, "saved, derived or transient");
+  in.expect("dtype=");
+  s.dtype = parse_dtype(in);
+  s.first = in.field<int64_t>("first");
+  s.count = in.field<int64_t>("count");
+  s.buffer = id_field(in, "buffer");
+  s.offset_bytes = in.field<int64_t>("offset");
+  s.lower = id_field(in, "lower");
+  return s;
 }
 
 // Numbers stand in the text for people; they must count up from 0.
@@ -328,8 +326,8 @@ void parse_line(Cursor& in, Program& p) {
   } else if (in.accept("state ")) {
     std::string name = in.quoted();
     p.states.push_back({std::move(name), parse_operands(in).at(0)});
-  } else if (in.accept("group ")) {
-    p.groups.push_back(parse_group(in));
+  } else if (in.accept("slot ")) {
+    p.slots.push_back(parse_slot(in));
   } else if (in.accept("body ")) {
     expect_index(in, p.bodies.size());
     Body body{.kind = in.named<BodyKind>(text::kNumBodyKinds, "a kind of body"), .instrs = {}};
@@ -340,7 +338,7 @@ void parse_line(Cursor& in, Program& p) {
   } else if (in.accept("eval_call ")) {
     p.eval_calls.push_back(parse_call(in));
   } else {
-    if (p.bodies.empty()) in.fail("program, stream, comm, buffer, scalar, input, group, body or call");
+    if (p.bodies.empty()) in.fail("program, stream, comm, buffer, scalar, input, slot, body or call");
     p.bodies.back().instrs.push_back(parse_instr(in));
   }
   if (!in.at_end()) in.fail("the end of the line");

@@ -166,8 +166,8 @@ class MemoryWalk {
         cuts_.push_back(b.offset);
         cuts_.push_back(b.offset + b.bytes);
       }
-    for (const GroupState& g : p_.groups)
-      for (const int64_t byte : own_range(g)) cuts_.push_back(byte);
+    for (const GroupSlot& s : p_.slots)
+      for (const int64_t byte : own_range(s)) cuts_.push_back(byte);
     std::sort(cuts_.begin(), cuts_.end());
     cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
   }
@@ -227,21 +227,21 @@ class MemoryWalk {
     for (size_t i = 0; i < p_.buffers.size(); ++i)
       if (p_.buffers[i].scope == Scope::Persistent && p_.buffers[i].memory_class == MemoryClass::Gradients)
         forget(BufferId(static_cast<int32_t>(i)));
-    for (const GroupState& g : p_.groups)
-      if (const std::vector<int64_t> own = own_range(g); !own.empty()) {
-        forget(g.param);
-        set_owner(own[0], own[1], g.param);
+    for (const GroupSlot& s : p_.slots)
+      if (const std::vector<int64_t> own = own_range(s); !own.empty()) {
+        forget(s.buffer);
+        set_owner(own[0], own[1], s.buffer);
       }
   }
 
   // Bytes of the rank's own range in a parameter buffer that holds more than that; empty when it holds no
   // more.
-  std::vector<int64_t> own_range(const GroupState& g) const {
-    const int64_t size = g.param.valid() ? element_bytes_[g.param.index()] : 0;
-    if (size == 0) return {};
-    const Buffer& b = p_.buffer(g.param);
-    if (g.count * size == b.bytes) return {};
-    return {b.offset + g.first * size, b.offset + (g.first + g.count) * size};
+  std::vector<int64_t> own_range(const GroupSlot& s) const {
+    if (s.role != graph::Role::Weight || element_bytes_[s.buffer.index()] == 0) return {};
+    const Buffer& b = p_.buffer(s.buffer);
+    const int64_t bytes = s.count * base::size_of(s.dtype);
+    if (bytes == b.bytes) return {};
+    return {b.offset + s.offset_bytes, b.offset + s.offset_bytes + bytes};
   }
 
   void set_owner(int64_t begin, int64_t end, BufferId id) {

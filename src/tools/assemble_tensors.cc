@@ -11,7 +11,6 @@ namespace quintet::tools {
 
 using base::DType;
 using train::Rank;
-using train::StateKind;
 
 namespace {
 
@@ -42,8 +41,8 @@ TensorAssembler::TensorAssembler(const graph::Graph& logical, bool trainable_onl
   }
 }
 
-void TensorAssembler::take(const Rank& rank, StateKind kind) {
-  rank.visit(kind, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+void TensorAssembler::take(const Rank& rank, const Rank::Wanted& wanted) {
+  rank.visit(wanted, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (!rank.owns(piece)) return;
     const std::lock_guard lock(mutex_);
     const auto it = index_.find(piece.segment->name);
@@ -100,8 +99,9 @@ std::vector<Tensor> sums_of(const Rank& rank) {
 }
 
 // Adds one AdamW step to the moves, from the moments it left behind.
-void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
-               const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update) {
+void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
+               const config::Optimizer& o, double lr, int64_t update) {
+  const std::vector<Tensor>&m = moments.at(0).tensors, &v = moments.at(1).tensors;
   if (moves.empty())
     for (const Tensor& t : m) moves.push_back({t.name, std::vector<double>(t.values.size(), 0.0)});
   const double correct1 = 1 - std::pow(o.betas[0], static_cast<double>(update));

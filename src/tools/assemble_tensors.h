@@ -17,7 +17,7 @@ class TensorAssembler {
  public:
   TensorAssembler(const graph::Graph& logical, bool trainable_only);
 
-  void take(const train::Rank& rank, train::StateKind kind);
+  void take(const train::Rank& rank, const train::Rank::Wanted& wanted);
   // Adds what the members of `comm` took; collective.
   void sum(comm::Communicator& comm);
   // The tensors of a round in which every rank has taken part.
@@ -35,8 +35,8 @@ std::vector<Tensor> states_of(const train::Rank& rank);
 std::vector<Tensor> sums_of(const train::Rank& rank);
 
 // Adds one AdamW step to the moves, from the moments it left behind.
-void add_moves(std::vector<Tensor>& moves, const std::vector<Tensor>& m, const std::vector<Tensor>& v,
-               const graph::Graph& logical, const config::Optimizer& o, double lr, int64_t update);
+void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
+               const config::Optimizer& o, double lr, int64_t update);
 
 // Ops in a row.
 int64_t longest_path(const graph::Graph& graph);

@@ -1,5 +1,6 @@
 #include "tools/run_layout.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -15,7 +16,6 @@ namespace quintet::tools {
 
 using base::DType;
 using train::Rank;
-using train::StateKind;
 
 namespace {
 
@@ -45,6 +45,21 @@ bool same_bits(const train::StepResult& a, const train::StepResult& b) {
 void unscale(std::vector<Tensor>& gradients, double loss_scale) {
   for (Tensor& t : gradients)
     for (double& g : t.values) g /= loss_scale;
+}
+
+// Every state that the optimizer declares, whichever ranks hold it.
+template <class Collect>
+std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
+  std::vector<Moments> list;
+  for (const graph::StateDecl& state : rank.compiled().step_graph.states) {
+    if (state.role != graph::Role::Moment) continue;
+    if (std::any_of(list.begin(), list.end(), [&](const Moments& m) { return m.name == state.slot; }))
+      continue;
+    list.push_back({.name = state.slot, .of_squares = state.of_squares});
+    list.back().tensors =
+        collect([&](const program::GroupSlot& s) { return s.slot == state.slot; }, state.slot);
+  }
+  return list;
 }
 
 }  // namespace
@@ -78,10 +93,10 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     const graph::Graph& logical = rank.compiled().logical;
 
     // All ranks pour a state into one table; rank 0 makes it and takes it away.
-    const auto collect = [&](StateKind kind, const char* what) {
-      if (first) assembler = std::make_unique<TensorAssembler>(logical, kind != StateKind::Weight);
+    const auto collect = [&](const Rank::Wanted& wanted, std::string_view what, bool trained = true) {
+      if (first) assembler = std::make_unique<TensorAssembler>(logical, trained);
       world.world().barrier();
-      assembler->take(rank, kind);
+      assembler->take(rank, wanted);
       world.world().barrier();
       return first ? assembler->finish(what) : std::vector<Tensor>();
     };
@@ -97,19 +112,16 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       program::verify_together(programs, expanded);
     }
     if (options.prepare) options.prepare(rank);
-    auto initial = collect(StateKind::Weight, "initial weight");
+    auto initial = collect(program::holds_weights, "initial weight", false);
     if (first) run.initial = std::move(initial);
     for (int64_t step = 0; step < options.steps; ++step) {
       results[me] = options.step ? options.step(rank, step) : rank.step(step, batches);
       states[me] = states_of(rank);
       sums[me] = sums_of(rank);
-      auto gradients = collect(StateKind::Gradient, "gradient");
-      auto weights = collect(StateKind::Weight, "weight");
-      std::vector<Tensor> m, v;
-      if (adam || step + 1 == options.steps) {
-        m = collect(StateKind::Moment1, "first moment");
-        v = collect(StateKind::Moment2, "second moment");
-      }
+      auto gradients = collect(program::holds_gradients, "gradient");
+      auto weights = collect(program::holds_weights, "weight", false);
+      std::vector<Moments> moments;
+      if (adam || step + 1 == options.steps) moments = collect_moments(rank, collect);
       if (!first) continue;
       const train::StepResult& result = results[0];
       for (size_t r = 1; r < results.size(); ++r) {
@@ -120,11 +132,11 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
         require_same_bits(sums[0], sums[r], step, r);
       }
       updates += !result.skipped;
-      if (adam && !result.skipped) add_moves(run.moves, m, v, logical, recipe.optimizer, result.lr, updates);
+      if (adam && !result.skipped)
+        add_moves(run.moves, moments, logical, recipe.optimizer, result.lr, updates);
       unscale(gradients, result.loss_scale);
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
-      run.moment1 = std::move(m);
-      run.moment2 = std::move(v);
+      run.moments = std::move(moments);
     }
     if (first) run.longest_path = longest_path(logical);
     run.peaks[me] = {rank.planned_peak_bytes(), rank.measured_peak_bytes()};
@@ -150,13 +162,13 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
              .fit = train::find_fit(recipe, options.model, options.threads)});
   const graph::Graph& logical = rank.compiled().logical;
   if (options.prepare) options.prepare(rank);
-  const auto collect = [&](StateKind kind, const char* what) {
-    TensorAssembler assembler(logical, kind != StateKind::Weight);
-    assembler.take(rank, kind);
+  const auto collect = [&](const Rank::Wanted& wanted, std::string_view what, bool trained = true) {
+    TensorAssembler assembler(logical, trained);
+    assembler.take(rank, wanted);
     assembler.sum(all);
     return first ? assembler.finish(what) : std::vector<Tensor>();
   };
-  run.initial = collect(StateKind::Weight, "initial weight");
+  run.initial = collect(program::holds_weights, "initial weight", false);
   int64_t updates = 0;
   for (int64_t step = 0; step < options.steps; ++step) {
     const train::StepResult result = options.step ? options.step(rank, step) : rank.step(step, batches);
@@ -167,14 +179,13 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
       QUINTET_CHECK(std::memcmp(&theirs[r], &theirs[r % 2], sizeof(double)) == 0,
                     "step {}: ranks 0 and {} report different results: {} and {}", step, r / 2, theirs[r % 2],
                     theirs[r]);
-    StepState state{result, collect(StateKind::Gradient, "gradient"), collect(StateKind::Weight, "weight"),
-                    states_of(rank), sums_of(rank)};
+    StepState state{result, collect(program::holds_gradients, "gradient"),
+                    collect(program::holds_weights, "weight", false), states_of(rank), sums_of(rank)};
     unscale(state.gradients, result.loss_scale);
-    run.moment1 = collect(StateKind::Moment1, "first moment");
-    run.moment2 = collect(StateKind::Moment2, "second moment");
+    run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
     if (first && adam && !result.skipped)
-      add_moves(run.moves, run.moment1, run.moment2, logical, recipe.optimizer, result.lr, updates);
+      add_moves(run.moves, run.moments, logical, recipe.optimizer, result.lr, updates);
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);

@@ -47,11 +47,18 @@ struct StepState {
   std::vector<Tensor> states, sums;
 };
 
+// A state that the optimizer keeps of every trained parameter.
+struct Moments {
+  std::string name;         // graph::StateDecl::slot
+  bool of_squares = false;  // see graph::StateDecl
+  std::vector<Tensor> tensors;
+};
+
 struct LayoutRun {
   exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
-  std::vector<Tensor> moment1, moment2;  // after the last step; empty where the optimizer has none
+  std::vector<Moments> moments;  // after the last step; none where the optimizer has none
   // AdamW: what the updates added to the weights, worked out from the moments that each step left:
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of (1 - lr_s
   //   decay)

@@ -275,20 +275,27 @@ class Comparison {
         std::max(unit_roundoff(recipe_.precision.master_type()), unit_roundoff(recipe_.precision.moments));
     const double gain =
         recipe_.optimizer.kind == config::OptimizerKind::Sgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
-    same_tensors(a_.moment1, b_.moment1);
-    same_tensors(a_.moment2, b_.moment2);
-    for (size_t i = 0; i < b_.moment1.size(); ++i) {
-      double allowed = 0;
-      // The clip's own difference acts on the whole gradient.
-      for (size_t t = 0; t < allowed_.size(); ++t)
-        allowed = std::max(allowed, allowed_[t][i] + clip_error(t) * norm(b_.steps[t].gradients[i].values));
-      const auto compare = [&](const char* what, const std::vector<double>& x, const std::vector<double>& y) {
-        add(Kind::Moment, b_.moment1[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
-            gain * allowed + round * norm(y), norm(y));
-      };
-      compare(" m", a_.moment1[i].values, b_.moment1[i].values);
-      if (!b_.moment2.empty())
-        compare(" sqrt(v)", square_roots(a_.moment2[i].values), square_roots(b_.moment2[i].values));
+    QUINTET_CHECK(a_.moments.size() == b_.moments.size(), "runs with {} and {} states of the optimizer",
+                  a_.moments.size(), b_.moments.size());
+    for (size_t k = 0; k < b_.moments.size(); ++k) {
+      const Moments &a = a_.moments[k], &b = b_.moments[k];
+      same_tensors(a.tensors, b.tensors);
+      for (size_t i = 0; i < b.tensors.size(); ++i) {
+        double allowed = 0;
+        // The clip's own difference acts on the whole gradient.
+        for (size_t t = 0; t < allowed_.size(); ++t)
+          allowed = std::max(allowed, allowed_[t][i] + clip_error(t) * norm(b_.steps[t].gradients[i].values));
+        const auto compare = [&](const std::string& what, const std::vector<double>& x,
+                                 const std::vector<double>& y) {
+          add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
+              gain * allowed + round * norm(y), norm(y));
+        };
+        const auto &x = a.tensors[i].values, &y = b.tensors[i].values;
+        if (b.of_squares)
+          compare(" sqrt(" + b.name + ")", square_roots(x), square_roots(y));
+        else
+          compare(" " + b.name, x, y);
+      }
     }
   }
 

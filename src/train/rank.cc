@@ -82,47 +82,28 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
 
 Rank::~Rank() = default;
 
-void Rank::visit(StateKind kind,
+void Rank::visit(const Wanted& wanted,
                  const std::function<void(const Piece&, const layout::GlobalIndex&)>& fn) const {
   const compiler::Compiled& c = *compiled_;
-  for (const program::GroupState& st : c.program.groups) {
-    const layout::Group& g = c.groups[static_cast<size_t>(st.group)];
-    program::BufferId buffer;
-    int64_t offset = 0;
-    DType dtype = recipe_.precision.compute;
-    switch (kind) {
-      case StateKind::Weight:
-        buffer = st.master;
-        offset = st.master_offset_bytes;
-        dtype = weight_dtype(st);
-        break;
-      case StateKind::Gradient:
-        buffer = st.grad;
-        offset = st.grad_offset_bytes;
-        dtype = recipe_.precision.gradients;
-        break;
-      case StateKind::Moment1:
-        buffer = st.moment1;
-        dtype = recipe_.precision.moments;
-        break;
-      case StateKind::Moment2:
-        buffer = st.moment2;
-        dtype = recipe_.precision.moments;
-        break;
-    }
-    if (!buffer.valid()) continue;
-    const bool split = kind == StateKind::Weight && st.remainder.valid();
+  for (const program::GroupSlot& slot : c.program.slots) {
+    if (!wanted(slot)) continue;
+    const layout::Group& g = c.groups[static_cast<size_t>(slot.group)];
     for (const Segment& s : g.segments) {
-      const int64_t begin = std::max(s.offset, st.first),
-                    end = std::min(s.offset + s.count, st.first + st.count);
+      const int64_t begin = std::max(s.offset, slot.first),
+                    end = std::min(s.offset + s.count, slot.first + slot.count);
       if (begin >= end) continue;
       const auto range = [&](program::BufferId at, int64_t from, DType type) {
         const int64_t size = base::size_of(type);
-        return exec::Range{at, from + (begin - st.first) * size, (end - begin) * size};
+        return exec::Range{at, from + (begin - slot.first) * size, (end - begin) * size};
       };
-      Piece piece{&s,   &g, begin - s.offset, end - begin, range(buffer, offset, split ? DType::BF16 : dtype),
-                  dtype};
-      if (split) piece.lower = range(st.remainder, 0, DType::I16);
+      const bool split = slot.lower.valid();
+      Piece piece{&s,
+                  &g,
+                  begin - s.offset,
+                  end - begin,
+                  range(slot.buffer, slot.offset_bytes, split ? DType::BF16 : slot.dtype),
+                  slot.dtype};
+      if (split) piece.lower = range(slot.lower, 0, DType::I16);
       fn(piece, layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }
   }
@@ -153,13 +134,8 @@ void Rank::write(const Piece& piece, const std::function<void(std::byte*)>& fill
   });
 }
 
-base::DType Rank::weight_dtype(const program::GroupState& state) const {
-  return state.master != state.param || state.remainder.valid() ? recipe_.precision.master_type()
-                                                                : recipe_.precision.compute;
-}
-
 void Rank::initialise_weights() {
-  visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex& global) {
+  visit(program::holds_weights, [&](const Piece& piece, const layout::GlobalIndex& global) {
     const Segment& s = *piece.segment;
     using Kind = exec::Draw::Kind;
     const exec::Draw numbers{.kind = s.init == graph::Init::Normal ? Kind::Normal
@@ -188,15 +164,14 @@ void Rank::set_loss_scale(double scale) {
 }
 
 void Rank::weights_changed() {
-  const compiler::Compiled& c = *compiled_;
-  for (const program::GroupState& st : c.program.groups) {
-    if (st.master == st.param) continue;
-    const config::Precision& p = recipe_.precision;
-    const int64_t first = c.layout.zero == 3 ? 0 : st.first;
-    const DType master = p.master_type();
-    executor_->convert({st.master, st.master_offset_bytes, st.count * base::size_of(master)}, master,
-                       {st.param, first * base::size_of(p.compute), st.count * base::size_of(p.compute)},
-                       p.compute);
+  const program::Program& p = compiled_->program;
+  const auto own = [](const program::GroupSlot& s) {
+    return exec::Range{s.buffer, s.offset_bytes, s.count * base::size_of(s.dtype)};
+  };
+  for (const program::GroupSlot& copy : p.slots) {
+    if (copy.role != graph::Role::Weight || copy.keep != graph::Keep::Derived) continue;
+    const program::GroupSlot* const master = p.find_slot(copy.group, "master");
+    if (!master->lower.valid()) executor_->convert(own(*master), master->dtype, own(copy), copy.dtype);
   }
 }
 
@@ -400,7 +375,7 @@ void Rank::check_replicas() {
   };
   for (const ReplicaGroup& group : replica_groups_) {
     base::Checksum hash;
-    visit(StateKind::Weight, [&](const Piece& piece, const layout::GlobalIndex&) {
+    visit(program::holds_weights, [&](const Piece& piece, const layout::GlobalIndex&) {
       if (group.shared_by.empty() ? replicated_over(piece) == group.atoms
                                   : piece.group->shared_by == group.shared_by)
         hash.add({read(piece).data(), static_cast<size_t>(piece.bytes())});

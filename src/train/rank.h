@@ -43,8 +43,6 @@ struct StepResult {
 // Where the recipe runs.
 exec::Device device_of(const config::Recipe& recipe);
 
-enum class StateKind : uint8_t { Weight, Gradient, Moment1, Moment2 };
-
 class Rank {
  public:
   // Compiles, verifies and plans, allocates the arena, creates communicators, and draws the initial weights.
@@ -85,7 +83,7 @@ class Rank {
   };
   Evaluation evaluate(const data::Batches& batches, int64_t first, int64_t count);
 
-  // Visits this rank's pieces of a state: consecutive elements of a parameter's local part. `global` gives
+  // Visits this rank's pieces of the wanted states: consecutive elements of a parameter's local part. `global` gives
   // the place of an element in the whole parameter, or -1 for padding.
   struct Piece {
     const layout::Segment* segment;
@@ -97,7 +95,8 @@ class Rank {
     std::optional<exec::Range> lower = {};
     int64_t bytes() const { return count * base::size_of(dtype); }
   };
-  void visit(StateKind kind,
+  using Wanted = std::function<bool(const program::GroupSlot&)>;  // program::holds_weights, ...
+  void visit(const Wanted& wanted,
              const std::function<void(const Piece&, const layout::GlobalIndex& global)>& fn) const;
   // See exec::Executor.
   exec::HostBytes read(const exec::Range& range) const { return executor_->read(range); }
@@ -107,9 +106,7 @@ class Rank {
   // The elements of a piece, piece.bytes() of them, joined where they are kept in halves.
   exec::HostBytes read(const Piece& piece) const;
   void write(const Piece& piece, const std::function<void(std::byte*)>& fill);
-  // The type that a group's weights have in StateKind::Weight.
-  base::DType weight_dtype(const program::GroupState& state) const;
-  // The same for a parameter, on whichever rank it lies; for training.
+  // The type that a parameter's weights are saved in, on whichever rank they are; for training.
   base::DType weight_dtype(bool trainable) const {
     return trainable ? recipe_.precision.master_type() : recipe_.precision.compute;
   }

@@ -198,7 +198,7 @@ class Header {
         text += fmt::format("; kept in {} shards for the backward pass: {}", p.reshard_after_forward.ranks,
                             counts(layout.dense.reshard));
       // The first group has nothing before it to be gathered behind.
-      const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.groups.size()) - 1);
+      const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.slots.back().group));
       text += ahead > 0 ? fmt::format("; prefetched {} ahead", counted(ahead, "block")) : "; no prefetch";
     }
     line(label, "{}", text);

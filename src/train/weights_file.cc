@@ -86,7 +86,7 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
   const std::vector<TensorInfo> tensors = saved_tensors(rank);
   // This rank's pieces of each parameter that no other rank contributes.
   std::map<std::string_view, std::vector<std::pair<Rank::Piece, layout::GlobalIndex>>> pieces;
-  rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (rank.owns(piece)) pieces[piece.segment->name].emplace_back(piece, global);
   });
   const std::map<std::string_view, Rank::State> states = states_of(rank);
@@ -127,7 +127,7 @@ void load_weights(Rank& rank, const std::string& path) {
   if (file.tensors().size() != wanted.size())
     base::fail_user("{} holds {} tensors, the model has {}: it is another model's", path,
                     file.tensors().size(), wanted.size());
-  rank.visit(StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     const TensorInfo& info = *file.find(piece.segment->name);
     const std::byte* data = file.bytes(info).data();
     rank.write(piece, [&](std::byte* to) {

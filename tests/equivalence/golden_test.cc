@@ -101,7 +101,7 @@ double golden_weight(const std::string& name, int64_t index) {
 }
 
 void set_weights(Rank& rank) {
-  rank.visit(train::StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     rank.write(piece, [&](std::byte* data) {
       for (int64_t i = 0; i < piece.count; ++i) {
         const int64_t g = global(piece.first + i);

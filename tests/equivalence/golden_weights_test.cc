@@ -64,8 +64,10 @@ std::string checksum_of_run(const config::Recipe& recipe) {
     hash.add({reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(double)});
   };
   for (const tools::StepState& s : r.steps) add({s.result.loss, s.result.grad_norm, s.result.loss_scale});
-  for (const auto* list : {&r.steps.back().weights, &r.steps.back().states, &r.moment1, &r.moment2})
+  for (const auto* list : {&r.steps.back().weights, &r.steps.back().states})
     for (const tools::Tensor& t : *list) add(t.values);
+  for (const tools::Moments& m : r.moments)
+    for (const tools::Tensor& t : m.tensors) add(t.values);
   return fmt::format("{:016x}", hash.value());
 }
 

@@ -128,7 +128,7 @@ TEST(Pipeline, TiedEmbeddingStaysBitIdenticalOnBothStages) {
                          const std::lock_guard lock(mutex);
                          std::vector<std::byte>& mine = tables[rank.compiled().program.rank.value];
                          mine.clear();
-                         rank.visit(train::StateKind::Weight,
+                         rank.visit(program::holds_weights,
                                     [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
                                       if (p.segment->name != "embed.weight") return;
                                       const exec::HostBytes data = rank.read(p);

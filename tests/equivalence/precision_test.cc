@@ -59,7 +59,7 @@ Recipe placed(const Place& place, Recipe r, int64_t accumulation) {
 // Copies of f32 masters round ties to even, upper halves of split ones away from zero: without ties the two
 // are the same.
 void break_ties(Rank& rank) {
-  rank.visit(train::StateKind::Weight, [&](const Rank::Piece& piece, const layout::GlobalIndex&) {
+  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex&) {
     ASSERT_EQ(piece.dtype, base::DType::F32);
     const exec::HostBytes held = rank.read(piece);
     std::vector<uint32_t> bits(static_cast<size_t>(piece.count));

@@ -64,19 +64,21 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   config::Precision p = config::Precision::of(DType::BF16);
   p.moments = DType::BF16;
   const graph::StepGraph adamw = step({}, p);
-  EXPECT_EQ(adamw.states.size(), 2u * 5);
+  EXPECT_EQ(adamw.states.size(), 2u * 5 + 1);
   ASSERT_NE(state(adamw, "matrix"), nullptr);
   EXPECT_EQ(state(adamw, "matrix")->role, Role::Master);
   EXPECT_EQ(state(adamw, "matrix")->type.dtype, DType::F32);
   EXPECT_EQ(state(adamw, "matrix/weight")->keep, Keep::Derived);
   EXPECT_EQ(state(adamw, "matrix/gradient")->keep, Keep::Transient);
   EXPECT_EQ(state(adamw, "norm/adamw.v")->type, (graph::Type{DType::BF16, {{Dim::Embed, 4}}}));
-  EXPECT_EQ(state(adamw, "frozen"), nullptr);
+  EXPECT_EQ(state(adamw, "frozen")->role, Role::Weight);
+  EXPECT_FALSE(state(adamw, "frozen")->value.valid());
+  EXPECT_TRUE(state(adamw, "norm/adamw.v")->of_squares);
   p.master = config::Master::Split;
   EXPECT_EQ(state(step({}, p), "matrix/weight"), nullptr);
   const config::Optimizer plain{.kind = config::OptimizerKind::Sgd},
       momentum{.kind = config::OptimizerKind::Sgd, .momentum = 0.9};
-  EXPECT_EQ(step(plain, config::Precision::of(DType::F64)).states.size(), 2u * 2);
+  EXPECT_EQ(step(plain, config::Precision::of(DType::F64)).states.size(), 2u * 2 + 1);
   EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
 }
 

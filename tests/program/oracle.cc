@@ -51,16 +51,16 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
         std::any_of(p.inputs.begin(), p.inputs.end(), [&](const auto& in) { return in.buffer.index() == i; });
     paint(b.offset, b.offset + b.bytes, made_anew ? 0 : life[i]);
   }
-  for (const GroupState& g :
-       p.groups) {  // gathered in place: whole / count ranges, this rank's is g.first / g.count
-    const Buffer& b = p.buffer(g.param);
+  for (const GroupSlot& s : p.slots) {  // gathered in place: this rank's range alone is up to date
+    if (s.role != graph::Role::Weight) continue;
+    const Buffer& b = p.buffer(s.buffer);
     for (const Body& body : p.bodies)
       for (const Instr& instr : body.instrs)
         if (instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::AllGather &&
-            instr.out[0].buffer == g.param) {
+            instr.out[0].buffer == s.buffer) {
           const int64_t size = base::size_of(instr.collective.dtype);
           paint(b.offset, b.offset + b.bytes, 0);
-          paint(b.offset + g.first * size, b.offset + (g.first + g.count) * size, life[g.param.index()]);
+          paint(b.offset + s.first * size, b.offset + (s.first + s.count) * size, life[s.buffer.index()]);
         }
   }
 

@@ -23,7 +23,7 @@ std::vector<Instr*> all_of(Program& p, const graph::OpDef& op) {
 
 size_t trainable(const Program& p) {
   size_t groups = 0;
-  for (const GroupState& g : p.groups) groups += g.moment1.valid();
+  for (const GroupSlot& s : p.slots) groups += holds_gradients(s);
   return groups;
 }
 
@@ -129,7 +129,8 @@ TEST(Step, FaultsOfRangesAreFound) {
   has(fault(graph::kAdamW, [](Instr& i) { i.op = &graph::kCopy; }), "outlives the step, and is not gated");
   // Into the first moments.
   BufferId moment;
-  for (const GroupState& g : compile_small({}).program.groups) moment = g.moment1;
+  for (const GroupSlot& s : compile_small({}).program.slots)
+    if (s.role == graph::Role::Moment) moment = s.buffer;
   has(fault(graph::kSumSquares, [&](Instr& i) { i.out[0].buffer = moment; }), "is not gated");
 }
 

@@ -74,11 +74,10 @@ void expect_same(const Program& a, const Program& b) {
     return x.name == y.name && x.bytes == y.bytes && x.memory_class == y.memory_class && x.scope == y.scope &&
            x.offset == y.offset;
   }));
-  EXPECT_TRUE(same_list(a.groups, b.groups, [](const GroupState& x, const GroupState& y) {
-    return x.group == y.group && x.param == y.param && x.master == y.master &&
-           x.master_offset_bytes == y.master_offset_bytes && x.remainder == y.remainder && x.grad == y.grad &&
-           x.grad_offset_bytes == y.grad_offset_bytes && x.moment1 == y.moment1 && x.moment2 == y.moment2 &&
-           x.first == y.first && x.count == y.count;
+  EXPECT_TRUE(same_list(a.slots, b.slots, [](const GroupSlot& x, const GroupSlot& y) {
+    return x.group == y.group && x.role == y.role && x.keep == y.keep && x.slot == y.slot &&
+           x.dtype == y.dtype && x.first == y.first && x.count == y.count && x.buffer == y.buffer &&
+           x.offset_bytes == y.offset_bytes && x.lower == y.lower;
   }));
   const auto same_call = [](const Call& x, const Call& y) { return same(x, y); };
   EXPECT_TRUE(same_list(a.calls, b.calls, same_call));
@@ -146,7 +145,7 @@ TEST(ProgramText, ParserNamesTheLine) {
             "program text, line 2: expected number 1, got '2 \"tp\"'");
   EXPECT_EQ(
       message("# a comment\n\nnonsense\n"),
-      "program text, line 3: expected program, stream, comm, buffer, scalar, input, group, body or call, got "
+      "program text, line 3: expected program, stream, comm, buffer, scalar, input, slot, body or call, got "
       "'nonsense'");
   EXPECT_EQ(message("body 0 forward\n  compute lineal stream=0\n"),
             "program text, line 2: expected the name of an op, got 'lineal stream=0'");

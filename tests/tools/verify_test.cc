@@ -124,7 +124,8 @@ TEST(Verify, FindsLossNormMomentAndPeak) {
   EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.grad_norm *= 1 + 1e-10; }),
             Check::Kind::GradientNorm);
   EXPECT_EQ(departs([](LayoutRun& r) { r.steps[1].result.tokens += 1; }), Check::Kind::Tokens);
-  EXPECT_EQ(departs([](LayoutRun& r) { values(r.moment1, "embed.weight")[5] += 1e-3; }), Check::Kind::Moment);
+  EXPECT_EQ(departs([](LayoutRun& r) { values(r.moments[0].tensors, "embed.weight")[5] += 1e-3; }),
+            Check::Kind::Moment);
   EXPECT_EQ(departs([](LayoutRun& r) { r.peaks[2].measured -= 1; }), Check::Kind::Peak);
   EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.loss = std::nan(""); }), Check::Kind::Loss);
 }

@@ -39,7 +39,7 @@ std::vector<double> initial_table(const config::Recipe& recipe, const compiler::
   std::vector<double> table;
   comm::run_local_world(1, [&](comm::World& world) {
     const train::Rank rank(recipe, world, {.model = model});
-    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
+    rank.visit(program::holds_weights, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
       if (p.segment->name != name) return;
       const exec::HostBytes data = rank.read(p);
       for (int64_t i = 0; i < p.count; ++i) table.push_back(train::read_element(data.data(), p.dtype, i));

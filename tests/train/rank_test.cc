@@ -18,16 +18,15 @@ std::string replicas_after_damage(const config::Recipe& recipe, int sick, const 
       train::Rank rank(recipe, world, {});
       rank.check_replicas();
       if (world.rank().value == sick)
-        rank.visit(train::StateKind::Weight,
-                   [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
-                     if (piece.segment->name != parameter) return;
-                     const exec::HostBytes held = rank.read(piece);
-                     rank.write(piece, [&](std::byte* data) {
-                       std::memmove(data, held.data(), static_cast<size_t>(piece.bytes()));
-                       const double value = train::read_element(data, piece.dtype, 0);
-                       train::write_element(data, piece.dtype, 0, value + 1e-3);
-                     });
-                   });
+        rank.visit(program::holds_weights, [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
+          if (piece.segment->name != parameter) return;
+          const exec::HostBytes held = rank.read(piece);
+          rank.write(piece, [&](std::byte* data) {
+            std::memmove(data, held.data(), static_cast<size_t>(piece.bytes()));
+            const double value = train::read_element(data, piece.dtype, 0);
+            train::write_element(data, piece.dtype, 0, value + 1e-3);
+          });
+        });
       rank.check_replicas();
     });
   } catch (const std::exception& e) {

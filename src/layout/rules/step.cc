@@ -20,8 +20,7 @@ AtomList dividing(const Placement& p) {
 // operand only the first counts it.
 std::vector<AtomList> counted_once(const RuleContext& c, const Node& node, const AtomList& atoms) {
   std::vector<AtomList> once;
-  for (const ValueId in : node.inputs)
-    once.push_back(without(atoms, dividing(c.placement(c.current(in)))));
+  for (const ValueId in : node.inputs) once.push_back(without(atoms, dividing(c.placement(c.current(in)))));
   return once;
 }
 
@@ -104,8 +103,7 @@ void step_sums(RuleContext& c, const Node& node) {
   int64_t first = 0;
   for (const ValueId out : node.outputs) {
     const graph::Type& type = c.logical().type(out);
-    const ValueId view =
-        c.emit(graph::kView, {packed}, {{"first", first}}, node, {type}).outputs[0];
+    const ValueId view = c.emit(graph::kView, {packed}, {{"first", first}}, node, {type}).outputs[0];
     c.settle(out, view, replicated(type.num_dims()));
     first += type.count();
   }

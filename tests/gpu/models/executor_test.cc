@@ -170,7 +170,7 @@ TEST(HostView, WhatIsWrittenIsReadAndPaddingIsZero) {
   comm::run_local_world(1, [&](comm::World& world) {
     train::Rank rank(r, world, {});
     double next = 0;
-    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
+    rank.visit(program::holds_weights, [&](const train::Rank::Piece& piece, const layout::GlobalIndex&) {
       rank.write(piece, [&](std::byte* data) {
         for (int64_t i = 0; i < piece.count; ++i)
           train::write_element(data, piece.dtype, i, 1 + 0x1p-20 * static_cast<double>(i % 4096));
@@ -183,9 +183,9 @@ TEST(HostView, WhatIsWrittenIsReadAndPaddingIsZero) {
     });
     EXPECT_GT(next, 0);
     rank.weights_changed();  // the compute copies are what the masters round to
-    const program::GroupState& st = rank.compiled().program.groups[0];
-    ASSERT_NE(st.master, st.param);
-    const exec::HostBytes param = rank.read({st.param, 0, 16});
+    const program::GroupSlot& copy = *rank.compiled().program.find_slot(0, "param");
+    ASSERT_EQ(copy.keep, graph::Keep::Derived);
+    const exec::HostBytes param = rank.read({copy.buffer, 0, 16});
     for (int64_t i = 0; i < 8; ++i) EXPECT_EQ(train::read_element(param.data(), base::DType::BF16, i), 1.0);
   });
 }
@@ -223,7 +223,7 @@ TEST(Save, WhatTheGpuSavesTheCpuLoads) {
   const config::Recipe r = test::gpu_recipe("experts-shared-bias", "bf16");
   const auto state = [](const train::Rank& rank) {
     std::vector<std::byte> bytes;
-    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
+    rank.visit(program::holds_weights, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
       const exec::HostBytes held = rank.read(p);
       bytes.insert(bytes.end(), held.data(), held.data() + p.bytes());
     });

@@ -139,7 +139,7 @@ TEST(Narrow, SplitMastersAreSavedAsF32) {
   std::vector<float> saved, loaded;
   const auto weights = [](const train::Rank& rank) {
     std::vector<float> list;
-    rank.visit(train::StateKind::Weight, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
+    rank.visit(program::holds_weights, [&](const train::Rank::Piece& p, const layout::GlobalIndex&) {
       const exec::HostBytes held = rank.read(p);
       const auto* const values = reinterpret_cast<const float*>(held.data());
       list.insert(list.end(), values, values + p.count);

@@ -151,8 +151,9 @@ void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b) {
     expect_same(a.steps[s].states, b.steps[s].states, step + "state");
     expect_same(a.steps[s].sums, b.steps[s].sums, step + "sum");
   }
-  expect_same(a.moment1, b.moment1, "first moment");
-  expect_same(a.moment2, b.moment2, "second moment");
+  ASSERT_EQ(a.moments.size(), b.moments.size());
+  for (size_t k = 0; k < a.moments.size(); ++k)
+    expect_same(a.moments[k].tensors, b.moments[k].tensors, a.moments[k].name.c_str());
 }
 
 std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads) {
