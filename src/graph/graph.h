@@ -23,9 +23,9 @@ using NodeId = base::Id<struct NodeTag>;
 // B.
 enum class Phase : uint8_t { F, B, W };
 
-// A State outlives a micro-batch. In a model's graph it is a small value, equal on all ranks, zero at the start,
-// changed by the step's end only (the bias of a router that balances without a loss); in a step's graph
-// (step_graph.h) it is what the step finds.
+// A State outlives a micro-batch. In a model's graph it is a small value, equal on all ranks, zero at the
+// start, changed by the step's end only (the bias of a router that balances without a loss); in a step's
+// graph (step_graph.h) it is what the step finds.
 enum class ValueKind : uint8_t { Input, Param, Result, State };
 
 struct Value {

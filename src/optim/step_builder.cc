@@ -87,7 +87,8 @@ void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
   if (t.copy.valid()) t.copy = results.back();
 }
 
-// What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports it.
+// What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports
+// it.
 void StepBuilder::add_sums() {
   if (model_.step_sums.empty()) return;
   for (size_t i = 0; i < model_.step_sums.size(); ++i)

@@ -31,8 +31,8 @@ class StepBuilder {
   // which optimizer it is, too: "adamw.m".
   ValueId moment(const Trained& t, const std::string& name);
   ValueId second_moment(const Trained& t, const std::string& name);  // an average of squares
-  // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads lr,
-  // clip scale, ok and the number of the update, and writes nothing when ok is 0.
+  // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads
+  // lr, clip scale, ok and the number of the update, and writes nothing when ok is 0.
   void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
 
   graph::StepGraph build();

@@ -56,7 +56,8 @@ class Flattener {
  private:
   const std::vector<Node>& nodes() const { return local_.graph.nodes(); }
 
-  // What a value is a version of: an update's results are the next versions of its operands from the second on.
+  // What a value is a version of: an update's results are the next versions of its operands from the second
+  // on.
   void find_states() {
     decl_.assign(local_.graph.values().size(), nullptr);
     for (size_t v = 0; v < decl_.size(); ++v)

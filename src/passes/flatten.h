@@ -1,8 +1,8 @@
 // Flattening: a step graph has a node per parameter; programs update all parameters of a rank in one
-// instruction. This pass merges elementwise nodes of equal op, attributes and scalars over all parameters of a
-// pipeline stage into one node over whole parameter groups, with a table of ranges in the groups' coordinates.
-// It merges across parameters, never along chains: what one node computes stays one kernel's rule, and so do
-// its bits.
+// instruction. This pass merges elementwise nodes of equal op, attributes and scalars over all parameters of
+// a pipeline stage into one node over whole parameter groups, with a table of ranges in the groups'
+// coordinates. It merges across parameters, never along chains: what one node computes stays one kernel's
+// rule, and so do its bits.
 #pragma once
 
 #include "layout/flat_step.h"

@@ -57,7 +57,8 @@ class StepLowering {
                   {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
   }
 
-  // The sums lie in one buffer already; those that this rank does not count are cleared before they are added.
+  // The sums lie in one buffer already; those that this rank does not count are cleared before they are
+  // added.
   void step_sums(size_t index) {
     for (size_t i = 0; i < e_.program().step_sums.size(); ++i) {
       if (counts(step_.once[index][i])) continue;
@@ -68,8 +69,8 @@ class StepLowering {
 
   bool counts(const AtomList& once) const { return e_.mesh().is_first(e_.rank(), once); }
 
-  // The rows of the table that this rank counts, clipped to its range of each group and relative to its start.
-  // Neighbours become one range.
+  // The rows of the table that this rank counts, clipped to its range of each group and relative to its
+  // start. Neighbours become one range.
   std::vector<FlatRange> ranges_of(size_t index, const std::vector<int>& groups) const {
     const std::vector<AtomList>& once = step_.once[index];
     std::vector<FlatRange> ranges;
@@ -106,8 +107,8 @@ class StepLowering {
     e_.emit(std::move(instr));
   }
 
-  // One instruction for all groups, so that a GPU has few launches. Operand 0 of every group, then the scalars;
-  // what is updated is read and written in place.
+  // One instruction for all groups, so that a GPU has few launches. Operand 0 of every group, then the
+  // scalars; what is updated is read and written in place.
   void update(size_t index) {
     const Node& node = graph_.nodes()[index];
     Instr instr{.op = node.op, .attrs = node.attrs, .note = "update"};

@@ -139,8 +139,8 @@ struct Stream {
   std::string name;
 };
 
-// A number that the program computes with, in a slot of 8 bytes of the buffer `scalars`. Inputs have the first
-// slots, so that one copy brings them to a device.
+// A number that the program computes with, in a slot of 8 bytes of the buffer `scalars`. Inputs have the
+// first slots, so that one copy brings them to a device.
 enum class ScalarKind : uint8_t {
   Input,   // the host sets it before every run
   Result,  // a run computes it
@@ -181,8 +181,8 @@ struct GroupSlot {
   std::string slot;                        // graph::StateDecl::slot
   graph::DType dtype = graph::DType::F32;  // as elements are read and written: f32 of a split master
   int64_t first = 0, count = 0;            // the rank's own range of the flat group
-  // Where its own range begins. The buffer may hold more: whole parameters, of which this range alone is up to
-  // date when a step starts, or whole gradients, of which this range alone is reduced.
+  // Where its own range begins. The buffer may hold more: whole parameters, of which this range alone is up
+  // to date when a step starts, or whole gradients, of which this range alone is reduced.
   BufferId buffer;
   int64_t offset_bytes = 0;
   // A split master (base/split_float.h): `buffer` has the upper halves, this the lower ones of the own range.

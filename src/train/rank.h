@@ -83,8 +83,8 @@ class Rank {
   };
   Evaluation evaluate(const data::Batches& batches, int64_t first, int64_t count);
 
-  // Visits this rank's pieces of the wanted states: consecutive elements of a parameter's local part. `global` gives
-  // the place of an element in the whole parameter, or -1 for padding.
+  // Visits this rank's pieces of the wanted states: consecutive elements of a parameter's local part.
+  // `global` gives the place of an element in the whole parameter, or -1 for padding.
   struct Piece {
     const layout::Segment* segment;
     const layout::Group* group;

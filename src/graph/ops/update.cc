@@ -66,15 +66,15 @@ const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes}
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
 const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
                            scalar,        nullptr, cost_by_bytes};
-// sum of squares, loss, loss scale, updates, skipped in a row, skipped in all, good steps in a row -> norm and
-// clip scale of gradients without the loss scale, ok, then in place the next loss scale (another one only with
-// a window) and the four counters
+// sum of squares, loss, loss scale, updates, skipped in a row, skipped in all, good steps in a row -> norm
+// and clip scale of gradients without the loss scale, ok, then in place the next loss scale (another one only
+// with a window) and the four counters
 const OpDef kClipScale = {
     "clip_scale", 7, 7, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, infer_clip, nullptr,
     cost_by_bytes};
-// Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a rounded copy where the compute
-// type is another; or, with a split master (base/split_float.h), weight bf16, remainder i16, moments... In a
-// step graph: one gradient, then what is updated as operands, too.
+// Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
+// rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
+// remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
 const OpDef kAdamW = {.name = "adamw",
                       .min_inputs = 8,
                       .max_inputs = kAnyNumber,

@@ -16,8 +16,8 @@ AtomList dividing(const Placement& p) {
   return atoms;
 }
 
-// The operands stay where they are, and the result is a sum over `atoms`; of the ranks that hold the same of an
-// operand only the first counts it.
+// The operands stay where they are, and the result is a sum over `atoms`; of the ranks that hold the same of
+// an operand only the first counts it.
 std::vector<AtomList> counted_once(const RuleContext& c, const Node& node, const AtomList& atoms) {
   std::vector<AtomList> once;
   for (const ValueId in : node.inputs) once.push_back(without(atoms, dividing(c.placement(c.current(in)))));
