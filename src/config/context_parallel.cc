@@ -28,26 +28,33 @@ int64_t ulysses_ranks(const Parallel& p) {
   return p.cp_method == ContextMethod::UlyssesRing ? p.ulysses : 1;
 }
 
-int64_t attention_kv_heads(const Model& m) { return m.mla.kv_rank > 0 ? m.heads : m.kv_heads; }
-
-int64_t kv_heads_per_rank(const Parallel& p, const Model& m) {
-  const int64_t heads = attention_kv_heads(m);
-  return heads % p.tp == 0 ? heads / p.tp : 1;
+int64_t attention_heads(const Model& m) {
+  return m.family == Family::Custom ? base::demanded(m.demands, base::Dim::Heads) : m.heads;
 }
 
-int64_t ulysses_kv_ranks(const Parallel& p, const Model& m) {
-  return std::gcd(ulysses_ranks(p), kv_heads_per_rank(p, m));
+int64_t attention_kv_heads(const Model& m) {
+  if (m.family == Family::Custom) return base::demanded(m.demands, base::Dim::KvHeads);
+  return m.mla.kv_rank > 0 ? m.heads : m.kv_heads;
+}
+
+int64_t kv_heads_per_rank(const Parallel& p, int64_t kv_heads) {
+  return kv_heads % p.tp == 0 ? kv_heads / p.tp : 1;
+}
+
+int64_t ulysses_kv_ranks(const Parallel& p, int64_t kv_heads) {
+  return std::gcd(ulysses_ranks(p), kv_heads_per_rank(p, kv_heads));
 }
 
 bool heads_divide(const Parallel& p, const Model& m, int64_t u) {
-  const int64_t kv = kv_heads_per_rank(p, m);
-  return m.heads % (p.tp * u) == 0 && (kv % u == 0 || u % kv == 0);
+  const int64_t kv = kv_heads_per_rank(p, attention_kv_heads(m));
+  return attention_heads(m) % (p.tp * u) == 0 && (kv % u == 0 || u % kv == 0);
 }
 
 double context_elements_sent(const Parallel& p, const Model& m, int64_t u) {
-  QUINTET_CHECK(m.heads % (p.tp * u) == 0, "{} heads over tp {} x ulysses {}", m.heads, p.tp, u);
+  QUINTET_CHECK(attention_heads(m) % (p.tp * u) == 0, "{} heads over tp {} x ulysses {}", attention_heads(m),
+                p.tp, u);
   const Widths width = head_widths(m);
-  const int64_t heads = m.heads / p.tp, kv = kv_heads_per_rank(p, m);
+  const int64_t heads = attention_heads(m) / p.tp, kv = kv_heads_per_rank(p, attention_kv_heads(m));
   const auto both = static_cast<double>(width.qk + width.v);
   const auto n = static_cast<double>(u);
   return static_cast<double>(heads) * both * (n - 1) / n + static_cast<double>(kv) * both *
@@ -74,7 +81,8 @@ ContextMethod choose_context_method(const Parallel& p, const Model& m, const Dat
 
 std::string why_context_method(const Parallel& p, const Model& m, const Data& data) {
   const auto sends = [&](int64_t u) { return fmt::format("{:.6g}", context_elements_sent(p, m, u)); };
-  const int64_t heads = m.heads / p.tp, kv = kv_heads_per_rank(p, m), chunk = data.seq_len / (2 * p.cp);
+  const int64_t heads = attention_heads(m) / p.tp, kv = kv_heads_per_rank(p, attention_kv_heads(m)),
+                chunk = data.seq_len / (2 * p.cp);
   const int64_t u = heads_divide(p, m, p.cp) ? p.cp : largest_ulysses(p, m);
   switch (choose_context_method(p, m, data)) {
     case ContextMethod::Ulysses:
@@ -92,10 +100,11 @@ std::string why_context_method(const Parallel& p, const Model& m, const Data& da
       break;
   }
   const std::string exchange =
-      u == 1 ? fmt::format("no part of cp {} divides {} heads{}", p.cp, heads,
-                           kv == heads ? "" : fmt::format(" and goes with {} KV heads", kv))
-             : fmt::format("an exchange of heads sends no less ({} elements a row and layer, otherwise {})",
-                           sends(u), sends(1));
+      m.family == Family::Custom ? "widths of heads are not known for a custom model"
+      : u == 1                   ? fmt::format("no part of cp {} divides {} heads{}", p.cp, heads,
+                             kv == heads ? "" : fmt::format(" and goes with {} KV heads", kv))
+               : fmt::format("an exchange of heads sends no less ({} elements a row and layer, otherwise {})",
+                             sends(u), sends(1));
   return fmt::format("{}, and chunks of {} rows are {}", exchange, chunk,
                      chunk < kSmallChunk ? "too small for a ring to hide its transfers"
                                          : "large enough for a ring to hide its transfers");

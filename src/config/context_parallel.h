@@ -19,14 +19,16 @@ namespace quintet::config {
 // ulysses, parallel.ulysses for ulysses+ring.
 int64_t ulysses_ranks(const Parallel& parallel);
 
-// KV heads as attention sees them: with latent attention every head has K and V of its own.
+// Heads as attention sees them: with latent attention every head has K and V of its own. 0: a custom model
+// without attention.
+int64_t attention_heads(const Model& model);
 int64_t attention_kv_heads(const Model& model);
 
 // KV heads that a tensor rank holds: with more tensor ranks than KV heads one, shared by some of them.
-int64_t kv_heads_per_rank(const Parallel& parallel, const Model& model);
+int64_t kv_heads_per_rank(const Parallel& parallel, int64_t kv_heads);
 
 // How many of the ulysses_ranks() have KV heads of their own; the others share them. u_kv above.
-int64_t ulysses_kv_ranks(const Parallel& parallel, const Model& model);
+int64_t ulysses_kv_ranks(const Parallel& parallel, int64_t kv_heads);
 
 // Whether u ranks can exchange rows for heads: u divides the heads of a tensor rank, and divides its KV heads
 // or is a multiple of them, so that the query heads of a rank go with whole KV heads or with one.

@@ -9,13 +9,13 @@
 
 namespace quintet::config {
 
-std::vector<Cut> mesh_cuts(const Parallel& p, const Model& m) {
+std::vector<Cut> mesh_cuts(const Parallel& p, const base::DimDemands& demands) {
   std::vector<Cut> cuts;
   const auto add = [&](int64_t size, std::string why, const char* key) {
     if (size > 1) cuts.push_back({size, std::move(why), key});
   };
-  const int64_t kv = attention_kv_heads(m);
-  const int64_t u = ulysses_ranks(p), u_rest = u / ulysses_kv_ranks(p, m);
+  const int64_t kv = base::demanded(demands, base::Dim::KvHeads);
+  const int64_t u = ulysses_ranks(p), u_rest = u / ulysses_kv_ranks(p, kv);
   // Of equal sizes the first stays: the plain axes come before what is made of them.
   const int64_t context = p.tp * p.cp, shard = context * p.dp_shard, data = shard * p.dp_replicate;
   add(p.tp, fmt::format("tp {}", p.tp), "parallel.tp");

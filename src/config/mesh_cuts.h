@@ -27,8 +27,8 @@ struct Cut {
 //   tp k                              reshard_after_forward = k
 //   tp cp dp_shard, x dp_replicate, x pp
 //   etp, etp ep                       expert ranks
-// kv_heads is attention_kv_heads(). Every axis must be at least 1.
-std::vector<Cut> mesh_cuts(const Parallel& parallel, const Model& model);
+// kv_heads is what the model demands of that dim. Every axis must be at least 1.
+std::vector<Cut> mesh_cuts(const Parallel& parallel, const base::DimDemands& demands);
 
 // The first cut that does not divide the next one; cuts.size() when all do.
 size_t first_bad_cut(const std::vector<Cut>& cuts);

@@ -15,8 +15,13 @@ struct Names;
 
 template <>
 struct Names<Family> {
-  static constexpr std::array<std::pair<Family, std::string_view>, 2> kTable = {
-      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}}};
+  static constexpr std::array<std::pair<Family, std::string_view>, 3> kTable = {
+      {{Family::Llama, "llama"}, {Family::Gpt2, "gpt2"}, {Family::Custom, "custom"}}};
+};
+template <>
+struct Names<DimAxis> {
+  static constexpr std::array<std::pair<DimAxis, std::string_view>, 2> kTable = {
+      {{DimAxis::None, "none"}, {DimAxis::Tp, "tp"}}};
 };
 template <>
 struct Names<RopeScalingKind> {

@@ -103,10 +103,14 @@ struct KnownKeys {
   std::vector<std::string> keys;   // of this version
   std::set<std::string> all;       // and of later ones
   std::set<std::string> sections;  // every proper prefix of a key
+  std::set<std::string> tables;    // keys whose names below them are the user's
 
   KnownKeys() {
     const Recipe recipe;
-    for_each_key(recipe, [&](const char* key, const auto&...) { keys.emplace_back(key); });
+    for_each_key(recipe, [&]<class T>(const char* key, const T&, const auto&...) {
+      keys.emplace_back(key);
+      if constexpr (std::is_same_v<T, DimAxes>) tables.insert(key);
+    });
     all.insert(keys.begin(), keys.end());
     for (const UnsupportedKey& later : unsupported_keys()) all.insert(later.key);
     for (const std::string& key : all)
@@ -133,7 +137,7 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
     lines[key] = static_cast<int>(node.source().begin.line);
     const toml::table* inner = node.as_table();
     if (known.all.contains(key)) {
-      if (inner != nullptr)
+      if (inner != nullptr && !known.tables.contains(key))
         report.add("type", key, "is a value, not a section");
       else
         leaves[key] = &node;
@@ -255,6 +259,15 @@ class Reader {
       field = {Kind::ToRanks, *ranks};
     else
       wrong(key, node, "true, false or a number of ranks");
+  }
+  void read(const char* key, const toml::node& node, DimAxes& field) {
+    const toml::table* table = node.as_table();
+    if (table == nullptr) return wrong(key, node, "a table of dims and axes", "{ channels = \"tp\" }");
+    for (const auto& [name, axis] : *table) {
+      DimAxis value{};
+      read(key, axis, value);
+      field[std::string(name.str())] = value;
+    }
   }
   void read(const char* key, const toml::node& node, LossScale& field) {
     const auto text = node.value_exact<std::string>();

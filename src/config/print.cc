@@ -51,6 +51,12 @@ std::string toml_value(const std::vector<std::string>& v) {
   for (const std::string& item : v) out += (out.size() > 1 ? ", " : "") + toml_text(item);
   return out + "]";
 }
+std::string toml_value(const DimAxes& v) {
+  std::string out = "{";
+  for (const auto& [dim, axis] : v)
+    out += fmt::format("{} {} = {}", out.size() > 1 ? "," : "", dim, toml_text(name_of(axis)));
+  return out + (v.empty() ? "}" : " }");
+}
 std::string toml_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return toml_value(v.ranks);
   return toml_value(v.kind == ReshardAfterForward::Kind::Yes);
@@ -71,6 +77,11 @@ Json json_value(const T& v) {
     return v;
 }
 Json json_value(base::Bytes v) { return v.value; }
+Json json_value(const DimAxes& v) {
+  Json axes = Json::object();
+  for (const auto& [dim, axis] : v) axes[dim] = std::string(name_of(axis));
+  return axes;
+}
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
   return v.kind == ReshardAfterForward::Kind::Yes;

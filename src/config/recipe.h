@@ -8,9 +8,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/dim.h"
 #include "base/dtype.h"
 #include "base/ids.h"
 
@@ -18,7 +20,8 @@ namespace quintet::config {
 
 // Llama is the pre-norm RMSNorm, RoPE, SwiGLU family. Mistral, Qwen2 and Qwen3 are it with sliding_window,
 // qkv_bias and qk_norm. Gpt2 has LayerNorm, learned positions, GELU (tanh form) and biases everywhere.
-enum class Family : uint8_t { Llama, Gpt2 };
+// Custom is a model that a program supplies (compiler/custom_model.h); a recipe file alone has none.
+enum class Family : uint8_t { Llama, Gpt2, Custom };
 
 enum class RopeScalingKind : uint8_t { None, Llama3, Yarn };
 
@@ -106,6 +109,9 @@ struct Model {
   double dropout = 0;          // gpt2: on embeddings, attention weights and both residual branches
   Moe moe;                     // llama
   Mla mla;                     // llama
+  // custom: the dims of its graph that ranks may divide. Its other keys stay as they are and mean nothing,
+  // but for layers and vocab, which are the graph's.
+  base::DimDemands demands;
 
   // Whether some block has no experts.
   bool has_dense_block() const { return moe.experts == 0 || moe.first_dense > 0 || moe.every > 1; }
@@ -150,6 +156,11 @@ enum class ContextMethod : uint8_t {
   UlyssesRing,  // Ulysses among neighbours, ring between them
 };
 
+// The axis that divides a dim of a custom model's own (parallel.dims). Dims that are not listed are not
+// divided.
+enum class DimAxis : uint8_t { None, Tp };
+using DimAxes = std::map<std::string, DimAxis>;
+
 struct Parallel {
   int64_t dp_replicate = 1;
   int64_t dp_shard = 1;
@@ -170,6 +181,7 @@ struct Parallel {
   int64_t ulysses = 0;  // ulysses+ring: ranks that exchange heads; 0 = worked out
   int64_t ep = 1;       // ranks that share the experts, out of dp x cp x tp
   int64_t etp = 1;      // ranks that share one expert's inner width
+  DimAxes dims;         // custom models: by the dim's name
 
   int64_t dp() const { return dp_replicate * dp_shard; }
   int64_t world() const { return pp * dp() * cp * tp; }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "config/context_parallel.h"
@@ -54,6 +55,16 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     s.attention_factor = 0.1 * std::log(s.factor) + 1;
 }
 
+// What describes the built-in families means nothing for a model that a program supplies: neither limits nor
+// rules look at it.
+void fill_in_custom(Recipe& r, Report& report) {
+  for_each_key(std::as_const(r), [&](const char* key, const auto&...) {
+    if (std::string_view(key).starts_with("model.") && std::string_view(key) != "model.family")
+      report.spoil(key);
+  });
+  r.model.vocab = base::demanded(r.model.demands, base::Dim::Vocab);
+}
+
 // Missing numbers become what the arithmetic asks for, rounded down where it does not come out even: the rule
 // "batch arithmetic" then refuses with all the numbers. With two or three missing, accumulation is 1 first.
 void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
@@ -88,6 +99,10 @@ void fill_in_pipeline(Parallel& p) {
 // Leaves cp_method open where a rule will refuse the numbers it follows from.
 void fill_in_context(Parallel& p, const Model& m, const Data& data) {
   if (p.cp <= 1) return;
+  if (m.family == Family::Custom) {
+    if (p.cp_method == ContextMethod::Auto) p.cp_method = choose_context_method(p, m, data);
+    return;
+  }
   const auto within = [](const Limits& limits, int64_t v) { return limits.contains(static_cast<double>(v)); };
   for (const int64_t n : {m.heads, m.kv_heads, m.head_dim, data.seq_len})
     if (!within(count_from(1), n)) return;
@@ -158,7 +173,10 @@ struct LimitChecker {
 }  // namespace
 
 void fill_in(Recipe& r, Report& report) {
-  fill_in_model(r.model, r.data.tokenizer, report);
+  if (r.model.family == Family::Custom)
+    fill_in_custom(r, report);
+  else
+    fill_in_model(r.model, r.data.tokenizer, report);
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);

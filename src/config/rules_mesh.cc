@@ -4,12 +4,16 @@
 #include <numeric>
 
 #include "config/context_parallel.h"
+#include "config/demands.h"
 #include "config/mesh_cuts.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/rule.h"
 
 namespace quintet::config {
+
+using base::Dim;
+
 namespace {
 
 // The numbers next to `v` on either side, up to `max`, that `legal` accepts: "2 or 4"; empty when there are
@@ -51,8 +55,9 @@ void context_divides_sequence(const Recipe& r, const Fail& fail) {
 void ulysses_fits(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   const Model& m = r.model;
-  if (p.cp == 1 || m.heads % p.tp != 0 || (m.kv_heads % p.tp != 0 && p.tp % m.kv_heads != 0)) return;
-  const int64_t heads = m.heads / p.tp;
+  const int64_t all_heads = attention_heads(m), all_kv = attention_kv_heads(m);
+  if (p.cp == 1 || all_heads % p.tp != 0 || (all_kv % p.tp != 0 && p.tp % all_kv != 0)) return;
+  const int64_t heads = all_heads / p.tp;
   const auto others = [&] {
     const int64_t u = largest_ulysses(p, m);
     return u > 1 ? fmt::format("\"ring\", or \"ulysses+ring\" with ulysses {}", u) : std::string("\"ring\"");
@@ -62,9 +67,9 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
          fmt::format(
              "\"ulysses\" exchanges rows for heads, but parallel.cp {} does not divide the {} heads of "
              "a tensor rank (model.heads {} / tp {})",
-             p.cp, heads, m.heads, p.tp),
+             p.cp, heads, all_heads, p.tp),
          others());
-  const int64_t kv = kv_heads_per_rank(p, m);
+  const int64_t kv = kv_heads_per_rank(p, all_kv);
   if (p.cp_method == ContextMethod::Ulysses && heads % p.cp == 0 && !heads_divide(p, m, p.cp))
     fail(
         "parallel.cp_method",
@@ -142,16 +147,17 @@ void expert_ranks_divide_mesh(const Recipe& r, const Fail& fail) {
 
 void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
-  const Model& m = r.model;
+  const base::DimDemands wanted = demands(r.model);
+  const int64_t experts = base::demanded(wanted, Dim::Experts), heads = base::demanded(wanted, Dim::Heads);
   using Kind = ReshardAfterForward::Kind;
   // Refused by rules of their own.
-  if (!world_in_reach(p) || m.heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p))) != 0) return;
-  if (m.moe.experts > 0 && !expert_ranks_fit(p)) return;
+  if (!world_in_reach(p) || heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p))) != 0) return;
+  if (experts > 0 && !expert_ranks_fit(p)) return;
   if (p.cp_method == ContextMethod::UlyssesRing && (p.ulysses < 1 || p.cp % p.ulysses != 0)) return;
   const int64_t k = p.reshard_after_forward.ranks;
   if (p.reshard_after_forward.kind == Kind::ToRanks && (k < 1 || p.dp_shard * p.cp % k != 0)) return;
 
-  const std::vector<Cut> cuts = mesh_cuts(p, m);
+  const std::vector<Cut> cuts = mesh_cuts(p, wanted);
   const size_t at = first_bad_cut(cuts);
   if (at == cuts.size()) return;
   const Cut &inner = cuts[at], &outer = cuts[at + 1];
@@ -160,13 +166,13 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
       fmt::format("ranks must be cut into blocks of {} ({}) and of {} ({}), and {} does not divide {}",
                   inner.size, inner.why, outer.size, outer.why, inner.size, outer.size);
   const auto fits = [&](Parallel changed) {
-    const std::vector<Cut> c = mesh_cuts(changed, m);
+    const std::vector<Cut> c = mesh_cuts(changed, wanted);
     return first_bad_cut(c) == c.size();
   };
   if (either("parallel.ep") || either("parallel.etp")) {
     const bool ep = either("parallel.ep");
     int64_t Parallel::*axis = ep ? &Parallel::ep : &Parallel::etp;
-    const int64_t whole = ep ? m.moe.experts : m.moe.ffn;
+    const int64_t whole = ep ? experts : base::demanded(wanted, Dim::ExpertFfn);
     const std::string near = nearest_legal(p.*axis, p.dp() * p.cp * p.tp, [&](int64_t n) {
       Parallel changed = p;
       changed.*axis = n;
@@ -179,6 +185,57 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
          changed.reshard_after_forward.ranks = n;
          return n > 1 && p.dp_shard * p.cp % n == 0 && fits(changed);
        }));
+}
+
+// ---- models that a program supplies
+
+void custom_dims_divide(const Recipe& r, const Fail& fail) {
+  const Parallel& p = r.parallel;
+  if (r.model.family != Family::Custom) return;
+  if (r.model.demands.empty())
+    return fail("model.family",
+                "\"custom\" is a model that a program supplies through the library (docs/api.md); a recipe "
+                "alone has none",
+                "\"llama\"");
+  if (!world_in_reach(p)) return;
+  for (const base::DimDemand& d : r.model.demands) {
+    const int64_t ranks = ranks_of(p, d.dim);
+    const bool shared = d.need == base::DimNeed::Share && ranks % d.size == 0;
+    if (d.need == base::DimNeed::Pad || d.size % ranks == 0 || shared) continue;
+    fail(axis_key(d.dim),
+         fmt::format("{} does not divide the model's {} {}", ranks, base::to_string(d.dim), d.size),
+         nearest_divisors(d.size, ranks));
+  }
+  if (base::demanded(r.model.demands, Dim::Experts) == 0) {
+    idle(fail, "parallel.ep", p.ep, int64_t{1}, "with a model that has no experts");
+    idle(fail, "parallel.etp", p.etp, int64_t{1}, "with a model that has no experts");
+  } else if (!expert_ranks_fit(p)) {
+    fail("parallel.ep", fmt::format("ep {} x etp {} does not divide the {} ranks of dp {} x cp {} x tp {}",
+                                    p.ep, p.etp, p.dp() * p.cp * p.tp, p.dp(), p.cp, p.tp));
+  }
+  ulysses_fits(r, fail);
+  mesh_has_cuts(r, fail);
+}
+
+void dims_are_of_custom_models(const Recipe& r, const Fail& fail) {
+  for (const auto& [name, axis] : r.parallel.dims) {
+    if (r.model.family != Family::Custom) {
+      fail("parallel.dims",
+           fmt::format("places the dim \"{}\", but only a custom model has dims of its own", name),
+           "leave it out");
+      continue;
+    }
+    std::string known;
+    bool found = false;
+    for (const base::DimDemand& d : r.model.demands) {
+      if (!base::is_user_dim(d.dim)) continue;
+      found = found || base::to_string(d.dim) == name;
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", base::to_string(d.dim));
+    }
+    if (!found)
+      fail("parallel.dims", fmt::format("places the dim \"{}\", which the model does not have", name),
+           known.empty() ? "leave it out" : known);
+  }
 }
 
 }  // namespace
@@ -225,6 +282,12 @@ std::vector<Rule> mesh_rules() {
         "parallel.reshard_after_forward", "model.heads", "model.kv_heads", "model.mla.kv_rank",
         "model.moe.experts", "model.moe.ffn"},
        mesh_has_cuts},
+      {"ranks divide the dims of a custom model",
+       {"model.family", "parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate",
+        "parallel.dp_shard", "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
+        "parallel.dims", "parallel.reshard_after_forward"},
+       custom_dims_divide},
+      {"parallel.dims names dims of the model", {"model.family", "parallel.dims"}, dims_are_of_custom_models},
   };
 }
 

@@ -126,6 +126,7 @@ void for_each_key(R& r, V&& v) {
   v("parallel.ulysses", p.ulysses, Limits{0, kMaxAxis});
   v("parallel.ep", p.ep, kAxis);
   v("parallel.etp", p.etp, kAxis);
+  v("parallel.dims", p.dims);
 
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);

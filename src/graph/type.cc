@@ -2,22 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 namespace quintet::graph {
-namespace {
-constexpr std::array<std::string_view, kNumDims> kDimNames = {
-    "tokens",  "embed",  "heads",  "kv_heads", "head_dim", "ffn",        "vocab", "positions", "flat",
-    "context", "latent", "routes", "choices",  "experts",  "expert_ffn", "slots", "routed",    "counts"};
-}  // namespace
-
-std::string_view to_string(Dim d) { return kDimNames[static_cast<size_t>(d)]; }
-
-std::optional<Dim> parse_dim(std::string_view text) {
-  for (size_t i = 0; i < kDimNames.size(); ++i)
-    if (kDimNames[i] == text) return static_cast<Dim>(i);
-  return std::nullopt;
-}
 
 int64_t Type::count() const {
   int64_t n = 1;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "base/error.h"
 #include "config/context_parallel.h"
+#include "config/demands.h"
 #include "config/mesh_cuts.h"
 
 namespace quintet::layout {
@@ -14,14 +16,14 @@ using graph::Dim;
 namespace {
 
 // The ranks in their order, cut where some dim uses a part of an axis only (config/mesh_cuts.h).
-Mesh make_mesh(const config::Parallel& p, const config::Model& model) {
+Mesh make_mesh(const config::Parallel& p, const base::DimDemands& demands) {
   struct Axis {
     const char* name;
     int64_t size;
   };
   const std::array<Axis, 5> axes = {
       {{"tp", p.tp}, {"cp", p.cp}, {"dp_shard", p.dp_shard}, {"dp_replicate", p.dp_replicate}, {"pp", p.pp}}};
-  const std::vector<config::Cut> cuts = config::mesh_cuts(p, model);
+  const std::vector<config::Cut> cuts = config::mesh_cuts(p, demands);
   std::vector<Atom> atoms;  // innermost first
   int64_t inner = 1;
   for (const Axis& axis : axes) {
@@ -53,8 +55,8 @@ AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
   return list;
 }
 
-Context make_context(const config::Parallel& p, const config::Model& model, const Mesh& mesh) {
-  const int64_t heads = config::ulysses_ranks(p), kv_heads = config::ulysses_kv_ranks(p, model);
+Context make_context(const config::Parallel& p, int64_t model_kv_heads, const Mesh& mesh) {
+  const int64_t heads = config::ulysses_ranks(p), kv_heads = config::ulysses_kv_ranks(p, model_kv_heads);
   using config::ContextMethod;
   return {.atoms = mesh.axis("cp"),
           .rows = atoms_between(mesh, p.tp * heads, p.tp * p.cp),
@@ -73,8 +75,36 @@ AtomList Layout::everything() const {
   return list;
 }
 
+base::DimDemands demands_of(const graph::Graph& graph) {
+  std::set<Dim> padded, exact;  // by some op; a dim that every op pads may have any size
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.op->dims == nullptr) continue;
+    for (const graph::OpDim& d :
+         node.op->dims(graph::input_types(graph, node), graph::output_types(graph, node), node.attrs))
+      (d.padded ? padded : exact).insert(d.key);
+  }
+  std::map<std::pair<Dim, int64_t>, base::DimNeed> found;
+  for (const graph::Value& value : graph.values())
+    for (const auto& [dim, size] : value.type.dims) {
+      const bool divisible = dim == Dim::Heads || dim == Dim::KvHeads || dim == Dim::Ffn ||
+                             dim == Dim::Vocab || dim == Dim::Experts || dim == Dim::ExpertFfn ||
+                             base::is_user_dim(dim);
+      if (!divisible) continue;
+      found[{dim, size}] = dim == Dim::KvHeads                            ? base::DimNeed::Share
+                           : padded.contains(dim) && !exact.contains(dim) ? base::DimNeed::Pad
+                                                                          : base::DimNeed::Divide;
+    }
+  base::DimDemands demands;
+  for (const auto& [key, need] : found) demands.push_back({key.first, key.second, need});
+  return demands;
+}
+
 Layout make_layout(const config::Parallel& p, const config::Model& model) {
-  Layout layout{.mesh = make_mesh(p, model),
+  return make_layout(p, config::demands(model));
+}
+
+Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
+  Layout layout{.mesh = make_mesh(p, demands),
                 .dims = {},
                 .samples = {},
                 .tensor = {},
@@ -86,17 +116,20 @@ Layout make_layout(const config::Parallel& p, const config::Model& model) {
                 .dense = {},
                 .expert = {}};
   const Mesh& mesh = layout.mesh;
-  const auto set = [&](Dim d, AtomList atoms) { layout.dims[static_cast<size_t>(d)] = std::move(atoms); };
+  const auto set = [&](Dim d, AtomList atoms) { layout.dims[d] = std::move(atoms); };
   layout.tensor = mesh.axis("tp");
   layout.pipeline = mesh.axis("pp");
   layout.replicate = mesh.axis("dp_replicate");
   layout.samples = concat(layout.replicate, mesh.axis("dp_shard"));
-  layout.context = make_context(p, model, mesh);
+  const int64_t kv_heads = base::demanded(demands, Dim::KvHeads);
+  layout.context = make_context(p, kv_heads, mesh);
   set(Dim::Tokens, concat(layout.samples, layout.context.atoms));
   set(Dim::Context, layout.context.rows);
   for (const Dim d : {Dim::Heads, Dim::Ffn, Dim::Vocab}) set(d, layout.tensor);
   // Fewer KV heads than tp: the inner part of tp shares them.
-  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, config::attention_kv_heads(model)), p.tp));
+  set(Dim::KvHeads, atoms_between(mesh, p.tp / std::gcd(p.tp, kv_heads), p.tp));
+  for (const base::DimDemand& d : demands)
+    if (base::is_user_dim(d.dim) && config::ranks_of(p, d.dim) > 1) set(d.dim, layout.tensor);
   if (p.sequence_parallel) layout.sequence = layout.tensor;
 
   const int64_t stage = p.dp() * p.cp * p.tp;

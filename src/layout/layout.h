@@ -2,7 +2,7 @@
 // state are stored in shards. It is all that the recipe's [parallel] section means.
 #pragma once
 
-#include <array>
+#include <map>
 
 #include "config/recipe.h"
 #include "layout/placement.h"
@@ -37,9 +37,9 @@ struct DataAtoms {
 
 struct Layout {
   Mesh mesh;
-  std::array<AtomList, graph::kNumDims> dims;  // by graph::Dim
-  AtomList samples;                            // ranks that hold different sequences: dp
-  AtomList tensor;                             // tp
+  std::map<graph::Dim, AtomList> dims;  // dims that are not in it are not divided
+  AtomList samples;                     // ranks that hold different sequences: dp
+  AtomList tensor;                      // tp
   // Sequence parallel: token rows are divided by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
   AtomList pipeline;   // pp: stages of the graph, not a placement
@@ -51,11 +51,21 @@ struct Layout {
   bool keep_gathered = false;  // zero 3 with reshard_after_forward = false
   int prefetch = 1;
 
-  const AtomList& atoms(graph::Dim d) const { return dims[static_cast<size_t>(d)]; }
+  const AtomList& atoms(graph::Dim d) const {
+    static const AtomList none;
+    const auto it = dims.find(d);
+    return it == dims.end() ? none : it->second;
+  }
   const AtomList& data() const { return atoms(graph::Dim::Tokens); }  // the atoms that hold different tokens
   AtomList everything() const;                                        // all atoms of more than one rank
 };
 
+// What a graph asks of a layout: its dims that ranks may divide, ordered by dim and size, each once.
+base::DimDemands demands_of(const graph::Graph& graph);
+
+// Nothing of a model matters but the dims it has. The second form is for the built-in families, before there
+// is a graph.
+Layout make_layout(const config::Parallel& parallel, const base::DimDemands& demands);
 Layout make_layout(const config::Parallel& parallel, const config::Model& model);
 
 // Where a parameter lies for computing: each of its dims as the layout divides it, the first dim to claim an

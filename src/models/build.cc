@@ -38,6 +38,8 @@ graph::Graph build(const config::Model& model, const graph::BuildOptions& option
     case config::Family::Gpt2:
       build_gpt2(builder, model);
       break;
+    case config::Family::Custom:
+      base::fail_user("model.family is \"custom\", and no model was supplied (docs/api.md)");
   }
   builder.freeze(freeze);
   return builder.finish();

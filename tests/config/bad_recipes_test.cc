@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "config/bad_custom_model.h"
 #include "config/bad_precision.h"
 #include "config/support.h"
 #include "config/validate.h"
@@ -45,7 +46,7 @@ std::vector<Bad> other_bad_recipes() {
        {"true, false or a number"},
        ""},
       {{"optimizer.name='adam'"}, "type", "optimizer.name", {"\"adamw\", \"sgd\"", "\"adam\""}, "\"adamw\""},
-      {{"model.family='lama'"}, "type", "model.family", {"\"llama\", \"gpt2\""}, "\"llama\""},
+      {{"model.family='lama'"}, "type", "model.family", {"\"llama\", \"gpt2\", \"custom\""}, "\"llama\""},
       {{"optimizer.schedule.kind='cosin'"}, "type", "optimizer.schedule.kind", {"\"cosin\""}, "\"cosine\""},
       {{"precision.compute='fp32'"},
        "type",
@@ -686,8 +687,9 @@ std::vector<Bad> other_bad_recipes() {
 
 const std::vector<Bad>& bad_recipes() {
   static const std::vector<Bad> kBad = [] {
-    std::vector<Bad> all = other_bad_recipes(), precision = bad_precision();
-    all.insert(all.end(), precision.begin(), precision.end());
+    std::vector<Bad> all = other_bad_recipes();
+    for (const std::vector<Bad>& more : {bad_precision(), bad_custom_model()})
+      all.insert(all.end(), more.begin(), more.end());
     return all;
   }();
   return kBad;

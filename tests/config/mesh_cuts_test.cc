@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "config/demands.h"
 #include "config/support.h"
 
 namespace quintet::config {
@@ -14,7 +15,7 @@ Model model(int64_t heads, int64_t kv_heads) { return {.heads = heads, .kv_heads
 
 std::vector<int64_t> sizes(const Parallel& p, const Model& m) {
   std::vector<int64_t> found;
-  for (const Cut& cut : mesh_cuts(p, m)) {
+  for (const Cut& cut : mesh_cuts(p, demands(m))) {
     EXPECT_FALSE(cut.why.empty());
     EXPECT_TRUE(cut.key.starts_with("parallel.")) << cut.key;
     found.push_back(cut.size);
@@ -60,13 +61,13 @@ TEST(MeshCuts, OfReshardAndExperts) {
 
 TEST(MeshCuts, LegalWhenEachDividesTheNext) {
   const auto legal = [](const Parallel& p) {
-    const std::vector<Cut> cuts = mesh_cuts(p, model(12, 12));
+    const std::vector<Cut> cuts = mesh_cuts(p, demands(model(12, 12)));
     return first_bad_cut(cuts) == cuts.size();
   };
   EXPECT_TRUE(legal({.dp_shard = 6, .tp = 2, .ep = 6}));
   EXPECT_FALSE(legal({.dp_shard = 6, .tp = 2, .ep = 3}));
   EXPECT_FALSE(legal({.dp_shard = 2, .tp = 4, .cp = 3, .cp_method = ContextMethod::Ring, .ep = 6}));
-  EXPECT_EQ(first_bad_cut(mesh_cuts({.dp_shard = 6, .tp = 2, .ep = 3}, model(4, 4))), 0u);
+  EXPECT_EQ(first_bad_cut(mesh_cuts({.dp_shard = 6, .tp = 2, .ep = 3}, demands(model(4, 4)))), 0u);
 }
 
 // A layout is accepted by the rules exactly when its groups have a common refinement, found by brute force:
@@ -91,7 +92,7 @@ TEST(MeshCuts, TheRuleAgreesWithBruteForce) {
                   const bool inside = (a0 <= b0 && b0 + b <= a0 + a) || (b0 <= a0 && a0 + a <= b0 + b);
                   nested &= inside;
                 }
-            const std::vector<Cut> cuts = mesh_cuts(p, model(4, 4));
+            const std::vector<Cut> cuts = mesh_cuts(p, demands(model(4, 4)));
             EXPECT_EQ(first_bad_cut(cuts) == cuts.size(), nested)
                 << "tp " << tp << " cp " << cp << " dp " << dp << " ep " << ep << " etp " << etp;
             ++(nested ? accepted : refused);
