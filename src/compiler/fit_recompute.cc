@@ -309,7 +309,7 @@ std::string describe(const graph::Graph& graph, const passes::Marks& marks) {
   for (size_t i = 0; i < marks.size(); ++i) {
     if (!marks[i]) continue;
     const graph::Node& n = graph.nodes()[i];
-    const std::string_view word = passes::class_of(*n.op);
+    const std::string_view word = passes::word_of(*n.op);
     std::string text(word.empty() ? n.op->name : word);
     std::vector<std::string>& words = words_of_block[n.block];
     if (std::find(words.begin(), words.end(), text) == words.end()) words.push_back(std::move(text));

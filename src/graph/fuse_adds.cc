@@ -4,16 +4,6 @@
 
 namespace quintet::graph {
 
-namespace {
-
-bool takes_addend(const Node& node) {
-  return node.op == &kLinear || node.op == &kLinearDx || node.op == &kGroupedLinearDx ||
-         node.op == &kUnpack || node.op == &kRmsNormDx || node.op == &kRmsNormBackward ||
-         node.op == &kLayerNormDx || node.op == &kLayerNormBackward;
-}
-
-}  // namespace
-
 FusedAdds fuse_adds(const Graph& graph) {
   const std::vector<Node>& nodes = graph.nodes();
   FusedAdds out{std::vector<int>(nodes.size(), -1), std::vector<char>(nodes.size(), 0)};
@@ -32,7 +22,7 @@ FusedAdds fuse_adds(const Graph& graph) {
       if (!from.valid() || product == other || uses[product.index()] != 1) continue;
       const Node& maker = nodes[from.index()];
       // In the same body, and what is added is there before the product is.
-      if (!takes_addend(maker) || maker.outputs[0] != product || maker.row_group >= 0 ||
+      if (!maker.op->takes_addend || maker.outputs[0] != product || maker.row_group >= 0 ||
           maker.phase != add.phase || maker.block != add.block || !before.valid() ||
           before.index() >= from.index() || out.add_of[from.index()] >= 0)
         continue;

@@ -17,6 +17,34 @@ struct Cost {
   double bytes = 0;  // each operand read or written once
 };
 
+// What kind of work an op is: for the words of memory.recompute_ops, for simulation and for reports.
+enum class OpClass : uint8_t {
+  Other,
+  Matmul,
+  ExpertMatmul,  // grouped GEMMs
+  Attention,
+  Norm,
+  Activation,
+  Rope,  // and the heads it joins
+  Bias,
+  Dropout,
+  Residual,
+  Embedding,
+  Loss,
+  Router,
+  Dispatch,   // rows to experts and back
+  Balance,    // loads and losses of experts
+  Placement,  // changes placements: local graphs only, put in by the partitioner
+};
+std::string_view to_string(OpClass c);  // "expert matmul"
+
+enum class OpPass : uint8_t { Forward, InputGradient, WeightGradient };
+
+// The GEMM behind an op: m x k by k x n, `groups` times.
+struct Gemm {
+  double m = 0, n = 0, k = 0, groups = 1;
+};
+
 inline constexpr int kAbsent = -1;
 inline constexpr int kReplicated = -2;  // outputs only: equal on all shards, although the dim is not in it
 
@@ -58,10 +86,23 @@ struct OpDef {
   bool elementwise = false;
   // Writes what outlives the step, and writes nothing when its operand `ok` is 0.
   bool gated = false;
+  OpClass op_class = OpClass::Other;
+  OpPass pass = OpPass::Forward;
+  // Null for ops that are no GEMM.
+  Gemm (*gemm)(const std::vector<Type>& in, const std::vector<Type>& out) = nullptr;
+  // In programs a last operand may be added to the first result (graph/fuse_adds.h).
+  bool takes_addend = false;
 };
 
 const std::vector<const OpDef*>& all_ops();
 const OpDef* find_op(std::string_view name);  // null when unknown
+
+// Elements of one row of a value whose first dim is rows.
+double row_width(const Type& type);
+// The GEMM of an op whose first operand is [rows, k] and whose first result [rows, n], and of one that
+// contracts the rows of its two operands.
+Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out);
+Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out);
 
 // Cost by operand bytes alone: for ops whose arithmetic is negligible.
 Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);

@@ -14,30 +14,9 @@ using graph::ValueId;
 
 namespace {
 
-// Classes by name of op. Ops without one are recomputed with whole blocks only, or where "fit" chooses them.
-struct Class {
-  std::string_view op, word;
-};
-constexpr Class kClasses[] = {
-    {"rms_norm", "norm"},
-    {"layer_norm", "norm"},
-    {"swiglu", "activation"},
-    {"gelu", "activation"},
-    {"expert_act", "activation"},
-    {"scale_rows", "activation"},
-    {"rope", "rope"},
-    {"join_heads", "rope"},
-    {"bias_add", "bias"},
-    {"dropout", "dropout"},
-    {"add", "residual"},
-    {"linear", "linear"},
-    {"grouped_linear", "linear"},
-    {"attention", "attention"},
-};
-
 bool is_chosen(const Node& n, const config::Memory& policy) {
   if (policy.recompute == config::RecomputeKind::Full) return (n.block - 1) % policy.recompute_every == 0;
-  const std::string_view word = class_of(*n.op);
+  const std::string_view word = word_of(*n.op);
   if (policy.recompute_ops.empty()) return !word.empty() && word != "linear" && word != "attention";
   return std::find(policy.recompute_ops.begin(), policy.recompute_ops.end(), word) !=
          policy.recompute_ops.end();
@@ -114,10 +93,24 @@ class Recompute {
 
 }  // namespace
 
-std::string_view class_of(const graph::OpDef& op) {
-  for (const Class& c : kClasses)
-    if (c.op == op.name) return c.word;
-  return {};
+std::string_view word_of(const graph::OpDef& op) {
+  using graph::OpClass;
+  if (op.pass != graph::OpPass::Forward) return {};
+  switch (op.op_class) {
+    case OpClass::Norm:
+    case OpClass::Activation:
+    case OpClass::Rope:
+    case OpClass::Bias:
+    case OpClass::Dropout:
+    case OpClass::Residual:
+    case OpClass::Attention:
+      return to_string(op.op_class);
+    case OpClass::Matmul:
+    case OpClass::ExpertMatmul:
+      return "linear";
+    default:
+      return {};
+  }
 }
 
 Marks recomputable(const Graph& graph) {

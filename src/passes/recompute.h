@@ -29,6 +29,6 @@ Marks chosen(const graph::Graph& graph, const config::Memory& policy);
 graph::Graph recompute(const graph::Graph& graph, const Marks& marks);
 
 // The class of an op in the recipe's words (memory.recompute_ops); empty: it has none.
-std::string_view class_of(const graph::OpDef& op);
+std::string_view word_of(const graph::OpDef& op);
 
 }  // namespace quintet::passes

@@ -23,8 +23,7 @@ Flops flops_of(const graph::Graph& model, const config::Moe& moe) {
     const sim::WorkClass work = sim::class_of(*node.op);
     if (work == sim::WorkClass::Other) continue;
     const double own = node.op->cost(input_types(model, node), output_types(model, node), node.attrs).flops;
-    const bool experts = node.op == &graph::kGroupedLinear || node.op == &graph::kGroupedLinearDx ||
-                         node.op == &graph::kGroupedLinearDw;
+    const bool experts = node.op->op_class == graph::OpClass::ExpertMatmul;
     (work == sim::WorkClass::Attention ? sum.attention : sum.products) += own * (experts ? kept : 1);
   }
   return sum;

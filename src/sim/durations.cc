@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/error.h"
 #include "program/ledger.h"
@@ -25,31 +24,6 @@ bool has_dim(const Type& t, Dim d) {
   return std::any_of(t.dims.begin(), t.dims.end(), [&](const graph::DimSize& s) { return s.name == d; });
 }
 
-double width(const Type& t) {
-  return static_cast<double>(t.count()) / static_cast<double>(std::max<int64_t>(t.size(0), 1));
-}
-
-// The product behind an op that class_of() calls one.
-hardware::Matmul product_of(const graph::OpDef& op, const std::vector<Type>& in,
-                            const std::vector<Type>& out) {
-  const double rows = static_cast<double>(in[0].size(0));
-  if (&op == &graph::kLinear || &op == &graph::kRouter)
-    return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
-  if (&op == &graph::kLinearDx || &op == &graph::kRouterDx)
-    return {.m = rows, .n = static_cast<double>(in[1].count()) / width(in[0]), .k = width(in[0])};
-  if (&op == &graph::kLinearDw || &op == &graph::kLinearsDw || &op == &graph::kRouterDw)
-    return {.m = width(in[0]), .n = width(in[1]), .k = rows};
-  if (&op == &graph::kLinears || &op == &graph::kLinearsDx)
-    return {.m = rows, .n = width(out[0]), .k = width(in[0])};
-  const bool dw = &op == &graph::kGroupedLinearDw;
-  const Type& weight = dw ? out[0] : in[1];
-  const double experts = static_cast<double>(weight.size(0)), a = static_cast<double>(weight.size(1)),
-               b = static_cast<double>(weight.size(2)), each = rows / experts;
-  if (dw) return {.m = a, .n = b, .k = each, .groups = experts};
-  if (&op == &graph::kGroupedLinearDx) return {.m = each, .n = b, .k = a, .groups = experts};
-  return {.m = each, .n = a, .k = b, .groups = experts};
-}
-
 // Keys that a query sees at most.
 double keys_of(const Instr& instr) {
   const int64_t seq_len = instr.attrs.integer("seq_len"), window = instr.attrs.integer("window");
@@ -59,18 +33,12 @@ double keys_of(const Instr& instr) {
 // Narrow operands are made from wide ones: read in two bytes, written in one, and in one once more turned for
 // the backward products. The forward product makes both of its operands, the one for the input's gradient the
 // output's gradient; the weight's gradient finds all it reads.
-double narrowed_bytes(const graph::OpDef& op, const std::vector<Type>& in) {
+double narrowed_bytes(const graph::OpDef& op, const std::vector<Type>& in, const graph::Gemm& gemm) {
   constexpr double kPerElement = 4;
-  const double first = static_cast<double>(in[0].count()), second = static_cast<double>(in[1].count());
-  if (&op == &graph::kLinear || &op == &graph::kGroupedLinear) return kPerElement * (first + second);
-  if (&op == &graph::kLinears) {
-    double all = first;
-    for (size_t i = 1; i < in.size(); ++i) all += static_cast<double>(in[i].count());
-    return kPerElement * all;
-  }
-  if (&op == &graph::kLinearDx || &op == &graph::kLinearsDx || &op == &graph::kGroupedLinearDx)
-    return kPerElement * first;
-  return 0;
+  if (op.op_class == graph::OpClass::Router || op.pass == graph::OpPass::WeightGradient) return 0;
+  const double first = static_cast<double>(in[0].count());
+  const double weights = op.pass == graph::OpPass::Forward ? gemm.groups * gemm.n * gemm.k : 0;
+  return kPerElement * (first + weights);
 }
 
 CollectiveShape shape_of(CollectiveKind kind) {
@@ -97,15 +65,8 @@ bool waits_for_counts(const Instr& i) { return i.op == &graph::kRoute && i.attrs
 }  // namespace
 
 WorkClass class_of(const graph::OpDef& op) {
-  static const std::set<const graph::OpDef*> products = {
-      &graph::kLinear,    &graph::kLinearDx,      &graph::kLinearDw,        &graph::kLinears,
-      &graph::kLinearsDx, &graph::kLinearsDw,     &graph::kRouter,          &graph::kRouterDx,
-      &graph::kRouterDw,  &graph::kGroupedLinear, &graph::kGroupedLinearDx, &graph::kGroupedLinearDw};
-  static const std::set<const graph::OpDef*> attention = {&graph::kAttention,    &graph::kAttentionDx,
-                                                          &graph::kQkvAttention, &graph::kQkvAttentionDx,
-                                                          &graph::kAttentionHop, &graph::kAttentionHopDx};
-  if (products.contains(&op)) return WorkClass::Matmul;
-  return attention.contains(&op) ? WorkClass::Attention : WorkClass::Other;
+  if (op.gemm != nullptr) return WorkClass::Matmul;
+  return op.op_class == graph::OpClass::Attention ? WorkClass::Attention : WorkClass::Other;
 }
 
 Arithmetic arithmetic_of(base::DType dtype) {
@@ -197,8 +158,7 @@ double Durations::compute_seconds(const Instr& instr) const {
         {.flops = c.flops,
          .bytes = c.bytes,
          .head_dim = instr.in[0].type.size(2),
-         .backward = instr.op == &graph::kAttentionDx || instr.op == &graph::kQkvAttentionDx ||
-                     instr.op == &graph::kAttentionHopDx,
+         .backward = instr.op->pass != graph::OpPass::Forward,
          .arithmetic = own,
          .keys = keys_of(instr),
          .tensor_cores = !machine_.plain_attention || !machine_.plain_attention(instr)},
@@ -206,7 +166,8 @@ double Durations::compute_seconds(const Instr& instr) const {
   std::vector<Type> in, out;
   for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
   for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
-  hardware::Matmul product = product_of(*instr.op, in, out);
+  const graph::Gemm gemm = instr.op->gemm(in, out);
+  hardware::Matmul product{.m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups};
   const bool narrow = machine_.matmul && !has_dim(in[0], Dim::Vocab) && !has_dim(in[1], Dim::Vocab) &&
                       !has_dim(in[1], Dim::Routes) && !has_dim(in[0], Dim::Routes) &&
                       !has_dim(out[0], Dim::Routes);
@@ -215,7 +176,7 @@ double Durations::compute_seconds(const Instr& instr) const {
   const double seconds = hardware::matmul_seconds(product, device, machine_.stack);
   if (!narrow || hardware::bytes_per_element(product.arithmetic) >= hardware::bytes_per_element(own))
     return seconds;
-  const double made = narrowed_bytes(*instr.op, in);
+  const double made = narrowed_bytes(*instr.op, in, gemm);
   return made > 0 ? seconds + hardware::memory_seconds(made, device, machine_.stack) : seconds;
 }
 

@@ -54,35 +54,18 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_
 }
 
 // What an instruction is counted under.
-std::string class_of(const std::string& op, const std::string& category) {
-  if (category == "communication") return "communication";
-  static const std::vector<std::pair<const char*, const char*>> kClasses = {
-      {"grouped_linear", "experts' matmul"},
-      {"linear", "matmul"},
-      {"attention", "attention"},
-      {"qkv_attention", "attention"},
-      {"join_heads", "attention"},
-      {"rms_norm", "norm"},
-      {"layer_norm", "norm"},
-      {"add_rms_norm", "norm"},
-      {"add_layer_norm", "norm"},
-      {"rope", "rope"},
-      {"swiglu", "activation"},
-      {"gelu", "activation"},
-      {"row_max", "loss"},
-      {"row_sum_exp", "loss"},
-      {"loss", "loss"},
-      {"cross_entropy", "loss"},
-      {"embedding", "embedding"},
-      {"adamw", "optimizer"},
-      {"sgd", "optimizer"},
-      {"sum_squares", "gradient norm"},
-      {"clip_scale", "gradient norm"},
-      {"load_batch", "inputs"},
-  };
-  for (const auto& [start, name] : kClasses)
-    if (op.starts_with(start)) return name;
-  return op;
+std::string class_of(const std::string& name, const std::string& category) {
+  if (category == "communication") return category;
+  const graph::OpDef* const op = graph::find_op(name);
+  if (op != nullptr && op->op_class != graph::OpClass::Other)
+    return std::string(graph::to_string(op->op_class));
+  static const std::map<std::string, const char*> kSteps = {{"adamw", "optimizer"},
+                                                            {"sgd", "optimizer"},
+                                                            {"sum_squares", "gradient norm"},
+                                                            {"clip_scale", "gradient norm"},
+                                                            {"load_batch", "inputs"}};
+  const auto step = kSteps.find(name);
+  return step == kSteps.end() ? name : step->second;
 }
 
 struct Peak {
@@ -134,7 +117,7 @@ void add_floors(train::Rank& rank, double seconds, StepBench& bench) {
     const auto count = static_cast<double>(kind.count);
     const double alone = rank.executor().time_alone(kind.first, seconds);
     const double moved = i.op->cost ? i.op->cost(in, out, i.attrs).bytes : graph::total_bytes(in, out);
-    const bool computes = name == "matmul" || name == "experts' matmul" || name == "attention";
+    const bool computes = i.op->gemm != nullptr || i.op->op_class == graph::OpClass::Attention;
     for (OpClassTime& c : bench.classes)
       if (c.name == name) {
         c.alone_seconds += count * alone;

@@ -289,8 +289,24 @@ std::vector<AttrSpec> qkv_attrs() {
 
 }  // namespace
 
-const OpDef kAttention = {"attention", 5, 9, kAttrs, infer, gradient, cost, dims};
-const OpDef kAttentionDx = {"attention_dx", 8, 12, kAttrs, infer_dx, nullptr, cost_dx, dims_dx};
+const OpDef kAttention = {.name = "attention",
+                          .min_inputs = 5,
+                          .max_inputs = 9,
+                          .attrs = kAttrs,
+                          .infer = infer,
+                          .gradient = gradient,
+                          .cost = cost,
+                          .dims = dims,
+                          .op_class = OpClass::Attention};
+const OpDef kAttentionDx = {.name = "attention_dx",
+                            .min_inputs = 8,
+                            .max_inputs = 12,
+                            .attrs = kAttrs,
+                            .infer = infer_dx,
+                            .cost = cost_dx,
+                            .dims = dims_dx,
+                            .op_class = OpClass::Attention,
+                            .pass = OpPass::InputGradient};
 
 // What is updated in place stands at the end: behind two indices without dropout, behind six with it. Where
 // the pairs of the one case meet indices of the other, types differ, and memory is shared by equal types
@@ -302,7 +318,8 @@ const OpDef kAttentionHop = {.name = "attention_hop",
                              .infer = infer_hop,
                              .cost = cost,
                              .dims = dims,
-                             .in_place = {{0, 5}, {1, 6}, {0, 9}, {1, 10}}};
+                             .in_place = {{0, 5}, {1, 6}, {0, 9}, {1, 10}},
+                             .op_class = OpClass::Attention};
 const OpDef kAttentionHopDx = {.name = "attention_hop_dx",
                                .min_inputs = 8,
                                .max_inputs = 13,
@@ -310,10 +327,25 @@ const OpDef kAttentionHopDx = {.name = "attention_hop_dx",
                                .infer = infer_hop_dx,
                                .cost = cost_dx,
                                .dims = dims_dx,
-                               .in_place = {{0, 8}, {0, 12}}};
-const OpDef kQkvAttention = {"qkv_attention", 3,       3,           qkv_attrs(),
-                             infer_packed,    nullptr, cost_packed, dims_packed};
-const OpDef kQkvAttentionDx = {"qkv_attention_dx", 6,          6, qkv_attrs(), infer_packed_dx, nullptr,
-                               cost_packed_dx,     dims_packed};
+                               .in_place = {{0, 8}, {0, 12}},
+                               .op_class = OpClass::Attention,
+                               .pass = OpPass::InputGradient};
+const OpDef kQkvAttention = {.name = "qkv_attention",
+                             .min_inputs = 3,
+                             .max_inputs = 3,
+                             .attrs = qkv_attrs(),
+                             .infer = infer_packed,
+                             .cost = cost_packed,
+                             .dims = dims_packed,
+                             .op_class = OpClass::Attention};
+const OpDef kQkvAttentionDx = {.name = "qkv_attention_dx",
+                               .min_inputs = 6,
+                               .max_inputs = 6,
+                               .attrs = qkv_attrs(),
+                               .infer = infer_packed_dx,
+                               .cost = cost_packed_dx,
+                               .dims = dims_packed,
+                               .op_class = OpClass::Attention,
+                               .pass = OpPass::InputGradient};
 
 }  // namespace quintet::graph

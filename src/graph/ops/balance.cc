@@ -168,7 +168,8 @@ const OpDef kExpertLoad = {.name = "expert_load",
                            .infer = infer_load,
                            .cost = cost_by_bytes,
                            .dims = spread_tokens,
-                           .keep = true};
+                           .keep = true,
+                           .op_class = OpClass::Balance};
 const OpDef kRunningSum = {.name = "running_sum",
                            .min_inputs = 1,
                            .max_inputs = 1,
@@ -176,10 +177,26 @@ const OpDef kRunningSum = {.name = "running_sum",
                            .infer = infer_running,
                            .cost = cost_by_bytes,
                            .dims = undivided,
-                           .keep = true};
-const OpDef kBalanceSums = {"balance_sums", 2,        2, kSumsAttrs, infer_sums, gradient_sums,
-                            cost_by_bytes,  dims_sums};
-const OpDef kBalanceDx = {"balance_dx", 2, 2, kSumsAttrs, infer_dx, nullptr, cost_by_bytes, dims_sums};
+                           .keep = true,
+                           .op_class = OpClass::Balance};
+const OpDef kBalanceSums = {.name = "balance_sums",
+                            .min_inputs = 2,
+                            .max_inputs = 2,
+                            .attrs = kSumsAttrs,
+                            .infer = infer_sums,
+                            .gradient = gradient_sums,
+                            .cost = cost_by_bytes,
+                            .dims = dims_sums,
+                            .op_class = OpClass::Balance};
+const OpDef kBalanceDx = {.name = "balance_dx",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = kSumsAttrs,
+                          .infer = infer_dx,
+                          .cost = cost_by_bytes,
+                          .dims = dims_sums,
+                          .op_class = OpClass::Balance,
+                          .pass = OpPass::InputGradient};
 const OpDef kBalanceLoss = {.name = "balance_loss",
                             .min_inputs = 1,
                             .max_inputs = 2,
@@ -189,10 +206,35 @@ const OpDef kBalanceLoss = {.name = "balance_loss",
                             .cost = cost_by_bytes,
                             .dims = dims_loss,
                             .keep = true,
-                            .anew = {1}};
-const OpDef kBalanceDsums = {"balance_dsums", 2,         2,       kScope, infer_dsums, nullptr,
-                             cost_by_bytes,   dims_loss, {{0, 0}}};
-const OpDef kZLoss = {"z_loss", 1, 1, kCoefficient, infer_z, gradient_z, cost_by_bytes, spread_tokens};
-const OpDef kZLossDx = {"z_loss_dx", 2, 2, kCoefficient, infer_z_dx, nullptr, cost_by_bytes, spread_tokens};
+                            .anew = {1},
+                            .op_class = OpClass::Balance};
+const OpDef kBalanceDsums = {.name = "balance_dsums",
+                             .min_inputs = 2,
+                             .max_inputs = 2,
+                             .attrs = kScope,
+                             .infer = infer_dsums,
+                             .cost = cost_by_bytes,
+                             .dims = dims_loss,
+                             .in_place = {{0, 0}},
+                             .op_class = OpClass::Balance,
+                             .pass = OpPass::InputGradient};
+const OpDef kZLoss = {.name = "z_loss",
+                      .min_inputs = 1,
+                      .max_inputs = 1,
+                      .attrs = kCoefficient,
+                      .infer = infer_z,
+                      .gradient = gradient_z,
+                      .cost = cost_by_bytes,
+                      .dims = spread_tokens,
+                      .op_class = OpClass::Balance};
+const OpDef kZLossDx = {.name = "z_loss_dx",
+                        .min_inputs = 2,
+                        .max_inputs = 2,
+                        .attrs = kCoefficient,
+                        .infer = infer_z_dx,
+                        .cost = cost_by_bytes,
+                        .dims = spread_tokens,
+                        .op_class = OpClass::Balance,
+                        .pass = OpPass::InputGradient};
 
 }  // namespace quintet::graph

@@ -214,15 +214,46 @@ const OpDef kRoute = {.name = "route",
                       .infer = infer_route,
                       .cost = cost_by_bytes,
                       .dims = by_tokens,
-                      .keep = true};
-const OpDef kPack = {"pack", 2, 2, kPacking, infer_pack, gradient_pack, cost_by_bytes, by_tokens};
-const OpDef kUnpack = {"unpack",      2,         3,       kUnpacking, infer_unpack, gradient_unpack,
-                       cost_by_bytes, by_tokens, {{0, 2}}};
-const OpDef kPackWeights = {"pack_weights", 2,        2, kPacking, infer_pack_weights, gradient_pack_weights,
-                            cost_by_bytes,  by_tokens};
-const OpDef kUnpackWeights = {
-    "unpack_weights", 2,        2, kUnpacking, infer_unpack_weights, gradient_unpack_weights,
-    cost_by_bytes,    by_tokens};
+                      .keep = true,
+                      .op_class = OpClass::Dispatch};
+const OpDef kPack = {.name = "pack",
+                     .min_inputs = 2,
+                     .max_inputs = 2,
+                     .attrs = kPacking,
+                     .infer = infer_pack,
+                     .gradient = gradient_pack,
+                     .cost = cost_by_bytes,
+                     .dims = by_tokens,
+                     .op_class = OpClass::Dispatch};
+const OpDef kUnpack = {.name = "unpack",
+                       .min_inputs = 2,
+                       .max_inputs = 3,
+                       .attrs = kUnpacking,
+                       .infer = infer_unpack,
+                       .gradient = gradient_unpack,
+                       .cost = cost_by_bytes,
+                       .dims = by_tokens,
+                       .in_place = {{0, 2}},
+                       .op_class = OpClass::Dispatch,
+                       .takes_addend = true};
+const OpDef kPackWeights = {.name = "pack_weights",
+                            .min_inputs = 2,
+                            .max_inputs = 2,
+                            .attrs = kPacking,
+                            .infer = infer_pack_weights,
+                            .gradient = gradient_pack_weights,
+                            .cost = cost_by_bytes,
+                            .dims = by_tokens,
+                            .op_class = OpClass::Dispatch};
+const OpDef kUnpackWeights = {.name = "unpack_weights",
+                              .min_inputs = 2,
+                              .max_inputs = 2,
+                              .attrs = kUnpacking,
+                              .infer = infer_unpack_weights,
+                              .gradient = gradient_unpack_weights,
+                              .cost = cost_by_bytes,
+                              .dims = by_tokens,
+                              .op_class = OpClass::Dispatch};
 const OpDef kExchangeCounts = {.name = "exchange_counts",
                                .min_inputs = 1,
                                .max_inputs = 1,
@@ -230,20 +261,41 @@ const OpDef kExchangeCounts = {.name = "exchange_counts",
                                .infer = infer_exchange_counts,
                                .cost = cost_by_bytes,
                                .dims = by_tokens,
-                               .keep = true};
-const OpDef kToExperts = {"to_experts",  3,        3, {}, infer_to_experts, gradient_to_experts,
-                          cost_by_bytes, by_tokens};
-const OpDef kToTokens = {"to_tokens",   3,        3, {}, infer_to_tokens, gradient_to_tokens,
-                         cost_by_bytes, by_tokens};
-const OpDef kRegroup = {"regroup",
-                        2,
-                        2,
-                        {{"experts", AttrKind::Integer}, {"inverse", AttrKind::Integer}},
-                        infer_regroup,
-                        nullptr,
-                        cost_by_bytes,
-                        by_routed};
-const OpDef kSumCopies = {
-    "sum_copies", 1, 1, {{"copies", AttrKind::Integer}}, infer_sum_copies, nullptr, cost_by_bytes, by_tokens};
+                               .keep = true,
+                               .op_class = OpClass::Dispatch};
+const OpDef kToExperts = {.name = "to_experts",
+                          .min_inputs = 3,
+                          .max_inputs = 3,
+                          .attrs = {},
+                          .infer = infer_to_experts,
+                          .gradient = gradient_to_experts,
+                          .cost = cost_by_bytes,
+                          .dims = by_tokens,
+                          .op_class = OpClass::Dispatch};
+const OpDef kToTokens = {.name = "to_tokens",
+                         .min_inputs = 3,
+                         .max_inputs = 3,
+                         .attrs = {},
+                         .infer = infer_to_tokens,
+                         .gradient = gradient_to_tokens,
+                         .cost = cost_by_bytes,
+                         .dims = by_tokens,
+                         .op_class = OpClass::Dispatch};
+const OpDef kRegroup = {.name = "regroup",
+                        .min_inputs = 2,
+                        .max_inputs = 2,
+                        .attrs = {{"experts", AttrKind::Integer}, {"inverse", AttrKind::Integer}},
+                        .infer = infer_regroup,
+                        .cost = cost_by_bytes,
+                        .dims = by_routed,
+                        .op_class = OpClass::Dispatch};
+const OpDef kSumCopies = {.name = "sum_copies",
+                          .min_inputs = 1,
+                          .max_inputs = 1,
+                          .attrs = {{"copies", AttrKind::Integer}},
+                          .infer = infer_sum_copies,
+                          .cost = cost_by_bytes,
+                          .dims = by_tokens,
+                          .op_class = OpClass::Dispatch};
 
 }  // namespace quintet::graph

@@ -50,14 +50,24 @@ Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs
 
 }  // namespace
 
-const OpDef kEmbedding = {"embedding", 2, 2, {}, infer, gradient, cost, dims};
-const OpDef kEmbeddingDw = {"embedding_dw",
-                            2,
-                            2,
-                            {{"rows", AttrKind::Integer}, {"dim", AttrKind::Text}, {"out", AttrKind::Text}},
-                            infer_dw,
-                            nullptr,
-                            cost_by_bytes,
-                            dims_dw};
+const OpDef kEmbedding = {.name = "embedding",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = {},
+                          .infer = infer,
+                          .gradient = gradient,
+                          .cost = cost,
+                          .dims = dims,
+                          .op_class = OpClass::Embedding};
+const OpDef kEmbeddingDw = {
+    .name = "embedding_dw",
+    .min_inputs = 2,
+    .max_inputs = 2,
+    .attrs = {{"rows", AttrKind::Integer}, {"dim", AttrKind::Text}, {"out", AttrKind::Text}},
+    .infer = infer_dw,
+    .cost = cost_by_bytes,
+    .dims = dims_dw,
+    .op_class = OpClass::Embedding,
+    .pass = OpPass::WeightGradient};
 
 }  // namespace quintet::graph

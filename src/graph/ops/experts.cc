@@ -185,23 +185,100 @@ std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
   return {in[1], in[2]};
 }
 
+// Of one expert each: rows [expert rows, k] by w[experts, a, b].
+Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&) {
+  const Type& w = in[1];
+  const double experts = static_cast<double>(w.size(0));
+  return {.m = static_cast<double>(in[0].size(0)) / experts,
+          .n = static_cast<double>(w.size(1)),
+          .k = static_cast<double>(w.size(2)),
+          .groups = experts};
+}
+Gemm expert_gemm_dx(const std::vector<Type>& in, const std::vector<Type>& out) {
+  Gemm g = expert_gemm(in, out);
+  std::swap(g.n, g.k);
+  return g;
+}
+Gemm expert_gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out) {
+  const Type& dw = out[0];
+  const double experts = static_cast<double>(dw.size(0));
+  return {.m = static_cast<double>(dw.size(1)),
+          .n = static_cast<double>(dw.size(2)),
+          .k = static_cast<double>(in[0].size(0)) / experts,
+          .groups = experts};
+}
+
 }  // namespace
 
-const OpDef kGroupedLinear = {"grouped_linear", 3, 3, {}, infer, gradient, cost, dims};
-const OpDef kGroupedLinearDx = {"grouped_linear_dx", 3, 4, {}, infer_dx, nullptr, cost, dims_dx, {{0, 3}}};
-const OpDef kGroupedLinearDw = {"grouped_linear_dw",
-                                3,
-                                3,
-                                {{"out", AttrKind::Text}, {"experts", AttrKind::Integer}},
-                                infer_dw,
-                                nullptr,
-                                cost_dw,
-                                dims_dw};
-const OpDef kExpertAct = {"expert_act", 4, 4, {}, infer_act, gradient_act, cost_act, dims_act};
-const OpDef kExpertActDx = {"expert_act_dx", 5, 5, {}, infer_act_dx, nullptr, cost_act, dims_act_dx,
-                            {{0, 1}, {1, 2}}};
-const OpDef kScaleRows = {"scale_rows", 2, 2, {}, infer_scale, gradient_scale, cost_by_bytes, spread_tokens};
-const OpDef kScaleRowsDx = {"scale_rows_dx", 3,       3, {}, infer_scale_dx, nullptr, cost_by_bytes,
-                            spread_tokens,   {{0, 0}}};
+const OpDef kGroupedLinear = {.name = "grouped_linear",
+                              .min_inputs = 3,
+                              .max_inputs = 3,
+                              .attrs = {},
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost,
+                              .dims = dims,
+                              .op_class = OpClass::ExpertMatmul,
+                              .gemm = expert_gemm};
+const OpDef kGroupedLinearDx = {.name = "grouped_linear_dx",
+                                .min_inputs = 3,
+                                .max_inputs = 4,
+                                .attrs = {},
+                                .infer = infer_dx,
+                                .cost = cost,
+                                .dims = dims_dx,
+                                .in_place = {{0, 3}},
+                                .op_class = OpClass::ExpertMatmul,
+                                .pass = OpPass::InputGradient,
+                                .gemm = expert_gemm_dx,
+                                .takes_addend = true};
+const OpDef kGroupedLinearDw = {.name = "grouped_linear_dw",
+                                .min_inputs = 3,
+                                .max_inputs = 3,
+                                .attrs = {{"out", AttrKind::Text}, {"experts", AttrKind::Integer}},
+                                .infer = infer_dw,
+                                .cost = cost_dw,
+                                .dims = dims_dw,
+                                .op_class = OpClass::ExpertMatmul,
+                                .pass = OpPass::WeightGradient,
+                                .gemm = expert_gemm_dw};
+const OpDef kExpertAct = {.name = "expert_act",
+                          .min_inputs = 4,
+                          .max_inputs = 4,
+                          .attrs = {},
+                          .infer = infer_act,
+                          .gradient = gradient_act,
+                          .cost = cost_act,
+                          .dims = dims_act,
+                          .op_class = OpClass::Activation};
+const OpDef kExpertActDx = {.name = "expert_act_dx",
+                            .min_inputs = 5,
+                            .max_inputs = 5,
+                            .attrs = {},
+                            .infer = infer_act_dx,
+                            .cost = cost_act,
+                            .dims = dims_act_dx,
+                            .in_place = {{0, 1}, {1, 2}},
+                            .op_class = OpClass::Activation,
+                            .pass = OpPass::InputGradient};
+const OpDef kScaleRows = {.name = "scale_rows",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = {},
+                          .infer = infer_scale,
+                          .gradient = gradient_scale,
+                          .cost = cost_by_bytes,
+                          .dims = spread_tokens,
+                          .op_class = OpClass::Activation};
+const OpDef kScaleRowsDx = {.name = "scale_rows_dx",
+                            .min_inputs = 3,
+                            .max_inputs = 3,
+                            .attrs = {},
+                            .infer = infer_scale_dx,
+                            .cost = cost_by_bytes,
+                            .dims = spread_tokens,
+                            .in_place = {{0, 0}},
+                            .op_class = OpClass::Activation,
+                            .pass = OpPass::InputGradient};
 
 }  // namespace quintet::graph

@@ -59,9 +59,23 @@ std::vector<OpDim> dims_dx(const std::vector<Type>& in, const std::vector<Type>&
 
 }  // namespace
 
-const OpDef kJoinHeads = {"join_heads", 2, 2, {}, infer, gradient, cost_by_bytes, dims};
-const OpDef kJoinHeadsDx = {
-    "join_heads_dx", 1,      1, {{"d1", AttrKind::Integer}, {"shared", AttrKind::Integer}}, infer_dx, nullptr,
-    cost_by_bytes,   dims_dx};
+const OpDef kJoinHeads = {.name = "join_heads",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = {},
+                          .infer = infer,
+                          .gradient = gradient,
+                          .cost = cost_by_bytes,
+                          .dims = dims,
+                          .op_class = OpClass::Rope};
+const OpDef kJoinHeadsDx = {.name = "join_heads_dx",
+                            .min_inputs = 1,
+                            .max_inputs = 1,
+                            .attrs = {{"d1", AttrKind::Integer}, {"shared", AttrKind::Integer}},
+                            .infer = infer_dx,
+                            .cost = cost_by_bytes,
+                            .dims = dims_dx,
+                            .op_class = OpClass::Rope,
+                            .pass = OpPass::InputGradient};
 
 }  // namespace quintet::graph

@@ -152,10 +152,58 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 
 }  // namespace
 
-const OpDef kLinear = {"linear", 2, 3, {}, infer, gradient, cost, dims, {{0, 2}}};
-const OpDef kLinearDx = {"linear_dx", 2, 3, {}, infer_dx, nullptr, cost, dims_dx, {{0, 2}}};
-const OpDef kLinearDw = {"linear_dw", 2, 2, kOut, infer_dw, nullptr, cost_dw, dims_dw};
-const OpDef kBiasAdd = {"bias_add", 2, 2, {}, infer_bias, gradient_bias, cost_by_bytes, dims_bias, {{0, 0}}};
-const OpDef kSumRows = {"sum_rows", 1, 1, kOut, infer_sum_rows, nullptr, cost_by_bytes, dims_bias};
+const OpDef kLinear = {.name = "linear",
+                       .min_inputs = 2,
+                       .max_inputs = 3,
+                       .attrs = {},
+                       .infer = infer,
+                       .gradient = gradient,
+                       .cost = cost,
+                       .dims = dims,
+                       .in_place = {{0, 2}},
+                       .op_class = OpClass::Matmul,
+                       .gemm = gemm,
+                       .takes_addend = true};
+const OpDef kLinearDx = {.name = "linear_dx",
+                         .min_inputs = 2,
+                         .max_inputs = 3,
+                         .attrs = {},
+                         .infer = infer_dx,
+                         .cost = cost,
+                         .dims = dims_dx,
+                         .in_place = {{0, 2}},
+                         .op_class = OpClass::Matmul,
+                         .pass = OpPass::InputGradient,
+                         .gemm = gemm,
+                         .takes_addend = true};
+const OpDef kLinearDw = {.name = "linear_dw",
+                         .min_inputs = 2,
+                         .max_inputs = 2,
+                         .attrs = kOut,
+                         .infer = infer_dw,
+                         .cost = cost_dw,
+                         .dims = dims_dw,
+                         .op_class = OpClass::Matmul,
+                         .pass = OpPass::WeightGradient,
+                         .gemm = gemm_dw};
+const OpDef kBiasAdd = {.name = "bias_add",
+                        .min_inputs = 2,
+                        .max_inputs = 2,
+                        .attrs = {},
+                        .infer = infer_bias,
+                        .gradient = gradient_bias,
+                        .cost = cost_by_bytes,
+                        .dims = dims_bias,
+                        .in_place = {{0, 0}},
+                        .op_class = OpClass::Bias};
+const OpDef kSumRows = {.name = "sum_rows",
+                        .min_inputs = 1,
+                        .max_inputs = 1,
+                        .attrs = kOut,
+                        .infer = infer_sum_rows,
+                        .cost = cost_by_bytes,
+                        .dims = dims_bias,
+                        .op_class = OpClass::Bias,
+                        .pass = OpPass::WeightGradient};
 
 }  // namespace quintet::graph

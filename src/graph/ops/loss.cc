@@ -90,11 +90,39 @@ Cost cost_rows(const std::vector<Type>& in, const std::vector<Type>& out, const 
 
 }  // namespace
 
-const OpDef kRowMax = {"row_max", 1, 1, {}, infer_max, nullptr, cost_rows, dims_max};
-const OpDef kRowSumExp = {"row_sum_exp", 3, 3, {}, infer_sum_exp, nullptr, cost_rows, dims_sum_exp};
-const OpDef kLossGrad = {"loss_grad",    5,       5, {}, infer_loss_grad, nullptr, cost_rows,
-                         dims_loss_grad, {{1, 0}}};
-const OpDef kCrossEntropy = {"cross_entropy",    3,       3, {}, infer_cross_entropy, nullptr, cost_rows,
-                             dims_cross_entropy, {{1, 0}}};
+const OpDef kRowMax = {.name = "row_max",
+                       .min_inputs = 1,
+                       .max_inputs = 1,
+                       .attrs = {},
+                       .infer = infer_max,
+                       .cost = cost_rows,
+                       .dims = dims_max,
+                       .op_class = OpClass::Loss};
+const OpDef kRowSumExp = {.name = "row_sum_exp",
+                          .min_inputs = 3,
+                          .max_inputs = 3,
+                          .attrs = {},
+                          .infer = infer_sum_exp,
+                          .cost = cost_rows,
+                          .dims = dims_sum_exp,
+                          .op_class = OpClass::Loss};
+const OpDef kLossGrad = {.name = "loss_grad",
+                         .min_inputs = 5,
+                         .max_inputs = 5,
+                         .attrs = {},
+                         .infer = infer_loss_grad,
+                         .cost = cost_rows,
+                         .dims = dims_loss_grad,
+                         .in_place = {{1, 0}},
+                         .op_class = OpClass::Loss};
+const OpDef kCrossEntropy = {.name = "cross_entropy",
+                             .min_inputs = 3,
+                             .max_inputs = 3,
+                             .attrs = {},
+                             .infer = infer_cross_entropy,
+                             .cost = cost_rows,
+                             .dims = dims_cross_entropy,
+                             .in_place = {{1, 0}},
+                             .op_class = OpClass::Loss};
 
 }  // namespace quintet::graph

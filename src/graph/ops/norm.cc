@@ -146,30 +146,104 @@ const std::vector<AttrSpec> kOut = {{"out", AttrKind::Text}};
 
 }  // namespace
 
-const OpDef kRmsNorm = {"rms_norm", 2, 2, kEps, infer_rms, gradient_rms, cost, dims};
-const OpDef kAddRmsNorm = {"add_rms_norm", 3, 3, kEps, infer_add_rms, nullptr, cost, dims, {{0, 0}, {0, 1}}};
-const OpDef kRmsNormDx = {"rms_norm_dx", 4, 5, {}, infer_rms_dx, nullptr, cost, dims, {{0, 0}, {0, 4}}};
-const OpDef kRmsNormDw = {"rms_norm_dw", 3, 3, kOut, infer_rms_dw, nullptr, cost, dims};
-const OpDef kRmsNormBackward = {
-    "rms_norm_backward", 4,       5,    {{"out", AttrKind::Text}, {"again", AttrKind::Integer}},
-    infer_rms_backward,  nullptr, cost, dims,
-    {{0, 0}, {0, 4}}};
-const OpDef kLayerNorm = {"layer_norm", 3, 3, kEps, infer_layer, gradient_layer, cost, dims};
-const OpDef kAddLayerNorm = {"add_layer_norm", 4, 4, kEps, infer_add_layer, nullptr, cost, dims,
-                             {{0, 0}, {0, 1}}};
-const OpDef kLayerNormDx = {"layer_norm_dx", 5, 6, {}, infer_layer_dx, nullptr, cost, dims, {{0, 0}, {0, 5}}};
-const OpDef kLayerNormDw = {
-    "layer_norm_dw", 4,       4,    {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}},
-    infer_layer_dw,  nullptr, cost, dims};
+const OpDef kRmsNorm = {.name = "rms_norm",
+                        .min_inputs = 2,
+                        .max_inputs = 2,
+                        .attrs = kEps,
+                        .infer = infer_rms,
+                        .gradient = gradient_rms,
+                        .cost = cost,
+                        .dims = dims,
+                        .op_class = OpClass::Norm};
+const OpDef kAddRmsNorm = {.name = "add_rms_norm",
+                           .min_inputs = 3,
+                           .max_inputs = 3,
+                           .attrs = kEps,
+                           .infer = infer_add_rms,
+                           .cost = cost,
+                           .dims = dims,
+                           .in_place = {{0, 0}, {0, 1}},
+                           .op_class = OpClass::Norm};
+const OpDef kRmsNormDx = {.name = "rms_norm_dx",
+                          .min_inputs = 4,
+                          .max_inputs = 5,
+                          .attrs = {},
+                          .infer = infer_rms_dx,
+                          .cost = cost,
+                          .dims = dims,
+                          .in_place = {{0, 0}, {0, 4}},
+                          .op_class = OpClass::Norm,
+                          .pass = OpPass::InputGradient,
+                          .takes_addend = true};
+const OpDef kRmsNormDw = {.name = "rms_norm_dw",
+                          .min_inputs = 3,
+                          .max_inputs = 3,
+                          .attrs = kOut,
+                          .infer = infer_rms_dw,
+                          .cost = cost,
+                          .dims = dims,
+                          .op_class = OpClass::Norm,
+                          .pass = OpPass::WeightGradient};
+const OpDef kRmsNormBackward = {.name = "rms_norm_backward",
+                                .min_inputs = 4,
+                                .max_inputs = 5,
+                                .attrs = {{"out", AttrKind::Text}, {"again", AttrKind::Integer}},
+                                .infer = infer_rms_backward,
+                                .cost = cost,
+                                .dims = dims,
+                                .in_place = {{0, 0}, {0, 4}},
+                                .op_class = OpClass::Norm,
+                                .pass = OpPass::InputGradient,
+                                .takes_addend = true};
+const OpDef kLayerNorm = {.name = "layer_norm",
+                          .min_inputs = 3,
+                          .max_inputs = 3,
+                          .attrs = kEps,
+                          .infer = infer_layer,
+                          .gradient = gradient_layer,
+                          .cost = cost,
+                          .dims = dims,
+                          .op_class = OpClass::Norm};
+const OpDef kAddLayerNorm = {.name = "add_layer_norm",
+                             .min_inputs = 4,
+                             .max_inputs = 4,
+                             .attrs = kEps,
+                             .infer = infer_add_layer,
+                             .cost = cost,
+                             .dims = dims,
+                             .in_place = {{0, 0}, {0, 1}},
+                             .op_class = OpClass::Norm};
+const OpDef kLayerNormDx = {.name = "layer_norm_dx",
+                            .min_inputs = 5,
+                            .max_inputs = 6,
+                            .attrs = {},
+                            .infer = infer_layer_dx,
+                            .cost = cost,
+                            .dims = dims,
+                            .in_place = {{0, 0}, {0, 5}},
+                            .op_class = OpClass::Norm,
+                            .pass = OpPass::InputGradient,
+                            .takes_addend = true};
+const OpDef kLayerNormDw = {.name = "layer_norm_dw",
+                            .min_inputs = 4,
+                            .max_inputs = 4,
+                            .attrs = {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}},
+                            .infer = infer_layer_dw,
+                            .cost = cost,
+                            .dims = dims,
+                            .op_class = OpClass::Norm,
+                            .pass = OpPass::WeightGradient};
 const OpDef kLayerNormBackward = {
-    "layer_norm_backward",
-    6,
-    7,
-    {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}, {"again", AttrKind::Integer}},
-    infer_layer_backward,
-    nullptr,
-    cost,
-    dims,
-    {{0, 0}, {0, 6}}};
+    .name = "layer_norm_backward",
+    .min_inputs = 6,
+    .max_inputs = 7,
+    .attrs = {{"out", AttrKind::Text}, {"bias", AttrKind::Integer}, {"again", AttrKind::Integer}},
+    .infer = infer_layer_backward,
+    .cost = cost,
+    .dims = dims,
+    .in_place = {{0, 0}, {0, 6}},
+    .op_class = OpClass::Norm,
+    .pass = OpPass::InputGradient,
+    .takes_addend = true};
 
 }  // namespace quintet::graph

@@ -124,8 +124,34 @@ const std::vector<AttrSpec> kDwAttrs = {{"out", AttrKind::Text}, {"parts", AttrK
 
 }  // namespace
 
-const OpDef kLinears = {"linears", 3, 4, {}, infer, nullptr, cost, dims};
-const OpDef kLinearsDx = {"linears_dx", 3, 4, {}, infer_dx, nullptr, cost, dims};
-const OpDef kLinearsDw = {"linears_dw", 2, 2, kDwAttrs, infer_dw, nullptr, cost_dw, dims};
+const OpDef kLinears = {.name = "linears",
+                        .min_inputs = 3,
+                        .max_inputs = 4,
+                        .attrs = {},
+                        .infer = infer,
+                        .cost = cost,
+                        .dims = dims,
+                        .op_class = OpClass::Matmul,
+                        .gemm = gemm};
+const OpDef kLinearsDx = {.name = "linears_dx",
+                          .min_inputs = 3,
+                          .max_inputs = 4,
+                          .attrs = {},
+                          .infer = infer_dx,
+                          .cost = cost,
+                          .dims = dims,
+                          .op_class = OpClass::Matmul,
+                          .pass = OpPass::InputGradient,
+                          .gemm = gemm};
+const OpDef kLinearsDw = {.name = "linears_dw",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = kDwAttrs,
+                          .infer = infer_dw,
+                          .cost = cost_dw,
+                          .dims = dims,
+                          .op_class = OpClass::Matmul,
+                          .pass = OpPass::WeightGradient,
+                          .gemm = gemm_dw};
 
 }  // namespace quintet::graph

@@ -21,21 +21,68 @@ const std::vector<AttrSpec> kRouting = {{"atoms", AttrKind::Integers},
 
 }  // namespace
 
-const OpDef kAllReduce = {"all_reduce", 1, 1, kReduce, same, nullptr, cost_by_bytes};
-const OpDef kAllGather = {"all_gather", 1, 1, kAlong, same, nullptr, cost_by_bytes};
-const OpDef kReduceScatter = {"reduce_scatter", 1, 1, kScatter, same, nullptr, cost_by_bytes};
-const OpDef kAllToAll = {"all_to_all", 1, 1, kExchange, same, nullptr, cost_by_bytes};
-const OpDef kSlice = {"slice", 1, 1, kAlong, same, nullptr, cost_by_bytes};
-const OpDef kZeroUnlessFirst = {
-    "zero_unless_first", 1,       1,       {{"atoms", AttrKind::Integers}}, same, nullptr,
-    cost_by_bytes,       nullptr, {{0, 0}}};
+const OpDef kAllReduce = {.name = "all_reduce",
+                          .min_inputs = 1,
+                          .max_inputs = 1,
+                          .attrs = kReduce,
+                          .infer = same,
+                          .cost = cost_by_bytes,
+                          .op_class = OpClass::Placement};
+const OpDef kAllGather = {.name = "all_gather",
+                          .min_inputs = 1,
+                          .max_inputs = 1,
+                          .attrs = kAlong,
+                          .infer = same,
+                          .cost = cost_by_bytes,
+                          .op_class = OpClass::Placement};
+const OpDef kReduceScatter = {.name = "reduce_scatter",
+                              .min_inputs = 1,
+                              .max_inputs = 1,
+                              .attrs = kScatter,
+                              .infer = same,
+                              .cost = cost_by_bytes,
+                              .op_class = OpClass::Placement};
+const OpDef kAllToAll = {.name = "all_to_all",
+                         .min_inputs = 1,
+                         .max_inputs = 1,
+                         .attrs = kExchange,
+                         .infer = same,
+                         .cost = cost_by_bytes,
+                         .op_class = OpClass::Placement};
+const OpDef kSlice = {.name = "slice",
+                      .min_inputs = 1,
+                      .max_inputs = 1,
+                      .attrs = kAlong,
+                      .infer = same,
+                      .cost = cost_by_bytes,
+                      .op_class = OpClass::Placement};
+const OpDef kZeroUnlessFirst = {.name = "zero_unless_first",
+                                .min_inputs = 1,
+                                .max_inputs = 1,
+                                .attrs = {{"atoms", AttrKind::Integers}},
+                                .infer = same,
+                                .cost = cost_by_bytes,
+                                .in_place = {{0, 0}},
+                                .op_class = OpClass::Placement};
 // The value of the rank before this one in the ring of `atoms`.
-const OpDef kRingShift = {"ring_shift", 1, 1, {{"atoms", AttrKind::Integers}}, same, nullptr, cost_by_bytes};
+const OpDef kRingShift = {.name = "ring_shift",
+                          .min_inputs = 1,
+                          .max_inputs = 1,
+                          .attrs = {{"atoms", AttrKind::Integers}},
+                          .infer = same,
+                          .cost = cost_by_bytes,
+                          .op_class = OpClass::Placement};
 // value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
 // 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. With `send` as the
 // only operand: the counts themselves, to each rank those of its experts. With pad > 0 every rank sends so
 // many rows to each expert: nobody need look at the counts. The partitioner gives the result's type: how many
 // rows there may be.
-const OpDef kAllToAllV = {"all_to_all_v", 1, 3, kRouting, same, nullptr, cost_by_bytes};
+const OpDef kAllToAllV = {.name = "all_to_all_v",
+                          .min_inputs = 1,
+                          .max_inputs = 3,
+                          .attrs = kRouting,
+                          .infer = same,
+                          .cost = cost_by_bytes,
+                          .op_class = OpClass::Placement};
 
 }  // namespace quintet::graph

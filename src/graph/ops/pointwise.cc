@@ -119,39 +119,75 @@ void gradient_cast(GradContext& g, const Node& n) {
 
 }  // namespace
 
-const OpDef kSwiGlu = {"swiglu", 1, 2, {}, infer_swiglu, gradient_swiglu, cost_swiglu, dims_swiglu};
-const OpDef kSwiGluDx = {"swiglu_dx",     2, 3, {}, infer_swiglu_dx, nullptr, cost, dims_swiglu_gradients,
-                         {{0, 1}, {1, 2}}};
-const OpDef kSwiGluBackward = {"swiglu_backward",
-                               2,
-                               3,
-                               {},
-                               infer_swiglu_backward,
-                               nullptr,
-                               cost,
-                               dims_swiglu_gradients,
-                               {{0, 1}, {1, 2}, {2, 0}, {1, 0}}};
-const OpDef kGelu = {"gelu", 1, 1, {}, same_as_first, gradient_gelu, cost, dims};
-const OpDef kGeluDx = {"gelu_dx", 2, 2, {}, infer_gelu_dx, nullptr, cost, dims, {{0, 0}}};
-const OpDef kAdd = {"add",
-                    2,
-                    2,
-                    {},
-                    infer_add,
-                    gradient_add,
-                    cost_by_bytes,
-                    dims,
-                    {{0, 0}, {0, 1}},
-                    /*passes_partial=*/true};
-const OpDef kDropout = {"dropout",
-                        4,
-                        4,
-                        {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}},
-                        infer_dropout,
-                        gradient_dropout,
-                        cost_by_bytes,
-                        dims,
-                        {{0, 0}}};
+const OpDef kSwiGlu = {.name = "swiglu",
+                       .min_inputs = 1,
+                       .max_inputs = 2,
+                       .attrs = {},
+                       .infer = infer_swiglu,
+                       .gradient = gradient_swiglu,
+                       .cost = cost_swiglu,
+                       .dims = dims_swiglu,
+                       .op_class = OpClass::Activation};
+const OpDef kSwiGluDx = {.name = "swiglu_dx",
+                         .min_inputs = 2,
+                         .max_inputs = 3,
+                         .attrs = {},
+                         .infer = infer_swiglu_dx,
+                         .cost = cost,
+                         .dims = dims_swiglu_gradients,
+                         .in_place = {{0, 1}, {1, 2}},
+                         .op_class = OpClass::Activation,
+                         .pass = OpPass::InputGradient};
+const OpDef kSwiGluBackward = {.name = "swiglu_backward",
+                               .min_inputs = 2,
+                               .max_inputs = 3,
+                               .attrs = {},
+                               .infer = infer_swiglu_backward,
+                               .cost = cost,
+                               .dims = dims_swiglu_gradients,
+                               .in_place = {{0, 1}, {1, 2}, {2, 0}, {1, 0}},
+                               .op_class = OpClass::Activation,
+                               .pass = OpPass::InputGradient};
+const OpDef kGelu = {.name = "gelu",
+                     .min_inputs = 1,
+                     .max_inputs = 1,
+                     .attrs = {},
+                     .infer = same_as_first,
+                     .gradient = gradient_gelu,
+                     .cost = cost,
+                     .dims = dims,
+                     .op_class = OpClass::Activation};
+const OpDef kGeluDx = {.name = "gelu_dx",
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .attrs = {},
+                       .infer = infer_gelu_dx,
+                       .cost = cost,
+                       .dims = dims,
+                       .in_place = {{0, 0}},
+                       .op_class = OpClass::Activation,
+                       .pass = OpPass::InputGradient};
+const OpDef kAdd = {.name = "add",
+                    .min_inputs = 2,
+                    .max_inputs = 2,
+                    .attrs = {},
+                    .infer = infer_add,
+                    .gradient = gradient_add,
+                    .cost = cost_by_bytes,
+                    .dims = dims,
+                    .in_place = {{0, 0}, {0, 1}},
+                    .passes_partial = true,
+                    .op_class = OpClass::Residual};
+const OpDef kDropout = {.name = "dropout",
+                        .min_inputs = 4,
+                        .max_inputs = 4,
+                        .attrs = {{"p", AttrKind::Real}, {"salt", AttrKind::Integer}},
+                        .infer = infer_dropout,
+                        .gradient = gradient_dropout,
+                        .cost = cost_by_bytes,
+                        .dims = dims,
+                        .in_place = {{0, 0}},
+                        .op_class = OpClass::Dropout};
 const OpDef kCast = {"cast", 1, 1, {{"out", AttrKind::Text}}, infer_cast, gradient_cast, cost_by_bytes, dims};
 
 }  // namespace quintet::graph

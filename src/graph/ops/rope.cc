@@ -63,8 +63,24 @@ std::vector<AttrSpec> attrs(bool first) {
 
 }  // namespace
 
-const OpDef kRope = {"rope", 2, 2, attrs(false), infer, gradient, cost, dims, {{0, 0}}};
-const OpDef kRopeFirst = {"rope_first", 2,          2,          attrs(true), infer_first,
-                          nullptr,      cost_first, dims_first, {{0, 0}}};
+const OpDef kRope = {.name = "rope",
+                     .min_inputs = 2,
+                     .max_inputs = 2,
+                     .attrs = attrs(false),
+                     .infer = infer,
+                     .gradient = gradient,
+                     .cost = cost,
+                     .dims = dims,
+                     .in_place = {{0, 0}},
+                     .op_class = OpClass::Rope};
+const OpDef kRopeFirst = {.name = "rope_first",
+                          .min_inputs = 2,
+                          .max_inputs = 2,
+                          .attrs = attrs(true),
+                          .infer = infer_first,
+                          .cost = cost_first,
+                          .dims = dims_first,
+                          .in_place = {{0, 0}},
+                          .op_class = OpClass::Rope};
 
 }  // namespace quintet::graph

@@ -181,10 +181,36 @@ const std::vector<AttrSpec> kLimitAttrs = {{"seq_len", AttrKind::Integer},
 
 }  // namespace
 
-const OpDef kRouter = {"router", 2, 2, {}, infer_router, gradient_router, cost_router, spread_tokens};
-const OpDef kRouterDx = {"router_dx", 2, 2, {}, infer_router_dx, nullptr, cost_router, spread_tokens};
-const OpDef kRouterDw = {"router_dw",     2,       2,           {{"out", AttrKind::Text}},
-                         infer_router_dw, nullptr, cost_router, spread_tokens};
+const OpDef kRouter = {.name = "router",
+                       .min_inputs = 2,
+                       .max_inputs = 2,
+                       .attrs = {},
+                       .infer = infer_router,
+                       .gradient = gradient_router,
+                       .cost = cost_router,
+                       .dims = spread_tokens,
+                       .op_class = OpClass::Router,
+                       .gemm = gemm};
+const OpDef kRouterDx = {.name = "router_dx",
+                         .min_inputs = 2,
+                         .max_inputs = 2,
+                         .attrs = {},
+                         .infer = infer_router_dx,
+                         .cost = cost_router,
+                         .dims = spread_tokens,
+                         .op_class = OpClass::Router,
+                         .pass = OpPass::InputGradient,
+                         .gemm = gemm};
+const OpDef kRouterDw = {.name = "router_dw",
+                         .min_inputs = 2,
+                         .max_inputs = 2,
+                         .attrs = {{"out", AttrKind::Text}},
+                         .infer = infer_router_dw,
+                         .cost = cost_router,
+                         .dims = spread_tokens,
+                         .op_class = OpClass::Router,
+                         .pass = OpPass::WeightGradient,
+                         .gemm = gemm_dw};
 const OpDef kSelect = {.name = "select",
                        .min_inputs = 1,
                        .max_inputs = 3,
@@ -193,9 +219,17 @@ const OpDef kSelect = {.name = "select",
                        .gradient = gradient_select,
                        .cost = cost_by_bytes,
                        .dims = spread_tokens,
-                       .keep = true};
-const OpDef kSelectDx = {"select_dx",  3, 4, kSelectDxAttrs, infer_select_dx, nullptr, cost_by_bytes,
-                         spread_tokens};
+                       .keep = true,
+                       .op_class = OpClass::Router};
+const OpDef kSelectDx = {.name = "select_dx",
+                         .min_inputs = 3,
+                         .max_inputs = 4,
+                         .attrs = kSelectDxAttrs,
+                         .infer = infer_select_dx,
+                         .cost = cost_by_bytes,
+                         .dims = spread_tokens,
+                         .op_class = OpClass::Router,
+                         .pass = OpPass::InputGradient};
 const OpDef kLimit = {.name = "limit",
                       .min_inputs = 2,
                       .max_inputs = 2,
@@ -203,6 +237,7 @@ const OpDef kLimit = {.name = "limit",
                       .infer = infer_limit,
                       .cost = cost_by_bytes,
                       .dims = dims_limit,
-                      .keep = true};
+                      .keep = true,
+                      .op_class = OpClass::Router};
 
 }  // namespace quintet::graph

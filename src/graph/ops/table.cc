@@ -1,4 +1,7 @@
 // The explicit list of ops: nothing registers itself, so nothing can be dropped by the linker.
+#include <algorithm>
+#include <array>
+
 #include "graph/op.h"
 
 namespace quintet::graph {
@@ -103,6 +106,25 @@ const OpDef* find_op(std::string_view name) {
   for (const OpDef* op : all_ops())
     if (op->name == name) return op;
   return nullptr;
+}
+
+std::string_view to_string(OpClass c) {
+  static constexpr std::array<std::string_view, 16> kNames = {
+      "other",   "matmul",   "expert matmul", "attention", "norm",   "activation", "rope",    "bias",
+      "dropout", "residual", "embedding",     "loss",      "router", "dispatch",   "balance", "placement"};
+  return kNames[static_cast<size_t>(c)];
+}
+
+double row_width(const Type& t) {
+  return static_cast<double>(t.count()) / static_cast<double>(std::max<int64_t>(t.size(0), 1));
+}
+
+Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out) {
+  return {.m = static_cast<double>(in[0].size(0)), .n = row_width(out[0]), .k = row_width(in[0])};
+}
+
+Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>&) {
+  return {.m = row_width(in[0]), .n = row_width(in[1]), .k = static_cast<double>(in[0].size(0))};
 }
 
 double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out) {
