@@ -109,8 +109,9 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     pass.dump("build", g);
     return g;
   };
+  const std::vector<layout::OpRule> rules = model.rules();
   const auto partition = [&](const graph::Graph& logical, const layout::Layout& layout) {
-    layout::LocalGraph local = pass("partition", [&] { return layout::partition(logical, layout); });
+    layout::LocalGraph local = pass("partition", [&] { return layout::partition(logical, layout, rules); });
     graph::verify(local.graph, "partition", /*local=*/true);
     pass.dump("partition", local.graph);
     return local;
@@ -127,8 +128,8 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     return local;
   };
 
-  layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
   graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
+  layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
   std::optional<Fit> fit = options.fit;
   if (!options.infer) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/custom_model.h"
 #include "compiler/fit_recompute.h"
 #include "config/recipe.h"
 #include "graph/builder.h"
@@ -19,9 +20,6 @@
 
 namespace quintet::compiler {
 
-// Builds the model's graph for the given options. The default builds recipe.model (room models).
-using ModelFn = std::function<graph::Graph(const graph::BuildOptions&)>;
-
 struct PassRecord {
   std::string name;
   int64_t nanos = 0;
@@ -31,7 +29,7 @@ struct CompileOptions {
   base::RankId rank{0};
   bool evaluate = false;  // also lower an evaluation pass
   bool infer = false;     // a forward pass to logits instead of training
-  ModelFn model;          // empty: recipe.model
+  ModelFn model;          // and the packages of its ops; empty: recipe.model (room models)
   // What the backend's kernels need as scratch (kernels are chosen there, bytes are planned here).
   std::function<int64_t(const program::Instr&)> workspace_bytes;
   // Whether the calls of a step are expanded (and those of an evaluation); memory is known without.

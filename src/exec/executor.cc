@@ -25,9 +25,17 @@ std::unique_ptr<Executor> make_executor(const program::Program& program, comm::W
   return std::make_unique<cpu::CpuExecutor>(program, world, options);
 }
 
-std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads) {
-  if (device == Device::Cuda) return cuda::workspace_bytes;
-  return [threads](const program::Instr& i) { return cpu::workspace_bytes(i, threads); };
+std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads,
+                                                           std::vector<OpKernels> kernels) {
+  if (device == Device::Cpu)
+    return [threads, kernels = std::move(kernels)](const program::Instr& i) {
+      return cpu::workspace_bytes(i, threads, kernels);
+    };
+  return [kernels = std::move(kernels)](const program::Instr& i) {
+    for (const OpKernels& k : kernels)
+      if (k.op == i.op) return k.cuda_scratch != nullptr ? k.cuda_scratch(i) : 0;
+    return cuda::workspace_bytes(i);
+  };
 }
 
 std::string remark_on(Device device, const program::Instr& instr) {

@@ -15,7 +15,22 @@
 
 namespace quintet::exec {
 
+namespace cpu {
+struct Kernel;  // exec/cpu/kernel.h
+}
+namespace cuda {
+struct Kernel;  // exec/cuda/kernel.h
+}
+
 enum class Device : uint8_t { Cpu, Cuda };
+
+// The kernels of an op that is not built in; null where there is none.
+struct OpKernels {
+  const graph::OpDef* op = nullptr;
+  const cpu::Kernel* cpu = nullptr;
+  const cuda::Kernel* cuda = nullptr;
+  int64_t (*cuda_scratch)(const program::Instr& instr) = nullptr;
+};
 
 struct ExecutorOptions {
   Device device = Device::Cpu;
@@ -30,6 +45,7 @@ struct ExecutorOptions {
   bool tf32 = false;      // Cuda: products of f32 round their operands to 10 bits of mantissa
   // Told once per expansion that cannot be captured, and why.
   std::function<void(const std::string&)> log = {};
+  std::vector<OpKernels> kernels = {};  // beside the built-in ones
 };
 
 // An input of a micro-batch, for the host to fill.
@@ -154,7 +170,8 @@ std::unique_ptr<Executor> make_executor(const program::Program& program, comm::W
 
 // Scratch that an instruction needs: what the compiler plans. Needs neither a device nor a build with its
 // backend. `threads`: of kernels on Cpu.
-std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads);
+std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads,
+                                                           std::vector<OpKernels> kernels = {});
 
 // What a user should know of an instruction before it runs there, with the key that helps: that its kernel is
 // far slower than what the device can do. Empty for nearly all.

@@ -75,6 +75,9 @@ class Builder {
   ValueId add(ValueId a, ValueId b);
   ValueId dropout(ValueId x, double p);  // p = 0, or outside training: x itself
 
+  // Any op, such as one of the caller's own; its first result.
+  ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
+
   // Side by side in each head; b may be one part that all heads share ([tokens, choices=1, d]).
   ValueId join_heads(ValueId a, ValueId b);
 
@@ -125,7 +128,6 @@ class Builder {
   Graph& graph() { return graph_; }
 
  private:
-  ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
   void emit_loss();
   void add_loss(const char* name, ValueId value);
   ValueId row_input(InputKind kind);

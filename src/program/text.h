@@ -41,6 +41,7 @@ std::string to_text(const Program& program, const Expanded& expanded, const Text
 std::string to_text(const Program& program, const Instr& instr, bool full = false);
 
 // Reads the full form. UserError with the line's number and what was expected there.
-Program parse_text(std::string_view text);
+// `extra` are ops beside the built-in ones.
+Program parse_text(std::string_view text, const std::vector<const graph::OpDef*>& extra = {});
 
 }  // namespace quintet::program

@@ -12,7 +12,17 @@ namespace {
 // Reads one line from left to right; blanks between words do not count.
 class Cursor {
  public:
-  Cursor(std::string_view line, int number) : rest_(line), number_(number) { skip(); }
+  Cursor(std::string_view line, int number, const std::vector<const graph::OpDef*>& extra_ops)
+      : rest_(line), number_(number), extra_ops_(&extra_ops) {
+    skip();
+  }
+
+  // Null when there is none of this name.
+  const graph::OpDef* op(std::string_view name) const {
+    for (const graph::OpDef* extra : *extra_ops_)
+      if (extra->name == name) return extra;
+    return graph::find_op(name);
+  }
 
   bool at_end() const { return rest_.empty(); }
   bool accept(std::string_view text) {
@@ -99,6 +109,7 @@ class Cursor {
   }
   std::string_view rest_;
   int number_;
+  const std::vector<const graph::OpDef*>* extra_ops_;
 };
 
 BufferId parse_id(Cursor& in) {
@@ -194,7 +205,7 @@ std::vector<Part> parse_parts(Cursor& in) {
 void parse_verb(Cursor& in, Instr& instr) {
   if (in.accept("compute ")) {
     const Cursor before = in;
-    instr.op = graph::find_op(in.word("the name of an op"));
+    instr.op = in.op(in.word("the name of an op"));
     if (!instr.op) before.fail("the name of an op");
   } else if (in.accept("load_batch")) {
     instr.kind = InstrKind::LoadBatch;
@@ -346,12 +357,12 @@ void parse_line(Cursor& in, Program& p) {
 
 }  // namespace
 
-Program parse_text(std::string_view text) {
+Program parse_text(std::string_view text, const std::vector<const graph::OpDef*>& extra) {
   Program program;
   int number = 0;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    Cursor in(text.substr(0, end), ++number);
+    Cursor in(text.substr(0, end), ++number, extra);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (in.at_end() || in.sees("#")) continue;
     parse_line(in, program);

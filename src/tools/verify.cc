@@ -86,8 +86,11 @@ class Comparison {
         std::max({unit_roundoff(p.compute), unit_roundoff(p.gradients), unit_roundoff(p.reduce), product});
     const double accumulate = unit_roundoff(base::accumulator_of(p.compute));
     const config::Model& m = recipe.model;
-    const int64_t widest = std::max({m.ffn, m.embed, m.heads * m.head_dim, m.moe.ffn, m.moe.shared_ffn,
-                                     m.mla.kv_rank, m.mla.q_rank, m.heads * m.mla.v_dim});
+    int64_t widest = std::max({m.ffn, m.embed, m.heads * m.head_dim, m.moe.ffn, m.moe.shared_ffn,
+                               m.mla.kv_rank, m.mla.q_rank, m.heads * m.mla.v_dim});
+    if (m.family == config::Family::Custom)
+      for (const base::DimDemand& d : m.demands)
+        if (d.dim != base::Dim::Vocab) widest = std::max(widest, d.size);
     const int64_t longest_sum = std::max(
         {recipe.batch.global * recipe.data.seq_len * std::max<int64_t>(1, m.moe.top_k), m.vocab, widest});
     width_ = static_cast<double>(widest);
@@ -399,8 +402,11 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
   const bool synthetic = options.synthetic || recipe.data.path.empty();
   const data::Dataset dataset = training_data(recipe, synthetic);
   const auto batches = [&](const config::Recipe& r) { return training_batches(r, dataset, options.mask); };
-  const LayoutOptions run_options{
-      .steps = options.steps, .poison = options.poison, .threads = options.threads, .log = options.log};
+  const LayoutOptions run_options{.steps = options.steps,
+                                  .poison = options.poison,
+                                  .threads = options.threads,
+                                  .model = options.model,
+                                  .log = options.log};
   const std::optional<config::Launch> launch = config::detect_launch();
   LayoutRun layout;
   bool first = true;
@@ -417,7 +423,8 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
   reference.run.device = options.reference.value_or(recipe.run.device);
   exec::require_device(train::device_of(reference));
   const LayoutRun one =
-      run_layout(reference, batches(reference), {.steps = options.steps, .threads = options.threads});
+      run_layout(reference, batches(reference),
+                 {.steps = options.steps, .threads = options.threads, .model = options.model});
   VerifyResult result = compare(recipe, layout, one);
   result.synthetic = synthetic;
   return result;

@@ -99,6 +99,7 @@ struct VerifyOptions {
   int threads = 1;                                   // of each rank's kernels
   std::optional<config::DeviceKind> reference = {};  // where the one rank runs; empty: where the layout does
   data::LabelMask mask;                              // labels that count; empty: all
+  compiler::ModelFn model = {};                      // empty: recipe.model
   std::function<void(const std::string&)> log = {};  // what the layout's executor has to say
 };
 

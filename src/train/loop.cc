@@ -70,11 +70,12 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
 
 // No two ranks may wait for each other, whatever each alone looks like. Rank 0 looks at the programs as the
 // ranks have them, so ranks that were started with different recipes are found too.
-void verify_programs_together(const Rank& rank, comm::World& world) {
+void verify_programs_together(const Rank& rank, comm::World& world,
+                              const std::vector<const graph::OpDef*>& extra_ops) {
   const compiler::Compiled& c = rank.compiled();
   std::vector<program::Program> programs;
   for (const std::string& text : gather_texts(world, program::to_text(c.program, c.step, {.full = true})))
-    programs.push_back(program::parse_text(text));
+    programs.push_back(program::parse_text(text, extra_ops));
   if (programs.empty()) return;
   for (const auto calls : {&program::Program::calls, &program::Program::eval_calls}) {
     std::vector<program::Expanded> expanded;
@@ -131,7 +132,7 @@ class RankLoop {
                               .tuned = tuned_file(),
                               .log = [this](const std::string& line) { say(line); },
                               .fit = fit_});
-    verify_programs_together(*rank_, world_);
+    verify_programs_together(*rank_, world_, options_.model.ops());
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {

@@ -17,7 +17,7 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
   return {.rank = base::RankId(0),
           .evaluate = recipe.eval.every > 0,
           .model = model,
-          .workspace_bytes = exec::workspace_of(device_of(recipe), threads),
+          .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(model)),
           .dump = {}};
 }
 

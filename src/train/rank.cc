@@ -36,6 +36,13 @@ void set_rows(data::MicroBatch& batch, const exec::InputRows& input, size_t rows
 
 }  // namespace
 
+std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model) {
+  std::vector<exec::OpKernels> list;
+  for (const compiler::OpPackage& p : model.packages())
+    list.push_back({.op = p.op, .cpu = p.cpu, .cuda = p.cuda, .cuda_scratch = p.cuda_scratch});
+  return list;
+}
+
 exec::Device device_of(const config::Recipe& recipe) {
   return recipe.run.device == config::DeviceKind::Cuda ? exec::Device::Cuda : exec::Device::Cpu;
 }
@@ -44,14 +51,14 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
     : recipe_(recipe), world_(world), log_(options.log) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
-  compiled_ = std::make_unique<compiler::Compiled>(
-      compiler::compile(recipe, {.rank = world.rank(),
-                                 .evaluate = options.evaluate,
-                                 .infer = options.infer,
-                                 .model = options.model,
-                                 .workspace_bytes = exec::workspace_of(device_of(recipe), threads),
-                                 .dump = {},
-                                 .fit = options.fit}));
+  compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(
+      recipe, {.rank = world.rank(),
+               .evaluate = options.evaluate,
+               .infer = options.infer,
+               .model = options.model,
+               .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
+               .dump = {},
+               .fit = options.fit}));
   QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}",
                 compiled_->program.world, world.size());
   if (options.verify_program) {
@@ -67,7 +74,8 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .tune = options.tune,
                                    .tuned = options.tuned,
                                    .tf32 = recipe.precision.tf32,
-                                   .log = options.log});
+                                   .log = options.log,
+                                   .kernels = kernels_of(options.model)});
   for (const program::Body& body : compiled_->program.bodies)
     for (const program::Instr& i : body.instrs)
       if (const int64_t most = exec::most_documents(device_of(recipe), i); most > 0)

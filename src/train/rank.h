@@ -10,6 +10,7 @@
 
 #include "comm/communicator.h"
 #include "compiler/compile.h"
+#include "config/demands.h"
 #include "data/batch.h"
 #include "exec/executor.h"
 
@@ -42,6 +43,8 @@ struct StepResult {
 
 // Where the recipe runs.
 exec::Device device_of(const config::Recipe& recipe);
+// The kernels of the ops that a model brings along.
+std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model);
 
 class Rank {
  public:
@@ -62,8 +65,9 @@ class Rank {
   // The same on all ranks. Not where the host reads back in the middle of a step how many rows go to which
   // expert's rank: putting such a step on the device takes as long as the step.
   bool may_run_ahead() const {
-    const bool reads_counts = recipe_.model.moe.experts > 0 && !recipe_.model.moe.pad &&
-                              recipe_.parallel.ep * recipe_.parallel.etp > 1;
+    const bool has_experts = base::demanded(config::demands(recipe_.model), base::Dim::Experts) > 0;
+    const bool reads_counts =
+        has_experts && !recipe_.model.moe.pad && recipe_.parallel.ep * recipe_.parallel.etp > 1;
     return executor_->runs_ahead() && !measures() && !reads_counts;
   }
   // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.

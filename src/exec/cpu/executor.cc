@@ -72,7 +72,7 @@ void CpuExecutor::bind() {
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
-        find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
+        b.kernel = &find_kernel(*instr.op, options_.kernels);  // a missing kernel shows now, not in step 30
       if (instr.kind == InstrKind::LoadBatch)
         for (size_t i = 0; i < instr.out.size(); ++i)
           inputs_.back().push_back(
@@ -264,7 +264,7 @@ void CpuExecutor::run_instr(int body, int index, const Instr& instr, const progr
   const Bound& b = bound_[static_cast<size_t>(body)][static_cast<size_t>(index)];
   switch (instr.kind) {
     case InstrKind::Compute:
-      find_kernel(*instr.op).run(b, accumulates(instr, call));
+      b.kernel->run(b, accumulates(instr, call));
       break;
     case InstrKind::Collective:
       run_collective(b);

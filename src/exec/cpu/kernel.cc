@@ -4,7 +4,9 @@
 
 namespace quintet::exec::cpu {
 
-const Kernel& find_kernel(const graph::OpDef& op) {
+const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra) {
+  for (const OpKernels& k : extra)
+    if (k.op == &op && k.cpu != nullptr) return *k.cpu;
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;
     for (const auto* list : {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(),
@@ -17,8 +19,8 @@ const Kernel& find_kernel(const graph::OpDef& op) {
   return *it->second;
 }
 
-int64_t workspace_bytes(const program::Instr& instr, int threads) {
-  const Kernel& k = find_kernel(*instr.op);
+int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra) {
+  const Kernel& k = find_kernel(*instr.op, extra);
   return k.workspace_bytes ? k.workspace_bytes(instr, threads) : 0;
 }
 

@@ -4,14 +4,18 @@
 
 #include "base/error.h"
 #include "device/thread_pool.h"
+#include "exec/executor.h"
 #include "exec/operands.h"
 #include "exec/with_type.h"
 
 namespace quintet::exec::cpu {
 
+struct Kernel;
+
 struct Bound : Operands {
   std::byte* workspace = nullptr;
   device::ThreadPool* pool = nullptr;
+  const Kernel* kernel = nullptr;  // of a Compute instruction
 };
 
 struct Kernel {
@@ -20,11 +24,11 @@ struct Kernel {
   int64_t (*workspace_bytes)(const program::Instr& instr, int threads);  // null: none
 };
 
-// The kernel of an op; an InternalError when there is none.
-const Kernel& find_kernel(const graph::OpDef& op);
+// The kernel of an op, built in or one of `extra`; an InternalError when there is none.
+const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra = {});
 
 // Scratch an instruction needs with `threads` threads: what the compiler plans for this backend.
-int64_t workspace_bytes(const program::Instr& instr, int threads);
+int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra = {});
 
 // The tables, one per file of kernels.
 const std::vector<Kernel>& matmul_kernels();  // linear

@@ -114,7 +114,7 @@ void CudaExecutor::bind() {
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
-        find_kernel(*instr.op);  // a missing kernel shows now, not in step 30
+        b.kernel = &find_kernel(*instr.op, options_.kernels);  // a missing kernel shows now, not in step 30
       list.push_back(std::move(b));
     }
   }
@@ -127,7 +127,7 @@ void CudaExecutor::prepare_kernels() {
     for (std::vector<Bound>& list : bound_)
       for (Bound& b : list) {
         if (b.instr->kind != InstrKind::Compute) continue;
-        if (const Kernel& kernel = find_kernel(*b.instr->op); kernel.prepare != nullptr) kernel.prepare(b);
+        if (b.kernel->prepare != nullptr) b.kernel->prepare(b);
       }
   };
   const bool first = world_.rank().value == 0, tunes = libraries_.tunes();
@@ -353,8 +353,7 @@ void CudaExecutor::enqueue_instr(const Expanded& expanded, const Prepared& p, si
   const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
   switch (b.instr->kind) {
     case InstrKind::Compute:
-      find_kernel(*b.instr->op)
-          .run(b, accumulates(*b.instr, expanded.calls[static_cast<size_t>(issue.call)]));
+      b.kernel->run(b, accumulates(*b.instr, expanded.calls[static_cast<size_t>(issue.call)]));
       break;
     case InstrKind::Collective:
       run_collective(b, p, step);

@@ -4,7 +4,9 @@
 
 namespace quintet::exec::cuda {
 
-const Kernel& find_kernel(const graph::OpDef& op) {
+const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra) {
+  for (const OpKernels& k : extra)
+    if (k.op == &op && k.cuda != nullptr) return *k.cuda;
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;
     for (const auto* list : {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(),

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "exec/cuda_scratch/workspace.h"
+#include "exec/executor.h"
 #include "exec/operands.h"
 #include "kernels/cuda/support/types.h"
 
@@ -11,11 +12,14 @@ namespace quintet::exec::cuda {
 
 class Libraries;  // handles, plans and tuned choices of cuBLASLt and cuDNN (exec/cuda/libraries.h)
 
+struct Kernel;
+
 struct Bound : Operands {
   std::byte* workspace = nullptr;  // of instr->workspace_bytes
   Libraries* libraries = nullptr;
   kernels::cuda::Stream stream = nullptr;
   const std::byte* constants = nullptr;  // device memory that prepare() filled, such as frequencies
+  const Kernel* kernel = nullptr;        // of a Compute instruction
 };
 
 // run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
@@ -27,8 +31,8 @@ struct Kernel {
   void (*prepare)(Bound& b) = nullptr;  // null: nothing to do
 };
 
-// The kernel of an op; an InternalError when there is none.
-const Kernel& find_kernel(const graph::OpDef& op);
+// The kernel of an op, built in or one of `extra`; an InternalError when there is none.
+const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra = {});
 
 // The tables, one per file of kernels.
 const std::vector<Kernel>& matmul_kernels();  // linear

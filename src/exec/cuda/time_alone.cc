@@ -36,8 +36,7 @@ double seconds_of(const device::cuda::Stream& stream, double seconds, const F& c
 double CudaExecutor::time_alone(const program::Issue& issue, double seconds) {
   const Bound& b = bound_[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
   if (b.instr->kind != program::InstrKind::Compute) return 0;
-  const Kernel& kernel = find_kernel(*b.instr->op);
-  return seconds_of(streams_[0], seconds, [&] { kernel.run(b, false); });
+  return seconds_of(streams_[0], seconds, [&] { b.kernel->run(b, false); });
 }
 
 double CudaExecutor::copy_bytes_per_s(double seconds) {
