@@ -1,12 +1,17 @@
-# The installed package: every room as quintet::<room>, all of them together as quintet::engine, the tool, the recipes.
-# Headers lie under include/quintet and are included as in the sources: "graph/builder.h".
+# The installed package: the rooms as quintet::engine, the tool, the recipes, and the public headers <quintet/...>.
+# The headers of rooms that the public ones need are installed below quintet/internal (tools/public_headers.py).
 include(CMakePackageConfigHelpers)
 get_property(rooms GLOBAL PROPERTY QUINTET_ROOMS)
 
 add_library(quintet_engine INTERFACE)
 add_library(quintet::engine ALIAS quintet_engine)
 set_target_properties(quintet_engine PROPERTIES EXPORT_NAME engine)
+target_include_directories(quintet_engine INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(TARGETS quintet_engine EXPORT quintetTargets)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/public_headers.py
+  --install \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\" COMMAND_ERROR_IS_FATAL ANY)")
 
 # Static libraries hand their own libraries on to whoever links them, so the package has to find those again.
 set(quintet_dependencies fmt Threads)

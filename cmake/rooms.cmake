@@ -30,8 +30,8 @@ function(quintet_room name)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/src/${name}/cuda/")  # a library of its own, in builds with CUDA
   add_library(quintet_${name} STATIC ${sources})
-  file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
-  target_sources(quintet_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/src FILES ${headers})
+  target_include_directories(quintet_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(quintet_${name} PRIVATE $<BUILD_INTERFACE:quintet_flags> PUBLIC fmt::fmt Threads::Threads ${R_LIBS})
   foreach(dep ${R_DEPS})
     target_link_libraries(quintet_${name} PUBLIC quintet_${dep})
@@ -42,7 +42,7 @@ function(quintet_room name)
   add_library(quintet::${name} ALIAS quintet_${name})
   set_target_properties(quintet_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY QUINTET_ROOMS ${name})
-  install(TARGETS quintet_${name} EXPORT quintetTargets ARCHIVE FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quintet)
+  install(TARGETS quintet_${name} EXPORT quintetTargets ARCHIVE)
 endfunction()
 
 # One test program per folder of tests: tests/<name>/*_test.cc, linked with the rooms it names.

@@ -204,6 +204,7 @@ class RankLoop {
     ++step_;
     skipped_ = step.skipped;
     account(step, seconds);
+    if (first_ && options_.on_step) options_.on_step(number, step);
 
     observe::Record record;
     const double rate = static_cast<double>(step.tokens) / seconds;

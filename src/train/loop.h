@@ -28,7 +28,9 @@ struct RunOptions {
   // Asked at every step boundary; a number other than 0 (a signal's) on any rank ends the run on all,
   // cleanly.
   std::function<int()> interrupted;
-  compiler::ModelFn model;             // empty: recipe.model
+  // Called by rank 0 when a step is finished; steps count from 1. What it throws ends the run.
+  std::function<void(int64_t step, const StepResult& result)> on_step = {};
+  compiler::ModelFn model;             // and the packages of its ops; empty: recipe.model
   std::optional<data::Corpus> corpus;  // instead of recipe.data.path
   bool poison = false;                 // see exec::ExecutorOptions
 };
