@@ -19,7 +19,7 @@ int64_t of_class(const plan::Report& r, MemoryClass c) {
   return r.memory.ranks[r.memory.most_loaded].by_class[static_cast<size_t>(c)];
 }
 
-// Ways that the engine has not got: the plan's bytes less what would go.
+// Changes the engine does not support yet: the plan's bytes minus what would be saved.
 std::vector<Advice> plan_only(const plan::Report& r) {
   std::vector<Advice> list;
   const hardware::Cluster& cluster = r.assumptions.cluster;
@@ -38,7 +38,7 @@ std::vector<Advice> plan_only(const plan::Report& r) {
                     .step = r.time.step + lost,
                     .lost = lost});
   };
-  add("moments of 8 bits", static_cast<int64_t>(parameters * (format.moments - 2)), 0);
+  add("8-bit moments", static_cast<int64_t>(parameters * (format.moments - 2)), 0);
   const plan::OffloadCost host = plan::optimizer_offload(parameters, cluster, plan::kHostBytesPerS);
   const double on_host = static_cast<double>(optimizer) * cluster.per_node;
   const double link = parameters * (host.down_bytes + host.up_bytes),
@@ -46,18 +46,19 @@ std::vector<Advice> plan_only(const plan::Report& r) {
   const auto rate = [&](double bytes) { return fmt::format("{:.1f} GB/s", bytes / r.time.step * 1e-9); };
   if (cluster.host_bytes <= 0 || on_host <= static_cast<double>(cluster.host_bytes))
     add(fmt::format(
-            "optimizer state in host memory: {} of a node; {} over the host's link and {} in its memory "
-            "for each device and step, {} and {} to hide behind the step",
+            "optimizer state in host memory: {} per node; {} over the host link and {} in host memory per "
+            "device and step; hiding them within the step takes {} and {}",
             plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(link)),
             plan::gib(static_cast<int64_t>(touched)), rate(link), rate(touched)),
         optimizer, host.seconds);
   if (cluster.disk.bytes_per_s >= plan::kLeastDiskBytesPerS) {
     const plan::OffloadCost disk = plan::disk_offload(parameters, cluster);
     const double moved = parameters * disk.disk_bytes * cluster.per_node;
-    add(fmt::format("optimizer state on disk: {} of a node; {} to and from disk for each step, {} to hide "
-                    "behind the step ({} has {:.1f} GB/s)",
-                    plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(moved)),
-                    rate(moved), cluster.disk.title, cluster.disk.bytes_per_s * 1e-9),
+    add(fmt::format(
+            "optimizer state on disk: {} per node; {} to and from disk per step; hiding it within the "
+            "step takes {} ({} has {:.1f} GB/s)",
+            plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(moved)), rate(moved),
+            cluster.disk.title, cluster.disk.bytes_per_s * 1e-9),
         optimizer, host.seconds + disk.seconds);
   }
   // Frozen weights keep neither gradients nor optimizer state; adapters of rank 16 do.
@@ -65,8 +66,7 @@ std::vector<Advice> plan_only(const plan::Report& r) {
   const auto adapters =
       static_cast<int64_t>(plan::lora_parameters(r.recipe.model, 16) / static_cast<double>(l.tp * l.pp) *
                            plan::mixed_f32_gradients().total());
-  add("LoRA of rank 16 instead of full training", optimizer + of_class(r, MemoryClass::Gradients) - adapters,
-      0);
+  add("rank-16 LoRA instead of full training", optimizer + of_class(r, MemoryClass::Gradients) - adapters, 0);
   return list;
 }
 
@@ -74,9 +74,9 @@ std::vector<Advice> plan_only(const plan::Report& r) {
 
 std::string change_of_time(const Advice& a, const plan::Report& r) {
   const double share = 100 * a.lost / r.time.step;
-  if (!a.runs && a.lost == 0) return "its time was not simulated";
-  if (std::abs(share) < 0.05) return "as fast";
-  return fmt::format("{} {} a step ({:+.1f} %)", plan::seconds_text(std::abs(a.lost)),
+  if (!a.runs && a.lost == 0) return "time not simulated";
+  if (std::abs(share) < 0.05) return "same speed";
+  return fmt::format("{} {} per step ({:+.1f} %)", plan::seconds_text(std::abs(a.lost)),
                      a.lost > 0 ? "more" : "less", share);
 }
 
@@ -99,10 +99,11 @@ std::string room_words(const plan::Report& r) {
   if (r.memory.fits() || rank.total() - spare > r.memory.limit) return {};
   const config::Parallel& p = r.recipe.parallel;
   return fmt::format(
-      "it does not fit because no token may be dropped: there is room for {} of rows, as if every token of "
-      "{} "
-      "ranks chose this rank's experts; {} come if they come evenly. A capacity bounds it, and drops tokens "
-      "beyond it\n",
+      "it does not fit because no token may be dropped: {} are reserved for rows, as if every token of {} "
+      "ranks "
+      "chose this rank's experts; {} are used if rows arrive evenly. An expert capacity bounds the reserve "
+      "and "
+      "drops tokens past it\n",
       plan::gib(rank.routed_bytes), p.ep * p.etp, plan::gib(rank.expected_routed_bytes));
 }
 
@@ -139,14 +140,14 @@ std::string advice_text(const plan::Report& r, const std::vector<Advice>& advice
   const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
   std::string out = fmt::format(
       "does not fit: {} needs {}, has {} ({} too much)\n",
-      r.memory.ranks.size() > 1 ? fmt::format("a device of pipeline place {}", rank.stage)
+      r.memory.ranks.size() > 1 ? fmt::format("a device of pipeline stage {}", rank.stage)
                                 : std::string("a device"),
       plan::gib(rank.total()), plan::gib(r.memory.limit), plan::gib(rank.total() - r.memory.limit));
   for (const Term& t : largest_terms(r)) out += fmt::format("  {:<24} {:>12}\n", t.what, plan::gib(t.bytes));
   out += room_words(r);
   if (advice.empty())
     return out + "no single change makes it fit; quintet plan --search looks for a layout that does\n";
-  out += "any one of these makes it fit; what costs least time comes first\n";
+  out += "any one of these makes it fit, cheapest in time first\n";
   for (const Advice& a : advice) {
     out += fmt::format("  {:<44} needs {:>10}, {}{}\n", a.what, plan::gib(a.bytes), change_of_time(a, r),
                        a.runs ? "" : "; plan-only: the engine does not run it yet");

@@ -52,7 +52,7 @@ class Ladder {
     search::LayoutSpace tensor = all_;
     tensor.pp = tensor.cp = tensor.ep = tensor.etp = {1};
     tensor.tp = above_one(all_.tp);
-    rung("tensor", tensor, !tensor.tp.empty(), "no two devices share an inner link");
+    rung("tensor", tensor, !tensor.tp.empty(), "no devices share an inner link");
     search::LayoutSpace pipeline = all_;
     pipeline.cp = pipeline.ep = pipeline.etp = {1};
     pipeline.pp = above_one(all_.pp);
@@ -62,7 +62,7 @@ class Ladder {
     context.pp = {1};
     context.cp = above_one(all_.cp);
     rung("context", context, !context.cp.empty(),
-         fmt::format("sequences of {} tokens are too short to cut", base::thousands(recipe_.data.seq_len)));
+         fmt::format("sequences of {} tokens are too short to split", base::thousands(recipe_.data.seq_len)));
     search::LayoutSpace expert = all_;
     expert.cp = {1};
     expert.ep = above_one(all_.ep);
@@ -110,14 +110,14 @@ class Ladder {
 
   void fits(Rung& r, plan::Report report) const {
     r.state = State::Fits;
-    r.text = fmt::format("{} a step, {:.1f} % MFU, {} of {}: {}", plan::seconds_text(report.time.step),
+    r.text = fmt::format("{} per step, {:.1f} % MFU, {} of {}: {}", plan::seconds_text(report.time.step),
                          100 * report.time.mfu, plan::gib(plan::needs(report)), plan::gib(limit()),
                          search::layout_words(report.recipe));
     r.report = std::move(report);
   }
 
-  // What a rung needs at least: of what the search planned and put aside, the smallest. Where state alone is
-  // too large it looked at nothing: then the layout that saves wherever it can without leaving the rung.
+  // The least memory a rung needs: the smallest layout that the search planned or discarded. If state alone
+  // is too large, the search examined nothing; then the layout of the rung that saves memory wherever it can.
   void least(Rung& r, const search::LayoutSpace& space, search::SearchResult found) {
     std::optional<plan::Report> report = std::move(found.smallest);
     std::optional<config::Recipe> recipe = std::move(found.smallest_bound);
@@ -138,7 +138,7 @@ class Ladder {
     r.report = std::move(report);
   }
 
-  // The smallest micro-batch, everything recomputed, the highest stage, all that the axes may take.
+  // The smallest micro-batch, full recompute, the highest ZeRO stage, and every axis as large as allowed.
   std::optional<config::Recipe> widest(const search::LayoutSpace& space) const {
     std::vector<search::Family> list;
     for (search::Family way : search::ways(space, assumptions_.cluster.world())) {
@@ -162,7 +162,7 @@ class Ladder {
     return std::nullopt;
   }
 
-  // A rung none of whose layouts is legal: what the rules say of the first, or that the batch is too small.
+  // A rung without a legal layout: the first rule violated, or that the batch is too small.
   std::string why_illegal(const search::LayoutSpace& space) const {
     const int64_t world = assumptions_.cluster.world(), global = recipe_.batch.global;
     int64_t least_dp = 0;
@@ -181,34 +181,34 @@ class Ladder {
       }
     }
     return fmt::format(
-        "no layout of this kind is legal: a step of {} sequences does not divide over {} data ranks or more; "
-        "a batch of {} would",
+        "no layout of this kind is legal: {} sequences per step do not divide over {} or more data ranks; a "
+        "batch of {} would",
         base::thousands(global), base::thousands(least_dp),
         base::thousands((global + least_dp - 1) / std::max<int64_t>(least_dp, 1) * least_dp));
   }
 
-  // Where the bytes come from: state by what one parameter costs where it is the larger part, else what is
-  // held beside it.
+  // Where the bytes come from: state, by its cost per parameter, if that is the larger part; otherwise what
+  // is held in addition to it.
   std::string misfit_words(const plan::Report& r) const {
     const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
     const auto of = [&](MemoryClass c) { return rank.by_class[static_cast<size_t>(c)]; };
     const int64_t state =
         of(MemoryClass::Parameters) + of(MemoryClass::Gradients) + of(MemoryClass::Optimizer);
-    // By what one parameter costs, where that is most of it; blocks that are gathered to be used come on top.
+    // State by cost per parameter where that dominates; blocks gathered for use come on top.
     const config::Parallel& p = r.recipe.parallel;
     const double stored = static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.pp) *
                           sharded_bytes(format_, static_cast<int>(p.zero),
                                         static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp)));
     if (p.ep * p.etp == 1 && 2 * stored < static_cast<double>(state) && 2 * state >= rank.total())
       return fmt::format(
-          "{} of parameters, gathered blocks included, {} of gradients, {} of optimizer state ({})",
+          "{} of parameters including gathered blocks, {} of gradients, {} of optimizer state ({})",
           plan::gib(of(MemoryClass::Parameters)), plan::gib(of(MemoryClass::Gradients)),
           plan::gib(of(MemoryClass::Optimizer)), search::layout_words(r.recipe));
     if (2 * state >= rank.total() - rank.runtime_bytes) return state_words(r, state);
     std::string out = fmt::format("{} of activations, {} of state", plan::gib(of(MemoryClass::Activations)),
                                   plan::gib(state));
     if (rank.routed_bytes > rank.expected_routed_bytes)
-      out += fmt::format("; {} is room for rows of experts that may come, {} come if evenly",
+      out += fmt::format("; {} reserved for the worst case of expert rows, {} used if rows arrive evenly",
                          plan::gib(rank.routed_bytes), plan::gib(rank.expected_routed_bytes));
     return out + " (" + search::layout_words(r.recipe) + ")";
   }
@@ -218,7 +218,7 @@ class Ladder {
     const double ranks = static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp));
     const std::string where =
         p.zero == 0 ? std::string(" of state") : fmt::format(" of state (zero {} over {})", p.zero, ranks);
-    // Experts lie on ranks of their own.
+    // Experts are placed on ranks of their own.
     if (p.ep * p.etp > 1)
       return fmt::format("{}{}, before activations ({})", plan::gib(state), where,
                          search::layout_words(r.recipe));
@@ -236,7 +236,7 @@ class Ladder {
           r.state == State::Fits && r.report->time.step <= kNearBest * best)
         verdict_.answer = static_cast<int>(i);
     if (verdict_.answer < 0) {
-      verdict_.text = "nothing that the engine runs fits this cluster";
+      verdict_.text = "no layout that the engine can run fits this cluster";
       return;
     }
     const Rung& r = verdict_.rungs[static_cast<size_t>(verdict_.answer)];
@@ -250,7 +250,7 @@ class Ladder {
     return 0;
   }
 
-  // Of the rungs that do not fit, the one that needs least.
+  // The report that needs the least memory.
   const plan::Report* smallest() const {
     const plan::Report* least = nullptr;
     for (const Rung& r : verdict_.rungs)
@@ -258,8 +258,8 @@ class Ladder {
     return least;
   }
 
-  // Where activations are what does not fit: the inputs of blocks, which full recompute keeps, in host
-  // memory. Empty where state is the larger part.
+  // If activations are what does not fit: move block inputs, which full recompute keeps, to host memory.
+  // Empty if state is the larger part.
   std::string offload_activations() const {
     const plan::Report* r = smallest();
     if (r == nullptr) return {};
@@ -275,19 +275,19 @@ class Ladder {
     const int64_t kept = q.model.layers * rows * q.model.embed * size, left = rank.total() - kept;
     const double link = c.host.effective_bytes_per_s();
     std::string out = fmt::format(
-        "plan-only: the engine keeps block inputs on the device; {} blocks x {} rows x {} x {} bytes = {} of "
-        "a "
-        "device in host memory would leave {} of {}",
+        "plan-only: the engine keeps block inputs on the device; moving {} blocks x {} rows x {} x {} bytes "
+        "= "
+        "{} per device to host memory would leave {} of {}",
         q.model.layers, base::thousands(rows), base::thousands(q.model.embed), size, plan::gib(kept),
         plan::gib(left), plan::gib(limit()));
-    out += left <= limit() ? ", which fits" : ", which does not fit either";
+    out += left <= limit() ? ", which fits" : ", which still does not fit";
     const int64_t node = kept * c.per_node;
-    out += fmt::format("; {} of a node", plan::gib(node));
+    out += fmt::format("; {} per node", plan::gib(node));
     if (c.host_bytes > 0)
-      out += fmt::format(" with {}{}", plan::gib(c.host_bytes),
-                         node > c.host_bytes ? ", which does not hold it" : "");
+      out += fmt::format(" of {}{}", plan::gib(c.host_bytes),
+                         node > c.host_bytes ? ", which is too little" : "");
     if (link > 0)
-      out += fmt::format("; {} a step down and up its link",
+      out += fmt::format("; {} per step over the host link",
                          plan::seconds_text(2 * static_cast<double>(kept * q.batch.accumulation) / link));
     return out;
   }
@@ -306,18 +306,18 @@ class Ladder {
                               disk = plan::disk_offload(own, c);
       const double node = state * c.per_node;
       r.text = fmt::format(
-          "plan-only: {} of optimizer state for a node with {} of memory; {:.0f} + {:.0f} bytes a parameter "
-          "over the "
-          "host's link and {:.0f} in its memory, {} a step",
+          "plan-only: {} of optimizer state per node with {} of memory; {:.0f} + {:.0f} bytes per parameter "
+          "over the host link and {:.0f} in host memory, {} per step",
           plan::gib(static_cast<int64_t>(node)), c.host_bytes > 0 ? plan::gib(c.host_bytes) : "unknown size",
           host.down_bytes, host.up_bytes, host.touched_bytes, plan::seconds_text(host.seconds));
       if (c.host_bytes > 0 && node > static_cast<double>(c.host_bytes))
         r.text +=
             c.disk.bytes_per_s >= plan::kLeastDiskBytesPerS
-                ? fmt::format("; on disk {:.0f} bytes a parameter, {} a step", disk.disk_bytes,
+                ? fmt::format("; on disk {:.0f} bytes per parameter, {} per step", disk.disk_bytes,
                               plan::seconds_text(disk.seconds))
-                : fmt::format("; it does not hold it, and a disk below {:.0f} GB/s would keep devices idle",
-                              plan::kLeastDiskBytesPerS * 1e-9);
+                : fmt::format(
+                      "; host memory is too small, and a disk below {:.0f} GB/s would leave devices idle",
+                      plan::kLeastDiskBytesPerS * 1e-9);
     }
     verdict_.rungs.push_back(std::move(r));
   }
@@ -333,9 +333,9 @@ class Ladder {
         return static_cast<int64_t>(plan::lora_bytes(recipe_.model, all, 16, weight) / world);
       };
       r.text = fmt::format(
-          "plan-only, where the task allows: {} a device with frozen bf16 weights and adapters of rank 16, "
-          "{} with "
-          "weights of 4 bits",
+          "plan-only, if the task allows it: {} per device with frozen bf16 weights and adapters of rank 16, "
+          "{} "
+          "with 4-bit weights",
           plan::gib(bytes(2)), plan::gib(bytes(0.5)));
     }
     verdict_.rungs.push_back(std::move(r));
@@ -374,23 +374,23 @@ std::vector<std::string> warnings_of(const plan::Report& r) {
   const config::Parallel& p = r.recipe.parallel;
   const hardware::Cluster& c = r.assumptions.cluster;
   if (p.tp > c.domain)
-    list.push_back(fmt::format("tp {} reaches beyond the {} devices that {} joins; prefer a pipeline", p.tp,
+    list.push_back(fmt::format("tp {} extends past the {} devices joined by {}; prefer a pipeline", p.tp,
                                c.domain, c.inner.title));
   if (p.tp > 1 && !p.sequence_parallel)
-    list.push_back("tensor parallel without sequence parallel keeps what both halves of it compute alike");
+    list.push_back("tensor parallelism without sequence parallelism keeps replicated activations");
   if (p.pp > 1 && r.recipe.batch.accumulation < 4 * p.pp && !p.schedule.starts_with("zb") &&
       p.schedule != "dualpipev")
     list.push_back(
-        fmt::format("{} micro-batches for {} stages: fewer than 4 for each leave a large bubble; a "
+        fmt::format("{} micro-batches for {} stages: fewer than 4 per stage leave a large bubble; a "
                     "zero-bubble schedule needs fewer",
                     r.recipe.batch.accumulation, p.pp));
   if (r.recipe.memory.recompute == config::RecomputeKind::Full && p.pp == 1 && p.cp == 1 && selective_fits(r))
-    list.push_back("everything is recomputed: selective recompute costs less and comes first");
+    list.push_back("memory.recompute = \"full\": selective recompute fits too and costs less");
   for (const plan::LinkBytes& l : r.time.links)
     if (l.exposed > 0.3 * r.time.step)
       list.push_back(
-          fmt::format("computing waits for {} over {} for {:.0f} % of the step: the fabric is too slow for "
-                      "this layout, no flag mends that",
+          fmt::format("compute waits for {} over {} during {:.0f} % of the step: the fabric is too slow for "
+                      "this layout, and no setting changes that",
                       l.axes, l.link, 100 * l.exposed / r.time.step));
   return list;
 }

@@ -16,12 +16,12 @@ namespace {
 using config::Parallel;
 using config::RecomputeKind;
 
-// Collects changes that are legal.
+// Collects the changes that are legal.
 class Changes {
  public:
   explicit Changes(const config::Recipe& recipe) : recipe_(recipe) {}
 
-  // `edit` changes a copy of the recipe; what it leaves to be worked out is.
+  // `edit` modifies a copy of the recipe; derived values that it clears are resolved again.
   template <class Edit>
   void add(std::string subject, std::string what, std::vector<std::string> sets, const Edit& edit,
            std::string kind = {}) {
@@ -46,7 +46,7 @@ class Changes {
 
 std::string set(const char* key, int64_t value) { return fmt::format("parallel.{}={}", key, value); }
 
-// Gives `ranks` of dp to another axis (a fraction: takes them from it): dp_shard first, then dp_replicate.
+// Multiplies dp by more / less, in dp_shard where possible and in dp_replicate for the rest.
 bool resize_dp(Parallel& p, int64_t more, int64_t less) {
   if (p.dp_shard * more % less == 0)
     p.dp_shard = p.dp_shard * more / less;
@@ -54,7 +54,7 @@ bool resize_dp(Parallel& p, int64_t more, int64_t less) {
     p.dp_replicate = p.dp_replicate * more / less;
   else
     return false;
-  // With nothing left to shard over, state is whole.
+  // With a single shard there is nothing left to shard.
   if (p.zero > 0 && p.dp_shard * p.cp == 1) p.zero = 0;
   return true;
 }
@@ -73,7 +73,7 @@ struct Axis {
 };
 constexpr Axis kTp = {"tp", &Parallel::tp}, kPp = {"pp", &Parallel::pp}, kCp = {"cp", &Parallel::cp};
 
-constexpr int64_t kMostTimes = 8;  // an axis this much larger is another layout, not a change of this one
+constexpr int64_t kMostTimes = 8;  // a larger factor is a different layout, not a change to this one
 
 void reset_followers(Parallel& p) {
   if (p.tp == 1) p.sequence_parallel = false;
@@ -118,7 +118,7 @@ void schedule(Changes& changes, const config::Recipe& r, const std::string& name
               });
 }
 
-// Experts over more ranks hold less state each; over fewer, less room for rows that may come.
+// More expert ranks hold less state each; fewer need smaller worst-case buffers for incoming rows.
 void experts(Changes& changes, const config::Recipe& r) {
   const config::Moe& moe = r.model.moe;
   if (moe.experts == 0) return;
@@ -131,8 +131,8 @@ void experts(Changes& changes, const config::Recipe& r) {
   for (const double factor : {2.0, 1.5, 1.25, 1.0}) {
     if (moe.capacity_factor > 0 && factor > moe.capacity_factor) continue;
     changes.add(
-        "room for all rows that can come to an expert",
-        fmt::format("capacity {} for an expert (tokens beyond it are dropped)", factor),
+        "buffers for the worst case of rows per expert",
+        fmt::format("expert capacity factor {} (tokens past it are dropped)", factor),
         {fmt::format("model.moe.capacity_factor={}", factor), "model.moe.pad=true"},
         [&](config::Recipe& changed) {
           changed.model.moe.capacity_factor = factor;
@@ -152,7 +152,7 @@ std::vector<LayoutChange> simpler(const config::Recipe& r) {
   for (const Axis& axis : {kTp, kCp, kPp})
     if (p.*axis.value > 1 && p.*axis.value % 2 == 0) resize(changes, r, axis, p.*axis.value / 2);
   if (p.sequence_parallel)
-    changes.add("sequence parallel", "no sequence parallel", {"parallel.sequence_parallel=false"},
+    changes.add("sequence parallelism", "no sequence parallelism", {"parallel.sequence_parallel=false"},
                 [](config::Recipe& changed) { changed.parallel.sequence_parallel = false; });
   if (p.pp > 1 && p.schedule != "1f1b" && p.schedule != "gpipe") schedule(changes, r, "1f1b");
   if (p.zero > 0)
@@ -191,7 +191,7 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
   if (r.memory.recompute != RecomputeKind::Full) recompute(changes, r, RecomputeKind::Full);
   if (r.memory.recompute != RecomputeKind::Fit && budget > 0)
     changes.add(fmt::format("recompute {}", config::name_of(r.memory.recompute)),
-                "recompute of just what has to go (fit)",
+                "recompute only as much as needed (fit)",
                 {"memory.recompute=fit", fmt::format("memory.budget={}", budget)},
                 [&](config::Recipe& changed) {
                   changed.memory = {.recompute = RecomputeKind::Fit, .budget = base::Bytes{budget}};
@@ -201,7 +201,7 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
                 {fmt::format("batch.micro={}", micro)},
                 [&](config::Recipe& changed) { changed.batch.micro = micro; });
   if (p.tp > 1 && !p.sequence_parallel)
-    changes.add("no sequence parallel", "sequence parallel", {"parallel.sequence_parallel=true"},
+    changes.add("no sequence parallelism", "sequence parallelism", {"parallel.sequence_parallel=true"},
                 [](config::Recipe& changed) { changed.parallel.sequence_parallel = true; });
   for (const Axis& axis : {kTp, kPp, kCp})
     for (int64_t to = 2 * p.*axis.value; to <= std::min(p.world(), kMostTimes * p.*axis.value); to *= 2)
@@ -211,17 +211,17 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
       if (p.schedule != name) schedule(changes, r, name);
   for (const int64_t chunk : {int64_t{1024}, int64_t{256}})
     if (r.loss.chunk == 0 || r.loss.chunk > chunk)
-      changes.add(fmt::format("loss chunk {}", r.loss.chunk), fmt::format("logits of {} rows at once", chunk),
-                  {fmt::format("loss.chunk={}", chunk)},
+      changes.add(fmt::format("loss chunk {}", r.loss.chunk),
+                  fmt::format("logits in chunks of {} rows", chunk), {fmt::format("loss.chunk={}", chunk)},
                   [&](config::Recipe& changed) { changed.loss.chunk = chunk; });
   experts(changes, r);
   if (r.precision.compute == base::DType::BF16 && r.precision.master == config::Master::F32)
-    changes.add("whole masters", "masters split: the weight is their upper half (the same numbers)",
+    changes.add("whole masters", "split masters: the weight is their upper half (same numerics)",
                 {"precision.master=split"},
                 [](config::Recipe& changed) { changed.precision.master = config::Master::Split; });
   if (r.precision.compute == base::DType::BF16 && r.precision.gradients == base::DType::F32)
     changes.add(
-        "gradients in f32", "gradients added up in bf16 (changes the numerics)",
+        "gradients in f32", "gradients accumulated in bf16 (changes the numerics)",
         {"precision.gradients=bf16", fmt::format("precision.reduce={}", config::name_of(r.precision.reduce))},
         [](config::Recipe& changed) { changed.precision.gradients = base::DType::BF16; });
   if (r.precision.moments == base::DType::F32 && r.precision.compute == base::DType::BF16)
@@ -240,7 +240,7 @@ std::vector<std::optional<Report>> plan_all(const std::vector<config::Recipe>& r
     try {
       reports[i] = make_plan(recipes[i], one);
     } catch (const base::UserError&) {
-      // Refused by the compiler, with numbers that no rule of the recipe names.
+      // Refused by the compiler for reasons that no recipe rule covers.
     }
   });
   return reports;

@@ -15,8 +15,8 @@ int64_t RankMemory::live_bytes() const {
 
 namespace {
 
-// Without a pipeline all micro-batches between the first and the last hold the same. Nothing: take it as it
-// is.
+// Without a pipeline, all micro-batches between the first and the last use the same memory and can be
+// skipped. nullopt: use the program as it is.
 std::optional<program::Program> shortened(const program::Program& p, bool pipeline) {
   if (pipeline || p.calls.size() <= 16) return std::nullopt;
   program::Program few = p;
@@ -41,7 +41,7 @@ RoutedBytes routed_at_peak(const program::Program& p, const sim::Machine& machin
         for (const program::Operand& o : *list)
           if (is_routed(o)) routed.push_back(&o);
   if (routed.empty()) return {};
-  // By buffer: bytes that are filled when as many rows come as are expected; below 0: no rows of experts.
+  // By buffer: bytes in use at the expected number of rows; negative: not an expert row buffer.
   std::vector<int64_t> expected(p.buffers.size(), -1);
   const sim::Durations durations(p, machine);
   for (const program::Operand* o : routed) {

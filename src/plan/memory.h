@@ -1,4 +1,4 @@
-// Memory of a plan, read off the programs.
+// Memory of a plan, read from the compiled programs.
 #pragma once
 
 #include "compiler/compile.h"
@@ -7,12 +7,12 @@
 
 namespace quintet::plan {
 
-// `ranks` are one of every pipeline place; their programs need not be expanded. The machine says how many
-// rows of experts are expected.
+// `ranks` holds one rank per pipeline position; their programs need not be expanded. `machine` gives the
+// expected number of rows per expert rank.
 Memory memory_of(const compiler::Ranks& ranks, const sim::Machine& machine);
 
-// Of the buffers that hold rows on the experts' side, those that are alive when the program is fullest: the
-// room that is planned for them, and what of it is filled when a rank gets as many rows as are expected.
+// Expert-side row buffers that are live at the program's peak: bytes reserved for them, and bytes used when a
+// rank receives the expected number of rows.
 struct RoutedBytes {
   int64_t room = 0, expected = 0;
 };

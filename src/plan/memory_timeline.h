@@ -1,4 +1,4 @@
-// How full a device is over the step: live bytes by class when its compute stream reaches each instruction.
+// Memory use over the step: live bytes by class at the moment the compute stream reaches each instruction.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,9 @@
 
 namespace quintet::plan {
 
-// Bytes are those of the issue order, which is what the allocator plans; the clock is the compute stream's.
-// At most `points` points, evenly over the step: of each stretch its fullest moment, so that the fullest of
-// all is the program's peak (program::peak_of, evaluation left out).
+// Bytes follow issue order, which is what the allocator plans; the clock is the compute stream's. Returns at
+// most `points` points, evenly spaced. Each is the maximum of its interval, so the overall maximum equals the
+// program's peak (program::peak_of, without evaluation).
 std::vector<MemoryPoint> memory_timeline(const sim::Rank& rank, const std::vector<sim::Span>& spans,
                                          double end, size_t points = 240);
 

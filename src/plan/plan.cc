@@ -20,16 +20,16 @@ void check(const config::Recipe& recipe, const Assumptions& a) {
   const config::Parallel& p = recipe.parallel;
   const int64_t world = a.cluster.world(), inner = p.world() / p.dp_shard;
   if (p.world() != world)
-    base::fail_user("the recipe has {} ranks ({}), the cluster {} devices ({} x {} {}){}", p.world(),
+    base::fail_user("the recipe uses {} ranks ({}), but the cluster has {} devices ({} x {} {}){}", p.world(),
                     axes_text(p), world, a.cluster.nodes, a.cluster.per_node, a.cluster.accelerator.name,
                     world % inner == 0
-                        ? fmt::format("; parallel.dp_shard = {} would fit", world / inner)
-                        : fmt::format("; the other axes take {}, which does not divide it", inner));
+                        ? fmt::format("; parallel.dp_shard = {} would match", world / inner)
+                        : fmt::format("; the other axes need a multiple of {} devices", inner));
   if (const int domain = std::max(a.cluster.domain, 1), n = a.cluster.per_node;
       n % domain != 0 && domain % n != 0)
     base::fail_user(
-        "{} devices joined by the inner link do not divide nodes of {}, nor the nodes them: give a domain "
-        "that does, such as {}",
+        "a domain of {} devices neither divides nodes of {} devices nor is a multiple of them: use one that "
+        "does, such as {}",
         domain, n, n);
   const hardware::Arithmetic arithmetic = a.matmul.value_or(sim::arithmetic_of(recipe.precision.compute));
   if (a.cluster.accelerator.dense(arithmetic) <= 0)
@@ -40,19 +40,18 @@ void add_notes(Report& report) {
   const config::Recipe& r = report.recipe;
   const Assumptions& a = report.assumptions;
   if (a.matmul && *a.matmul != sim::arithmetic_of(r.precision.compute))
-    report.notes.push_back(
-        fmt::format("plan-only: matrix products of blocks in {}; the engine runs them in {}",
-                    to_string(*a.matmul), base::to_string(r.precision.compute)));
+    report.notes.push_back(fmt::format("plan-only: block matmuls in {}; the engine runs them in {}",
+                                       to_string(*a.matmul), base::to_string(r.precision.compute)));
   if (r.model.moe.experts > 0 && !r.model.moe.pad && r.parallel.ep * r.parallel.etp > 1)
     report.notes.push_back(fmt::format(
-        "experts: memory is planned for the most rows that can come to a rank; time and bytes are of the "
+        "experts: memory is planned for the most rows that a rank can receive; time and traffic assume the "
         "mean{}",
         a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
   const std::string& vendor = a.cluster.accelerator.vendor;
   if (vendor != "nvidia" && vendor != "cpu")
-    report.notes.push_back("plan-only: the engine runs on CPUs and on NVIDIA GPUs");
+    report.notes.push_back("plan-only: the engine runs on CPUs and NVIDIA GPUs");
   if (a.stack.name != "quintet")
-    report.notes.push_back(fmt::format("time as the software stack {} runs this layout", a.stack.name));
+    report.notes.push_back(fmt::format("times assume the software stack {}", a.stack.name));
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ class Filler {
     number("data.seq_len", q_.seq_len,
            preset->max_positions > 0 ? std::min<int64_t>(8192, preset->max_positions) : 8192, "");
     if (q_.search) {
-      number("batch.global", q_.global_batch, cluster_.world(), "one sequence a device");
+      number("batch.global", q_.global_batch, cluster_.world(), "one sequence per device");
       return made();
     }
     number("batch.micro", q_.micro_batch, 1, "");
@@ -40,7 +40,7 @@ class Filler {
           "pp {} x dp_replicate {} x cp {} x tp {} = {} does not divide the {} devices of the cluster", pp,
           replicate, cp, tp, others, world);
     fill("parallel.dp_shard", world / others,
-         fmt::format("what the other axes leave of {} devices", base::thousands(world)));
+         fmt::format("the remaining factor of {} devices", base::thousands(world)));
     const int64_t shard = value("parallel.dp_shard", 1), dp = shard * replicate;
     if (shard * cp > 1)
       fill("parallel.zero", pp > 1 ? 1 : 3,
@@ -49,7 +49,7 @@ class Filler {
     const int64_t micro = value("batch.micro", 1), micros = pp > 1 ? 4 * pp : 1;
     if (!given("batch.accumulation"))
       number("batch.global", q_.global_batch, dp * micro * micros,
-             pp > 1 ? "four micro-batches per stage" : "one micro-batch a rank");
+             pp > 1 ? "four micro-batches per stage" : "one micro-batch per rank");
     else if (q_.global_batch > 0)
       number("batch.global", q_.global_batch, 0, "");
     return made();
@@ -91,8 +91,8 @@ class Filler {
     const auto near = base::nearest_word(q_.model, names);
     std::string all;
     for (const std::string& n : names) all += (all.empty() ? "" : ", ") + n;
-    base::fail_user("there is no model '{}'{}; the models are {}", q_.model,
-                    near ? fmt::format(", perhaps '{}'", *near) : "", all);
+    base::fail_user("unknown model '{}'{}; known models: {}", q_.model,
+                    near ? fmt::format(" (did you mean '{}'?)", *near) : "", all);
   }
 
   const RecipeRequest& q_;

@@ -7,8 +7,8 @@ namespace quintet::plan {
 std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit) {
   const config::Parallel& p = recipe.parallel;
   const int64_t all = recipe.batch.accumulation;
-  // A pipeline's round is as many micro-batches as it has ranks; it is full, and has been for a round, after
-  // four of them.
+  // A pipeline repeats with a period of as many micro-batches as it has ranks. After four periods it has been
+  // in steady state for at least one.
   const int64_t round = p.pp, least = p.pp == 1 ? 3 : 4 * p.pp + all % p.pp;
   if (instructions <= limit || all <= least + 2 * round || p.schedule.starts_with("file:"))
     return {{recipe, 1}};

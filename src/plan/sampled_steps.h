@@ -1,6 +1,6 @@
-// Steps of very many micro-batches. From the second micro-batch on (in a pipeline: once it is full) a step
-// repeats itself, and what it takes, sends and waits grows by the same amount with every further round. Such
-// a step is simulated with two small numbers of micro-batches, and the rest follows in a straight line.
+// Steps with very many micro-batches. From the second micro-batch on (in a pipeline: once it is full) a step
+// is periodic, so its time, traffic and waits grow linearly with the number of periods. Such a step is
+// simulated at two small micro-batch counts and extrapolated linearly.
 #pragma once
 
 #include <vector>
@@ -11,17 +11,17 @@
 namespace quintet::plan {
 
 struct Sample {
-  config::Recipe recipe;  // the same with fewer micro-batches, or the recipe itself
-  double weight = 1;      // of its figures in those of the recipe: weights of all samples add up to 1
+  config::Recipe recipe;  // the original with fewer micro-batches, or the original itself
+  double weight = 1;      // of its figures in the combined result; the weights of all samples add up to 1
 };
 
-// What all representatives of a step issue.
+// Total instructions issued in a step by all representative ranks.
 double instructions(const compiler::Ranks& ranks);
-// Writes out the calls of their steps, which were compiled without.
+// Expands the bodies called by each step, for programs that were compiled without expansion.
 void expand(compiler::Ranks& ranks);
 
-// At most `limit` instructions are to be simulated at once; `instructions` is what the
-// whole step issues.
+// Recipes to simulate so that no simulation exceeds `limit` instructions; `instructions` is the count for the
+// full step.
 std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit);
 
 }  // namespace quintet::plan

@@ -45,7 +45,7 @@ double traffic(int zero, int64_t micro_batches) {
 
 OffloadCost optimizer_offload(double parameters, const hardware::Cluster& cluster, double host_bytes_per_s) {
   OffloadCost c;
-  // Gradient in, master and both moments in and out, the new weight out.
+  // Reads the gradient; reads and writes master and both moments; writes the weight.
   c.touched_bytes = 4 + 2 * 4 + 2 * 8 + 2;
   const double link = cluster.host.bytes_per_s * cluster.host.efficiency;
   if (link > 0) c.seconds = parameters * (c.down_bytes + c.up_bytes) / link;
@@ -55,7 +55,7 @@ OffloadCost optimizer_offload(double parameters, const hardware::Cluster& cluste
 
 OffloadCost disk_offload(double parameters, const hardware::Cluster& cluster) {
   OffloadCost c;
-  c.disk_bytes = 2 * 12 + 2;  // master and moments up and down, the new weight down
+  c.disk_bytes = 2 * 12 + 2;  // master and moments read and written, weight written
   const double disk = cluster.disk.bytes_per_s * cluster.disk.efficiency;
   if (disk > 0) c.seconds = parameters * c.disk_bytes * cluster.per_node / disk;
   return c;
@@ -65,7 +65,7 @@ double lora_parameters(const config::Model& m, int64_t rank) {
   const auto d = static_cast<double>(m.embed), f = static_cast<double>(m.ffn);
   const double q = static_cast<double>(m.heads * m.head_dim),
                kv = static_cast<double>(m.kv_heads * m.head_dim);
-  // In and out of each matrix: q, k, v, o, and three of the feed-forward part.
+  // Input plus output width of each matrix: q, k, v, o, and the three of the feed-forward layer.
   const double widths = (d + q) + 2 * (d + kv) + (q + d) + 3 * (d + f);
   return static_cast<double>(m.layers * rank) * widths;
 }

@@ -75,12 +75,12 @@ class Page {
     std::string more;
     if (p.ep > 1 || p.etp > 1) more += fmt::format(", ep {} etp {}", p.ep, p.etp);
     if (p.dp_shard * p.cp > 1) more += fmt::format(", zero {}", p.zero);
-    if (p.sequence_parallel) more += ", sequence parallel";
+    if (p.sequence_parallel) more += ", sequence parallelism";
     if (p.cp > 1) more += fmt::format(", cp by {}", config::name_of(p.cp_method));
     if (r.memory.recompute != config::RecomputeKind::None)
       more += fmt::format(", recompute {}", config::name_of(r.memory.recompute));
     line("  layout    {}{}", axes_text(p), more);
-    line("  step      {} of {} tokens; {} of {}{}", counted(r.batch.global, "sequence"),
+    line("  step      {} of {} tokens; {} of size {}{}", counted(r.batch.global, "sequence"),
          thousands(r.data.seq_len), counted(r.batch.accumulation, "micro-batch", "es"), r.batch.micro,
          p.pp > 1 ? fmt::format(", schedule {}{}", p.schedule,
                                 p.chunks > 1 ? fmt::format(" with {} chunks", p.chunks) : "")
@@ -91,7 +91,7 @@ class Page {
     const Memory& m = r_.memory;
     const RankMemory& most = m.ranks[m.most_loaded];
     line("");
-    line("memory of a device: {} of {}, {}", human_bytes(most.total()), human_bytes(m.limit),
+    line("memory per device: {} of {}, {}", human_bytes(most.total()), human_bytes(m.limit),
          m.fits() ? fmt::format("fits with {} free", human_bytes(m.limit - most.total()))
                   : fmt::format("DOES NOT FIT by {}", human_bytes(most.total() - m.limit)));
     if (m.ranks.size() > 1)
@@ -104,44 +104,43 @@ class Page {
     row("gaps", most.gaps());
     row("runtime", most.runtime_bytes);
     if (most.routed_bytes > most.expected_routed_bytes)
-      line("  of that, rows of experts: room for {}, the most that can come; {} if they come {}",
+      line("  of which expert rows: {} reserved for the worst case; {} in use if rows arrive {}",
            human_bytes(most.routed_bytes), human_bytes(most.expected_routed_bytes),
            r_.assumptions.imbalance == 1
                ? std::string("evenly")
-               : fmt::format("{:.3g} times as many as evenly", r_.assumptions.imbalance));
-    line("  fullest at {}{}", most.peak_at, moments());
-    line("  host and disk    nothing is placed there: all state stays on the device");
+               : fmt::format("at {:.3g} times the even share", r_.assumptions.imbalance));
+    line("  peak at {}{}", most.peak_at, moments());
+    line("  host and disk    unused: all state stays on the device");
     if (m.ranks.size() > 1) {
       std::string stages;
       for (const RankMemory& s : m.ranks)
         stages += fmt::format(" {:.1f}", static_cast<double>(s.total()) / (1 << 30));
-      line("  GiB by stage:{}", stages);
+      line("  GiB per stage:{}", stages);
     }
   }
 
-  // What the timeline says beside its peak.
+  // What the timeline shows besides its peak.
   std::string moments() const {
     std::vector<int64_t> bytes;
     for (const MemoryPoint& p : r_.memory.timeline) bytes.push_back(p.bytes());
     if (bytes.empty()) return "";
     std::sort(bytes.begin(), bytes.end());
-    return fmt::format("; live over the step: {} to {}, half of the time above {}",
-                       human_bytes(bytes.front()), human_bytes(bytes.back()),
-                       human_bytes(bytes[bytes.size() / 2]));
+    return fmt::format("; live over the step: {} to {}, median {}", human_bytes(bytes.front()),
+                       human_bytes(bytes.back()), human_bytes(bytes[bytes.size() / 2]));
   }
 
   void time() {
     const Time& t = r_.time;
     line("");
-    line("time of a step: {}, {} tokens/s, {} tokens/s per device", seconds_text(t.step),
+    line("time per step: {}, {} tokens/s, {} tokens/s per device", seconds_text(t.step),
          base::human_count(t.tokens_per_s), number_text(t.tokens_per_s_per_device));
-    if (r_.memory.ranks.size() > 1) line("  as stage {} spends it, the busiest:", t.busiest);
+    if (r_.memory.ranks.size() > 1) line("  on stage {}, the busiest:", t.busiest);
     for (const TimeShare& s : t.shares)
       if (s.seconds > 0.00005 * t.step)
         line("  {:<16} {:>10} {:>6.1f} %", s.what, seconds_text(s.seconds), 100 * s.seconds / t.step);
-    line("  {} TFLOP/s of the model per device: MFU {:.1f} %, HFU {:.1f} %",
+    line("  {} model TFLOP/s per device: MFU {:.1f} %, HFU {:.1f} %",
          number_text(t.model_flops_per_device() / 1e12), 100 * t.mfu, 100 * t.hfu);
-    line("  MFU = {} TFLOP of the model / ({} x {} devices x {} TFLOP/s dense); HFU counts recomputing too",
+    line("  MFU = {} model TFLOP / ({} x {} devices x {} TFLOP/s dense); HFU also counts recompute",
          number_text(t.model_flops / 1e12), seconds_text(t.step), thousands(t.devices),
          number_text(t.peak_flops / 1e12));
   }
@@ -149,8 +148,8 @@ class Page {
   void links() {
     if (r_.time.links.empty()) return;
     line("");
-    line("sent by a device in a step");
-    line("  {:<16} {:>12} {:>12} {:>12}  {}", "axes", "bytes", "takes", "waited for", "link");
+    line("sent per device and step");
+    line("  {:<16} {:>12} {:>12} {:>12}  {}", "axes", "bytes", "duration", "exposed", "link");
     for (const LinkBytes& l : r_.time.links)
       line("  {:<16} {:>12} {:>12} {:>12}  {}", l.axes, human_bytes(std::llround(l.bytes)),
            seconds_text(l.seconds), seconds_text(l.exposed), l.link);

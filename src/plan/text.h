@@ -1,4 +1,4 @@
-// A report for people (one screen) and for scripts.
+// A report as text (one screen) and as JSON.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ namespace quintet::plan {
 
 std::string to_text(const Report& report);
 std::string to_json(const Report& report);
-// Its fields, without the braces.
+// The fields of to_json() without the enclosing braces.
 std::string json_fields(const Report& report);
 
 // "pp 16 x dp_shard 128 x tp 8"
 std::string axes_text(const config::Parallel& parallel);
 // "12.3 ms", "6.12 s", "10,790 s"
 std::string seconds_text(double seconds);
-// "0.4736", "128.5", "10,790": four digits, or whole numbers with their thousands apart.
+// "0.4736", "128.5", "10,790": four significant digits, or whole numbers with thousands separators.
 std::string number_text(double number);
 
 }  // namespace quintet::plan

@@ -20,7 +20,7 @@ sim::Machine machine_of(const Assumptions& a) {
 
 namespace {
 
-// A share of the time by its name; a new one comes last.
+// The share with this name, appended if it does not exist yet.
 double& named(std::vector<TimeShare>& shares, const std::string& what) {
   for (TimeShare& s : shares)
     if (s.what == what) return s.seconds;
@@ -33,7 +33,7 @@ LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, const s
   return links.emplace_back(LinkBytes{.axes = axes, .link = link});
 }
 
-// What a rank sends over each kind of link, and how long its collectives take.
+// Bytes that a rank sends over each kind of link, and the duration of its collectives.
 std::vector<LinkBytes> links_of(const sim::Rank& rank, const std::vector<sim::Span>& spans,
                                 const std::vector<double>& waits, const sim::Machine& machine) {
   const sim::Durations durations(*rank.program, machine);
@@ -91,7 +91,7 @@ double model_flops(const graph::Graph& model) {
       flops += own;
       continue;
     }
-    // dO, Q, K, V: five products are computed, two of them of the width of V; four are the gradient's.
+    // dO, Q, K, V: five matmuls run, two of them as wide as V; four belong to the gradient.
     const double qk = static_cast<double>(in[1].size(2)), v = static_cast<double>(in[3].size(2));
     flops += own * (2 * qk + 2 * v) / (3 * qk + 2 * v);
   }

@@ -1,4 +1,4 @@
-// Time of a plan: the programs of one rank of every pipeline stage, simulated.
+// Time of a plan: a simulation of one rank's program per pipeline stage.
 #pragma once
 
 #include "plan/plan.h"
@@ -7,21 +7,21 @@
 
 namespace quintet::plan {
 
-// FLOPs of a micro-batch over all devices that the model asks for: products and attention, forward and
-// backward, without what is computed again. Causal attention counts the pairs that its mask leaves, its
-// backward pass twice its forward pass (that the scores are computed again there is no work of the model's).
+// FLOPs of a micro-batch over all devices, as the model requires them: matmuls and attention, forward and
+// backward, without recompute. Causal attention counts only unmasked pairs, and its backward pass counts
+// twice the forward pass (recomputing the scores there is not model work).
 double model_flops(const graph::Graph& model);
 
-// `ranks` are compiled and expanded for `recipe`.
+// `ranks` must be compiled and expanded for `recipe`.
 Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const compiler::Ranks& ranks,
              const sim::Simulation& simulation);
 
-// What a plan's programs are simulated on.
+// The machine on which a plan's programs are simulated.
 sim::Machine machine_of(const Assumptions& assumptions);
 
 sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks);
 
-// sum of weight * figures over samples (sampled_steps.h); figures that are rates follow from them.
+// The sum of weight * figures over the samples (sampled_steps.h); rates are recomputed from the sums.
 Time combine(const std::vector<std::pair<double, Time>>& samples);
 
 }  // namespace quintet::plan

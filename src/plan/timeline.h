@@ -1,5 +1,5 @@
-// The simulated step behind a report: the programs of one rank of every pipeline stage and when each of their
-// instructions runs. In a step of very many micro-batches only some are here: see sampled_steps.h.
+// The simulated step of a report: the program of one rank per pipeline stage and the time span of each of its
+// instructions. With very many micro-batches, only a sample is simulated: see sampled_steps.h.
 #pragma once
 
 #include "compiler/compile.h"
@@ -10,15 +10,15 @@ namespace quintet::plan {
 struct Timeline {
   compiler::Ranks ranks;
   sim::Simulation simulation;
-  int64_t micro_batches = 0;  // that were simulated
+  int64_t micro_batches = 0;  // simulated
 
-  sim::World world() const;  // refers to this
+  sim::World world() const;  // points into *this
 };
 
-// Representatives of all ranks: one of every pipeline place.
+// One representative rank per pipeline position.
 sim::World world_of(const compiler::Ranks& ranks);
 
-// Chrome trace JSON (Perfetto), in the format of a real run's.
+// Chrome trace JSON (Perfetto), in the same format as the trace of a real run.
 void write_trace(const Timeline& timeline, const std::string& path);
 
 }  // namespace quintet::plan

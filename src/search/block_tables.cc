@@ -16,11 +16,10 @@ using program::BodyKind;
 using program::Instr;
 using program::InstrKind;
 
-// A model with few blocks whose inner ones are like those of the recipe's, and which of them stands for
-// which.
+// A model with few blocks, each equivalent to blocks of the recipe's model, and the mapping between them.
 struct Small {
   config::Recipe recipe;
-  std::vector<int> stands_for;  // by block label of the recipe's model: label of the small model
+  std::vector<int> stands_for;  // by block label of the recipe's model: its label in the small model
 };
 
 Small make_small(const config::Recipe& r) {
@@ -35,18 +34,18 @@ Small make_small(const config::Recipe& r) {
   p.zero = 0;
   p.reshard_after_forward = {};
   p.prefetch = 1;
-  // No value of a dense model depends on the data ranks. Experts need those that their exchange spans, which
-  // are the innermost; with more of them only messages take longer.
+  // No value of a dense model depends on the data ranks. Experts need the ranks that their exchange spans,
+  // which are the innermost; more of them only make communication take longer.
   p.dp_shard = 1;
   p.dp_replicate = std::max<int64_t>(1, p.ep * p.etp / (p.tp * p.cp));
   q.batch.accumulation = 1;
   q.batch.global = q.batch.micro * p.dp();
-  if (q.memory.recompute == config::RecomputeKind::Fit) {  // at least this is computed, at most this is kept
+  if (q.memory.recompute == config::RecomputeKind::Fit) {  // the least compute and the most kept bytes
     q.memory.recompute = config::RecomputeKind::None;
     q.memory.budget = {};
   }
-  // Of a run of like blocks three are enough: its first, one inside, its last. Where blocks differ by more
-  // than having experts, or take turns, each stands for itself.
+  // Three blocks represent a run of equal blocks: the first, an inner one and the last. Where blocks differ
+  // in more than having experts, or alternate, each represents itself.
   const config::Moe& moe = r.model.moe;
   const bool runs = r.optimizer.freeze.empty() && q.memory.recompute_every == 1 && moe.every == 1;
   const int64_t dense = experts ? std::min(moe.first_dense, r.model.layers) : r.model.layers;
@@ -66,10 +65,10 @@ Small make_small(const config::Recipe& r) {
   return s;
 }
 
-// Runs instructions in issue order, from some moment at which all before it may be done: streams one by one,
-// every instruction after what wrote its operands. A message that needs nothing computed since that moment
-// may have gone before it: it counts as over. Reuse of bytes orders more in the program itself; to leave that
-// out only makes things begin earlier.
+// Runs instructions in issue order from a moment at which everything before may have completed: each stream
+// in order, each instruction after the writers of its operands. Communication that needs nothing computed
+// since that moment may have been issued earlier and counts as complete. Buffer reuse imposes further order
+// in the program itself; leaving it out only makes instructions start earlier, so the bound holds.
 class Chain {
  public:
   Chain(const program::Program& p, const sim::Durations& duration) : program_(p), duration_(duration) {}
@@ -100,22 +99,23 @@ class Chain {
   std::vector<double> streams_, written_;
 };
 
-// The stretches of a pass: a block's begins with its first computation and ends with the next block's. Begun
-// anew at every block, as if all before it were done: earlier than it can be in the whole pass.
+// Measures the stretches of a pass. A block's stretch runs from its first compute instruction to that of the
+// next block. The chain restarts at every block as if everything before were complete, which is never later
+// than in the full pass.
 void measure(const program::Program& p, const program::Body& body, const sim::Durations& duration,
              const std::function<bool(const Instr&)>& take, const std::function<Stretch&(int block)>& of) {
   Chain chain(p, duration);
   chain.restart();
   std::vector<char> begun;
-  // By buffer: the block in whose stretch it was last written in this pass, and how much that stretch had
-  // computed by then.
+  // By buffer: the block whose stretch last wrote it in this pass, and the compute time of that stretch up to
+  // then.
   struct Written {
     int block = -1;
     double computed = 0;
   };
   std::vector<Written> written(p.buffers.size());
-  std::vector<char> waited;              // by block: something needed a block before it
-  std::vector<double> computed, needed;  // by block: so far, and when the last was written that others need
+  std::vector<char> waited;              // by block: an instruction has needed an earlier block
+  std::vector<double> computed, needed;  // by block: compute so far, and up to the last write others need
   int block = -1;
   for (const Instr& instr : body.instrs) {
     if (instr.kind != InstrKind::Compute && instr.kind != InstrKind::Collective) continue;
@@ -154,7 +154,7 @@ void measure(const program::Program& p, const program::Body& body, const sim::Du
     if (begun[b]) of(static_cast<int>(b)).late = computed[b] - needed[b];
 }
 
-// The most bytes of buffers that one body makes and uses up, while instructions of a block run.
+// Peak bytes of buffers that live within one body, while the instructions of each block run.
 void measure_passing(const program::Program& p, const program::Body& body, const std::vector<char>& without,
                      const std::function<int64_t&(int block)>& of) {
   std::vector<char> alive(p.buffers.size(), 0);
@@ -174,13 +174,13 @@ void measure_passing(const program::Program& p, const program::Body& body, const
   }
 }
 
-// Gradients of a step of one micro-batch come and go like activations; here they are state.
+// With a single micro-batch, gradients live only as long as activations; here they count as state.
 bool is_state(const program::Buffer& b) {
   return b.scope == program::Scope::Persistent || b.memory_class == program::MemoryClass::Gradients;
 }
 
-// What differs where B and W run together: ops of both are folded into one (passes/fold.h), which takes less
-// time, and passing bytes that may be more or less. Of two counts of bytes the lower is a bound for both.
+// Adjusts for a backward pass that is not split: ops of B and W are fused (passes/fold.h), which takes less
+// time, and passing bytes may be higher or lower. The lower of two byte counts bounds both.
 void add_folded(const program::Program& p, const sim::Machine& machine, BlockTables& t) {
   const sim::Durations duration(p, machine);
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
@@ -237,9 +237,9 @@ BlockTables make_tables(const config::Recipe& recipe, const sim::Machine& machin
                 .kind = small.stands_for};
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
 
-  // By buffer: touched in the forward pass, by W, and by the rest of the backward pass.
+  // By buffer: used in the forward pass, by W, and by the rest of the backward pass.
   std::vector<char> in_forward(p.buffers.size(), 0), in_w(p.buffers.size(), 0), in_b(p.buffers.size(), 0);
-  std::vector<int> backward_block(p.buffers.size(), -1);  // the first to touch it in the backward pass
+  std::vector<int> backward_block(p.buffers.size(), -1);  // the first block to use it in the backward pass
   for (const program::Body& body : p.bodies)
     for (const Instr& i : body.instrs)
       for (const auto* list : {&i.in, &i.out})

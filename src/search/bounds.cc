@@ -17,12 +17,12 @@
 namespace quintet::search {
 namespace {
 
-// Guesses of a schedule that is not chosen yet: of 1f1b's bubble, and of what it holds.
+// Estimates before a schedule is chosen: the bubble of 1f1b, and the fraction of activations it holds.
 constexpr double kBubble = 0.25, kHeld = 0.35;
-// Micro-batches of a schedule that is looked at, in rounds of its ranks: by then it is full.
+// Length of the schedules that are examined, in multiples of the pipeline's ranks: steady state is reached.
 constexpr int64_t kRounds = 5;
 
-// What the fullest rank holds of activations, of what all blocks of the model keep of a micro-batch. A guess.
+// Estimated activations held by the most loaded rank, as a fraction of what all blocks keep per micro-batch.
 double held_share(const config::Parallel& p, int64_t micro_batches) {
   const auto n = static_cast<double>(micro_batches), ranks = static_cast<double>(p.pp);
   const double filled = std::min(1.0, n / ranks);
@@ -34,16 +34,17 @@ double held_share(const config::Parallel& p, int64_t micro_batches) {
   return filled;
 }
 
-// What a virtual stage takes and holds.
+// Time and memory of a virtual stage.
 struct StageCosts {
-  double f = 0, b = 0, w = 0;   // seconds of its rank; schedules that do not split have b + w in b
-  double f_way = 0, b_way = 0;  // from when the stage before (or after) is done to when the next may begin
-  // Bytes of a micro-batch: from F to B, from F to W, from B to W; and what passes through a body.
+  double f = 0, b = 0, w = 0;   // seconds on its rank; schedules that do not split have b + w in b
+  double f_way = 0, b_way = 0;  // from the end of the previous (next) stage to when the following may start
+  // Bytes per micro-batch: kept from F to B, from F to W, from B to W; and live within a single body.
   int64_t kept = 0, kept_for_w = 0, left_for_w = 0, passing = 0;
 };
 
-// `whole`: a schedule that splits the backward pass, yet runs some of it whole. Then gradients of parameters
-// fill the time that messages leave, and those of the first block come after what the stage before waits for.
+// `whole`: a schedule that splits the backward pass but runs part of it unsplit. Parameter gradients then
+// fill the time in which communication leaves the rank idle, and those of the first block follow after
+// everything the previous stage waits for.
 StageCosts stage_costs(const BlockTables& t, size_t first, size_t last, bool splits, bool whole) {
   StageCosts c;
   const auto back_of = [&](size_t label) -> const Stretch& {
@@ -73,8 +74,8 @@ size_t stage_index(int64_t rank, int64_t chunk, int64_t ranks, bool v_shape) {
   return static_cast<size_t>(v_shape && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank);
 }
 
-// The stages' shortest way through a schedule that is not written out: every rank is idle until the first
-// micro-batch reaches it, and, once its last backward is done, until that has gone down to the first stage.
+// Shortest path of the stages through a schedule that is not generated: every rank is idle until the first
+// micro-batch reaches it and, after its last backward pass, until that one has reached the first stage.
 double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, int64_t micro_batches,
                         bool v_shape) {
   double fill = 0, drain = 0, most = 0;
@@ -85,9 +86,9 @@ double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, in
       const StageCosts& s = stages[stage_index(r, c, ranks, v_shape)];
       f += s.f, b += s.b, w += s.w;
     }
-    // W may come last, while the others are still busy with B.
+    // W may run last, while other ranks are still busy with B.
     const StageCosts& own = stages[static_cast<size_t>(r)];
-    // What needs no other stage may begin before the first micro-batch comes.
+    // Work that needs no other stage may start before the first micro-batch arrives.
     const double begun = fill - (own.f - own.f_way);
     most = std::max({most, begun + n * (f + b) - (own.b - own.b_way) + drain, begun + n * (f + b + w)});
     fill += own.f_way;
@@ -104,11 +105,11 @@ bool is_v_shape(const std::string& schedule) {
   return config::needs_two_chunks(schedule) && schedule != "interleaved";
 }
 
-// What the micro-batches under way hold on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
-// many places as it has micro-batches at once (program/slots.h).
+// Bytes held by micro-batches in flight on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
+// many slots as it has micro-batches in flight (program/slots.h).
 struct UnderWay {
   int64_t bytes = 0;
-  bool alone = true;  // never more than one: then bytes are shared by lifetimes instead
+  bool alone = true;  // at most one in flight: bytes are then shared by lifetime instead
 };
 
 UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
@@ -130,7 +131,7 @@ UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<Stag
   for (int c = 0; c < s.chunks; ++c) {
     const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, c))];
     const auto at = static_cast<size_t>(c);
-    // Alone, what one stretch holds may have the bytes of another that is over.
+    // With one micro-batch in flight, a stretch may reuse the bytes of another that has ended.
     if (out.alone)
       out.bytes = std::max(out.bytes, stage.kept + stage.kept_for_w);
     else
@@ -156,7 +157,7 @@ bool has_whole(const schedule::Schedule& s) {
 }
 
 double scheduled_seconds(schedule::Schedule s, const std::vector<StageCosts>& stages) {
-  // A program begins the two of a mixed pair one by one, as soon as each may.
+  // A program starts the two actions of a mixed pair separately, each as soon as possible.
   for (std::vector<schedule::Action>& actions : s.ranks)
     for (schedule::Action& a : actions) a.with_next = false;
   schedule::Costs costs;
@@ -188,7 +189,7 @@ std::shared_ptr<const BlockTables> Bounds::tables(const config::Recipe& recipe) 
                     [&] { return std::make_shared<const BlockTables>(make_tables(recipe, machine_)); });
 }
 
-// Blocks of every virtual stage, without the embedding and the head.
+// Number of blocks per virtual stage, without the embedding and the head.
 std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
   if (!p.stages.empty()) return std::make_shared<const std::vector<int64_t>>(p.stages);
@@ -208,7 +209,7 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
   });
 }
 
-// A schedule of very many micro-batches is the same in all its rounds: fewer tell what it holds.
+// A long schedule is periodic: a shorter one shows what it holds.
 std::shared_ptr<const schedule::Schedule> Bounds::schedule_of(const config::Recipe& r) const {
   const config::Parallel& p = r.parallel;
   const int64_t all = r.batch.accumulation, few = kRounds * p.pp + all % p.pp;
@@ -234,7 +235,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
 
   Bound out;
   if (effort == Effort::AnySchedule) {
-    // However blocks are dealt out, some rank has the mean of what they amount to.
+    // However blocks are assigned, at least one rank holds the mean or more.
     StateCosts all;
     double seconds = 0, kept = 0;
     for (const int kind : t->kind) {
@@ -244,13 +245,13 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       all.add(state_of[static_cast<size_t>(kind)], false);
     }
     const auto ranks = static_cast<double>(p.pp);
-    // A micro-batch is forward through all of a rank's blocks before it goes back through any.
+    // A micro-batch runs forward through all blocks of a rank before it runs backward through any.
     out.bytes = static_cast<int64_t>((all.bytes + kept) / ranks);
     all.update_bytes -= all.norm_bytes;
     out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
                            state.travel(all)) /
                   ranks;
-    // The pipeline fills and drains once for a step; good schedules lose a quarter of that.
+    // The pipeline fills and drains once per step; good schedules lose a quarter of that.
     const auto n = static_cast<double>(r.batch.accumulation);
     out.likely_bytes = std::max(
         out.bytes, static_cast<int64_t>(all.bytes / ranks + kHeld * std::min(1.0, n / ranks) * kept));
@@ -292,7 +293,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       kept += stages[s].kept + stages[s].kept_for_w;
       passing = std::max(passing, stages[s].passing);
       for (size_t label = begin[s]; label < begin[s + 1]; ++label) {
-        // The embedding's table is not read in the backward pass, and of a stage's last block it is there.
+        // The backward pass reads no embedding table, and a stage's last block is still gathered then.
         const bool again = label > 0 && label + 2 < t->kind.size() && label + 1 < begin[s + 1];
         own.add(state_of[static_cast<size_t>(t->kind[label])], again);
         gathered = std::max(gathered, state.gathered(t->block(label)) * compute_size);
@@ -306,7 +307,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       least = std::max(kept + t->scratch_bytes, kept - head + inner);
       likely = kept + t->scratch_bytes + gathered + passes;
     } else if (schedule) {
-      // With several micro-batches under way, what passes through a body has bytes of its own.
+      // With several micro-batches in flight, body-local buffers share no bytes with kept ones.
       const UnderWay held = under_way(*schedule, static_cast<int>(rank), stages);
       least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
       likely = held.bytes + passing + passes;
@@ -317,21 +318,21 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     out.bytes = std::max(out.bytes, static_cast<int64_t>(own.bytes) + least);
     out.likely_bytes = std::max(out.likely_bytes, static_cast<int64_t>(own.bytes) + likely);
     busiest = std::max(busiest, busy);
-    // A rank that is done before the others reads its gradients while they are busy.
+    // A rank that finishes early computes its gradient norm while the others are busy.
     if (p.pp > 1) own.update_bytes -= own.norm_bytes;
     update = std::max(update, update_seconds(own));
     travel = std::max(travel, state.travel(own));
     exposed = std::max(exposed, state.likely_exposed(own, busy));
   }
   double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape), likely = compute;
-  // Pairs and whole backward passes run into what is beside them: a simulation of one action after the other
-  // does not bound them.
+  // Mixed pairs and whole backward passes overlap with their neighbours, so simulating one action after the
+  // other gives no bound.
   const bool bounds =
       schedule && schedule->micro_batches == r.batch.accumulation && !has_pairs(*schedule) && !whole;
   if (bounds) {
     likely = compute = std::max(compute, scheduled_seconds(*schedule, stages));
   } else if (schedule) {
-    // This, or a shorter schedule, says how much is lost when it fills and drains, but bounds nothing.
+    // This schedule, or a shorter one, estimates the loss from filling and draining, but is no bound.
     const auto few = static_cast<double>(schedule->micro_batches);
     likely = std::max(compute, scheduled_seconds(*schedule, stages) +
                                    (static_cast<double>(r.batch.accumulation) - few) * busiest);

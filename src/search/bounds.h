@@ -1,21 +1,21 @@
-// Lower bounds on what a recipe's plan will say, without compiling its whole model: for the search, which may
-// then leave out what cannot win, and for nothing else.
+// Lower bounds on a recipe's plan without compiling the whole model. Used only by the search, to discard
+// layouts that cannot win.
 //
 // A model has few kinds of blocks. A model of three or four blocks with the same layout of values is compiled
-// once, and its tables say for each kind of block: seconds of its forward and backward, the bytes it keeps
-// between them, its parameters. A plan is then bounded from these:
+// once; its tables give, for each kind of block, the seconds of its forward and backward pass, the bytes kept
+// between them, and its parameters. A plan is then bounded from these:
 //
-//   time    the schedule's own makespan over the stages' seconds, and the optimizer's update after it. A
+//   time    the schedule's own makespan over the stages' seconds, followed by the optimizer's update. A
 //           block's seconds are the longest chain from its first instruction to the next block's: what runs
-//           on the compute stream, and the messages that this stream has to wait for with nothing to do.
-//           State that travels beside it (gathers, reductions) is taken to be hidden behind it, though not to
-//           take less than its own stream needs.
-//   memory  parameters, gradients and optimizer state as they are stored, and what blocks keep, times the
-//           micro-batches that the schedule has under way at once. Gathered copies, scratch, padding and gaps
-//           come on top in a plan.
+//           on the compute stream, and communication that this stream waits for while idle. State traffic on
+//           other streams (gathers, reductions) is assumed to be hidden, but takes at least as long as its
+//           own stream needs.
+//   memory  parameters, gradients and optimizer state as stored, plus the bytes that blocks keep, times the
+//           micro-batches that the schedule has in flight. A plan adds gathered copies, scratch, padding and
+//           gaps.
 //
-// Neither exceeds what make_plan() finds: programs of the whole model hold the same instructions for every
-// block, in the same order on the same streams, and more.
+// Neither exceeds what make_plan() finds: the full program holds the same instructions for every block, in
+// the same order on the same streams, and more.
 #pragma once
 
 #include <map>
@@ -33,23 +33,24 @@ namespace quintet::search {
 
 struct Bound {
   double seconds = 0;
-  int64_t bytes = 0;  // of the fullest device, with context and libraries
-  // Guesses, only to decide what is tried first: the bounds and what they leave out.
+  int64_t bytes = 0;  // of the most loaded device, including context and libraries
+  // Estimates that only decide what is tried first: the bounds plus what they leave out.
   double likely_seconds = 0;
   int64_t likely_bytes = 0;
 };
 
-// Remembers what recipes have in common; all recipes must have one model, sequence, batch.global, precision,
-// optimizer and loss. Safe to ask from several threads.
+// Caches what recipes have in common. All recipes must share model, sequence length, batch.global, precision,
+// optimizer and loss. Thread-safe.
 class Bounds {
  public:
   explicit Bounds(const plan::Assumptions& assumptions);
 
-  // All take resolved recipes. Whatever the schedule and its chunks are:
+  // All functions take resolved recipes. This bound holds for every schedule and number of chunks:
   Bound of_any_schedule(const config::Recipe& recipe) const;
-  // From closed forms for the recipe's schedule.
+  // Closed forms for the recipe's schedule.
   Bound quick(const config::Recipe& recipe) const;
-  // From the schedule itself (of very many micro-batches: time from closed forms still). At least quick().
+  // From the schedule itself (with very many micro-batches, time still comes from closed forms). Never below
+  // quick().
   Bound exact(const config::Recipe& recipe) const;
 
   std::shared_ptr<const BlockTables> tables(const config::Recipe& recipe) const;

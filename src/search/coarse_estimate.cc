@@ -10,14 +10,14 @@
 namespace quintet::search {
 namespace {
 
-// FLOPs of a sequence, forward and backward.
+// FLOPs per sequence, forward and backward.
 struct Flops {
   double products = 0, attention = 0;
 };
 
 Flops flops_of(const graph::Graph& model, const config::Moe& moe) {
   Flops sum;
-  // Rows beyond an expert's capacity are dropped.
+  // Rows past an expert's capacity are dropped.
   const double kept = moe.capacity_factor > 0 ? std::min(1.0, moe.capacity_factor) : 1;
   for (const graph::Node& node : model.nodes()) {
     const sim::WorkClass work = sim::class_of(*node.op);
@@ -53,7 +53,8 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
       matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);
   least_seconds_ = (flops.products / (matmul * share) + flops.attention / attention) / sequences *
                    static_cast<double>(r.batch.global) / a.cluster.world();
-  // Gradients may lie over dead activations, and frozen parameters have neither those nor a master.
+  // Gradients may reuse the bytes of dead activations, and frozen parameters have neither gradient nor
+  // master.
   const plan::StateFormat format = plan::format_of(r.precision, r.optimizer);
   const double each = r.optimizer.freeze.empty() ? format.total() - format.gradient : format.weight;
   least_bytes_ =
@@ -70,12 +71,12 @@ double CoarseEstimate::likely_seconds(const Family& way) const {
   const auto others = [](int64_t n) { return static_cast<double>(n - 1) / static_cast<double>(n); };
   const auto size = static_cast<double>(base::size_of(recipe_.precision.compute)),
              width = size * static_cast<double>(m.embed);
-  // Tokens that pass through the blocks of a context rank's device, each block by itself.
+  // Tokens that pass through the blocks on one context rank, counted once per block.
   const double rows = static_cast<double>(recipe_.batch.global * recipe_.data.seq_len) *
                       static_cast<double>(way.tp) / cluster_.world();
   const auto layers = static_cast<double>(m.layers);
   double seconds = least_seconds_;
-  // Two sums forward and two back, each as a gather and a scatter.
+  // Two sums in the forward pass and two in the backward pass, each a gather and a scatter.
   seconds += rows * layers * 8 * width * others(way.tp) / link(way.tp);
   if (way.cp > 1) {
     const auto kv = size * static_cast<double>(2 * m.kv_heads * m.head_dim) / static_cast<double>(way.tp);

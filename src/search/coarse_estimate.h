@@ -1,5 +1,5 @@
-// What can be said of a way to lay out values (layout_space.h) before anything is compiled: for the search,
-// which has thousands of ways for a model with experts and looks closely at few.
+// Estimates for a way of laying out values (layout_space.h) before anything is compiled. A model with experts
+// has thousands of ways, and the search examines only a few of them closely.
 #pragma once
 
 #include "plan/plan.h"
@@ -11,12 +11,12 @@ class CoarseEstimate {
  public:
   CoarseEstimate(const config::Recipe& recipe, const plan::Assumptions& assumptions);
 
-  // No layout takes less: the model's own FLOPs, evenly over all devices, at the best rate that they reach.
+  // Lower bound for every layout: the model's FLOPs, spread evenly over all devices, at their best rate.
   double least_seconds() const { return least_seconds_; }
-  // No layout needs less: state sharded over all devices, and context and libraries.
+  // Lower bound for every layout: state sharded over all devices, plus context and libraries.
   int64_t least_bytes() const { return least_bytes_; }
-  // A guess, to decide what is looked at first: computing at its best and the messages between blocks, as if
-  // none were hidden that the blocks wait for.
+  // Estimate that decides what is examined first: compute at its best rate plus the communication between
+  // blocks, with none of it hidden.
   double likely_seconds(const Family& way) const;
 
  private:

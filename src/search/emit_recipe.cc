@@ -20,12 +20,12 @@ EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster&
         "data.tokenizer");
   if (made_up)
     e.to_do.push_back(
-        fmt::format("run.steps = {} and optimizer.lr = {}: values to plan with, not to train with",
+        fmt::format("run.steps = {} and optimizer.lr = {}: placeholders for planning, not for training",
                     recipe.run.steps, recipe.optimizer.lr));
   const int64_t world = recipe.parallel.world();
   e.text = fmt::format("# Found by quintet plan --search for {}: {}.\n", hardware::describe(cluster),
                        layout_words(recipe));
-  for (const std::string& line : e.to_do) e.text += "# To fill in: " + line + ".\n";
+  for (const std::string& line : e.to_do) e.text += "# To do: " + line + ".\n";
   e.text +=
       cluster.nodes == 1
           ? std::string("# Run it: quintet train THIS_FILE\n\n")

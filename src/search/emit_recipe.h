@@ -1,4 +1,4 @@
-// A layout that a search found, as a recipe that runs.
+// Writes a layout found by a search as a recipe that runs.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace quintet::search {
 
 struct EmittedRecipe {
   config::Recipe recipe;
-  std::vector<std::string> to_do;  // what only its user can fill in; empty: it runs as it is
-  std::string text;                // TOML, `to_do` and how to start it as comments at its head
+  std::vector<std::string> to_do;  // what only the user can fill in; empty: it runs as it is
+  std::string text;                // TOML; `to_do` and the launch command are comments at the top
 };
 
-// For the cluster's devices: run.device is "cuda" on NVIDIA's and "cpu" on CPUs; on others, which the engine
-// does not run on, it stays. `made_up`: the recipe began as the name of a model, so that what training needs
-// beside a layout was filled in.
+// run.device becomes "cuda" for NVIDIA devices and "cpu" for CPUs; it is left alone for others, which the
+// engine does not support. `made_up`: the recipe started from a model name, so training settings other than
+// the layout are placeholders.
 EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up);
 
 }  // namespace quintet::search

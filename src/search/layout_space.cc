@@ -12,7 +12,7 @@
 namespace quintet::search {
 namespace {
 
-constexpr int64_t kLeastRows = 512;  // of a chunk of a sequence, of which a context rank has two
+constexpr int64_t kLeastRows = 512;  // per sequence chunk; a context rank has two chunks
 
 std::vector<int64_t> divisors(int64_t n, int64_t most) {
   std::vector<int64_t> list;
@@ -34,7 +34,7 @@ LayoutSpace usual_space(const config::Recipe& r, const hardware::Cluster& cluste
   s.tp = divisors(world, near);
   s.cp = divisors(world, std::max<int64_t>(1, r.data.seq_len / (2 * kLeastRows)));
   s.ep = r.model.moe.experts > 0 ? divisors(r.model.moe.experts, world) : std::vector<int64_t>{1};
-  s.etp = {1};  // cutting experts that ep can spread only makes their products smaller
+  s.etp = {1};  // splitting experts that ep can spread only makes their GEMMs smaller
   s.sequence_parallel = {1, 0};
   s.methods = {config::ContextMethod::Gather, config::ContextMethod::Ring, config::ContextMethod::Ulysses,
                config::ContextMethod::UlyssesRing};
@@ -64,11 +64,11 @@ LayoutSpace fixed(LayoutSpace s, const std::vector<std::string>& sets) {
       int64_t n = 0;
       const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
       if (error != std::errc() || end != value.data() + value.size() || n < (key == "parallel.zero" ? 0 : 1))
-        base::fail_user("--set {}: expected a whole number", set);
+        base::fail_user("--set {}: expected an integer", set);
       return n;
     };
     const auto known = [&](const auto& found) {
-      if (!found) base::fail_user("--set {}: '{}' is none of its values", set, value);
+      if (!found) base::fail_user("--set {}: '{}' is not an accepted value", set, value);
       return *found;
     };
     if (key == "parallel.pp")
@@ -99,20 +99,20 @@ LayoutSpace fixed(LayoutSpace s, const std::vector<std::string>& sets) {
       s.schedules = {value};
     else
       base::fail_user(
-          "--search works out {} itself: leave --set {} out, or fix what it can hold: parallel.tp, pp, cp, "
+          "--search chooses {} itself: remove --set {}, or fix a key that it can hold: parallel.tp, pp, cp, "
           "ep, "
           "etp, dp_replicate, zero, sequence_parallel, cp_method, schedule, chunks, batch.micro, "
           "memory.recompute",
           key, set);
   }
-  // Without tensor ranks there is no sequence parallel to ask for.
+  // Without tp there is no sequence parallelism to request.
   if (s.sequence_parallel == std::vector<int64_t>{1}) s.sequence_parallel = {1, 0};
   return s;
 }
 
 config::Recipe with_capacity(const config::Recipe& recipe, double factor) {
   if (recipe.model.moe.experts == 0)
-    base::fail_user("a capacity is of experts, and this model has none: leave --allow-drops out");
+    base::fail_user("--allow-drops requires a model with experts; this model has none");
   config::Recipe r = recipe;
   r.model.moe.capacity_factor = factor;
   r.model.moe.pad = true;
@@ -231,7 +231,7 @@ std::string layout_words(const config::Recipe& r) {
   const config::Parallel& p = r.parallel;
   std::vector<std::string> words;
   if (p.tp > 1)
-    words.push_back(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallel" : ""));
+    words.push_back(fmt::format("tp {}{}", p.tp, p.sequence_parallel ? " with sequence parallelism" : ""));
   if (p.cp > 1) words.push_back(fmt::format("cp {} ({})", p.cp, config::name_of(p.cp_method)));
   if (p.pp > 1)
     words.push_back(fmt::format("pp {} ({}{})", p.pp, p.schedule,

@@ -30,7 +30,7 @@ class Curve {
       if (options_.progress) options_.progress(n);
       search_for(point);
     }
-    // What is good for one number of devices may be good for its neighbours: downwards, then up again.
+    // A good layout for one device count may suit its neighbours: propagate downwards, then upwards.
     for (size_t i = list.size(); i-- > 1;) take_over(list[i], list[i - 1]);
     for (size_t i = 1; i < list.size(); ++i) take_over(list[i - 1], list[i]);
     const ScalePoint* first = nullptr;
@@ -65,7 +65,7 @@ class Curve {
     if (!found.best.empty()) point.best = std::move(found.best.front().report);
   }
 
-  // The layout of `from` with the data ranks of `to`, where it is legal, fits and is faster.
+  // Adopts the layout of `from` with dp rescaled to `to`, if it is legal, fits and is faster.
   void take_over(const ScalePoint& from, ScalePoint& to) const {
     if (!from.best || to.global_batch < 1) return;
     config::Recipe r = from.best->recipe;
@@ -93,7 +93,7 @@ class Curve {
   const ScalingOptions& options_;
 };
 
-// The last number before a step up that is not worth it, by twice the devices.
+// The last device count before a doubling that is not worthwhile.
 int worthwhile_of(const std::vector<ScalePoint>& points) {
   int last = 0;
   const ScalePoint* before = nullptr;
@@ -124,8 +124,7 @@ std::string table(const std::vector<ScalePoint>& points) {
   }
   if (std::any_of(points.begin(), points.end(), [](const ScalePoint& p) { return p.efficiency > 1.005; }))
     out +=
-        "  above 100 %: fewer devices have less memory for the same model, and pay for it with time "
-        "(recompute, "
+        "  above 100 %: fewer devices have less memory for the same model and pay for it in time (recompute, "
         "smaller micro-batches, a deeper pipeline); more devices need not\n";
   return out;
 }
@@ -161,15 +160,15 @@ Scaling scale(const config::Recipe& recipe, const plan::Assumptions& assumptions
 std::string to_text(const Scaling& s) {
   std::string out = "strong scaling: the same batch on more devices\n" + table(s.strong);
   if (s.worthwhile == 0) {
-    out += "no number of devices that was tried holds it\n";
+    out += "the model fits none of the device counts tried\n";
   } else if (const auto& last = s.strong.back(); last.best && last.devices == s.worthwhile) {
-    out += fmt::format("every doubling up to {} devices is worth it (at least {:.1f}x each)\n",
+    out += fmt::format("every doubling up to {} devices is worthwhile (at least {:.1f}x each)\n",
                        base::thousands(s.worthwhile), kWorthwhile);
   } else {
-    out += fmt::format("beyond {} devices twice as many bring less than {:.1f}x\n",
-                       base::thousands(s.worthwhile), kWorthwhile);
+    out += fmt::format("past {} devices, doubling gains less than {:.1f}x\n", base::thousands(s.worthwhile),
+                       kWorthwhile);
   }
-  if (!s.weak.empty()) out += "weak scaling: a batch that grows with the devices\n" + table(s.weak);
+  if (!s.weak.empty()) out += "weak scaling: a batch proportional to the devices\n" + table(s.weak);
   return out;
 }
 

@@ -16,15 +16,15 @@
 namespace quintet::search {
 namespace {
 
-// Plans that are made, and entries that are looked at, before the next are chosen. Not a matter of threads,
-// or they would change the answer.
+// Plans made, and entries examined, before the next batch is chosen. Constants, because deriving them from
+// the number of threads would make the result depend on it.
 constexpr size_t kBatch = 8, kFront = 16;
-constexpr size_t kLongOnes = 2;  // beyond SearchOptions::longest, that are planned when nothing else fits
-// What a micro-batch of twice the size is guessed to spare, and what schedules that hold least hold.
+constexpr size_t kLongOnes = 2;  // plans past SearchOptions::longest when nothing else fits
+// Estimated gain of doubling the micro-batch, and the fraction held by the leanest schedules.
 constexpr double kLargerMicro = 0.98, kLeanSchedule = 0.3;
 
-// How long the programs of a layout are: blocks x micro-batches; a block with experts counts twice. Schedules
-// that split the backward pass keep several kinds of slots, and their programs repeat bodies for each.
+// Length of a layout's programs: blocks x micro-batches, a block with experts counting twice. Schedules that
+// split the backward pass have several kinds of slots, and their programs repeat bodies for each.
 double work_of(const config::Recipe& r) {
   constexpr double kSplit = 6;
   const std::string& s = r.parallel.schedule;
@@ -33,7 +33,7 @@ double work_of(const config::Recipe& r) {
          (r.parallel.pp > 1 ? static_cast<double>(r.batch.accumulation) : 1) * (split ? kSplit : 1);
 }
 
-// What is known of an entry: whose bound it has.
+// How far an entry has been refined, which determines its bound.
 enum class Stage : uint8_t { Way, Group, Family, Closed, Exact };
 
 struct Entry {
@@ -42,18 +42,18 @@ struct Entry {
   Stage stage = Stage::Way;
   double likely = 0;  // seconds
   double bound = 0;
-  bool doubtful = false;  // is likely not to fit
-  int64_t order = 0;      // in which it came
+  bool doubtful = false;  // probably does not fit
+  int64_t order = 0;      // of insertion
 };
 
-// Likely ones first; ties in the order in which they came.
+// Most promising first; ties in insertion order.
 struct Later {
   bool operator()(const Entry& a, const Entry& b) const {
     return std::tuple(a.doubtful, a.likely, a.order) > std::tuple(b.doubtful, b.likely, b.order);
   }
 };
 
-// What a closer look at an entry gives.
+// Result of refining an entry.
 struct Look {
   std::vector<Entry> entries;
   int64_t too_large = 0, illegal = 0;
@@ -103,7 +103,7 @@ class Searcher {
     return with_layout(recipe_, e.family, schedules(e.family, space_)[e.schedule]);
   }
 
-  // Families that an entry stands for.
+  // Number of families that an entry represents.
   int64_t count(const Entry& e) const {
     if (e.stage > Stage::Group) return 1;
     if (e.stage == Stage::Group)
@@ -151,8 +151,7 @@ class Searcher {
     return result_.best.back().report.time.step;
   }
 
-  // The next layouts to plan: entries that come to the front are looked at more closely until they are known
-  // as well as bounds can know them.
+  // Chooses the next layouts to plan: entries at the front are refined until their bounds are final.
   void fill(std::vector<Entry>& batch) {
     batch.clear();
     const size_t most = std::min(kBatch, static_cast<size_t>(options_.plans - result_.planned));
@@ -188,7 +187,7 @@ class Searcher {
     }
   }
 
-  // Whether there is time left to look at it. Counts it.
+  // Whether the budget allows examining the entry; charges it if so.
   bool is_worth(const Entry& e) {
     if (e.stage == Stage::Group) return ++looked_ <= options_.groups;
     if (e.stage == Stage::Closed) return ++layouts_ <= options_.layouts;
@@ -232,7 +231,7 @@ class Searcher {
     }
   }
 
-  // The smallest recipe whose tables are those of a group: a way has a legal layout only if this is one.
+  // The smallest recipe with the tables of a group: a way has a legal layout only if this one is legal.
   std::optional<config::Recipe> smallest_of(Family f) const {
     const int64_t inner = f.tp * f.cp, experts = f.ep * f.etp;
     if (experts % inner != 0 && inner % experts != 0) return std::nullopt;
@@ -244,7 +243,7 @@ class Searcher {
     return config::resolve(r);
   }
 
-  // The groups of a way, by what its smallest micro-batch takes and keeps.
+  // The groups of a way, ordered by time and memory of its smallest micro-batch.
   Look look_at_way(const Entry& way) const {
     Look l;
     for (const config::RecomputeKind recompute : space_.recompute) {
@@ -282,11 +281,11 @@ class Searcher {
     return l;
   }
 
-  // The families of a group, where the rules allow any layout of them.
+  // The families of a group for which the rules allow at least one layout.
   Look look_at_group(const Entry& group) const {
     Look l;
     for (const Family& f : families_of(group.family, recipe_, space_, world_)) {
-      // A schedule of its own has rules of its own, which are asked later.
+      // Rules of specific schedules are checked later.
       const config::Recipe r = with_layout(recipe_, f, {f.pp > 1 ? "1f1b" : "", 1});
       if (!config::problems_of(r).empty()) {
         ++l.illegal;
@@ -360,7 +359,7 @@ class Searcher {
                        .best_seconds = result_.best.empty() ? 0 : result_.best.front().report.time.step});
   }
 
-  // What was not planned has at least its bound.
+  // Entries that were not planned take at least their bound.
   void finish() {
     double least = result_.best.empty() ? std::numeric_limits<double>::infinity()
                                         : result_.best.front().report.time.step;
@@ -390,8 +389,8 @@ class Searcher {
   int64_t order_ = 0, looked_ = 0, layouts_ = 0, groups_ = 0;
   int64_t least_bytes_ = std::numeric_limits<int64_t>::max();
   double work_ = 0;
-  std::vector<Entry> long_;                                       // likely ones first
-  double passed_over_ = std::numeric_limits<double>::infinity();  // bound of groups beyond options_.groups
+  std::vector<Entry> long_;                                       // most promising first
+  double passed_over_ = std::numeric_limits<double>::infinity();  // bound of groups past options_.groups
   SearchResult result_;
 };
 

@@ -1,9 +1,9 @@
-// The best layouts of a space for a cluster. Bounds (bounds.h) put aside what cannot fit or cannot be among
-// the best; what is left is compiled and simulated, likely ones first. What is likely is found out step by
-// step, and only for what comes to the front: a way to lay out values (coarse_estimate.h), a group of
-// families that share it with micro-batch and recompute (the small model that bounds need is compiled), a
-// family, a layout. The answer is a pure function of the recipe, the assumptions, the space and the number of
-// plans allowed: threads only make it come sooner.
+// Finds the best layouts of a space for a cluster. Bounds (bounds.h) discard what cannot fit or cannot be
+// among the best; the rest is compiled and simulated, most promising first. Candidates are refined lazily,
+// only when they reach the front of the queue: a way of laying out values (coarse_estimate.h), a group of
+// families that share it with micro-batch and recompute (which compiles the small model that bounds need), a
+// family, a layout. The result is a pure function of the recipe, the assumptions, the space and the number of
+// plans allowed; it does not depend on the number of threads.
 #pragma once
 
 #include <functional>
@@ -18,21 +18,21 @@ namespace quintet::search {
 
 struct Progress {
   int planned = 0, most = 0;       // plans made, and allowed
-  int64_t looked = 0, groups = 0;  // groups of families that were looked at, of all
-  double best_seconds = 0;         // of a step; 0: nothing fits yet
+  int64_t looked = 0, groups = 0;  // groups of families examined, and in total
+  double best_seconds = 0;         // per step; 0: nothing fits yet
 };
 
 struct SearchOptions {
   int keep = 5;    // layouts to return
-  int plans = 96;  // that are compiled at most
-  // Groups of families, and layouts, that are looked at closely at most.
+  int plans = 96;  // compiled at most
+  // Groups of families, and layouts, examined closely at most.
   int64_t groups = 1 << 30, layouts = 1 << 30;
-  // How long programs may be (micro-batches x blocks, see search.cc): those of all plans together, and those
-  // of one, unless nothing shorter fits. Programs of large models on long pipelines take seconds each.
+  // Limits on program length (micro-batches x blocks, see search.cc): over all plans, and for a single plan
+  // unless nothing shorter fits. Programs of large models on long pipelines take seconds each.
   double work = 1e30, longest = 1e30;
   int threads = 2;
   std::function<void(const Progress&)> progress = {};
-  // Of the same assumptions and the same model: what other searches found out is not found out again.
+  // Shared cache for searches with the same assumptions and model.
   const Bounds* bounds = nullptr;
 };
 
@@ -44,13 +44,13 @@ struct Found {
 struct SearchResult {
   std::vector<Found> best;                           // fastest first; empty: nothing fits
   int64_t families = 0;                              // considered
-  int64_t too_large = 0, too_slow = 0, illegal = 0;  // families and layouts put aside: by bounds, by rules
+  int64_t too_large = 0, too_slow = 0, illegal = 0;  // families and layouts discarded: by bounds, by rules
   int planned = 0, did_not_fit = 0;
-  // No layout of the space takes less than this, planned or not.
+  // Lower bound on the step time of every layout of the space, planned or not.
   double bound_seconds = 0;
-  bool proven = false;  // the best is the best of the space: bound_seconds is its step
-  // When nothing fits: the smallest that was planned, and what has the smallest bound of all that was put
-  // aside without a plan.
+  bool proven = false;  // the best found is the best of the space: bound_seconds equals its step time
+  // If nothing fits: the smallest layout that was planned, and the one with the smallest memory bound among
+  // those discarded without a plan.
   std::optional<plan::Report> smallest;
   std::optional<config::Recipe> smallest_bound;
 };
@@ -58,14 +58,15 @@ struct SearchResult {
 SearchResult search(const config::Recipe& recipe, const plan::Assumptions& assumptions,
                     const LayoutSpace& space, const SearchOptions& options = {});
 
-// The best `keep` of both, and what was looked at for them: of two spaces whose layouts differ in the model.
+// Combines searches of two spaces whose layouts differ in the model: the best `keep` of both, statistics
+// added.
 void merge(SearchResult& result, SearchResult other, int keep);
 
-// Why a layout is as it is: for every choice that is not the simplest, what the simpler one would need or
-// take, each planned. "tp 8: with tp 4 a device needs 97.3 GiB of 79.6 GiB".
+// Why a layout is the way it is: for every choice that is not the simplest, the memory or time of the simpler
+// one, planned. "tp 8: with tp 4 a device needs 97.3 GiB, has 79.6 GiB".
 std::vector<std::string> explain(const plan::Report& report, int threads = 2);
 
-// What was considered and found, for people.
+// Human-readable summary of what was considered and found.
 std::string to_text(const SearchResult& result, const plan::Assumptions& assumptions);
 
 }  // namespace quintet::search

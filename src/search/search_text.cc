@@ -34,20 +34,19 @@ std::vector<std::string> explain(const plan::Report& report, int threads) {
 
 std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
   std::string out = fmt::format(
-      "{} families of layouts; put aside: {} families and layouts against the rules, {} that cannot fit, {} "
-      "that cannot be "
-      "among the best; {} compiled and simulated, of which {} did not fit\n",
+      "{} families of layouts; discarded: {} families and layouts by the rules, {} that cannot fit, {} that "
+      "cannot be among the best; {} compiled and simulated, of which {} did not fit\n",
       base::thousands(s.families), base::thousands(s.illegal), base::thousands(s.too_large),
       base::thousands(s.too_slow), s.planned, s.did_not_fit);
   if (s.families == 0)
     return out + fmt::format(
-                     "no layout is possible: what --set holds of the axes must divide {0} devices, and "
-                     "the global batch the data ranks that are left; a batch of {0} always does\n",
+                     "no layout is possible: the axes fixed with --set must divide {0} devices, and the "
+                     "remaining data ranks must divide the global batch; a batch of {0} always works\n",
                      base::thousands(a.cluster.world()));
   if (s.best.empty()) {
-    out += fmt::format("nothing fits into {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));
+    out += fmt::format("nothing fits into the {} of a device", plan::gib(a.cluster.accelerator.memory_bytes));
     if (s.smallest)
-      out += fmt::format("; the least that was planned needs {}: {}", plan::gib(plan::needs(*s.smallest)),
+      out += fmt::format("; the smallest layout planned needs {}: {}", plan::gib(plan::needs(*s.smallest)),
                          layout_words(s.smallest->recipe));
     return out + "\n";
   }
@@ -61,12 +60,10 @@ std::string to_text(const SearchResult& s, const plan::Assumptions& a) {
   }
   const double best = s.best.front().report.time.step;
   if (s.proven)
-    out +=
-        "no other layout of the space is faster: all others were planned, or have a bound above the best\n";
+    out += "no other layout of the space is faster: every other one was planned or has a higher bound\n";
   else
-    out += fmt::format(
-        "layouts that were not planned take at least {} by their bounds, {:.1f} % less than the best\n",
-        plan::seconds_text(s.bound_seconds), 100 * (1 - s.bound_seconds / best));
+    out += fmt::format("layouts that were not planned take at least {}, {:.1f} % less than the best\n",
+                       plan::seconds_text(s.bound_seconds), 100 * (1 - s.bound_seconds / best));
   return out;
 }
 

@@ -10,7 +10,7 @@ using hardware::CollectiveShape;
 
 namespace {
 
-// Ranks 0, stride, 2 stride, ... as they lie in domains.
+// How ranks 0, stride, 2 stride, ... are spread over domains.
 hardware::Spread spread_of(int64_t stride, int64_t count, int64_t domain) {
   const int64_t in_first = std::clamp<int64_t>((domain + stride - 1) / stride, 1, count);
   const int64_t domains = stride >= domain ? count : (count - 1) * stride / domain + 1;
@@ -19,7 +19,7 @@ hardware::Spread spread_of(int64_t stride, int64_t count, int64_t domain) {
           .domains = static_cast<int>(domains)};
 }
 
-constexpr double kReductionsWaitedFor = 0.7;  // a guess from simulated steps
+constexpr double kReductionsWaitedFor = 0.7;  // estimated from simulated steps
 
 double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
 
@@ -65,17 +65,17 @@ void StateCostModel::add(StateCosts& c, const Place& place, int64_t trainable, i
   const int64_t zero = recipe_.parallel.zero;
   const auto n = static_cast<double>(place.shards), all = static_cast<double>(trainable + frozen),
              own = static_cast<double>(trainable) / n;
-  // Of a master beside the weight that is computed with; a split one has only its lower half there.
+  // The master, stored in addition to the compute weight; a split master stores only its lower half there.
   const double beside = p.split_master()               ? size(base::DType::I16)
                         : p.master_type() == p.compute ? 0
                                                        : size(p.master_type());
   c.bytes += all * size(p.compute) / (zero == 3 ? n : 1);
   c.bytes += own * beside;
   c.bytes += own * moments_ * size(p.moments);
-  // Gradients of a step of one micro-batch lie over activations that are dead by then.
+  // With a single micro-batch, gradients reuse the bytes of activations that are dead by then.
   const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
-  // The gradient is read for its norm and for the update.
+  // The gradient is read once for its norm and once for the update.
   c.norm_bytes += own * size(grad);
   c.update_bytes += own * (2 * size(grad) + beside + moments_ * size(p.moments) + size(p.compute));
   const auto seconds = [&](CollectiveShape shape, double bytes, int64_t stride, int64_t count) {
@@ -115,7 +115,7 @@ double StateCostModel::likely_exposed(const StateCosts& c, double busy) const {
     case 0:
     case 1:
       return beyond(c.gather, f) + beyond(c.reduce + c.replicate, b);
-    case 2:  // the next block's gradients come to stand where those on their way still are
+    case 2:  // the next block's gradients need the buffer of those still in flight
       return beyond(c.gather, f) + n * kReductionsWaitedFor * c.reduce + beyond(c.replicate, b);
     default:
       return n * (beyond(c.gather, f) + kReductionsWaitedFor * c.reduce + beyond(c.again, b)) +

@@ -1,18 +1,18 @@
-// Parameters, gradients and optimizer state as a layout stores them, and the messages that keep them
-// together: closed forms, for bounds.h.
+// Parameters, gradients and optimizer state as a layout stores them, and the collectives that synchronize
+// them: closed forms for bounds.h.
 #pragma once
 
 #include "search/block_tables.h"
 
 namespace quintet::search {
 
-// Of one block or of several.
+// Costs of one or more blocks.
 struct StateCosts {
   double bytes = 0;         // stored on a rank
-  double update_bytes = 0;  // that the optimizer's update touches, with the gradient's norm before it
-  double norm_bytes = 0;    // of those, what the norm reads
-  // Seconds of messages: one gather of all parameters, those of it that the backward pass repeats, one
-  // reduction over shards, and the sum over replicas, once a step.
+  double update_bytes = 0;  // touched by the optimizer's update, including the gradient norm before it
+  double norm_bytes = 0;    // part of update_bytes that the norm reads
+  // Seconds of collectives: one gather of all parameters, the part of it that the backward pass repeats, one
+  // reduction over shards, and the sum over replicas once per step.
   double gather = 0, again = 0, reduce = 0, replicate = 0;
 
   void add(const StateCosts& block, bool gathered_again);
@@ -23,15 +23,15 @@ class StateCostModel {
   StateCostModel(const config::Recipe& recipe, const sim::Machine& machine);
 
   StateCosts of(const BlockTable& block) const;
-  // Elements of a block that are gathered for a pass: zero 3 only.
+  // Elements of a block that are gathered for a pass (zero 3 only).
   int64_t gathered(const BlockTable& block) const;
-  // Seconds that the stream of such messages needs in a step, at least.
+  // Lower bound on the seconds per step that the stream of these collectives is busy.
   double travel(const StateCosts& costs) const;
-  // A guess at the seconds that computing waits for them; `busy` is what a micro-batch computes.
+  // Estimate of the seconds that compute waits for them; `busy` is the compute time of a micro-batch.
   double likely_exposed(const StateCosts& costs, double busy) const;
 
  private:
-  // Where the state of dense or of expert parameters lies.
+  // Placement of the state of dense or expert parameters.
   struct Place {
     int64_t stride = 1;    // between its ranks
     int64_t shards = 1;    // ranks that hold different ranges (zero >= 1)

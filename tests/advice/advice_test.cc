@@ -63,8 +63,8 @@ TEST(Advice, NarrowerState) {
   ASSERT_FALSE(r.memory.fits());
   int seen = 0;
   for (const Advice& x : advise(r)) {
-    const bool masters = x.what.starts_with("masters split"),
-               gradients = x.what.starts_with("gradients added up");
+    const bool masters = x.what.starts_with("split masters"),
+               gradients = x.what.starts_with("gradients accumulated");
     if (!masters && !gradients) continue;
     ++seen;
     EXPECT_EQ(x.what.find("changes the numerics") != std::string::npos, gradients);
@@ -161,10 +161,10 @@ TEST(Verdict, SeventyBillionOnTwoNodes) {
 TEST(Verdict, NothingFits) {
   const Verdict v = decide(full_size("llama3-405b", 64), on("4x8 h100"), few());
   EXPECT_EQ(v.answer, -1);
-  EXPECT_EQ(v.text, "nothing that the engine runs fits this cluster");
+  EXPECT_EQ(v.text, "no layout that the engine can run fits this cluster");
   EXPECT_TRUE(rung(v, "offload").text.starts_with("plan-only: ")) << rung(v, "offload").text;
   EXPECT_NE(rung(v, "offload").text.find("4 + 2 bytes a parameter"), std::string::npos);
-  EXPECT_TRUE(rung(v, "LoRA").text.starts_with("plan-only, where the task allows: 2"))
+  EXPECT_TRUE(rung(v, "LoRA").text.starts_with("plan-only, if the task allows it: 2"))
       << rung(v, "LoRA").text;
 }
 
@@ -176,14 +176,14 @@ TEST(Verdict, Warnings) {
       plan::make_plan(small_llama({"parallel.tp=2", "parallel.pp=4", "batch.global=4"}), a);
   const std::vector<std::string> w = warnings_of(r);
   ASSERT_GE(w.size(), 3u);
-  EXPECT_EQ(w[0], "tp 2 reaches beyond the 1 devices that inner joins; prefer a pipeline");
-  EXPECT_TRUE(w[1].starts_with("tensor parallel without sequence parallel"));
+  EXPECT_EQ(w[0], "tp 2 extends past the 1 devices joined by inner; prefer a pipeline");
+  EXPECT_TRUE(w[1].starts_with("tensor parallelism without sequence parallelism"));
   EXPECT_TRUE(w[2].starts_with("4 micro-batches for 4 stages"));
   a = small_cluster();
   const plan::Report full =
       plan::make_plan(small_llama({"parallel.dp_replicate=8", "memory.recompute=full"}), a);
   ASSERT_FALSE(warnings_of(full).empty());
-  EXPECT_TRUE(warnings_of(full)[0].starts_with("everything is recomputed"));
+  EXPECT_TRUE(warnings_of(full)[0].starts_with("memory.recompute = \"full\""));
   // A step that mostly waits for a fabric.
   a.cluster.outer.bytes_per_s = 1e7;
   const std::vector<std::string> slow =

@@ -38,7 +38,7 @@ TEST(Bands, SevenBillionOnOneCard) {
   EXPECT_EQ(answer_of(v), "nothing");
   EXPECT_NE(rung(v, "DDP").text.find("6.74B parameters x 18 bytes of state"), std::string::npos)
       << rung(v, "DDP").text;
-  EXPECT_TRUE(rung(v, "LoRA").text.starts_with("plan-only, where the task allows: 13."))
+  EXPECT_TRUE(rung(v, "LoRA").text.starts_with("plan-only, if the task allows it: 13."))
       << rung(v, "LoRA").text;
 }
 

@@ -26,7 +26,7 @@ TEST(Experts, RoomAndWhatIsExpected) {
   const plan::Report r = plan::make_plan(small_experts(layout), a);
   EXPECT_GT(fullest(r).routed_bytes, 0);
   EXPECT_EQ(fullest(r).routed_bytes, 4 * fullest(r).expected_routed_bytes);
-  EXPECT_NE(to_text(r).find("rows of experts: room for "), std::string::npos) << to_text(r);
+  EXPECT_NE(to_text(r).find("of which expert rows: "), std::string::npos) << to_text(r);
   a.imbalance = 2;
   EXPECT_EQ(fullest(plan::make_plan(small_experts(layout), a)).routed_bytes,
             2 * fullest(plan::make_plan(small_experts(layout), a)).expected_routed_bytes);
@@ -35,7 +35,7 @@ TEST(Experts, RoomAndWhatIsExpected) {
   padded.insert(padded.end(), {"model.moe.capacity_factor=1", "model.moe.pad=true"});
   const plan::Report p = plan::make_plan(small_experts(padded), small_cluster());
   EXPECT_EQ(fullest(p).routed_bytes, fullest(p).expected_routed_bytes);
-  EXPECT_EQ(to_text(p).find("rows of experts: room for "), std::string::npos);
+  EXPECT_EQ(to_text(p).find("of which expert rows: "), std::string::npos);
 }
 
 // Where the room is what does not fit, advice says so and offers the mildest capacity that does.

@@ -200,11 +200,11 @@ TEST(PlanVerb, SearchScalingAndCost) {
   const Outcome text = quintet(asked);
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_EQ(text.err, "");  // no bar where there is no terminal
-  for (const char* part : {"verdict: ", " 1. ", " 2. ", "memory of a device", "fullest at ", "strong scaling",
-                           "weak scaling", "device-hours", "a checkpoint every"})
+  for (const char* part : {"verdict: ", " 1. ", " 2. ", "memory per device", "peak at ", "strong scaling",
+                           "weak scaling", "device-hours", "the best checkpoint interval"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   const std::string page = base::read_file(f.page);
-  for (const char* part : {"Verdict", "over the step", "Speed over", "<h2>Cost"})
+  for (const char* part : {"Verdict", "over the step", "Throughput by", "<h2>Cost"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 
   const Outcome checked = quintet("check " + f.best);

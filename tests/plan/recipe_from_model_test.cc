@@ -42,7 +42,7 @@ TEST(WithoutFile, BadInput) {
     }
     return "";
   };
-  EXPECT_NE(message({.model = "llama3-8c"}).find("perhaps 'llama3-8b'"), std::string::npos);
+  EXPECT_NE(message({.model = "llama3-8c"}).find("did you mean 'llama3-8b'"), std::string::npos);
   EXPECT_NE(message({.model = "llama3-8b", .sets = {"parallel.tp=3"}}).find("does not divide the 8 devices"),
             std::string::npos);
 }

@@ -23,7 +23,7 @@ TEST(Emit, RunsOnTheClustersDevices) {
   ASSERT_EQ(gpu.to_do.size(), 2u);
   EXPECT_TRUE(gpu.to_do[0].starts_with("data.path: "));
   EXPECT_TRUE(gpu.to_do[1].starts_with("run.steps = 1"));
-  EXPECT_NE(gpu.text.find("# To fill in: data.path: "), std::string::npos) << gpu.text;
+  EXPECT_NE(gpu.text.find("# To do: data.path: "), std::string::npos) << gpu.text;
   EXPECT_NE(gpu.text.find("mpirun -np 8 quintet train"), std::string::npos) << gpu.text;
   // With data of its own there is nothing to fill in.
   const EmittedRecipe cpu = emit_recipe(small_llama({"parallel.dp_replicate=8", "data.path=[\"a.txt\"]"}),

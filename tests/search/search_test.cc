@@ -126,7 +126,7 @@ TEST(Search, ExplainsByPlans) {
   ASSERT_EQ(reasons.size(), 6u);
   EXPECT_TRUE(reasons[0].starts_with("tp 2: with tp 1 a step takes ")) << reasons[0];
   EXPECT_TRUE(reasons[1].starts_with("pp 2: with pp 1 a step takes ")) << reasons[1];
-  EXPECT_TRUE(reasons[2].starts_with("sequence parallel: with no sequence parallel a step takes "))
+  EXPECT_TRUE(reasons[2].starts_with("sequence parallelism: with no sequence parallelism a step takes "))
       << reasons[2];
   EXPECT_TRUE(reasons[3].starts_with("schedule zb-h1: with schedule 1f1b a step takes ")) << reasons[3];
   EXPECT_TRUE(reasons[4].starts_with("zero 1: with zero 0 a step takes ")) << reasons[4];
@@ -136,7 +136,7 @@ TEST(Search, ExplainsByPlans) {
 TEST(LayoutSpace, Words) {
   EXPECT_EQ(layout_words(small_llama({"parallel.tp=2", "parallel.sequence_parallel=true", "parallel.pp=2",
                                       "parallel.dp_replicate=2", "parallel.dp_shard=2", "parallel.zero=3"})),
-            "tp 2 with sequence parallel, pp 2 (1f1b), dp 2 x 2 (zero 3 over 2), micro 1 x 8");
+            "tp 2 with sequence parallelism, pp 2 (1f1b), dp 2 x 2 (zero 3 over 2), micro 1 x 8");
   EXPECT_EQ(layout_words(small_llama()), "micro 1 x 32");
 }
 
