@@ -14,7 +14,7 @@
 namespace quintet::published {
 namespace {
 
-// Seconds of the step with every set that is wanted; of others 0.
+// Seconds per step for every requested set; 0 for the others.
 std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardware::Terms>& sets,
                                const std::vector<char>& wanted) {
   compiler::CompileOptions options;
@@ -48,7 +48,7 @@ TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::
   TermsComparison report{.rows = std::move(q.rows)};
   for (const hardware::Terms& set : sets) report.sets.push_back(set.name);
   std::vector<std::vector<double>> seconds(report.rows.size());
-  // Rows that ask for the same may be in different sets.
+  // Rows that share a plan may be in different sets.
   std::vector<std::vector<char>> wanted(report.rows.size(), std::vector<char>(sets.size(), 0));
   for (size_t i = 0; i < report.rows.size(); ++i)
     for (size_t s = 0; s < sets.size(); ++s)
@@ -58,7 +58,7 @@ TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::
   base::parallel_for(options.threads, q.distinct.size(), [&](size_t k) {
     ComparedRun& row = report.rows[q.distinct[k]];
     try {
-      // Rows that state memory alone have nothing that terms would change.
+      // Terms do not affect rows that state only memory.
       if (row.tokens_per_s > 0)
         seconds[q.distinct[k]] = seconds_of(*row.mapping.run, sets, wanted[q.distinct[k]]);
     } catch (const base::UserError& e) {

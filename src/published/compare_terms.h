@@ -1,5 +1,5 @@
-// Published runs planned with several sets of terms at once: what a fit needs (tools/fit_stacks.py). Programs
-// do not depend on terms, so each row is compiled once and simulated with every set.
+// Plans published runs with several sets of terms at once, for fitting (tools/fit_stacks.py). Programs do not
+// depend on terms, so each row is compiled once and simulated with every set.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace quintet::published {
 struct TermsComparison {
   std::vector<ComparedRun> rows;
   std::vector<std::string> sets;
-  // Seconds of a step and tokens of it per second and device, by row and set; 0: not modelled or not asked
-  // for (Terms::only, ids of rows).
+  // Seconds per step, and tokens/s per device, by row and set; 0: not modelled, or not requested (Terms::only
+  // lists row ids).
   std::vector<std::vector<double>> seconds, predicted;
 };
 TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::vector<hardware::Terms>& sets,

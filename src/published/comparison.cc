@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
-// One plan serves all rows that ask for the same.
+// Whether two rows can share a plan.
 bool same_question(const ModelledRun& a, const ModelledRun& b) {
   const hardware::Cluster &x = a.assumptions.cluster, &y = b.assumptions.cluster;
   return a.recipe == b.recipe && a.assumptions.stack.name == b.assumptions.stack.name &&
@@ -22,9 +22,9 @@ bool same_question(const ModelledRun& a, const ModelledRun& b) {
          x.outer.name == y.outer.name && x.ports_per_device == y.ports_per_device && x.domain == y.domain;
 }
 
-// What software without flash attention holds beside the plan: of every head and layer the weights, the
-// dropout's mask and what it leaves, 2 + 1 + 2 bytes for each pair of tokens (arXiv 2205.05198), for as many
-// micro-batches as are in flight; with attention recomputed, of one layer at a time.
+// Bytes that software without flash attention keeps in addition to the plan: per head and layer the weights,
+// the dropout mask and the dropout output, 2 + 1 + 2 bytes per pair of tokens (arXiv 2205.05198), for every
+// micro-batch in flight; with attention recomputed, for one layer at a time.
 double kept_weights_bytes(const config::Recipe& r) {
   const double seq = static_cast<double>(r.data.seq_len), heads = static_cast<double>(r.model.heads);
   const double layer = 5 * heads / static_cast<double>(r.parallel.tp) * seq * seq *
@@ -39,13 +39,13 @@ double kept_weights_bytes(const config::Recipe& r) {
   return layer * held * static_cast<double>(r.model.layers) / chunks;
 }
 
-// Of the rank with the head.
+// For the rank with the head.
 double beside_bytes(const ModelledRun& run, const plan::Report& report) {
   const config::Recipe& r = report.recipe;
   const double ranks = static_cast<double>(r.parallel.tp);
   const double tokens = static_cast<double>(r.batch.micro * r.data.seq_len / r.parallel.cp);
   const double logits = tokens * static_cast<double>(r.model.vocab) / ranks;
-  // The first and the last stage have a table of the vocabulary each.
+  // The first and the last stage each have a vocabulary table.
   const double table = static_cast<double>(r.model.vocab * r.model.embed);
   const double own = (static_cast<double>(report.parameters) - table) / static_cast<double>(r.parallel.pp);
   return run.logit_bytes * logits + run.parameter_bytes * (own + table) / ranks;

@@ -1,4 +1,5 @@
-// Published runs against the planner: every row predicted, every error counted, nothing dropped in silence.
+// Compares published runs with the planner: every row is predicted, every error counted, nothing silently
+// dropped.
 #pragma once
 
 #include <functional>
@@ -11,12 +12,12 @@ namespace quintet::published {
 
 struct ComparedRun {
   PublishedRun published;
-  Mapping mapping;  // without a run: why
+  Mapping mapping;  // without a run: the reason
   std::string accelerator, stack;
   double tokens_per_s = 0;      // published, per GPU; 0: none
   double predicted = 0;         // likewise
   double memory_gib = 0;        // published; 0: none
-  double predicted_memory = 0;  // of the most loaded rank, GiB, without the context
+  double predicted_memory = 0;  // GiB on the most loaded rank, without the context
   plan::Time time;              // of the prediction
   bool fits = true;
   double error() const;         // predicted / published - 1
@@ -30,9 +31,9 @@ struct ErrorSummary {
   double median = 0, p90 = 0;  // of |error|
   double bias = 0;             // median of the signed error
 };
-// `errors` are signed.
+// `errors` are signed errors.
 ErrorSummary summarise(std::vector<double> errors);
-// Linear between the order statistics; `share` from 0 to 1.
+// Linear interpolation between order statistics; `share` is between 0 and 1.
 double quantile(std::vector<double> values, double share);
 
 struct Comparison {
@@ -44,17 +45,17 @@ struct Comparison {
 
 struct CompareOptions {
   int threads = 2;
-  std::string collection, id;                                          // only these; empty: all
-  std::function<int64_t(const program::Instr&)> workspace_bytes = {};  // as Assumptions has it
-  double most_instructions = 3e6;                                      // as Assumptions has it
-  std::function<void(size_t done, size_t of)> tick;  // after each row; from any thread, one at a time
+  std::string collection, id;                                          // restrict to these; empty: all
+  std::function<int64_t(const program::Instr&)> workspace_bytes = {};  // see plan::Assumptions
+  double most_instructions = 3e6;                                      // see plan::Assumptions
+  std::function<void(size_t done, size_t of)> tick;  // called after each row, serialized, from any thread
 };
 
-// Rows before they are planned. One plan serves all rows that ask for the same.
+// Rows before planning. Rows that need the same plan share it.
 struct Questions {
   std::vector<ComparedRun> rows;
   std::vector<size_t> distinct;  // rows that are planned
-  std::vector<size_t> asked_by;  // by row: the distinct one that asks for the same
+  std::vector<size_t> asked_by;  // by row: index of the distinct row with the same plan
 };
 Questions ask(const std::vector<PublishedRun>& runs, const CompareOptions& options);
 

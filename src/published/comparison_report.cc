@@ -1,4 +1,4 @@
-// The comparison in words and as JSON.
+// The comparison as text and as JSON.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -96,11 +96,11 @@ std::string to_text(const Comparison& report) {
   if (report.unmodelled > 0) text += fmt::format("\n{} rows are not modelled:\n", report.unmodelled);
   for (const ComparedRun& row : report.rows)
     if (!row.mapping.run) text += fmt::format("  {:<10} {}\n", row.published.id, row.mapping.reason);
-  text += fmt::format("\n{} rows: median error {}, nine in ten within {}\n", report.all.rows,
+  text += fmt::format("\n{} rows: median error {}, 90 % within {}\n", report.all.rows,
                       percent(report.all.median), percent(report.all.p90));
-  text += fmt::format("{} of them state model, layout and hardware: median {}, nine in ten within {}\n",
+  text += fmt::format("{} of them state model, layout and hardware: median {}, 90 % within {}\n",
                       report.stated.rows, percent(report.stated.median), percent(report.stated.p90));
-  text += fmt::format("memory, {} rows: median error {}, nine in ten within {}\n", report.memory.rows,
+  text += fmt::format("memory, {} rows: median error {}, 90 % within {}\n", report.memory.rows,
                       percent(report.memory.median), percent(report.memory.p90));
   return text;
 }

@@ -66,7 +66,7 @@ Csv parse_csv(std::string_view text, std::string_view name) {
     }
     if (c == '\n') ++line;
   }
-  if (quoted) base::fail_user("{}, line {}: a quote is opened and never closed", name, opened);
+  if (quoted) base::fail_user("{}, line {}: unterminated quote", name, opened);
   end_row();
   if (table.header.empty()) base::fail_user("{} is empty; expected a header line and rows", name);
   return table;

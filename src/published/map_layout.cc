@@ -37,7 +37,7 @@ void shard(const PublishedRun& row, const Source& source, int64_t dp, config::Pa
     p.zero = 3;
   else if (leading_number(f).value_or(0) > 0)
     p.zero = source.numbers_are_zero_3 ? 3 : 1;
-  // torchtitan gathers parameters once a step in a pipeline, and sums gradients once.
+  // In a pipeline, torchtitan gathers parameters once per step and reduces gradients once.
   if (p.zero == 3 && p.pp > 1 && row.collection() == "TT") p.zero = 1;
   if (contains(f, "SHARD_GRAD_OP"))
     p.reshard_after_forward.kind = config::ReshardAfterForward::Kind::No;  // gathered once, for both passes
@@ -55,8 +55,8 @@ void shard(const PublishedRun& row, const Source& source, int64_t dp, config::Pa
   if (p.zero != 3) p.reshard_after_forward = {};
 }
 
-// Megatron's way: blocks in equal numbers; where that does not come out even, the embedding and the head
-// count as a block each.
+// As Megatron does: equal numbers of blocks; where that does not divide evenly, the embedding and the head
+// count as one block each.
 std::vector<int64_t> even_split(int64_t layers, int64_t places) {
   if (places > layers) return {};
   std::vector<int64_t> stages(static_cast<size_t>(places), layers / places);
@@ -95,22 +95,22 @@ void pipeline(const PublishedRun& row, const Source& source, config::Recipe& r, 
     p.schedule = "1f1b";
     chunks = 1;
     if (s.empty()) {
-      // As many as come out even.
+      // The largest number that divides evenly.
       for (int64_t c = source.chunks; c > 1 && chunks == 1 && !row.vpp; --c)
         if (r.model.layers % (p.pp * c) == 0 && r.batch.accumulation % p.pp == 0) chunks = c;
       if (chunks > 1) p.schedule = "interleaved";
-      notes.missing(fmt::format("schedule not stated: {} chunks a rank", chunks));
+      notes.missing(fmt::format("schedule not stated: {} chunks per rank", chunks));
     }
   }
   if (p.schedule == "interleaved" && r.batch.accumulation % p.pp != 0) {
     p.schedule = "1f1b";
     chunks = 1;
-    notes.missing("interleaving with micro-batches that are no multiple of the stages: 1F1B");
+    notes.missing("interleaving with micro-batches that are not a multiple of the stages: 1F1B");
   }
   const int64_t most = r.model.layers / p.pp;
   if (chunks > most) {
     if (most < 1) throw Unmodelled(fmt::format("{} stages for {} blocks", p.pp, r.model.layers));
-    notes.note(fmt::format("{} chunks a rank are more than the {} blocks fill: {}", chunks, r.model.layers,
+    notes.note(fmt::format("{} chunks per rank exceed the {} blocks: {}", chunks, r.model.layers,
                            std::max<int64_t>(most, 1)));
     chunks = most;
     if (p.schedule == "interleaved" && chunks == 1) p.schedule = "1f1b";
@@ -136,14 +136,14 @@ void map_layout(const PublishedRun& row, const Source& source, config::Recipe& r
         fmt::format("tp {} x pp {} x cp {} does not divide {} GPUs", p.tp, p.pp, p.cp, *row.gpus));
   const int64_t dp = *row.gpus / inner;
   if (row.dp && *row.dp != dp)
-    throw Unmodelled(fmt::format("dp {} x tp {} x pp {} x cp {} are not the row's {} GPUs", *row.dp, p.tp,
-                                 p.pp, p.cp, *row.gpus));
+    throw Unmodelled(fmt::format("dp {} x tp {} x pp {} x cp {} does not equal the row's {} GPUs", *row.dp,
+                                 p.tp, p.pp, p.cp, *row.gpus));
   shard(row, source, dp, p);
   p.sequence_parallel = p.tp > 1 && contains(row.sp, "yes");
   if (p.cp > 1) p.cp_method = source.context;
   if (r.model.moe.experts > 0) {
     p.ep = row.ep.value_or(1);
-    // Megatron without folding cuts experts over the tensor ranks too.
+    // Megatron without folding also splits experts over the tensor ranks.
     const bool folded = contains(row.source, "Folding") || row.collection() != "MPF";
     p.etp = folded || p.tp == 1 ? 1 : p.tp;
     if (p.ep == 1 && p.tp > 1) p.etp = p.tp;
@@ -153,7 +153,7 @@ void map_layout(const PublishedRun& row, const Source& source, config::Recipe& r
   auto global = leading_number(row.global_batch);
   if (contains(row.global_batch, "token")) global.reset();
   if (!global && row.global_batch.empty() && !row.tokens_per_s && row.memory_gib) {
-    // For memory one micro-batch a rank (in a pipeline: as many as it holds) is as good as many.
+    // For memory, one micro-batch per rank (in a pipeline: as many as it holds) is as good as many.
     global = leading_number(row.micro_batch).value_or(1) * dp * p.pp;
     notes.missing(fmt::format("global batch not stated: {}", *global));
   }
@@ -170,7 +170,7 @@ void map_layout(const PublishedRun& row, const Source& source, config::Recipe& r
     throw Unmodelled("the row does not state the micro-batch");
   }
   if (*global % (r.batch.micro * dp) != 0)
-    throw Unmodelled(fmt::format("a global batch of {} is no multiple of micro-batch {} x dp {}", *global,
+    throw Unmodelled(fmt::format("a global batch of {} is not a multiple of micro-batch {} x dp {}", *global,
                                  r.batch.micro, dp));
   r.batch.accumulation = *global / (r.batch.micro * dp);
   pipeline(row, source, r, notes);
@@ -187,10 +187,10 @@ void map_recompute(const PublishedRun& row, const Source& source, config::Recipe
   if (contains(words, "full")) {
     m.recompute = config::RecomputeKind::Full;
   } else if (contains(words, "per-op")) {
-    // torchtitan keeps every other product, so half of them are computed again.
+    // torchtitan saves every other matmul, so half of them are recomputed.
     m.recompute = config::RecomputeKind::Full;
     m.recompute_every = 2;
-    notes.note("selective per op as half of the blocks in full: the same products computed again");
+    notes.note("selective per op as full recompute of half the blocks: as many matmuls recomputed");
   } else if (contains(words, "act")) {
     m.recompute = config::RecomputeKind::Selective;
     m.recompute_ops = {"activation"};

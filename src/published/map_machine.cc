@@ -9,7 +9,7 @@
 namespace quintet::published {
 namespace {
 
-// The column's words for a card, the first that fits.
+// Column text that identifies an accelerator; the first match wins.
 struct Card {
   std::string_view word, also;  // both must occur; `also` may be empty
   std::string_view accelerator;
@@ -38,7 +38,7 @@ constexpr std::array kCards = {
     Card{"MI355X", "", "mi355x"},
 };
 
-// Words of the column that name the network of a node.
+// Column text that identifies the network of a node.
 struct Network {
   std::string_view word, link;
   double ports_per_device;
@@ -61,10 +61,10 @@ hardware::Cluster map_cluster(const PublishedRun& row, const Source& source, Not
     }
   if (card == nullptr) throw Unmodelled(fmt::format("no accelerator '{}' in the catalogue", row.gpu));
   std::string_view name = card->accelerator;
-  // torchao's single-node H100s: its logs show the 96 GB part.
+  // torchao's single-node H100 runs: its logs show the 96 GB part.
   if (row.collection() == "AO" && name == "h100-sxm") {
     name = "h100-96gb-500w";
-    notes.note("H100 as the 96 GB part that the source's logs show");
+    notes.note("H100 as the 96 GB part shown in the source's logs");
   }
   if (contains(row.gpu, "not named")) notes.missing("GPU not named: B200");
 
@@ -96,9 +96,10 @@ std::string map_stack(const PublishedRun& row, const Source& source) {
   if (stack == "torchtitan-compile" && contains(row.precision, "rowwise")) return "torchtitan-rowwise";
   if (stack == "torchtitan-compile" && contains(row.precision, "asyncTP")) return "torchtitan-async-tp";
   if (row.collection() == "DSV3" && contains(row.schedule, "DualPipe")) return "deepseek";
-  // Megatron-Bridge's releases differ by whole features (CUDA graphs, fused dispatch): each is its own stack.
+  // Releases of Megatron-Bridge differ in whole features (CUDA graphs, fused dispatch): each is its own
+  // stack.
   if (stack == "megatron-bridge") {
-    // Experts with biases and clamped activations have a path of their own.
+    // Experts with biases and clamped activations take a separate path.
     if (contains(row.model, "GPT-OSS")) return "megatron-bridge-gpt-oss";
     if (contains(row.source, " 25.")) return "megatron-bridge-25";
     if (contains(row.source, " 26.02") || contains(row.source, " 26.04")) return "megatron-bridge-26.02";

@@ -37,12 +37,12 @@ Widths parse_ffn(const std::string& text, const std::string& id) {
     w.top_k = m[4].matched ? std::stoll(m[4]) : 2;
     w.shared = contains(m[5].str(), "shared");
   } else {
-    throw Unmodelled("ffn '" + text + "' of " + id + " is not understood");
+    throw Unmodelled("ffn '" + text + "' of " + id + " cannot be parsed");
   }
   return w;
 }
 
-// What only a part of the model would be.
+// Models of which the planner could cover only a part.
 void refuse_other_models(const PublishedRun& row) {
   for (const auto& [word, why] : {std::pair{"Mamba", "state-space layers"},
                                   {"Nemotron-H", "state-space layers"},
@@ -60,13 +60,13 @@ int64_t kv_heads_of(const PublishedRun& row) {
   const char* end = row.kv_heads.data() + row.kv_heads.size();
   const auto [stop, error] = std::from_chars(row.kv_heads.data(), end, heads);
   if (error != std::errc{} || stop != end || heads < 1)
-    throw Unmodelled("kv_heads '" + row.kv_heads + "' is not understood");
+    throw Unmodelled("kv_heads '" + row.kv_heads + "' cannot be parsed");
   return heads;
 }
 
 int64_t window_of_equal_work(int64_t window, int64_t seq) {
-  // Every other block sees `window` keys, the rest all: one window for all blocks that leaves as many keys on
-  // average. With w <= seq a query sees w - w^2 / (2 seq) keys on average.
+  // Alternate blocks see `window` keys, the others all: use one window for all blocks that leaves the same
+  // average number of keys. With w <= seq, a query sees w - w^2 / (2 seq) keys on average.
   const auto keys = [&](double w) { return w - w * w / (2.0 * static_cast<double>(seq)); };
   const double n = static_cast<double>(seq);
   const double mean = (keys(std::min(static_cast<double>(window), n)) + keys(n)) / 2;
@@ -109,7 +109,7 @@ Model map_model(const PublishedRun& row, const Source& source, Notes& notes) {
     if (w.shared) m.moe.shared_ffn = w.expert;
     if (w.dense > 0) m.moe.first_dense = contains(row.model, "DeepSeek-V3") ? published.first_dense : 1;
     if (w.dense == 0) m.ffn = w.expert;
-    if (!contains(row.model, "DeepSeek-V3")) notes.note("latent attention of DeepSeek-V3's ranks");
+    if (!contains(row.model, "DeepSeek-V3")) notes.note("latent attention with DeepSeek-V3's ranks");
   } else {
     m.family = contains(row.model, "GPT-OSS")    ? Family::Llama
                : contains(row.model, "GPT")      ? Family::Gpt2
@@ -130,7 +130,7 @@ Model map_model(const PublishedRun& row, const Source& source, Notes& notes) {
     if (plain_gelu && m.kv_heads != m.heads) {
       m.family = Family::Llama;
       m.ffn = m.ffn * 2 / 3;
-      notes.note("ungated feed-forward part as a gated one of 2/3 the width: as many FLOPs");
+      notes.note("ungated feed-forward layer as a gated one of 2/3 the width: same FLOPs");
     }
     if (m.family == Family::Gpt2) {
       m.max_positions = seq;
@@ -152,7 +152,7 @@ Model map_model(const PublishedRun& row, const Source& source, Notes& notes) {
       m.head_dim = 64;
       m.qkv_bias = true;
       m.sliding_window = window_of_equal_work(128, seq);
-      notes.note("a window of 128 in every other block as one window of equal work in all");
+      notes.note("a window of 128 in every other block as one window of equal work in all blocks");
     }
     if (w.experts > 0) {
       m.moe = {.experts = w.experts, .top_k = w.top_k, .ffn = w.expert};
@@ -162,10 +162,10 @@ Model map_model(const PublishedRun& row, const Source& source, Notes& notes) {
     }
   }
   if (w.experts > 0) {
-    m.moe.force_balance = true;  // nothing dropped, nothing padded: what comes on average is simulated
+    m.moe.force_balance = true;  // no drops, no padding: the average load is simulated
   }
   if (contains(row.model, "DeepSeek") && row.collection() == "MBR" && !contains(row.source, "w/o MTP")) {
-    // One more block, one more product with the head: as much work as three blocks.
+    // One more block and one more matmul with the head: the work of three blocks.
     m.layers += 3;
     notes.note("multi-token prediction as three more blocks of equal work");
   }

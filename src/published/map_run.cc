@@ -18,7 +18,7 @@ std::optional<Arithmetic> arithmetic(const PublishedRun& row) {
   return std::nullopt;
 }
 
-// Tokens per second from whatever the row publishes, and how.
+// Derives tokens/s from whatever the row publishes, and records how.
 void published_speed(const PublishedRun& row, const Source& source, ModelledRun& run) {
   const config::Model& m = run.recipe.model;
   if (row.tokens_per_s) {
@@ -44,8 +44,8 @@ void published_speed(const PublishedRun& row, const Source& source, ModelledRun&
   }
 }
 
-// A speed above what the chip's arithmetic can do is no measurement, however the row states it. FLOPs are
-// counted as low as anyone counts them.
+// Refuses a speed above the chip's peak: it cannot be a measurement. FLOPs are counted by the lowest
+// convention.
 void refuse_above_peak(const ModelledRun& run) {
   if (run.tokens_per_s <= 0) return;
   const double flops = flops_per_token(run.recipe.model, run.recipe.data.seq_len, FlopCount::Causal);
@@ -54,14 +54,14 @@ void refuse_above_peak(const ModelledRun& run) {
 }
 
 void beside_the_plan(const PublishedRun& row, const Source& source, ModelledRun& run, Notes& notes) {
-  // Before torchtitan compiled its loss (2025), logits were copied to f32: their softmax, the gradient of
-  // that and the logits' own gradient exist at once, where a fused loss has the logits and their gradient in
+  // Before torchtitan compiled its loss (2025), logits were copied to f32: their softmax, its gradient and
+  // the logits' own gradient exist at once, where a fused loss has only the logits and their gradient in
   // bf16.
   if (contains(row.source, "202412")) {
     run.logit_bytes = 3 * 4 - 2 * 2;
-    notes.note("the loss is not compiled: logits in f32");
+    notes.note("uncompiled loss: logits in f32");
   }
-  // DeepSpeed's bf16 optimizer keeps bf16 gradients beside the f32 sums.
+  // DeepSpeed's bf16 optimizer keeps bf16 gradients in addition to the f32 sums.
   if (source.stack == "megatron-deepspeed" && contains(row.precision, "fp32 grad")) run.parameter_bytes = 2;
   if (source.driver_memory)
     run.driver_bytes = static_cast<double>(run.assumptions.cluster.accelerator.runtime_bytes);
@@ -71,7 +71,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   if (!row.problem.empty()) throw Unmodelled(row.problem);
   const Source* source = find_source(row.collection());
   if (source == nullptr)
-    throw Unmodelled(fmt::format("collection '{}' has no software stack in the table", row.collection()));
+    throw Unmodelled(fmt::format("no software stack is known for collection '{}'", row.collection()));
   Notes notes;
   ModelledRun run;
   config::Recipe& r = run.recipe;
@@ -98,7 +98,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   return run;
 }
 
-// The first line of a message of many.
+// The first line of a multi-line message.
 std::string first_line(std::string text) {
   if (const size_t at = text.find('\n'); at != std::string::npos) {
     std::string rest = text.substr(at + 1);

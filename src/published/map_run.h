@@ -1,5 +1,5 @@
-// The parts of turning a published row into a recipe and a machine, for map_run.cc. Each throws
-// Unmodelled where the row does not say enough or says what the planner has not.
+// The steps of mapping a published row to a recipe and a machine, used by map_run.cc. Each throws Unmodelled
+// if the row does not state enough, or states something the planner does not model.
 #pragma once
 
 #include <stdexcept>
@@ -15,7 +15,7 @@ struct Unmodelled : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What was taken for granted on the way, and whether the row still counts as stated.
+// Assumptions made while mapping, and whether the row still counts as fully stated.
 struct Notes {
   std::vector<std::string> assumed;
   bool stated = true;

@@ -73,7 +73,7 @@ std::vector<PublishedRun> read_published_runs(std::string_view text, std::string
 double flops_per_token(const config::Model& m, int64_t seq_len, FlopCount count) {
   const double embed = static_cast<double>(m.embed), heads = static_cast<double>(m.heads);
   const double kv = static_cast<double>(m.kv_heads), dim = static_cast<double>(m.head_dim);
-  const double matrices = m.family == config::Family::Llama ? 3 : 2;  // a gated feed-forward part has three
+  const double matrices = m.family == config::Family::Llama ? 3 : 2;  // a gated feed-forward layer has three
   double attention = embed * dim * (2 * heads + 2 * kv);              // weights of Q, K, V and the output
   double scored = heads * dim * 2;                                    // per key: scores and weighted values
   if (m.mla.kv_rank > 0) {
@@ -86,7 +86,7 @@ double flops_per_token(const config::Model& m, int64_t seq_len, FlopCount count)
     scored = heads * (nope + rope + v);
   }
   double keys = static_cast<double>(seq_len);
-  if (m.sliding_window > 0) {  // so many keys are seen on average
+  if (m.sliding_window > 0) {  // average number of keys per query
     const double w = static_cast<double>(m.sliding_window);
     keys = w >= keys ? keys : 2 * (w - w * w / (2 * keys));
   }

@@ -1,5 +1,5 @@
-// What each collection of published runs leaves unsaid, in one table: the software that ran, the network, and
-// the defaults of that software.
+// What each collection of published runs leaves unstated, in one table: the software that ran, the network,
+// and the defaults of that software.
 #pragma once
 
 #include <string_view>
@@ -9,31 +9,31 @@
 
 namespace quintet::published {
 
-// How blocks lie on pipeline stages.
+// How blocks are assigned to pipeline stages.
 enum class Split { Cost, Even };
 
 struct Source {
-  std::string_view collection;  // ids begin with it
-  std::string_view stack;       // stacks.toml
-  std::string_view network;     // links.toml, of one port; empty: the accelerator's usual one
+  std::string_view collection;  // prefix of the row ids
+  std::string_view stack;       // in stacks.toml
+  std::string_view network;     // in links.toml, per port; empty: the accelerator's default
   double ports_per_device = 1;
-  int64_t zero = 0;                // where the row says only how many data-parallel ranks there are
-  bool reduce_f32 = true;          // gradients on the wire
-  bool chunked_loss = false;       // else all logits of a micro-batch exist at once
-  double dropout = 0;              // of GPT models
-  int64_t micro = 0;               // where the row names no micro-batch; 0: the row must
-  int64_t seq = 0;                 // where the row names no sequence length; 0: the row must
-  int64_t chunks = 1;              // of a pipeline rank, where the row names neither schedule nor chunks
-  bool numbers_are_zero_3 = true;  // what a plain number of sharding ranks means; else ZeRO-1
-  std::string_view recompute;      // where the row names none; the words of the column
+  int64_t zero = 0;                // if the row states only the number of data-parallel ranks
+  bool reduce_f32 = true;          // dtype of gradients on the wire
+  bool chunked_loss = false;       // otherwise all logits of a micro-batch exist at once
+  double dropout = 0;              // for GPT models
+  int64_t micro = 0;               // if the row states no micro-batch; 0: it must
+  int64_t seq = 0;                 // if the row states no sequence length; 0: it must
+  int64_t chunks = 1;              // per pipeline rank, if the row states neither schedule nor chunks
+  bool numbers_are_zero_3 = true;  // a bare number of sharding ranks means ZeRO-3; otherwise ZeRO-1
+  std::string_view recompute;      // if the row states none; in the column's words
   config::ContextMethod context = config::ContextMethod::Ring;
   Split split = Split::Even;
-  bool driver_memory = false;         // memory as the driver shows it: with the context and what is cached
+  bool driver_memory = false;         // memory as the driver reports it: with context and cached blocks
   FlopCount flops = FlopCount::Full;  // how the source counts TFLOP/s and MFU
-  std::string_view why;               // where these habits are documented
+  std::string_view why;               // where these defaults are documented
 };
 
-// Null where the collection is not in the table.
+// nullptr if the collection is not in the table.
 const Source* find_source(std::string_view collection);
 
 }  // namespace quintet::published

@@ -21,7 +21,8 @@ double parse_tokens(std::string_view text) {
     if (unit == name) factor = value;
   if (end == word.c_str() || factor == 0 || !std::isfinite(number) || number <= 0)
     base::fail_user(
-        "'{}' is no number of tokens; expected a number above 0 with K, M, B or T, like 15T or 300B", word);
+        "'{}' is not a number of tokens; expected a positive number with K, M, B or T, such as 15T or 300B",
+        word);
   return number * factor;
 }
 
@@ -47,38 +48,37 @@ std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
   const auto whole = [](double x) { return base::thousands(std::llround(x)); };
   std::string out = fmt::format("{} tokens\n", base::human_count(e.tokens));
   const auto line = [&](const char* what, const hardware::RunCost& c) {
-    out +=
-        fmt::format("  {:<14} {}, {} device-hours{}, {} MWh, {} t of CO2\n", what, long_duration(c.seconds),
-                    whole(c.device_hours), c.usd > 0 ? fmt::format(", {} USD", whole(c.usd)) : "",
-                    whole(c.kwh / 1e3), whole(c.co2_kg / 1e3));
+    out += fmt::format("  {:<14} {}, {} device-hours{}, {} MWh, {} t CO2\n", what, long_duration(c.seconds),
+                       whole(c.device_hours), c.usd > 0 ? fmt::format(", {} USD", whole(c.usd)) : "",
+                       whole(c.kwh / 1e3), whole(c.co2_kg / 1e3));
   };
   line("undisturbed", e.ideal);
   line("with failures", e.with_losses);
   out += fmt::format(
-      "  {:.2f} failures a day, one in {}; a checkpoint every {} is best: {:.1f} % of the time is progress, "
-      "{:.1f} % "
-      "goes into checkpoints, {:.1f} % is lost\n",
+      "  {:.2f} failures per day, one in {}; the best checkpoint interval is {}: {:.1f} % of the time is "
+      "progress, {:.1f} % goes into checkpoints, {:.1f} % is lost\n",
       e.goodput.failures_per_day, long_duration(e.goodput.mean_between_failures_seconds),
       long_duration(e.goodput.interval_seconds), 100 * e.goodput.share, 100 * e.goodput.checkpoint_share,
       100 * e.goodput.lost_share);
   const hardware::Reliability& r = e.reliability;
   const auto usual = [&](double hardware::Reliability::*value, const char* source) {
-    return r.*value == hardware::Reliability{}.*value ? source : "as given";
+    return r.*value == hardware::Reliability{}.*value ? source : "given";
   };
   out += fmt::format(
-      "  with {:.2f} failures of 1,000 devices a day ({}), {} for a checkpoint ({}), {} to restart ({})\n",
+      "  assuming {:.2f} failures per 1,000 devices and day ({}), {} per checkpoint ({}), {} to restart "
+      "({})\n",
       r.failures_per_device_hour * 24 * 1000,
-      usual(&hardware::Reliability::failures_per_device_hour, "as in the run of Llama 3 405B; --failures"),
+      usual(&hardware::Reliability::failures_per_device_hour, "as in the Llama 3 405B run; --failures"),
       long_duration(r.checkpoint_seconds),
       usual(&hardware::Reliability::checkpoint_seconds, "assumed; --checkpoint-seconds"),
       long_duration(r.restart_seconds),
       usual(&hardware::Reliability::restart_seconds, "assumed; --restart-seconds"));
   if (cluster.price_per_hour <= 0)
     out +=
-        fmt::format("  no price of {} in the catalogue: give --price, in USD for a device-hour\n",
+        fmt::format("  the catalogue has no price for {}: pass --price, in USD per device-hour\n",
                     cluster.accelerator.title.empty() ? cluster.accelerator.name : cluster.accelerator.title);
   else
-    out += fmt::format("  at {:.2f} USD a device-hour{}\n", cluster.price_per_hour,
+    out += fmt::format("  at {:.2f} USD per device-hour{}\n", cluster.price_per_hour,
                        cluster.price_source.empty() ? "" : fmt::format(" ({})", cluster.price_source));
   return out;
 }

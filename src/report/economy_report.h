@@ -1,4 +1,4 @@
-// What a budget of tokens costs at a plan's rate, and what failures leave of it.
+// The cost of a token budget at a plan's rate, with and without failures.
 #pragma once
 
 #include <string>
@@ -12,19 +12,19 @@ namespace quintet::report {
 struct EconomyReport {
   double tokens = 0;
   hardware::Reliability reliability;
-  hardware::RunCost ideal;        // nothing fails
-  hardware::Goodput goodput;      // with the best checkpoint interval
-  hardware::RunCost with_losses;  // failures, restarts and checkpoints included
+  hardware::RunCost ideal;        // without failures
+  hardware::Goodput goodput;      // at the best checkpoint interval
+  hardware::RunCost with_losses;  // including failures, restarts and checkpoints
 };
 
-// "15T", "300B", "1.5e12": tokens. A UserError says what was expected.
+// "15T", "300B", "1.5e12": tokens. Throws UserError stating what was expected.
 double parse_tokens(std::string_view text);
 
-// A plan above the device's peak is a UserError (hardware::share_of_peak).
+// Throws UserError for a plan above the device's peak (hardware::share_of_peak).
 EconomyReport economy(const plan::Report& report, double tokens,
                       const hardware::Reliability& reliability = {});
 
-// "34d 3h"; "1,234 years" where nobody waits for the days.
+// "34d 3h"; "1,234 years" once days no longer matter.
 std::string long_duration(double seconds);
 
 std::string to_text(const EconomyReport& economy, const hardware::Cluster& cluster);

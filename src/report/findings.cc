@@ -24,11 +24,11 @@ void add_scaling(const search::Scaling& s, PageParts& parts) {
                              .label = search::layout_words(p.best->recipe)});
   }
   if (s.worthwhile > 0 && !s.strong.empty() && s.worthwhile == s.strong.back().devices)
-    parts.scaling_note = fmt::format("every doubling up to {} devices brings at least {:.1f}x",
+    parts.scaling_note = fmt::format("every doubling up to {} devices gains at least {:.1f}x",
                                      base::thousands(s.worthwhile), search::kWorthwhile);
   else if (s.worthwhile > 0)
     parts.scaling_note =
-        fmt::format("worth it up to {} devices: beyond, twice as many bring less than {:.1f}x",
+        fmt::format("worthwhile up to {} devices; past that, doubling gains less than {:.1f}x",
                     base::thousands(s.worthwhile), search::kWorthwhile);
 }
 
@@ -36,12 +36,12 @@ void add_cost(const EconomyReport& e, PageParts& parts) {
   const hardware::RunCost& c = e.with_losses;
   const auto whole = [](double x) { return base::thousands(std::llround(x)); };
   parts.cost = {{"tokens", base::human_count(e.tokens)},
-                {"time, failures included", long_duration(c.seconds)},
+                {"time, including failures", long_duration(c.seconds)},
                 {"device-hours", whole(c.device_hours)},
                 {"energy", whole(c.kwh / 1e3) + " MWh"},
-                {"carbon", whole(c.co2_kg / 1e3) + " t of CO2"},
+                {"carbon", whole(c.co2_kg / 1e3) + " t CO2"},
                 {"goodput", fmt::format("{:.1f} %", 100 * e.goodput.share)}};
-  if (c.usd > 0) parts.cost.insert(parts.cost.begin() + 3, {"money", whole(c.usd) + " USD"});
+  if (c.usd > 0) parts.cost.insert(parts.cost.begin() + 3, {"cost", whole(c.usd) + " USD"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What is asked of a plan beyond one layout (search, verdict, advice, scaling, the cost of tokens), in every
-// form in which a report is given.
+// Results beyond a single layout (search, verdict, advice, scaling, cost), in every form in which a report is
+// printed.
 #pragma once
 
 #include <optional>
@@ -15,27 +15,27 @@
 
 namespace quintet::report {
 
-// Parts that were not asked for are empty.
+// Parts that were not requested are empty.
 struct Findings {
-  std::vector<std::string> notes;  // on the question; a report has them among its own
+  std::vector<std::string> notes;  // on the request; a report repeats them in its own notes
   std::optional<advice::Verdict> verdict;
   std::optional<search::SearchResult> search;
-  std::optional<std::vector<advice::Advice>> advice;  // of a report that does not fit
+  std::optional<std::vector<advice::Advice>> advice;  // for a report that does not fit
   std::optional<search::Scaling> scaling;
   std::optional<EconomyReport> economy;
   struct Emit {
     std::string file;
     std::vector<std::string> to_do;
   };
-  std::optional<Emit> emitted;  // a recipe that was written
+  std::optional<Emit> emitted;  // the recipe written, if any
 };
 
 // One JSON object: the report's own fields (to_json(Report)), then "verdict", "search", "advice", "scaling"
-// and "economy" where they are there. Without a report (a search that found nothing) it says "fits": false
-// and has "notes" of its own.
+// and "economy" if present. Without a report (a search that found nothing) it has "fits": false and its own
+// "notes".
 std::string to_json(const plan::Report* report, const Findings& findings);
 
-// What stands on the page beside the report.
+// The parts of the HTML page that accompany the report.
 PageParts page_parts(const plan::Report& report, const Findings& findings);
 
 }  // namespace quintet::report

@@ -58,7 +58,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Colours that stay apart for most eyes and in both themes.
+// Colours that most readers can tell apart, in both themes.
 constexpr std::string_view kColours[] = {"#3b76c4", "#d98324", "#3f9c6c", "#b5539c", "#8a6d3b",
                                          "#5aa6b8", "#c7514b", "#7d7fb3", "#93a13a", "#777f88"};
 std::string_view colour(size_t i) { return kColours[i % std::size(kColours)]; }
@@ -99,7 +99,8 @@ class Page {
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
         "<title>{} on {} x {}</title>\n<style>{}</style></head><body>\n",
         escaped(model), thousands(c.world()), escaped(machine), kStyle);
-    add("<h1>{} on {} x {}</h1>\n<p class=\"soft\">{}; {} sequences of {} tokens a step, {} micro-batches of "
+    add("<h1>{} on {} x {}</h1>\n<p class=\"soft\">{}; {} sequences of {} tokens per step, {} micro-batches "
+        "of "
         "{}</p>\n",
         escaped(model), thousands(c.world()), escaped(machine), escaped(plan::axes_text(r.parallel)),
         thousands(r.batch.global), thousands(r.data.seq_len), thousands(r.batch.accumulation), r.batch.micro);
@@ -147,7 +148,7 @@ class Page {
     out_ += "</div>\n";
   }
 
-  // Bytes by class, then gaps and the runtime.
+  // Bytes by class, followed by gaps and the runtime.
   static std::vector<int64_t> parts_of(const plan::RankMemory& m) {
     std::vector<int64_t> parts(m.by_class.begin(), m.by_class.end());
     parts.push_back(m.gaps());
@@ -156,7 +157,7 @@ class Page {
   }
 
   void memory() {
-    title("Memory of a device, by pipeline stage");
+    title("Memory per device, by pipeline stage");
     const plan::Memory& m = r_.memory;
     const double scale = static_cast<double>(std::max(m.limit, m.ranks[m.most_loaded].total()));
     std::vector<std::pair<std::string, size_t>> shown;
@@ -181,12 +182,13 @@ class Page {
           "{}\"></span></div><span>{}</span></div>\n",
           100 * static_cast<double>(m.limit) / scale, human_bytes(m.limit), human_bytes(r.total()));
     }
-    add("<p class=\"soft\">dashed: the device's {}. Bytes are those of the programs' plans; every rank of a "
-        "stage has the same.</p>\n",
+    add("<p class=\"soft\">Dashed: the device's {}. Bytes come from the programs' memory plans; all ranks of "
+        "a "
+        "stage are equal.</p>\n",
         human_bytes(m.limit));
   }
 
-  // Classes stacked, each moment as wide as it lasts.
+  // Stacked classes; each moment is as wide as it lasts.
   void memory_over_time() {
     const std::vector<plan::MemoryPoint>& list = r_.memory.timeline;
     if (list.size() < 2) return;
@@ -227,13 +229,13 @@ class Page {
         "<text x=\"{0}\" y=\"{7}\" text-anchor=\"end\">{8}</text></svg>\n",
         kWidth, kHeight, areas, kLeft, limit, limit + 5, human_bytes(r_.memory.limit - most.runtime_bytes),
         kHeight - 6, plan::seconds_text(end));
-    add("<p class=\"soft\">fullest at {}. Dashed: what the context and libraries leave. Nothing is placed in "
+    add("<p class=\"soft\">Peak at {}. Dashed: the limit without context and libraries. Nothing is placed in "
         "host memory or on disk.</p>\n",
         escaped(most.peak_at));
   }
 
   void time() {
-    title("Where the step goes");
+    title("Time per step");
     const plan::Time& t = r_.time;
     for (size_t i = 0; i < t.shares.size(); ++i) {
       const double share = t.shares[i].seconds / t.step;
@@ -250,7 +252,7 @@ class Page {
         plan::number_text(t.peak_flops / 1e12), 100 * t.hfu);
   }
 
-  // A call of a body as the compute stream of a stage runs it.
+  // A call of a body on the compute stream of a stage.
   struct Bar {
     double start, end;
     program::BodyKind kind;
@@ -281,13 +283,12 @@ class Page {
     if (!r_.timeline || r_.memory.ranks.size() < 2) return;
     constexpr size_t kMostBars = 6000;
     constexpr double kWidth = 1200, kLeft = 60, kRow = 20;
-    title("The pipeline in time");
+    title("Pipeline timeline");
     const size_t stages = r_.memory.ranks.size();
     const double end = r_.timeline->simulation.end, scale = (kWidth - kLeft) / end;
     key({{"forward", 0}, {"backward", 1}, {"weight gradients", 2}, {"step", 3}});
-    add("<div class=\"wide\"><svg viewBox=\"0 0 {} {}\" width=\"{}\" role=\"img\" aria-label=\"what each "
-        "stage "
-        "computes when\">\n",
+    add("<div class=\"wide\"><svg viewBox=\"0 0 {} {}\" width=\"{}\" role=\"img\" aria-label=\"timeline of "
+        "each stage's compute\">\n",
         kWidth, kRow * static_cast<double>(stages) + 4, kWidth);
     size_t drawn = 0;
     for (size_t s = 0; s < stages; ++s) {
@@ -313,16 +314,16 @@ class Page {
     }
     out_ += "</svg></div>\n";
     if (r_.timeline->micro_batches < r_.recipe.batch.accumulation)
-      add("<p class=\"soft\">{} of {} micro-batches are drawn: the others repeat the steady state.</p>\n",
+      add("<p class=\"soft\">{} of {} micro-batches are shown: the others repeat the steady state.</p>\n",
           r_.timeline->micro_batches, r_.recipe.batch.accumulation);
-    if (drawn > kMostBars) add("<p class=\"soft\">the first {} pieces are drawn.</p>\n", kMostBars);
+    if (drawn > kMostBars) add("<p class=\"soft\">Only the first {} bars are shown.</p>\n", kMostBars);
   }
 
   void links() {
     if (r_.time.links.empty()) return;
-    title("Sent by a device in a step");
+    title("Sent per device and step");
     out_ +=
-        "<div class=\"wide\"><table><tr><th>axes</th><th>bytes</th><th>takes</th><th>waited for</th>"
+        "<div class=\"wide\"><table><tr><th>axes</th><th>bytes</th><th>duration</th><th>exposed</th>"
         "<th>link</th></tr>\n";
     for (const plan::LinkBytes& l : r_.time.links)
       add("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", escaped(l.axes),
@@ -334,7 +335,7 @@ class Page {
   void scaling() {
     if (parts_.scaling.size() < 2) return;
     constexpr double kWidth = 640, kHeight = 240, kLeft = 60, kBottom = 24;
-    title("Speed over the number of devices");
+    title("Throughput by number of devices");
     const auto log_of = [](double x) { return std::log2(std::max(x, 1e-30)); };
     double x0 = 1e300, x1 = 0, y0 = 1e300, y1 = 0;
     for (const PageParts::Point& p : parts_.scaling) {
@@ -368,8 +369,7 @@ class Page {
         "<text x=\"0\" y=\"{8}\">{9}</text></svg>\n",
         kWidth, kHeight, ideal, "var(--soft)", real, colour(0), marks, base::human_count(std::exp2(y1)),
         kHeight - kBottom - 10, base::human_count(std::exp2(y0)));
-    add("<p class=\"soft\">tokens/s; dashed: in proportion to the devices. {}</p>\n",
-        escaped(parts_.scaling_note));
+    add("<p class=\"soft\">tokens/s; dashed: perfect scaling. {}</p>\n", escaped(parts_.scaling_note));
   }
 
   void cost() {

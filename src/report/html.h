@@ -1,5 +1,5 @@
-// A plan as one page for a browser: verdict, memory by rank and class, where the step goes, the pipeline in
-// time, links, scaling and cost. Self-contained: no script, no network; it fits a phone and a printer.
+// A plan as one HTML page: verdict, memory by rank and class, time breakdown, pipeline timeline, links,
+// scaling and cost. Self-contained: no scripts, no network; it fits phone screens and prints well.
 #pragma once
 
 #include <string>
@@ -10,26 +10,26 @@
 
 namespace quintet::report {
 
-// What stands beside a report on its page. Empty parts are left out.
+// Parts that accompany a report on its page. Empty parts are left out.
 struct PageParts {
-  std::vector<std::string> verdict;  // paragraphs in plain words
+  std::vector<std::string> verdict;  // paragraphs of plain text
   struct Point {
     int64_t devices = 0;
     double tokens_per_s = 0;
-    double ideal = 0;  // if speed grew with the devices
+    double ideal = 0;  // with perfect scaling
     std::string label;
   };
   std::vector<Point> scaling;
-  // A change that makes a plan fit, in words.
+  // A change that makes a plan fit, as text.
   struct Cure {
     std::string what, needs, time, how;
   };
   std::vector<Cure> advice;
-  std::string scaling_note;                               // the point of diminishing return in words
-  std::vector<std::pair<std::string, std::string>> cost;  // what, how much
+  std::string scaling_note;                               // the point of diminishing returns, as text
+  std::vector<std::pair<std::string, std::string>> cost;  // label, amount
 };
 
-// The pipeline is drawn where the report has its timeline (Assumptions::timeline).
+// Draws the pipeline if the report has a timeline (Assumptions::timeline).
 std::string to_html(const plan::Report& report, const PageParts& parts = {});
 
 }  // namespace quintet::report

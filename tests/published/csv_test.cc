@@ -30,7 +30,7 @@ TEST(Csv, FieldsMayBeQuoted) {
 
 TEST(Csv, ComplaintsNameTheLine) {
   EXPECT_EQ(complaint("a,b\n1,2\n\n1,2,3\n"), "runs.csv, line 4: 3 fields, but the header has 2");
-  EXPECT_EQ(complaint("a,b\n1,\"2\n"), "runs.csv, line 2: a quote is opened and never closed");
+  EXPECT_EQ(complaint("a,b\n1,\"2\n"), "runs.csv, line 2: unterminated quote");
   EXPECT_EQ(complaint("\n"), "runs.csv is empty; expected a header line and rows");
   const Csv t = parse_csv("a,b\n1,2\n", "t");
   EXPECT_THROW(t.at(0, "c"), base::UserError);

@@ -119,7 +119,7 @@ TEST(ReferenceMap, WhatIsNotStatedIsAReason) {
   EXPECT_EQ(map_run(row).reason, "adapters are trained, not the model");
   row = published_row("TT-002");
   row.kv_heads = "some";
-  EXPECT_EQ(map_run(row).reason, "kv_heads 'some' is not understood");
+  EXPECT_EQ(map_run(row).reason, "kv_heads 'some' cannot be parsed");
   row = published_row("TT-002");
   row.global_batch = "17";
   EXPECT_FALSE(map_run(row).run.has_value());

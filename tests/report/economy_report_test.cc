@@ -23,7 +23,7 @@ TEST(Economy, OfTokens) {
   EXPECT_NEAR(e.ideal.usd, 2 * e.ideal.device_hours, 1e-9);
   EXPECT_GT(e.with_losses.seconds, e.ideal.seconds);
   EXPECT_NEAR(e.with_losses.seconds * e.goodput.share, e.ideal.seconds, 1e-6 * e.ideal.seconds);
-  EXPECT_NE(to_text(e, a.cluster).find("a checkpoint every "), std::string::npos);
+  EXPECT_NE(to_text(e, a.cluster).find("the best checkpoint interval is "), std::string::npos);
   plan::Report wrong = r;
   wrong.time.step /= 1e6;
   EXPECT_THROW(economy(wrong, 1e9), base::UserError);
@@ -34,15 +34,15 @@ TEST(Economy, FailuresAsGiven) {
   plan::Assumptions a = small_cluster();
   const plan::Report r = plan::make_plan(small_llama({"parallel.dp_replicate=8"}), a);
   const std::string usual = to_text(economy(r, 1e12), a.cluster);
-  EXPECT_NE(usual.find("0.47 failures of 1,000 devices a day (as in the run of Llama 3 405B; --failures)"),
+  EXPECT_NE(usual.find("0.47 failures per 1,000 devices and day (as in the Llama 3 405B run; --failures)"),
             std::string::npos)
       << usual;
-  EXPECT_NE(usual.find("no price of test in the catalogue: give --price"), std::string::npos) << usual;
+  EXPECT_NE(usual.find("the catalogue has no price for test: pass --price"), std::string::npos) << usual;
   const EconomyReport frail = economy(r, 1e12, {.failures_per_device_hour = 1e-3, .checkpoint_seconds = 5});
   EXPECT_LT(frail.goodput.interval_seconds, economy(r, 1e12).goodput.interval_seconds);
   EXPECT_LT(frail.goodput.share, economy(r, 1e12).goodput.share);
   const std::string given = to_text(frail, a.cluster);
-  EXPECT_NE(given.find("24.00 failures of 1,000 devices a day (as given), 5.0 s for a checkpoint (as given)"),
+  EXPECT_NE(given.find("24.00 failures per 1,000 devices and day (given), 5.0 s per checkpoint (given)"),
             std::string::npos)
       << given;
 }

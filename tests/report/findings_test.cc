@@ -94,7 +94,7 @@ TEST(Findings, JsonHoldsAllOfIt) {
 
   const std::string page = to_html(r, page_parts(r, b));
   for (const char* part : {"Verdict", "Any one of these makes it fit", "--set memory.recompute=full",
-                           "Memory of the most loaded device over the step", "Speed over", "<h2>Cost"})
+                           "Memory of the most loaded device over the step", "Throughput by", "<h2>Cost"})
     EXPECT_NE(page.find(part), std::string::npos) << part << to_text(*b.scaling);
 }
 
