@@ -24,7 +24,7 @@ void read_flops(TomlReader& reader, std::string_view key, std::array<double, kNu
 LinkKind kind_from(const std::string& name, const std::string& where) {
   for (const LinkKind kind : {LinkKind::Inner, LinkKind::Network, LinkKind::Host, LinkKind::Disk})
     if (to_string(kind) == name) return kind;
-  base::fail_user("{}: kind '{}' is none of inner, network, host, disk", where, name);
+  base::fail_user("{}: kind is '{}'; expected inner, network, host or disk", where, name);
 }
 
 void add_names(Names& names, const std::string& name, const std::vector<std::string>& aliases, size_t entry) {
@@ -36,12 +36,12 @@ void add_names(Names& names, const std::string& name, const std::vector<std::str
   }
 }
 
-// Tables of a file in the order in which they stand in it: toml++ sorts them by name.
+// The tables of a file in file order; toml++ sorts them by name.
 std::vector<std::pair<std::string, const toml::table*>> in_order(const toml::table& file,
                                                                  const char* source) {
   std::vector<std::pair<std::string, const toml::table*>> all;
   for (const auto& [key, node] : file) {
-    QUINTET_CHECK(node.is_table(), "{}: {} is no table", source, key.str());
+    QUINTET_CHECK(node.is_table(), "{}: {} is not a table", source, key.str());
     all.emplace_back(std::string(key.str()), node.as_table());
   }
   std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
@@ -91,7 +91,7 @@ Catalogue read_catalogue() {
   const toml::table* site = reader.table("site");
   const toml::table* list = reader.table("price");
   reader.finish();
-  QUINTET_CHECK(site != nullptr && list != nullptr, "prices.toml has no site or no price");
+  QUINTET_CHECK(site != nullptr && list != nullptr, "prices.toml lacks a site or a price table");
   TomlReader site_reader(*site, "prices.toml: site");
   site_reader.number("pue", all.site.pue);
   site_reader.text("pue_source", all.site.pue_source);
@@ -125,7 +125,7 @@ const T& find(std::string_view what, std::string_view name, const Names& names,
   const std::string wanted = lower(name);
   for (size_t i = 0; i < names.aliases.size(); ++i)
     if (names.aliases[i] == wanted) return entries[names.entry[i]];
-  // Words that contain the given one are near too: "rtx" or "mi3".
+  // Names that contain the given word are near too: "rtx" or "mi3".
   std::vector<std::string> near;
   if (const auto nearest = base::nearest_word(wanted, names.aliases)) near.push_back(*nearest);
   for (const std::string& alias : names.aliases)
@@ -133,8 +133,8 @@ const T& find(std::string_view what, std::string_view name, const Names& names,
       near.push_back(alias);
   std::vector<std::string> known;
   for (const T& entry : entries) known.push_back(entry.name);
-  base::fail_user("there is no {} '{}'{}; known are {}", what, name,
-                  near.empty() ? "" : fmt::format(", perhaps '{}'", fmt::join(near, "', '")),
+  base::fail_user("unknown {} '{}'{}; known: {}", what, name,
+                  near.empty() ? "" : fmt::format(" (did you mean '{}'?)", fmt::join(near, "', '")),
                   fmt::join(known, ", "));
 }
 
@@ -158,7 +158,7 @@ void read_efficiency(TomlReader& inner, Efficiency& e) {
   for (const double share : {e.matmul, e.matmul_fp8, e.matmul_fp4, e.attention_forward, e.attention_backward,
                              e.older_attention, e.memory})
     if (share <= 0 || share > 1)
-      base::fail_user("{}: a share of the peak is {}; it lies above 0 and at most at 1", inner.where(),
+      base::fail_user("{}: a fraction of the peak is {}; it must be above 0 and at most 1", inner.where(),
                       share);
 }
 
@@ -184,18 +184,19 @@ void read_stack(TomlReader& reader, Stack& stack) {
   reader.text("date", unused);
   if (stack.network <= 0 || stack.network > 1)
     base::fail_user(
-        "{}: network is {}; it is a share of what the links reach, above 0 and at most 1, for software moves "
-        "no "
-        "bytes faster than the wire (communication beside computation is `hidden`)",
+        "{}: network is {}; it is the fraction of the links' efficiency that software reaches, above 0 and "
+        "at "
+        "most 1 (communication that overlaps with compute is `hidden`)",
         reader.where(), stack.network);
   if (stack.hidden > 1 || stack.tensor_hidden > 1)
-    base::fail_user("{}: hidden is {} and tensor_hidden {}; both are shares of communication, at most 1",
-                    reader.where(), stack.hidden, stack.tensor_hidden);
+    base::fail_user(
+        "{}: hidden is {} and tensor_hidden is {}; both are fractions of communication, at most 1",
+        reader.where(), stack.hidden, stack.tensor_hidden);
   if (stack.reserved < 1)
-    base::fail_user("{}: reserved is {}; an allocator holds at least what it uses, 1", reader.where(),
-                    stack.reserved);
+    base::fail_user("{}: reserved is {}; it must be at least 1: an allocator holds what it uses",
+                    reader.where(), stack.reserved);
   if (stack.matmul <= 0 || stack.attention <= 0 || stack.memory <= 0)
-    base::fail_user("{}: matmul is {}, attention {} and memory {}; these factors lie above 0", reader.where(),
+    base::fail_user("{}: matmul is {}, attention {} and memory {}; all must be above 0", reader.where(),
                     stack.matmul, stack.attention, stack.memory);
 }
 
@@ -244,8 +245,9 @@ void read_link(TomlReader& reader, Link& link, Quoted* quoted) {
   reader.text("source", link.source);
   reader.text("date", link.date);
   if (link.efficiency <= 0 || link.efficiency > 1 || link.in_network > 1)
-    base::fail_user("{}: efficiency is {} and in_network {}; both are shares of the bandwidth, at most 1",
-                    reader.where(), link.efficiency, link.in_network);
+    base::fail_user(
+        "{}: efficiency is {} and in_network is {}; both are fractions of the bandwidth, at most 1",
+        reader.where(), link.efficiency, link.in_network);
   if (quoted == nullptr) return;
   std::string directions;
   reader.number("quoted_gb_per_s", quoted->link_bytes_per_s, 1e9);

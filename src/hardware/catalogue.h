@@ -8,7 +8,7 @@
 
 namespace quintet::hardware {
 
-// What vendors quote, kept beside the figures that are used, so that a test can compare the two.
+// Vendors' quoted figures, kept next to the figures in use so that a test can compare them.
 struct Quoted {
   std::string name;
   std::array<double, kNumArithmetics> sparse_flops{};  // 0: not quoted
@@ -22,7 +22,7 @@ struct Site {
 };
 
 struct Names {
-  std::vector<std::string> aliases;  // by entry, in its order
+  std::vector<std::string> aliases;  // by entry, in catalogue order
   std::vector<size_t> entry;
 };
 

@@ -16,15 +16,14 @@ namespace quintet::hardware {
 namespace {
 
 constexpr const char* kExample =
-    "a cluster is a number, an accelerator and what is not usual, such as \"2x8 h100, ib-ndr\" (nodes x "
-    "accelerators of each), \"16384 h100\" or \"8x8 a100-80gb, 4 opa-100, price 1.5\" (4 ports a node), or "
-    "the "
-    "path of a .toml file";
+    "a cluster is a number, an accelerator and what differs from the defaults, such as \"2x8 h100, ib-ndr\" "
+    "(nodes x accelerators per node), \"16384 h100\" or \"8x8 a100-80gb, 4 opa-100, price 1.5\" (4 ports per "
+    "node), or the path of a .toml file";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// Words of the phrase in lower case. A comma between digits with three digits after it ("16,384") groups
-// digits.
+// The words of the phrase in lower case. A comma between digits and followed by three digits ("16,384") is a
+// thousands separator.
 std::vector<std::string> words_of(std::string_view phrase) {
   std::vector<std::string> words(1);
   for (size_t i = 0; i < phrase.size(); ++i) {
@@ -76,7 +75,7 @@ class Phrase {
   explicit Phrase(std::string_view text) : text_(text), words_(words_of(text)) {}
 
   Cluster read() {
-    if (words_.empty()) fail("it is empty");
+    if (words_.empty()) fail("the phrase is empty");
     read_counts();
     if (at_ == words_.size()) fail("the accelerator is missing");
     const Accelerator& accelerator = find_accelerator(words_[at_++]);
@@ -93,21 +92,20 @@ class Phrase {
 
   int product() const {
     const int64_t world = static_cast<int64_t>(first_) * per_node_;
-    if (world > (1 << 24)) fail(fmt::format("{} accelerators are more than 2^24", world));
+    if (world > (1 << 24)) fail(fmt::format("{} accelerators exceed the limit of 2^24", world));
     return static_cast<int>(world);
   }
 
   void check_count(int count) const {
-    if (count < 1 || count > (1 << 24))
-      fail(fmt::format("{} is not a number of machines from 1 to 2^24", count));
+    if (count < 1 || count > (1 << 24)) fail(fmt::format("{} is not a count from 1 to 2^24", count));
   }
 
-  // "8", "2x8", "2 x 8", "8x h100", "8xh100"; nothing: one accelerator.
+  // "8", "2x8", "2 x 8", "8x h100", "8xh100"; no number: one accelerator.
   void read_counts() {
     std::string& word = words_[0];
     size_t digits = 0;
     while (digits < word.size() && is_digit(word[digits])) ++digits;
-    // A name such as 4090 begins with digits too.
+    // A name such as 4090 starts with digits too.
     if (digits == 0 || (digits == word.size() && words_.size() == 1)) return;
     const auto first = count_of(std::string_view(word).substr(0, digits));
     if (!first) fail(fmt::format("'{}' is too large", word));
@@ -132,20 +130,20 @@ class Phrase {
         words_[--next] = rest;  // the accelerator's name
       }
     } else {
-      return;  // not a count: a name that is looked up
+      return;  // not a count: look it up as a name
     }
     check_count(first_);
     at_ = next;
   }
 
   const std::string& value_after(const std::string& key) {
-    if (at_ == words_.size()) fail(fmt::format("'{}' needs a value after it", key));
+    if (at_ == words_.size()) fail(fmt::format("'{}' must be followed by a value", key));
     return words_[at_++];
   }
   double number_after(const std::string& key) {
     const std::string& word = value_after(key);
     const auto value = number_of(word.starts_with('$') ? std::string_view(word).substr(1) : word);
-    if (!value || *value < 0) fail(fmt::format("'{} {}': expected a number from 0 up", key, word));
+    if (!value || *value < 0) fail(fmt::format("'{} {}': expected a number of at least 0", key, word));
     return *value;
   }
   int64_t size_after(const std::string& key) {
@@ -155,14 +153,15 @@ class Phrase {
     return std::llround(*bytes);
   }
 
-  // "800gbps/node" or "400gbps/device": a network by its rate alone.
+  // "800gbps/node" or "400gbps/device": a network given by its rate.
   bool read_rate(const std::string& word, Cluster& cluster) {
     const size_t unit = word.find("gbps");
     if (unit == std::string::npos) return false;
     const auto rate = number_of(std::string_view(word).substr(0, unit));
     const std::string_view whose = std::string_view(word).substr(unit + 4);
     if (!rate || *rate <= 0 || (whose != "/node" && whose != "/device" && whose != "/gpu"))
-      fail(fmt::format("'{}': a rate says of what, such as 800Gbps/node or 400Gbps/device", word));
+      fail(fmt::format("'{}': a rate must be per node or per device, such as 800Gbps/node or 400Gbps/device",
+                       word));
     const double per_device = *rate / 8 * 1e9 / (whose == "/node" ? cluster.per_node : 1);
     cluster.ports_per_device = per_device / cluster.outer.bytes_per_s;
     return true;
@@ -170,8 +169,8 @@ class Phrase {
 
   void set_link(const Link& link, Cluster& cluster, std::optional<int> ports) {
     if (ports && link.kind != LinkKind::Network)
-      fail(fmt::format("'{} {}': ports are counted for links between nodes; {} is of kind {}", *ports,
-                       link.name, link.name, to_string(link.kind)));
+      fail(fmt::format("'{} {}': a number of ports applies only to links between nodes; {} is of kind {}",
+                       *ports, link.name, link.name, to_string(link.kind)));
     if (ports && *ports < 1) fail(fmt::format("'{} {}': a node has at least one port", *ports, link.name));
     switch (link.kind) {
       case LinkKind::Inner:
@@ -186,7 +185,7 @@ class Phrase {
       case LinkKind::Network:
         break;
     }
-    // A link that is not the usual one comes with no more than one port for each accelerator.
+    // A link other than the default has at most one port per accelerator.
     if (ports)
       cluster.ports_per_device = static_cast<double>(*ports) / cluster.per_node;
     else if (link.name != cluster.outer.name)
@@ -201,7 +200,8 @@ class Phrase {
       cluster.price_source = "given";
     } else if (word == "pue") {
       cluster.pue = number_after(word);
-      if (cluster.pue < 1) fail(fmt::format("'pue {}': power usage effectiveness is 1 or more", cluster.pue));
+      if (cluster.pue < 1)
+        fail(fmt::format("'pue {}': power usage effectiveness must be at least 1", cluster.pue));
     } else if (word == "carbon") {
       cluster.carbon_kg_per_kwh = number_after(word);
     } else if (word == "host") {
@@ -210,7 +210,7 @@ class Phrase {
       cluster.accelerator.memory_bytes = size_after(word);
     } else if (word == "domain") {
       const auto domain = count_of(value_after(word));
-      if (!domain || *domain < 1) fail("'domain' needs a whole number of accelerators after it");
+      if (!domain || *domain < 1) fail("'domain' must be followed by a number of accelerators");
       cluster.domain = *domain;
     } else if (!read_rate(word, cluster)) {
       read_link_word(word, cluster);
@@ -224,16 +224,16 @@ class Phrase {
     if (ports) {
       if (at_ < words_.size() && words_[at_] == "x") ++at_;
       if (at_ == words_.size())
-        fail(fmt::format("'{}' stands alone; a number here counts the ports of a link", word));
+        fail(fmt::format("'{}' must be followed by a link: it counts network ports", word));
       name = words_[at_++];
     }
     try {
       set_link(find_link(name), cluster, ports);
     } catch (const base::UserError& e) {
       const std::string what = e.what();
-      if (!what.starts_with("there is no link")) throw;
+      if (!what.starts_with("unknown link")) throw;
       fail(fmt::format(
-          "'{}' is not understood: {}; other words are price, pue, carbon, host, memory, domain and rates "
+          "unknown word '{}': {}; other words are price, pue, carbon, host, memory, domain and rates "
           "such as 800Gbps/node",
           name, what));
     }
@@ -252,7 +252,7 @@ Cluster make_cluster(const Accelerator& accelerator, int world, int per_node) {
   if (per_node == 0) per_node = std::min(world, accelerator.per_node);
   if (world % per_node != 0)
     base::fail_user(
-        "{} x {} do not fill nodes of {}: take {} or {}, or say how many a node has, such as \"{}x{} {}\"",
+        "{} x {} does not fill nodes of {}: use {} or {}, or state the node size, such as \"{}x{} {}\"",
         world, accelerator.name, per_node, world / per_node * per_node, (world / per_node + 1) * per_node,
         (world + per_node - 1) / per_node, per_node, accelerator.name);
   Cluster cluster;
@@ -292,7 +292,7 @@ std::string describe(const Cluster& c) {
     text +=
         fmt::format("; {} joins {}", c.inner.title, c.domain == 1 ? "none" : plural(c.domain, "neighbour"));
   if (c.world() > c.domain)
-    text += fmt::format("; {} between, {:g} ports a node", c.outer.title, c.ports_per_device * c.per_node);
+    text += fmt::format("; {} between, {:g} ports per node", c.outer.title, c.ports_per_device * c.per_node);
   return text;
 }
 

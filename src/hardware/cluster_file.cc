@@ -1,14 +1,14 @@
-// Clusters as TOML files: what `quintet doctor --probe` writes and a user may write by hand.
+// Clusters as TOML files, written by `quintet doctor --probe` or by hand.
 #include "hardware/tables.h"
 
 namespace quintet::hardware {
 namespace {
 
-// A link by name, or as a table over the one that `base` names (or over nothing).
+// A link by name, or a table of changes to the link that `base` names (or to an empty one).
 void read_link_of(TomlReader& reader, std::string_view key, Link& link) {
   if (!reader.has(key)) {
     std::string unused;
-    reader.text(key, unused);  // so that it counts as known
+    reader.text(key, unused);  // marks the key as known
     return;
   }
   if (!reader.is_table(key)) {
@@ -41,7 +41,7 @@ class Writer {
   }
   void comment(std::string_view text) { text_ += fmt::format("# {}\n", text); }
 
-  // The shortest digits that read back as the same value; never an integer to TOML.
+  // The shortest digits that read back as the same value, always a TOML float.
   static std::string number(double value) {
     std::string digits = fmt::format("{}", value);
     if (digits.find_first_of(".en") == std::string::npos) digits += ".0";
@@ -89,7 +89,7 @@ Cluster parse_cluster_text(std::string_view text, const std::string& source) {
   const toml::table* accelerator_table = top.table("accelerator");
   if (cluster_table == nullptr)
     base::fail_user(
-        "{}: there is no [cluster] table; the least is\n[cluster]\naccelerator = \"h100-sxm\"\nnodes = "
+        "{}: no [cluster] table; a minimal file is\n[cluster]\naccelerator = \"h100-sxm\"\nnodes = "
         "2\nper_node = 8",
         source);
   TomlReader reader(*cluster_table, source + ": [cluster]");
@@ -98,7 +98,7 @@ Cluster parse_cluster_text(std::string_view text, const std::string& source) {
   Accelerator accelerator;
   if (accelerator_table == nullptr || reader.has("accelerator")) {
     if (!reader.has("accelerator"))
-      base::fail_user("{}: [cluster] has no accelerator = \"NAME\" and there is no [accelerator] table",
+      base::fail_user("{}: [cluster] has no accelerator = \"NAME\", and there is no [accelerator] table",
                       source);
     const std::vector<Accelerator>& known = accelerators();
     const bool own =
@@ -123,9 +123,10 @@ Cluster parse_cluster_text(std::string_view text, const std::string& source) {
   reader.count("nodes", nodes);
   reader.count("per_node", per_node);
   if (nodes < 1 || per_node < 1)
-    base::fail_user("{}: [cluster] has {} nodes of {}; both are at least 1", source, nodes, per_node);
+    base::fail_user("{}: [cluster] has {} nodes of {}; both must be at least 1", source, nodes, per_node);
   if (static_cast<int64_t>(nodes) * per_node > (1 << 24))
-    base::fail_user("{}: [cluster] has {} nodes of {}: more than 2^24 accelerators", source, nodes, per_node);
+    base::fail_user("{}: [cluster] has {} nodes of {}: the limit is 2^24 accelerators", source, nodes,
+                    per_node);
   Cluster cluster = make_cluster(accelerator, nodes * per_node, per_node);
   reader.count("domain", cluster.domain);
   reader.number("ports_per_device", cluster.ports_per_device);
@@ -141,9 +142,8 @@ Cluster parse_cluster_text(std::string_view text, const std::string& source) {
   read_link_of(top, "disk", cluster.disk);
   top.finish();
   if (cluster.domain < 1 || cluster.ports_per_device <= 0 || cluster.pue < 1)
-    base::fail_user(
-        "{}: [cluster] needs domain >= 1, ports_per_device > 0 and pue >= 1; they are {}, {} and {}", source,
-        cluster.domain, cluster.ports_per_device, cluster.pue);
+    base::fail_user("{}: [cluster] needs domain >= 1, ports_per_device > 0 and pue >= 1; found {}, {} and {}",
+                    source, cluster.domain, cluster.ports_per_device, cluster.pue);
   if (cluster.inner.bytes_per_s <= 0 || cluster.outer.bytes_per_s <= 0 || cluster.host.bytes_per_s <= 0)
     base::fail_user("{}: the links inner, outer and host need gb_per_s above 0", source);
   return cluster;
@@ -152,7 +152,7 @@ Cluster parse_cluster_text(std::string_view text, const std::string& source) {
 std::string print_cluster(const Cluster& c) {
   constexpr double kMiB = 1 << 20, kGiB = 1 << 30;
   Writer w;
-  w.comment("A cluster for quintet plan --cluster FILE.toml. Rates are of one direction; peaks are dense.");
+  w.comment("A cluster for quintet plan --cluster FILE.toml. Rates are per direction; peaks are dense.");
   w.section("cluster");
   w.line("accelerator", c.accelerator.name);
   w.line("nodes", c.nodes);

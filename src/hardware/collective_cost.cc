@@ -8,14 +8,14 @@
 namespace quintet::hardware {
 namespace {
 
-// What a group sees of the links: bytes a second that one member sends to its neighbours in the domain, and
-// that the members of a domain send out of it together.
+// Link bandwidth as a group sees it, in bytes per second: what one member sends to its neighbours in the
+// domain, and what the members of a domain send out of it together.
 struct Rates {
   double inner, out_of_domain;
   double inner_latency, outer_latency;
 };
 
-// Never faster than the wire: links reach at most their bandwidth, stacks at most what links reach.
+// Never above the wire: links reach at most their bandwidth, stacks at most what links reach.
 Rates rates_of(const Spread& s, const Cluster& c, const Stack& stack) {
   QUINTET_CHECK(stack.network > 0 && stack.network <= 1, "stack {} has network {}", stack.name,
                 stack.network);
@@ -32,11 +32,11 @@ CollectiveCost cost(CollectiveAlgorithm algorithm, double latency, double transf
   return {latency + transfer, latency, algorithm};
 }
 
-// Rings through all members, as many side by side as there are ports: each byte passes every link of a ring
-// `rounds` times but for the last piece.
+// Rings through all members, as many in parallel as there are ports: each byte crosses every link of a ring
+// `rounds` times, except for the last piece.
 CollectiveCost ring(double rounds, double bytes, const Spread& s, const Rates& r) {
   const double slowest = s.domains > 1 ? std::min(r.inner, r.out_of_domain) : r.inner;
-  // A domain with one member has no inner step.
+  // A domain with one member has no inner hop.
   const double rate = s.per_domain == 1 && s.domains > 1 ? r.out_of_domain : slowest;
   const int crossings = s.domains > 1 ? s.domains : 0;
   const double per_round =
@@ -45,9 +45,9 @@ CollectiveCost ring(double rounds, double bytes, const Spread& s, const Rates& r
               rounds * (s.members - 1) / s.members * bytes / rate);
 }
 
-// Up and down two binary trees over the domains, each with half of the bytes: a domain is a leaf of one and
-// within the other, so it sends everything twice; with two domains each is root once and leaf once, and
-// everything goes once. Inside a domain a chain to its port.
+// Up and down two binary trees over the domains, each with half of the bytes. A domain is a leaf of one tree
+// and an inner node of the other, so it sends everything twice; with two domains each is root once and leaf
+// once, so everything is sent once. Inside a domain, a chain leads to its port.
 CollectiveCost tree(double bytes, const Spread& s, const Rates& r) {
   const double rate =
       s.domains > 1 ? (s.per_domain == 1 ? r.out_of_domain : std::min(r.inner, r.out_of_domain)) : r.inner;
@@ -56,8 +56,8 @@ CollectiveCost tree(double bytes, const Spread& s, const Rates& r) {
   return cost(CollectiveAlgorithm::Tree, latency, (s.domains == 2 ? 1 : 2) * bytes / rate);
 }
 
-// All-reduce as reduce-scatter in the domain, all-reduce of the pieces between domains, all-gather in the
-// domain. Libraries have no such form of all-gather and reduce-scatter themselves.
+// All-reduce as reduce-scatter within the domain, all-reduce of the pieces between domains, and all-gather
+// within the domain. Libraries offer no such form of plain all-gather and reduce-scatter.
 CollectiveCost hierarchical(double bytes, const Spread& s, const Rates& r) {
   const double p = s.per_domain, d = s.domains;
   const double inner = 2 * (p - 1) / p * bytes / r.inner;
@@ -67,8 +67,8 @@ CollectiveCost hierarchical(double bytes, const Spread& s, const Rates& r) {
 }
 
 CollectiveCost all_to_all(double bytes, const Spread& s, const Rates& r) {
-  // Each member sends 1/members of its bytes to each other one; what stays in the domain and what leaves it
-  // travel at the same time. Sends to different peers start one after another, several in flight.
+  // Each member sends 1/members of its bytes to every other one; traffic within the domain and out of it
+  // overlaps. Sends to different peers start one after another, several in flight.
   constexpr double kInFlight = 8;
   const double near = (s.per_domain - 1.0) / s.members * bytes / r.inner;
   const double far = (s.members - s.per_domain + 0.0) / s.members * bytes / (r.out_of_domain / s.per_domain);
@@ -155,7 +155,7 @@ double host_copy_seconds(double bytes, const Cluster& c) {
 
 double disk_seconds(double bytes, const Cluster& c) {
   if (c.disk.bytes_per_s <= 0)
-    base::fail_user("the cluster has no disk; name one, such as nvme-gen4 (7 GB/s) or nvme-gen5 (14 GB/s)");
+    base::fail_user("the cluster has no disk; add one, such as nvme-gen4 (7 GB/s) or nvme-gen5 (14 GB/s)");
   return c.disk.latency_s + bytes / c.disk.effective_bytes_per_s();
 }
 

@@ -20,7 +20,7 @@ RunCost cost_of(double device_seconds, const Cluster& cluster) {
 
 RunCost cost_of_tokens(double tokens, double tokens_per_s, const Cluster& cluster) {
   if (!(tokens_per_s > 0) || !(tokens >= 0))
-    base::fail_user("a cost needs tokens from 0 up and tokens per second above 0; they are {} and {}", tokens,
+    base::fail_user("a cost needs tokens of at least 0 and tokens per second above 0; got {} and {}", tokens,
                     tokens_per_s);
   return cost_of(tokens / tokens_per_s * cluster.world(), cluster);
 }
@@ -28,7 +28,7 @@ RunCost cost_of_tokens(double tokens, double tokens_per_s, const Cluster& cluste
 RunCost cost_of_flops(double flops, double flops_per_s_per_device, Arithmetic arithmetic,
                       const Cluster& cluster) {
   if (!(flops_per_s_per_device > 0) || !(flops >= 0))
-    base::fail_user("a cost needs FLOPs from 0 up and FLOP/s above 0; they are {} and {}", flops,
+    base::fail_user("a cost needs FLOPs of at least 0 and FLOP/s above 0; got {} and {}", flops,
                     flops_per_s_per_device);
   share_of_peak(flops_per_s_per_device, cluster.accelerator, arithmetic, "the rate");
   return cost_of(flops / flops_per_s_per_device, cluster);
@@ -37,13 +37,12 @@ RunCost cost_of_flops(double flops, double flops_per_s_per_device, Arithmetic ar
 double share_of_peak(double flops_per_s_per_device, const Accelerator& accelerator, Arithmetic arithmetic,
                      std::string_view claim) {
   const double peak = accelerator.dense(arithmetic);
-  if (peak <= 0)
-    base::fail_user("{}: {} has no {} products", claim, accelerator.title, to_string(arithmetic));
+  if (peak <= 0) base::fail_user("{}: {} has no {} matmuls", claim, accelerator.title, to_string(arithmetic));
   const double share = flops_per_s_per_device / peak;
   if (share > 1)
     base::fail_user(
         "{}: {:.4g} TFLOP/s per device is {:.0f} % of the dense {} peak of {} ({:.4g} TFLOP/s): impossible. "
-        "Peaks with sparsity are twice the dense ones; check also the FLOPs, the time and the arithmetic",
+        "Peaks with sparsity are twice the dense ones; also check the FLOPs, the time and the arithmetic",
         claim, flops_per_s_per_device / 1e12, 100 * share, to_string(arithmetic), accelerator.title,
         peak / 1e12);
   return share;
@@ -62,11 +61,11 @@ double daly_interval(double checkpoint_seconds, double mean_seconds) {
 
 // The expected time of a stretch of `interval` and its checkpoint is M e^(R/M) (e^x - 1) with
 // x = (interval + checkpoint) / M. The best interval solves x - 1 + e^-x = checkpoint / M, whose left side
-// grows from 0: Newton's steps from the right of the root fall towards it.
+// increases from 0: Newton's method, started to the right of the root, descends towards it.
 double best_interval(double checkpoint_seconds, double mean_seconds) {
   const double ratio = checkpoint_seconds / mean_seconds;
   if (ratio <= 0) return 0;
-  double x = ratio + 1;  // the left side is above the ratio here
+  double x = ratio + 1;  // to the right of the root
   for (int i = 0; i < 100; ++i) {
     const double step = (x + std::expm1(-x) - ratio) / -std::expm1(-x);
     x -= step;
@@ -79,9 +78,9 @@ Goodput goodput(const Reliability& r, int devices, double interval_seconds) {
   if (!(r.failures_per_device_hour >= 0) || !(r.checkpoint_seconds >= 0) || !(r.restart_seconds >= 0) ||
       !(interval_seconds >= 0) || devices < 1)
     base::fail_user(
-        "goodput needs failures per device-hour, seconds of a checkpoint, of a restart and of an interval "
-        "from 0 up "
-        "and at least one device; they are {}, {}, {}, {} and {}",
+        "goodput needs failures per device-hour and seconds per checkpoint, restart and interval of at least "
+        "0, "
+        "and at least one device; got {}, {}, {}, {} and {}",
         r.failures_per_device_hour, r.checkpoint_seconds, r.restart_seconds, interval_seconds, devices);
   Goodput g;
   g.interval_seconds = interval_seconds;
@@ -100,7 +99,7 @@ Goodput goodput(const Reliability& r, int devices, double interval_seconds) {
   g.failures_per_day = 86400 / mean;
   if (interval_seconds == 0) g.interval_seconds = best_interval(r.checkpoint_seconds, mean);
   const double stretch = g.interval_seconds + r.checkpoint_seconds;
-  if (stretch == 0) {  // checkpoints cost nothing and are always there: only restarts are lost
+  if (stretch == 0) {  // free, continuous checkpoints: only restarts are lost
     g.share = std::exp(-r.restart_seconds / mean);
   } else {
     const double expected = mean * std::exp(r.restart_seconds / mean) * std::expm1(stretch / mean);

@@ -1,4 +1,4 @@
-// The catalogue's files as they were when the library was built.
+// The catalogue's files, embedded at build time.
 #pragma once
 
 #include <string_view>

@@ -8,17 +8,17 @@
 namespace quintet::hardware {
 namespace {
 
-// A tile of the output and the share of the full rate at which one unit works it off: small tiles read more
-// operands per product. These are of the sizes that vendors' libraries choose from.
+// An output tile and the fraction of the full rate at which one unit computes it: small tiles read more
+// operands per FLOP. The sizes are those that vendors' libraries choose from.
 struct Tile {
   double m, n, rate;
 };
 constexpr Tile kTiles[] = {{256, 128, 1},   {128, 256, 1}, {128, 128, 0.92}, {64, 128, 0.78},
                            {128, 64, 0.78}, {64, 64, 0.6}, {32, 64, 0.4},    {64, 32, 0.4}};
 
-// FLOPs' worth of time of the best tiling, all units together: whole tiles in whole waves, each tile as long
-// as its inner product and `extra` beside. Inner products may be cut into pieces so that more units have
-// work; the pieces' sums cost once more the extra. Each way grows with m, n and k, so the best of them does.
+// Time of the best tiling, in FLOPs of all units together: whole tiles in whole waves, each tile costing its
+// k plus `extra`. Split-k gives more units work and costs `extra` once more for the sums. Every option is
+// monotonic in m, n and k, so the best of them is too.
 double tiled_flops(double m, double n, double k, double groups, const Accelerator& a, double extra) {
   double best = std::numeric_limits<double>::infinity();
   const double scale = a.tile / 128.0;
@@ -60,10 +60,10 @@ Arithmetic usable_arithmetic(Arithmetic wanted, const Accelerator& accelerator) 
   bool seen = false;
   for (const Arithmetic a : wider) {
     seen = seen || a == wanted;
-    // TF32 rounds its operands: f32 does not fall to it, and a wanted TF32 rises to f32.
+    // TF32 rounds its operands: f32 never falls back to it, and a wanted TF32 falls back to f32.
     if (seen && accelerator.dense(a) > 0) return a;
   }
-  base::fail_user("{} has no arithmetic for {} products", accelerator.title, to_string(wanted));
+  base::fail_user("{} has no arithmetic for {} matmuls", accelerator.title, to_string(wanted));
 }
 
 namespace {
@@ -74,8 +74,8 @@ double arithmetic_seconds(const Matmul& mm, const Accelerator& accelerator, cons
   if (flops <= 0) return 0;
   const Arithmetic arithmetic = usable_arithmetic(mm.arithmetic, accelerator);
   const double peak = accelerator.dense(arithmetic);
-  // What a tile costs beside its products is time, so a faster arithmetic needs longer inner products. The
-  // reference is bf16 (or what stands for it).
+  // The fixed cost of a tile is time, so faster arithmetic needs a longer k. The reference is bf16, or its
+  // replacement.
   const double reference = accelerator.dense(usable_arithmetic(Arithmetic::BF16, accelerator));
   const double extra = e.half_k * peak / reference;
   const double rate = peak * base_share(arithmetic, e) * stack.matmul * (mm.groups > 1 ? stack.grouped : 1);
@@ -99,17 +99,17 @@ double matmul_seconds(const Matmul& mm, const Accelerator& accelerator, const St
 
 namespace {
 
-// Scores, softmax and dropout as kernels of their own, nothing left out for the mask: every pair of tokens is
-// written and read between them. Forward: scores out (2 bytes), softmax in and out (4), dropout in, out and
-// its mask (5), weights in (2). Backward: the weights' gradient out, back through dropout and softmax, and
-// into three products.
+// Scores, softmax and dropout as separate kernels that ignore the mask: every pair of tokens is written and
+// read between them. Forward: write scores (2 bytes), softmax read and write (4), dropout read, write and
+// mask (5), read weights (2). Backward: write the gradient of the weights, back through dropout and softmax,
+// and into three matmuls.
 double unfused_attention_seconds(const Attention& attention, const Accelerator& accelerator,
                                  const Stack& stack) {
   constexpr double kForwardBytes = 13, kBackwardBytes = 19;
   const double head = static_cast<double>(attention.head_dim);
-  const double masked = attention.keys > 0 ? 2 : 1;  // a causal mask leaves half
+  const double masked = attention.keys > 0 ? 2 : 1;  // a causal mask keeps half
   const double pairs = masked * attention.flops / ((attention.backward ? 10 : 4) * head);
-  const double flops = (attention.backward ? 8 : 4) * head * pairs;  // scores are kept, not computed again
+  const double flops = (attention.backward ? 8 : 4) * head * pairs;  // scores are kept, not recomputed
   const Arithmetic arithmetic = usable_arithmetic(attention.arithmetic, accelerator);
   const double rate = accelerator.dense(arithmetic) * accelerator.efficiency.matmul * head / (head + 64);
   const int kernels = attention.backward ? 6 : 4;
@@ -119,7 +119,7 @@ double unfused_attention_seconds(const Attention& attention, const Accelerator& 
              stack.attention;
 }
 
-// Our own kernels for masks and types that the libraries have none for: 7 and 6 TFLOP/s of an H200's 67.
+// Our own kernels, for masks and dtypes that the libraries do not cover: 7 and 6 TFLOP/s of an H200's 67.
 double plain_attention_seconds(const Attention& attention, const Accelerator& accelerator,
                                const Stack& stack) {
   const double share = attention.backward ? 0.09 : 0.105;
@@ -136,7 +136,7 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
   if (stack.unfused_attention) return unfused_attention_seconds(attention, accelerator, stack);
   const Efficiency& e = accelerator.efficiency;
   const Arithmetic arithmetic = usable_arithmetic(attention.arithmetic, accelerator);
-  // The softmax between the products does not get faster with narrower operands.
+  // The softmax between the matmuls does not speed up with narrower operands.
   constexpr double kNarrowShare = 0.7;
   const double share = attention.backward ? e.attention_backward : e.attention_forward;
   const double older = stack.older_attention ? e.older_attention : 1;
@@ -144,7 +144,7 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
   const double head = std::min<double>(128, static_cast<double>(attention.head_dim));
   const double by_head = head / (head + half_head) * (128 + half_head) / 128;
   const double narrow = bytes_per_element(arithmetic) < 2 ? kNarrowShare : 1;
-  // On the diagonal of a causal mask half of a 128 x 128 block is computed for nothing.
+  // On the diagonal of a causal mask, half of every 128 x 128 block is wasted.
   const double diagonal = attention.keys > 0 ? attention.keys / (attention.keys + 128) : 1;
   const double rate = accelerator.dense(arithmetic) *
                       std::min(1.0, share * stack.attention * older * by_head * narrow * diagonal);
@@ -152,7 +152,7 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
          std::max(stream_seconds(attention.bytes, accelerator), (attention.flops + e.half_flops) / rate);
 }
 
-// From the cache as far as it holds, from memory beyond twice that, in between in proportion.
+// At cache speed up to the cache size, at memory speed from twice that, interpolated in between.
 double memory_seconds(double bytes, const Accelerator& accelerator, const Stack& stack) {
   const Efficiency& e = accelerator.efficiency;
   const double moved = bytes * stack.memory;

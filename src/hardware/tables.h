@@ -1,4 +1,4 @@
-// One table of a catalogue or cluster file as a value, over what the value already holds.
+// Reads one table of a catalogue or cluster file into a value; keys that are absent keep the value's fields.
 #pragma once
 
 #include "hardware/catalogue.h"
@@ -6,11 +6,11 @@
 
 namespace quintet::hardware {
 
-// `quoted` may be null: cluster files have no such keys. The reader is finished by the caller.
+// `quoted` may be null, since cluster files have no such keys. The caller finishes the reader.
 void read_accelerator(TomlReader& reader, Accelerator& accelerator, Quoted* quoted);
-// Of an accelerator's table `efficiency`: shares of a peak lie above 0 and at most at 1.
+// The `efficiency` table of an accelerator; fractions of a peak must be in (0, 1].
 void read_efficiency(TomlReader& reader, Efficiency& efficiency);
-// A stack that would move bytes faster than the wire is refused.
+// Refuses a stack that would exceed the bandwidth of the links.
 void read_stack(TomlReader& reader, Stack& stack);
 void read_link(TomlReader& reader, Link& link, Quoted* quoted);
 

@@ -14,7 +14,7 @@ const T& named(const std::vector<T>& list, const T& otherwise) {
   return it == list.end() ? otherwise : *it;
 }
 
-// Each table under `key` as the catalogue's entry of its name, changed by `read`.
+// For each table under `key`: the catalogue entry of that name, modified by `read`.
 template <class T, class Find, class Read>
 std::vector<T> changed(TomlReader& set, std::string_view key, Find find, Read read) {
   std::vector<T> out;
@@ -22,7 +22,7 @@ std::vector<T> changed(TomlReader& set, std::string_view key, Find find, Read re
   if (entries == nullptr) return out;
   for (const auto& [name, node] : *entries) {
     const std::string where = fmt::format("{}: {}.{}", set.where(), key, name.str());
-    if (!node.is_table()) base::fail_user("{} is no table of terms", where);
+    if (!node.is_table()) base::fail_user("{} is not a table of terms", where);
     T entry = find(name.str());
     TomlReader reader(*node.as_table(), where);
     read(reader, entry);
@@ -54,7 +54,7 @@ std::vector<Terms> read_terms(std::string_view text, const std::string& source_n
     base::fail_user("{}: expected [[set]] and nothing else", source_name);
   std::vector<Terms> all;
   for (const toml::node& node : *sets) {
-    if (!node.is_table()) base::fail_user("{}: a set is no table", source_name);
+    if (!node.is_table()) base::fail_user("{}: a set is not a table", source_name);
     TomlReader reader(*node.as_table(), fmt::format("{}: set {}", source_name, all.size() + 1));
     Terms terms;
     reader.text("name", terms.name);

@@ -1,4 +1,4 @@
-// Terms in place of the catalogue's, for fitting them: what stacks and accelerators would be with others.
+// Terms that replace the catalogue's while fitting.
 #pragma once
 
 #include <string>
@@ -11,18 +11,18 @@ namespace quintet::hardware {
 
 struct Terms {
   std::string name;
-  std::vector<std::string> only;  // what the set is for, by any name that its user knows; empty: all
-  std::vector<Stack> stacks;      // the catalogue's, with other terms
+  std::vector<std::string> only;  // what the set applies to, in the caller's names; empty: everything
+  std::vector<Stack> stacks;      // catalogue entries with replaced terms
   std::vector<Accelerator> accelerators;
 
   bool concerns(std::string_view name) const;
-  // The one of the same name, or what was given.
+  // The entry with the same name, or the argument itself.
   const Stack& of(const Stack& stack) const;
   const Accelerator& of(const Accelerator& accelerator) const;
 };
 
-// A list of sets, each with the keys of stacks.toml under `stack.NAME` and those of an accelerator's
-// `efficiency` under `accelerator.NAME`; what a set leaves out is as the catalogue has it:
+// A list of sets, each with keys of stacks.toml under `stack.NAME` and keys of an accelerator's `efficiency`
+// under `accelerator.NAME`; what a set omits keeps its catalogue value:
 //   [[set]]
 //   name = "without AO"
 //   only = ["AO-001", "AO-005"]

@@ -1,5 +1,5 @@
-// A TOML table read key by key: a value of the wrong type, and at the end a key that nobody asked for, is a
-// UserError that names the place and what was expected.
+// Reads a TOML table key by key. A value of the wrong type, and at the end an unknown key, is a UserError
+// that names the location and what was expected.
 #pragma once
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ class TomlReader {
     if (node == nullptr) return;
     const auto got = node->value<double>();
     if (!got || !std::isfinite(*got) || *got < 0)
-      base::fail_user("{}: {} is not a number from 0 up; give one such as {} = 1.5", where_, key, key);
+      base::fail_user("{}: {} must be a number of at least 0, such as {} = 1.5", where_, key, key);
     value = *got * scale;
   }
   void count(std::string_view key, int& value) {
@@ -36,7 +36,7 @@ class TomlReader {
     if (node == nullptr) return;
     const auto got = node->value_exact<int64_t>();
     if (!got || *got < 0 || *got > (1 << 30))
-      base::fail_user("{}: {} is not a whole number from 0 to 2^30", where_, key);
+      base::fail_user("{}: {} must be an integer from 0 to 2^30", where_, key);
     value = static_cast<int>(*got);
   }
   void bytes(std::string_view key, int64_t& value, double scale) {
@@ -49,14 +49,14 @@ class TomlReader {
     const toml::node* node = ask(key);
     if (node == nullptr) return;
     const auto got = node->value_exact<bool>();
-    if (!got) base::fail_user("{}: {} is neither true nor false", where_, key);
+    if (!got) base::fail_user("{}: {} must be true or false", where_, key);
     value = *got;
   }
   void text(std::string_view key, std::string& value) {
     const toml::node* node = ask(key);
     if (node == nullptr) return;
     const auto got = node->value_exact<std::string>();
-    if (!got) base::fail_user("{}: {} is not a text in quotes", where_, key);
+    if (!got) base::fail_user("{}: {} must be a string in quotes", where_, key);
     value = *got;
   }
   std::vector<std::string> texts(std::string_view key) {
@@ -64,31 +64,31 @@ class TomlReader {
     const toml::node* node = ask(key);
     if (node == nullptr) return all;
     const toml::array* list = node->as_array();
-    if (list == nullptr) base::fail_user("{}: {} is not a list of texts", where_, key);
+    if (list == nullptr) base::fail_user("{}: {} must be a list of strings", where_, key);
     for (const toml::node& item : *list) {
       const auto got = item.value_exact<std::string>();
-      if (!got) base::fail_user("{}: {} is not a list of texts", where_, key);
+      if (!got) base::fail_user("{}: {} must be a list of strings", where_, key);
       all.push_back(*got);
     }
     return all;
   }
-  // Null when the key is not there.
+  // nullptr if the key is absent.
   const toml::table* table(std::string_view key) {
     const toml::node* node = ask(key);
     if (node == nullptr) return nullptr;
-    if (node->as_table() == nullptr) base::fail_user("{}: {} is not a table", where_, key);
+    if (node->as_table() == nullptr) base::fail_user("{}: {} must be a table", where_, key);
     return node->as_table();
   }
   bool is_table(std::string_view key) const { return table_[key].is_table(); }
 
-  // Every key has been asked for; others are slips.
+  // Call after all known keys have been read: any other key is a UserError.
   void finish() const {
     for (const auto& [key, node] : table_) {
       const std::string name(key.str());
       if (std::find(asked_.begin(), asked_.end(), name) != asked_.end()) continue;
       const auto nearest = base::nearest_word(name, asked_);
-      base::fail_user("{}: there is no key '{}'{}; the keys are {}", where_, name,
-                      nearest ? fmt::format(", perhaps '{}'", *nearest) : "", fmt::join(asked_, ", "));
+      base::fail_user("{}: unknown key '{}'{}; known keys: {}", where_, name,
+                      nearest ? fmt::format(" (did you mean '{}'?)", *nearest) : "", fmt::join(asked_, ", "));
     }
   }
 

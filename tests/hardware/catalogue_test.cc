@@ -127,10 +127,10 @@ TEST(Catalogue, UnknownNamesTeach) {
     }
     return std::string("no error");
   };
-  EXPECT_NE(message([] { find_accelerator("h10"); }).find("perhaps 'h100"), std::string::npos);
+  EXPECT_NE(message([] { find_accelerator("h10"); }).find("did you mean 'h100"), std::string::npos);
   EXPECT_NE(message([] { find_accelerator("rtx"); }).find("rtx-4090"), std::string::npos);
-  EXPECT_NE(message([] { find_link("ib-ndrr"); }).find("perhaps 'ib-ndr'"), std::string::npos);
-  EXPECT_NE(message([] { find_stack("megatorn"); }).find("perhaps 'megatron'"), std::string::npos);
+  EXPECT_NE(message([] { find_link("ib-ndrr"); }).find("did you mean 'ib-ndr'"), std::string::npos);
+  EXPECT_NE(message([] { find_stack("megatorn"); }).find("did you mean 'megatron'"), std::string::npos);
 }
 
 }  // namespace
