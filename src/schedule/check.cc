@@ -19,20 +19,20 @@ void check_shape(const Schedule& s) {
   if (s.stages < 1 || s.chunks < 1 || s.micro_batches < 1)
     fail_user("schedule {}: needs at least 1 stage, 1 chunk and 1 micro-batch; has {}, {} and {}", s.name,
               s.stages, s.chunks, s.micro_batches);
-  constexpr int64_t kMost = 100'000'000;  // of F actions; keeps a slip in a file from asking for all memory
+  constexpr int64_t kMost = 100'000'000;  // F actions; a typo in a file must not exhaust memory
   if (static_cast<int64_t>(s.stages) * s.chunks > kMost / s.micro_batches)
-    fail_user("schedule {}: {} stages of {} chunks and {} micro-batches are more than {} forwards", s.name,
-              s.stages, s.chunks, s.micro_batches, kMost);
+    fail_user("schedule {}: {} stages of {} chunks and {} micro-batches exceed the limit of {} forwards",
+              s.name, s.stages, s.chunks, s.micro_batches, kMost);
   if (static_cast<int>(s.ranks.size()) != s.stages)
-    fail_user("schedule {}: {} stages but actions for {} ranks", s.name, s.stages, s.ranks.size());
+    fail_user("schedule {}: {} stages, but actions for {} ranks", s.name, s.stages, s.ranks.size());
   if (s.placement == Placement::VShape && s.chunks != 2)
-    fail_user("schedule {}: the V placement has 2 chunks per rank, not {}", s.name, s.chunks);
+    fail_user("schedule {}: the V placement requires 2 chunks per rank, not {}", s.name, s.chunks);
   if (!s.max_in_flight.empty() && static_cast<int>(s.max_in_flight.size()) != s.stages)
     fail_user("schedule {}: max_in_flight has {} numbers for {} ranks", s.name, s.max_in_flight.size(),
               s.stages);
 }
 
-// Where each of F, B, W, BW of one (chunk, micro-batch) stands in a rank's list; -1: nowhere.
+// Positions of F, B, W and BW of one (chunk, micro-batch) in a rank's list; -1: absent.
 using Places = std::array<int, 4>;
 
 void check_rank(const Schedule& s, int rank) {
@@ -44,16 +44,17 @@ void check_rank(const Schedule& s, int rank) {
       fail_user("schedule {}: rank {}: {} is out of range; there are {} chunks and {} micro-batches", s.name,
                 rank, to_text(a), s.chunks, s.micro_batches);
     if (!s.splits_backward && (a.kind == Kind::B || a.kind == Kind::W))
-      fail_user("schedule {}: rank {}: {} splits a backward, but the schedule says that it splits none",
-                s.name, rank, to_text(a));
+      fail_user("schedule {}: rank {}: {} splits a backward, but the schedule declares none split", s.name,
+                rank, to_text(a));
     int& place = places[a.chunk * s.micro_batches + a.micro][static_cast<int>(a.kind)];
-    if (place >= 0) fail_user("schedule {}: rank {}: {} is there twice", s.name, rank, to_text(a));
+    if (place >= 0) fail_user("schedule {}: rank {}: {} appears twice", s.name, rank, to_text(a));
     place = i;
     if (!a.with_next) continue;
     const bool last = i + 1 == static_cast<int>(actions.size());
     if (a.kind != Kind::F || last || (actions[i + 1].kind != Kind::B && actions[i + 1].kind != Kind::BW))
       fail_user(
-          "schedule {}: rank {}: {} is to run mixed with the next action, but only an F and a B or BW mix",
+          "schedule {}: rank {}: {} is marked as mixed with the next action, but only an F and a B or BW can "
+          "be",
           s.name, rank, to_text(a));
   }
   for (int chunk = 0; chunk < s.chunks; ++chunk)
@@ -77,8 +78,8 @@ void check_rank(const Schedule& s, int rank) {
     }
 }
 
-// Messages by channel, in the order in which one end of it deals with them. A message is named by the virtual
-// stage that receives it and the micro-batch.
+// Messages per channel, in the order in which one end processes them. A message is identified by the virtual
+// stage that receives it and its micro-batch.
 using Channel = std::tuple<int, int, bool>;  // from, to, forward
 using Message = std::pair<int, int>;
 using Channels = std::map<Channel, std::vector<Message>>;
@@ -106,7 +107,7 @@ void check_channels(const Schedule& s) {
       const auto name = [&](const Message& m) {
         return to_text(Action{kind, s.home_of(m.first).chunk, m.second});
       };
-      fail_user("schedule {}: rank {} runs {} next, but rank {} sends what {} needs before it", s.name, to,
+      fail_user("schedule {}: rank {} runs {} next, but rank {} first sends the input of {}", s.name, to,
                 name(wanted[i]), from, name(messages[i]));
     }
   }
@@ -118,8 +119,8 @@ void check_promise(const Schedule& s) {
     int held = 0;
     for (const Action& a : s.ranks[rank]) {
       if (a.kind == Kind::F && ++held > s.max_in_flight[rank])
-        fail_user("schedule {}: rank {}: with {} it holds {} activations; {} are promised", s.name, rank,
-                  to_text(a), held, s.max_in_flight[rank]);
+        fail_user("schedule {}: rank {}: at {} it holds {} activations, but promises at most {}", s.name,
+                  rank, to_text(a), held, s.max_in_flight[rank]);
       if (a.kind == Kind::W || a.kind == Kind::BW) --held;
     }
   }

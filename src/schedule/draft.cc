@@ -22,7 +22,7 @@ void keep_micro_batches(Schedule& schedule, int m) {
   for (std::vector<Action>& actions : schedule.ranks) {
     for (size_t i = 0; i + 1 < actions.size(); ++i)
       QUINTET_CHECK(!actions[i].with_next || actions[i + 1].micro <= actions[i].micro,
-                    "{} would lose what it is mixed with", to_text(actions[i]));
+                    "{} would lose its mixed partner", to_text(actions[i]));
     std::erase_if(actions, [m](const Action& action) { return action.micro >= m; });
   }
   schedule.micro_batches = m;

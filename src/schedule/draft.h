@@ -1,4 +1,4 @@
-// What the generators share. Not for users of the room.
+// Helpers shared by the generators. Internal to this room.
 #pragma once
 
 #include <deque>
@@ -9,19 +9,20 @@
 
 namespace quintet::schedule {
 
-// An empty schedule of that shape; refuses p, chunks or m below 1.
+// An empty schedule of that shape. Throws UserError if p, chunks or m is below 1.
 Schedule blank(std::string name, int p, int chunks, int m, Placement placement);
 
-// Drops the micro-batches from m on. No action depends on another micro-batch, so what is left is legal and
-// keeps its order; a mixed backward is never of a later micro-batch than its forward, so no pair is torn.
-// Generators whose start-up needs more micro-batches than there are write those and drop them here.
+// Drops all micro-batches from m on. No action depends on another micro-batch, so the rest stays legal and in
+// order; a mixed backward never belongs to a later micro-batch than its forward, so no pair is split.
+// Generators whose warm-up needs more micro-batches than requested generate the extra ones and drop them
+// here.
 void keep_micro_batches(Schedule& schedule, int m);
 
-// Promises the peaks that the finished lists have. `most` is the closed form for enough micro-batches; no
-// rank may exceed it.
+// Sets max_in_flight to the peaks of the finished lists. `most` is the closed form for enough micro-batches;
+// no rank may exceed it.
 void promise(Schedule& schedule, int most);
 
-// Writes one rank's actions of a schedule that takes the micro-batches of every chunk in order.
+// Writes one rank's actions for a schedule that visits the micro-batches of every chunk in order.
 class RankWriter {
  public:
   explicit RankWriter(std::vector<Action>& actions) : actions_(actions) {}
@@ -31,7 +32,7 @@ class RankWriter {
     waiting_.emplace_back(chunk, b_[chunk]);
     actions_.push_back({Kind::B, chunk, b_[chunk]++});
   }
-  // The W of the oldest B that has none yet; nothing when there is none.
+  // The W of the oldest B that has none yet; no-op if there is none.
   void w() {
     if (waiting_.empty()) return;
     actions_.push_back({Kind::W, waiting_.front().first, waiting_.front().second});

@@ -20,7 +20,7 @@ Schedule dualpipev(int p, int m) {
   s.splits_backward = true;
   for (int r = 0; r < p; ++r) {
     RankWriter rank(s.ranks[r]);
-    const int below = p - r - 1;  // ranks that a micro-batch visits before it comes back to this one
+    const int below = p - r - 1;  // ranks that a micro-batch visits before it returns to this one
     for (int i = 0; i < 2 * below; ++i) rank.f(0);
     for (int i = 0; i < r + 1; ++i) {
       rank.f(0);
@@ -32,7 +32,7 @@ Schedule dualpipev(int p, int m) {
       rank.f(1);
     }
     for (int i = 0; i < written - 2 * p + r + 1; ++i) {
-      if (i == 0 && r == p - 1) {  // chunk 0's forward feeds nothing yet that could be mixed with it
+      if (i == 0 && r == p - 1) {  // no backward is available yet to mix with chunk 0's forward
         rank.f(0);
         rank.bw(1);
       } else {
@@ -44,7 +44,8 @@ Schedule dualpipev(int p, int m) {
       rank.bw(1);
       mixed(rank, 1, 0);
     }
-    // The second half of the last r + 1 pairs of backwards is split, to have W for the bubble that follows.
+    // The second half of the last r + 1 pairs of backwards is split, to provide W for the bubble that
+    // follows.
     for (int i = 0; i < 2 * (r + 1); ++i) {
       const int chunk = i % 2 == 0 ? 1 : 0;
       if (i >= r + 1)

@@ -22,7 +22,7 @@ std::string summary(const Schedule& s, const Timeline& line) {
                      100 * line.span_bubble_rate());
 }
 
-// The two of a mixed pair have one slot; each is drawn in its half.
+// The actions of a mixed pair share one slot; each is drawn in its half.
 Slot drawn(const Schedule& s, const Timeline& line, size_t rank, size_t i) {
   Slot slot = line.ranks[rank][i];
   const double middle = (slot.start + slot.end) / 2;
@@ -48,7 +48,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-// Chunks of one kind go from strong to pale.
+// Chunks of one kind fade from strong to pale.
 std::string colour(Kind kind, int chunk, int chunks) {
   const int hue = kind == Kind::F ? 212 : kind == Kind::B ? 24 : kind == Kind::W ? 130 : 350;
   const int light = 55 + (chunks > 1 ? 30 * chunk / (chunks - 1) : 0);

@@ -1,5 +1,5 @@
 // The named schedules: pure functions of the number of ranks p, chunks and micro-batches m. Every result
-// passes check() and promises its closed form in `max_in_flight`. Impossible numbers are a UserError.
+// passes check() and promises its closed form in `max_in_flight`. Impossible numbers throw UserError.
 #pragma once
 
 #include <span>
@@ -13,18 +13,17 @@ namespace quintet::schedule {
 // All forwards, then all backwards. Holds m activations.
 Schedule gpipe(int p, int m);
 
-// PipeDream-flush: rank r runs p - r - 1 forwards ahead, then one forward and one backward in turn. Holds p -
-// r.
+// PipeDream-flush: rank r runs p - r - 1 forwards ahead, then alternates one forward and one backward. Holds
+// p - r.
 Schedule one_f_one_b(int p, int m);
 
-// Interleaved 1F1B over `chunks` virtual stages per rank. Micro-batches go through the chunks in groups: a
+// Interleaved 1F1B over `chunks` virtual stages per rank. Micro-batches pass through the chunks in groups: a
 // whole group through chunk 0, then through chunk 1, and so on. `group` is at least p (0: p). The last group
-// may be smaller, but then still at least p (the remainder rule), or the ranks would wait for each other at
-// the end of every chunk.
+// may be smaller but must still be at least p (the remainder rule); otherwise ranks would wait for each other
+// at the end of every chunk.
 Schedule interleaved(int p, int chunks, int m, int group = 0);
 
-// Zero bubble with 1F1B's memory: B runs at once, W is put off by as many micro-batches as rank r is behind
-// rank 0.
+// Zero bubble with 1F1B's memory: B runs at once; W on rank r is delayed by r micro-batches.
 Schedule zb_h1(int p, int m);
 
 // Zero bubble with twice the memory: 2(p - r - 1) forwards ahead.
@@ -42,8 +41,8 @@ Schedule v_min(int p, int m);
 // run mixed in the steady state (Action::with_next).
 Schedule dualpipev(int p, int m);
 
-// By the name a recipe uses: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipev. `chunks`
-// must be what the schedule needs (0: its own number; interleaved: 2).
+// By the name used in recipes: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipev.
+// `chunks` must be what the schedule requires (0: its default; interleaved: 2).
 Schedule make_schedule(std::string_view name, int p, int chunks, int m);
 std::span<const std::string> schedule_names();
 

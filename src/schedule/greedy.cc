@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// What a rank could compute, and from when.
+// An action that a rank could compute, and its earliest start.
 struct Ready {
   Action action;
   double time = 0;
@@ -24,8 +24,7 @@ class Greedy {
     for (int m = 0; m < s_.micro_batches; ++m) arrive(0, Kind::F, m, 0, -1);
   }
 
-  // Actions are placed in the order of their start, so that what is unknown when a rank decides cannot come
-  // before.
+  // Places actions in order of their start, so nothing unknown at the time of a decision can start earlier.
   std::optional<Schedule> run() {
     for (int left = 3 * s_.virtual_stages() * s_.micro_batches; left > 0; --left) {
       Ready first{.action = {}, .time = kNever};
@@ -40,24 +39,24 @@ class Greedy {
   }
 
  private:
-  // Messages of one channel are used in the order sent (check.h), so only its first can be next.
+  // Messages of a channel are consumed in the order sent (check.h), so only the first one can be next.
   struct Channel {
-    int from;  // -1: the batch itself
+    int from;  // -1: the input batch
     Kind kind;
     std::deque<Ready> queue;
   };
   struct Rank {
-    std::vector<Channel> channels;  // a rank's own results among them: they keep their order too
+    std::vector<Channel> channels;  // including the rank's own results, which also stay in order
     std::deque<Action> weights;     // W whose B is placed
     double free = 0;
-    double held = 0;  // activations of chunks, as Memory counts them
+    double held = 0;  // chunk activations, as Memory counts them
     int between = 0;  // between F and B
   };
 
   void arrive(int stage, Kind kind, int micro, double time, int from) {
     const Home home = s_.home_of(stage);
     std::vector<Channel>& channels = ranks_[static_cast<size_t>(home.rank)].channels;
-    // What a rank hands itself from chunk to chunk waits for nothing: one queue per chunk.
+    // Results that a rank passes to itself between chunks never block: one queue per chunk.
     const int key = from == home.rank ? -2 - home.chunk : from;
     auto it = std::find_if(channels.begin(), channels.end(),
                            [&](const Channel& c) { return c.from == key && c.kind == kind; });
@@ -67,11 +66,11 @@ class Greedy {
 
   bool may_begin(int r, const Action& f) const {
     const Rank& rank = ranks_[static_cast<size_t>(r)];
-    // The chunks that a micro-batch has still to come through on this rank need their places too.
+    // The chunks that a micro-batch has yet to pass on this rank need memory too.
     const double room = memory_.most - rank.held + 1e-9;
     if (room < s_.chunks - f.chunk) return false;
     const double most = s_.chunks * (policy_.base + policy_.slope * (s_.stages - 1 - r));
-    // A micro-batch that is under way already goes on: it is what the others wait for.
+    // A micro-batch already in flight proceeds: other ranks wait for it.
     return f.chunk > 0 || rank.between < std::max(1.0, most);
   }
 
@@ -82,7 +81,7 @@ class Greedy {
       if (c.queue.empty()) continue;
       const Ready& head = c.queue.front();
       if (c.kind == Kind::F && !may_begin(r, head.action)) continue;
-      // Of several chunks that are ready, the later one is nearer to giving its memory back.
+      // Of several ready chunks, the later one will free its memory sooner.
       Ready& best = c.kind == Kind::F ? f : b;
       const double time = std::max(head.time, rank.free);
       const bool later = time == best.time && head.action.chunk > best.action.chunk;

@@ -10,7 +10,7 @@
 namespace quintet::schedule {
 namespace {
 
-// The order in which (chunk, micro-batch) go forward; backward is the same with the chunks turned round.
+// The forward order of (chunk, micro-batch); backward is the same with the chunks reversed.
 std::vector<std::pair<int, int>> visits(int chunks, int m, int group) {
   std::vector<std::pair<int, int>> order;
   for (int first = 0; first < m; first += group)
@@ -26,16 +26,14 @@ Schedule interleaved(int p, int chunks, int m, int group) {
   if (group == 0) group = p;
   if (group < p)
     base::fail_user(
-        "schedule interleaved: a group of {} micro-batches is smaller than the {} stages; the first stage "
-        "would wait "
-        "for the last at every chunk; use {} or more",
+        "schedule interleaved: a group of {} micro-batches is smaller than the {} stages, so the first stage "
+        "would wait for the last at every chunk; use {} or more",
         group, p, p);
   const int rest = m % group;
   if (chunks > 1 && rest != 0 && rest < p)
     base::fail_user(
         "schedule interleaved: {} micro-batches in groups of {} leave a last group of {}, fewer than the {} "
-        "stages; "
-        "use {}{} micro-batches",
+        "stages; use {}{} micro-batches",
         m, group, rest, p, m > rest ? fmt::format("{} or ", m - rest) : "", m - rest + p);
   const std::vector<std::pair<int, int>> order = visits(chunks, m, group);
   const int total = chunks * m;

@@ -38,12 +38,12 @@ Schedule make_schedule(std::string_view name, int p, int chunks, int m) {
     if (kNames[i] != name) continue;
     const Named& named = kNamed[i];
     if (named.chunks != 0 && chunks != 0 && chunks != named.chunks)
-      base::fail_user("schedule {} has {} chunk{} per stage; got {}", name, named.chunks,
+      base::fail_user("schedule {} requires {} chunk{} per stage; got {}", name, named.chunks,
                       named.chunks == 1 ? "" : "s", chunks);
     return named.make(p, chunks != 0 ? chunks : 2, m);
   }
   const std::optional<std::string> near = base::nearest_word(name, kNames);
-  base::fail_user("no schedule is called '{}'{}; there are: {}", name,
+  base::fail_user("unknown schedule '{}'{}; known schedules: {}", name,
                   near ? fmt::format(" (did you mean '{}'?)", *near) : "", fmt::join(kNames, ", "));
 }
 

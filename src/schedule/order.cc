@@ -9,7 +9,7 @@
 namespace quintet::schedule {
 namespace {
 
-// Which of F, B (or BW) and W of every (virtual stage, micro-batch) have been visited.
+// Which F, B (or BW) and W of every (virtual stage, micro-batch) have been visited.
 class Visited {
  public:
   explicit Visited(const Schedule& s)
@@ -33,7 +33,7 @@ std::optional<Need> missing(const Schedule& s, const Visited& visited, int rank,
   return std::nullopt;
 }
 
-// Follows who waits for whom from one stuck rank until a rank comes twice.
+// Follows the chain of waiting ranks from one stuck rank until a rank repeats.
 std::string describe(const Schedule& s, const Visited& visited, const std::vector<size_t>& next, int rank) {
   std::string text;
   std::set<int> seen;
@@ -44,7 +44,7 @@ std::string describe(const Schedule& s, const Visited& visited, const std::vecto
     if (!need) need = missing(s, visited, rank, actions[++at]);  // the second of a mixed pair
     const Home home = s.home_of(need->stage);
     text +=
-        fmt::format("{}rank {} at {} waits for {} of rank {}", text.empty() ? "" : ", ", rank,
+        fmt::format("{}rank {} at {} waits for {} on rank {}", text.empty() ? "" : ", ", rank,
                     to_text(actions[at]), to_text(Action{need->kind, home.chunk, need->micro}), home.rank);
     rank = home.rank;
   }
@@ -84,7 +84,7 @@ std::optional<std::string> walk(const Schedule& s, const std::function<void(int,
         const Action& action = actions[next[rank]];
         if (missing(s, visited, rank, action)) break;
         if (action.with_next) {
-          QUINTET_CHECK(next[rank] + 1 < actions.size(), "{} of rank {} has nothing to mix with",
+          QUINTET_CHECK(next[rank] + 1 < actions.size(), "{} on rank {} has no action to be mixed with",
                         to_text(action), rank);
           if (missing(s, visited, rank, actions[next[rank] + 1])) break;
           take(rank);

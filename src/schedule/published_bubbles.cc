@@ -41,7 +41,7 @@ std::vector<Row> read_table(std::string_view csv) {
       continue;
     }
     if (values.size() != header.size())
-      base::fail_user("line {}: {} cells under a header of {}", line, values.size(), header.size());
+      base::fail_user("line {}: {} cells, but the header has {}", line, values.size(), header.size());
     Row& row = rows.emplace_back();
     for (size_t i = 0; i < values.size(); ++i) row[header[i]] = values[i];
   }
@@ -61,7 +61,7 @@ double number(const Row& row, std::string_view key) {
   return value;
 }
 
-// Costs of a whole stage shared evenly by the chunks of the schedule.
+// Costs of a whole stage, divided evenly among the chunks of the schedule.
 Costs share(const Schedule& s, const Row& row) {
   const double v = s.chunks;
   return Costs::uniform(s, number(row, "f") / v, number(row, "b") / v, number(row, "w") / v,
@@ -108,7 +108,7 @@ void simulate_row(PublishedBubble& out, const Row& row) {
   } else if (out.schedule == "ZB-V") {
     by_rank(out, refilled(zb_v(p, m), 2 * p), row, "ZB-V with W placed by cost in p activations; by rank");
   } else {
-    out.note = "not simulated: no such schedule here";
+    out.note = "not simulated: unknown schedule";
   }
 }
 

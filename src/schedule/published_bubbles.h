@@ -1,4 +1,4 @@
-// Our simulated bubbles against those that others published with the costs they measured.
+// Compares simulated bubbles with published ones, using the costs that their authors measured.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct PublishedBubble {
   int stages = 0, micro_batches = 0;
   double published = 0;
   double simulated = 0;
-  std::string note;  // how it was simulated; why not, when it was not
+  std::string note;  // how it was simulated, or why it was not
   bool was_simulated = false;
   double difference() const { return simulated - published; }
 };
@@ -22,11 +22,11 @@ struct PublishedBubble {
 // bubble_rate; and for the costs, which may be empty or absent: f, b, w of a whole stage, hop, layers (1F1B-I
 // has one chunk per layer of a stage) and freed_at_b (refill.h).
 //
-// The rate is taken as the source takes it: by makespan for 1F1B, 1F1B-I, ZB-H1; by rank
-// (Timeline::span_bubble) for the others, which count on steps meshing.
+// The rate follows the source's definition: by makespan for 1F1B, 1F1B-I and ZB-H1; by rank
+// (Timeline::span_bubble) for the others, which assume that consecutive steps overlap.
 std::vector<PublishedBubble> compare_published(std::string_view csv);
 
-// One line per row: what, published, simulated, difference, note.
+// One line per row: label, published, simulated, difference, note.
 std::string report(const std::vector<PublishedBubble>& rows);
 
 }  // namespace quintet::schedule

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Whether every rank keeps to the memory in the order given.
+// Whether every rank respects the memory in the given order.
 bool fits(const Schedule& s, const Memory& memory) {
   for (const std::vector<Action>& actions : s.ranks) {
     double held = 0;
@@ -27,14 +27,14 @@ bool fits(const Schedule& s, const Memory& memory) {
   return true;
 }
 
-// By the span of one rank; by the makespan where the spans are equal up to rounding.
+// By the longest span of a rank; by makespan if the spans are equal up to rounding.
 bool shorter(const Timeline& a, const Timeline& b) {
   if (std::abs(a.longest_span - b.longest_span) > 1e-9 * b.longest_span)
     return a.longest_span < b.longest_span;
   return a.makespan < b.makespan * (1 - 1e-9);
 }
 
-// How much of a W may delay what comes after it.
+// The fraction of a W by which it may delay what follows.
 constexpr double kDelays[] = {0, 0.25, 0.5, 0.8, 1};
 
 struct RankState {
@@ -58,16 +58,15 @@ class Refill {
       for (const Action& action : s_.ranks[r]) {
         if (action.kind == Kind::BW || action.with_next)
           base::fail_user(
-              "schedule {}: rank {}: {} is not split; W can be placed only where every backward is", s_.name,
-              r, to_text(action));
+              "schedule {}: rank {}: {} is not split; W can be placed only if every backward is split",
+              s_.name, r, to_text(action));
         if (action.kind != Kind::W) ranks_[r].order.push_back(action);
       }
       s_.ranks[r].clear();
     }
   }
 
-  // Places actions in the order of their start, so that what is unknown when a rank decides cannot come
-  // before.
+  // Places actions in order of their start, so nothing unknown at the time of a decision can start earlier.
   Schedule run() {
     for (size_t left = 3 * static_cast<size_t>(s_.virtual_stages()) * s_.micro_batches; left > 0; --left) {
       std::optional<Choice> first;
@@ -75,7 +74,7 @@ class Refill {
         const Choice choice = choose(r);
         if (choice.start < kNever && (!first || choice.start < first->start)) first = choice;
       }
-      QUINTET_CHECK(first.has_value(), "schedule {} stands still with {} actions left", s_.name, left);
+      QUINTET_CHECK(first.has_value(), "schedule {} stalls with {} actions left", s_.name, left);
       place(*first);
     }
     s_.max_in_flight = in_flight(s_).until_w;
@@ -111,8 +110,9 @@ class Refill {
     const double start = ready(rank, next);
     const bool full = next.kind == Kind::F && start < kNever && state.held + 1 > memory_.most + 1e-9;
     if (full && !can_fill)
-      base::fail_user("schedule {}: rank {} holds {} activations at {} whatever W do; {} are allowed",
-                      s_.name, rank, state.held + 1, to_text(next), memory_.most);
+      base::fail_user(
+          "schedule {}: rank {} holds {} activations at {} wherever W is placed, but only {} are allowed",
+          s_.name, rank, state.held + 1, to_text(next), memory_.most);
     if (can_fill) {
       const Action& w = state.waiting.front();
       if (full ||

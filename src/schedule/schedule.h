@@ -1,8 +1,8 @@
-// A pipeline schedule as plain data: for every pipeline rank the list of what it computes, in order. Nothing
-// here runs anything; the lowering turns these lists into instructions, the simulator into times.
+// A pipeline schedule as plain data: for every pipeline rank, the ordered list of what it computes. Nothing
+// here executes anything; lowering turns these lists into instructions, the simulator into times.
 //
-// The model is cut into stages * chunks virtual stages. A rank holds `chunks` of them; the placement says
-// which.
+// The model is cut into stages * chunks virtual stages. A rank holds `chunks` of them, assigned by the
+// placement.
 #pragma once
 
 #include <compare>
@@ -11,21 +11,21 @@
 
 namespace quintet::schedule {
 
-// F: forward. B: gradients of the inputs. W: gradients of the weights. BW: both in one action.
+// F: forward. B: input gradients. W: weight gradients. BW: both in one action.
 enum class Kind { F, B, W, BW };
 
 struct Action {
   Kind kind = Kind::F;
-  int chunk = 0;  // which of the rank's own virtual stages, from 0
-  int micro = 0;  // micro-batch, from 0
-  // Only on an F: it and the action after it (a B or BW of something else) run mixed, each hiding the other's
-  // communication. Both start when both inputs are there and both end together.
+  int chunk = 0;  // index among the rank's own virtual stages, 0-based
+  int micro = 0;  // micro-batch, 0-based
+  // Only on an F: it and the next action (a B or BW of another chunk or micro-batch) run mixed, each hiding
+  // the other's communication. Both start when both inputs are available, and both end together.
   bool with_next = false;
   auto operator<=>(const Action&) const = default;
 };
 
-// Looped: rank r holds r, r + p, r + 2p, ... VShape (two chunks): rank r holds r and 2p - 1 - r, so that the
-// first and the last virtual stage lie on rank 0.
+// Looped: rank r holds r, r + p, r + 2p, ... VShape (two chunks): rank r holds r and 2p - 1 - r, so the first
+// and the last virtual stage are both on rank 0.
 enum class Placement { Looped, VShape };
 
 struct Home {
@@ -40,9 +40,9 @@ struct Schedule {
   int chunks = 1;  // virtual stages per rank, v
   int micro_batches = 1;
   Placement placement = Placement::Looped;
-  bool splits_backward = false;  // some backward is a B and a W; otherwise all are BW
-  // What the schedule promises: the most activations of chunks that a rank holds at once, each from its F to
-  // the end of its W or BW. Empty: no promise.
+  bool splits_backward = false;  // some backwards are a B and a W; otherwise all are BW
+  // The promised maximum of chunk activations that each rank holds at once, each from its F to the end of its
+  // W or BW. Empty: no promise.
   std::vector<int> max_in_flight;
   std::vector<std::vector<Action>> ranks;
 
@@ -52,8 +52,8 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-// The most activations each rank holds at once, counted in chunks, by the order of its actions alone.
-// `until_w` counts one until its W or BW ends; `until_b` until its B or BW ends (what no W needs).
+// The most chunk activations each rank holds at once, from the order of its actions alone. `until_w` counts
+// an activation until its W or BW ends; `until_b` until its B or BW ends (what no W needs).
 struct InFlight {
   std::vector<int> until_w;
   std::vector<int> until_b;

@@ -9,7 +9,7 @@
 namespace quintet::schedule {
 namespace {
 
-// When the F and the B (or BW) of every (virtual stage, micro-batch) ended.
+// End times of F and B (or BW) of every (virtual stage, micro-batch).
 class Ends {
  public:
   explicit Ends(const Schedule& s)
@@ -50,7 +50,7 @@ double duration(const Schedule& s, const Costs& costs, int rank, const Action& a
 Timeline simulate(const Schedule& s, const Costs& costs) {
   const size_t n = s.virtual_stages();
   if (costs.f.size() != n || costs.b.size() != n || costs.w.size() != n)
-    base::fail_user("schedule {}: costs for {}, {} and {} virtual stages; there are {}", s.name,
+    base::fail_user("schedule {}: costs for {}, {} and {} virtual stages, but it has {}", s.name,
                     costs.f.size(), costs.b.size(), costs.w.size(), n);
   Timeline line;
   for (const std::vector<Action>& actions : s.ranks) line.ranks.emplace_back(actions.size());
@@ -72,7 +72,7 @@ Timeline simulate(const Schedule& s, const Costs& costs) {
   };
   const auto stuck = walk(s, [&](int rank, int index) {
     const std::vector<Action>& actions = s.ranks[rank];
-    if (index > 0 && actions[index - 1].with_next) return;  // placed with the one before it
+    if (index > 0 && actions[index - 1].with_next) return;  // placed together with its predecessor
     double start = ready(rank, actions[index]);
     double length = duration(s, costs, rank, actions[index]);
     if (actions[index].with_next) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The most that a rank holds, in activations of chunks.
+// The most chunk activations that a rank holds.
 double held_by(const Schedule& s, double freed_at_b) {
   double most = 0;
   for (const std::vector<Action>& actions : s.ranks) {
@@ -31,8 +31,8 @@ double held_by(const Schedule& s, double freed_at_b) {
   return most;
 }
 
-// Times along the chain F of stage 0 ... F of the last, B of the last ... B of stage 0, with nobody in the
-// way.
+// Times along the chain F of stage 0 ... F of the last stage, B of the last stage ... B of stage 0, without
+// contention.
 struct Chain {
   Chain(const Schedule& s, const Costs& c) : starts(s.virtual_stages()), rest(s.virtual_stages()) {
     const int stages = s.virtual_stages();
@@ -56,8 +56,9 @@ class Search {
     for (const auto& [chunks, placement] : shapes()) try_greedy(chunks, placement);
     if (!best_)
       base::fail_user(
-          "no schedule of {} ranks and {} micro-batches keeps to {} stage activations a rank; the least that "
-          "was found needs {:.4g}",
+          "no schedule of {} ranks and {} micro-batches fits {} stage activations per rank; the smallest "
+          "found "
+          "needs {:.4g}",
           p_.ranks, p_.micro_batches, p_.memory, least_);
     check(best_->schedule);
     best_->bound = kNever;
@@ -80,7 +81,7 @@ class Search {
     return list;
   }
 
-  // Returns its makespan, infinite when it does not keep to the memory.
+  // Returns its makespan, infinite if it exceeds the memory.
   double consider(Schedule s, const Costs& costs, const std::string& origin) {
     const double held = held_by(s, p_.freed_at_b) / s.chunks;
     least_ = std::min(least_, held);
@@ -104,7 +105,7 @@ class Search {
       Schedule refilled = refill_weights(s, costs, {p_.memory * s.chunks, p_.freed_at_b});
       consider(std::move(refilled), costs, origin);
     } catch (const base::UserError&) {
-      // The order of F and B needs more than there is.
+      // The order of F and B alone exceeds the memory.
     }
   }
 
@@ -113,7 +114,7 @@ class Search {
     try {
       made = make_schedule(name, p_.ranks, 0, p_.micro_batches);
     } catch (const base::UserError&) {
-      // These numbers of ranks and micro-batches are not for it.
+      // Undefined for this number of ranks and micro-batches.
     }
     if (!made || made->chunks > p_.max_chunks) {
       named_.push_back({name, kNever});
@@ -158,12 +159,12 @@ class Search {
 
 }  // namespace
 
-// For every rank three statements that hold for any order of its actions:
+// Three statements hold for every rank and any order of its actions:
 // - all its work comes after the earliest moment at which it has anything to do;
-// - before the earliest moment of its first B it can only compute F, and of these no more than it may hold;
-// - an activation is held for at least the time from its F to its B with nobody in the way, and the sum of
-//   these times is at most what may be held times the time there is (Little's law). Behind the rank's last B
-//   the stages before it still have theirs.
+// - before the earliest start of its first B it can only compute F, and no more of these than it may hold;
+// - an activation is held at least for the time from its F to its B without contention, and the sum of these
+//   times is at most the memory limit times the time available (Little's law). After the rank's last B, the
+//   stages before it still have to run theirs.
 double makespan_bound(const Schedule& s, const Costs& c, double most, double freed_at_b) {
   const Chain chain(s, c);
   const double m = s.micro_batches;

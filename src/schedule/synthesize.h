@@ -1,9 +1,9 @@
-// A schedule made for the costs and the memory at hand, never slower than the best named one, with a proof of
-// how far from the best possible it can be.
+// Synthesizes a schedule for given costs and memory: never slower than the best named one, with a lower bound
+// on the makespan of any schedule.
 //
-// Candidates are the named schedules (their W placed anew by refill.h) and those that greedy.h writes under
-// many policies, over one chunk per rank and over two in looped and in V placement. The shortest makespan
-// among those that keep to the memory wins.
+// Candidates are the named schedules (also with W placed by refill.h) and those that greedy.h generates under
+// many policies, with one chunk per rank and with two in looped and V placement. The shortest makespan among
+// those that respect the memory wins.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,12 @@ namespace quintet::schedule {
 struct Problem {
   int ranks = 1;
   int micro_batches = 1;
-  // The costs of a schedule's virtual stages, by its chunks and placement.
+  // The costs of a schedule's virtual stages, given its chunks and placement.
   std::function<Costs(const Schedule& shape)> costs;
-  // The most activations that a rank may hold, in whole stages (a chunk's is its share), each from its F to
-  // the end of its W.
+  // The most activations that a rank may hold, in whole stages (a chunk counts as its fraction), each from
+  // its F to the end of its W.
   double memory = std::numeric_limits<double>::infinity();
-  double freed_at_b = 0;  // share of an activation that is given back at B already
+  double freed_at_b = 0;  // fraction of an activation that its B frees
   int max_chunks = 2;
 };
 
@@ -32,21 +32,21 @@ struct Synthesis {
   Costs costs;
   Timeline timeline;
   std::string origin;  // "zb-v", "zb-h2 with W placed by cost", "greedy, 2 chunks, V placement"
-  // No schedule over these chunks and placements that keeps to the memory has a shorter makespan.
+  // Lower bound on the makespan over these chunks and placements within the memory.
   double bound = 0;
   double gap() const { return timeline.makespan / bound - 1; }
 
   struct Rival {
     std::string name;
-    double makespan = 0;  // infinite: it does not keep to the memory, or does not exist for these numbers
+    double makespan = 0;  // infinite: exceeds the memory, or undefined for these numbers
   };
   std::vector<Rival> named;
 };
 
-// A UserError when no candidate keeps to the memory, with the least that one needs.
+// Throws UserError if no candidate respects the memory, stating the least that one needs.
 Synthesis synthesize(const Problem& problem);
 
-// The bound for one shape (ranks, chunks, micro-batches, placement), `most` in activations of its chunks.
+// The bound for one shape (ranks, chunks, micro-batches, placement); `most` counts activations of its chunks.
 double makespan_bound(const Schedule& shape, const Costs& costs, double most, double freed_at_b);
 
 }  // namespace quintet::schedule

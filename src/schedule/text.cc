@@ -16,7 +16,7 @@ namespace {
 
 struct Word {
   std::string_view text;
-  int column;  // from 1
+  int column;  // 1-based
 };
 
 class Reader {
@@ -61,7 +61,7 @@ class Reader {
     int value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end != text.data() + text.size() || value < least)
-      fail(column, "expected a whole number from {}, found '{}'", least, text);
+      fail(column, "expected an integer of at least {}, found '{}'", least, text);
     return value;
   }
 
@@ -75,7 +75,7 @@ class Reader {
     const Word& key = words_[0];
     if (!s_.ranks.empty()) fail(key.column, "'{}' must come before the ranks", key.text);
     if (!seen_.emplace(std::string(key.text), line_).second)
-      fail(key.column, "'{}' is there twice, first in line {}", key.text, seen_.at(std::string(key.text)));
+      fail(key.column, "'{}' appears twice, first on line {}", key.text, seen_.at(std::string(key.text)));
     const auto count = [&] { return number(only_value().text, words_[1].column, 1); };
     if (key.text == "schedule") {
       s_.name = only_value().text;
@@ -88,7 +88,7 @@ class Reader {
     } else if (key.text == "placement") {
       const Word& value = only_value();
       if (value.text != "looped" && value.text != "v")
-        fail(value.column, "placement is 'looped' or 'v', found '{}'", value.text);
+        fail(value.column, "placement must be 'looped' or 'v', found '{}'", value.text);
       s_.placement = value.text == "v" ? Placement::VShape : Placement::Looped;
     } else if (key.text == "max_in_flight") {
       for (size_t i = 1; i < words_.size(); ++i)
@@ -106,7 +106,7 @@ class Reader {
     const Word& head = words_[0];
     const int rank = number(head.text.substr(0, head.text.size() - 1), head.column, 0);
     if (rank != static_cast<int>(s_.ranks.size()))
-      fail(head.column, "expected rank {}, found rank {}; ranks come in order", s_.ranks.size(), rank);
+      fail(head.column, "expected rank {}, found rank {}: ranks must be in order", s_.ranks.size(), rank);
     std::vector<Action>& actions = s_.ranks.emplace_back();
     for (size_t i = 1; i < words_.size(); ++i) {
       std::string_view rest = words_[i].text;
@@ -139,18 +139,20 @@ class Reader {
            text);
     a.chunk = number(text.substr(0, kind_at), column, 0);
     a.micro = number(text.substr(micro_at), column + static_cast<int>(micro_at), 0);
-    if (a.chunk >= s_.chunks) fail(column, "{}: there are {} chunks, counted from 0", text, s_.chunks);
+    if (a.chunk >= s_.chunks)
+      fail(column, "{}: chunk out of range; there are {} chunks, numbered from 0", text, s_.chunks);
     if (a.micro >= s_.micro_batches)
-      fail(column, "{}: there are {} micro-batches, counted from 0", text, s_.micro_batches);
+      fail(column, "{}: micro-batch out of range; there are {} micro-batches, numbered from 0", text,
+           s_.micro_batches);
     s_.splits_backward |= a.kind == Kind::B || a.kind == Kind::W;
     return a;
   }
 
   void finish() {
     for (const char* key : {"schedule", "stages", "chunks", "micro_batches", "placement"})
-      if (!seen_.contains(key)) base::fail_user("{}: no line '{} ...' before the ranks", file_, key);
+      if (!seen_.contains(key)) base::fail_user("{}: missing line '{} ...' before the ranks", file_, key);
     if (static_cast<int>(s_.ranks.size()) != s_.stages)
-      base::fail_user("{}: {} stages but {} lines of ranks", file_, s_.stages, s_.ranks.size());
+      base::fail_user("{}: {} stages, but {} rank lines", file_, s_.stages, s_.ranks.size());
   }
 
   std::string_view text_;

@@ -1,11 +1,11 @@
-// V-Half and V-Min ("Pipeline Parallelism with Controllable Memory"). Both come from a repeating pattern:
-// every micro-batch takes the same path, six time units after the one before it, and the offsets of the
-// path's four passes are such that no two fall on one slot of a rank. How long the path stays on a rank sets
-// the memory.
+// V-Half and V-Min ("Pipeline Parallelism with Controllable Memory"). Both follow a repeating pattern: every
+// micro-batch takes the same path, six time units after the previous one, with the offsets of the path's four
+// passes chosen so that no two share a slot on a rank. The time the path spends on a rank determines the
+// memory.
 //
-// The pattern leaves slots empty at the start and the end. Here its times are only priorities, and its memory
-// only a bound, of a list scheduler with unit costs: that keeps the steady state and closes the gaps before
-// and after it.
+// The pattern leaves slots empty at the start and the end. Here its times serve only as priorities, and its
+// memory only as a bound, for a list scheduler with unit costs: that preserves the steady state and closes
+// the gaps before and after it.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -23,7 +23,7 @@ enum Pass { F0, F1, B1, B0 };
 using Offsets = std::array<int, 4>;  // by Pass, of micro-batch 0 on one rank
 
 Offsets half_offsets(int p, int r) {
-  const int gap = p % 2 == 0 ? 3 : 0;  // for even p chunk 1's F and B would fall on one slot
+  const int gap = p % 2 == 0 ? 3 : 0;  // for even p, chunk 1's F and B would share a slot
   return {2 * r, 3 * p - 2 - r, 3 * p - 1 + gap + 2 * r, 6 * p - 2 + gap - r};
 }
 
@@ -32,7 +32,7 @@ Offsets min_offsets(int p, int r) {
   return {r, 2 * p - 1 - r, 2 * p + gap + r, 4 * p - 1 + gap - r};
 }
 
-// The most activations of each chunk, and of both, that the repeating pattern holds on a rank when W take the
+// The most activations of each chunk, and of both, that the repeating pattern holds on a rank when W fill the
 // empty slots in the order of their B.
 struct Quota {
   std::array<int, 2> chunk = {0, 0};
@@ -40,7 +40,7 @@ struct Quota {
 };
 
 Quota quota_of(const Offsets& offsets) {
-  const int periods = offsets[B0] / kPeriod + 3;  // by then the number held has settled
+  const int periods = offsets[B0] / kPeriod + 3;  // the number held is constant by then
   std::vector<int> slot(offsets[B0] + kPeriod * periods + 1, -1);
   for (int pass = 0; pass < 4; ++pass)
     for (int i = 0; i < periods; ++i) slot[offsets[pass] + kPeriod * i] = pass;
@@ -62,8 +62,7 @@ Quota quota_of(const Offsets& offsets) {
   return peak;
 }
 
-// One rank of the list scheduler. `done[pass]` counts the micro-batches whose pass ended in an earlier time
-// unit.
+// One rank of the list scheduler. `done[pass]` counts micro-batches whose pass ended in an earlier time unit.
 struct Rank {
   Offsets offsets;
   Quota quota;
@@ -72,7 +71,7 @@ struct Rank {
   std::array<int, 2> held = {0, 0};
 };
 
-// How many micro-batches of a pass the ranks before it on the path have finished.
+// Number of micro-batches of a pass that the previous ranks on the path have finished.
 int arrived(const std::vector<Rank>& ranks, int r, int pass, int m) {
   const int last = static_cast<int>(ranks.size()) - 1;
   switch (pass) {
@@ -87,7 +86,7 @@ int arrived(const std::vector<Rank>& ranks, int r, int pass, int m) {
   }
 }
 
-// The ready pass that the pattern puts first, or -1.
+// The ready pass with the highest priority in the pattern, or -1.
 int choose(const std::vector<Rank>& ranks, int r, int m, int most) {
   const Rank& rank = ranks[r];
   int best = -1, best_time = 0;
@@ -139,7 +138,7 @@ Schedule from_pattern(const char* name, int p, int m, Offsets (*offsets)(int p, 
       moved |= s.ranks[r].size() > before;
       more |= s.ranks[r].size() < all;
     }
-    QUINTET_CHECK(moved || !more, "schedule {} of {} stages and {} micro-batches stands still", name, p, m);
+    QUINTET_CHECK(moved || !more, "schedule {} of {} stages and {} micro-batches stalls", name, p, m);
     for (Rank& rank : ranks) rank.done = rank.begun;
   }
   promise(s, most);

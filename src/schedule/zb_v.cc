@@ -5,7 +5,7 @@
 
 namespace quintet::schedule {
 
-// With F = B = W = 1 rank r starts at time r and is never idle. Chunk 0 goes down the ranks, chunk 1 comes
+// With F = B = W = 1, rank r starts at time r and is never idle. Chunk 0 runs down the ranks, chunk 1 runs
 // back up.
 Schedule zb_v(int p, int m) {
   const int written = std::max(m, 2 * p);
@@ -13,13 +13,13 @@ Schedule zb_v(int p, int m) {
   s.splits_backward = true;
   for (int r = 0; r < p; ++r) {
     RankWriter rank(s.ranks[r]);
-    // Forwards only, until the first micro-batch has come back up to this rank.
+    // Forwards only, until the first micro-batch has returned to this rank.
     for (int i = 0; i < 2 * (p - r) - 1; ++i) rank.f(0);
     for (int i = 0; i < r; ++i) {
       rank.f(1);
       rank.f(0);
     }
-    // Backwards of chunk 1 only: those of chunk 0 are still on their way down and up again.
+    // Backwards of chunk 1 only: those of chunk 0 have not arrived yet.
     for (int i = 0; i < p - r; ++i) {
       rank.f(1);
       rank.b(1);
@@ -33,7 +33,7 @@ Schedule zb_v(int p, int m) {
       rank.b(1);
       rank.w();
     }
-    // The last backwards chase each other through the ranks; W wait for the end, which is where they fill the
+    // The last backwards run through the ranks in sequence; W are deferred to the end, where they fill the
     // bubble.
     for (int i = 0; i < r; ++i) {
       rank.b(0);

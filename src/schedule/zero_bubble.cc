@@ -6,8 +6,8 @@
 namespace quintet::schedule {
 namespace {
 
-// Rank r runs `depth` (p - r - 1) forwards ahead. Its W begin `depth` r micro-batches late, so that all ranks
-// hold the same number of activations and the late W fill what would be the bubble at the end.
+// Rank r runs `depth` (p - r - 1) forwards ahead. Its W are delayed by `depth` r micro-batches, so all ranks
+// hold the same number of activations and the delayed W fill the bubble at the end.
 Schedule zero_bubble(const char* name, int p, int m, int depth) {
   Schedule s = blank(name, p, 1, m, Placement::Looped);
   s.splits_backward = true;

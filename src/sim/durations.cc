@@ -24,15 +24,15 @@ bool has_dim(const Type& t, Dim d) {
   return std::any_of(t.dims.begin(), t.dims.end(), [&](const graph::DimSize& s) { return s.name == d; });
 }
 
-// Keys that a query sees at most.
+// The most keys that a query sees.
 double keys_of(const Instr& instr) {
   const int64_t seq_len = instr.attrs.integer("seq_len"), window = instr.attrs.integer("window");
   return static_cast<double>(window > 0 ? std::min(window, seq_len) : seq_len);
 }
 
-// Narrow operands are made from wide ones: read in two bytes, written in one, and in one once more turned for
-// the backward products. The forward product makes both of its operands, the one for the input's gradient the
-// output's gradient; the weight's gradient finds all it reads.
+// Narrow operands are converted from wide ones: two bytes read, one written, and one more written transposed
+// for the backward matmuls. The forward matmul converts both of its operands; the input gradient converts the
+// output gradient; the weight gradient finds all its operands converted.
 double narrowed_bytes(const graph::OpDef& op, const std::vector<Type>& in, const graph::Gemm& gemm) {
   constexpr double kPerElement = 4;
   if (op.op_class == graph::OpClass::Router || op.pass == graph::OpPass::WeightGradient) return 0;
@@ -59,7 +59,7 @@ CollectiveShape shape_of(CollectiveKind kind) {
   base::fail_internal("unknown collective");
 }
 
-// Padded experts have counts that are known before.
+// With padded experts the counts are known in advance.
 bool waits_for_counts(const Instr& i) { return i.op == &graph::kRoute && i.attrs.integer("pad") == 0; }
 
 }  // namespace
@@ -94,8 +94,8 @@ Durations::Durations(const program::Program& program, const Machine& machine)
     for (const Instr& i : body.instrs)
       if (i.kind == InstrKind::Compute && i.op == &graph::kRoute)
         choices_ = static_cast<double>(i.attrs.integer("choices"));
-  // What a rank sends is what it receives on average; on the way back it is all there, with the copies that
-  // ranks sharing an expert make.
+  // A rank sends as many rows as it receives on average; on the way back they are all present, including the
+  // copies made by ranks that share an expert.
   std::map<int64_t, int64_t> sent;
   for (const program::Body& body : program.bodies)
     for (const Instr& i : body.instrs) {
@@ -130,7 +130,7 @@ graph::Cost Durations::cost(const Instr& instr) const {
 double Durations::message_bytes(const Collective& c, const Instr& instr) const {
   const int members = spread(c.comm).members;
   if (c.kind != CollectiveKind::AllToAllV) return static_cast<double>(program::message_bytes(c, members));
-  // The larger side of what is expected: with copies a row leaves several times.
+  // The larger side at the expected number of rows: with copies, a row is sent several times.
   const auto bytes = [&](const program::Operand& o) {
     const Type t = expected(o.type);
     return static_cast<double>(t.bytes());
@@ -180,8 +180,8 @@ double Durations::compute_seconds(const Instr& instr) const {
   return made > 0 ? seconds + hardware::memory_seconds(made, device, machine_.stack) : seconds;
 }
 
-// Where rows for several experts of a domain cross the network once: of the copies of a token that leave the
-// domain, as many as there are other domains with an expert of its. Inside all copies are made.
+// Where rows for several experts of a domain cross the network once: a token leaves its domain once per other
+// domain that holds one of its experts. Inside a domain, all copies are made.
 double Durations::exchange_seconds(const Instr& instr) const {
   const Collective& c = instr.collective;
   const hardware::Spread& all = spread(c.comm);

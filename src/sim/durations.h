@@ -1,12 +1,12 @@
-// How long the instructions of a program take on a cluster: what an op's operands amount to, in the terms of
+// How long the instructions of a program take on a cluster: translates an op's operands into the terms of
 // hardware/cost.h.
 //
-// Matrix products are priced by their sizes, attention by the FLOPs that its mask leaves, all else by the
-// bytes of its operands. Communicators lie on the cluster as ranks do: rank r on node r / per_node, in the
-// domain r / domain. All ranks of a node communicate at once, so each has its own share of the node's ports.
+// Matmuls are priced by their sizes, attention by its unmasked FLOPs, everything else by the bytes of its
+// operands. Ranks are placed in order: rank r is on node r / per_node and in domain r / domain. All ranks of
+// a node communicate at the same time, so each has its own share of the node's ports.
 //
-// Rows of experts: where how many come is known in the step only, programs have room for the most that can
-// come. Here they count as what comes on average, times `imbalance`.
+// Expert rows: where the count is known only during the step, programs reserve space for the most rows that
+// can arrive. Here they count as the average number of rows times `imbalance`.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ namespace quintet::sim {
 struct Machine {
   hardware::Cluster cluster;
   hardware::Stack stack;
-  // Of products inside blocks (the head's stay as they are); none: of their operands' type.
+  // Arithmetic of matmuls inside blocks (not of the head); unset: that of their operands' dtype.
   std::optional<hardware::Arithmetic> matmul;
   double imbalance = 1;
   // Whether attention runs without tensor cores; empty: never.
@@ -35,23 +35,23 @@ WorkClass class_of(const graph::OpDef& op);
 
 hardware::Arithmetic arithmetic_of(base::DType dtype);
 
-// Of one program; both it and the machine must outlive this.
+// Durations for one program; the program and the machine must outlive this.
 class Durations {
  public:
   Durations(const program::Program& program, const Machine& machine);
 
   double operator()(const program::Instr& instr) const;
 
-  // The link that a collective loads: the slowest that it crosses.
+  // The link that a collective loads: the slowest one it crosses.
   Use use(const program::Instr& instr) const;
 
   const hardware::Spread& spread(program::CommId comm) const { return spreads_[comm.index()]; }
-  // What the op costs with the rows that are expected.
+  // The op's cost at the expected number of rows.
   graph::Cost cost(const program::Instr& instr) const;
-  // As program::message_bytes and sent_bytes, with the rows that are expected.
+  // Like program::message_bytes and sent_bytes, at the expected number of rows.
   double message_bytes(const program::Collective& collective, const program::Instr& instr) const;
   double sent_bytes(const program::Instr& instr) const;
-  // The type with the rows that are expected.
+  // The type with the expected number of rows.
   graph::Type expected(graph::Type type) const;
 
  private:
@@ -60,8 +60,8 @@ class Durations {
 
   const program::Program& program_;
   const Machine& machine_;
-  std::vector<char> tensor_, experts_;        // by CommId: whether it joins tensor or expert ranks alone
-  double choices_ = 1;                        // experts of a token
+  std::vector<char> tensor_, experts_;        // by CommId: whether it joins only tensor or expert ranks
+  double choices_ = 1;                        // experts per token
   std::vector<hardware::Spread> spreads_;     // by CommId
   std::map<int64_t, int64_t> expected_rows_;  // by the size of Dim::Routed in types
 };

@@ -26,8 +26,8 @@ bool is_message(const Instr& instr) {
   return instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv;
 }
 
-// Runs every rank as far as it gets, in turns, until all are done. When an instruction runs depends only on
-// what it waits for, so the order of turns does not matter.
+// Advances every rank as far as possible, in turn, until all are done. The time of an instruction depends
+// only on what it waits for, so the order of turns does not matter.
 class Simulator {
  public:
   Simulator(const World& world, const DurationFn& duration, const Options& options)
@@ -58,7 +58,7 @@ class Simulator {
   }
 
   Simulation run() {
-    // With nothing else left to move, what has not begun waits for a transfer that is under way, so the next
+    // If nothing else can advance, everything not yet started waits for a transfer in flight, so the next one
     // to end is known.
     std::vector<size_t> awake;
     for (size_t r = 0; r < ranks_.size(); ++r) awake.push_back(r);
@@ -88,22 +88,22 @@ class Simulator {
       size_t rank, stream;
     };
     std::vector<Member> present;
-    std::vector<int> loads;  // of its members (Loads)
+    std::vector<int> loads;  // of its members (indices in Loads)
     double start = 0, duration = 0, latency = 0;
   };
-  struct Group {                      // a communicator as one of its members sees it
+  struct Group {                      // a communicator from the view of one member
     Meeting *collectives, *messages;  // where its members meet
-    size_t kinds;                     // of members
+    size_t kinds;                     // distinct kinds of members
   };
   struct State {
     std::vector<std::vector<int>> streams;       // issues by position
-    std::vector<std::vector<double>> ends;       // by stream and position, of what is done
-    std::vector<char> arrived;                   // by stream: its head stands at a meeting
+    std::vector<std::vector<double>> ends;       // by stream and position, of finished issues
+    std::vector<char> arrived;                   // by stream: its head is waiting at a meeting
     std::vector<Group> groups;                   // by CommId
     std::vector<std::vector<double>> durations;  // by body and instruction
-    std::vector<std::vector<Use>> uses;          // likewise, where links are shared
-    // hidden < 1: of collectives, how many compute instructions were issued before; of these, what
-    // collectives took before them.
+    std::vector<std::vector<Use>> uses;          // by body and instruction, if links are shared
+    // hidden < 1: for each collective, the number of compute instructions issued before it; for each compute
+    // instruction, the exclusive time that collectives took before it.
     std::vector<int> computed_before;
     std::vector<double> blocked;
   };
@@ -115,7 +115,7 @@ class Simulator {
     if (!world_.like) return {own, own, c.members.size()};
     std::set<int> kinds;
     for (const base::RankId m : c.members) kinds.insert(world_.like(m));
-    // Of ranks of one kind, what the next receives is what this one receives from the one before.
+    // Between ranks of one kind, what the next rank receives equals what this one receives from the previous.
     return {own, kinds.size() == 1 ? &rings_[{*kinds.begin(), c.atoms}] : own, kinds.size()};
   }
 
@@ -152,7 +152,7 @@ class Simulator {
     }
   }
 
-  // The ways of a rank's link that a collective loads.
+  // The link directions of a rank that a collective loads.
   std::vector<int> loads_of(size_t r, const Instr& instr, const Use& use) const {
     if (use.link < 0) return {};
     const int out = static_cast<int>(r) * 2 * kMostLinks + 2 * use.link, in = out + 1;
@@ -161,7 +161,7 @@ class Simulator {
     return {out, in};
   }
 
-  // Everything of a rank that does not wait for others. Ranks whose heads that releases are to be woken.
+  // Runs everything on a rank that does not wait for others. Adds the ranks it unblocks to `awake`.
   void advance(size_t r, std::vector<size_t>& awake) {
     for (bool moved = true; moved;) {
       moved = false;
@@ -174,7 +174,7 @@ class Simulator {
     return ranks_[r].durations[static_cast<size_t>(issue.body)][static_cast<size_t>(issue.instr)];
   }
 
-  // The head of a stream: done, or at its meeting, if what it waits for is done.
+  // Advances the head of a stream, to completion or to its meeting, if what it waits for is done.
   bool step(size_t r, size_t s, std::vector<size_t>& awake) {
     State& rank = ranks_[r];
     const size_t at = rank.ends[s].size();
@@ -248,25 +248,25 @@ class Simulator {
     out_.end = std::max(out_.end, span.end);
   }
 
-  // A collective under way on links that others load too.
+  // A collective in flight on links that it may share.
   struct Transfer {
     std::vector<Meeting::Member> members;
     std::vector<int> loads;
-    double start = 0, begin = 0;  // begin: when bytes flow
+    double start = 0, begin = 0;  // begin: when bytes start to flow
     double left = 0;              // seconds at full speed
     double end = 0;
     bool flows = false;
   };
 
-  // Transfers under way, and how they slow each other. Time goes forward from end to end: whatever is pushed
-  // begins no earlier than the last end that was popped.
+  // Transfers in flight and how they slow each other down. Time advances from end to end: a pushed transfer
+  // never starts before the end that was popped last.
   class Loads {
    public:
     void add(int load, int stream) {
       if (static_cast<size_t>(load) >= streams_.size()) streams_.resize(static_cast<size_t>(load) + 1);
       streams_[static_cast<size_t>(load)].insert(stream);
     }
-    // A link that one stream alone loads is never shared: its collectives follow one another.
+    // A link loaded by a single stream is never shared, because its collectives are sequential.
     void find_shared() {
       for (const std::set<int>& s : streams_) several_.push_back(s.size() > 1);
       flowing_.assign(streams_.size(), 0);
@@ -278,7 +278,7 @@ class Simulator {
     bool empty() const { return list_.empty(); }
     void push(Transfer t) { list_.push_back(std::move(t)); }
 
-    // The transfer that ends first.
+    // Removes the transfer that ends first.
     Transfer pop() {
       for (;;) {
         size_t next = 0;
@@ -313,11 +313,11 @@ class Simulator {
     }
     std::vector<std::set<int>> streams_;  // by load
     std::vector<char> several_;           // by load
-    std::vector<int> flowing_;            // by load: transfers
+    std::vector<int> flowing_;            // by load: transfers in flight
     std::vector<Transfer> list_;
     double now_ = 0;
   };
-  static constexpr int kMostLinks = 4;  // kinds of links of a rank
+  static constexpr int kMostLinks = 4;  // kinds of links per rank
 
   const World& world_;
   const double hidden_;

@@ -1,11 +1,11 @@
-// When each instruction would run: streams in order, explicit waits, and collectives that begin when the last
-// member has come. How long an instruction takes is a function that is given, so the result says what a
-// program's order allows on whatever machine that function describes.
+// Simulates when each instruction runs: in-order streams, explicit waits, and collectives that start when the
+// last member arrives. The duration of an instruction is a function supplied by the caller, so the result
+// shows what a program's order allows on the machine that the function describes.
 //
-// Either all ranks of a world are simulated, or representatives: then every rank of the world is like one of
-// them, at every moment. Of a communicator one member of each kind is waited for; the others come together
-// with those they are like. A message between two ranks of one kind (round a ring) meets the representative's
-// own: the k-th that it receives was sent when it sent its k-th.
+// Simulates either all ranks of a world or representatives; in the latter case every rank behaves like one of
+// the representatives at every moment. A collective waits for one member of each kind; the other members
+// arrive together with their representatives. For a message between two ranks of one kind (around a ring),
+// the k-th receive of the representative matches its own k-th send.
 #pragma once
 
 #include <functional>
@@ -23,42 +23,42 @@ struct Rank {
 
 struct World {
   std::vector<Rank> ranks;
-  // Which of `ranks` a rank of the world is like; empty: `ranks` are the world, in rank order.
+  // Which of `ranks` represents a rank of the world; empty: `ranks` is the world, in rank order.
   std::function<int(base::RankId)> like;
 };
 
-// Seconds of an instruction by itself, a pure function; asked once for every instruction of a body. Of the
-// members' answers for one collective the largest counts.
+// Seconds of an instruction by itself. Pure; called once for every instruction of a body. For a collective,
+// the largest of its members' answers counts.
 using DurationFn = std::function<double(const program::Program&, const program::Instr&)>;
 
-// Which of a rank's links a collective loads, and how much of its duration is spent before bytes flow.
+// Which of a rank's links a collective loads, and the part of its duration before bytes flow.
 struct Use {
-  int link = -1;  // -1: none that others load
+  int link = -1;  // -1: none that is shared
   double latency = 0;
 };
 using UseFn = std::function<Use(const program::Program&, const program::Instr&)>;
 
 struct Options {
-  // Share of a collective that runs beside computing, as far as streams allow. The rest of it first takes the
-  // compute stream for itself: it begins when what was issued before it is computed, and what was issued
-  // after it waits. Messages (Send, Recv) are always hidden.
+  // Fraction of a collective that overlaps with compute, as far as streams allow. The rest first occupies the
+  // compute stream exclusively: it starts when the compute issued before it has finished, and compute issued
+  // after it waits. Messages (Send, Recv) always overlap.
   double hidden = 1;
-  // Collectives that load one link of a rank in the same direction at the same time share it evenly: of n
-  // each goes on at 1/n of its speed, one with several members at that of its slowest. Sends load the way
-  // out, receives the way in, all others both. Empty: no collective slows another.
+  // Collectives that load the same link of a rank in the same direction share it evenly: each of n proceeds
+  // at 1/n of its speed, and one with several members at the speed of its slowest. Sends load the outgoing
+  // direction, receives the incoming one, all others both. Empty: collectives do not slow each other down.
   UseFn use = {};
 };
 
 struct Span {
   double start = 0, end = 0;  // seconds from the beginning of the step
   double ready = 0;           // when its stream was free for it
-  double arrived = 0;         // when all was done that it waits for on its own rank
-  int cause = -1;             // the issue that it last waited for beyond `ready`; -1: none
+  double arrived = 0;         // when everything it waits for on its own rank was done
+  int cause = -1;             // the issue it waited for last, after `ready`; -1: none
   double stall() const { return start - ready; }
   bool waited_for_members() const { return start > arrived; }
 };
 
-// What a collective took of the compute stream for itself, before the instruction `issue`.
+// Exclusive time on the compute stream that a collective took before the instruction `issue`.
 struct Blocked {
   int issue = 0, collective = 0;
   double seconds = 0;
@@ -66,15 +66,15 @@ struct Blocked {
 
 struct Simulation {
   std::vector<std::vector<Span>> ranks;       // by rank and issue
-  std::vector<std::vector<Blocked>> blocked;  // by rank, in issue order; none where all is hidden
+  std::vector<std::vector<Blocked>> blocked;  // by rank, in issue order; empty if everything overlaps
   double end = 0;
 };
 
-// Programs that program::verify_together() accepts.
+// The programs must pass program::verify_together().
 Simulation simulate(const World& world, const DurationFn& duration, const Options& options = {});
 
-// A machine in four numbers: the longer of arithmetic and memory traffic is what an op takes; a collective a
-// latency and what its slowest member sends.
+// A machine in four numbers. An op takes the longer of arithmetic and memory traffic; a collective takes a
+// latency plus the time its slowest member needs to send.
 struct Rates {
   double flops_per_s = 1;
   double memory_bytes_per_s = 1;
@@ -83,7 +83,7 @@ struct Rates {
 };
 DurationFn by_rates(const Rates& rates);
 
-// The stream that issue `k` waited for beyond `ready`: another stream of its rank, its own when it waited for
+// The stream that issue `k` waited for after `ready`: another stream of its rank, or its own if it waited for
 // other members. Invalid: it did not wait.
 program::StreamId waited_for(const Rank& rank, const std::vector<Span>& spans, size_t k);
 

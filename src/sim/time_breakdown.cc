@@ -90,7 +90,7 @@ class Attribution {
     }
   }
 
-  // Issue k stood still in [from, to): what for?
+  // Attributes [from, to), during which issue k was stalled.
   void waited(int k, double from, double to) {
     const Span& span = spans_[static_cast<size_t>(k)];
     if (span.cause >= 0)
@@ -99,7 +99,7 @@ class Attribution {
       breakdown_.other += to - from;
   }
 
-  // [from, to) was spent waiting for issue k to end.
+  // Attributes [from, to), spent waiting for issue k to end.
   void follow(int k, double from, double to) {
     while (k >= 0 && to > from) {
       const Span& span = spans_[static_cast<size_t>(k)];
@@ -112,12 +112,12 @@ class Attribution {
         const size_t comm = i.collective.comm.index();
         take(span.start, breakdown_.waits[comm]);
         take(span.arrived, joins_stages_[comm] ? breakdown_.bubble : breakdown_.waits[comm]);
-        // A part that is not hidden stands between what was waited for and its arrival.
+        // An exposed part lies between what was waited for and its arrival.
         const double reason =
             span.cause >= 0 ? std::max(spans_[static_cast<size_t>(span.cause)].end, span.ready) : span.ready;
         take(reason, breakdown_.waits[comm]);
       } else {
-        // Work on another stream (casts of what is sent); on the compute stream `from` ends it.
+        // Work on another stream (casts of data to send); on the compute stream, `from` ends it.
         take(span.start, breakdown_.other);
       }
       k = span.cause >= 0 ? span.cause : before_[static_cast<size_t>(k)];
@@ -129,7 +129,7 @@ class Attribution {
   const std::vector<program::Issue>& issues_;
   const std::vector<Span>& spans_;
   const std::vector<Blocked>& blocked_;
-  std::vector<int> before_;  // by issue: the one before it in its stream
+  std::vector<int> before_;  // by issue: its predecessor in its stream
   std::vector<char> joins_stages_;
   TimeBreakdown breakdown_;
 };
@@ -139,7 +139,7 @@ class Attribution {
 std::string axes_of(const program::Communicator& comm) {
   if (comm.atoms.empty()) return "pp";
   if (comm.name.ends_with(" experts")) return "ep";
-  // "dp_shard[1]+tp state": the axes of the atoms, each once, without what the channel is for.
+  // "dp_shard[1]+tp state": the axes of the atoms, each once, without the purpose of the channel.
   const std::string name = comm.name.substr(0, comm.name.find(' '));
   std::string out;
   std::vector<std::string> seen;

@@ -1,9 +1,10 @@
-// Where the time of a simulated step goes, as the compute stream of a rank spends it: in work of its own, in
-// waiting for communication, in waiting for other pipeline stages. The shares of a rank add up to the step.
+// Where the time of a simulated step goes on the compute stream of a rank: its own work, waiting for
+// communication, and waiting for other pipeline stages. The parts add up to the step.
 //
-// What a stretch of waiting is for is found by going backwards from the instruction that waited: while the
-// collective that it waited for last was under way, it waited for that communicator's axes; before, for
-// whatever that collective itself was waiting for. Waiting for a member of another stage to come is a bubble.
+// A wait is attributed by walking backwards from the instruction that waited: time during which the
+// collective it waited for last was in flight belongs to that communicator's axes; time before that, to
+// whatever the collective itself was waiting for. Waiting for a member of another stage to arrive is a
+// bubble.
 #pragma once
 
 #include <string>
@@ -14,12 +15,12 @@
 
 namespace quintet::sim {
 
-// The mesh axes of a communicator, in one word: "tp", "dp_shard+cp", "pp", "ep".
+// The mesh axes of a communicator as one word: "tp", "dp_shard+cp", "pp", "ep".
 std::string axes_of(const program::Communicator& comm);
 
 struct TimeBreakdown {
-  double matmul = 0, attention = 0, other = 0;  // kernels of the model
-  double optimizer = 0;                         // kernels of the step's begin and end
+  double matmul = 0, attention = 0, other = 0;  // the model's kernels
+  double optimizer = 0;                         // kernels at the start and end of the step
   double bubble = 0;
   std::vector<double> waits;  // by CommId
   double busy() const { return matmul + attention + other + optimizer; }

@@ -1,4 +1,4 @@
-// A simulated step in the trace format of real runs: a process is a rank, a thread is a stream.
+// A simulated step in the trace format of real runs: one process per rank, one thread per stream.
 #pragma once
 
 #include "observe/trace.h"

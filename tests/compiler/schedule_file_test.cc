@@ -110,9 +110,9 @@ TEST_F(ScheduleFile, ThatCannotRunNamesTheAction) {
               "rank 0: 0BW0 comes before 0F0");
   EXPECT_SAYS(said(head + "0: 0F0 0F1 0BW1 0BW0 0F2 0F3 0BW2 0BW3\n" + last), "rank 0");
   EXPECT_SAYS(said(head + "max_in_flight 1 1\n0: 0F0 0F1 0BW0 0F2 0BW1 0F3 0BW2 0BW3\n" + last),
-              "rank 0: with 0F1 it holds 2 activations; 1 are promised");
+              "rank 0: at 0F1 it holds 2 activations, but promises at most 1");
   EXPECT_SAYS(said(head + "0: 0F0 0X1\n" + last), "own.txt:6:8: expected an action");
-  EXPECT_SAYS(said(""), "own.txt: no line 'schedule ...'");
+  EXPECT_SAYS(said(""), "own.txt: missing line 'schedule ...'");
 }
 
 TEST_F(ScheduleFile, NeedsAPipelineAndAPath) {

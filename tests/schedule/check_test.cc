@@ -49,7 +49,7 @@ TEST(Check, AMissingActionIsNamed) {
 TEST(Check, ADoubledActionIsNamed) {
   Schedule s = zb_v(2, 4);
   s.ranks[0].push_back({Kind::W, 1, 3});
-  EXPECT_EQ(why_not(s), "schedule zb-v: rank 0: 1W3 is there twice");
+  EXPECT_EQ(why_not(s), "schedule zb-v: rank 0: 1W3 appears twice");
   s = dualpipev(2, 4);
   s.ranks[0].push_back({Kind::B, 1, 3});
   EXPECT_NE(why_not(s).find("rank 0: 1BW3 and 1B3 compute the same gradients"), std::string::npos)
@@ -74,10 +74,10 @@ TEST(Check, OutOfRangeAndUndeclaredSplits) {
   EXPECT_NE(why_not(s).find("splits a backward"), std::string::npos);
   s = one_f_one_b(2, 4);
   s.ranks.pop_back();
-  EXPECT_NE(why_not(s).find("2 stages but actions for 1 ranks"), std::string::npos);
+  EXPECT_NE(why_not(s).find("2 stages, but actions for 1 ranks"), std::string::npos);
   s = zb_v(2, 4);
   s.chunks = 3;
-  EXPECT_NE(why_not(s).find("V placement has 2 chunks"), std::string::npos);
+  EXPECT_NE(why_not(s).find("V placement requires 2 chunks"), std::string::npos);
 }
 
 // Rank 0 wants the gradient of micro-batch 0 before it has sent what rank 1 runs first.
@@ -87,7 +87,7 @@ TEST(Check, ADeadlockNamesTheCircle) {
   s.ranks[0] = {{Kind::F, 0, 0}, {Kind::BW, 0, 0}, {Kind::F, 0, 1}, {Kind::BW, 0, 1}};
   s.ranks[1] = {{Kind::F, 0, 0}, {Kind::F, 0, 1}, {Kind::BW, 0, 0}, {Kind::BW, 0, 1}};
   EXPECT_EQ(why_not(s),
-            "schedule 1f1b: deadlock: rank 0 at 0BW0 waits for 0B0 of rank 1, rank 1 at 0F1 waits for 0F1 of "
+            "schedule 1f1b: deadlock: rank 0 at 0BW0 waits for 0B0 on rank 1, rank 1 at 0F1 waits for 0F1 on "
             "rank 0");
   EXPECT_THROW(simulate(s, Costs::uniform(s, 1, 1, 1)), base::UserError);
 }
@@ -95,10 +95,10 @@ TEST(Check, ADeadlockNamesTheCircle) {
 TEST(Check, MessagesMustBeUsedInTheOrderSent) {
   Schedule s = gpipe(2, 3);
   std::swap(s.ranks[1][1], s.ranks[1][2]);
-  EXPECT_EQ(why_not(s), "schedule gpipe: rank 1 runs 0F2 next, but rank 0 sends what 0F1 needs before it");
+  EXPECT_EQ(why_not(s), "schedule gpipe: rank 1 runs 0F2 next, but rank 0 first sends the input of 0F1");
   s = gpipe(2, 3);
   std::swap(s.ranks[1][3], s.ranks[1][4]);
-  EXPECT_EQ(why_not(s), "schedule gpipe: rank 0 runs 0B0 next, but rank 1 sends what 0B1 needs before it");
+  EXPECT_EQ(why_not(s), "schedule gpipe: rank 0 runs 0B0 next, but rank 1 first sends the input of 0B1");
   // The same odd order on both ends is legal.
   std::swap(s.ranks[0][3], s.ranks[0][4]);
   EXPECT_EQ(why_not(s), "");
@@ -107,12 +107,12 @@ TEST(Check, MessagesMustBeUsedInTheOrderSent) {
 TEST(Check, MoreInFlightThanPromised) {
   Schedule s = one_f_one_b(4, 8);
   move(s, 1, "0F3", "0BW0");
-  EXPECT_EQ(why_not(s), "schedule 1f1b: rank 1: with 0F3 it holds 4 activations; 3 are promised");
+  EXPECT_EQ(why_not(s), "schedule 1f1b: rank 1: at 0F3 it holds 4 activations, but promises at most 3");
   s.max_in_flight[1] = 4;
   EXPECT_EQ(why_not(s), "");
   s = zb_h1(4, 8);  // one W later than promised
   move(s, 0, "0F4", "0W0");
-  EXPECT_EQ(why_not(s), "schedule zb-h1: rank 0: with 0F4 it holds 5 activations; 4 are promised");
+  EXPECT_EQ(why_not(s), "schedule zb-h1: rank 0: at 0F4 it holds 5 activations, but promises at most 4");
 }
 
 TEST(Check, MixedPairs) {
@@ -121,7 +121,7 @@ TEST(Check, MixedPairs) {
   EXPECT_NE(why_not(s).find("0F0 is to run mixed with the next action"), std::string::npos);
   s = gpipe(1, 1);
   s.ranks[0][0].with_next = true;  // F with its own backward
-  EXPECT_EQ(why_not(s), "schedule gpipe: deadlock: rank 0 at 0BW0 waits for 0F0 of rank 0");
+  EXPECT_EQ(why_not(s), "schedule gpipe: deadlock: rank 0 at 0BW0 waits for 0F0 on rank 0");
 }
 
 // Random mutations of legal schedules: dropping, doubling or moving an action is refused unless the result is

@@ -35,7 +35,7 @@ TEST(Published, RowsWithoutCostsAreReportedAsSuch) {
   EXPECT_DOUBLE_EQ(rows[0].simulated, 0.2);
   EXPECT_FALSE(rows[1].was_simulated);
   EXPECT_EQ(rows[1].note, "not simulated: no cost hop");
-  EXPECT_EQ(rows[2].note, "not simulated: no such schedule here");
+  EXPECT_EQ(rows[2].note, "not simulated: unknown schedule");
   EXPECT_NE(report(rows).find("not simulated: no cost hop"), std::string::npos);
   EXPECT_THROW(compare_published("stages,microbatches\n1,2,3\n"), base::UserError);
   EXPECT_THROW(compare_published("stages,microbatches\nx,2\n"), base::UserError);

@@ -76,7 +76,7 @@ TEST(Synthesize, TooLittleMemoryNamesTheLeast) {
     synthesize(problem(4, 8, {}, 0.25));
     FAIL() << "a quarter of an activation is no schedule";
   } catch (const base::UserError& e) {
-    EXPECT_NE(std::string(e.what()).find("keeps to 0.25"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("fits 0.25"), std::string::npos) << e.what();
   }
 }
 

@@ -44,25 +44,27 @@ TEST(Text, ErrorsSayWhere) {
             "mine.txt:6:8: expected an action such as 0F3 or 1BW2 (chunk, F, B, W or BW, micro-batch), found "
             "'0X0'");
   EXPECT_EQ(why_not(with_head("0: 0F0 0BW1\n")),
-            "mine.txt:6:8: 0BW1: there are 1 micro-batches, counted from 0");
-  EXPECT_EQ(why_not(with_head("0: 1F0\n")), "mine.txt:6:4: 1F0: there are 1 chunks, counted from 0");
+            "mine.txt:6:8: 0BW1: micro-batch out of range; there are 1 micro-batches, numbered from 0");
+  EXPECT_EQ(why_not(with_head("0: 1F0\n")),
+            "mine.txt:6:4: 1F0: chunk out of range; there are 1 chunks, numbered from 0");
   EXPECT_EQ(why_not(with_head("0: 0F0+0BWx\n")),
             "mine.txt:6:8: expected an action such as 0F3 or 1BW2 (chunk, F, B, W or BW, micro-batch), found "
             "'0BWx'");
-  EXPECT_EQ(why_not(with_head("0: 0F\n")), "mine.txt:6:6: expected a whole number from 0, found ''");
+  EXPECT_EQ(why_not(with_head("0: 0F\n")), "mine.txt:6:6: expected an integer of at least 0, found ''");
   EXPECT_EQ(why_not(with_head("1: 0F0\n")),
-            "mine.txt:6:1: expected rank 0, found rank 1; ranks come in order");
-  EXPECT_EQ(why_not("schedule a\nstages two\n"), "mine.txt:2:8: expected a whole number from 1, found 'two'");
-  EXPECT_EQ(why_not("stages 2\nstages 2\n"), "mine.txt:2:1: 'stages' is there twice, first in line 1");
-  EXPECT_EQ(why_not("  placement up\n"), "mine.txt:1:13: placement is 'looped' or 'v', found 'up'");
+            "mine.txt:6:1: expected rank 0, found rank 1: ranks must be in order");
+  EXPECT_EQ(why_not("schedule a\nstages two\n"),
+            "mine.txt:2:8: expected an integer of at least 1, found 'two'");
+  EXPECT_EQ(why_not("stages 2\nstages 2\n"), "mine.txt:2:1: 'stages' appears twice, first on line 1");
+  EXPECT_EQ(why_not("  placement up\n"), "mine.txt:1:13: placement must be 'looped' or 'v', found 'up'");
   EXPECT_EQ(why_not("stages 2 3\n"), "mine.txt:1:1: 'stages' takes one value, found 2");
   EXPECT_NE(why_not("colour red\n").find("mine.txt:1:1: expected schedule, stages"), std::string::npos);
-  EXPECT_EQ(why_not(with_head("0: 0F0 0BW0\n")), "mine.txt: 2 stages but 1 lines of ranks");
-  EXPECT_EQ(why_not("schedule a\n"), "mine.txt: no line 'stages ...' before the ranks");
+  EXPECT_EQ(why_not(with_head("0: 0F0 0BW0\n")), "mine.txt: 2 stages, but 1 rank lines");
+  EXPECT_EQ(why_not("schedule a\n"), "mine.txt: missing line 'stages ...' before the ranks");
   EXPECT_EQ(why_not(with_head("0: 0F0 0BW0\nchunks 2\n")),
             "mine.txt:7:1: 'chunks' must come before the ranks");
   EXPECT_EQ(why_not(with_head("0: 0F99999999999\n")),
-            "mine.txt:6:6: expected a whole number from 0, found '99999999999'");
+            "mine.txt:6:6: expected an integer of at least 0, found '99999999999'");
 }
 
 TEST(Text, AUsersFileIsCheckedWhenLoaded) {
