@@ -1,4 +1,4 @@
-// What every communicator checks about the arguments of a call before anything moves.
+// Argument checks that every communicator makes before a call moves any data.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace quintet::comm {
 
-// InternalErrors that name the call and the communicator `name`, which has `size` members.
+// Throw InternalError naming the call and the communicator `name`, which has `size` members.
 void check_count(const std::string& name, CallKind kind, int64_t count);
 void check_member(const std::string& name, int size, CallKind kind, int member);
-// One side ("send", "recv") of an all_to_all_v.
+// Checks one side ("send", "recv") of an all_to_all_v.
 void check_ranges(const std::string& name, int size, const char* side, std::span<const int64_t> offsets,
                   std::span<const int64_t> counts);
 

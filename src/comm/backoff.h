@@ -1,5 +1,5 @@
-// How a thread waits for something that only asking can tell: first it gives its turn away, then it sleeps
-// between looks, each time for a small part of what it has slept so far, so that it wakes little too late.
+// Polling backoff: first yields, then sleeps between polls, each time for a small fraction of the time slept
+// so far, so that the wake-up is never late by much.
 #pragma once
 
 #include <algorithm>

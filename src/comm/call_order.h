@@ -1,5 +1,5 @@
-// What a member has called on a communicator so far, as a number that members can compare: equal for members
-// whose calls agree in kind, count, type, operation and order.
+// A digest of the calls a member has made on a communicator. Members whose calls agree in kind, count, type,
+// operation and order have equal digests.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@ namespace quintet::comm {
 
 class CallOrder {
  public:
-  // Member `rank` of `size` makes the call. Messages count between two members only, each direction by
-  // itself: a member may send and receive in another order than its peer. In larger groups a message concerns
-  // two of many and is left out.
+  // Records a call by member `rank` of `size`. Messages count only between two members, each direction by
+  // itself: a member may interleave its sends and receives differently than its peer. In larger groups a
+  // message concerns only two of the members and is left out.
   void add(const Call& call, int rank, int size);
 
   uint64_t hash() const;
   uint64_t calls() const { return calls_; }
 
  private:
-  uint64_t all_ = 0;           // calls of all members
+  uint64_t all_ = 0;           // calls that involve all members
   uint64_t messages_[2] = {};  // by sender
   uint64_t calls_ = 0;
 };

@@ -12,8 +12,8 @@ namespace quintet::comm {
 
 const char* to_string(ReduceOp op) { return op == ReduceOp::Sum ? "sum" : "max"; }
 
-// Marks the communicator busy and the call entered; on a normal exit marks it left. A call that throws stays
-// "inside" in the record: that is where the rank failed.
+// Marks the communicator busy and the call entered, and on normal exit marks it left. A call that throws
+// stays "inside" in the record, which shows where the rank failed.
 class Communicator::Open {
  public:
   Open(Communicator& c, Call call) : c_(c), call_(call) {

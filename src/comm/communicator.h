@@ -1,4 +1,5 @@
-// What ranks say to each other. One interface; backends local/ (ranks as threads of one process) and mpi/.
+// Communication between ranks: one interface with the backends local/ (ranks as threads of one process) and
+// mpi/.
 //
 // Calls. All calls block until this rank's part is done and its buffers may be reused. They work on raw host
 // memory. Different communicators may be used by different threads of a rank at the same time; one
@@ -6,12 +7,12 @@
 // same order with the same count, type and operation (all_to_all_v: the same type; the counts agree pair by
 // pair).
 //
-// Bits. Every reduction is formed in member order, ((x0 + x1) + x2) + ..., whatever the size, the slicing or
-// the backend: the same inputs give the same bits on every run, on every member and on every backend. bf16
-// and f16 sums are accumulated in f32 and rounded once at the end. Integer sums wrap. Max propagates NaN.
+// Determinism. Every reduction is computed in member order, ((x0 + x1) + x2) + ..., regardless of size,
+// slicing and backend: equal inputs give equal bits on every run, member and backend. bf16 and f16 sums are
+// accumulated in f32 and rounded once at the end. Integer sums wrap. Max propagates NaN.
 //
-// Failure. A call that cannot complete throws a CommError and the communicator is dead from then on: every
-// further call on it throws the same. The kinds are in errors.h.
+// Failure. A call that cannot complete throws a CommError and leaves the communicator dead: every further
+// call on it throws the same error. The kinds are in errors.h.
 #pragma once
 
 #include <atomic>
@@ -64,18 +65,18 @@ class Communicator {
   void reduce_scatter(const void* send, void* recv, int64_t count_per_rank, base::DType dtype, ReduceOp op);
   // Piece j of recv := piece `rank` of member j's send. send and recv do not overlap.
   void all_to_all(const void* send, void* recv, int64_t count_per_rank, base::DType dtype);
-  // The same with sizes of their own: recv_counts[j] elements at recv + recv_offsets[j] := the
-  // send_counts[rank] elements at member j's send + its send_offsets[rank]. send_counts[j] here equals
+  // The same with individual sizes: recv_counts[j] elements at recv + recv_offsets[j] := the
+  // send_counts[rank] elements at member j's send + its send_offsets[rank]. send_counts[j] here must equal
   // recv_counts[rank] on member j, also for a member's own piece; a difference is a MismatchError. Counts may
-  // be 0, offsets of empty ranges mean nothing, and a buffer of which nothing is used may be null. Send
-  // ranges may overlap each other; recv ranges overlap neither each other nor a send range. What recv holds
-  // outside its ranges is kept. Allocates no more than 4 KiB at once, whatever the sizes.
+  // be 0, offsets of empty ranges are ignored, and a buffer with only empty ranges may be null. Send ranges
+  // may overlap each other; recv ranges overlap neither each other nor a send range. recv is unchanged
+  // outside its ranges. Never allocates more than 4 KiB at once, whatever the sizes.
   void all_to_all_v(const void* send, std::span<const int64_t> send_offsets,
                     std::span<const int64_t> send_counts, void* recv, std::span<const int64_t> recv_offsets,
                     std::span<const int64_t> recv_counts, base::DType dtype);
   // data := member root's data.
   void broadcast(void* data, int64_t count, base::DType dtype, int root);
-  // A send may wait until the peer is in the matching recv: correct programs do not rely on buffering.
+  // A send may block until the peer is in the matching recv: correct programs do not rely on buffering.
   void send(const void* data, int64_t count, base::DType dtype, int peer);
   void recv(void* data, int64_t count, base::DType dtype, int peer);
   void barrier();
@@ -83,7 +84,7 @@ class Communicator {
  protected:
   Communicator(Recorder& recorder, std::string name, int rank, std::vector<base::RankId> members);
 
-  // What a backend implements. The arguments are checked, size() > 1, and `call` is recorded and open.
+  // Implemented by backends. The arguments are checked, size() > 1, and `call` is recorded and open.
   virtual void do_all_reduce(const Call& call, void* data) = 0;
   virtual void do_all_gather(const Call& call, const void* send, void* recv) = 0;
   virtual void do_reduce_scatter(const Call& call, const void* send, void* recv) = 0;
@@ -94,7 +95,7 @@ class Communicator {
   virtual void do_recv(const Call& call, void* data) = 0;
   virtual void do_barrier(const Call& call) = 0;
 
-  // What an exchange moves without leaving the member.
+  // Copies the piece of an exchange that stays on this member.
   void copy_own_piece(const Call& call, const Exchange& exchange) const;
   base::RankId world_rank() const { return members_[static_cast<size_t>(rank_)]; }
 
@@ -109,7 +110,7 @@ class Communicator {
   const int rank_;
   const std::vector<base::RankId> members_;
   uint64_t next_sequence_ = 0;
-  std::exception_ptr failed_;  // what killed the communicator
+  std::exception_ptr failed_;  // the failure that left the communicator dead
   std::atomic<bool> busy_ = false;
 };
 
@@ -124,21 +125,22 @@ class World {
   virtual int size() const = 0;
   virtual Communicator& world() = 0;  // all ranks
 
-  // A communicator over `members` (distinct ranks, this one among them; their order is the member order).
-  // Collective over the members only. All ranks create their communicators eagerly, in one global sorted
-  // order. A group of one is legal and its calls only copy. The same members may be given again: each call
-  // makes a separate channel. The communicator must not outlive the world. `name` is for messages; it
-  // defaults to the list of members.
+  // Creates a communicator over `members` (distinct ranks including this one; their order is the member
+  // order). Collective over the members only. All ranks create their communicators eagerly, in one global
+  // sorted order. A group of one is legal; its calls only copy. The same members may be passed again: each
+  // call creates a separate channel. The communicator must not outlive the world. `name` appears in messages
+  // and defaults to the list of members.
   virtual std::shared_ptr<Communicator> create(const std::vector<base::RankId>& members,
                                                std::string name = {}) = 0;
 
-  // Ends the job: frees every blocked rank with an AbortedError (local) or kills it (MPI), naming this rank.
+  // Ends the job, naming this rank: unblocks every waiting rank with an AbortedError (local) or kills it
+  // (MPI).
   virtual void abort(const std::string& reason) = 0;
-  // An AbortedError once another rank has ended the job, for those who wait for something else than a call.
-  // Costs nothing worth counting.
+  // Throws AbortedError once another rank has ended the job, for code that waits outside of a call.
+  // Practically free.
   virtual void throw_if_aborted() const {}
 
-  // How long a call waits for its peers before it throws a TimeoutError. For calls that begin afterwards.
+  // How long a call waits for its peers before it throws a TimeoutError. Applies to calls that start later.
   virtual void set_timeout(std::chrono::nanoseconds timeout) = 0;
   virtual std::chrono::nanoseconds timeout() const = 0;
 

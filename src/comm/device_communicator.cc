@@ -13,7 +13,7 @@
 namespace quintet::comm {
 namespace {
 
-// Throws the failure that is being handled, with more to its message.
+// Rethrows the failure being handled with `more` appended to its message.
 [[noreturn]] void rethrow_with(const std::string& more) {
   try {
     throw;
@@ -28,13 +28,13 @@ namespace {
   }
 }
 
-// What one member tells of a communicator.
+// One member's summary of a communicator, for comparison.
 struct Told {
   uint64_t group = 0;  // 0: none
   uint64_t hash = 0, calls = 0;
 };
 
-// By communicator. The same members may have several: they are told apart by their order.
+// By communicator. Several communicators with the same members are distinguished by their order.
 std::vector<Told> what_to_tell(const DeviceCommunicators& communicators) {
   std::vector<Told> list;
   std::map<std::vector<base::RankId>, uint64_t> seen;
@@ -61,15 +61,15 @@ void wait_for_device(const std::function<bool()>& done, const DeviceCommunicator
       check();
       if (base::now_ns() - start > timeout)
         throw TimeoutError(fmt::format(
-            "rank {} waited {:.3f} s for its GPU to finish what was enqueued; a peer has not come, or "
-            "the work takes longer than the timeout. Calls made outside of graphs, the newest last:\n{}",
+            "rank {} waited {:.3f} s for its GPU to finish what was enqueued; a peer has not arrived, or "
+            "the work takes longer than the timeout. Calls made outside of graphs, newest last:\n{}",
             world.rank(), static_cast<double>(timeout) * 1e-9, world.recorder().describe(8)));
       backoff.pause();
     }
-    // A call that was stopped by an error is done too.
+    // A call that was stopped by an error counts as done too.
     check();
   } catch (const std::exception& e) {
-    // Asked first: an abort lets the device go on.
+    // Evaluated first, because an abort lets the device proceed.
     const std::string more = where ? where() : std::string();
     for (const auto& c : communicators) c->abort(e.what());
     if (more.empty() || dynamic_cast<const CommError*>(&e) == nullptr) throw;
@@ -94,12 +94,13 @@ void compare_calls(const DeviceCommunicators& communicators, World& world) {
         if (const Told& t = all[r.index() * width + k]; t.group == mine[i].group) theirs = t;
       if (theirs.group != 0 && theirs.hash == mine[i].hash) continue;
       throw MismatchError(fmt::format(
-          "rank {} on device communicator '{}' {}: rank {} {}. All members make the same calls with the same "
-          "counts and types; ranks with different recipes, data or builds of the program do not. The last "
+          "rank {} on device communicator '{}' {}: rank {} {}. All members must make the same calls with the "
+          "same counts and types; ranks with different recipes, data or builds of the program do not. The "
+          "last "
           "calls here:\n{}",
           world.rank(), c.name(), members_text(c.members()), r,
           theirs.group == 0 ? "has no such communicator"
-                            : fmt::format("has made other calls than this rank ({} there, {} here)",
+                            : fmt::format("has made different calls than this rank ({} there, {} here)",
                                           theirs.calls, mine[i].calls),
           world.recorder().describe(8)));
     }

@@ -1,5 +1,4 @@
-// Ranks as threads of this process: the backend of tests, of one-machine CPU runs and of the equivalence
-// suite.
+// Ranks as threads of this process: the backend for tests, single-machine CPU runs and the equivalence suite.
 #pragma once
 
 #include <functional>
@@ -12,9 +11,10 @@ struct LocalOptions {
   std::chrono::nanoseconds timeout = kDefaultTimeout;
 };
 
-// Runs body(world) on `size` threads, one a rank, and joins them. An exception in one rank aborts the others.
-// Rethrows the first exception that is a cause: an AbortedError, which only follows another rank's failure,
-// is rethrown only if there is nothing else (a body called World::abort and threw nothing of its own).
+// Runs body(world) on `size` threads, one per rank, and joins them. An exception in one rank aborts the
+// others. Rethrows the first exception that is a cause: an AbortedError, which only follows another rank's
+// failure, is rethrown only if there is nothing else (a body called World::abort and threw nothing of its
+// own).
 void run_local_world(int size, const std::function<void(World&)>& body, const LocalOptions& options = {});
 
 }  // namespace quintet::comm

@@ -17,8 +17,8 @@ int member_index(const std::vector<base::RankId>& members, base::RankId self, in
     seen[r.index()] = true;
     if (r == self) index = static_cast<int>(i);
   }
-  QUINTET_CHECK(index >= 0, "group {}: rank {} creates a group it is no member of", members_text(members),
-                self);
+  QUINTET_CHECK(index >= 0, "group {}: rank {} is not a member of the group it creates",
+                members_text(members), self);
   return index;
 }
 

@@ -1,4 +1,4 @@
-// What every backend does with a list of members before it makes a communicator.
+// Validation of member lists, shared by the backends.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace quintet::comm {
 
-// The index of `self` in `members`; an InternalError unless they are distinct ranks of the world with self
-// among them.
+// The index of `self` in `members`. Throws InternalError unless they are distinct ranks of the world and
+// include self.
 int member_index(const std::vector<base::RankId>& members, base::RankId self, int world_size);
 
-// "[0,2,4]", shortened in the middle when long.
+// "[0,2,4]"; long lists are shortened in the middle.
 std::string members_text(const std::vector<base::RankId>& members);
 
 }  // namespace quintet::comm

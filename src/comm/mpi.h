@@ -1,5 +1,5 @@
-// Ranks as MPI processes. Defined by mpi/ where MPI was found at configure time, else by mpi_missing/, whose
-// functions throw a UserError that says what to install.
+// Ranks as MPI processes. Defined by mpi/ if MPI was found at configure time, otherwise by mpi_missing/,
+// whose functions throw a UserError that says what to install.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ namespace quintet::comm {
 
 bool mpi_available();
 
-// Initialises MPI with full thread support (an error when the library does not grant it) and finalises it
-// when destroyed. At most one per process, made and destroyed by the same thread. Destroyed while an
-// exception unwinds, it ends the job by MPI_Abort instead: finalising would wait for ranks that wait for this
-// one.
+// Initialises MPI with full thread support (an error if the library does not provide it) and finalises it on
+// destruction. At most one per process, created and destroyed by the same thread. If destroyed while an
+// exception unwinds, it ends the job with MPI_Abort instead: finalising would wait for ranks that wait for
+// this one.
 std::unique_ptr<World> make_mpi_world();
 
-// body(world) on this process's rank. A rank that throws prints who it is and why, and ends the job by
+// Runs body(world) on this process's rank. If it throws, prints the rank and the reason and ends the job with
 // MPI_Abort.
 void run_mpi_world(const std::function<void(World&)>& body);
 

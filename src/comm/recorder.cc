@@ -85,7 +85,7 @@ int Recorder::intern(const std::string& communicator_name) {
 uint64_t Recorder::enter(int communicator, const Call& call) {
   const uint64_t index = next_.fetch_add(1, std::memory_order_relaxed);
   Slot& s = slots_[index % kCapacity];
-  // Readers believe the fields only when they see the same non-zero ticket before and after reading them.
+  // Readers trust the fields only if they see the same non-zero ticket before and after reading them.
   s.ticket.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   s.shape.store(pack(communicator, call), std::memory_order_relaxed);
@@ -99,7 +99,7 @@ uint64_t Recorder::enter(int communicator, const Call& call) {
 
 void Recorder::leave(uint64_t ticket) {
   Slot& s = slots_[(ticket - 1) % kCapacity];
-  // A call that was inside while 256 others came has lost its slot.
+  // A call during which 256 others started has lost its slot.
   if (s.ticket.load(std::memory_order_relaxed) == ticket)
     s.left_ns.store(now_ns(), std::memory_order_relaxed);
 }

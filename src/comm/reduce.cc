@@ -15,7 +15,7 @@ namespace {
 using base::Bf16;
 using base::F16;
 
-// Small enough to stay in the first-level cache with the source it meets.
+// Small enough to stay in the L1 cache together with the source.
 constexpr int64_t kBlock = 2048;
 
 template <class T>
@@ -49,7 +49,7 @@ struct MaxOp {
     if constexpr (std::is_integral_v<A>)
       return b > a ? b : a;
     else
-      return (b > a) | (b != b) ? b : a;  // a NaN on either side stays
+      return (b > a) | (b != b) ? b : a;  // a NaN on either side propagates
   }
 };
 
@@ -57,7 +57,7 @@ template <class T, class A>
 T rounded_to(A x) {
   return static_cast<T>(x);
 }
-// Bf16's own conversion, written as a choice of values instead of a branch, which the compiler can vectorise.
+// Bf16's own conversion, written with a select instead of a branch so that the compiler can vectorise it.
 template <>
 Bf16 rounded_to<Bf16, float>(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
@@ -67,7 +67,7 @@ Bf16 rounded_to<Bf16, float>(float x) {
   return result;
 }
 
-// Inlined into each of its callers, so that it is compiled for the instructions of that caller.
+// Inlined into each caller, so that it is compiled for the caller's instruction set.
 template <class T, class Op>
 [[gnu::always_inline]] inline void reduce_blocks(const void* const* sources, int source_count,
                                                  void* const* targets, int target_count, int64_t count) {
@@ -108,7 +108,7 @@ void reduce_baseline(const void* const* sources, int source_count, void* const* 
 }
 
 #if defined(__x86_64__)
-// The same operations in the same order on wider registers: the same bits. The conversions of bf16 gain most.
+// The same operations in the same order on wider registers: equal bits. The bf16 conversions gain most.
 template <class T>
 [[gnu::target("avx2")]] void reduce_wide(const void* const* sources, int source_count, void* const* targets,
                                          int target_count, int64_t count, ReduceOp op) {
@@ -158,7 +158,7 @@ void reduce_in_order(const void* const* sources, int source_count, void* const* 
     case base::DType::I16:
       break;
   }
-  base::fail_internal("no reduction of {}", base::to_string(dtype));
+  base::fail_internal("{} cannot be reduced", base::to_string(dtype));
 }
 
 }  // namespace quintet::comm

@@ -23,7 +23,7 @@ Arena::Arena(base::Bytes size) : size_(size) {
   if (size.value == 0) return;
   constexpr int64_t kLargest = INT64_MAX - 4 * kHugePage;
   const int64_t bytes = size.value <= kLargest ? mapped_bytes(size.value) : kLargest;
-  // One huge page more than needed, then the ends that do not belong to the aligned range are given back.
+  // Reserves one huge page more than needed, then unmaps what lies outside the aligned range.
   void* raw = size.value <= kLargest
                   ? mmap(nullptr, static_cast<size_t>(bytes + kHugePage), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
@@ -39,7 +39,7 @@ Arena::Arena(base::Bytes size) : size_(size) {
   if (head < kHugePage) munmap(first + head + bytes, static_cast<size_t>(kHugePage - head));
   data_ = first + head;
   madvise(data_, static_cast<size_t>(bytes),
-          MADV_HUGEPAGE);  // A wish: without it the arena works with small pages.
+          MADV_HUGEPAGE);  // A hint: without it the arena uses small pages.
 }
 
 Arena::~Arena() {

@@ -1,4 +1,4 @@
-// One host allocation that holds everything a plan places: buffers are offsets into it.
+// One host allocation that holds every buffer of a plan; buffers are offsets into it.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace quintet::device {
 
-// Memory is zero, private to the process, and aligned to 2 MiB so that the kernel can back it with huge
-// pages; pages are taken when first touched. Throws UserError when the system refuses the size. A size of 0
+// The memory is zeroed, private to the process, and aligned to 2 MiB so that the kernel can back it with huge
+// pages; pages are committed on first touch. Throws UserError if the system refuses the size. A size of 0
 // gives data() == nullptr.
 class Arena {
  public:

@@ -5,8 +5,8 @@
 namespace quintet::device {
 namespace {
 
-// Between 10 and 50 us on the processors of today. Long enough to bridge the gap between two loops of one
-// kernel, short enough that pools sharing a core do not hold each other up.
+// Between 10 and 50 us on current processors: long enough to bridge the gap between two loops of one kernel,
+// short enough that pools sharing a core do not stall each other.
 constexpr int kSpins = 1000;
 
 void pause() {
@@ -47,7 +47,7 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(const Job& job) {
   QUINTET_CHECK(!busy_.exchange(true, std::memory_order_acquire),
-                "parallel_for on a pool that is already running one");
+                "parallel_for on a pool that is already running a loop");
   job_ = job;
   pending_.store(static_cast<uint32_t>(job.workers - 1), std::memory_order_relaxed);
   for (int w = 1; w < job.workers; ++w) {

@@ -10,8 +10,8 @@
 
 namespace quintet::device {
 
-// The thread that calls parallel_for takes part as worker 0; threads - 1 others are started once. Idle
-// workers spin for some tens of microseconds and then sleep, so a pool costs no processor time between steps.
+// The thread that calls parallel_for acts as worker 0; threads - 1 others are started once. Idle workers spin
+// for some tens of microseconds and then sleep, so a pool uses no CPU time between steps.
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
@@ -22,10 +22,10 @@ class ThreadPool {
   int threads() const { return threads_; }
 
   // Calls fn(b, e, worker) at most once per worker; the ranges [b, e) are disjoint, ascend with the worker,
-  // cover [begin, end), and each but the last is a multiple of `grain` long. Which worker gets which range
-  // depends on the arguments and threads() alone. Returns when all calls have; everything they wrote is
-  // visible. An exception from fn is rethrown here (that of the lowest worker). Not reentrant: fn must not
-  // use the same pool, and only one thread at a time may call. Allocates nothing.
+  // cover [begin, end), and each but the last has a length that is a multiple of `grain`. Which worker gets
+  // which range depends only on the arguments and threads(). Returns when all calls have returned; everything
+  // they wrote is visible. Rethrows an exception from fn (that of the lowest worker). Not reentrant: fn must
+  // not use the same pool, and only one thread at a time may call. Does not allocate.
   template <class Fn>
   void parallel_for(int64_t begin, int64_t end, int64_t grain, Fn&& fn) {
     if (end <= begin) return;
@@ -49,9 +49,9 @@ class ThreadPool {
     int64_t begin, end, grain, blocks;
     int workers;
   };
-  // On a cache line of its own: the caller wakes only the workers a job needs.
+  // On its own cache line: the caller wakes only the workers that a job needs.
   struct alignas(64) Worker {
-    std::atomic<uint32_t> epoch{0};  // Grows by one for each job that includes this worker.
+    std::atomic<uint32_t> epoch{0};  // Incremented for each job that includes this worker.
     std::exception_ptr error;
     std::thread thread;
   };

@@ -12,13 +12,13 @@
 namespace quintet::comm::local {
 namespace {
 
-// Of the gate.
+// Bits of the gate.
 constexpr uint32_t kFailed = 1, kCompleting = 2, kGenerationShift = 2;
-// Of a channel. State 0: nothing offered; offered: the sender waits; taken: the receiver reads the sender's
-// memory.
+// Bits of a channel. State 0: nothing offered; offered: the sender waits; taken: the receiver reads the
+// sender's memory.
 constexpr uint32_t kStateMask = 3, kOffered = 1, kTaken = 2, kChannelFailed = 4, kTransferShift = 3;
 
-// Up to this many bytes for each member, one thread does the work of all.
+// Up to this many bytes per member, one thread does the work of all.
 constexpr int64_t kCombineBytes = 32 * 1024;
 
 Clock::time_point deadline_after(std::chrono::nanoseconds timeout) {
@@ -47,9 +47,9 @@ void LocalGroup::collective(int me, const Call& call, const void* send, void* re
     complete_gathering();
   else
     wait_for_release(me, call, generation, timeout);
-  if (combined_) return;  // nobody writes it before we come again
+  if (combined_) return;  // not written again before our next call
   const uint32_t unfinished =
-      finished_.value.load(std::memory_order_acquire);  // cannot move before we are counted
+      finished_.value.load(std::memory_order_acquire);  // cannot change before we are counted
   work_slice(me);
   if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     finished_.value.fetch_add(1);
@@ -59,7 +59,7 @@ void LocalGroup::collective(int me, const Call& call, const void* send, void* re
   }
 }
 
-// By the last to come: checks, works if it is little, opens the gate.
+// Called by the last member to arrive: checks the calls, does all the work if it is little, opens the gate.
 void LocalGroup::complete_gathering() {
   uint32_t gate = gate_.value.load(std::memory_order_acquire);
   do {
@@ -80,7 +80,7 @@ void LocalGroup::complete_gathering() {
   else
     working_.store(size(), std::memory_order_relaxed);
   arrived_.store(0, std::memory_order_relaxed);
-  // A failure that came meanwhile keeps its bit: this call has succeeded, the next one sees it.
+  // A concurrent failure keeps its bit: this call has succeeded, the next one sees it.
   gate_.value.fetch_add((1u << kGenerationShift) - kCompleting);
   gate_.notify_all();
 }
@@ -102,7 +102,7 @@ void LocalGroup::wait_for_release(int me, const Call& call, uint32_t generation,
     }
     const std::string text = timeout_text(me, call, timeout);
     const std::lock_guard lock(mutex_);
-    uint32_t expected = gate;  // unless the last one has come at this moment
+    uint32_t expected = gate;  // unless the last member has just arrived
     if (gate_.value.compare_exchange_strong(expected, gate | kFailed)) {
       spread_failure(FailureKind::Timeout, text);
       throw TimeoutError(text);
@@ -134,7 +134,7 @@ std::string LocalGroup::find_count_mismatch() const {
   return {};
 }
 
-// Bytes that the collective reads for each member: of an uneven exchange, for the one that gets the most.
+// Bytes that the collective reads per member; for an uneven exchange, for the member that receives the most.
 int64_t LocalGroup::bytes_for_each() const {
   const Call& call = slots_[0].call;
   const int64_t width = size_of(call.dtype), bytes = call.count * width;

@@ -1,13 +1,13 @@
-// The memory that the member threads of one communicator share.
+// The memory shared by the member threads of one communicator.
 //
-// A collective is: publish my pointers, wait until all have come, work on my slice directly in the peers'
-// memory, wait until all are done. The last to come checks that all ask for the same. When the whole call
-// touches little memory the last to come also does everybody's work before it lets them go, and the second
-// wait falls away: with more ranks than cores the waits, not the bytes, are the cost.
+// A collective is: publish the pointers, wait until all members have arrived, work on the own slice directly
+// in the peers' memory, wait until all are done. The last to arrive checks that all calls match. If the call
+// touches little memory, the last to arrive also does everybody's work before releasing them, and the second
+// wait is skipped: with more ranks than cores, waits cost more than bytes.
 //
-// Only the wait for peers to come can be ended by timeout or abort. From the moment all have come, nobody
-// leaves before all work is done: no thread can then touch the memory of a rank that has gone, and since no
-// user code runs in between, that wait ends by itself.
+// Only the wait for peers to arrive can end by timeout or abort. Once all have arrived, nobody leaves before
+// all work is done: no thread can then touch the memory of a rank that has left, and since no user code runs
+// in between, that wait always ends.
 #pragma once
 
 #include <memory>
@@ -24,16 +24,16 @@ enum class FailureKind { Mismatch, Timeout, Aborted };
 
 class LocalGroup {
  public:
-  // `recorders` of the members in order; they outlive the group.
+  // `recorders` of the members, in order; they must outlive the group.
   LocalGroup(std::string name, std::vector<base::RankId> members, std::vector<const Recorder*> recorders);
 
-  // `exchange` of an all_to_all_v: it stays where it is until the call returns.
+  // `exchange` of an all_to_all_v must stay valid until the call returns.
   void collective(int me, const Call& call, const void* send, void* recv, std::chrono::nanoseconds timeout,
                   const Exchange* exchange = nullptr);
   void send(int me, const Call& call, const void* data, std::chrono::nanoseconds timeout);
   void recv(int me, const Call& call, void* data, std::chrono::nanoseconds timeout);
 
-  // Every member blocked in this group, and every later call, throws. The first reason stays.
+  // Every member blocked in this group, and every later call, throws. The first reason is kept.
   void fail(FailureKind kind, const std::string& text);
 
  private:
@@ -76,7 +76,7 @@ class LocalGroup {
 
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) WaitWord gate_;  // calls done << 2 | completing << 1 | failed
-  bool combined_ = false;  // whether the last to come did all the work; it writes it before it opens the gate
+  bool combined_ = false;      // the last to arrive did all the work; written before the gate opens
   alignas(64) std::atomic<int> working_{0};
   alignas(64) WaitWord finished_;  // counts the calls whose work is done
 

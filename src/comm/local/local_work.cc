@@ -1,5 +1,5 @@
-// What each collective does once all members' pointers are known. Member `me` writes only what no other
-// member reads or writes in the same call, so the slices need no order among them.
+// The work of each collective once all members' pointers are known. Member `me` writes only what no other
+// member reads or writes in the same call, so slices need no ordering.
 #include <algorithm>
 #include <cstring>
 
@@ -28,11 +28,11 @@ void LocalGroup::work_slice(int me) {
   const Call& call = mine.call;
   const int n = size();
   const int64_t piece = call.count * size_of(call.dtype);
-  // Each starts with another peer, so that they do not all read the same memory at once.
+  // Each member starts with a different peer, so that they do not all read the same memory at once.
   const auto peer = [&](int k) { return (me + k) % n; };
   switch (call.kind) {
     case CallKind::AllReduce: {
-      // Slices end on cache lines (of a line-aligned buffer), else neighbours would write the same line.
+      // Slices end on cache lines (of a line-aligned buffer); otherwise neighbours would write the same line.
       const int64_t line = 64 / size_of(call.dtype);
       const int64_t slice = ((call.count + n - 1) / n + line - 1) / line * line;
       return all_reduce_range(std::min(call.count, me * slice), std::min(call.count, (me + 1) * slice));
@@ -75,7 +75,7 @@ void LocalGroup::work_slice(int me) {
 }
 
 // Reduces a range that only this thread touches and writes it to every member: in place, with no buffer but a
-// block in the cache, and with no second exchange.
+// block in the cache, and without a second exchange.
 void LocalGroup::all_reduce_range(int64_t begin, int64_t end) {
   if (begin >= end) return;
   const Call& call = slots_[0].call;

@@ -13,7 +13,7 @@ namespace quintet::comm {
 namespace local {
 namespace {
 
-// What the ranks of one world share.
+// State shared by the ranks of one world.
 class Job {
  public:
   Job(int size, std::chrono::nanoseconds timeout) : timeout_(timeout) {
@@ -24,7 +24,8 @@ class Job {
   Recorder& recorder(base::RankId rank) { return *recorders_[rank.index()]; }
   std::chrono::nanoseconds timeout() const { return timeout_; }
 
-  // The nth group of these members: made by the first member to come, forgotten when the last has come.
+  // The nth group of these members: created by the first member to arrive, released when the last has
+  // arrived.
   std::shared_ptr<LocalGroup> join(const std::vector<base::RankId>& members, int nth,
                                    const std::string& name) {
     const std::lock_guard lock(mutex_);
@@ -72,7 +73,7 @@ class Job {
   std::vector<std::weak_ptr<LocalGroup>> groups_;
 };
 
-// Read by every call, also of other threads of the rank.
+// Read by every call, possibly from several threads of the rank.
 using Timeout = std::atomic<std::chrono::nanoseconds::rep>;
 
 class LocalCommunicator final : public Communicator {
@@ -179,7 +180,7 @@ void run_rank(Job& job, base::RankId rank, const std::function<void(World&)>& bo
       body(world);
       return;
     } catch (...) {
-      // Noted before the peers are freed, and they are freed before the world goes.
+      // Recorded before the peers are released, and they are released before the world is destroyed.
       try {
         throw;
       } catch (const AbortedError& e) {
@@ -195,7 +196,7 @@ void run_rank(Job& job, base::RankId rank, const std::function<void(World&)>& bo
       job.abort(rank, reason);
     }
   } catch (...) {
-    // The world could not be made: another rank has aborted already, or memory is short.
+    // The world could not be created: another rank has aborted already, or memory is short.
     failure.note(std::current_exception(), true);
     job.abort(rank, "the rank could not join the world");
   }

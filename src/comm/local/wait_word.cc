@@ -12,8 +12,7 @@ namespace quintet::comm::local {
 namespace {
 
 constexpr int kSpins = 50;  // about 2 us of pause instructions
-constexpr int kYields =
-    2;  // often the awaited peer is next in line for this very core: cheaper than sleep and wake
+constexpr int kYields = 2;  // often the awaited peer is next to run on this core: cheaper than sleeping
 
 void relax() {
 #if defined(__x86_64__)
@@ -39,7 +38,7 @@ void WaitWord::wait_while(uint32_t old, Clock::time_point deadline, bool may_spi
     if (value.load(std::memory_order_acquire) != old) return;
     sched_yield();
   }
-  // The kernel compares the word again after we are counted, and notify_all looks at the count after the
+  // The kernel compares the word again after we are counted, and notify_all checks the count after the
   // change: one of the two sees the other.
   sleepers_.fetch_add(1);
   while (value.load() == old) {

@@ -13,10 +13,10 @@ namespace quintet::comm::mpi {
 namespace {
 
 constexpr int kQuestion = 1, kAnswer = 2;
-constexpr size_t kLongestAnswer = 1000;  // short enough to be sent eagerly by every transport
+constexpr size_t kLongestAnswer = 1000;  // short enough for every transport to send eagerly
 constexpr std::chrono::milliseconds kPatience{1000};
 
-// Takes a waiting message with this tag, if there is one.
+// Receives a pending message with this tag, if there is one.
 bool take(MPI_Comm comm, int tag, int& source, std::string& text) {
   int there = 0, bytes = 0;
   MPI_Status status;
@@ -72,7 +72,7 @@ std::string Inquiry::ask(const std::vector<base::RankId>& ranks) {
   }
   const int64_t deadline = base::now_ns() + std::chrono::nanoseconds(kPatience).count();
   while (missing > 0 && base::now_ns() < deadline) {
-    serve_locked();  // those we ask may be asking us
+    serve_locked();  // the ranks we ask may be asking us
     int source = 0;
     std::string text;
     if (take(comm_, kAnswer, source, text))

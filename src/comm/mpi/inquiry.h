@@ -1,5 +1,5 @@
-// "What are you doing?" between ranks that may be stuck. A rank answers while it waits inside a call; one
-// that computes does not answer, and that is an answer too. Has its own communicator; any thread may call.
+// Status queries between ranks that may be stuck. A rank answers while it waits inside a call; one that
+// computes does not answer, which is informative too. Has its own communicator; any thread may call.
 #pragma once
 
 #include <mpi.h>
@@ -15,13 +15,13 @@ namespace quintet::comm::mpi {
 
 class Inquiry {
  public:
-  // Collective over the world. The communicator is freed by close().
+  // Collective over the world. close() frees the communicator.
   explicit Inquiry(const Recorder& recorder);
   void close();
 
-  // Answers what others have asked. Returns at once.
+  // Answers pending queries. Returns at once.
   void serve();
-  // One line for each of the ranks, waiting about a second for those that are silent.
+  // One line per rank, waiting about a second for those that do not answer.
   std::string ask(const std::vector<base::RankId>& ranks);
 
  private:
@@ -30,7 +30,7 @@ class Inquiry {
   const Recorder& recorder_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   std::mutex mutex_;
-  std::deque<std::string> answers_;  // sent without waiting, so they stay where they are
+  std::deque<std::string> answers_;  // sent asynchronously, so their addresses must not change
 };
 
 }  // namespace quintet::comm::mpi

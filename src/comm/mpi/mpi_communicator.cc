@@ -8,12 +8,12 @@
 namespace quintet::comm::mpi {
 namespace {
 
-// Over all members: below, a second exchange costs more than the bytes it saves.
+// Total over all members: below this, a second exchange costs more than the bytes it saves.
 constexpr int64_t kSmallBytes = 64 * 1024;
-// Of what is received for reduction at a time, over all peers; two such halves are in flight. Together with
-// what they are added to they stay in a core's own cache.
+// Bytes received for reduction at a time, over all peers; two such halves are in flight. Together with the
+// accumulated data they fit a core's private cache.
 constexpr int64_t kScratchBytes = 1024 << 10;
-// Messages of an uneven exchange that are in flight at once: what is kept about them stays below 4 KiB.
+// Messages of an uneven exchange in flight at once: their bookkeeping stays below 4 KiB.
 constexpr size_t kWindow = 96;
 
 const char* at(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
@@ -43,8 +43,8 @@ void MpiCommunicator::do_all_reduce(const Call& call, void* data) {
     begins[static_cast<size_t>(j)] = call.count / n * j + std::min<int64_t>(j, call.count % n);
   const auto begin = [&](int j) { return begins[static_cast<size_t>(j)] * width; };
   Transfer transfer(channel_, call);
-  // A block is sent round as soon as it is reduced, while it is still in the cache. A member's result for a
-  // block can only come when it has our term of it, so it may land where that term was.
+  // A block is sent to the others as soon as it is reduced, while it is still cached. A member's result for a
+  // block can arrive only after it has received our term, so the result may overwrite that term.
   reduce_slices(transfer, call, data, begins, at(data, begin(rank())), [&](int64_t first, int64_t bytes) {
     for (int k = 1; k < n; ++k) {
       const int to = (rank() + k) % n, from = (rank() - k + n) % n;
@@ -90,7 +90,7 @@ void MpiCommunicator::reduce_slices(Transfer& transfer, const Call& call, const 
   const auto length = [&](int j) { return begin(j + 1) - begin(j); };
   int64_t longest = 0;
   for (int j = 0; j < n; ++j) longest = std::max(longest, length(j));
-  // All members cut all slices in the same blocks: a message is one block of one slice.
+  // All members cut all slices into the same blocks: a message is one block of one slice.
   const int64_t block = std::clamp(kScratchBytes / (n - 1), int64_t{32} << 10, Transfer::kMaxMessage) / width;
   const int64_t blocks = (longest + block - 1) / block;
   char* received = scratch(2 * (n - 1) * block * width);
@@ -105,11 +105,11 @@ void MpiCommunicator::reduce_slices(Transfer& transfer, const Call& call, const 
     }
   };
   std::vector<const void*> sources(static_cast<size_t>(n));
-  size_t passed_on = 0;  // requests that `reduced` made for the block before
+  size_t passed_on = 0;  // requests that `reduced` made for the previous block
   for (int64_t b = 0; b < blocks; ++b) {
     if (b == 0) start(0);
     const size_t needed = transfer.started() - passed_on;
-    if (b + 1 < blocks) start(b + 1);  // travels while we reduce b
+    if (b + 1 < blocks) start(b + 1);  // in flight while we reduce b
     transfer.wait_oldest(needed);
     for (int k = 1; k < n; ++k) sources[static_cast<size_t>((rank() - k + n) % n)] = place(b, k);
     sources[static_cast<size_t>(rank())] = at(send, (begin(rank()) + b * block) * width);
@@ -147,9 +147,9 @@ void MpiCommunicator::do_all_to_all(const Call& call, const void* send, void* re
   transfer.wait_all();
 }
 
-// Round k is with the members k before and k after, piece by piece: in every round a member starts its sends
-// along with its receives, and nobody waits for a later round before an earlier one, so the rounds finish in
-// order however few of them are in flight.
+// Round k exchanges with the members k before and k after, piece by piece. In every round a member starts its
+// sends together with its receives, and nobody waits for a later round before an earlier one, so rounds
+// finish in order however few of them are in flight.
 void MpiCommunicator::do_all_to_all_v(const Call& call, const Exchange& exchange) {
   const int n = size();
   const int64_t width = size_of(call.dtype);
@@ -171,8 +171,8 @@ void MpiCommunicator::do_all_to_all_v(const Call& call, const Exchange& exchange
   transfer.wait_all();
 }
 
-// A binomial tree: in round k the members that have the data, at distances below 2^k from the root, each pass
-// it 2^k on.
+// A binomial tree: in round k the members that have the data, at distances below 2^k from the root, each send
+// it to the member 2^k further.
 void MpiCommunicator::do_broadcast(const Call& call, void* data) {
   const int n = size(), root = call.peer, distance = (rank() - root + n) % n;
   const int64_t bytes = call.count * size_of(call.dtype);
@@ -200,8 +200,8 @@ void MpiCommunicator::do_recv(const Call& call, void* data) {
   transfer.wait_all();
 }
 
-// In each round everyone signals the member at twice the distance of the round before; after log2 n rounds
-// each has heard, through others, from all.
+// In each round every member signals the one at twice the previous distance; after log2 n rounds each has
+// heard, directly or indirectly, from all.
 void MpiCommunicator::do_barrier(const Call& call) {
   const int n = size();
   for (int step = 1; step < n; step *= 2) {

@@ -1,8 +1,8 @@
-// The collectives as plain messages between the members, pair by pair.
+// Collectives built from plain pairwise messages.
 //
-// all_reduce: little data goes whole to every member, and each reduces all of it; much data is cut into one
-// slice a member, reduced by its owner (reduce_scatter) and gathered. Both sum in member order: the same
-// bits. Each byte crosses the wire 2 (n-1)/n times per member, the least possible.
+// all_reduce: small data is sent whole to every member, and each reduces all of it; large data is cut into
+// one slice per member, reduced by its owner (reduce_scatter) and gathered. Both sum in member order: equal
+// bits. Each byte crosses the wire 2 (n-1)/n times per member, the minimum.
 #pragma once
 
 #include "comm/communicator.h"
@@ -12,7 +12,7 @@ namespace quintet::comm::mpi {
 
 class MpiCommunicator final : public Communicator {
  public:
-  // The MPI communicator stays the world's.
+  // The MPI communicator remains owned by the world.
   MpiCommunicator(Recorder& recorder, std::string name, int rank, std::vector<base::RankId> members,
                   Channel channel);
 
@@ -27,8 +27,9 @@ class MpiCommunicator final : public Communicator {
   void do_recv(const Call& call, void* data) override;
   void do_barrier(const Call& call) override;
 
-  // Elements [begins[j], begins[j + 1]) of send are reduced by member j; mine go to `result`, block by block.
-  // `reduced` is called after each with its place in the slice, in bytes; the last blocks may be shorter.
+  // Member j reduces elements [begins[j], begins[j + 1]) of send; this member's go to `result`, block by
+  // block. `reduced` is called after each block with its position in the slice, in bytes; the last block may
+  // be shorter.
   void reduce_slices(Transfer& transfer, const Call& call, const void* send,
                      const std::vector<int64_t>& begins, void* result,
                      const std::function<void(int64_t first, int64_t bytes)>& reduced);

@@ -19,19 +19,18 @@ namespace {
 
 constexpr int kExitFailure = 1, kExitUser = 2;
 
-// Starts MPI before the members that need it.
+// Initialises MPI before the members that need it.
 class Session {
  public:
   Session() {
     int initialised = 0, granted = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
-    QUINTET_CHECK(!initialised, "MPI is initialised already: one MPI world per process");
+    QUINTET_CHECK(!initialised, "MPI is already initialised: only one MPI world per process is allowed");
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted);
     if (granted < MPI_THREAD_MULTIPLE)
       base::fail_user(
-          "the MPI library grants thread level {} where MPI_THREAD_MULTIPLE ({}) is needed: use one built "
-          "with full "
-          "thread support (Debian's libopenmpi-dev is)",
+          "the MPI library provides thread level {}, but MPI_THREAD_MULTIPLE ({}) is required: use one built "
+          "with full thread support (such as Debian's libopenmpi-dev)",
           granted, static_cast<int>(MPI_THREAD_MULTIPLE));
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -93,7 +92,7 @@ class MpiWorld final : public World {
   MPI_Comm make_comm(const std::vector<base::RankId>& members) {
     std::vector<int> ranks;
     for (const base::RankId r : members) ranks.push_back(r.value);
-    // The tag keeps apart groups that two threads make at once.
+    // The tag separates groups that two threads create at once.
     uint32_t tag = 17;
     for (const int r : ranks) tag = tag * 31 + static_cast<uint32_t>(r);
     MPI_Group all = MPI_GROUP_NULL, group = MPI_GROUP_NULL;
@@ -116,7 +115,7 @@ class MpiWorld final : public World {
   Inquiry inquiry_;
   std::atomic<std::chrono::nanoseconds::rep> timeout_ = std::chrono::nanoseconds(kDefaultTimeout).count();
   std::mutex mutex_;
-  std::vector<MPI_Comm> comms_;  // freed together at the end, where all ranks are: freeing is collective
+  std::vector<MPI_Comm> comms_;  // freed together at the end, because freeing is collective
   std::shared_ptr<Communicator> world_;
 };
 

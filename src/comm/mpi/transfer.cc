@@ -13,8 +13,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 
-// 15 bits, the least that MPI promises for tags. Send and recv of one message have one digest. `bytes`: the
-// whole size, where the two sides of a message give it independently.
+// 15 bits, the minimum that MPI guarantees for tags. Send and recv of one message have equal digests.
+// `bytes`: the total size, if the two sides of a message state it independently.
 int digest(const Call& call, int64_t bytes = 0) {
   const bool pair = call.kind == CallKind::Send || call.kind == CallKind::Recv;
   uint64_t x = static_cast<uint64_t>(pair ? CallKind::Send : call.kind);
@@ -26,12 +26,12 @@ int digest(const Call& call, int64_t bytes = 0) {
   return static_cast<int>(x >> 49);
 }
 
-// First give the core to whoever wants it and look again; after a while sleep between looks, so that an idle
-// communication thread leaves its core to the computation.
+// Yields the core first; after a while, sleeps between polls, so that an idle communication thread leaves its
+// core to computation.
 class Backoff {
  public:
   void reset() { looks_ = 0; }
-  // True when it slept.
+  // Returns true if it slept.
   bool pause() {
     if (looks_++ < kLooks) {
       sched_yield();
@@ -112,7 +112,7 @@ void Transfer::await_signal(int peer) { start_recv(nullptr, 0, peer, tag_); }
 void Transfer::wait_oldest(size_t count) {
   const nanoseconds timeout = channel_.timeout();
   Backoff backoff;
-  Clock::time_point last_progress{}, last_look{};  // read only once we sleep: the quick path reads no clock
+  Clock::time_point last_progress{}, last_look{};  // set once we sleep: the fast path reads no clock
   done_.resize(count);
   statuses_.resize(count);
   for (size_t left = count; left > 0;) {
@@ -156,7 +156,8 @@ void Transfer::check_arrival(const Expected& expected, const MPI_Status& status)
   MPI_Get_count(&status, MPI_BYTE, &bytes);
   if (error_class == MPI_SUCCESS && status.MPI_TAG == expected.tag && bytes == expected.bytes) return;
   throw MismatchError(fmt::format(
-      "{}: in {} a message of {} bytes came from member {} where one of {} bytes{} was expected: the members "
+      "{}: in {} a message of {} bytes arrived from member {} where one of {} bytes{} was expected: the "
+      "members "
       "{}\n{}",
       channel_.who, describe(call_), error_class == MPI_ERR_TRUNCATE ? "more" : fmt::format("{}", bytes),
       expected.peer, expected.bytes, status.MPI_TAG == expected.tag ? "" : " of this call",

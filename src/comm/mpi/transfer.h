@@ -1,9 +1,9 @@
-// Messages of one call in flight, and the wait for them. MPI is the transport only: what is sent when, and
-// all arithmetic, is ours, so results are bit-equal to the local backend.
+// The messages of one call in flight, and the wait for them. MPI is only the transport: the order of messages
+// and all arithmetic are ours, so results are bit-equal to the local backend.
 //
-// Every message carries as its tag a digest of the call it belongs to, and is received with any tag: MPI
-// keeps the order of messages between two members of a communicator, so a foreign digest or size is a
-// mismatch of calls, seen without a byte of extra traffic.
+// Every message carries a digest of its call as its tag and is received with any tag. MPI preserves the order
+// of messages between two members of a communicator, so an unexpected digest or size is a mismatch of calls,
+// detected without extra traffic.
 #pragma once
 
 #include <mpi.h>
@@ -18,16 +18,16 @@
 
 namespace quintet::comm::mpi {
 
-// Throws a CommError with MPI's own words when code is an error.
+// Throws a CommError with MPI's own message if code is an error.
 void check(int code, const char* what);
 
-// What a transfer needs to know of its communicator.
+// What a transfer needs to know about its communicator.
 struct Channel {
   MPI_Comm comm = MPI_COMM_NULL;
   std::function<std::chrono::nanoseconds()> timeout;
-  // Called now and then while waiting, so that this rank answers what others ask about it.
+  // Called periodically while waiting, so that this rank answers status queries.
   std::function<void()> while_waiting;
-  // One line a member: what each of them is doing now. Asks over the network; seconds when some do not
+  // One line per member: what each is doing now. Queries over the network; takes seconds if some do not
   // answer.
   std::function<std::string()> ask_members;
   std::string who;  // "rank 3 on communicator 'tp' [1,3]"
@@ -35,12 +35,12 @@ struct Channel {
 
 class Transfer {
  public:
-  // Longer messages travel in pieces: counts stay far below 2^31, and each piece that lands shows the waiting
-  // side that the transfer is under way.
+  // Longer messages are split: counts stay far below 2^31, and each piece that arrives shows the waiting side
+  // that the transfer is making progress.
   static constexpr int64_t kMaxMessage = 4 << 20;
 
   Transfer(const Channel& channel, const Call& call);
-  // Requests left by an exception are withdrawn as far as MPI can.
+  // Requests left over by an exception are cancelled as far as MPI allows.
   ~Transfer();
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -48,9 +48,9 @@ class Transfer {
   // Start to move bytes; zero bytes move nothing.
   void send(const void* data, int64_t bytes, int peer);
   void recv(void* data, int64_t bytes, int peer);
-  // A message whose two sides give its size independently, piece p of pieces(bytes) at a time, in order;
-  // beyond the last piece nothing moves. The size is in the digest and no bytes are one empty message, so
-  // every difference between the sides is a mismatch here and not in some later call.
+  // A message whose two sides state its size independently, sent one of pieces(bytes) pieces at a time, in
+  // order; past the last piece nothing moves. The size is part of the digest, and zero bytes are one empty
+  // message, so every difference between the sides is a mismatch here and not in a later call.
   static int64_t pieces(int64_t bytes) {
     return std::max<int64_t>(1, (bytes + kMaxMessage - 1) / kMaxMessage);
   }
@@ -60,7 +60,7 @@ class Transfer {
   void signal(int peer);
   void await_signal(int peer);
 
-  // Until the oldest `count` requests are done; wait_all: all of them. They are then forgotten.
+  // Wait until the oldest `count` requests (wait_all: all) are done, and remove them.
   size_t started() const { return requests_.size(); }
   void wait_oldest(size_t count);
   void wait_all() { wait_oldest(requests_.size()); }

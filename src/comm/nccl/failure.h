@@ -1,4 +1,4 @@
-// What NCCL and CUDA say when they fail, and what a reader can do about it.
+// Messages for NCCL and CUDA failures, with advice.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,14 +8,14 @@
 
 namespace quintet::comm::nccl {
 
-// "NCCL 2.28.9: unhandled system error (last message: ...). <what to look at>". Reads NCCL's last message, so
-// it is called before the communicator is aborted.
+// "NCCL 2.28.9: unhandled system error (last message: ...). <advice>". Reads NCCL's last message, so call it
+// before the communicator is aborted.
 std::string describe(ncclResult_t result, ncclComm_t comm);
 
-// The version that was loaded, "2.28.9"; followed by the one it was compiled with where they differ.
+// The loaded version, "2.28.9"; followed by the one it was compiled with if they differ.
 std::string version();
 
-// A CommError unless `status` is success.
+// Throws CommError unless `status` is success.
 void require(cudaError_t status, const char* call);
 
 }  // namespace quintet::comm::nccl

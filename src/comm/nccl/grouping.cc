@@ -26,7 +26,7 @@ void issue(std::span<const Request> requests) {
   for (const Request& r : requests) entered.push_back(r.communicator->enter(r.call));
 
   size_t launches = 0;
-  std::vector<size_t> first_of;  // of each communicator that launches, its first request
+  std::vector<size_t> first_of;  // the first request of each communicator that launches
   for (size_t i = 0; i < requests.size(); ++i) {
     const Request& r = requests[i];
     size_t own = 0;
@@ -65,7 +65,7 @@ void issue(std::span<const Request> requests) {
 }  // namespace nccl
 
 GroupedCalls::GroupedCalls() {
-  QUINTET_CHECK(!nccl::group, "a GroupedCalls inside another");
+  QUINTET_CHECK(!nccl::group, "nested GroupedCalls");
   nccl::group.emplace();
 }
 
@@ -74,7 +74,7 @@ GroupedCalls::~GroupedCalls() {
 }
 
 void GroupedCalls::end() {
-  QUINTET_CHECK(open_, "a GroupedCalls that has ended already");
+  QUINTET_CHECK(open_, "this GroupedCalls has already ended");
   const std::vector<nccl::Request> requests = std::move(*nccl::group);
   nccl::group.reset();
   open_ = false;

@@ -1,4 +1,4 @@
-// The calls a thread has gathered in a GroupedCalls.
+// The calls that a thread has collected in a GroupedCalls.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace quintet::comm::nccl {
 
-// Where this thread's calls are gathered; null when it has no group open.
+// Where this thread's calls are collected; null if it has no open group.
 std::vector<Request>* open_group();
 
 }  // namespace quintet::comm::nccl

@@ -10,8 +10,8 @@
 namespace quintet::comm::nccl {
 namespace {
 
-// How long an abort may take before its thread is left to itself. It takes longer only if a graph with calls
-// of the communicator is alive.
+// How long an abort may take before its thread is detached. It takes longer only if a graph with calls of the
+// communicator still exists.
 constexpr int64_t kAbortPatienceNs = 10'000'000'000;
 
 template <class Condition>
@@ -53,8 +53,7 @@ Handle::~Handle() {
 }
 
 void Handle::destroy() {
-  // Asked of a communicator that is not ready, NCCL would refuse and keep the group open that it starts
-  // inside.
+  // If the communicator is not ready, NCCL would refuse and leave the group open that it starts inside.
   if (settle() != ncclSuccess) return stop();
   ncclResult_t result = ncclCommFinalize(comm_);
   if (result == ncclInProgress) result = settle();

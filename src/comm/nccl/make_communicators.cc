@@ -14,9 +14,9 @@ namespace quintet::comm {
 namespace nccl {
 namespace {
 
-// Where a rank is.
+// Where a rank runs.
 struct Place {
-  std::array<uint8_t, 16> process{};  // the same on the threads of one process, and only there
+  std::array<uint8_t, 16> process{};  // equal for the threads of one process only
   std::array<uint8_t, 16> card{};     // identity of the GPU
 };
 static_assert(sizeof(Place) == 32);
@@ -36,11 +36,11 @@ void choose_device(int device) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess)
     base::fail_user(
-        "no GPU can be used: {} ({}). Check nvidia-smi and CUDA_VISIBLE_DEVICES, or run with device = "
+        "no usable GPU: {} ({}). Check nvidia-smi and CUDA_VISIBLE_DEVICES, or run with device = "
         "\"cpu\"",
         cudaGetErrorString(status), cudaGetErrorName(status));
   if (device < 0 || device >= count)
-    base::fail_user("GPU {} was asked for, but this process sees {} (check CUDA_VISIBLE_DEVICES)", device,
+    base::fail_user("GPU {} was requested, but this process sees {} (check CUDA_VISIBLE_DEVICES)", device,
                     count);
   require(cudaSetDevice(device), "cudaSetDevice");
 }
@@ -57,7 +57,7 @@ std::vector<Place> gather_places(World& world, int device) {
   return places;
 }
 
-// The first two members on one card, or nothing.
+// The first two members on the same GPU, or nothing.
 struct Sharing {
   base::RankId a, b;
   bool same_process = false;
@@ -76,7 +76,7 @@ std::optional<Sharing> find_sharing(const std::vector<base::RankId>& members,
   return found;
 }
 
-// From member 0 to the others.
+// Broadcasts the NCCL id from member 0 to the others.
 ncclUniqueId agree_on_identity(World& world, const std::vector<base::RankId>& members, int index) {
   ncclUniqueId id{};
   if (index > 0) {
@@ -92,7 +92,7 @@ ncclUniqueId agree_on_identity(World& world, const std::vector<base::RankId>& me
   return id;
 }
 
-// Whether the library that was loaded has ncclCommRegister; the same on all ranks of a sane installation.
+// Whether the loaded library has ncclCommRegister; the same on all ranks of a consistent installation.
 bool can_register() {
   constexpr int kFirst = 21903;
   int loaded = 0;
@@ -108,11 +108,11 @@ std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& wo
   const std::optional<Sharing> sharing = find_sharing(group.members, places);
   if (sharing && sharing->same_process)
     base::fail_user(
-        "ranks {} and {} of group '{}' are threads of one process on one GPU, and NCCL cannot connect those. "
-        "Run one "
-        "process a rank (mpirun -n {} quintet ..., each with a NCCL_HOSTID of its own when they share a "
-        "GPU), or "
-        "make as many GPUs visible as there are ranks",
+        "ranks {} and {} of group '{}' are threads of one process on the same GPU, which NCCL does not "
+        "support. "
+        "Run one process per rank (mpirun -n {} quintet ..., each with its own NCCL_HOSTID if they share a "
+        "GPU), "
+        "or make as many GPUs visible as there are ranks",
         sharing->a, sharing->b, name, world.size());
   const ncclUniqueId id = agree_on_identity(world, group.members, index);
   made->connect(id, sharing ? fmt::format(". Ranks {} and {} share a GPU", sharing->a, sharing->b) : "",
@@ -120,10 +120,10 @@ std::unique_ptr<DeviceCommunicator> make_one(const DeviceGroup& group, World& wo
   return made;
 }
 
-// The library connects two members when the first message is handed over, and the thread that does so waits
-// for the other side. Inside a step that could be a circle: one rank waits in a receive for a message that
-// its peer will send only after a receive of its own. So members of a pair connect here, both ways at once,
-// in the order in which all ranks make their communicators.
+// NCCL connects two members at their first message, and the submitting thread waits for the other side.
+// Inside a step that could deadlock: one rank waits in a receive for a message that its peer sends only after
+// a receive of its own. So the members of a pair connect here, in both directions at once, in the order in
+// which all ranks create their communicators.
 void exchange_once(const DeviceCommunicators& made, World& world) {
   DeviceCommunicator& pair = *made.back();
   void* bytes = nullptr;

@@ -37,16 +37,14 @@ void NcclCommunicator::connect(const ncclUniqueId& id, const std::string& contex
   const ncclResult_t result = handle_->settle();
   if (result == ncclSuccess) return;
   if (result == ncclInProgress)
-    fail(std::make_exception_ptr(
-        TimeoutError(fmt::format("{}: not all members joined the NCCL communicator within {:.3f} s. A rank "
-                                 "has not come this far (its own "
-                                 "output tells), names its groups in another order, or cannot be reached: "
-                                 "NCCL_SOCKET_IFNAME must name an "
-                                 "interface on which the hosts reach each other (lo when all ranks are on "
-                                 "one host). NCCL_DEBUG=INFO in the "
-                                 "environment of all ranks tells how far each came",
-                                 who(), seconds(world_.timeout())))));
-  fail(std::make_exception_ptr(CommError(fmt::format("{}: the NCCL communicator could not be made: {}{}",
+    fail(std::make_exception_ptr(TimeoutError(
+        fmt::format("{}: not all members joined the NCCL communicator within {:.3f} s. A rank has "
+                    "not reached this point (see its own output), lists its groups in another "
+                    "order, or cannot be reached: NCCL_SOCKET_IFNAME must name an interface over "
+                    "which the hosts reach each other (lo if all ranks are on one host). Set "
+                    "NCCL_DEBUG=INFO on all ranks to see how far each got",
+                    who(), seconds(world_.timeout())))));
+  fail(std::make_exception_ptr(CommError(fmt::format("{}: the NCCL communicator could not be created: {}{}",
                                                      who(), describe(result, handle_->get()), context))));
 }
 
@@ -147,10 +145,7 @@ void NcclCommunicator::register_memory(void* data, int64_t bytes) {
   ncclResult_t result = ncclCommRegister(handle_->get(), data, static_cast<size_t>(bytes), &registration);
   if (result == ncclInProgress) result = handle_->settle();
   if (result != ncclSuccess)
-    fail(fmt::format(
-             "registering {} bytes (NCCL_LOCAL_REGISTER=0 in the environment of all ranks leaves it out)",
-             bytes),
-         result);
+    fail(fmt::format("registering {} bytes (NCCL_LOCAL_REGISTER=0 on all ranks disables it)", bytes), result);
   if (registration != nullptr) registered_.push_back(registration);
 }
 
@@ -167,8 +162,9 @@ void NcclCommunicator::check() {
   }
   if (oldest == nullptr || base::now_ns() - oldest->since_ns <= world_.timeout().count()) return;
   fail(std::make_exception_ptr(TimeoutError(fmt::format(
-      "{}: {} was enqueued {:.3f} s ago and is not done. A member has not come to it, or waits in "
-      "another call. The last calls here:\n{}",
+      "{}: {} was enqueued {:.3f} s ago and has not finished. A member has not reached it or waits in "
+      "another "
+      "call. The last calls here:\n{}",
       who(), comm::describe(oldest->call), seconds(world_.timeout()), world_.recorder().describe(8)))));
 }
 
@@ -216,10 +212,11 @@ void NcclCommunicator::settle(const Call& call) {
   const ncclResult_t result = handle_->settle();
   if (result == ncclSuccess) return;
   if (result == ncclInProgress)
-    fail(std::make_exception_ptr(TimeoutError(fmt::format(
-        "{}: {} could not be launched within {:.3f} s: NCCL connects to a member when it first talks to "
-        "it, and one has not come. The last calls here:\n{}",
-        who(), comm::describe(call), seconds(world_.timeout()), world_.recorder().describe(8)))));
+    fail(std::make_exception_ptr(TimeoutError(
+        fmt::format("{}: {} could not be launched within {:.3f} s: NCCL connects to a member at the first "
+                    "message, and one "
+                    "has not arrived. The last calls here:\n{}",
+                    who(), comm::describe(call), seconds(world_.timeout()), world_.recorder().describe(8)))));
   fail(comm::describe(call), result);
 }
 

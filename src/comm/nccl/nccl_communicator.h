@@ -30,8 +30,9 @@ class NcclCommunicator final : public DeviceCommunicator {
   NcclCommunicator(World& world, std::string name, int rank, std::vector<base::RankId> members);
   ~NcclCommunicator() override;
 
-  // Joins the members of `id`; once, before any call, when size() > 1. A failure of NCCL ends with `context`,
-  // which may be empty. `registers`: memory can be registered, see register_memory().
+  // Joins the members of `id`; called once, before any other call, if size() > 1. The message of an NCCL
+  // failure ends with `context`, which may be empty. `registers`: memory can be registered, see
+  // register_memory().
   void connect(const ncclUniqueId& id, const std::string& context, bool registers);
 
   void all_reduce(void* data, int64_t count, base::DType dtype, ReduceOp op, DeviceStream stream) override;
@@ -56,10 +57,10 @@ class NcclCommunicator final : public DeviceCommunicator {
     Call call;
     uint64_t ticket = 0;
   };
-  // Gives the call its number and its entry in the record; throws when the communicator is dead.
+  // Assigns the call its number and its entry in the record; throws if the communicator is dead.
   Entered enter(Call call);
   void track(const Entered& entered, DeviceStream stream);
-  // Waits until NCCL has launched what it was given; throws what went wrong.
+  // Waits until NCCL has launched what was submitted; throws any failure.
   void settle(const Call& call);
   // Kills the communicator and throws.
   [[noreturn]] void fail(std::exception_ptr why);

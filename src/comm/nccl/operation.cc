@@ -105,7 +105,7 @@ std::vector<Operation> uneven_exchange(const Exchange& x, DType dtype, int rank,
                           .to = target(me),
                           .count = x.send_counts[me],
                           .dtype = dtype});
-  // Empty pieces are left out on both sides: the counts agree pair by pair.
+  // Empty pieces are skipped on both sides: the counts agree pair by pair.
   for (int k = 1; k < size; ++k) {
     const int to = (rank + k) % size, from = (rank - k + size) % size;
     const auto t = static_cast<size_t>(to), f = static_cast<size_t>(from);

@@ -1,4 +1,4 @@
-// The primitive things a call is made of.
+// The primitive operations that make up a call.
 #pragma once
 
 #include <nccl.h>
@@ -22,12 +22,12 @@ struct Operation {
   int peer = -1;  // root of a broadcast, peer of a send or recv
 };
 
-// Enqueues anything but a Copy.
+// Enqueues anything except a Copy.
 ncclResult_t enqueue(const Operation& operation, ncclComm_t comm, cudaStream_t stream);
 // Enqueues a Copy, unless source and target are the same.
 void enqueue_copy(const Operation& operation, cudaStream_t stream);
 
-// The sends, receives and the copy of one's own piece that make up an exchange with even or uneven pieces.
+// The sends, the receives and the copy of the own piece that make up an exchange with even or uneven pieces.
 std::vector<Operation> even_exchange(const void* send, void* recv, int64_t count_per_rank, base::DType dtype,
                                      int rank, int size);
 std::vector<Operation> uneven_exchange(const Exchange& exchange, base::DType dtype, int rank, int size);

@@ -6,8 +6,7 @@
 namespace quintet::comm::nccl {
 namespace {
 
-// Asking about events is forbidden to a thread that captures, unless it says that it knows what it does.
-// These events belong to no capture.
+// A capturing thread may not query events unless it opts out of the check. These events belong to no capture.
 class WhileCapturing {
  public:
   WhileCapturing() { cudaThreadExchangeStreamCaptureMode(&mode_); }
@@ -42,7 +41,7 @@ void Tracker::add(const Call& call, uint64_t ticket, cudaStream_t stream) {
     p.event = spare_.back();
     spare_.pop_back();
   }
-  // Owned by the queue before anything can fail.
+  // Owned by the queue before anything can throw.
   pending_.push_back(p);
   require(cudaEventRecord(p.event, stream), "cudaEventRecord");
 }

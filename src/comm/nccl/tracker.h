@@ -1,4 +1,4 @@
-// Which enqueued calls are not done yet: an event behind each, and its entry in the rank's record.
+// Enqueued calls that have not finished: an event after each, and its entry in the rank's record.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -25,16 +25,16 @@ class Tracker {
     cudaEvent_t event = nullptr;
   };
 
-  // The call with this ticket has just been enqueued. One that went into a graph is left at once: when it
-  // runs is not known here.
+  // Adds the call with this ticket, which was just enqueued. A captured call is marked left at once, because
+  // its execution is not observable here.
   void add(const Call& call, uint64_t ticket, cudaStream_t stream);
-  // Marks what is done as left. The oldest call that is not, or null.
+  // Marks finished calls as left. Returns the oldest unfinished call, or null.
   const Pending* oldest();
 
  private:
   void harvest();
 
-  // Beyond, the oldest is forgotten; the record keeps no more either.
+  // Past this number the oldest is dropped; the record keeps no more either.
   static constexpr size_t kMost = Recorder::kCapacity;
   Recorder& recorder_;
   std::deque<Pending> pending_;

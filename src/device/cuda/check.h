@@ -1,4 +1,4 @@
-// Failures of the CUDA runtime as exceptions.
+// Turns failures of the CUDA runtime into exceptions.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,7 +9,7 @@ namespace quintet::device::cuda {
 
 inline void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // an error that does not stick must not show in the next launch
+  cudaGetLastError();  // clear a non-sticky error so that the next launch does not report it
   base::fail_internal("CUDA: {}: {} ({})", what, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 

@@ -20,11 +20,11 @@ int device_count(std::string* reason) {
   if (status != cudaSuccess) {
     cudaGetLastError();
     count = 0;
-    int driver = 0;  // CUDA says of no driver that it is too old
+    int driver = 0;  // CUDA reports a missing driver as one that is too old
     const bool none = cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0;
     if (reason != nullptr) *reason = none ? "no NVIDIA driver is installed" : cudaGetErrorString(status);
   } else if (count == 0 && reason != nullptr) {
-    *reason = "the driver sees no device";
+    *reason = "the driver found no device";
   }
   return count;
 }

@@ -1,5 +1,5 @@
-// NVIDIA GPUs without the vendor's headers: memory, streams, events and graphs that free themselves, failures
-// as exceptions. Everything here concerns the device that is current for the calling thread (use_device).
+// NVIDIA GPUs without the vendor's headers: RAII for memory, streams, events and graphs, failures as
+// exceptions. Everything here applies to the calling thread's current device (use_device).
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace quintet::device::cuda {
 
 using StreamHandle = ::CUstream_st*;
 
-// Devices that this process can use. With none, `reason` says why: no driver, no card, a driver too old.
+// Devices available to this process. If there are none, `reason` says why: no driver, no GPU, an old driver.
 int device_count(std::string* reason = nullptr);
-// Cards of this machine, also those that this process is not shown; 0 where the driver does not tell.
+// GPUs in this machine, including those hidden from this process; 0 if the driver does not report it.
 int64_t cards_of_machine();
 void use_device(int index);
 std::string device_name(int index);
@@ -27,16 +27,16 @@ struct DeviceFacts {
   int units = 0;             // multiprocessors
   int64_t memory_bytes = 0;
 };
-// Takes nothing of the device, unlike memory_info.
+// Allocates nothing on the device, unlike memory_info.
 DeviceFacts device_facts(int index);
-// Memory of device `index`, which becomes current: what is free now, and all there is.
+// Memory of device `index`, which becomes current: free and total bytes.
 struct MemoryInfo {
   int64_t free = 0, total = 0;
 };
 MemoryInfo memory_info(int index);
 void synchronize_device();
 
-// Device memory, aligned to 256 bytes and zero. UserError when there is not so much.
+// Device memory, zeroed and aligned to 256 bytes. Throws UserError if there is not enough.
 class Memory {
  public:
   Memory() = default;
@@ -52,7 +52,7 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
-// Page-locked host memory, which copies run from and to beside everything else. Zero.
+// Page-locked host memory, for asynchronous copies. Zeroed.
 class Pinned {
  public:
   Pinned() = default;
@@ -77,14 +77,14 @@ class Event {
   ::CUevent_st* handle() const { return handle_; }
   void synchronize() const;
   bool done() const;
-  // Nanoseconds from `earlier` to this one; both timed and done.
+  // Nanoseconds from `earlier` to this event; both must be timed and complete.
   int64_t since_ns(const Event& earlier) const;
 
  private:
   ::CUevent_st* handle_ = nullptr;
 };
 
-// What happened to a run of launches that was recorded instead of run; launched as a whole.
+// A sequence of launches that was captured instead of run; launched as a whole.
 class Graph {
  public:
   Graph() = default;
@@ -99,7 +99,7 @@ class Graph {
   ::CUgraphExec_st* handle_ = nullptr;
 };
 
-// A stream of its own: it does not wait for the default stream.
+// A non-blocking stream: it does not synchronize with the default stream.
 class Stream {
  public:
   Stream();
@@ -110,22 +110,22 @@ class Stream {
   void record(const Event& event) const;
   void wait(const Event& event) const;
   void synchronize() const;
-  // Between any two kinds of memory; host memory must be pinned for the call to return at once.
+  // Between any two kinds of memory; asynchronous only if host memory is pinned.
   void copy(void* to, const void* from, int64_t bytes) const;
   void fill(void* to, unsigned char value, int64_t bytes) const;
 
-  // Launches of this thread on this stream, and on streams that wait for it, are recorded until
-  // end_capture(). By then all of them must have been waited for by this stream again.
+  // Captures this thread's launches on this stream, and on streams that wait for it, until end_capture(). By
+  // then this stream must have waited for all of them.
   void begin_capture() const;
   Graph end_capture() const;
-  // Gives up a capture that failed half way; nothing happens when there is none.
+  // Abandons a capture that failed midway; no-op if there is none.
   void drop_capture() const noexcept;
 
  private:
   StreamHandle handle_ = nullptr;
 };
 
-// Copies that return when they are done.
+// Synchronous copies.
 void copy(void* to, const void* from, int64_t bytes);
 
 }  // namespace quintet::device::cuda

@@ -17,12 +17,12 @@ bool is_kernel(cudaGraphNode_t node) {
   return type == cudaGraphNodeTypeKernel;
 }
 
-// And has code that can wait: for Hopper or later.
+// Whether the kernel is ours and has code that can wait: compiled for Hopper or later.
 bool is_ours(cudaGraphNode_t kernel) {
   cudaKernelNodeParams params{};
   cudaFuncAttributes attributes{};
   const char* name = nullptr;
-  // A library's kernels are not known to this runtime: that is an answer too.
+  // The runtime does not know a library's kernels; that answers the question too.
   if (cudaGraphKernelNodeGetParams(kernel, &params) != cudaSuccess ||
       cudaFuncGetName(&name, params.func) != cudaSuccess ||
       cudaFuncGetAttributes(&attributes, params.func) != cudaSuccess) {
