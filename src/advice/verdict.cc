@@ -378,8 +378,7 @@ std::vector<std::string> warnings_of(const plan::Report& r) {
                                c.domain, c.inner.title));
   if (p.tp > 1 && !p.sequence_parallel)
     list.push_back("tensor parallelism without sequence parallelism keeps replicated activations");
-  if (p.pp > 1 && r.recipe.batch.accumulation < 4 * p.pp && !p.schedule.starts_with("zb") &&
-      p.schedule != "dualpipev")
+  if (p.pp > 1 && r.recipe.batch.accumulation < 4 * p.pp && !config::traits_of(p.schedule).fills_bubbles)
     list.push_back(
         fmt::format("{} micro-batches for {} stages: fewer than 4 per stage leave a large bubble; a "
                     "zero-bubble schedule needs fewer",

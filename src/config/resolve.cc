@@ -93,7 +93,7 @@ void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
 
 void fill_in_pipeline(Parallel& p) {
   if (p.pp > 1 && p.schedule.empty()) p.schedule = "1f1b";
-  if (p.chunks == 0) p.chunks = p.pp > 1 && needs_two_chunks(p.schedule) ? 2 : 1;
+  if (p.chunks == 0) p.chunks = p.pp > 1 && traits_of(p.schedule).two_chunks() ? 2 : 1;
 }
 
 // Leaves cp_method open where a rule will refuse the numbers it follows from.

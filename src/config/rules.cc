@@ -414,17 +414,18 @@ void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
       fail("parallel.chunks", fmt::format("{} has no effect with parallel.pp = 1", p.chunks), "1");
     return;
   }
-  if (schedule_file(p.schedule)) return;  // the file says; the compiler compares
-  const bool v_shape = needs_two_chunks(p.schedule) && p.schedule != "interleaved";
-  if (v_shape && p.chunks != 2)
+  const ScheduleTraits schedule = traits_of(p.schedule);
+  if (schedule.kind == PipelineSchedule::File) return;  // the file says; the compiler compares
+  const bool interleaved = schedule.kind == PipelineSchedule::Interleaved;
+  if (schedule.v_shaped && p.chunks != 2)
     fail("parallel.chunks", fmt::format("schedule \"{}\" has 2 chunks, not {}", p.schedule, p.chunks), "2");
-  if (!needs_two_chunks(p.schedule) && p.chunks != 1)
+  if (!schedule.two_chunks() && p.chunks != 1)
     fail("parallel.chunks", fmt::format("schedule \"{}\" has 1 chunk, not {}", p.schedule, p.chunks),
          "1, or parallel.schedule \"interleaved\"");
-  if (p.schedule == "interleaved" && p.chunks == 1)
+  if (interleaved && p.chunks == 1)
     fail("parallel.chunks", "interleaved with 1 chunk is 1f1b", "2, or parallel.schedule \"1f1b\"");
   const int64_t m = r.batch.accumulation;
-  if (p.schedule == "interleaved" && p.chunks > 1 && m > 0 && m % p.pp != 0)
+  if (interleaved && p.chunks > 1 && m > 0 && m % p.pp != 0)
     fail("batch.accumulation",
          fmt::format(
              "interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of", p.pp,
@@ -672,23 +673,6 @@ std::span<const std::string_view> recompute_classes() {
   static constexpr std::array<std::string_view, 8> kClasses = {
       "norm", "activation", "rope", "bias", "dropout", "residual", "linear", "attention"};
   return kClasses;
-}
-
-std::span<const std::string_view> pipeline_schedules() {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipev"};
-  return kNames;
-}
-
-std::optional<std::string> schedule_file(std::string_view schedule) {
-  constexpr std::string_view kPrefix = "file:";
-  if (!schedule.starts_with(kPrefix)) return std::nullopt;
-  return std::string(schedule.substr(kPrefix.size()));
-}
-
-bool needs_two_chunks(std::string_view schedule) {
-  return schedule == "interleaved" || schedule == "zb-v" || schedule == "v-half" || schedule == "v-min" ||
-         schedule == "dualpipev";
 }
 
 }  // namespace quintet::config

@@ -10,15 +10,9 @@
 
 #include "config/problem.h"
 #include "config/recipe.h"
+#include "config/schedule_traits.h"
 
 namespace quintet::config {
-
-// The names of pipeline schedules that parallel.schedule may hold.
-std::span<const std::string_view> pipeline_schedules();
-bool needs_two_chunks(std::string_view schedule);  // by default (interleaved) or always (the V-shaped ones)
-
-// PATH of a schedule "file:PATH"; nothing for a name.
-std::optional<std::string> schedule_file(std::string_view schedule);
 
 // The words that memory.recompute_ops may hold.
 std::span<const std::string_view> recompute_classes();

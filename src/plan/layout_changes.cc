@@ -109,7 +109,7 @@ void recompute(Changes& changes, const config::Recipe& r, RecomputeKind kind) {
 }
 
 void schedule(Changes& changes, const config::Recipe& r, const std::string& name) {
-  const int64_t chunks = config::needs_two_chunks(name) ? 2 : 1;
+  const int64_t chunks = config::traits_of(name).two_chunks() ? 2 : 1;
   changes.add(fmt::format("schedule {}", r.parallel.schedule), fmt::format("schedule {}", name),
               {"parallel.schedule=" + name, set("chunks", chunks)}, [&](config::Recipe& changed) {
                 changed.parallel.schedule = name;
@@ -154,7 +154,9 @@ std::vector<LayoutChange> simpler(const config::Recipe& r) {
   if (p.sequence_parallel)
     changes.add("sequence parallelism", "no sequence parallelism", {"parallel.sequence_parallel=false"},
                 [](config::Recipe& changed) { changed.parallel.sequence_parallel = false; });
-  if (p.pp > 1 && p.schedule != "1f1b" && p.schedule != "gpipe") schedule(changes, r, "1f1b");
+  const config::PipelineSchedule kind = config::traits_of(p.schedule).kind;
+  if (p.pp > 1 && kind != config::PipelineSchedule::OneFOneB && kind != config::PipelineSchedule::GPipe)
+    schedule(changes, r, "1f1b");
   if (p.zero > 0)
     changes.add(fmt::format("zero {}", p.zero), fmt::format("zero {}", p.zero - 1), {set("zero", p.zero - 1)},
                 [](config::Recipe& changed) { --changed.parallel.zero; });

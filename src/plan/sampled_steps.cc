@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "config/schedule_traits.h"
+
 namespace quintet::plan {
 
 std::vector<Sample> samples(const config::Recipe& recipe, double instructions, double limit) {
@@ -10,7 +12,7 @@ std::vector<Sample> samples(const config::Recipe& recipe, double instructions, d
   // A pipeline repeats with a period of as many micro-batches as it has ranks. After four periods it has been
   // in steady state for at least one.
   const int64_t round = p.pp, least = p.pp == 1 ? 3 : 4 * p.pp + all % p.pp;
-  if (instructions <= limit || all <= least + 2 * round || p.schedule.starts_with("file:"))
+  if (instructions <= limit || all <= least + 2 * round || config::schedule_file(p.schedule))
     return {{recipe, 1}};
   const auto with = [&](int64_t n) {
     config::Recipe few = recipe;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "config/schedule_traits.h"
 #include "published/map_run.h"
 
 namespace quintet::published {
@@ -102,7 +103,9 @@ void pipeline(const PublishedRun& row, const Source& source, config::Recipe& r, 
       notes.missing(fmt::format("schedule not stated: {} chunks per rank", chunks));
     }
   }
-  if (p.schedule == "interleaved" && r.batch.accumulation % p.pp != 0) {
+  const auto kind = [&] { return config::traits_of(p.schedule).kind; };
+  using config::PipelineSchedule;
+  if (kind() == PipelineSchedule::Interleaved && r.batch.accumulation % p.pp != 0) {
     p.schedule = "1f1b";
     chunks = 1;
     notes.missing("interleaving with micro-batches that are not a multiple of the stages: 1F1B");
@@ -113,8 +116,9 @@ void pipeline(const PublishedRun& row, const Source& source, config::Recipe& r, 
     notes.note(fmt::format("{} chunks per rank exceed the {} blocks: {}", chunks, r.model.layers,
                            std::max<int64_t>(most, 1)));
     chunks = most;
-    if (p.schedule == "interleaved" && chunks == 1) p.schedule = "1f1b";
-    if (p.schedule == "zb-v" || p.schedule == "dualpipev") p.schedule = "zb-h2", chunks = 1;
+    if (kind() == PipelineSchedule::Interleaved && chunks == 1) p.schedule = "1f1b";
+    if (kind() == PipelineSchedule::ZbV || kind() == PipelineSchedule::DualPipeV)
+      p.schedule = "zb-h2", chunks = 1;
   }
   p.chunks = chunks;
   if (source.split == Split::Even && r.model.moe.first_dense == 0)

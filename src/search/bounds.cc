@@ -26,12 +26,18 @@ constexpr int64_t kRounds = 5;
 double held_share(const config::Parallel& p, int64_t micro_batches) {
   const auto n = static_cast<double>(micro_batches), ranks = static_cast<double>(p.pp);
   const double filled = std::min(1.0, n / ranks);
-  if (p.schedule == "gpipe") return n / ranks;
-  if (p.schedule == "interleaved")
-    return filled * (1 + (ranks - 1) / (ranks * static_cast<double>(p.chunks)));
-  if (p.schedule == "v-min") return std::max(kHeld, 1 / ranks) * filled;
-  if (p.schedule == "v-half") return std::max(0.5, 1 / ranks) * filled;
-  return filled;
+  switch (config::traits_of(p.schedule).kind) {
+    case config::PipelineSchedule::GPipe:
+      return n / ranks;
+    case config::PipelineSchedule::Interleaved:
+      return filled * (1 + (ranks - 1) / (ranks * static_cast<double>(p.chunks)));
+    case config::PipelineSchedule::VMin:
+      return std::max(kHeld, 1 / ranks) * filled;
+    case config::PipelineSchedule::VHalf:
+      return std::max(0.5, 1 / ranks) * filled;
+    default:
+      return filled;
+  }
 }
 
 // Time and memory of a virtual stage.
@@ -95,14 +101,6 @@ double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, in
     drain += own.b_way;
   }
   return most;
-}
-
-bool splits_backward(const std::string& schedule) {
-  return !schedule.empty() && schedule != "gpipe" && schedule != "1f1b" && schedule != "interleaved";
-}
-
-bool is_v_shape(const std::string& schedule) {
-  return config::needs_two_chunks(schedule) && schedule != "interleaved";
 }
 
 // Bytes held by micro-batches in flight on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
@@ -263,10 +261,11 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   std::shared_ptr<const schedule::Schedule> schedule;
   const bool own_schedule = config::schedule_file(p.schedule).has_value();
   if (p.pp > 1 && (effort == Effort::Schedule || own_schedule)) schedule = schedule_of(r);
-  const bool splits = own_schedule ? schedule->splits_backward : splits_backward(p.schedule);
+  const bool splits =
+      own_schedule ? schedule->splits_backward : config::traits_of(p.schedule).splits_backward;
   const bool whole = splits && (!schedule || has_whole(*schedule));
-  const bool v_shape =
-      own_schedule ? schedule->placement == schedule::Placement::VShape : is_v_shape(p.schedule);
+  const bool v_shape = own_schedule ? schedule->placement == schedule::Placement::VShape
+                                    : config::traits_of(p.schedule).v_shaped;
 
   const std::shared_ptr<const std::vector<int64_t>> sizes = blocks_of_stages(r);
   std::vector<StageCosts> stages;

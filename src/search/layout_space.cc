@@ -186,10 +186,11 @@ std::vector<Schedule> schedules(const Family& f, const LayoutSpace& space) {
   if (f.pp == 1) return {{"", 1}};
   std::vector<Schedule> list;
   for (const std::string& name : space.schedules) {
-    if (name == "interleaved")
+    const config::ScheduleTraits traits = config::traits_of(name);
+    if (traits.kind == config::PipelineSchedule::Interleaved)
       for (const int64_t chunks : space.chunks) list.push_back({name, chunks});
     else
-      list.push_back({name, config::needs_two_chunks(name) ? 2 : 1});
+      list.push_back({name, traits.two_chunks() ? 2 : 1});
   }
   return list;
 }

@@ -24,7 +24,10 @@ TEST(Pipeline, RecipesAndGeneratorsKnowTheSameSchedules) {
   EXPECT_EQ(config, generators);
   for (const std::string& name : generators) {
     const schedule::Schedule s = schedule::make_schedule(name, 2, 0, 4);
-    EXPECT_EQ(s.chunks > 1, config::needs_two_chunks(name)) << name;
+    const config::ScheduleTraits traits = config::traits_of(name);
+    EXPECT_EQ(s.chunks > 1, traits.two_chunks()) << name;
+    EXPECT_EQ(s.placement == schedule::Placement::VShape, traits.v_shaped) << name;
+    EXPECT_EQ(s.splits_backward, traits.splits_backward) << name;
   }
 }
 

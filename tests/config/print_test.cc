@@ -72,7 +72,7 @@ Recipe random_recipe(std::mt19937_64& rng) {
     if (r.parallel.pp > 1) {
       if (coin()) r.parallel.schedule = pipeline_schedules()[rng() % pipeline_schedules().size()];
       r.parallel.chunks = pick<int64_t>(rng, {0, 0, 2, 3});
-      if (coin() && r.parallel.chunks < 2 && !needs_two_chunks(r.parallel.schedule)) {
+      if (coin() && r.parallel.chunks < 2 && !traits_of(r.parallel.schedule).two_chunks()) {
         r.parallel.stages.assign(static_cast<size_t>(r.parallel.pp), 1);
         r.parallel.stages.back() = std::max<int64_t>(0, r.model.layers - r.parallel.pp + 1);
       }

@@ -31,7 +31,7 @@ Recipe pipelined(int64_t pp, const std::string& schedule = "1f1b", int64_t layer
   Recipe r = small_recipe();
   r.parallel.pp = pp;
   r.parallel.schedule = schedule;
-  r.model.layers = layers > 0 ? layers : pp * (config::needs_two_chunks(schedule) ? 2 : 1);
+  r.model.layers = layers > 0 ? layers : pp * (config::traits_of(schedule).two_chunks() ? 2 : 1);
   return r;
 }
 

@@ -83,7 +83,7 @@ class Generator {
     if (p.pp == 1) return;
     const auto names = config::pipeline_schedules();
     p.schedule = names[static_cast<size_t>(pick(0, static_cast<int64_t>(names.size()) - 1))];
-    p.chunks = config::needs_two_chunks(p.schedule) ? 2 : 1;
+    p.chunks = config::traits_of(p.schedule).two_chunks() ? 2 : 1;
     if (p.schedule == "interleaved" && p.pp < 4) p.chunks = pick(2, 3);
   }
 
