@@ -10,7 +10,7 @@ namespace {
 
 // The age grows with the clock, and no process is older than its machine.
 TEST(Clock, ProcessAgeIsOfThisProcess) {
-  const int64_t age = process_age_ns(), begin = now_ns();
+  const int64_t begin = now_ns(), age = process_age_ns();
   double uptime = 0;
   std::ifstream("/proc/uptime") >> uptime;
   EXPECT_GT(uptime, 0);

@@ -109,6 +109,7 @@ TEST(WaitForDevice, EveryMessageEndsWithHowFarTheDeviceCame) {
       EXPECT_TRUE(ends(e)) << e.what();
     }
     aborts.clear();
+    world.set_timeout(std::chrono::minutes(10));  // so that a busy machine sees the failure first
     try {
       wait_for_device([] { return false; }, two(1, aborts), world, where);
       ADD_FAILURE() << "nothing was thrown";
