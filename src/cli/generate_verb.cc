@@ -1,9 +1,9 @@
-#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "cli/verbs.h"
 #include "config/names.h"
 #include "observe/console.h"
-#include "observe/metrics.h"
 #include "tools/generate.h"
 #include "train/loop.h"
 
@@ -31,8 +31,7 @@ int generate_action(const GenerateVerbOptions& o) {
     };
   const std::string text = tools::generate(o.folder, options);
   if (o.json)
-    print(fmt::format("{{\"prompt\": {}, \"text\": {}}}\n", observe::json_string(options.prompt),
-                      observe::json_string(text)));
+    print(base::json_text(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}}) + "\n");
   else
     print("\n");
   return kExitGood;
@@ -41,26 +40,27 @@ int generate_action(const GenerateVerbOptions& o) {
 }  // namespace
 
 Verb add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "text from the weights of a finished run");
+  CLI::App* command = app.add_subcommand("generate", "generate text from the weights of a finished run");
   auto o = std::make_shared<GenerateVerbOptions>();
   command->add_option("RUN_FOLDER", o->folder, "the run folder of a finished run")->required();
-  command->add_option("--prompt", o->generate.prompt, "the text to continue")
+  command->add_option("--prompt", o->generate.prompt, "text to continue")
       ->type_name("TEXT")
       ->capture_default_str();
-  command->add_option("--tokens", o->generate.tokens, "how many tokens to add")
+  command->add_option("--tokens", o->generate.tokens, "number of tokens to generate")
       ->type_name("N")
       ->capture_default_str();
-  command->add_option("--temperature", o->generate.temperature, "0: always the likeliest token")
+  command
+      ->add_option("--temperature", o->generate.temperature,
+                   "sampling temperature; 0 selects the most likely token")
       ->type_name("T")
       ->capture_default_str();
-  command->add_option("--seed", o->generate.seed, "the same seed gives the same text")
+  command->add_option("--seed", o->generate.seed, "seed; the same seed gives the same text")
       ->type_name("S")
       ->capture_default_str();
   command
-      ->add_option("--device", o->device,
-                   "where the model runs; else where the run was trained, or the CPU where that is not here")
+      ->add_option("--device", o->device, "device to run on (that of the run if present, otherwise the CPU)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_flag("--json", o->json, "prompt and text as JSON");
+  command->add_flag("--json", o->json, "print prompt and text as JSON");
   return {command, [o] { return generate_action(*o); }};
 }
 

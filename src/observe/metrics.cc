@@ -1,19 +1,17 @@
 #include "observe/metrics.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace quintet::observe {
 namespace {
 
-// A run that was killed in the middle of a write leaves half a line; whoever continues the file takes it
-// away.
+// A run that is killed during a write leaves an incomplete last line, which the run that continues the file
+// removes.
 base::AppendFile open_records(const base::Path& path, MetricsFile::Start start) {
   if (start == MetricsFile::Start::Fresh) return {path, base::AppendFile::Start::Empty};
   if (base::file_exists(path)) {
@@ -26,66 +24,40 @@ base::AppendFile open_records(const base::Path& path, MetricsFile::Start start) 
 
 }  // namespace
 
-std::string json_number(double value) {
-  if (!std::isfinite(value)) return "null";
-  std::string text = fmt::format("{}", value);
-  // A bare "-0" or "3" would be read as an integer, which loses the sign of zero and the type.
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
+std::string json_number(double value) { return base::json_text(value); }
 
-std::string json_string(std::string_view text) {
-  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_string(std::string_view text) { return base::json_text(text); }
 
-void Record::key(std::string_view name) {
-  QUINTET_CHECK(std::find(keys_.begin(), keys_.end(), name) == keys_.end(), "metric '{}' is set twice", name);
-  keys_.emplace_back(name);
-  if (!body_.empty()) body_ += ", ";
-  body_ += json_string(name) + ": ";
-}
-
-Record& Record::set(std::string_view name, double value) {
-  key(name);
-  body_ += json_number(value);
-  if (!std::isfinite(value)) {
-    key(std::string(name) + "_nonfinite");
-    body_ += std::isnan(value) ? "\"nan\"" : value > 0 ? "\"inf\"" : "\"-inf\"";
-  }
+Record& Record::insert(std::string_view key, nlohmann::ordered_json value) {
+  QUINTET_CHECK(!object_.contains(std::string(key)), "metric '{}' is set twice", key);
+  object_[std::string(key)] = std::move(value);
   return *this;
 }
 
-Record& Record::set(std::string_view name, int64_t value) {
-  key(name);
-  body_ += fmt::format("{}", value);
+Record& Record::set(std::string_view key, double value) {
+  insert(key, value);
+  if (!std::isfinite(value))
+    insert(std::string(key) + "_nonfinite", std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
   return *this;
 }
 
-Record& Record::set(std::string_view name, bool value) {
-  key(name);
-  body_ += value ? "true" : "false";
-  return *this;
+Record& Record::set(std::string_view key, int64_t value) { return insert(key, value); }
+
+Record& Record::set(std::string_view key, bool value) { return insert(key, value); }
+
+Record& Record::set(std::string_view key, std::string_view value) { return insert(key, value); }
+
+Record& Record::set(std::string_view key, std::span<const int64_t> values) {
+  return insert(key, std::vector<int64_t>(values.begin(), values.end()));
 }
 
-Record& Record::set(std::string_view name, std::string_view value) {
-  key(name);
-  body_ += json_string(value);
-  return *this;
+Record& Record::set(std::string_view key, std::span<const Record> records) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Record& record : records) list.push_back(record.object_);
+  return insert(key, std::move(list));
 }
 
-Record& Record::set(std::string_view name, std::span<const int64_t> values) {
-  key(name);
-  body_ += fmt::format("[{}]", fmt::join(values, ", "));
-  return *this;
-}
-
-Record& Record::set(std::string_view name, std::span<const Record> records) {
-  key(name);
-  body_ += "[";
-  for (size_t i = 0; i < records.size(); ++i) body_ += (i > 0 ? ", " : "") + records[i].json();
-  body_ += "]";
-  return *this;
-}
+std::string Record::json() const { return base::json_text(object_); }
 
 MetricsFile::MetricsFile(const base::Path& path, Start start) : file_(open_records(path, start)) {}
 

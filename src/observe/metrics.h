@@ -1,14 +1,14 @@
-// metrics.jsonl: one JSON object a step. Floats are printed so that they read back bit-equal (shortest form
-// that does). JSON has no NaN: a non-finite number is written as null, and its name ("nan", "inf", "-inf") is
-// added as a string under "<key>_nonfinite".
+// metrics.jsonl: one JSON object per step. Floats are printed so that they read back bit-equal. JSON has no
+// NaN: a non-finite number is written as null, and its name ("nan", "inf", "-inf") is added as a string under
+// "<key>_nonfinite".
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/file.h"
 
@@ -19,7 +19,7 @@ std::string json_number(double value);
 // A JSON string with its quotes. Bytes that are not valid UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
-// One JSON object; keys keep the order in which they were set. A key set twice is an internal error.
+// One JSON object; keys keep the order in which they were set. Setting a key twice is an internal error.
 class Record {
  public:
   Record& set(std::string_view key, double value);
@@ -33,19 +33,19 @@ class Record {
   }
   Record& set(std::string_view key, std::span<const int64_t> values);
   Record& set(std::string_view key, std::span<const Record> records);
-  std::string json() const { return "{" + body_ + "}"; }
+  const nlohmann::ordered_json& object() const { return object_; }
+  std::string json() const;  // the object on one line
 
  private:
-  void key(std::string_view name);
-  std::string body_;
-  std::vector<std::string> keys_;
+  Record& insert(std::string_view key, nlohmann::ordered_json value);
+  nlohmann::ordered_json object_ = nlohmann::ordered_json::object();
 };
 
 class MetricsFile {
  public:
-  enum class Start { Fresh, Continue };  // Continue keeps earlier records and drops a half-written last line
+  enum class Start { Fresh, Continue };  // Continue keeps earlier records and drops an incomplete last line
   MetricsFile(const base::Path& path, Start start);
-  void append(const Record& record);  // handed to the system whole before it returns
+  void append(const Record& record);  // the whole line is written to the file before this returns
 
  private:
   base::AppendFile file_;

@@ -5,26 +5,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "observe/metrics.h"
 
 namespace quintet::observe {
 namespace {
 
-// The format counts microseconds; three decimals keep every nanosecond.
-void append_micros(std::string& out, int64_t ns) {
-  const uint64_t size = ns < 0 ? 0 - static_cast<uint64_t>(ns) : static_cast<uint64_t>(ns);
-  fmt::format_to(std::back_inserter(out), "{}{}.{:03}", ns < 0 ? "-" : "", size / 1000, size % 1000);
-}
+using Json = nlohmann::ordered_json;
 
-void append_name_event(std::string& out, const char* what, int rank, int stream, const std::string& name) {
-  if (!out.empty()) out += ",\n";
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{"name":{}}}}})", what, rank, stream,
-                 json_string(name));
+// The unit of the format is microseconds.
+double micros(int64_t ns) { return static_cast<double>(ns) / 1e3; }
+
+Json name_event(const char* kind, int rank, int stream, const std::string& name) {
+  return {{"ph", "M"}, {"name", kind}, {"pid", rank}, {"tid", stream}, {"args", {{"name", name}}}};
 }
 
 }  // namespace
@@ -43,8 +37,9 @@ void RankTrace::add(int stream, std::string_view name, std::string_view category
                     int64_t dur_ns, std::initializer_list<TraceArg> args) {
   QUINTET_CHECK(stream >= 0 && static_cast<size_t>(stream) < streams_.size(), "rank {} has no stream {}",
                 rank_, stream);
-  QUINTET_CHECK(args.size() <= kMaxArgs, "{} args on '{}', at most {}", args.size(), name, kMaxArgs);
-  QUINTET_CHECK(dur_ns >= 0, "'{}' lasts {} ns", name, dur_ns);
+  QUINTET_CHECK(args.size() <= kMaxArgs, "event '{1}' has {0} args; the limit is {2}", args.size(), name,
+                kMaxArgs);
+  QUINTET_CHECK(dur_ns >= 0, "event '{}' has a negative duration: {} ns", name, dur_ns);
   Event& event = streams_[static_cast<size_t>(stream)].events.emplace_back(
       Event{std::string(name), std::string(category), start_ns, dur_ns, {}, args.size()});
   std::copy(args.begin(), args.end(), event.args.begin());
@@ -82,24 +77,25 @@ std::vector<TraceRecord> RankTrace::records() const {
 
 std::string RankTrace::fragment(int64_t origin_ns) const {
   std::string out;
-  append_name_event(out, "process_name", rank_, 0, label_);
+  const auto append = [&](const Json& event) {
+    if (!out.empty()) out += ",\n";
+    out += event.dump(-1, ' ', false, Json::error_handler_t::replace);
+  };
+  append(name_event("process_name", rank_, 0, label_));
   for (size_t tid = 0; tid < streams_.size(); ++tid)
-    append_name_event(out, "thread_name", rank_, static_cast<int>(tid), streams_[tid].name);
+    append(name_event("thread_name", rank_, static_cast<int>(tid), streams_[tid].name));
   for (size_t tid = 0; tid < streams_.size(); ++tid) {
     for (const Event& event : streams_[tid].events) {
-      fmt::format_to(std::back_inserter(out), R"(,{}{{"ph":"X","name":{},"cat":{},"pid":{},"tid":{},"ts":)",
-                     "\n", json_string(event.name), json_string(event.category), rank_, tid);
-      append_micros(out, event.start_ns - origin_ns);
-      out += R"(,"dur":)";
-      append_micros(out, event.dur_ns);
-      if (event.arg_count > 0) {
-        out += R"(,"args":{)";
-        for (size_t i = 0; i < event.arg_count; ++i)
-          fmt::format_to(std::back_inserter(out), "{}{}:{}", i > 0 ? "," : "", json_string(event.args[i].key),
-                         event.args[i].value);
-        out += '}';
-      }
-      out += '}';
+      Json json = {{"ph", "X"},
+                   {"name", event.name},
+                   {"cat", event.category},
+                   {"pid", rank_},
+                   {"tid", tid},
+                   {"ts", micros(event.start_ns - origin_ns)},
+                   {"dur", micros(event.dur_ns)}};
+      for (size_t i = 0; i < event.arg_count; ++i)
+        json["args"][std::string(event.args[i].key)] = event.args[i].value;
+      append(json);
     }
   }
   return out;
@@ -139,7 +135,7 @@ std::vector<TraceRecord> read_trace(const base::Path& path) {
       const int pid = event.at("pid"), tid = event.at("tid");
       if (kind == "M" && event.at("name") == "thread_name") streams[{pid, tid}] = event.at("args").at("name");
       if (kind != "X") continue;
-      // Through rounding: the text holds exact nanoseconds, the double nearest to it is within half of one.
+      // The double nearest to the decimal text is off by less than half a nanosecond.
       const auto nanos = [&](const char* key) { return std::llround(event.at(key).get<double>() * 1e3); };
       TraceRecord record{
           pid, streams[{pid, tid}], event.at("name"), event.at("cat"), nanos("ts"), nanos("dur"), {}};
@@ -147,7 +143,7 @@ std::vector<TraceRecord> read_trace(const base::Path& path) {
       records.push_back(std::move(record));
     }
   } catch (const nlohmann::json::exception& error) {
-    base::fail_user("'{}' is not a trace: {}", path.string(), error.what());
+    base::fail_user("'{}' is not a Chrome trace: {}", path.string(), error.what());
   }
   return records;
 }

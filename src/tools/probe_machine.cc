@@ -3,70 +3,55 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
-#include "observe/metrics.h"
 
 namespace quintet::tools {
 namespace {
 
-std::string facts_json(const MachineFacts& f) {
-  using observe::json_string;
-  return fmt::format(
-      "\"processor\": {}, \"cores\": {}, \"matmul\": {}, \"memory_bytes\": {}, \"available_bytes\": {}, "
-      "\"disk_free_bytes\": {}, \"mpi\": {}, \"cuda\": {}, \"launcher\": {}, \"world\": {}, "
-      "\"load_average\": {}",
-      json_string(f.processor), f.cores, json_string(f.matmul_sets.back()), f.memory_bytes, f.available_bytes,
-      f.disk_free_bytes, f.mpi, f.cuda, json_string(f.launcher), f.world,
-      observe::json_number(f.load_average));
+using Json = nlohmann::ordered_json;
+
+Json link_json(const LinkRate& l) {
+  return {{"ranks", l.ranks}, {"latency_s", l.latency_seconds}, {"bytes_per_s", l.bytes_per_s}};
 }
 
-std::string probe_json(const Probe& p) {
-  using observe::json_number;
-  const auto link = [](const LinkRate& l) {
-    return fmt::format("{{\"ranks\": {}, \"latency_s\": {}, \"bytes_per_s\": {}}}", l.ranks,
-                       json_number(l.latency_seconds), json_number(l.bytes_per_s));
-  };
-  return fmt::format(
-      ", \"probe\": {{\"world\": {}, \"threads\": {}, \"f32_flops\": {}, \"bf16_flops\": {}, \"f64_flops\": "
-      "{}, "
-      "\"attention_forward_flops\": {}, \"attention_backward_flops\": {}, \"memory_bytes_per_s\": {}, "
-      "\"activation_bytes_per_s\": {}, \"launch_s\": {}, "
-      "\"inside\": {}, \"across\": {}, \"disk_write_bytes_per_s\": {}, \"disk_read_bytes_per_s\": {}}}",
-      p.world, p.threads, json_number(p.f32.median), json_number(p.bf16.median), json_number(p.f64.median),
-      json_number(p.attention_forward.median), json_number(p.attention_backward.median),
-      json_number(p.memory.median), json_number(p.activation.median), json_number(p.launch_seconds),
-      link(p.inside), link(p.across), json_number(p.disk_write_bytes_per_s),
-      json_number(p.disk_read_bytes_per_s));
+Json probe_json(const Probe& p) {
+  return {{"world", p.world},
+          {"threads", p.threads},
+          {"f32_flops", p.f32.median},
+          {"bf16_flops", p.bf16.median},
+          {"f64_flops", p.f64.median},
+          {"attention_forward_flops", p.attention_forward.median},
+          {"attention_backward_flops", p.attention_backward.median},
+          {"memory_bytes_per_s", p.memory.median},
+          {"activation_bytes_per_s", p.activation.median},
+          {"launch_s", p.launch_seconds},
+          {"inside", link_json(p.inside)},
+          {"across", link_json(p.across)},
+          {"disk_write_bytes_per_s", p.disk_write_bytes_per_s},
+          {"disk_read_bytes_per_s", p.disk_read_bytes_per_s}};
 }
 
-std::string gpus_json(const std::vector<GpuFacts>& gpus) {
-  using observe::json_string;
-  std::string list;
-  for (const GpuFacts& g : gpus)
-    list += fmt::format(
-        "{}{{\"name\": {}, \"memory_bytes\": {}, \"compute_capability\": \"{}.{}\", "
-        "\"multiprocessors\": {}}}",
-        list.empty() ? "" : ", ", json_string(g.name), g.memory_bytes, g.major, g.minor, g.units);
-  return fmt::format(", \"gpus\": [{}]", list);
-}
-
-std::string probe_json(const GpuProbe& p) {
-  using observe::json_number;
-  return fmt::format(
-      ", \"gpu_probe\": {{\"world\": {}, \"bf16_flops\": {}, \"tf32_flops\": {}, \"f32_flops\": {}, "
-      "\"f64_flops\": {}, \"attention_forward_flops\": {}, \"attention_backward_flops\": {}, "
-      "\"memory_bytes_per_s\": {}, \"to_device_bytes_per_s\": {}, \"to_host_bytes_per_s\": {}, "
-      "\"launch_s\": {}, \"runtime_bytes\": {}, \"context_bytes\": {}, \"libraries_bytes\": {}, "
-      "\"link\": {{\"ranks\": {}, \"latency_s\": {}, \"bytes_per_s\": {}}}}}",
-      p.world, json_number(p.bf16.median), json_number(p.tf32.median), json_number(p.f32.median),
-      json_number(p.f64.median), json_number(p.attention_forward.median),
-      json_number(p.attention_backward.median), json_number(p.memory.median),
-      json_number(p.to_device_bytes_per_s), json_number(p.to_host_bytes_per_s), json_number(p.launch_seconds),
-      p.runtime_bytes(), p.context_bytes, p.libraries_bytes, p.link.ranks,
-      json_number(p.link.latency_seconds), json_number(p.link.bytes_per_s));
+Json probe_json(const GpuProbe& p) {
+  return {{"world", p.world},
+          {"bf16_flops", p.bf16.median},
+          {"tf32_flops", p.tf32.median},
+          {"f32_flops", p.f32.median},
+          {"f64_flops", p.f64.median},
+          {"attention_forward_flops", p.attention_forward.median},
+          {"attention_backward_flops", p.attention_backward.median},
+          {"memory_bytes_per_s", p.memory.median},
+          {"to_device_bytes_per_s", p.to_device_bytes_per_s},
+          {"to_host_bytes_per_s", p.to_host_bytes_per_s},
+          {"launch_s", p.launch_seconds},
+          {"runtime_bytes", p.runtime_bytes()},
+          {"context_bytes", p.context_bytes},
+          {"libraries_bytes", p.libraries_bytes},
+          {"link", link_json(p.link)}};
 }
 
 }  // namespace
@@ -76,7 +61,7 @@ void probe_machine(ProbeMachineOptions o, const std::function<void(const ProbedM
   const MachineFacts& facts = machine.facts = inspect_machine();
   const bool many = facts.world > 1;
   if (many && o.ranks != 0)
-    base::fail_user("--ranks is for threads of one process; {} started {} processes already", facts.launcher,
+    base::fail_user("--ranks applies to threads of one process, but {} started {} processes", facts.launcher,
                     facts.world);
   machine.gpus = list_gpus(machine.no_gpus);
   const bool on_gpu = !machine.gpus.empty() && !o.cpu;
@@ -84,7 +69,7 @@ void probe_machine(ProbeMachineOptions o, const std::function<void(const ProbedM
     o.probe.ranks_per_host = static_cast<int>(ranks);
     o.probe.threads = static_cast<int>(std::max<int64_t>(1, facts.cores / ranks));
   };
-  // Collective; what rank 0 measured is kept.
+  // Collective; the result of rank 0 is kept.
   const auto measure = [&](comm::World& world, int64_t local_rank) {
     const bool first = world.rank().value == 0;
     if (on_gpu) {
@@ -129,10 +114,29 @@ std::string describe(const ProbedMachine& m) {
 }
 
 std::string to_json(const ProbedMachine& m) {
-  return fmt::format("{{{}{}{}}}\n", facts_json(m.facts), gpus_json(m.gpus),
-                     m.gpu   ? probe_json(*m.gpu)
-                     : m.cpu ? probe_json(*m.cpu)
-                             : "");
+  const MachineFacts& f = m.facts;
+  Json json = {{"processor", f.processor},
+               {"cores", f.cores},
+               {"matmul", f.matmul_sets.back()},
+               {"memory_bytes", f.memory_bytes},
+               {"available_bytes", f.available_bytes},
+               {"disk_free_bytes", f.disk_free_bytes},
+               {"mpi", f.mpi},
+               {"cuda", f.cuda},
+               {"launcher", f.launcher},
+               {"world", f.world},
+               {"load_average", f.load_average},
+               {"gpus", Json::array()}};
+  for (const GpuFacts& g : m.gpus)
+    json["gpus"].push_back({{"name", g.name},
+                            {"memory_bytes", g.memory_bytes},
+                            {"compute_capability", fmt::format("{}.{}", g.major, g.minor)},
+                            {"multiprocessors", g.units}});
+  if (m.gpu)
+    json["gpu_probe"] = probe_json(*m.gpu);
+  else if (m.cpu)
+    json["probe"] = probe_json(*m.cpu);
+  return base::json_text(json, 1) + "\n";
 }
 
 }  // namespace quintet::tools

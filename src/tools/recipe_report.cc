@@ -2,17 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 #include "base/text.h"
 #include "config/print.h"
 #include "exec/executor.h"
 #include "models/build.h"
-#include "observe/metrics.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
 #include "train/loop.h"
 #include "train/rank.h"
 
 namespace quintet::tools {
+
+using Json = nlohmann::ordered_json;
 
 compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
   const int threads = train::kernel_threads(recipe, recipe.parallel.world());
@@ -31,47 +35,51 @@ std::string good_text(const config::Recipe& recipe, const compiler::Compiled& co
 }
 
 std::string good_json(const config::Recipe& recipe, const compiler::Compiled& compiled) {
-  return fmt::format(
-      "{{\"good\": true, \"world\": {}, \"parameters\": {}, \"planned_peak_bytes\": {},\n\"recipe\": "
-      "{}}}\n",
-      recipe.parallel.world(), models::parameter_count(compiled.logical), compiled.program.arena_bytes,
-      config::to_json(recipe));
+  return base::json_text(Json{{"good", true},
+                              {"world", recipe.parallel.world()},
+                              {"parameters", models::parameter_count(compiled.logical)},
+                              {"planned_peak_bytes", compiled.program.arena_bytes},
+                              {"recipe", Json::parse(config::to_json(recipe))}},
+                         3) +
+         "\n";
 }
 
 std::string problems_json(const config::RecipeError& e) {
-  std::string list;
+  Json problems = Json::array();
   for (const config::Problem& p : e.problems())
-    list += fmt::format("{}\n  {{\"key\": {}, \"line\": {}, \"name\": {}, \"rule\": {}, \"nearest\": {}}}",
-                        list.empty() ? "" : ",", observe::json_string(p.key), p.line,
-                        observe::json_string(p.name), observe::json_string(p.rule),
-                        observe::json_string(p.nearest));
-  return fmt::format("{{\"good\": false, \"problems\": [{}\n]}}\n", list);
+    problems.push_back(
+        {{"key", p.key}, {"line", p.line}, {"name", p.name}, {"rule", p.rule}, {"nearest", p.nearest}});
+  return base::json_text(Json{{"good", false}, {"problems", std::move(problems)}}, 2) + "\n";
 }
 
 std::string problems_json(const base::UserError& e) {
-  return fmt::format("{{\"good\": false, \"problems\": [\n  {{\"rule\": {}}}\n]}}\n",
-                     observe::json_string(e.what()));
+  Json problems = Json::array();
+  problems.push_back({{"rule", e.what()}});
+  return base::json_text(Json{{"good", false}, {"problems", std::move(problems)}}, 2) + "\n";
 }
 
 std::string program_json(const program::Program& p, const program::Expanded& expanded) {
   const program::Ledger ledger = program::make_ledger(p, expanded);
   const program::Peak peak = program::peak_of(p);
-  std::string memory, collectives;
+  Json memory = Json::object(), collectives = Json::array();
   for (int c = 0; c < program::kNumMemoryClasses; ++c)
-    memory += fmt::format("{}\"{}\": {}", c == 0 ? "" : ", ", to_string(static_cast<program::MemoryClass>(c)),
-                          peak.by_class[static_cast<size_t>(c)]);
+    memory[std::string(to_string(static_cast<program::MemoryClass>(c)))] =
+        peak.by_class[static_cast<size_t>(c)];
   for (const program::LedgerRow& row : ledger.rows)
-    collectives += fmt::format(
-        "{}\n    {{\"comm\": {}, \"members\": {}, \"kind\": \"{}\", \"count\": {}, \"sent_bytes\": {}}}",
-        collectives.empty() ? "" : ",", observe::json_string(p.comms[row.comm.index()].name),
-        p.comms[row.comm.index()].members.size(), to_string(row.kind), row.collectives,
-        observe::json_number(row.sent_bytes));
-  return fmt::format(
-      "{{\n  \"rank\": {}, \"world\": {}, \"instructions\": {}, \"flops\": {},\n  \"planned_peak_bytes\": "
-      "{},\n"
-      "  \"memory\": {{{}}},\n  \"collectives\": [{}\n  ]\n}}\n",
-      p.rank, p.world, expanded.issues.size(), observe::json_number(ledger.flops), p.arena_bytes, memory,
-      collectives);
+    collectives.push_back({{"comm", p.comms[row.comm.index()].name},
+                           {"members", p.comms[row.comm.index()].members.size()},
+                           {"kind", to_string(row.kind)},
+                           {"count", row.collectives},
+                           {"sent_bytes", row.sent_bytes}});
+  return base::json_text(Json{{"rank", p.rank.value},
+                              {"world", p.world},
+                              {"instructions", expanded.issues.size()},
+                              {"flops", ledger.flops},
+                              {"planned_peak_bytes", p.arena_bytes},
+                              {"memory", std::move(memory)},
+                              {"collectives", std::move(collectives)}},
+                         2) +
+         "\n";
 }
 
 }  // namespace quintet::tools

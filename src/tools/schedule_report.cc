@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "observe/metrics.h"
+#include "base/json.h"
 #include "schedule/check.h"
 #include "schedule/text.h"
 
@@ -26,17 +27,17 @@ StageCosts parse_costs(const std::string& text) {
     double value = 0;
     const auto [stop, error] = std::from_chars(text.data() + at, text.data() + end, value);
     if (error != std::errc{} || stop != text.data() + end || !std::isfinite(value) || value < 0)
-      base::fail_user("--costs {}: '{}' is no time; expected F,B,W or F,B,W,comm such as 1,1,0.8,0.05", text,
-                      text.substr(at, end - at));
+      base::fail_user("--costs {}: '{}' is not a valid cost; expected F,B,W or F,B,W,comm, e.g. 1,1,0.8,0.05",
+                      text, text.substr(at, end - at));
     if (found < 4) *places[found] = value;
     at = end + 1;
   }
   if (text.empty()) return costs;
   if (found != 3 && found != 4)
-    base::fail_user("--costs {}: {} number{}; expected F,B,W or F,B,W,comm", text, found,
+    base::fail_user("--costs {}: expected F,B,W or F,B,W,comm, got {} number{}", text, found,
                     found == 1 ? "" : "s");
   if (costs.f + costs.b + costs.w == 0)
-    base::fail_user("--costs {}: at least one of F, B, W is above 0", text);
+    base::fail_user("--costs {}: at least one of F, B, W must be greater than 0", text);
   return costs;
 }
 
@@ -49,11 +50,11 @@ std::string explain(const schedule::Synthesis& s) {
   const auto best = std::min_element(s.named.begin(), s.named.end(),
                                      [](const auto& a, const auto& b) { return a.makespan < b.makespan; });
   return fmt::format(
-      "# {}: takes {:.6g}, at most {:.2f} % above the least possible ({:.6g})\n# best named schedule: {}\n",
+      "# {}: takes {:.6g}, at most {:.2f} % above the lower bound {:.6g}\n# best named schedule: {}\n",
       s.origin, s.timeline.makespan, 100 * s.gap(), s.bound,
       std::isfinite(best->makespan) ? fmt::format("{} with {:.6g} ({:+.2f} %)", best->name, best->makespan,
                                                   100 * (best->makespan / s.timeline.makespan - 1))
-                                    : "none keeps to the memory");
+                                    : "none fits the memory limit");
 }
 
 std::string summary(const Schedule& s, const Timeline& line) {
@@ -64,37 +65,39 @@ std::string summary(const Schedule& s, const Timeline& line) {
 }
 
 std::string to_json(const Schedule& s, const StageCosts& costs, const Timeline& line) {
-  using observe::json_number;
+  using Json = nlohmann::ordered_json;
   const schedule::InFlight held = schedule::in_flight(s);
-  std::string ranks;
+  Json ranks = Json::array();
   for (size_t r = 0; r < s.ranks.size(); ++r) {
-    std::string actions;
+    Json actions = Json::array();
     for (size_t i = 0; i < s.ranks[r].size(); ++i) {
       const schedule::Action& a = s.ranks[r][i];
       const schedule::Slot& slot = line.ranks[r][i];
-      actions += fmt::format("{}\n      {{\"action\": \"{}\", \"start\": {}, \"end\": {}{}}}",
-                             i == 0 ? "" : ",", to_text(a), json_number(slot.start), json_number(slot.end),
-                             a.with_next ? ", \"mixed_with_next\": true" : "");
+      Json action = {{"action", to_text(a)}, {"start", slot.start}, {"end", slot.end}};
+      if (a.with_next) action["mixed_with_next"] = true;
+      actions.push_back(std::move(action));
     }
-    ranks += fmt::format(
-        "{}\n    {{\"rank\": {}, \"in_flight\": {}, \"in_flight_until_b\": {}, \"promised\": {}, \"busy\": "
-        "{}, "
-        "\"actions\": [{}\n    ]}}",
-        r == 0 ? "" : ",", r, held.until_w[r], held.until_b[r],
-        s.max_in_flight.empty() ? "null" : std::to_string(s.max_in_flight[r]), json_number(line.busy[r]),
-        actions);
+    ranks.push_back({{"rank", r},
+                     {"in_flight", held.until_w[r]},
+                     {"in_flight_until_b", held.until_b[r]},
+                     {"promised", s.max_in_flight.empty() ? Json() : Json(s.max_in_flight[r])},
+                     {"busy", line.busy[r]},
+                     {"actions", std::move(actions)}});
   }
-  return fmt::format(
-      "{{\n  \"name\": {}, \"stages\": {}, \"chunks\": {}, \"micro_batches\": {}, \"placement\": \"{}\", "
-      "\"splits_backward\": {},\n  \"costs\": {{\"f\": {}, \"b\": {}, \"w\": {}, \"comm\": {}}},\n"
-      "  \"makespan\": {}, \"bubble\": {}, \"bubble_rate\": {}, \"span_bubble\": {}, \"span_bubble_rate\": "
-      "{},\n"
-      "  \"ranks\": [{}\n  ]\n}}\n",
-      observe::json_string(s.name), s.stages, s.chunks, s.micro_batches, to_text(s.placement),
-      s.splits_backward, json_number(costs.f), json_number(costs.b), json_number(costs.w),
-      json_number(costs.comm), json_number(line.makespan), json_number(line.bubble()),
-      json_number(line.bubble_rate()), json_number(line.span_bubble()), json_number(line.span_bubble_rate()),
-      ranks);
+  const Json json = {{"name", s.name},
+                     {"stages", s.stages},
+                     {"chunks", s.chunks},
+                     {"micro_batches", s.micro_batches},
+                     {"placement", to_text(s.placement)},
+                     {"splits_backward", s.splits_backward},
+                     {"costs", {{"f", costs.f}, {"b", costs.b}, {"w", costs.w}, {"comm", costs.comm}}},
+                     {"makespan", line.makespan},
+                     {"bubble", line.bubble()},
+                     {"bubble_rate", line.bubble_rate()},
+                     {"span_bubble", line.span_bubble()},
+                     {"span_bubble_rate", line.span_bubble_rate()},
+                     {"ranks", std::move(ranks)}};
+  return base::json_text(json, 4) + "\n";
 }
 
 }  // namespace quintet::tools

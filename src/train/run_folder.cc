@@ -2,34 +2,33 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "config/print.h"
 #include "config/validate.h"
-#include "observe/metrics.h"
 
 namespace quintet::train {
-
-using observe::json_number;
 
 void RunFolder::require_free(bool overwrite) const {
   if (overwrite || !base::file_exists(metrics())) return;
   base::fail_user(
-      "'{}' holds a run already (metrics.jsonl is there): choose another folder with --run-dir, or replace "
-      "that run with "
-      "--overwrite",
+      "'{}' already contains a run (metrics.jsonl exists): choose another folder with --run-dir, or replace "
+      "the run with --overwrite",
       path_.string());
 }
 
 void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
     base::fail_user(
-        "the run needs {} in '{}' for its weights and metrics, but {} are free there: make room or choose "
+        "the run needs {} in '{}' for weights and metrics, but only {} is free: free some space or choose "
         "another folder with --run-dir",
         base::human_bytes(bytes), path_.string(), base::human_bytes(free));
   base::require_writable_directory(path_);
   config::Recipe written = recipe;
-  std::optional<std::string> text;  // read before anything is removed: it may be the earlier run's own
+  std::optional<std::string> text;  // read before removing files: it may belong to the earlier run
   if (const auto file = config::schedule_file(recipe.parallel.schedule)) {
     text = base::read_file(*file);
     written.parallel.schedule = fmt::format("file:{}", kScheduleFile);
@@ -53,31 +52,25 @@ std::string_view to_string(RunEnd end) {
 }
 
 std::string to_json(const Summary& s) {
-  std::string text = "{\n";
-  const auto line = [&](std::string_view key, const std::string& value) {
-    text += fmt::format("  \"{}\": {},\n", key, value);
-  };
-  line("name", observe::json_string(s.name));
-  line("ended", observe::json_string(to_string(s.end)));
-  line("steps", std::to_string(s.steps));
-  line("skipped_steps", std::to_string(s.skipped_steps));
-  line("first_loss", json_number(s.first_loss));
-  line("last_loss", json_number(s.last_loss));
-  line("tokens", std::to_string(s.tokens));
-  line("seconds", json_number(s.seconds));
-  line("tokens_per_s", json_number(s.tokens_per_s));
-  line("planned_peak", observe::json_string(s.planned_is_bound ? "bound" : "exact"));
-  std::string list;
+  nlohmann::ordered_json json = {{"name", s.name},
+                                 {"ended", to_string(s.end)},
+                                 {"steps", s.steps},
+                                 {"skipped_steps", s.skipped_steps},
+                                 {"first_loss", s.first_loss},
+                                 {"last_loss", s.last_loss},
+                                 {"tokens", s.tokens},
+                                 {"seconds", s.seconds},
+                                 {"tokens_per_s", s.tokens_per_s},
+                                 {"planned_peak", s.planned_is_bound ? "bound" : "exact"},
+                                 {"evaluations", nlohmann::ordered_json::array()},
+                                 {"ranks", nlohmann::ordered_json::array()}};
   for (const Summary::Evaluation& e : s.evaluations)
-    list += fmt::format("{}\n    {{\"step\": {}, \"loss\": {}, \"tokens\": {}}}", list.empty() ? "" : ",",
-                        e.step, json_number(e.loss), e.tokens);
-  line("evaluations", list.empty() ? "[]" : "[" + list + "\n  ]");
-  list.clear();
+    json["evaluations"].push_back({{"step", e.step}, {"loss", e.loss}, {"tokens", e.tokens}});
   for (size_t r = 0; r < s.ranks.size(); ++r)
-    list += fmt::format("{}\n    {{\"rank\": {}, \"planned_peak_bytes\": {}, \"measured_peak_bytes\": {}}}",
-                        r == 0 ? "" : ",", r, s.ranks[r].planned_peak_bytes, s.ranks[r].measured_peak_bytes);
-  text += "  \"ranks\": [" + list + "\n  ]\n}\n";
-  return text;
+    json["ranks"].push_back({{"rank", r},
+                             {"planned_peak_bytes", s.ranks[r].planned_peak_bytes},
+                             {"measured_peak_bytes", s.ranks[r].measured_peak_bytes}});
+  return base::json_text(json, 2) + "\n";
 }
 
 std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder) {
@@ -89,7 +82,7 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
        fmt::format("{:.4f} -> {:.4f} in {} steps{}", s.first_loss, s.last_loss, base::thousands(s.steps),
                    s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
   if (!s.evaluations.empty()) line("validation", fmt::format("{:.4f}", s.evaluations.back().loss));
-  line("speed", fmt::format("{} tokens/s, {} in all", base::thousands(static_cast<int64_t>(s.tokens_per_s)),
+  line("speed", fmt::format("{} tokens/s, {} in total", base::thousands(static_cast<int64_t>(s.tokens_per_s)),
                             base::human_duration(static_cast<int64_t>(s.seconds * 1e9))));
   for (size_t begin = 0; begin < s.ranks.size();) {
     size_t end = begin + 1;

@@ -43,7 +43,7 @@ TEST(ScheduleVerb, DrawsAndCounts) {
   }
   EXPECT_EQ(json.at("ranks")[1].at("actions")[0],
             (nlohmann::json{{"action", "0F0"}, {"start", 1.0}, {"end", 2.0}}));
-  // Costs are of whole stages: a chunk is half of one.
+  // Costs are per stage: a chunk costs half of one.
   const auto v =
       nlohmann::json::parse(quintet("schedule --name zb-v --pp 4 --micro 8 --json --costs 2,2,2").out);
   EXPECT_EQ(v.at("span_bubble"), 0.0);
@@ -58,7 +58,7 @@ TEST(ScheduleVerb, SynthesizesForCostsAndMemory) {
   const std::string asked = "schedule --synthesize --pp 4 --micro 12 --costs 1,1.1,0.6,0.1 --memory 3";
   const Outcome o = quintet(asked);
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_NE(o.out.find("above the least possible"), std::string::npos) << o.out;
+  EXPECT_NE(o.out.find("above the lower bound"), std::string::npos) << o.out;
   EXPECT_NE(o.out.find("# best named schedule: "), std::string::npos) << o.out;
   const schedule::Schedule made = schedule::parse(o.out);
   for (const int held : made.max_in_flight) EXPECT_LE(held, 3 * made.chunks);
@@ -112,7 +112,7 @@ TEST(ScheduleVerb, TrainsAndVerifiesWithAFileBesideTheRecipe) {
   EXPECT_CONTAINS(trained.out, "gpipe: blocks 0 | 1, 4 micro-batches");
   base::remove_file(small / "own.txt");
   EXPECT_EQ(quintet("generate " + quoted(small.run_dir().string()) + " --tokens 1").code, 0)
-      << "text needs no schedule";
+      << "generating needs no schedule";
   EXPECT_CONTAINS(base::read_file(small.run_folder().schedule()), "schedule gpipe");
 }
 
@@ -120,8 +120,8 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
   const SmallRun small;
   const std::string recipe = quoted(small.recipe_file().string());
   for (const auto& [options, part] : std::vector<std::pair<std::string, std::string>>{
-           {"", "takes one of RECIPE, --name NAME, --synthesize and --check FILE; 0 are given"},
-           {recipe + " --name 1f1b --pp 2 --micro 2", "2 are given"},
+           {"", "takes exactly one of RECIPE, --name NAME, --synthesize and --check FILE; got 0"},
+           {recipe + " --name 1f1b --pp 2 --micro 2", "got 2"},
            {recipe, "parallel.pp is 1"},
            {recipe + kPipeline + " --micro 2", "batch.accumulation"},
            {"--name 1f1b", "needs --pp (stages) and --micro"},
@@ -131,8 +131,8 @@ TEST(ScheduleVerb, RefusesWhatMakesNoSense) {
            {"--name 1f1b --pp 0 --micro 2", "--pp"},
            {"--name 1f1b --pp 2 --micro 2 --gantt --json", "--gantt"},
            {"--name 1f1b --pp 2 --micro 2 --costs 1,1", "2 numbers"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,x", "'x' is no time"},
-           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,-1", "'-1' is no time"},
+           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,x", "'x' is not a valid cost"},
+           {"--name 1f1b --pp 2 --micro 2 --costs 1,1,-1", "'-1' is not a valid cost"},
            {"--name 1f1b --pp 2 --micro 2 --costs 0,0,0", "above 0"},
            {"--name 1f1b --pp 2 --micro 2 --svg /no/such/chart.svg", "/no/such/chart.svg"},
            {"--check /no/such/file", "/no/such/file"}}) {

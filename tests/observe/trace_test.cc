@@ -99,9 +99,9 @@ TEST(Trace, MisuseIsCaught) {
 TEST(Trace, ReadingSomethingElseIsAUserError) {
   const test::TempFolder folder;
   base::write_file_atomically(folder / "x", "[1, 2");
-  EXPECT_CONTAINS(test::user_error([&] { read_trace(folder / "x"); }), "is not a trace");
+  EXPECT_CONTAINS(test::user_error([&] { read_trace(folder / "x"); }), "is not a Chrome trace");
   base::write_file_atomically(folder / "x", "{\"traceEvents\": [{\"ph\": 3}]}");
-  EXPECT_CONTAINS(test::user_error([&] { read_trace(folder / "x"); }), "is not a trace");
+  EXPECT_CONTAINS(test::user_error([&] { read_trace(folder / "x"); }), "is not a Chrome trace");
 }
 
 }  // namespace
