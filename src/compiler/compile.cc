@@ -21,8 +21,7 @@ using graph::DType;
 
 namespace {
 
-// Gives every pass its timing and its dump; what a pass made is verified by the step that follows in
-// compile().
+// Times and dumps every pass; compile() verifies the result of a pass right after it.
 class Passes {
  public:
   Passes(const CompileOptions& options, std::vector<PassRecord>& records)
@@ -72,15 +71,15 @@ Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, 
   return out;
 }
 
-// The fit planned the largest of a stage's programs; every rank holds its own to it.
+// The fit planned the largest program of each stage; every rank checks its own against the budget.
 void require_budget(const std::optional<Fit>& fit, const program::Program& program) {
   if (!fit || fit->budget == 0 || program.arena_bytes <= fit->budget) return;
   base::fail_user(
-      "rank {} plans {} bytes, more than memory.budget {}: it needs more than the ranks that were fitted",
+      "rank {} plans {} bytes, which exceeds memory.budget {}: it needs more than the ranks used for the fit",
       program.rank, program.arena_bytes, fit->budget);
 }
 
-// What all ranks have in common.
+// Common to all ranks.
 struct Front {
   layout::Layout layout;
   Pipeline pipeline;
@@ -91,14 +90,14 @@ struct Front {
   layout::LocalGraph local_step;
 };
 
-// What is a rank's own.
+// Specific to one rank.
 struct Back {
   std::vector<layout::Group> groups;
   program::Program program;
   program::Expanded step, evaluate;
 };
 
-// The model as mathematics, then as what every rank holds of it.
+// The logical graph of the model, then the local graph that every rank executes.
 Front make_front(const config::Recipe& recipe, const CompileOptions& options, Passes& pass) {
   const ModelFn model = options.model ? options.model : [&](const graph::BuildOptions& build) {
     return models::build(recipe.model, build, recipe.optimizer.freeze);
@@ -161,7 +160,7 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
           std::move(local),  std::move(evaluate), std::move(step), std::move(local_step)};
 }
 
-// The program: bodies and calls, then lifetimes, offsets, and the waits between streams.
+// The program: bodies and calls, then lifetimes, offsets, and waits between streams.
 Back make_back(const config::Recipe& recipe, const CompileOptions& options, const Front& front,
                base::RankId rank, Passes& pass) {
   const int stage_rank = front.layout.mesh.index(rank, front.layout.pipeline);

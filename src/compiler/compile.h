@@ -1,6 +1,6 @@
-// The spine: recipe -> graph -> local graph -> program, in one readable line. Compilation is a pure function
-// of the resolved recipe, the model and the rank; nothing downstream looks at the recipe again to learn what
-// to do.
+// The spine of the compiler: recipe -> graph -> local graph -> program. Compilation is a pure function
+// of the resolved recipe, the model and the rank; nothing downstream reads the recipe to decide what to
+// do.
 #pragma once
 
 #include <functional>
@@ -28,23 +28,23 @@ struct PassRecord {
 struct CompileOptions {
   base::RankId rank{0};
   bool evaluate = false;  // also lower an evaluation pass
-  bool infer = false;     // a forward pass to logits instead of training
+  bool infer = false;     // compile a forward pass to logits instead of training
   ModelFn model;          // and the packages of its ops; empty: recipe.model (room models)
-  // What the backend's kernels need as scratch (kernels are chosen there, bytes are planned here).
+  // Scratch bytes of the backend's kernels: the backend selects kernels, the compiler plans their memory.
   std::function<int64_t(const program::Instr&)> workspace_bytes;
-  // Whether the calls of a step are expanded (and those of an evaluation); memory is known without.
+  // Expand the calls of a step and of an evaluation; memory is planned without it.
   bool expand = true;
-  // false: B and W stay apart although the schedule does not part them (to learn what each takes).
+  // false: keep B and W separate even if the schedule does not split them (to measure each).
   bool fold_backward = true;
-  // false: projections that could lie side by side stay values of their own (to learn what each takes).
+  // false: do not pack projections that could share one GEMM (to measure each).
   bool pack = true;
-  // Called with the text of the graph or program after each pass; for dumps.
+  // Receives the text of the graph or program after each pass.
   std::function<void(const std::string& pass, const std::string& text)> dump;
-  // What to recompute, in place of the recipe's memory section. Ranks of one process need find it only once.
+  // Replaces the recipe's memory section. Ranks of one process need to find it only once.
   std::optional<Fit> fit = {};
 };
 
-// The cut of the model into stages, and the order of micro-batches; one stage and no schedule without a
+// The stages of the model and the order of micro-batches; a single stage and no schedule without a
 // pipeline.
 struct Pipeline {
   layout::Stages stages;
@@ -54,7 +54,7 @@ struct Pipeline {
 struct Compiled {
   layout::Layout layout;
   Pipeline pipeline;
-  std::optional<Fit> fit;  // memory.recompute = "fit": what was chosen
+  std::optional<Fit> fit;  // memory.recompute = "fit": the choice
   graph::Graph logical;
   layout::LocalGraph local;
   graph::StepGraph step_graph;  // the optimizer's step, and every state of the model's parameters
@@ -67,9 +67,9 @@ struct Compiled {
 
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
 
-// The programs of some ranks. What the ranks have in common (the graphs, their partition, the schedule) is
-// made once, and `threads` ranks are lowered at a time: options.workspace_bytes must bear that. options.rank
-// is not looked at. Every program is the one that compile() makes.
+// The programs of several ranks. The common part (graphs, partition, schedule) is compiled once; up to
+// `threads` ranks are lowered concurrently, so options.workspace_bytes must be thread-safe. options.rank is
+// ignored. Every program equals the one that compile() returns.
 struct RankProgram {
   program::Program program;
   program::Expanded step, evaluate;
@@ -79,7 +79,7 @@ struct Ranks {
   Pipeline pipeline;
   std::optional<Fit> fit;
   graph::Graph model;                // of a micro-batch, before recompute
-  std::vector<RankProgram> program;  // in the order of the ranks that were asked for
+  std::vector<RankProgram> program;  // in the order of the requested ranks
 };
 Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
                     const std::vector<base::RankId>& ranks, int threads);
@@ -88,8 +88,8 @@ Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
 std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
                                        int threads);
 
-// One rank of every pipeline place, the first in all other axes. The structure of a program depends on the
-// pipeline place only, so these stand for the world.
+// One rank per pipeline rank, the first along all other axes. The structure of a program depends only on the
+// pipeline rank, so these represent the world.
 std::vector<base::RankId> pipeline_ranks(const config::Recipe& recipe);
 
 }  // namespace quintet::compiler

@@ -18,9 +18,9 @@
 namespace quintet::compiler {
 namespace {
 
-// How often a fitted policy is tried with one step less, per pipeline rank.
+// Attempts to reduce a fitted policy by one step, per pipeline rank.
 constexpr int kMostSpared = 48;
-// Plans that are made in search of the least memory, per pipeline rank, when recomputing all does not fit.
+// Plans tried to find the smallest memory, per pipeline rank, when recomputing everything does not fit.
 constexpr size_t kMostFrugalTries = 64;
 // Ranks of a pipeline stage that are planned to find the one with the largest program.
 constexpr int kMostSampled = 4;
@@ -32,8 +32,8 @@ graph::Cost cost_of(const graph::Graph& graph, const graph::Node& node) {
 
 int64_t nanos_of(const graph::Graph& graph, const graph::Node& node, const RoughRates& rates) {
   if (node.op->dims == nullptr) {  // a change of placement
-    // Gathers are repeated for the backward pass anyway; what a recomputed op brings with it is the sum of
-    // its partial results, or an exchange inside it.
+    // Gathers are repeated for the backward pass anyway; a recomputed op adds the reduction of its partial
+    // results, or an exchange inside it.
     if (node.op == &graph::kAllGather || node.op == &graph::kSlice) return 0;
     int64_t bytes = 0;
     for (const graph::ValueId v : node.outputs) bytes += graph.type(v).bytes();
@@ -44,7 +44,7 @@ int64_t nanos_of(const graph::Graph& graph, const graph::Node& node, const Rough
       std::ceil(std::max(cost.flops / rates.flops_per_nano, cost.bytes / rates.bytes_per_nano)));
 }
 
-// Micro-batches that a pipeline rank holds at once, by chunk.
+// Micro-batches that a pipeline rank holds at the same time, by chunk.
 std::vector<int64_t> slots_by_chunk(const Pipeline& pipeline, int rank) {
   if (!pipeline.schedule) return {1};
   std::vector<int64_t> live(static_cast<size_t>(pipeline.schedule->chunks), 0), most = live;
@@ -57,7 +57,7 @@ std::vector<int64_t> slots_by_chunk(const Pipeline& pipeline, int rank) {
   return most;
 }
 
-// The fit of one pipeline rank.
+// Fits one pipeline rank.
 class RankFit {
  public:
   RankFit(const config::Recipe& recipe, const CompileOptions& options, const Compiled& nothing,
@@ -73,7 +73,7 @@ class RankFit {
     find_largest_rank(nothing.layout, pipeline_rank);
   }
 
-  // Where nothing fits, planned() is more than the budget.
+  // If nothing fits, planned() exceeds the budget.
   void run() {
     levels_.assign(blocks_.size(), 0);
     if (planned(levels_) <= budget_) return;
@@ -107,7 +107,7 @@ class RankFit {
   Compiled compiled() const { return compile_with(levels_, rank_); }
 
  private:
-  // From one level of a block to the next, and what that is worth: bytes per nanosecond.
+  // A step from one level of a block to the next, and its value in bytes per nanosecond.
   struct Step {
     size_t block, level;
     double worth;
@@ -159,7 +159,7 @@ class RankFit {
       for (size_t l = 1; l <= levels[b]; ++l) {
         const int64_t bytes = (blocks_[b][l - 1].kept_bytes - blocks_[b][l].kept_bytes) * weight_[b];
         const int64_t nanos = blocks_[b][l].nanos - blocks_[b][l - 1].nanos;
-        // Never more than the step before it, which must come first; rounding could say otherwise.
+        // Never more than the previous step, which must come first; rounding could break this.
         worth = std::min(worth, static_cast<double>(bytes) / static_cast<double>(nanos));
         steps.push_back({b, l, worth});
       }
@@ -177,10 +177,10 @@ class RankFit {
     return levels;
   }
 
-  // Every block at its last level, where that fits. Where it does not, the least that is found from there: a
-  // block that is recomputed holds all its values at once in its backward, so a lower level may need less,
-  // above all in the last blocks, whose values are needed again at once. All blocks alike first, then one
-  // block after another from the last.
+  // Every block at its last level, if that fits. Otherwise the smallest plan found from there: a recomputed
+  // block holds all its values at once in its backward pass, so a lower level may need less, above all in the
+  // last blocks, whose values are needed again immediately. First all blocks together, then one at a time
+  // from the last.
   std::vector<size_t> most_frugal() {
     std::vector<size_t> best;
     size_t highest = 0;
@@ -211,9 +211,9 @@ class RankFit {
     return best;
   }
 
-  // Takes back what is not needed: a block recomputes less, alone or while another recomputes more, if that
-  // saves time and still fits. Of blocks alike at the same level the last
-  // stands for recomputing less, and the first for more.
+  // Removes recompute that is not needed: a block recomputes less, alone or while another recomputes more, if
+  // that saves time and still fits. Among identical blocks at the same level, the last is tried for less
+  // recompute and the first for more.
   void spare() {
     int tries = 0;
     for (bool again = true; again;) {
@@ -252,7 +252,7 @@ class RankFit {
           }
         }
       }
-      // Small gains first: they fit more likely, and each is a base for the next.
+      // Small gains first: they are more likely to fit, and each is a base for the next.
       std::stable_sort(moves.begin(), moves.end(),
                        [](const Move& x, const Move& y) { return x.gain < y.gain; });
       for (Move& move : moves) {
@@ -267,12 +267,12 @@ class RankFit {
 
   const config::Recipe& recipe_;
   const CompileOptions& options_;
-  const graph::Graph& logical_;  // as the model has it
+  const graph::Graph& logical_;  // before recompute
   const int64_t budget_;
   base::RankId rank_;
   std::vector<std::vector<passes::Level>> blocks_;
-  std::vector<int64_t> weight_;  // by block: micro-batches under way
-  std::vector<size_t> levels_;   // by block: the choice
+  std::vector<int64_t> weight_;  // by block: micro-batches in flight
+  std::vector<size_t> levels_;   // by block: the chosen level
   std::map<std::vector<size_t>, int64_t> tried_;
 };
 
@@ -289,8 +289,7 @@ class RankFit {
                                 program::to_string(static_cast<program::MemoryClass>(classes[i].second)),
                                 base::human_bytes(classes[i].first)));
   base::fail_user(
-      "memory.budget {} ({} bytes) is too small: rank {} needs {} even with the most that recomputing can "
-      "save, "
+      "memory.budget {} ({} bytes) is too small: rank {} needs {} even with as much recompute as possible, "
       "mostly {}; nearest: memory.budget = {}, a smaller batch.micro, or a higher parallel.zero",
       base::human_bytes(budget), budget, worst.rank(), base::human_bytes(c.program.arena_bytes),
       fmt::join(parts, ", "), c.program.arena_bytes);
@@ -303,7 +302,8 @@ std::string with_and(const std::vector<std::string>& words) {
   return text;
 }
 
-// "12 of 32 blocks recompute norm and activation, 4 norm": by what blocks have in common, the most first.
+// "12 of 32 blocks recompute norm and activation, 4 norm": blocks grouped by what they recompute, largest
+// group first.
 std::string describe(const graph::Graph& graph, const passes::Marks& marks) {
   std::map<int, std::vector<std::string>> words_of_block;
   for (size_t i = 0; i < marks.size(); ++i) {
@@ -348,8 +348,8 @@ passes::Prices rough_prices(const Compiled& c, const RoughRates& rates) {
   for (size_t i = 0; i < local.values().size(); ++i)
     if (const graph::ValueId v = c.local.origin[i]; v.valid())
       prices.bytes[v.index()] = std::min(prices.bytes[v.index()], local.values()[i].type.bytes());
-  // Local nodes stand in the order of the model's; those inside an op's expansion have no origin and belong
-  // to the op whose result comes next.
+  // Local nodes are in model order; nodes inside an op's expansion have no origin and belong to the op of the
+  // next result.
   int64_t inside = 0;
   for (const graph::Node& n : local.nodes()) {
     if (n.phase != graph::Phase::F) continue;
@@ -365,7 +365,7 @@ passes::Prices rough_prices(const Compiled& c, const RoughRates& rates) {
 Fit fit_recompute(const config::Recipe& recipe, const CompileOptions& options) {
   CompileOptions first = options;
   first.dump = {};
-  // The marks of a graph that is not built yet: none, whatever its size.
+  // The marks of a graph that is not built yet: none, regardless of its size.
   first.fit = Fit{};
   first.pack = false;
   const Compiled nothing = compile(recipe, first);

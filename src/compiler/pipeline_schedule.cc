@@ -22,7 +22,7 @@ void require_same_numbers(const schedule::Schedule& s, const std::string& file,
           {.key = key,
            .rule = fmt::format("{}, but the schedule in '{}' is for {} {}", asked, file, has, what),
            .nearest = std::to_string(has),
-           .name = "schedule file fits"});
+           .name = "the schedule file matches the recipe"});
   };
   compare("parallel.pp", recipe.parallel.pp, s.stages, "stages");
   compare("parallel.chunks", recipe.parallel.chunks, s.chunks, "chunks per stage");
@@ -34,15 +34,15 @@ void require_same_numbers(const schedule::Schedule& s, const std::string& file,
 
 schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
   const config::Parallel& p = recipe.parallel;
-  QUINTET_CHECK(p.pp > 1, "a schedule is asked for of a recipe without a pipeline");
+  QUINTET_CHECK(p.pp > 1, "a schedule requires parallel.pp > 1");
   if (const auto file = config::schedule_file(p.schedule)) {
     if (!base::file_exists(*file))
-      throw config::RecipeError(
-          recipe.name,
-          {{.key = "parallel.schedule",
-            .rule = fmt::format(
-                "there is no schedule file '{}', neither in the recipe's folder nor from here", *file),
-            .name = "schedule file fits"}});
+      throw config::RecipeError(recipe.name,
+                                {{.key = "parallel.schedule",
+                                  .rule = fmt::format("schedule file '{}' does not exist, neither in the "
+                                                      "recipe's folder nor in the working directory",
+                                                      *file),
+                                  .name = "the schedule file matches the recipe"}});
     schedule::Schedule own = schedule::load(*file);
     require_same_numbers(own, *file, recipe);
     return own;

@@ -1,4 +1,4 @@
-// Sizes of memory as recipes write them: a number of bytes, or "6GiB", "1.5 GiB", "800MB".
+// Memory sizes in recipes: a number of bytes, or "6GiB", "1.5 GiB", "800MB".
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace quintet::config {
 
-// Units B, KiB, MiB, GiB, TiB (powers of 1024) and KB, MB, GB, TB (of 1000), in any case, after an optional
-// space; without a unit the number is bytes. A fraction is allowed and rounded down to whole bytes. Empty for
-// anything else, for negative numbers and for more than 2^62 bytes.
+// Units are B, KiB, MiB, GiB, TiB (powers of 1024) and KB, MB, GB, TB (powers of 1000), case-insensitive,
+// after an optional space; a number without a unit is in bytes. Fractions are rounded down to whole bytes.
+// Empty for anything else, including negative numbers and more than 2^62 bytes.
 std::optional<int64_t> parse_byte_size(std::string_view text);
 
-// "6GiB" where a unit fits exactly, else the number of bytes: what parse_byte_size reads back to the same.
+// "6GiB" when a unit fits exactly, otherwise the number of bytes. parse_byte_size reads it back unchanged.
 std::string byte_size_text(int64_t bytes);
 
 }  // namespace quintet::config

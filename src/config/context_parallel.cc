@@ -51,8 +51,8 @@ bool heads_divide(const Parallel& p, const Model& m, int64_t u) {
 }
 
 double context_elements_sent(const Parallel& p, const Model& m, int64_t u) {
-  QUINTET_CHECK(attention_heads(m) % (p.tp * u) == 0, "{} heads over tp {} x ulysses {}", attention_heads(m),
-                p.tp, u);
+  QUINTET_CHECK(attention_heads(m) % (p.tp * u) == 0, "{} heads are not divisible by tp {} x ulysses {}",
+                attention_heads(m), p.tp, u);
   const Widths width = head_widths(m);
   const int64_t heads = attention_heads(m) / p.tp, kv = kv_heads_per_rank(p, attention_kv_heads(m));
   const auto both = static_cast<double>(width.qk + width.v);
@@ -69,7 +69,7 @@ int64_t largest_ulysses(const Parallel& p, const Model& m) {
 }
 
 ContextMethod choose_context_method(const Parallel& p, const Model& m, const Data& data) {
-  QUINTET_CHECK(p.cp > 1, "no context to divide");
+  QUINTET_CHECK(p.cp > 1, "parallel.cp must be greater than 1");
   const double plain = context_elements_sent(p, m, 1);
   if (heads_divide(p, m, p.cp)) {
     if (context_elements_sent(p, m, p.cp) < plain) return ContextMethod::Ulysses;
@@ -87,23 +87,21 @@ std::string why_context_method(const Parallel& p, const Model& m, const Data& da
   switch (choose_context_method(p, m, data)) {
     case ContextMethod::Ulysses:
       return fmt::format(
-          "cp {} divides {} heads, and it sends {} elements a row and layer where gather and ring "
-          "send {}",
-          p.cp, heads, sends(u), sends(1));
+          "cp {} divides {} heads, and ulysses sends {} elements per row and layer, gather and ring {}", p.cp,
+          heads, sends(u), sends(1));
     case ContextMethod::UlyssesRing:
       return fmt::format(
-          "cp {} does not divide {}, {} does and sends {} elements a row and layer where "
-          "gather and ring send {}",
+          "cp {} does not divide {}, {} does and sends {} elements per row and layer, gather and ring {}",
           p.cp, heads % p.cp != 0 ? fmt::format("{} heads", heads) : fmt::format("{} KV heads", kv), u,
           sends(u), sends(1));
     default:
       break;
   }
   const std::string exchange =
-      m.family == Family::Custom ? "widths of heads are not known for a custom model"
-      : u == 1                   ? fmt::format("no part of cp {} divides {} heads{}", p.cp, heads,
-                             kv == heads ? "" : fmt::format(" and goes with {} KV heads", kv))
-               : fmt::format("an exchange of heads sends no less ({} elements a row and layer, otherwise {})",
+      m.family == Family::Custom ? "head widths of a custom model are unknown"
+      : u == 1                   ? fmt::format("no factor of cp {} divides {} heads{}", p.cp, heads,
+                             kv == heads ? "" : fmt::format(" and matches {} KV heads", kv))
+               : fmt::format("exchanging heads sends no less ({} elements per row and layer instead of {})",
                              sends(u), sends(1));
   return fmt::format("{}, and chunks of {} rows are {}", exchange, chunk,
                      chunk < kSmallChunk ? "too small for a ring to hide its transfers"

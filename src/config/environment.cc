@@ -14,20 +14,20 @@ int64_t number(const std::string& name, const std::string& text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0)
-    base::fail_user("environment variable {} must be a number of at least 0, is \"{}\"", name, text);
+    base::fail_user("environment variable {} must be a non-negative integer, got \"{}\"", name, text);
   return value;
 }
 
-// The variables in which one launcher tells a process its place.
+// The variables with which a launcher describes a process.
 struct Variables {
   const char* launcher;
   const char* rank;
   const char* world;
   const char* local_rank;
-  const char* local_world;  // empty: it says so of all hosts (tasks_of_host)
+  const char* local_world;  // empty: given as a list over all hosts (tasks_of_host)
 };
 
-// Of Slurm's list of tasks on the hosts of a step, such as "8(x3),4": those on host number `host`.
+// The tasks on host number `host` in Slurm's list of tasks per host, such as "8(x3),4".
 std::optional<int64_t> tasks_of_host(std::string_view list, int64_t host) {
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
@@ -71,8 +71,8 @@ std::optional<Launch> detect_launch(const Environment& lookup) {
     launch.rank = number(v.rank, *rank);
     launch.world = number(v.world, *world);
     if (launch.rank >= launch.world)
-      base::fail_user("{} = {} must be below {} = {}: the launcher's variables contradict each other", v.rank,
-                      launch.rank, v.world, launch.world);
+      base::fail_user("{} = {} must be below {} = {}: inconsistent launcher variables", v.rank, launch.rank,
+                      v.world, launch.world);
     if (const auto local = lookup(v.local_rank)) launch.local_rank = number(v.local_rank, *local);
     if (*v.local_world != '\0') {
       if (const auto local = lookup(v.local_world)) launch.local_world = number(v.local_world, *local);

@@ -1,4 +1,4 @@
-// The only place that reads the process environment.
+// The only reader of the process environment.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace quintet::config {
 
-// Value of a variable, empty when it is not set.
+// Looks up a variable; empty when it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 
 std::optional<std::string> environment(const std::string& name);
@@ -19,19 +19,19 @@ struct Launch {
   int64_t rank = 0;
   int64_t world = 1;
   int64_t local_rank = 0;   // among the ranks on this host
-  int64_t local_world = 1;  // ranks on this host; 1 when the launcher does not say
+  int64_t local_world = 1;  // ranks on this host; 1 when the launcher does not report it
 };
 
-// Empty when no launcher started us. Variables of Open MPI (OMPI_COMM_WORLD_*) go before those of a Slurm
-// step (SLURM_PROCID with SLURM_STEP_NUM_TASKS; a batch script outside srun has no step), then PMIx
-// (PMIX_RANK with PMIX_SIZE). Throws UserError on values that are no numbers or contradict one another.
+// Empty when no launcher started this process. Open MPI variables (OMPI_COMM_WORLD_*) take precedence over
+// those of a Slurm step (SLURM_PROCID with SLURM_STEP_NUM_TASKS; a batch script outside srun has no step),
+// then PMIx (PMIX_RANK with PMIX_SIZE). UserError when values are not numbers or contradict each other.
 std::optional<Launch> detect_launch(const Environment& lookup = environment);
 
-// Cores of this host that a Slurm job has, all its ranks together (SLURM_CPUS_ON_NODE); empty elsewhere.
+// Cores of this host allocated to the whole Slurm job (SLURM_CPUS_ON_NODE); empty outside Slurm.
 std::optional<int64_t> host_cores(const Environment& lookup = environment);
 
-// Where things are kept that only cost time to find again, such as tuned choices: QUINTET_CACHE_DIR,
-// else quintet/ in XDG_CACHE_HOME or in ~/.cache. Empty when none of them is known.
+// Folder for results that can be recomputed, such as tuned GEMM algorithms: QUINTET_CACHE_DIR, else quintet/
+// in XDG_CACHE_HOME or ~/.cache. Empty when none of them is set.
 std::string cache_folder(const Environment& lookup = environment);
 
 }  // namespace quintet::config

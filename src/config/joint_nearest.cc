@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kReach = 1024;
 
-// The numbers of "4" or "4 or 8"; none when the text holds anything else.
+// Parses "4" or "4 or 8"; empty when the text contains anything else.
 std::vector<int64_t> numbers_in(std::string_view text) {
   std::vector<int64_t> numbers;
   while (true) {
@@ -27,7 +27,7 @@ std::vector<int64_t> numbers_in(std::string_view text) {
   }
 }
 
-// Finds the whole number that a key stands for, and its limits.
+// Finds the integer field of a key, and its limits.
 struct Field {
   const std::string& wanted;
   int64_t* value = nullptr;
@@ -39,7 +39,7 @@ struct Field {
   void operator()(const char*, T&, const L&...) {}
 };
 
-// Tries numbers for one key of a recipe.
+// Tries values for one key of a recipe.
 class Trial {
  public:
   Trial(const Recipe& recipe, const std::vector<const Rule*>& rules, const std::string& key)
@@ -86,7 +86,7 @@ void suggest_jointly(const Recipe& recipe, const std::vector<const Rule*>& rules
         !numbers_in(p.nearest).empty())
       by_key[p.key].push_back(&p);
   for (auto& [key, list] : by_key) {
-    // Numbers of a batch are worked out from one another: with one of them changed the others are stale.
+    // Batch sizes are derived from each other: when one changes, the others are stale.
     if (key.starts_with("batch.")) continue;
     Trial trial(recipe, rules, key);
     if (!trial.is_number()) continue;

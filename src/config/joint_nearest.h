@@ -1,4 +1,4 @@
-// What to offer in place of a number that breaks rules: one that breaks none of them.
+// Suggests a value that violates no rule, instead of one that only satisfies the rule that was violated.
 #pragma once
 
 #include <vector>
@@ -7,10 +7,10 @@
 
 namespace quintet::config {
 
-// Each rule offers the nearest numbers that it would take itself. Where one of them would break a rule of the
-// list, all offers for that key become the nearest numbers below and above for which no rule blames the key,
-// all other keys as they are; when none is near, the offers stay. Keys of
-// [batch] keep theirs: one number of it follows from the others.
+// Each rule suggests the nearest values that satisfy itself. If one of them would violate another rule, all
+// suggestions for that key are replaced by the nearest values below and above that violate no rule, with all
+// other keys unchanged; if there is none nearby, the suggestions stay. Keys of [batch] are skipped: their
+// values are derived from each other.
 void suggest_jointly(const Recipe& recipe, const std::vector<const Rule*>& rules,
                      std::vector<Problem>& problems);
 

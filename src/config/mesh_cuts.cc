@@ -16,7 +16,7 @@ std::vector<Cut> mesh_cuts(const Parallel& p, const base::DimDemands& demands) {
   };
   const int64_t kv = base::demanded(demands, base::Dim::KvHeads);
   const int64_t u = ulysses_ranks(p), u_rest = u / ulysses_kv_ranks(p, kv);
-  // Of equal sizes the first stays: the plain axes come before what is made of them.
+  // Of equal sizes the first is kept: plain axes come before combinations.
   const int64_t context = p.tp * p.cp, shard = context * p.dp_shard, data = shard * p.dp_replicate;
   add(p.tp, fmt::format("tp {}", p.tp), "parallel.tp");
   add(context, fmt::format("tp {} x cp {}", p.tp, p.cp), "parallel.cp");

@@ -1,8 +1,8 @@
-// Where the order of ranks must be cut so that every group of ranks a recipe needs is a product of cuts.
+// Factors the rank order so that every rank group a recipe needs is a product of factors.
 //
-// Ranks are ordered [pp, dp_replicate, dp_shard, cp, tp], tp innermost, or seen by experts as
-// [pp, expert copies, ep, etp], etp innermost. A cut of size n stands between blocks of n neighbouring ranks.
-// All groups have a common refinement exactly when the sizes, sorted, each divide the next.
+// Ranks are ordered [pp, dp_replicate, dp_shard, cp, tp], tp innermost, or, for experts, [pp, expert copies,
+// ep, etp], etp innermost. A cut of size n separates blocks of n consecutive ranks. All groups have a common
+// refinement exactly when each size, in sorted order, divides the next.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ namespace quintet::config {
 struct Cut {
   int64_t size;
   std::string why;  // with its numbers: "tp 4 x cp 2"
-  std::string key;  // of the recipe, that asks for it first of all
+  std::string key;  // the recipe key that requires it first
 };
 
-// Sorted, each size once, without size 1; the last is the world. Sizes are
+// Sorted and unique, without size 1; the last is the world size. Sizes are
 //   tp / gcd(tp, kv_heads)            tensor ranks that hold the same KV heads
 //   tp                                tensor ranks
 //   tp u_rest, tp u                   Ulysses ranks that hold the same KV heads, and all of them: u is
@@ -27,10 +27,10 @@ struct Cut {
 //   tp k                              reshard_after_forward = k
 //   tp cp dp_shard, x dp_replicate, x pp
 //   etp, etp ep                       expert ranks
-// kv_heads is what the model demands of that dim. Every axis must be at least 1.
+// kv_heads is the model's demand on that dim. Requires every axis to be at least 1.
 std::vector<Cut> mesh_cuts(const Parallel& parallel, const base::DimDemands& demands);
 
-// The first cut that does not divide the next one; cuts.size() when all do.
+// The first cut whose size does not divide the next one; cuts.size() when all do.
 size_t first_bad_cut(const std::vector<Cut>& cuts);
 
 }  // namespace quintet::config

@@ -1,4 +1,4 @@
-// The words that stand for enum values in recipes. One table per enum, used for reading and for printing.
+// The names of enum values in recipes. One table per enum, used for parsing and printing.
 #pragma once
 
 #include <array>
@@ -93,7 +93,7 @@ struct Names<BackendKind> {
   static constexpr std::array<std::pair<BackendKind, std::string_view>, 3> kTable = {
       {{BackendKind::Auto, "auto"}, {BackendKind::Local, "local"}, {BackendKind::Mpi, "mpi"}}};
 };
-// The element types a recipe may name; base knows more.
+// The element types allowed in a recipe; base has more.
 template <>
 struct Names<base::DType> {
   static constexpr std::array<std::pair<base::DType, std::string_view>, 4> kTable = {
@@ -108,8 +108,8 @@ struct Names<Master> {
       {{Master::F64, "f64"}, {Master::F32, "f32"}, {Master::Split, "split"}, {Master::Bf16, "bf16"}}};
 };
 
-// Words that other systems use for a value, in small letters. A recipe may not use them: they tell what was
-// meant where spelling does not.
+// Names that other systems use for a value, in lower case. They are not accepted, but suggest what was meant
+// when spelling does not.
 template <class E>
 struct Synonyms {
   static constexpr std::array<std::pair<std::string_view, E>, 0> kTable = {};
@@ -136,7 +136,7 @@ struct Synonyms<Master> {
       {{"float64", Master::F64}, {"float32", Master::F32}, {"bfloat16", Master::Bf16}}};
 };
 
-// Empty for a value that no recipe can name.
+// Empty for a value that has no name in recipes.
 template <class E>
 constexpr std::string_view name_of(E value) {
   for (const auto& [v, name] : Names<E>::kTable)
@@ -151,7 +151,7 @@ constexpr std::optional<E> value_of(std::string_view text) {
   return std::nullopt;
 }
 
-// The value that a word of another system means; `text` in small letters.
+// The value that another system's name stands for; `text` is in lower case.
 template <class E>
 constexpr std::optional<E> synonym_of(std::string_view text) {
   for (const auto& [word, value] : Synonyms<E>::kTable)

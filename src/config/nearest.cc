@@ -22,11 +22,11 @@ std::string either(int64_t low, int64_t high) {
 }  // namespace
 
 std::string nearest_key(std::string_view unknown, const std::vector<std::string>& known) {
-  const std::string key = base::lower_case(unknown);  // as all keys are
+  const std::string key = base::lower_case(unknown);  // all keys are lower case
   std::string best;
   int64_t best_distance = std::numeric_limits<int64_t>::max();
   for (const std::string& candidate : known) {
-    // A right last part in the wrong section counts as two mistakes, so that a misspelt section wins over it.
+    // The right name in the wrong section counts as two edits, so that a misspelt section is preferred.
     const std::string_view mine = last_part(key), theirs = last_part(candidate);
     const int64_t reach = std::max<int64_t>(1, static_cast<int64_t>(mine.size()) / 3);
     const int64_t moved = base::edit_distance(mine, theirs);
@@ -43,8 +43,8 @@ std::string nearest_key(std::string_view unknown, const std::vector<std::string>
 
 std::string nearest_divisors(int64_t n, int64_t v) {
   int64_t low = std::min(n, v), high = std::min(n, v);
-  while (n % low != 0) --low;    // ends at 1
-  while (n % high != 0) ++high;  // ends at n
+  while (n % low != 0) --low;    // stops at 1
+  while (n % high != 0) ++high;  // stops at n
   return either(low, high);
 }
 

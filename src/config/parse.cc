@@ -33,7 +33,7 @@ toml::table parse_tree(std::string_view text, const std::string& source) {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
-    base::fail_user("{}:{}:{}: not TOML: {}", source, at.line, at.column, error.description());
+    base::fail_user("{}:{}:{}: invalid TOML: {}", source, at.line, at.column, error.description());
   }
 }
 
@@ -48,11 +48,11 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-// `text` as one TOML value in a table of one key; as a plain string when it is not a value.
+// Parses `text` as a TOML value, or as a plain string when it is not one.
 toml::table override_value(const std::string& text) {
   try {
     toml::table tree = toml::parse("value = " + text);
-    // A text with line breaks could hold more keys; then it is not one value.
+    // Text with line breaks could contain more keys; then it is not a single value.
     if (tree.size() == 1 && tree.contains("value")) return tree;
   } catch (const toml::parse_error&) {
   }
@@ -61,7 +61,7 @@ toml::table override_value(const std::string& text) {
   return plain;
 }
 
-// Puts one "a.b=c" into the tree. Copied nodes carry no line, so problems with them name none.
+// Applies one "a.b=c" to the tree. Copied nodes have no line, so problems with them report none.
 void apply_override(toml::table& tree, const std::string& text) {
   const size_t equals = text.find('=');
   const std::vector<std::string> path = split(std::string_view(text).substr(0, equals), '.');
@@ -74,7 +74,7 @@ void apply_override(toml::table& tree, const std::string& text) {
     if (!table->contains(path[i])) table->insert(path[i], toml::table{});
     toml::table* inner = table->get(path[i])->as_table();
     if (inner == nullptr)
-      base::fail_user("--set {}: {} is a value in the recipe, not a section that could hold {}", text,
+      base::fail_user("--set {}: {} is a value in the recipe, not a section that can contain {}", text,
                       path[i], path[i + 1]);
     table = inner;
   }
@@ -100,8 +100,8 @@ std::string text_of(const toml::node& node) {
 // ---- known keys
 
 struct KnownKeys {
-  std::vector<std::string> keys;   // of this version
-  std::set<std::string> all;       // and of later ones
+  std::vector<std::string> keys;   // supported
+  std::set<std::string> all;       // including unsupported ones
   std::set<std::string> sections;  // every proper prefix of a key
   std::set<std::string> tables;    // keys whose names below them are the user's
 
@@ -125,10 +125,10 @@ const KnownKeys& known_keys() {
 }
 
 void add_unknown(Report& report, const std::string& key) {
-  report.add("unknown key", key, "is not a key of a recipe", nearest_key(key, known_keys().keys));
+  report.add("unknown key", key, "is not a recipe key", nearest_key(key, known_keys().keys));
 }
 
-// Collects the values of known keys; everything else is a problem.
+// Collects the values of known keys and reports everything else.
 void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves, Report& report,
              std::map<std::string, int>& lines) {
   const KnownKeys& known = known_keys();
@@ -138,14 +138,14 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
     const toml::table* inner = node.as_table();
     if (known.all.contains(key)) {
       if (inner != nullptr && !known.tables.contains(key))
-        report.add("type", key, "is a value, not a section");
+        report.add("type", key, "must be a value, not a section");
       else
         leaves[key] = &node;
     } else if (known.sections.contains(key)) {
       if (inner != nullptr)
         flatten(*inner, key, leaves, report, lines);
       else
-        report.add("type", key, fmt::format("is a section, not a value; it is {}", text_of(node)),
+        report.add("type", key, fmt::format("must be a section, not a value; got {}", text_of(node)),
                    fmt::format("[{}]", key));
     } else if (inner != nullptr && !inner->empty()) {
       flatten(*inner, key, leaves, report, lines);
@@ -161,14 +161,14 @@ void refuse_unsupported_keys(const Leaves& leaves, Report& report) {
     if (leaf == leaves.end()) continue;
     const std::string text = text_of(*leaf->second);
     if (later.neutral.empty() || text != later.neutral)
-      report.add("later version", later.key, fmt::format("{} is not yet supported in this version", text),
+      report.add("supported in this version", later.key, fmt::format("{} is not supported yet", text),
                  later.neutral.empty() ? std::string("leave it out") : std::string(later.neutral));
   }
 }
 
 // ---- typed values
 
-// Fills the fields whose keys were given. A value of the wrong type leaves the field as it was.
+// Sets the fields whose keys are given. A value of the wrong type leaves its field unchanged.
 class Reader {
  public:
   Reader(const Leaves& leaves, Report& report) : leaves_(leaves), report_(report) {}
@@ -182,7 +182,7 @@ class Reader {
  private:
   void wrong(const char* key, const toml::node& node, const std::string& expected,
              const std::string& nearest = {}) {
-    report_.add("type", key, fmt::format("must be {}, is {}", expected, text_of(node)), nearest);
+    report_.add("type", key, fmt::format("must be {}, got {}", expected, text_of(node)), nearest);
   }
 
   void read(const char* key, const toml::node& node, std::string& field) {
@@ -234,7 +234,7 @@ class Reader {
     }
     field = std::move(values);
   }
-  // A single string stands for a list of one.
+  // A single string is a list of one.
   void read(const char* key, const toml::node& node, std::vector<std::string>& field) {
     const toml::array* array = node.as_array();
     std::vector<std::string> values;
@@ -290,7 +290,7 @@ class Reader {
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;
     } else if (const RefusedWord* const other = find_refused_word(key, base::lower_case(*text))) {
-      report_.add(other->later ? "later version" : "type", key,
+      report_.add(other->later ? "supported in this version" : "type", key,
                   fmt::format("\"{}\" {}; must be {}", *text, other->why, list),
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
     } else {
@@ -313,14 +313,14 @@ class Reader {
 
 // ---- presets and defaults that depend on other keys
 
-// The preset's row, less what the given keys make stale: a derived number follows the number it derives from.
+// The preset's row, without the values that given keys make stale: a derived value follows its source.
 void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
   const auto leaf = leaves.find("model.preset");
   const auto name = leaf == leaves.end() ? std::nullopt : leaf->second->value_exact<std::string>();
   if (!name || name->empty()) return;
   const Model* preset = find_preset(*name);
   if (preset == nullptr) {
-    // The rule "preset exists" speaks; what the preset would have given is unknown, not missing.
+    // Another rule reports the unknown preset; the values it would provide are unknown, not missing.
     for (const std::string& key : known_keys().keys)
       if (key.starts_with("model.") && key != "model.preset" && !leaves.contains(key)) report.spoil(key);
     return;
@@ -333,7 +333,7 @@ void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
   const Mla& mla = preset->mla;
   if ((given("mla.nope_dim") || given("mla.rope_dim")) && preset->head_dim == mla.nope_dim + mla.rope_dim)
     m.head_dim = 0;
-  if (!preset->has_dense_block() && preset->ffn == preset->moe.ffn) {  // one width under two names
+  if (!preset->has_dense_block() && preset->ffn == preset->moe.ffn) {  // one width with two names
     if (given("ffn")) m.moe.ffn = 0;
     if (given("moe.ffn") || given("moe.first_dense") || given("moe.every")) m.ffn = 0;
   }
@@ -353,14 +353,13 @@ void start_from_preset(Recipe& recipe, const Leaves& leaves, Report& report) {
 void check_family_of_preset(const Recipe& recipe, Report& report) {
   const Model* preset = find_preset(recipe.model.preset);
   if (preset == nullptr || preset->family == recipe.model.family) return;
-  report.add("preset family", "model.family",
-             fmt::format("\"{}\" contradicts model.preset \"{}\", which is of family \"{}\"",
+  report.add("model.family matches model.preset", "model.family",
+             fmt::format("\"{}\" contradicts model.preset \"{}\", which has family \"{}\"",
                          name_of(recipe.model.family), preset->preset, name_of(preset->family)),
              fmt::format("\"{}\"", name_of(preset->family)));
 }
 
-// master, moments, gradients and loss scale follow compute where they are not given, and reduce follows
-// gradients.
+// master, moments, gradients and loss_scale default to what compute implies, reduce to gradients.
 void default_precision(Precision& p, const Leaves& leaves) {
   const Precision wide = Precision::of(p.compute);
   if (!leaves.contains("precision.master")) p.master = wide.master;
@@ -370,8 +369,8 @@ void default_precision(Precision& p, const Leaves& leaves) {
   if (!leaves.contains("precision.loss_scale")) p.loss_scale = wide.loss_scale;
 }
 
-// A schedule file beside the recipe is named from here on by its way from the working directory; one that is
-// not there is meant from the working directory.
+// Replaces the path of a schedule file in the recipe's folder by its path from the working directory; a file
+// that is not there is relative to the working directory already.
 void find_schedule_file(Parallel& p, const base::Path& folder) {
   const auto file = schedule_file(p.schedule);
   if (file && base::file_exists(folder / *file)) p.schedule = "file:" + (folder / *file).string();
@@ -392,7 +391,7 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   start_from_preset(recipe, leaves, report);
   for_each_key(recipe, Reader(leaves, report));
   const Given given = [&](const std::string& key) { return leaves.contains(key); };
-  // Before anything is worked out: an explicit 0 is not "left open".
+  // Before anything is derived: an explicit 0 is not the same as a missing value.
   check_limits(recipe, given, Keys::Given, report);
   check_family_of_preset(recipe, report);
   default_precision(recipe.precision, leaves);

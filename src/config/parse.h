@@ -1,4 +1,4 @@
-// Recipe files to typed recipes.
+// Parses recipe files into typed recipes.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace quintet::config {
 
-// Reads, overrides, types, resolves and checks. Each override is "a.b=c" as after --set: c is read as a TOML
-// value, and as a plain string when it is not one; later overrides win. Throws RecipeError with every problem
-// found, and UserError when the file cannot be read or is not TOML. parallel.schedule = "file:PATH" is looked
-// for in the recipe's folder first, then in the working directory.
+// Parses the file, applies overrides, checks types, resolves and validates. An override is "a.b=c" as in
+// --set: c is a TOML value, or else a plain string; later overrides win. Throws RecipeError with every
+// problem found, and UserError when the file cannot be read or is not TOML. parallel.schedule = "file:PATH"
+// is searched in the recipe's folder first, then in the working directory.
 Recipe load(const std::string& path, const std::vector<std::string>& overrides = {});
 
-// The same from text; `source` names it in messages.
+// The same from text; `source` appears in messages.
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides = {},
              const std::string& source = "recipe");
 

@@ -9,12 +9,12 @@ namespace {
 constexpr auto kGpt2 = Family::Gpt2;
 constexpr auto kLlama = Family::Llama;
 
-// Llama 3.1 and 3.2 stretch a context of 8192 by `factor`.
+// Llama 3.1 and 3.2 extend a context of 8192 by `factor`.
 RopeScaling llama3(double factor) {
   return {.kind = RopeScalingKind::Llama3, .factor = factor, .original_positions = 8192};
 }
 
-// The rows of one family differ in a few columns only; these helpers hold what the rows share.
+// The rows of a family differ in a few columns; these helpers hold the common part.
 Model gpt2(const char* name, int64_t layers, int64_t embed, int64_t heads) {
   return {.preset = name,
           .family = kGpt2,
@@ -92,7 +92,7 @@ Model qwen3(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_
           .qk_norm = true};
 }
 
-// Balance losses of models with experts are those of the published configurations.
+// Balance losses of models with experts are taken from the published configurations.
 Model mixtral(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads,
               double balance_loss) {
   return {.preset = name,
@@ -114,7 +114,7 @@ Model qwen3_moe(const char* name, int64_t layers, int64_t embed, int64_t ffn, in
   return m;
 }
 
-// DeepSeek's context of 4096 is stretched 40 times; `mscale` is the published mscale_all_dim.
+// DeepSeek extends its context of 4096 by a factor of 40; `mscale` is the published mscale_all_dim.
 Model deepseek(const char* name, int64_t layers, int64_t embed, int64_t ffn, int64_t heads, int64_t vocab,
                int64_t q_rank, double mscale, Moe moe) {
   return {.preset = name,
@@ -164,7 +164,7 @@ Model tiny_deepseek() {
 // clang-format off
 const auto& table() {
   static const std::array kPresets = {
-    // Small enough for tests and for a laptop; byte vocabulary.
+    // Small enough for tests and laptops; byte vocabulary.
     Model{.preset = "llama-tiny", .layers = 4, .embed = 128, .ffn = 352, .heads = 4, .kv_heads = 2, .head_dim = 32,
           .vocab = 256, .rope_theta = 1e4, .norm_eps = 1e-5},
     Model{.preset = "mistral-tiny", .layers = 4, .embed = 128, .ffn = 352, .heads = 4, .kv_heads = 2, .head_dim = 32,
@@ -196,7 +196,7 @@ const auto& table() {
     llama31("llama3.2-1b",   16,  2048,  8192,    32,  8,          32, true),
     llama31("llama3.2-3b",   28,  3072,  8192,    24,  8,          32, true),
 
-    // Version 0.1, the one with a window.
+    // Version 0.1, the one with a sliding window.
     Model{.preset = "mistral-7b", .family = kLlama, .layers = 32, .embed = 4096, .ffn = 14336, .heads = 32,
           .kv_heads = 8, .head_dim = 128, .vocab = 32000, .rope_theta = 1e4, .norm_eps = 1e-5, .sliding_window = 4096},
 

@@ -1,4 +1,4 @@
-// Named model geometries, as published in the models' own configuration files.
+// Named model geometries, taken from the models' published configuration files.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace quintet::config {
 
-// All presets, tiny ones first. model.preset holds the name; what resolve() works out may still be 0.
+// All presets, tiny ones first. model.preset is the name; values that resolve() derives may be 0.
 std::span<const Model> presets();
 
 // Null when the name is unknown.

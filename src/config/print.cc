@@ -37,7 +37,7 @@ std::string toml_value(base::Bytes v) {
   const std::string text = byte_size_text(v.value);
   return text == fmt::format("{}", v.value) ? text : toml_text(text);
 }
-// The shortest digits that read back to the same bits, marked as a float.
+// The shortest decimal that reads back to the same bits, marked as a float.
 std::string toml_value(double v) {
   std::string text = fmt::format("{}", v);
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;

@@ -1,4 +1,4 @@
-// A recipe as text.
+// Prints recipes.
 #pragma once
 
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace quintet::config {
 
-// Canonical TOML: every key, in the order of the schema; numbers read back bit-equal. parse(to_toml(r)) == r
-// for every resolved r.
+// Canonical TOML: every key, in schema order; numbers read back bit-equal. parse(to_toml(r)) == r for every
+// resolved r.
 std::string to_toml(const Recipe& recipe);
 
-// The same keys as a JSON object of objects.
+// The same keys as nested JSON objects.
 std::string to_json(const Recipe& recipe, int indent = 2);
 
 }  // namespace quintet::config

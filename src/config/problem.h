@@ -1,4 +1,4 @@
-// What is wrong with a recipe: all of it at once.
+// The problems of a recipe, all reported at once.
 #pragma once
 
 #include <string>
@@ -9,17 +9,17 @@
 namespace quintet::config {
 
 struct Problem {
-  std::string key;      // dotted, "parallel.tp"
-  std::string rule;     // the broken rule, with its numbers
-  std::string nearest;  // the nearest legal value or key; empty when there is none to offer
-  std::string name;     // of the rule: "type", "limits", "unknown key", or a row of validate.h's rule_names()
-  int line = 0;         // in the recipe file; 0 when the value is not from the file
+  std::string key;      // dotted: "parallel.tp"
+  std::string rule;     // what is wrong, with the values seen
+  std::string nearest;  // the nearest legal value or key; empty when there is no suggestion
+  std::string name;     // of the rule: "type", "limits", "unknown key", or one of rule_names() (validate.h)
+  int line = 0;         // in the recipe file; 0 when the value does not come from the file
 };
 
 // "key (line n): rule; nearest: ..."
 std::string to_string(const Problem& problem);
 
-// The message lists every problem on a line of its own.
+// The message lists one problem per line.
 class RecipeError : public base::UserError {
  public:
   RecipeError(const std::string& source, std::vector<Problem> problems);

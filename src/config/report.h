@@ -1,5 +1,5 @@
-// Collects problems while a recipe is read and checked, and remembers which keys can no longer be trusted, so
-// that one mistake is reported once and not again by every rule that reads the key.
+// Collects problems while a recipe is parsed and validated, and tracks keys with invalid values, so that one
+// mistake is reported once and not again by every rule that reads the key.
 #pragma once
 
 #include <set>
@@ -17,7 +17,7 @@ class Report {
     spoiled_.insert(key);
     problems_.push_back({std::move(key), std::move(rule), std::move(nearest), std::move(name)});
   }
-  // The value of the key follows from one that is wrong already.
+  // Marks a key whose value is derived from an invalid one.
   void spoil(std::string key) { spoiled_.insert(std::move(key)); }
   bool usable(const std::string& key) const { return !spoiled_.contains(key); }
 

@@ -32,10 +32,9 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
       report.spoil("model.head_dim");
     else if (m.embed % m.heads != 0)
       report.add(
-          "head_dim follows", "model.head_dim",
-          fmt::format("is not given, and model.embed {} is not a multiple of model.heads {}", m.embed,
-                      m.heads),
-          fmt::format("model.embed {}, or a model.head_dim of its own", nearest_multiples(m.heads, m.embed)));
+          "model.head_dim = model.embed / model.heads", "model.head_dim",
+          fmt::format("is not set, and model.embed {} is not a multiple of model.heads {}", m.embed, m.heads),
+          fmt::format("model.embed {}, or an explicit model.head_dim", nearest_multiples(m.heads, m.embed)));
     else
       m.head_dim = m.embed / m.heads;
   }
@@ -55,8 +54,8 @@ void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
     s.attention_factor = 0.1 * std::log(s.factor) + 1;
 }
 
-// What describes the built-in families means nothing for a model that a program supplies: neither limits nor
-// rules look at it.
+// Keys that describe built-in families do not apply to a model supplied by a program: limits and rules skip
+// them.
 void fill_in_custom(Recipe& r, Report& report) {
   for_each_key(std::as_const(r), [&](const char* key, const auto&...) {
     if (std::string_view(key).starts_with("model.") && std::string_view(key) != "model.family")
@@ -65,8 +64,8 @@ void fill_in_custom(Recipe& r, Report& report) {
   r.model.vocab = base::demanded(r.model.demands, base::Dim::Vocab);
 }
 
-// Missing numbers become what the arithmetic asks for, rounded down where it does not come out even: the rule
-// "batch arithmetic" then refuses with all the numbers. With two or three missing, accumulation is 1 first.
+// Derives missing sizes, rounding down where the division is not exact: the rule on batch.global then reports
+// all the numbers. With two or three missing, accumulation becomes 1 first.
 void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
   const auto within = [](const Limits& limits, int64_t v) { return limits.contains(static_cast<double>(v)); };
   const Limits known = count_from(0);
@@ -87,7 +86,7 @@ void fill_in_batch(Batch& b, const Parallel& p, Report& report) {
     if (b.micro == 0) b.micro = 1;
     if (b.accumulation == 0) b.accumulation = 1;
     if (__builtin_mul_overflow(b.micro * dp, b.accumulation, &b.global))
-      b.global = std::numeric_limits<int64_t>::max();  // beyond the limit of the key, and refused as such
+      b.global = std::numeric_limits<int64_t>::max();  // exceeds the limit of the key and is reported as such
   }
 }
 
@@ -96,7 +95,7 @@ void fill_in_pipeline(Parallel& p) {
   if (p.chunks == 0) p.chunks = p.pp > 1 && traits_of(p.schedule).two_chunks() ? 2 : 1;
 }
 
-// Leaves cp_method open where a rule will refuse the numbers it follows from.
+// Leaves cp_method unset where a rule will reject the sizes it depends on.
 void fill_in_context(Parallel& p, const Model& m, const Data& data) {
   if (p.cp <= 1) return;
   if (m.family == Family::Custom) {
@@ -127,10 +126,10 @@ struct LimitChecker {
     if (!report.usable(key) || limits.contains(value)) return;
     if (which == Keys::Given && !given(key)) return;
     if (value == 0 && !given(key)) {
-      report.add("limits", key, "is missing and has no default; it must be " + text_of(limits, integer));
+      report.add("limits", key, "is required; it must be " + text_of(limits, integer));
       return;
     }
-    report.add("limits", key, fmt::format("must be {}, is {}", text_of(limits, integer), value),
+    report.add("limits", key, fmt::format("must be {}, got {}", text_of(limits, integer), value),
                nearest_in(limits, value, integer));
   }
 
@@ -150,7 +149,7 @@ struct LimitChecker {
   requires std::is_enum_v<E>
   void operator()(const char* key, const E& value) {
     if (report.usable(key) && name_of(value).empty())
-      report.add("limits", key, fmt::format("has no name for value {}", static_cast<int>(value)));
+      report.add("limits", key, fmt::format("has no value number {}", static_cast<int>(value)));
   }
   template <class T>
   void operator()(const char*, const T&) {}

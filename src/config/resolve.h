@@ -1,4 +1,4 @@
-// The steps of checking, for parse.cc and validate.cc.
+// The stages of validation, for parse.cc and validate.cc.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,17 @@
 
 namespace quintet::config {
 
-// Whether the author of the recipe wrote the key.
+// Whether the recipe sets the key explicitly.
 using Given = std::function<bool(const std::string& key)>;
 
-// Works out every number and word that recipe.h says may be left open. Leaves alone what cannot be worked
-// out.
+// Derives every value that recipe.h declares optional, where possible.
 void fill_in(Recipe& recipe, Report& report);
 
-// Limits of each key by itself. A value of 0 that nobody gave counts as missing.
+// Checks the limits of each key. A value of 0 that is not given counts as missing.
 enum class Keys { Given, All };
 void check_limits(const Recipe& recipe, const Given& given, Keys which, Report& report);
 
-// The rules that span keys (rules.cc). A rule is passed over when one of its keys is spoiled.
+// Checks the rules that span keys (rules*.cc). A rule is skipped when one of its keys is invalid.
 void check_rules(const Recipe& recipe, Report& report);
 
 }  // namespace quintet::config

@@ -1,5 +1,4 @@
-// What the files of rules (rules*.cc) share. A rule looks at a whole recipe and reports what is wrong with
-// it.
+// Shared by the rule files (rules*.cc). A rule checks a whole recipe and reports what is wrong with it.
 #pragma once
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@ namespace quintet::config {
 
 struct Rule;
 
-// What a rule gets to report with.
+// How a rule reports a problem.
 struct Fail {
   const Rule& rule;
   Report& report;
@@ -25,7 +24,7 @@ struct Fail {
 
 struct Rule {
   const char* name;
-  // Keys the rule reads; it is passed over when one of them is wrong already.
+  // Keys that the rule reads; it is skipped when one of them is already invalid.
   std::vector<const char*> keys;
   void (*check)(const Recipe& r, const Fail& fail);
 };
@@ -34,7 +33,7 @@ inline void Fail::operator()(const std::string& key, std::string text, std::stri
   report.add(rule.name, key, std::move(text), std::move(nearest));
 }
 
-// A key that another choice makes idle must keep its idle value: no accepted option is without effect.
+// A key that another setting makes ineffective must keep its default: no accepted option is silently ignored.
 template <class T>
 void idle(const Fail& fail, const char* key, const T& value, const T& idle_value, const std::string& why) {
   if (value == idle_value) return;
@@ -49,16 +48,16 @@ void idle(const Fail& fail, const char* key, const T& value, const T& idle_value
 
 std::vector<Rule> expert_rules();            // rules_model.cc: [model.moe]
 std::vector<Rule> latent_attention_rules();  // rules_model.cc: [model.mla]
-std::vector<Rule> mesh_rules();              // rules_mesh.cc: context ranks, expert ranks, cuts of the mesh
+std::vector<Rule> mesh_rules();              // rules_mesh.cc: context and expert axes, mesh cuts
 
 inline constexpr int64_t kMaxWorld = int64_t{1} << 20;
 
-// Parallel::world() that no axis within its limits overflows.
+// Parallel::world() in a type that cannot overflow for axes within their limits.
 __int128 wide_world(const Parallel& parallel);
-// Whether the axes multiply to at most kMaxWorld ranks. Rules that multiply axes ask first.
+// Whether the axes multiply to at most kMaxWorld ranks. Rules that multiply axes check this first.
 bool world_in_reach(const Parallel& parallel);
 
-// "dp_replicate 1 x dp_shard 4 x tp 2", with pp and cp where they are used.
+// "dp_replicate 1 x dp_shard 4 x tp 2"; pp and cp are included where they are used.
 std::string layout_text(const Parallel& parallel);
 
 }  // namespace quintet::config

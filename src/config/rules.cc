@@ -39,8 +39,8 @@ void name_is_a_file_name(const Recipe& r, const Fail& fail) {
     better += plain(c) && !(better.empty() && c == '.') ? static_cast<char>(c) : '-';
   fail("name",
        fmt::format(
-           "names the run folder, so it must be letters, digits, '-', '_' and '.', not starting with '.'; "
-           "is \"{}\"",
+           "is used as a folder name: use letters, digits, '-', '_' and '.', not starting with '.'; got "
+           "\"{}\"",
            r.name),
        fmt::format("\"{}\"", better.empty() ? "run" : better));
 }
@@ -50,25 +50,24 @@ void preset_exists(const Recipe& r, const Fail& fail) {
   std::vector<std::string> names;
   for (const Model& m : presets()) names.push_back(m.preset);
   const std::string near = base::nearest_word(r.model.preset, names).value_or("");
-  fail("model.preset", fmt::format("\"{}\" is not a preset; there are {}", r.model.preset, preset_names()),
+  fail("model.preset", fmt::format("\"{}\" is not a preset; known: {}", r.model.preset, preset_names()),
        near.empty() ? "" : fmt::format("\"{}\"", near));
 }
 
 void tokenizer_is_bytes(const Recipe& r, const Fail& fail) {
   if (r.data.tokenizer != "bytes")
-    fail("data.tokenizer", fmt::format("\"{}\" is not yet supported in this version", r.data.tokenizer),
-         "\"bytes\"");
+    fail("data.tokenizer", fmt::format("\"{}\" is not supported yet", r.data.tokenizer), "\"bytes\"");
 }
 
 void paths_are_named(const Recipe& r, const Fail& fail) {
   for (const std::string& path : r.data.path)
-    if (path.empty()) fail("data.path", "holds an empty name; each entry must name a file or a folder");
+    if (path.empty()) fail("data.path", "contains an empty entry; each must name a file or a folder");
 }
 
 void freeze_patterns_are_named(const Recipe& r, const Fail& fail) {
   for (const std::string& pattern : r.optimizer.freeze)
     if (pattern.empty())
-      fail("optimizer.freeze", "holds an empty pattern, which no parameter matches",
+      fail("optimizer.freeze", "contains an empty pattern, which matches no parameter",
            "\"*\" for all parameters");
 }
 
@@ -91,7 +90,7 @@ void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
 void head_dim_is_even(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family == Family::Llama && m.mla.kv_rank == 0 && m.head_dim % 2 != 0)
-    fail("model.head_dim", fmt::format("{} is odd; RoPE turns pairs of features", m.head_dim),
+    fail("model.head_dim", fmt::format("{} is odd; RoPE rotates pairs of features", m.head_dim),
          nearest_multiples(2, m.head_dim));
 }
 
@@ -117,7 +116,7 @@ void llama_keys_only_for_llama(const Recipe& r, const Fail& fail) {
   const std::string why = "in family gpt2";
   idle(fail, "model.rope_theta", m.rope_theta, 0.0, why);
   idle(fail, "model.sliding_window", m.sliding_window, int64_t{0}, why);
-  idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which has every bias");
+  idle(fail, "model.qkv_bias", m.qkv_bias, false, why + ", which always has biases");
   idle(fail, "model.qk_norm", m.qk_norm, false, why);
   idle(fail, "model.rope_scaling.kind", m.rope_scaling.kind, RopeScalingKind::None, why);
   idle(fail, "model.moe.experts", m.moe.experts, int64_t{0}, why);
@@ -128,7 +127,7 @@ void gpt2_keys_only_for_gpt2(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family != Family::Llama) return;
   idle(fail, "model.max_positions", m.max_positions, int64_t{0},
-       "in family llama, whose positions are rotations");
+       "in family llama, which has rotary positions");
   idle(fail, "model.dropout", m.dropout, 0.0, "in family llama");
 }
 
@@ -136,19 +135,17 @@ void sequence_fits_positions(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   if (m.family != Family::Gpt2) return;
   if (m.max_positions == 0)
-    fail("model.max_positions", "is missing; family gpt2 has a table of learned positions",
+    fail("model.max_positions", "is required: family gpt2 has learned positions",
          fmt::format("{} (data.seq_len)", r.data.seq_len));
   else if (r.data.seq_len > m.max_positions)
-    fail("data.seq_len",
-         fmt::format("{} is longer than model.max_positions {}", r.data.seq_len, m.max_positions),
+    fail("data.seq_len", fmt::format("{} exceeds model.max_positions {}", r.data.seq_len, m.max_positions),
          fmt::format("{}", m.max_positions));
 }
 
 void rope_theta_is_above_one(const Recipe& r, const Fail& fail) {
   if (r.model.family == Family::Llama && !(r.model.rope_theta > 1))
     fail("model.rope_theta",
-         fmt::format("{} must be above 1: features turn the slower the further back they stand",
-                     r.model.rope_theta),
+         fmt::format("{} must be greater than 1: frequencies decrease along head_dim", r.model.rope_theta),
          "10000");
 }
 
@@ -175,7 +172,7 @@ void rope_scaling_knows_its_origin(const Recipe& r, const Fail& fail) {
   const RopeScaling& s = r.model.rope_scaling;
   if (s.kind != RopeScalingKind::None && s.original_positions == 0)
     fail("model.rope_scaling.original_positions",
-         fmt::format("is missing; \"{}\" needs the context length before stretching", name_of(s.kind)),
+         fmt::format("is required: \"{}\" needs the context length before the extension", name_of(s.kind)),
          "8192");
 }
 
@@ -183,11 +180,11 @@ void rope_scaling_band_is_ordered(const Recipe& r, const Fail& fail) {
   const RopeScaling& s = r.model.rope_scaling;
   if (s.kind == RopeScalingKind::Llama3 && s.low_freq_factor >= s.high_freq_factor)
     fail("model.rope_scaling.low_freq_factor",
-         fmt::format("{} must be below high_freq_factor {}", s.low_freq_factor, s.high_freq_factor),
+         fmt::format("{} must be less than high_freq_factor {}", s.low_freq_factor, s.high_freq_factor),
          "1 with 4");
   if (s.kind == RopeScalingKind::Yarn && s.beta_slow >= s.beta_fast)
     fail("model.rope_scaling.beta_slow",
-         fmt::format("{} must be below beta_fast {}", s.beta_slow, s.beta_fast), "1 with 32");
+         fmt::format("{} must be less than beta_fast {}", s.beta_slow, s.beta_fast), "1 with 32");
 }
 
 // ---- layout
@@ -196,7 +193,8 @@ void world_is_in_reach(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (world_in_reach(p)) return;
   const __int128 world = wide_world(p), others = world / p.dp_replicate;
-  fail("parallel.dp_replicate", fmt::format("{} = {} ranks; at most {}", layout_text(p), world, kMaxWorld),
+  fail("parallel.dp_replicate",
+       fmt::format("{} = {} ranks; the limit is {}", layout_text(p), world, kMaxWorld),
        fmt::format("{}", std::max<__int128>(1, kMaxWorld / others)));
 }
 
@@ -252,16 +250,16 @@ void sequence_parallel_needs_tp(const Recipe& r, const Fail& fail) {
          "with parallel.tp = 1: it shards token rows over tp");
 }
 
-// Token rows are cut over the tensor ranks by sequence parallel, and always on their way to experts.
+// Sequence parallel shards token rows over the tensor ranks; so does the exchange with experts, always.
 void token_rows_divide(const Recipe& r, const Fail& fail) {
   const int64_t micro = r.batch.micro, seq = r.data.seq_len, tp = r.parallel.tp, cp = r.parallel.cp;
   const bool experts = r.model.moe.experts > 0;
   if ((!r.parallel.sequence_parallel && !experts) || micro * seq % (tp * cp) == 0) return;
-  if (cp > 1 && seq % (2 * cp) != 0) return;  // said by another rule
+  if (cp > 1 && seq % (2 * cp) != 0) return;  // reported by another rule
   fail(r.parallel.sequence_parallel ? "parallel.sequence_parallel" : "parallel.tp",
        fmt::format("{} batch.micro {} x data.seq_len {}{} = {} token rows over parallel.tp {}, which does "
                    "not divide them",
-                   r.parallel.sequence_parallel ? "shards" : "the way to experts shards", micro, seq,
+                   r.parallel.sequence_parallel ? "shards" : "the expert exchange shards", micro, seq,
                    cp > 1 ? fmt::format(" / cp {}", cp) : "", micro * seq / cp, tp),
        fmt::format("data.seq_len {}{}", nearest_multiples(cp > 1 ? 2 * cp * tp : tp, seq),
                    experts ? "" : ", or sequence_parallel = false"));
@@ -301,7 +299,7 @@ void reshard_ranks_divide(const Recipe& r, const Fail& fail) {
   const std::string over = p.cp == 1 ? fmt::format("parallel.dp_shard {}", n)
                                      : fmt::format("parallel.dp_shard {} x cp {} = {}", p.dp_shard, p.cp, n);
   fail("parallel.reshard_after_forward",
-       fmt::format("{} must divide {} and lie between 1 and {}, both excluded", k, over, n),
+       fmt::format("{} must divide {} and be greater than 1 and less than {}", k, over, n),
        legal.empty() ? "true" : legal + " or true");
 }
 
@@ -309,7 +307,7 @@ void prefetch_needs_zero(const Recipe& r, const Fail& fail) {
   const Parallel& p = r.parallel;
   if (p.zero == 0 && p.prefetch > 1)
     fail("parallel.prefetch",
-         fmt::format("{} has no effect with parallel.zero = 0: nothing is gathered", p.prefetch), "1");
+         fmt::format("{} has no effect with parallel.zero = 0, which gathers nothing", p.prefetch), "1");
 }
 
 // ---- precision
@@ -320,7 +318,7 @@ void f64_is_all_or_nothing(const Recipe& r, const Fail& fail) {
   const auto check = [&](const char* key, base::DType t) {
     if ((t == base::DType::F64) == wide) return;
     fail(key,
-         fmt::format("{} does not go with precision.compute = \"{}\": f64 is for all five or for none",
+         fmt::format("{} contradicts precision.compute = \"{}\": f64 must be used for all five keys or none",
                      name_of(t), name_of(p.compute)),
          wide ? "\"f64\"" : "\"f32\"");
   };
@@ -334,7 +332,7 @@ void master_is_not_narrower(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.master == Master::Bf16)
     fail("precision.master",
-         "bf16 master weights lose every update below 1/256 of a weight; the optimizer keeps them in f32",
+         "bf16 master weights lose every update smaller than 1/256 of the weight; use f32 precision",
          p.compute == base::DType::BF16 ? "\"split\"" : "\"f32\"");
 }
 
@@ -342,8 +340,8 @@ void split_masters_have_bf16_weights(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.split_master() && p.compute != base::DType::BF16)
     fail("precision.master",
-         fmt::format("\"split\" needs precision.compute = \"bf16\", it is \"{}\": the upper half of a split "
-                     "master is the bf16 weight that is computed with",
+         fmt::format("\"split\" requires precision.compute = \"bf16\", got \"{}\": the upper half of a split "
+                     "master is the bf16 weight used by matmuls",
                      name_of(p.compute)),
          fmt::format("\"{}\"", name_of(Precision::of(p.compute).master)));
 }
@@ -351,33 +349,34 @@ void split_masters_have_bf16_weights(const Recipe& r, const Fail& fail) {
 void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.gradients == base::DType::BF16 && p.compute != base::DType::BF16)
-    fail("precision.gradients",
-         fmt::format("\"bf16\" needs precision.compute = \"bf16\", it is \"{}\"; to send gradients in bf16 "
-                     "set precision.reduce",
-                     name_of(p.compute)),
-         fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
+    fail(
+        "precision.gradients",
+        fmt::format("\"bf16\" requires precision.compute = \"bf16\", got \"{}\"; to communicate gradients in "
+                    "bf16, set precision.reduce",
+                    name_of(p.compute)),
+        fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
 }
 
 void f16_is_of_computing(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   const auto check = [&](const char* key, base::DType t) {
     if (t == base::DType::F16)
-      fail(key, "\"f16\" is of precision.compute alone: sums of gradients pass 65504, squares of them 2^-24",
+      fail(key, "\"f16\" is allowed only for precision.compute: gradient sums overflow it, squares underflow",
            fmt::format("\"{}\"", name_of(Precision::of(p.compute).reduce)));
   };
   check("precision.moments", p.moments);
   check("precision.gradients", p.gradients);
-  // Where it is not given it follows the gradients, which are named above.
+  // By default it follows the gradients, which are reported above.
   if (p.gradients != base::DType::F16) check("precision.reduce", p.reduce);
 }
 
 void tf32_is_of_f32_on_gpus(const Recipe& r, const Fail& fail) {
   if (!r.precision.tf32) return;
   if (r.run.device != DeviceKind::Cuda)
-    fail("precision.tf32", "needs run.device = \"cuda\": a CPU has no such products", "false");
+    fail("precision.tf32", "requires run.device = \"cuda\": CPUs have no tf32 matmuls", "false");
   else if (r.precision.compute != base::DType::F32)
     fail("precision.tf32",
-         fmt::format("has no effect with precision.compute = \"{}\": it is of products of f32",
+         fmt::format("has no effect with precision.compute = \"{}\": it applies to f32 matmuls",
                      name_of(r.precision.compute)),
          "false");
 }
@@ -397,12 +396,13 @@ void schedule_is_known(const Recipe& r, const Fail& fail) {
     return fail("parallel.schedule", fmt::format("\"{}\" has no effect with parallel.pp = 1", p.schedule),
                 "leave it out");
   if (const auto file = schedule_file(p.schedule)) {
-    if (file->empty()) fail("parallel.schedule", "\"file:\" names no file", "\"file:PATH\"");
+    if (file->empty()) fail("parallel.schedule", "\"file:\" has no path", "\"file:PATH\"");
   } else if (p.pp > 1 && std::find(known.begin(), known.end(), p.schedule) == known.end()) {
     const std::string near =
         base::nearest_word(p.schedule, std::vector<std::string>{known.begin(), known.end()}).value_or("");
     fail("parallel.schedule",
-         fmt::format("\"{}\" is no schedule: {}, or \"file:PATH\"", p.schedule, fmt::join(known, ", ")),
+         fmt::format("\"{}\" is not a schedule; known: {}, or \"file:PATH\"", p.schedule,
+                     fmt::join(known, ", ")),
          fmt::format("\"{}\"", near.empty() ? "1f1b" : near));
   }
 }
@@ -415,21 +415,23 @@ void chunks_fit_schedule(const Recipe& r, const Fail& fail) {
     return;
   }
   const ScheduleTraits schedule = traits_of(p.schedule);
-  if (schedule.kind == PipelineSchedule::File) return;  // the file says; the compiler compares
+  if (schedule.kind == PipelineSchedule::File) return;  // the compiler compares the file with the recipe
   const bool interleaved = schedule.kind == PipelineSchedule::Interleaved;
   if (schedule.v_shaped && p.chunks != 2)
-    fail("parallel.chunks", fmt::format("schedule \"{}\" has 2 chunks, not {}", p.schedule, p.chunks), "2");
+    fail("parallel.chunks", fmt::format("schedule \"{}\" requires 2 chunks, got {}", p.schedule, p.chunks),
+         "2");
   if (!schedule.two_chunks() && p.chunks != 1)
-    fail("parallel.chunks", fmt::format("schedule \"{}\" has 1 chunk, not {}", p.schedule, p.chunks),
+    fail("parallel.chunks", fmt::format("schedule \"{}\" requires 1 chunk, got {}", p.schedule, p.chunks),
          "1, or parallel.schedule \"interleaved\"");
   if (interleaved && p.chunks == 1)
-    fail("parallel.chunks", "interleaved with 1 chunk is 1f1b", "2, or parallel.schedule \"1f1b\"");
+    fail("parallel.chunks", "schedule \"interleaved\" with 1 chunk is 1f1b",
+         "2, or parallel.schedule \"1f1b\"");
   const int64_t m = r.batch.accumulation;
   if (interleaved && p.chunks > 1 && m > 0 && m % p.pp != 0)
     fail("batch.accumulation",
          fmt::format(
-             "interleaved runs micro-batches in groups of parallel.pp = {}, which {} is no multiple of", p.pp,
-             m),
+             "interleaved runs micro-batches in groups of parallel.pp = {}, and {} is not a multiple of it",
+             p.pp, m),
          m > p.pp ? fmt::format("{} or {}", m / p.pp * p.pp, (m / p.pp + 1) * p.pp) : std::to_string(p.pp));
 }
 
@@ -448,10 +450,11 @@ void stages_fit_layers(const Recipe& r, const Fail& fail) {
     fail("parallel.stages", "has no effect with parallel.pp = 1", "[]");
   else if (static_cast<int64_t>(p.stages.size()) != places || sum != r.model.layers)
     fail("parallel.stages",
-         fmt::format("holds {} numbers that add up to {}; {} stages x {} chunks need {} that add up to the "
-                     "model's {} blocks",
-                     p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers),
-         "leave it out: balanced by cost");
+         fmt::format(
+             "has {} entries with a sum of {}; {} stages x {} chunks need {} entries with a sum of the "
+             "model's {} blocks",
+             p.stages.size(), sum, p.pp, p.chunks, places, r.model.layers),
+         "leave it out to balance by cost");
 }
 
 void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
@@ -466,7 +469,7 @@ void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
          "1");
   const bool fit = m.recompute == RecomputeKind::Fit;
   if (fit && m.budget.value == 0)
-    fail("memory.budget", "is missing; memory.recompute = \"fit\" needs the memory of one rank", "\"6GiB\"");
+    fail("memory.budget", "is required by memory.recompute = \"fit\": the memory of one rank", "\"6GiB\"");
   if (!fit && m.budget.value != 0)
     fail("memory.budget",
          fmt::format("{} has no effect with memory.recompute = \"{}\"", byte_size_text(m.budget.value),
@@ -474,7 +477,7 @@ void recompute_keys_fit_kind(const Recipe& r, const Fail& fail) {
          "leave it out, or memory.recompute \"fit\"");
   if (m.recompute == RecomputeKind::Full && m.recompute_every > r.model.layers)
     fail("memory.recompute_every",
-         fmt::format("{} is more than the model's {} blocks", m.recompute_every, r.model.layers),
+         fmt::format("{} exceeds the model's {} blocks", m.recompute_every, r.model.layers),
          std::to_string(r.model.layers));
 }
 
@@ -483,7 +486,7 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
   for (const std::string& word : r.memory.recompute_ops)
     if (std::find(known.begin(), known.end(), word) == known.end())
       fail("memory.recompute_ops",
-           fmt::format("holds \"{}\", which is no class of ops: {}", word, fmt::join(known, ", ")),
+           fmt::format("contains \"{}\", which is not an op class; known: {}", word, fmt::join(known, ", ")),
            fmt::format("[\"{}\"]", known.front()));
 }
 
@@ -515,14 +518,14 @@ void inverse_sqrt_needs_warmup(const Recipe& r, const Fail& fail) {
   const Schedule& s = r.optimizer.schedule;
   if (s.kind == ScheduleKind::InverseSqrt && s.warmup == 0)
     fail("optimizer.schedule.warmup",
-         "must be at least 1 with kind = \"inverse_sqrt\": lr falls as sqrt(warmup / step)", "1");
+         "must be at least 1 with kind = \"inverse_sqrt\": lr decreases as sqrt(warmup / step)", "1");
 }
 
 void wsd_phases_fit(const Recipe& r, const Fail& fail) {
   const Schedule& s = r.optimizer.schedule;
   if (s.kind == ScheduleKind::Wsd && s.warmup + s.decay > r.run.steps)
     fail("optimizer.schedule.decay",
-         fmt::format("warmup {} + decay {} = {} steps do not fit into run.steps {}", s.warmup, s.decay,
+         fmt::format("warmup {} + decay {} = {} steps exceed run.steps {}", s.warmup, s.decay,
                      s.warmup + s.decay, r.run.steps),
          s.warmup < r.run.steps ? fmt::format("{}", r.run.steps - s.warmup)
                                 : fmt::format("run.steps {}", s.warmup + s.decay));
@@ -533,111 +536,123 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
 void eval_needs_validation_data(const Recipe& r, const Fail& fail) {
   if (r.eval.every > 0 && r.data.validation_fraction == 0)
     fail("eval.every",
-         fmt::format("{} needs data to evaluate on, but data.validation_fraction is 0", r.eval.every),
+         fmt::format("{} requires validation data, but data.validation_fraction is 0", r.eval.every),
          "0, or data.validation_fraction 0.05");
 }
 
 std::vector<Rule> general_rules() {
   return {
-      {"name is a file name", {"name"}, name_is_a_file_name},
-      {"preset exists", {"model.preset"}, preset_exists},
-      {"tokenizer is bytes", {"data.tokenizer"}, tokenizer_is_bytes},
-      {"paths are named", {"data.path"}, paths_are_named},
-      {"freeze patterns are named", {"optimizer.freeze"}, freeze_patterns_are_named},
+      {"name is a valid file name", {"name"}, name_is_a_file_name},
+      {"model.preset is a known preset", {"model.preset"}, preset_exists},
+      {"data.tokenizer is supported", {"data.tokenizer"}, tokenizer_is_bytes},
+      {"data.path has no empty entries", {"data.path"}, paths_are_named},
+      {"optimizer.freeze has no empty patterns", {"optimizer.freeze"}, freeze_patterns_are_named},
 
-      {"vocab holds the tokens", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
-      {"kv_heads divide heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
-      {"head_dim is even", {"model.family", "model.head_dim", "model.mla.kv_rank"}, head_dim_is_even},
-      {"gpt2 heads make embed",
+      {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
+      {"model.kv_heads divides model.heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
+      {"model.head_dim is even", {"model.family", "model.head_dim", "model.mla.kv_rank"}, head_dim_is_even},
+      {"gpt2: model.embed = heads x head_dim",
        {"model.family", "model.embed", "model.heads", "model.head_dim"},
        gpt2_heads_make_embed},
-      {"gpt2 has no grouped heads", {"model.family", "model.heads", "model.kv_heads"}, gpt2_has_no_gqa},
-      {"llama keys only for llama", {"model.family"}, llama_keys_only_for_llama},
-      {"gpt2 keys only for gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
-      {"sequence fits positions",
+      {"gpt2: model.kv_heads = model.heads",
+       {"model.family", "model.heads", "model.kv_heads"},
+       gpt2_has_no_gqa},
+      {"llama keys are used only in family llama", {"model.family"}, llama_keys_only_for_llama},
+      {"gpt2 keys are used only in family gpt2", {"model.family"}, gpt2_keys_only_for_gpt2},
+      {"data.seq_len fits model.max_positions",
        {"model.family", "model.max_positions", "data.seq_len"},
        sequence_fits_positions},
-      {"rope theta is above one", {"model.family", "model.rope_theta"}, rope_theta_is_above_one},
-      {"rope scaling keys fit kind", {"model.rope_scaling.kind"}, rope_scaling_keys_fit_kind},
-      {"rope scaling knows its origin",
+      {"model.rope_theta is greater than 1", {"model.family", "model.rope_theta"}, rope_theta_is_above_one},
+      {"model.rope_scaling keys match its kind", {"model.rope_scaling.kind"}, rope_scaling_keys_fit_kind},
+      {"model.rope_scaling.original_positions is set",
        {"model.rope_scaling.kind", "model.rope_scaling.original_positions"},
        rope_scaling_knows_its_origin},
-      {"rope scaling band is ordered",
+      {"model.rope_scaling limits are ordered",
        {"model.rope_scaling.kind", "model.rope_scaling.low_freq_factor",
         "model.rope_scaling.high_freq_factor", "model.rope_scaling.beta_fast",
         "model.rope_scaling.beta_slow"},
        rope_scaling_band_is_ordered},
 
-      {"world is in reach",
+      {"the number of ranks is within the limit",
        {"parallel.pp", "parallel.dp_replicate", "parallel.dp_shard", "parallel.cp", "parallel.tp"},
        world_is_in_reach},
-      {"batch arithmetic",
+      {"batch.global = micro x accumulation x dp",
        {"batch.global", "batch.micro", "batch.accumulation", "parallel.dp_replicate", "parallel.dp_shard"},
        batch_arithmetic},
-      {"tp divides heads", {"parallel.tp", "model.heads"}, tp_divides_heads},
-      {"tp fits kv_heads", {"parallel.tp", "model.kv_heads"}, tp_fits_kv_heads},
-      {"tp divides ffn",
+      {"parallel.tp divides model.heads", {"parallel.tp", "model.heads"}, tp_divides_heads},
+      {"parallel.tp divides model.kv_heads or is a multiple of it",
+       {"parallel.tp", "model.kv_heads"},
+       tp_fits_kv_heads},
+      {"parallel.tp divides model.ffn",
        {"parallel.tp", "model.ffn", "model.moe.experts", "model.moe.first_dense", "model.moe.every"},
        tp_divides_ffn},
-      {"sequence parallel needs tp",
+      {"parallel.sequence_parallel requires parallel.tp > 1",
        {"parallel.tp", "parallel.sequence_parallel"},
        sequence_parallel_needs_tp},
-      {"token rows divide",
+      {"parallel.tp divides the token rows",
        {"parallel.tp", "parallel.cp", "parallel.sequence_parallel", "batch.micro", "data.seq_len",
         "model.moe.experts"},
        token_rows_divide},
-      {"zero needs dp_shard", {"parallel.zero", "parallel.dp_shard", "parallel.cp"}, zero_needs_dp_shard},
-      {"reshard needs zero 3", {"parallel.zero", "parallel.reshard_after_forward"}, reshard_needs_zero_3},
-      {"reshard ranks divide dp_shard",
+      {"parallel.zero requires ranks to shard over",
+       {"parallel.zero", "parallel.dp_shard", "parallel.cp"},
+       zero_needs_dp_shard},
+      {"parallel.reshard_after_forward requires parallel.zero = 3",
+       {"parallel.zero", "parallel.reshard_after_forward"},
+       reshard_needs_zero_3},
+      {"parallel.reshard_after_forward divides dp_shard x cp",
        {"parallel.zero", "parallel.reshard_after_forward", "parallel.dp_shard", "parallel.cp"},
        reshard_ranks_divide},
-      {"prefetch needs zero", {"parallel.zero", "parallel.prefetch"}, prefetch_needs_zero},
+      {"parallel.prefetch requires parallel.zero > 0",
+       {"parallel.zero", "parallel.prefetch"},
+       prefetch_needs_zero},
 
-      {"f64 is all or nothing",
+      {"f64 is used for all precision keys or for none",
        {"precision.compute", "precision.master", "precision.moments", "precision.gradients",
         "precision.reduce"},
        f64_is_all_or_nothing},
-      {"master is not narrower", {"precision.compute", "precision.master"}, master_is_not_narrower},
-      {"split masters have bf16 weights",
+      {"precision.master is at least f32", {"precision.compute", "precision.master"}, master_is_not_narrower},
+      {"precision.master = \"split\" requires bf16 compute",
        {"precision.compute", "precision.master"},
        split_masters_have_bf16_weights},
-      {"narrow gradients are of narrow weights",
+      {"precision.gradients = \"bf16\" requires bf16 compute",
        {"precision.compute", "precision.gradients"},
        narrow_gradients_are_of_narrow_weights},
 
-      {"f16 is of computing",
+      {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
        f16_is_of_computing},
-      {"tf32 is of f32 on GPUs",
+      {"precision.tf32 requires f32 compute on a GPU",
        {"precision.compute", "precision.tf32", "run.device"},
        tf32_is_of_f32_on_gpus},
-      {"loss scale window is of dynamic",
+      {"precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
        {"precision.loss_scale", "precision.loss_scale_window"},
        loss_scale_window_is_of_dynamic},
 
-      {"schedule is known", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
-      {"chunks fit schedule",
+      {"parallel.schedule is a known schedule", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
+      {"parallel.chunks matches parallel.schedule",
        {"parallel.pp", "parallel.schedule", "parallel.chunks", "batch.accumulation"},
        chunks_fit_schedule},
-      {"stages fit layers",
+      {"pipeline stages fit model.layers",
        {"parallel.pp", "parallel.chunks", "parallel.stages", "model.layers"},
        stages_fit_layers},
-      {"recompute keys fit kind",
+      {"memory keys match memory.recompute",
        {"memory.recompute", "memory.recompute_ops", "memory.recompute_every", "memory.budget",
         "model.layers"},
        recompute_keys_fit_kind},
-      {"recompute ops are known", {"memory.recompute_ops"}, recompute_ops_are_known},
+      {"memory.recompute_ops are known op classes", {"memory.recompute_ops"}, recompute_ops_are_known},
 
-      {"optimizer keys fit name", {"optimizer.name"}, optimizer_keys_fit_name},
-      {"schedule keys fit kind", {"optimizer.schedule.kind"}, schedule_keys_fit_kind},
-      {"inverse_sqrt needs warmup",
+      {"optimizer keys match optimizer.name", {"optimizer.name"}, optimizer_keys_fit_name},
+      {"optimizer.schedule keys match its kind", {"optimizer.schedule.kind"}, schedule_keys_fit_kind},
+      {"inverse_sqrt requires optimizer.schedule.warmup",
        {"optimizer.schedule.kind", "optimizer.schedule.warmup"},
        inverse_sqrt_needs_warmup},
-      {"wsd phases fit",
+      {"wsd phases fit run.steps",
        {"optimizer.schedule.kind", "optimizer.schedule.warmup", "optimizer.schedule.decay", "run.steps"},
        wsd_phases_fit},
 
-      {"eval needs validation data", {"eval.every", "data.validation_fraction"}, eval_needs_validation_data},
+      {"eval.every requires validation data",
+       {"eval.every", "data.validation_fraction"},
+       eval_needs_validation_data},
   };
 }
 
@@ -654,7 +669,7 @@ const std::vector<Rule>& rules() {
 }  // namespace
 
 void check_rules(const Recipe& recipe, Report& report) {
-  // Usability is judged before any rule runs: two rules that blame the same key both speak.
+  // Decided before any rule runs, so that two rules that reject the same key are both reported.
   std::vector<const Rule*> ready;
   for (const Rule& rule : rules())
     if (std::all_of(rule.keys.begin(), rule.keys.end(), [&](const char* key) { return report.usable(key); }))

@@ -1,4 +1,4 @@
-// Rules of the context and expert axes, and of the cuts of the mesh.
+// Rules for the context and expert axes and for mesh cuts.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -16,7 +16,7 @@ using base::Dim;
 
 namespace {
 
-// The numbers next to `v` on either side, up to `max`, that `legal` accepts: "2 or 4"; empty when there are
+// The values nearest to `v` on either side, up to `max`, that `legal` accepts: "2 or 4"; empty when there are
 // none.
 std::string nearest_legal(int64_t v, int64_t max, const std::function<bool(int64_t)>& legal) {
   std::string text;
@@ -47,8 +47,8 @@ void context_divides_sequence(const Recipe& r, const Fail& fail) {
   const int64_t cp = r.parallel.cp, seq = r.data.seq_len;
   if (cp == 1 || seq % (2 * cp) == 0) return;
   fail("parallel.cp",
-       fmt::format("{} cuts a sequence into {} chunks, two a rank, which does not divide data.seq_len {}", cp,
-                   2 * cp, seq),
+       fmt::format("{} splits a sequence into {} chunks, two per rank, which does not divide data.seq_len {}",
+                   cp, 2 * cp, seq),
        fmt::format("data.seq_len {}", nearest_multiples(2 * cp, seq)));
 }
 
@@ -65,7 +65,7 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
   if (p.cp_method == ContextMethod::Ulysses && heads % p.cp != 0)
     fail("parallel.cp_method",
          fmt::format(
-             "\"ulysses\" exchanges rows for heads, but parallel.cp {} does not divide the {} heads of "
+             "\"ulysses\" exchanges sequence for heads, but parallel.cp {} does not divide the {} heads of "
              "a tensor rank (model.heads {} / tp {})",
              p.cp, heads, all_heads, p.tp),
          others());
@@ -73,8 +73,8 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
   if (p.cp_method == ContextMethod::Ulysses && heads % p.cp == 0 && !heads_divide(p, m, p.cp))
     fail(
         "parallel.cp_method",
-        fmt::format("\"ulysses\" gives each of parallel.cp {} ranks its share of the {} KV heads of a tensor "
-                    "rank, but neither number divides the other",
+        fmt::format("\"ulysses\" distributes over parallel.cp {} ranks the {} KV heads of a tensor rank, but "
+                    "neither number divides the other",
                     p.cp, kv),
         others());
   if (p.cp_method != ContextMethod::UlyssesRing) return;
@@ -83,19 +83,19 @@ void ulysses_fits(const Recipe& r, const Fail& fail) {
   if (legal(u)) return;
   const std::string near = nearest_legal(u, p.cp, legal);
   if (near.empty())
-    fail(
-        "parallel.cp_method",
-        fmt::format(
-            "\"ulysses+ring\" needs a number of ranks between 1 and parallel.cp {}, both excluded, "
-            "that divides cp and the {} heads of a tensor rank, and divides its {} KV heads or is a multiple "
-            "of them; there is none",
-            p.cp, heads, kv),
-        heads_divide(p, m, p.cp) ? "\"ulysses\"" : "\"ring\"");
+    fail("parallel.cp_method",
+         fmt::format("\"ulysses+ring\" needs a number of ranks greater than 1 and less than parallel.cp {} "
+                     "that divides "
+                     "cp and the {} heads of a tensor rank, and divides its {} KV heads or is a multiple of "
+                     "them; there "
+                     "is none",
+                     p.cp, heads, kv),
+         heads_divide(p, m, p.cp) ? "\"ulysses\"" : "\"ring\"");
   else
     fail("parallel.ulysses",
          fmt::format(
              "{} must divide parallel.cp {} and the {} heads of a tensor rank, divide its {} KV heads or "
-             "be a multiple of them, and lie between 1 and {}, both excluded",
+             "be a multiple of them, and be greater than 1 and less than {}",
              u, p.cp, heads, kv, p.cp),
          near);
 }
@@ -150,7 +150,7 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const base::DimDemands wanted = demands(r.model);
   const int64_t experts = base::demanded(wanted, Dim::Experts), heads = base::demanded(wanted, Dim::Heads);
   using Kind = ReshardAfterForward::Kind;
-  // Refused by rules of their own.
+  // Rejected by other rules.
   if (!world_in_reach(p) || heads % (p.tp * std::max<int64_t>(1, ulysses_ranks(p))) != 0) return;
   if (experts > 0 && !expert_ranks_fit(p)) return;
   if (p.cp_method == ContextMethod::UlyssesRing && (p.ulysses < 1 || p.cp % p.ulysses != 0)) return;
@@ -163,7 +163,7 @@ void mesh_has_cuts(const Recipe& r, const Fail& fail) {
   const Cut &inner = cuts[at], &outer = cuts[at + 1];
   const auto either = [&](const char* key) { return inner.key == key || outer.key == key; };
   const std::string text =
-      fmt::format("ranks must be cut into blocks of {} ({}) and of {} ({}), and {} does not divide {}",
+      fmt::format("rank groups of {} ({}) and of {} ({}) have no common refinement: {} does not divide {}",
                   inner.size, inner.why, outer.size, outer.why, inner.size, outer.size);
   const auto fits = [&](Parallel changed) {
     const std::vector<Cut> c = mesh_cuts(changed, wanted);
@@ -257,26 +257,28 @@ std::string layout_text(const Parallel& p) {
 
 std::vector<Rule> mesh_rules() {
   return {
-      {"context keys need cp",
+      {"context keys require parallel.cp > 1",
        {"parallel.cp", "parallel.cp_method", "parallel.ulysses"},
        context_keys_need_cp},
-      {"context divides sequence", {"parallel.cp", "data.seq_len"}, context_divides_sequence},
-      {"ulysses fits",
+      {"2 x parallel.cp divides data.seq_len", {"parallel.cp", "data.seq_len"}, context_divides_sequence},
+      {"the Ulysses ranks divide the heads",
        {"parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp", "model.heads",
         "model.kv_heads"},
        ulysses_fits},
-      {"expert ranks need experts",
+      {"expert axes require experts",
        {"parallel.ep", "parallel.etp", "model.moe.experts"},
        expert_ranks_need_experts},
-      {"expert ranks divide experts",
+      {"expert axes divide the experts",
        {"parallel.ep", "parallel.etp", "model.moe.experts", "model.moe.ffn"},
        expert_ranks_divide_experts},
-      {"tp divides shared experts", {"parallel.tp", "model.moe.shared_ffn"}, shared_experts_divide},
-      {"expert ranks divide the mesh",
+      {"parallel.tp divides model.moe.shared_ffn",
+       {"parallel.tp", "model.moe.shared_ffn"},
+       shared_experts_divide},
+      {"ep x etp divides dp x cp x tp",
        {"parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
         "parallel.cp", "parallel.tp", "model.moe.experts"},
        expert_ranks_divide_mesh},
-      {"mesh has common cuts",
+      {"rank groups have a common refinement",
        {"parallel.ep", "parallel.etp", "parallel.pp", "parallel.dp_replicate", "parallel.dp_shard",
         "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
         "parallel.reshard_after_forward", "model.heads", "model.kv_heads", "model.mla.kv_rank",

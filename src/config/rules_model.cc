@@ -1,4 +1,4 @@
-// Rules of [model.moe] and [model.mla].
+// Rules for [model.moe] and [model.mla].
 #include "config/nearest.h"
 #include "config/rule.h"
 
@@ -42,10 +42,10 @@ void experts_are_complete(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
   if (x.experts == 0) return;
   if (x.top_k < 1 || x.top_k > x.experts)
-    fail("model.moe.top_k", fmt::format("{} must lie between 1 and model.moe.experts {}", x.top_k, x.experts),
+    fail("model.moe.top_k", fmt::format("{} must be between 1 and model.moe.experts {}", x.top_k, x.experts),
          x.top_k < 1 ? "1" : fmt::format("{}", x.experts));
   if (x.ffn < 1)
-    fail("model.moe.ffn", "is missing; it is the inner width of one expert", "the model's ffn / top_k");
+    fail("model.moe.ffn", "is required: the inner width of one expert", "the model's ffn / top_k");
   if (!r.model.has_dense_block() && r.model.ffn != x.ffn)
     fail("model.ffn", fmt::format("{} has no effect: every block has experts", r.model.ffn),
          fmt::format("leave it out, or model.moe.ffn {}", r.model.ffn));
@@ -70,17 +70,18 @@ void groups_fit_experts(const Recipe& r, const Fail& fail) {
                 nearest_divisors(x.experts, x.groups));
   if (x.groups_kept > x.groups)
     return fail("model.moe.groups_kept",
-                fmt::format("{} is more than model.moe.groups {}", x.groups_kept, x.groups),
+                fmt::format("{} exceeds model.moe.groups {}", x.groups_kept, x.groups),
                 fmt::format("{}", x.groups));
   const int64_t size = x.experts / x.groups;
   if (x.top_k >= 1 && x.top_k <= x.experts && x.groups_kept * size < x.top_k)
     fail("model.moe.groups_kept",
-         fmt::format("{} groups of {} experts hold fewer than model.moe.top_k {}", x.groups_kept, size,
+         fmt::format("{} groups of {} experts are fewer than model.moe.top_k {}", x.groups_kept, size,
                      x.top_k),
          fmt::format("{}", (x.top_k + size - 1) / size));
   if (x.bias_rate > 0 && x.groups > 1 && size < 2)
     fail("model.moe.groups",
-         fmt::format("{} groups of 1 expert: with bias_rate a group is judged by its best two", x.groups),
+         fmt::format("{} groups of 1 expert: with bias_rate, a group is scored by its best two experts",
+                     x.groups),
          fmt::format("{}", x.experts % 2 == 0 ? x.experts / 2 : 1));
 }
 
@@ -89,13 +90,13 @@ void router_keys_fit(const Recipe& r, const Fail& fail) {
   if (x.experts == 0 || x.order == RouterOrder::ScoreFirst) return;
   if (x.score == RouterScore::Sigmoid)
     fail("model.moe.order",
-         "\"top_k_first\" is a softmax over the chosen experts, which contradicts score = \"sigmoid\"",
+         "\"top_k_first\" is a softmax over the selected experts, which contradicts score = \"sigmoid\"",
          "\"score_first\"");
   if (!x.normalise)
     fail("model.moe.normalise", "has no effect with order = \"top_k_first\", whose weights sum to 1", "true");
   if (x.bias_rate > 0)
     fail("model.moe.bias_rate",
-         fmt::format("{} shifts scores, which order = \"top_k_first\" has not when it selects", x.bias_rate),
+         fmt::format("{} shifts scores, but order = \"top_k_first\" selects before scoring", x.bias_rate),
          "0, or order \"score_first\"");
 }
 
@@ -120,7 +121,7 @@ void capacity_keys_fit(const Recipe& r, const Fail& fail) {
            "false, or capacity_factor 1.25");
   } else if (r.batch.micro % x.capacity_group != 0) {
     fail("model.moe.capacity_group",
-         fmt::format("{} sequences do not divide batch.micro {}", x.capacity_group, r.batch.micro),
+         fmt::format("{} does not divide batch.micro {}", x.capacity_group, r.batch.micro),
          nearest_divisors(r.batch.micro, x.capacity_group));
   }
 }
@@ -131,7 +132,7 @@ void latent_keys_fit(const Recipe& r, const Fail& fail) {
   const Model& m = r.model;
   const Mla& a = m.mla;
   if (a.kv_rank == 0) {
-    const std::string why = "with model.mla.kv_rank = 0: attention is the ordinary one";
+    const std::string why = "with model.mla.kv_rank = 0, which selects ordinary attention";
     idle(fail, "model.mla.q_rank", a.q_rank, kDefaultMla.q_rank, why);
     idle(fail, "model.mla.nope_dim", a.nope_dim, kDefaultMla.nope_dim, why);
     idle(fail, "model.mla.rope_dim", a.rope_dim, kDefaultMla.rope_dim, why);
@@ -139,14 +140,14 @@ void latent_keys_fit(const Recipe& r, const Fail& fail) {
     return;
   }
   const auto positive = [&](const char* key, int64_t value, const char* near) {
-    if (value < 1) fail(key, "is missing; latent attention (model.mla.kv_rank) needs it", near);
+    if (value < 1) fail(key, "is required by latent attention (model.mla.kv_rank)", near);
     return value > 0;
   };
   const bool dims = positive("model.mla.nope_dim", a.nope_dim, "128") &
                     positive("model.mla.rope_dim", a.rope_dim, "64") &
                     positive("model.mla.v_dim", a.v_dim, "128");
   if (a.rope_dim % 2 != 0)
-    fail("model.mla.rope_dim", fmt::format("{} is odd; RoPE turns pairs of features", a.rope_dim),
+    fail("model.mla.rope_dim", fmt::format("{} is odd; RoPE rotates pairs of features", a.rope_dim),
          nearest_multiples(2, a.rope_dim));
   const std::string why = "with latent attention (model.mla.kv_rank)";
   idle(fail, "model.qkv_bias", m.qkv_bias, false, why);
@@ -165,26 +166,26 @@ void latent_keys_fit(const Recipe& r, const Fail& fail) {
 
 std::vector<Rule> expert_rules() {
   return {
-      {"expert keys need experts", {"model.moe.experts", "model.family"}, expert_keys_need_experts},
-      {"experts are complete",
+      {"model.moe keys require experts", {"model.moe.experts", "model.family"}, expert_keys_need_experts},
+      {"model.moe sizes are complete",
        {"model.moe.experts", "model.moe.top_k", "model.moe.ffn", "model.ffn"},
        experts_are_complete},
       {"some block has experts",
        {"model.moe.experts", "model.moe.first_dense", "model.moe.every", "model.layers"},
        some_block_has_experts},
-      {"groups fit experts",
+      {"model.moe.groups match the experts",
        {"model.moe.experts", "model.moe.groups", "model.moe.groups_kept", "model.moe.top_k",
         "model.moe.bias_rate"},
        groups_fit_experts},
-      {"router keys fit",
+      {"router keys are consistent",
        {"model.moe.experts", "model.moe.order", "model.moe.score", "model.moe.normalise",
         "model.moe.bias_rate"},
        router_keys_fit},
-      {"balance keys fit",
+      {"balance keys are consistent",
        {"model.moe.experts", "model.moe.balance_loss", "model.moe.balance_scope", "model.moe.shared_ffn",
         "model.moe.shared_gate"},
        balance_keys_fit},
-      {"capacity keys fit",
+      {"capacity keys are consistent",
        {"model.moe.experts", "model.moe.capacity_factor", "model.moe.drop", "model.moe.capacity_group",
         "model.moe.pad", "batch.micro"},
        capacity_keys_fit},
@@ -193,7 +194,7 @@ std::vector<Rule> expert_rules() {
 
 std::vector<Rule> latent_attention_rules() {
   return {
-      {"latent keys fit",
+      {"model.mla keys are consistent",
        {"model.mla.kv_rank", "model.mla.nope_dim", "model.mla.rope_dim", "model.mla.v_dim", "model.heads",
         "model.kv_heads", "model.head_dim"},
        latent_keys_fit},

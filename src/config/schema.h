@@ -1,6 +1,6 @@
-// Every key of a recipe, once: its dotted name, the field it fills and the limits of a single value, in the
-// order in which recipes are printed. Reading, printing, checking of limits and the list of known keys all
-// walk this list.
+// The single list of recipe keys: dotted name, field and limits of each value, in printing order. Parsing,
+// printing, limit checks and spelling suggestions all iterate
+// over it.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace quintet::config {
 struct Limits {
   double min = 0;
   double max = std::numeric_limits<double>::max();
-  bool open_min = false;  // min itself is refused
-  bool open_max = false;  // max itself is refused
+  bool open_min = false;  // min itself is excluded
+  bool open_max = false;  // max itself is excluded
 
   bool contains(double v) const {
     return std::isfinite(v) && (open_min ? v > min : v >= min) && (open_max ? v < max : v <= max);

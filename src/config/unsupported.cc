@@ -12,15 +12,15 @@ constexpr std::array<UnsupportedKey, 4> kUnsupportedKeys = {{
     {"checkpoint.every", ""},
 }};
 
-constexpr std::string_view kNotYet = "is not yet supported in this version";
-// The first that fits counts.
+constexpr std::string_view kNotYet = "is not supported yet";
+// The first match applies.
 constexpr std::array<RefusedWord, 5> kRefusedWords = {{
     {"run.backend", "gloo", kNotYet, ""},
-    {"run.backend", "nccl", "is what GPUs use by themselves, under each of these", "", false},
+    {"run.backend", "nccl", "is used between GPUs automatically, with any backend", "", false},
     {"precision.compute", "fp8", kNotYet, "bf16"},
     {"precision.", "fp8", kNotYet, ""},
-    {"precision.compute", "tf32", "is a GPU's way to multiply f32: precision.tf32 = true beside it", "f32",
-     false},
+    {"precision.compute", "tf32", "is a mode of f32 matmuls: set precision.tf32 = true with compute f32",
+     "f32", false},
 }};
 
 }  // namespace

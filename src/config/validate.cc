@@ -15,7 +15,7 @@ std::vector<Problem> resolve_and_check(Recipe& recipe) {
   return std::move(report.problems());
 }
 
-// What to do about `world` ranks: the axis that could take up the difference, or the nearest world that fits.
+// Suggestions for `world` ranks: start as many ranks as the layout has, or change an axis so that it fits.
 std::string nearest_world(const Recipe& r, int64_t world) {
   const Parallel& p = r.parallel;
   std::string text = fmt::format("{} ranks", p.world());
@@ -55,8 +55,8 @@ void check_world(const Recipe& recipe, int64_t world) {
   if (world == p.world()) return;
   Problem problem;
   problem.key = "parallel";
-  problem.name = "world";
-  problem.rule = fmt::format("{} takes {} ranks, but {} were started", layout_text(p), p.world(), world);
+  problem.name = "the layout matches the number of processes";
+  problem.rule = fmt::format("{} needs {} ranks, but {} were started", layout_text(p), p.world(), world);
   problem.nearest = nearest_world(recipe, world);
   throw RecipeError("recipe " + recipe.name, {problem});
 }

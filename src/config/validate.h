@@ -1,4 +1,4 @@
-// Working out what a recipe leaves open, and every rule that a recipe must keep.
+// Resolves recipes and checks every rule.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace quintet::config {
 
-// The words that memory.recompute_ops may hold.
+// The op classes that memory.recompute_ops accepts.
 std::span<const std::string_view> recompute_classes();
 
-// For recipes built in code: fills in whatever is 0 or empty as recipe.h says, checks every rule and throws
-// RecipeError with all that are broken. Idempotent. A preset named in the recipe is not applied again.
+// For recipes built in code: derives values that are 0 or empty as recipe.h describes, checks every rule and
+// throws RecipeError with all violations. Idempotent. Does not apply the recipe's preset again.
 Recipe resolve(Recipe recipe);
 
-// The problems of a recipe that resolve() would refuse; empty when it is legal.
+// The problems that resolve() would report; empty when the recipe is legal.
 std::vector<Problem> problems_of(const Recipe& recipe);
 
-// Names of all rules that span keys, in the order they are checked.
+// Names of all rules that span keys, in checking order.
 std::vector<std::string> rule_names();
 
-// Throws RecipeError when `world` ranks are not what the layout takes (pp x dp_replicate x dp_shard x cp x
-// tp), naming the factors and a layout change that would fit.
+// Throws RecipeError unless the layout (pp x dp_replicate x dp_shard x cp x tp) has `world` ranks. The
+// message gives the factors and a change of layout that fits.
 void check_world(const Recipe& recipe, int64_t world);
 
 }  // namespace quintet::config

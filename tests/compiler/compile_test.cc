@@ -53,8 +53,7 @@ TEST(Compile, EveryPresetAtSmallDepth) {
   }
 }
 
-// Rows that can reach a rank's experts: without a capacity all that its senders have, with one no more than
-// that.
+// Rows that can reach a rank's experts: all rows of its senders, limited by the capacity if there is one.
 TEST(Compile, CapacityBoundsTheRowsOfExperts) {
   const auto routed = [](const std::vector<std::string>& more) {
     std::vector<std::string> set = {"model.layers=1", "parallel.dp_shard=4", "parallel.ep=4", "batch.micro=2",
@@ -109,7 +108,7 @@ TEST(Compile, EvaluationUsesTheTrainingBuffers) {
   EXPECT_FALSE(c.evaluate.issues.empty());
   EXPECT_NO_THROW(program::verify(c.program, c.step));
   EXPECT_NO_THROW(program::verify(c.program, c.evaluate));
-  // No gradient is touched while evaluating.
+  // Evaluation touches no gradients.
   for (const program::Issue& issue : c.evaluate.issues)
     for (const program::Operand& o : program::instr_of(c.program, issue).out)
       EXPECT_NE(c.program.buffer(o.buffer).memory_class, program::MemoryClass::Gradients);
@@ -139,8 +138,8 @@ TEST(Compile, FrozenParametersHaveNoState) {
       EXPECT_EQ(c.program.find_slot(static_cast<int>(g), slot) != nullptr, c.groups[g].trainable) << slot;
 }
 
-// With one micro-batch a step, gradients lie where activations were; the weights and what the optimizer keeps
-// are all that stays.
+// With one micro-batch per step, gradients reuse the memory of activations; only weights and optimizer state
+// persist.
 TEST(Compile, GradientsOfOneMicroBatchLieOverDeadActivations) {
   const auto compiled = [](const char* accumulation, const char* zero) {
     return compile(config::parse(recipe_text("llama-tiny"),
@@ -163,7 +162,7 @@ TEST(Compile, GradientsOfOneMicroBatchLieOverDeadActivations) {
   }
 }
 
-// Llama 3 405B as trained on 1024 devices: what one rank must do to start. The time is printed, not judged.
+// Llama 3 405B on 1024 devices: what one rank does at start-up. The time is printed, not checked.
 TEST(Compile, Llama405B) {
   const config::Recipe recipe = config::parse(
       "name = \"405b\"\n[model]\npreset = \"llama3-405b\"\n[data]\nseq_len = 8192\n[batch]\nmicro = "
@@ -180,7 +179,7 @@ TEST(Compile, Llama405B) {
          static_cast<double>(compiled - start) / 1e6, static_cast<double>(verified - compiled) / 1e6,
          c.step.issues.size());
   EXPECT_GT(c.step.issues.size(), 100000u);
-  // 6 x 405e9 x tokens, and attention on top, divided over tp.
+  // 6 x 405e9 x tokens plus attention, divided by tp.
   const double tokens = 16.0 * 8192;
   const double flops = program::make_ledger(c.program, c.step).flops;
   EXPECT_GT(flops, 6 * 403e9 * tokens / 8);

@@ -30,7 +30,7 @@ config::Recipe with_budget(config::Recipe recipe, int64_t bytes) {
   return recipe;
 }
 
-// The least budget that is accepted, as the refusal of a smaller one names it.
+// The smallest accepted budget, as suggested when a smaller one is rejected.
 int64_t least_budget(const config::Recipe& recipe) {
   try {
     fit_recompute(with_budget(recipe, 1), {});
@@ -39,7 +39,7 @@ int64_t least_budget(const config::Recipe& recipe) {
     if (const size_t at = text.find(key); at != std::string::npos)
       return std::stoll(text.substr(at + key.size()));
   }
-  ADD_FAILURE() << "a budget of one byte must be refused with a better one";
+  ADD_FAILURE() << "a budget of one byte must be rejected with a suggestion";
   return 0;
 }
 
@@ -74,11 +74,11 @@ TEST(FitRecompute, EveryRankKeepsToTheBudgetAndLessMemoryTakesMoreTime) {
       nanos = fit.nanos;
       int64_t now = 0;
       for (int r = 0; r < recipe.parallel.world(); ++r) {
-        const bool alone = r + 1 == recipe.parallel.world();  // one rank finds the fit again by itself
+        const bool alone = r + 1 == recipe.parallel.world();  // the last rank computes the fit on its own
         const Compiled c =
             compile(fitted, {.rank = base::RankId(r), .fit = alone ? std::nullopt : std::optional(fit)});
         EXPECT_LE(c.program.arena_bytes, budget);
-        EXPECT_EQ(c.fit->marks, fit.marks) << "ranks must choose the same";
+        EXPECT_EQ(c.fit->marks, fit.marks) << "ranks must agree";
         EXPECT_NO_THROW(program::verify(c.program, c.step));
         now = std::max(now, c.program.arena_bytes);
       }
@@ -106,7 +106,7 @@ TEST(FitRecompute, TooLittleIsRefusedWithTheNumbers) {
   const config::Recipe recipe = tiny({"parallel.pp=2"});
   try {
     compile(with_budget(recipe, 100000), {});
-    FAIL() << "fits into 100000 bytes";
+    FAIL() << "100000 bytes were accepted";
   } catch (const base::UserError& e) {
     const std::string text = e.what();
     for (const char* part : {"97.7 KiB (100000 bytes) is too small", "mostly", "activations", "batch.micro"})
@@ -114,11 +114,11 @@ TEST(FitRecompute, TooLittleIsRefusedWithTheNumbers) {
   }
   const int64_t needed = least_budget(recipe);
   EXPECT_THROW(compile(with_budget(recipe, needed - 1), {}), base::UserError);
-  EXPECT_NO_THROW(compile(with_budget(recipe, needed), {}));  // what it says would do, does
+  EXPECT_NO_THROW(compile(with_budget(recipe, needed), {}));  // the suggestion is accepted
 }
 
-// All policies of a small model, level by level of each block: with two blocks none that fits takes less
-// time, with three none by more than a step.
+// All policies of a small model, level by level of each block: with two blocks no policy that fits is faster,
+// with three none is faster by more than one step.
 TEST(FitRecompute, IsAsQuickAsTheBestOfAllPolicies) {
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
            {"model.layers=2"}, {"model.layers=3", "parallel.dp_shard=2", "parallel.zero=3"}}) {
@@ -145,7 +145,7 @@ TEST(FitRecompute, IsAsQuickAsTheBestOfAllPolicies) {
       while (b < levels.size() && ++levels[b] == blocks[b].size()) levels[b++] = 0;
       more = b < levels.size();
     }
-    int64_t dearest = 0;  // step from a level to the next
+    int64_t dearest = 0;  // most expensive step between levels
     for (size_t l = 1; l < blocks[0].size(); ++l)
       dearest = std::max(dearest, blocks[0][l].nanos - blocks[0][l - 1].nanos);
     const int64_t least = least_budget(recipe);

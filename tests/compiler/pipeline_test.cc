@@ -1,4 +1,4 @@
-// Pipelines as they are compiled: stages of known models, and the micro-batches that a rank holds at once.
+// Compiled pipelines: stages of known models, and the micro-batches that a rank holds at the same time.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -37,9 +37,9 @@ config::Recipe small(const std::vector<std::string>& overrides) {
                             overrides);
 }
 
-// What a rank of the program holds: a chunk's micro-batch from its first call to the end of its last.
+// What a rank holds: a chunk's micro-batch is live from its first call to the end of its last.
 struct Held {
-  int most = 0;                             // of all chunks together
+  int most = 0;                             // over all chunks
   std::vector<int> most_of = {0, 0, 0, 0};  // by chunk
 };
 
@@ -79,7 +79,7 @@ TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
           const Compiled c = compile(recipe, {.rank = base::RankId(r)});
           const Held h = held(c.program);
           EXPECT_EQ(h.most, closed[static_cast<size_t>(r)]) << "rank " << r;
-          // The copies that exist in memory are those, and all lie in the arena.
+          // These copies exist in memory, inside the arena.
           for (const program::Buffer& b : c.program.buffers)
             EXPECT_LE(b.offset + b.bytes, c.program.arena_bytes) << b.name;
           int copies = 0;
@@ -91,8 +91,8 @@ TEST(Pipeline, RanksHoldWhatTheScheduleSays) {
       }
 }
 
-// What a weight gradient does not read is free again after B, so recomputing it saves memory although W comes
-// later.
+// Values that a weight gradient does not read are freed after B, so recomputing them saves memory even though
+// W runs later.
 TEST(Pipeline, RecomputeSavesMemoryWithASplitBackward) {
   for (const std::string name : {"1f1b", "zb-h1", "zb-v", "v-half", "dualpipev"}) {
     SCOPED_TRACE(name);
@@ -114,8 +114,8 @@ std::vector<int64_t> balanced(const std::string& preset, int stages) {
   return layout::balance(models::build(recipe.model, options, {}), stages);
 }
 
-// 126 blocks; the head costs about 0.66 of one, the embedding nothing. No cut can do with less than 16 (8) in
-// the dearest stage; the last, with the head, gets fewest.
+// 126 blocks; the head costs about 0.66 blocks, the embedding nothing. The most expensive stage has at least
+// 16 (8) blocks; the last one, with the head, has the fewest.
 TEST(Pipeline, Llama405bIsCutEvenlyWithItsHeadCounted) {
   EXPECT_EQ(balanced("llama3-405b", 8), (std::vector<int64_t>{16, 16, 16, 16, 16, 16, 16, 14}));
   EXPECT_EQ(balanced("llama3-405b", 16),

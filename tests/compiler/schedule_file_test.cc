@@ -1,5 +1,4 @@
-// parallel.schedule = "file:PATH": found, refused with its reasons, and compiled to what the name compiles
-// to.
+// parallel.schedule = "file:PATH": found, rejected with reasons, and compiled like the named schedule.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +29,7 @@ class ScheduleFile : public ::testing::Test {
     return config::load((folder_ / "recipe.toml").string(), sets);
   }
   void write(const std::string& text) const { base::write_file_atomically(folder_ / "own.txt", text); }
-  // What is said of own.txt.
+  // The error for own.txt.
   std::string refusal(std::vector<std::string> sets = {}) const {
     sets.insert(sets.end(), {"parallel.pp=2", "parallel.schedule=file:own.txt"});
     try {
@@ -68,21 +67,22 @@ TEST_F(ScheduleFile, IsLookedForBesideTheRecipeThenFromTheWorkingDirectory) {
   const std::vector<std::string> sets = {"parallel.pp=2", "parallel.schedule=file:own.txt"};
   const config::Recipe beside = load(sets);
   EXPECT_EQ(beside.parallel.schedule, "file:" + (folder_ / "own.txt").string());
-  // A resolved recipe reads back as it is, from anywhere.
+  // A resolved recipe reads back unchanged, from any folder.
   EXPECT_EQ(test::small_recipe(kOwn, {"parallel.pp=2", "parallel.schedule=" + beside.parallel.schedule}),
             beside);
-  EXPECT_EQ(test::small_recipe(kOwn, sets).parallel.schedule, "file:own.txt") << "a text has no folder";
+  EXPECT_EQ(test::small_recipe(kOwn, sets).parallel.schedule, "file:own.txt") << "text has no folder";
   base::remove_file(folder_ / "own.txt");
   EXPECT_EQ(load(sets).parallel.schedule, "file:own.txt");
-  EXPECT_SAYS(refusal(),
-              "parallel.schedule: there is no schedule file 'own.txt', neither in the recipe's folder nor");
+  EXPECT_SAYS(
+      refusal(),
+      "parallel.schedule: schedule file 'own.txt' does not exist, neither in the recipe's folder nor");
 }
 
 TEST_F(ScheduleFile, OfOtherNumbersNamesEachKey) {
   write(schedule::print(schedule::zb_v(4, 8)));
   try {
     pipeline_schedule(load({"parallel.pp=2", "parallel.schedule=file:own.txt"}));
-    FAIL() << "nothing was refused";
+    FAIL() << "accepted";
   } catch (const config::RecipeError& e) {
     ASSERT_EQ(e.problems().size(), 3u) << e.what();
     EXPECT_EQ(e.problems()[0].key, "parallel.pp");

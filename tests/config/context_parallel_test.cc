@@ -1,4 +1,4 @@
-// Choice of the context method, against the bytes written down by hand.
+// The choice of the context method, compared with traffic computed by hand.
 #include "config/context_parallel.h"
 
 #include <gtest/gtest.h>
@@ -28,9 +28,9 @@ TEST(Context, ElementsSent) {
   // 2 KV heads: exchanged between two, gathered for the other two.
   EXPECT_DOUBLE_EQ(context_elements_sent(over(4), model(8, 2), 1), 32 * 3);
   EXPECT_DOUBLE_EQ(context_elements_sent(over(4), model(8, 2), 4), 128 * 0.75 + 32 * 3 / 2.0);
-  // tp 4 over 2 KV heads: each tensor rank has one.
+  // tp 4 over 2 KV heads: one per tensor rank.
   EXPECT_DOUBLE_EQ(context_elements_sent(over(2, 4), model(8, 2), 2), 2 * 16 * 0.5 + 16 * 1);
-  // Latent attention: K as wide as nope + rope, V as v_dim.
+  // Latent attention: K is nope + rope wide, V is v_dim wide.
   Model latent = model(8, 8, 6);
   latent.mla = {.kv_rank = 4, .nope_dim = 4, .rope_dim = 2, .v_dim = 3};
   EXPECT_DOUBLE_EQ(context_elements_sent(over(2), latent, 1), 8 * (6 + 3));
@@ -38,11 +38,11 @@ TEST(Context, ElementsSent) {
 }
 
 TEST(Context, FewestBytesWin) {
-  // Without grouped heads: 4 (cp - 1) / cp against 2 (cp - 1): equal at cp 2, where ring stays.
+  // Without grouped heads: 4 (cp - 1) / cp against 2 (cp - 1); equal at cp 2, where ring wins.
   EXPECT_EQ(choice(over(2), model(8, 8)), ContextMethod::Ring);
   EXPECT_EQ(choice(over(4), model(8, 8)), ContextMethod::Ulysses);
   EXPECT_EQ(choice(over(8), model(8, 8)), ContextMethod::Ulysses);
-  // Few KV heads make K and V cheap to pass on.
+  // With few KV heads, K and V are cheap to exchange.
   EXPECT_EQ(choice(over(4), model(8, 1)), ContextMethod::Ring);
   EXPECT_EQ(choice(over(4), model(32, 8)), ContextMethod::Ring);     // 48 + 12 against 48, in heads
   EXPECT_EQ(choice(over(8), model(32, 8)), ContextMethod::Ulysses);  // 56 + 14 against 112
@@ -55,14 +55,14 @@ TEST(Context, UlyssesNeedsHeadsToExchange) {
   EXPECT_EQ(largest_ulysses(over(8), model(9, 9)), 1);
   EXPECT_EQ(choice(over(8), model(9, 9)), ContextMethod::Ring);
   EXPECT_EQ(largest_ulysses(over(6), model(9, 9)), 3);
-  // Query heads 3 to 5 of 6 over 3 KV heads belong to one and a half of them.
+  // Query heads 3 to 5 of 6 would need one and a half of 3 KV heads.
   EXPECT_EQ(largest_ulysses(over(4), model(6, 3)), 1);
   EXPECT_EQ(largest_ulysses(over(6), model(6, 3)), 3);
   EXPECT_FALSE(heads_divide(over(4), model(12, 6), 4));
   EXPECT_TRUE(heads_divide(over(4), model(12, 6), 2));
   EXPECT_TRUE(heads_divide(over(6), model(12, 3), 6));
   EXPECT_TRUE(heads_divide(over(4, 4), model(16, 2), 4));
-  // The exchange is dearer than what it saves.
+  // The exchange costs more than it saves.
   EXPECT_EQ(choice(over(4), model(6, 1)), ContextMethod::Ring);
 }
 
@@ -87,7 +87,7 @@ TEST(Context, ResolvedRecipesHaveAMethod) {
   EXPECT_EQ(both.ulysses, 2);
   EXPECT_EQ(ulysses_ranks(both), 2);
   EXPECT_EQ(both.world(), 32);
-  EXPECT_EQ(both.dp(), 4) << "context ranks share their sequences";
+  EXPECT_EQ(both.dp(), 4) << "context ranks share sequences";
 }
 
 TEST(Context, TheReasonOfAChoiceHasItsNumbers) {
@@ -95,23 +95,22 @@ TEST(Context, TheReasonOfAChoiceHasItsNumbers) {
     return why_context_method(p, m, {.seq_len = seq_len});
   };
   EXPECT_EQ(why(over(4), model(8, 8), kLong),
-            "cp 4 divides 8 heads, and it sends 192 elements a row and layer where gather and ring send 384");
+            "cp 4 divides 8 heads, and ulysses sends 192 elements per row and layer, gather and ring 384");
   EXPECT_EQ(why(over(8, 2), model(8, 8), kLong),
-            "cp 8 does not divide 4 heads, 4 does and sends 160 elements a row and layer where gather and "
-            "ring send "
+            "cp 8 does not divide 4 heads, 4 does and sends 160 elements per row and layer, gather and ring "
             "448");
   EXPECT_EQ(why(over(2), model(8, 8), kLong),
-            "an exchange of heads sends no less (128 elements a row and layer, otherwise 128), and chunks of "
+            "exchanging heads sends no less (128 elements per row and layer instead of 128), and chunks of "
             "262144 "
             "rows are large enough for a ring to hide its transfers");
   EXPECT_EQ(why(over(4), model(12, 6), kLong),
-            "cp 4 does not divide 6 KV heads, 2 does and sends 240 elements a row and layer where gather and "
-            "ring send 288");
+            "cp 4 does not divide 6 KV heads, 2 does and sends 240 elements per row and layer, gather and "
+            "ring 288");
   EXPECT_EQ(why(over(4), model(6, 3), kLong),
-            "no part of cp 4 divides 6 heads and goes with 3 KV heads, and chunks of 131072 rows are large "
+            "no factor of cp 4 divides 6 heads and matches 3 KV heads, and chunks of 131072 rows are large "
             "enough for a ring to hide its transfers");
   EXPECT_EQ(why(over(8), model(9, 9), 1024),
-            "no part of cp 8 divides 9 heads, and chunks of 64 rows are too small for a ring to hide its "
+            "no factor of cp 8 divides 9 heads, and chunks of 64 rows are too small for a ring to hide its "
             "transfers");
 }
 

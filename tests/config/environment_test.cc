@@ -69,7 +69,7 @@ TEST(Environment, ASlurmStepSaysHowManyRanksEveryHostHas) {
   EXPECT_EQ(ranks_of("2,4(x2),1", "1"), 4);
   EXPECT_EQ(ranks_of("2,4(x2),1", "3"), 1);
   EXPECT_EQ(ranks_of("8(x3),4", "9"), 1);
-  EXPECT_EQ(ranks_of("128", "0"), 64) << "more than there are";
+  EXPECT_EQ(ranks_of("128", "0"), 64) << "capped at the world size";
   for (const char* odd : {"", "x", "8(x", "8(x3", "8x3", "8 (x2)", "8(x0)", "8(x2)3", "0", "-8"})
     EXPECT_EQ(ranks_of(odd, "0"), 1) << odd;
 }

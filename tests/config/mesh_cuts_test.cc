@@ -1,4 +1,4 @@
-// The cuts of the mesh, against lists written down by hand.
+// Mesh cuts, compared with lists written by hand.
 #include "config/mesh_cuts.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(MeshCuts, OfThePlainAxes) {
 TEST(MeshCuts, OfSharedKvHeads) {
   EXPECT_EQ(sizes({.tp = 8}, model(8, 2)), (Sizes{4, 8}));  // four tensor ranks hold the same KV head
   Model latent = model(8, 2);
-  latent.mla.kv_rank = 4;  // every head has K and V of its own
+  latent.mla.kv_rank = 4;  // every head has its own K and V
   EXPECT_EQ(sizes({.tp = 8}, latent), Sizes{8});
 }
 
@@ -48,7 +48,7 @@ TEST(MeshCuts, OfUlysses) {
   EXPECT_EQ(sizes(with(ContextMethod::Ulysses), model(16, 4)), (Sizes{2, 8, 16}));  // 2 KV heads over 8 ranks
   EXPECT_EQ(sizes(with(ContextMethod::UlyssesRing, 4), model(16, 16)), (Sizes{2, 8, 16}));
   EXPECT_EQ(sizes(with(ContextMethod::UlyssesRing, 4), model(16, 4)), (Sizes{2, 4, 8, 16}));
-  // tp 2 over one KV head: one per rank, all of it gathered.
+  // tp 2 over one KV head: one per rank, gathered entirely.
   EXPECT_EQ(sizes(with(ContextMethod::UlyssesRing, 4), model(16, 1)), (Sizes{2, 8, 16}));
 }
 
@@ -70,8 +70,8 @@ TEST(MeshCuts, LegalWhenEachDividesTheNext) {
   EXPECT_EQ(first_bad_cut(mesh_cuts({.dp_shard = 6, .tp = 2, .ep = 3}, demands(model(4, 4)))), 0u);
 }
 
-// A layout is accepted by the rules exactly when its groups have a common refinement, found by brute force:
-// ranks of a block stay neighbours in every other division.
+// The rules accept a layout exactly when its groups have a common refinement, determined by brute force: any
+// two blocks of two partitions are disjoint or nested.
 TEST(MeshCuts, TheRuleAgreesWithBruteForce) {
   int accepted = 0, refused = 0;
   for (const int64_t tp : {1, 2, 4})
@@ -84,7 +84,7 @@ TEST(MeshCuts, TheRuleAgreesWithBruteForce) {
             const Parallel p{
                 .dp_shard = dp, .tp = tp, .cp = cp, .cp_method = ContextMethod::Gather, .ep = ep, .etp = etp};
             const std::vector<int64_t> blocks = {tp, tp * cp, world, etp, etp * ep};
-            bool nested = true;  // any two blocks of two divisions are apart or one holds the other
+            bool nested = true;  // any two blocks are disjoint or nested
             for (const int64_t a : blocks)
               for (const int64_t b : blocks)
                 for (int64_t rank = 0; rank < world; ++rank) {

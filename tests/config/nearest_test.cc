@@ -28,7 +28,7 @@ TEST(Nearest, DivisorsAndMultiplesLieOnBothSides) {
   EXPECT_EQ(nearest_multiples(4, 8), "8");
 }
 
-// Three rules blame parallel.tp = 7; each alone would take other numbers.
+// Three rules reject parallel.tp = 7; each alone would suggest other values.
 TEST(Nearest, ANumberIsOfferedThatKeepsAllRules) {
   const std::vector<std::string> model = {"model.heads=12", "model.kv_heads=4", "model.ffn=40",
                                           "model.head_dim=8"};
@@ -36,7 +36,8 @@ TEST(Nearest, ANumberIsOfferedThatKeepsAllRules) {
   broken.push_back("parallel.tp=7");
   const std::vector<Problem> problems = problems_with(broken);
   ASSERT_EQ(problems.size(), 3u);
-  for (const Problem& p : problems) EXPECT_EQ(p.nearest, "4") << to_string(p);  // 6 and 8 break a rule each
+  for (const Problem& p : problems)
+    EXPECT_EQ(p.nearest, "4") << to_string(p);  // 6 and 8 violate one rule each
   std::vector<std::string> mended = model;
   mended.push_back("parallel.tp=4");
   EXPECT_TRUE(problems_with(mended).empty());

@@ -1,4 +1,4 @@
-// Printed recipes read back equal; JSON holds the same keys.
+// Printed recipes read back equal; JSON contains the same keys.
 #include "config/print.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ T pick(std::mt19937_64& rng, std::initializer_list<T> from) {
   return *(from.begin() + rng() % from.size());
 }
 
-// A legal recipe: sizes are drawn so that most of the rules hold, the rest is drawn until they do.
+// A random legal recipe: sizes are drawn so that most rules hold, the rest is drawn until they do.
 Recipe random_recipe(std::mt19937_64& rng) {
   const auto unit = [&] { return std::uniform_real_distribution<double>(0, 1)(rng); };
   const auto coin = [&] { return rng() % 2 == 0; };

@@ -1,4 +1,4 @@
-// What good recipes become: defaults, presets, overrides, batch arithmetic, worlds.
+// Resolving valid recipes: defaults, presets, overrides, batch sizes, worlds.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -40,7 +40,7 @@ TEST(Recipe, ThatOfTheDemoWithExpertsIsAsDescribed) {
   EXPECT_EQ(r.model.moe.experts, 8);
   EXPECT_EQ(r.model.moe.top_k, 2);
   EXPECT_EQ(r.parallel.world(), 4);
-  EXPECT_EQ(r.parallel.ep, 4) << "more than there are data ranks";
+  EXPECT_EQ(r.parallel.ep, 4) << "may exceed the data-parallel ranks";
   EXPECT_EQ(r.parallel.dp(), 2);
   Recipe dense = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
   EXPECT_EQ(r.data, dense.data);
@@ -62,7 +62,7 @@ TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
       parse(kGood, {"parallel.tp=1", "optimizer.lr=5e-4", "data.path=[\"a\", \"b\"]", "name=plain-word",
                     "optimizer.name=sgd", "run.dir=out/a b", "optimizer.schedule.kind=cosine",
                     "optimizer.freeze=blocks.*.norm", "data.pack=false", "parallel.tp=2"});
-  EXPECT_EQ(r.parallel.tp, 2);  // the later one wins
+  EXPECT_EQ(r.parallel.tp, 2);  // later overrides win
   EXPECT_EQ(r.optimizer.lr, 5e-4);
   EXPECT_EQ(r.data.path, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(r.name, "plain-word");
@@ -137,10 +137,10 @@ TEST(Recipe, ModelKeysOverrideThePreset) {
   EXPECT_EQ(m.layers, 2);
   EXPECT_EQ(m.embed, 128);
   m = parse(kGood, {"model.embed=64"}).model;
-  EXPECT_EQ(m.head_dim, 16) << "follows embed, as it did in the preset";
+  EXPECT_EQ(m.head_dim, 16) << "derived from embed, as in the preset";
   EXPECT_EQ(m.ffn, 352);
   m = parse(kGood, {"model.preset=qwen3-tiny", "model.embed=64"}).model;
-  EXPECT_EQ(m.head_dim, 64) << "was a number of its own in the preset";
+  EXPECT_EQ(m.head_dim, 64) << "explicit in the preset";
   m = parse(kGood, {"model.preset=gpt2-tiny", "model.embed=96", "model.heads=6"}).model;
   EXPECT_EQ(m.head_dim, 16);
   EXPECT_EQ(m.kv_heads, 6);
@@ -156,7 +156,7 @@ TEST(Recipe, ModelKeysOverrideThePreset) {
 TEST(Recipe, ExpertKeysOverrideThePreset) {
   Model m = parse(kGood, {"model.preset=tiny-moe", "model.moe.ffn=64"}).model;
   EXPECT_EQ(m.moe.ffn, 64);
-  EXPECT_EQ(m.ffn, 64) << "one width under two names";
+  EXPECT_EQ(m.ffn, 64) << "one width with two names";
   m = parse(kGood, {"model.preset=mixtral-8x7b", "model.ffn=1024"}).model;
   EXPECT_EQ(m.moe.ffn, 1024);
   m = parse(kGood, {"model.preset=tiny-moe", "model.moe.first_dense=1", "model.ffn=352", "model.moe.ffn=176"})
@@ -196,7 +196,7 @@ TEST(Recipe, PresetsAreLegalAndNamedOnce) {
   for (const Model& preset : presets()) {
     EXPECT_EQ(find_preset(preset.preset), &preset) << preset.preset;
     const Recipe r = parse(kGood, {"model.preset=" + preset.preset, "parallel.tp=1"});
-    EXPECT_EQ(r.model, preset) << preset.preset << " leaves nothing open";
+    EXPECT_EQ(r.model, preset) << preset.preset << " is fully resolved";
   }
   EXPECT_EQ(find_preset("nothing"), nullptr);
 }
@@ -221,8 +221,8 @@ TEST(Recipe, TpMayExceedKvHeadsAsAMultiple) {
   EXPECT_EQ(parse(kGood, {"parallel.tp=4"}).parallel.tp, 4);  // 2 KV heads
 }
 
-// Over all small triples: whatever is left out is worked out, the whole is accepted exactly when it comes out
-// even.
+// Over all small triples: missing sizes are derived, and the recipe is accepted exactly when the division is
+// exact.
 TEST(Recipe, BatchArithmeticHoldsForEveryWayToWriteIt) {
   for (int64_t dp : {1, 2, 3})
     for (int64_t micro = 1; micro <= 4; ++micro)
@@ -272,15 +272,14 @@ TEST(Recipe, AWorldThatDoesNotFitIsExplained) {
     }
     return "accepted";
   };
-  EXPECT_NE(message(4).find("dp_replicate 1 x dp_shard 4 x tp 2 takes 8 ranks, but 4 were started"),
+  EXPECT_NE(message(4).find("dp_replicate 1 x dp_shard 4 x tp 2 needs 8 ranks, but 4 were started"),
             std::string::npos)
       << message(4);
   EXPECT_NE(message(4).find(
                 "8 ranks, or --set parallel.dp_shard=2 --set batch.accumulation=4, or --set parallel.tp=1"),
             std::string::npos)
       << message(4);
-  // dp_replicate 2 fits the batch of 16 = micro 2 x accumulation 1 x dp 8 once accumulation is free to
-  // follow.
+  // dp_replicate 2 fits the batch of 16 = micro 2 x accumulation 1 x dp 8 once accumulation may change.
   EXPECT_NE(message(16).find("--set parallel.dp_replicate=2"), std::string::npos) << message(16);
   EXPECT_EQ(message(7).find("--set"), std::string::npos) << message(7);
   EXPECT_NE(message(0).find("but 0 were started"), std::string::npos) << message(0);

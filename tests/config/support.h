@@ -1,4 +1,4 @@
-// Shared by the config tests: a legal recipe to break, and questions about the problems of a broken one.
+// Shared by the config tests: a legal recipe to break, and helpers to inspect the problems.
 #pragma once
 
 #include <string>
