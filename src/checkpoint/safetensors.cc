@@ -13,12 +13,12 @@ using base::DType;
 constexpr std::pair<DType, const char*> kNames[] = {
     {DType::F64, "F64"}, {DType::F32, "F32"}, {DType::BF16, "BF16"}, {DType::F16, "F16"},
     {DType::I64, "I64"}, {DType::I32, "I32"}, {DType::I16, "I16"},   {DType::U8, "U8"}};
-constexpr int64_t kMaxHeader = int64_t{100} << 20;  // as the format's own limit
+constexpr int64_t kMaxHeader = int64_t{100} << 20;  // the limit set by the format
 
 const char* format_name(DType t) {
   for (const auto& [type, name] : kNames)
     if (type == t) return name;
-  base::fail_internal("no safetensors name for {}", base::to_string(t));
+  base::fail_internal("safetensors has no name for dtype {}", base::to_string(t));
 }
 
 std::optional<DType> parse_name(const std::string& text) {
@@ -47,7 +47,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
     at += t.bytes();
   }
   std::string text = header.dump();
-  text.resize((text.size() + 7) / 8 * 8, ' ');  // the data begins aligned
+  text.resize((text.size() + 7) / 8 * 8, ' ');  // aligns the data
 
   base::AtomicFile file(path);
   const uint64_t length = text.size();
@@ -65,11 +65,13 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
 SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(path) {
   const std::span<const std::byte> all = file_.bytes();
   uint64_t length = 0;
-  if (all.size() < 8) base::fail_user("{} is not a safetensors file: it has {} bytes", path, all.size());
+  if (all.size() < 8)
+    base::fail_user("{} is not a safetensors file: {} bytes, expected at least 8", path, all.size());
   std::memcpy(&length, all.data(), 8);
   if (length > static_cast<uint64_t>(kMaxHeader) || length > all.size() - 8)
-    base::fail_user("{} is not a safetensors file, or was cut off: a header of {} bytes in a file of {}",
-                    path, length, all.size());
+    base::fail_user(
+        "{} is not a safetensors file or is truncated: the header takes {} bytes, the file has {}", path,
+        length, all.size());
   data_begin_ = 8 + static_cast<int64_t>(length);
   const int64_t data_bytes = static_cast<int64_t>(all.size()) - data_begin_;
   const auto header =
@@ -87,20 +89,20 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     try {
       const auto dtype = parse_name(entry.at("dtype").get<std::string>());
       if (!dtype)
-        base::fail_user("{}: tensor {} has the unknown type {}", path, name, entry.at("dtype").dump());
+        base::fail_user("{}: tensor {} has unsupported dtype {}", path, name, entry.at("dtype").dump());
       info.dtype = *dtype;
       info.shape = entry.at("shape").get<std::vector<int64_t>>();
       range = entry.at("data_offsets").get<std::vector<int64_t>>();
     } catch (const nlohmann::json::exception&) {
-      base::fail_user("{}: tensor {} needs dtype, shape and data_offsets", path, name);
+      base::fail_user("{}: tensor {} must have dtype, shape and data_offsets", path, name);
     }
     bool fits = range.size() == 2 && range[0] >= 0 && range[0] <= range[1] && range[1] <= data_bytes;
-    int64_t count = 1;  // of elements, then of bytes
+    int64_t count = 1;  // elements, then bytes
     for (const int64_t d : info.shape) fits = fits && d >= 0 && !__builtin_mul_overflow(count, d, &count);
     fits = fits && !__builtin_mul_overflow(count, base::size_of(info.dtype), &count);
     if (!fits || range[1] - range[0] != count)
       base::fail_user(
-          "{}: tensor {} does not fit the file: its bytes are said to be {} of {}; was the file cut off?",
+          "{}: tensor {} does not match the file: data_offsets {} of {} data bytes; is the file truncated?",
           path, name, entry.at("data_offsets").dump(), data_bytes);
     ranges_.emplace_back(range[0], range[1]);
     tensors_.push_back(std::move(info));
@@ -115,7 +117,7 @@ const TensorInfo* SafetensorsFile::find(const std::string& name) const {
 
 std::span<const std::byte> SafetensorsFile::bytes(const TensorInfo& tensor) const {
   const size_t index = static_cast<size_t>(&tensor - tensors_.data());
-  QUINTET_CHECK(index < tensors_.size(), "a tensor of another file");
+  QUINTET_CHECK(index < tensors_.size(), "the tensor belongs to another file");
   const auto [begin, end] = ranges_[index];
   return file_.bytes().subspan(static_cast<size_t>(data_begin_ + begin), static_cast<size_t>(end - begin));
 }

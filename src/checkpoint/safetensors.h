@@ -1,5 +1,5 @@
-// Whole tensors in the safetensors format: eight bytes of header length, a JSON header with names, types,
-// shapes and byte ranges, then the bytes. A plain format that other tools read; nothing in it is executed.
+// Reads and writes whole tensors in the safetensors format: an 8-byte header length, a JSON header with
+// names, types, shapes and byte ranges, then the data.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct TensorInfo {
   int64_t bytes() const { return count() * base::size_of(dtype); }
 };
 
-// Writes tensors one after another, in the order given; `fill` is asked for the bytes of each. The file
-// appears, whole, at the end, or not at all.
+// Writes the tensors in the given order; `fill` provides the bytes of each. The file appears atomically:
+// complete, or not at all.
 void write_safetensors(const std::string& path, const std::vector<TensorInfo>& tensors,
                        const std::map<std::string, std::string>& metadata,
                        const std::function<void(size_t index, std::span<std::byte> out)>& fill);
 
-// A file mapped into memory. Every range and size is checked when it is opened; a file that does not hold
-// what its header says is a UserError.
+// A memory-mapped file. Opening it validates every size and range; a file that contradicts its own header is
+// a UserError.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

@@ -25,21 +25,22 @@ Batches::Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStar
   if (global != micro * accumulation * dp)
     base::fail_user("the global batch is {}, but micro {} x accumulation {} x data parallel {} = {}", global,
                     micro, accumulation, dp, micro * accumulation * dp);
-  QUINTET_CHECK(sampler_.samples() == dataset_.size(), "a sampler of {} for {} samples", sampler_.samples(),
-                dataset_.size());
+  QUINTET_CHECK(sampler_.samples() == dataset_.size(), "the sampler covers {} samples, the dataset has {}",
+                sampler_.samples(), dataset_.size());
 }
 
 int64_t Batches::position(int64_t step) const {
-  QUINTET_CHECK(step >= start_.step, "step {} is before the first, {}", step, start_.step);
+  QUINTET_CHECK(step >= start_.step, "step {} is before the first step, {}", step, start_.step);
   return start_.position + (step - start_.step) * layout_.global;
 }
 
 int64_t Batches::steps_per_pass() const { return (dataset_.size() + layout_.global - 1) / layout_.global; }
 
 int64_t Batches::sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) const {
-  QUINTET_CHECK(micro_index >= 0 && micro_index < layout_.accumulation, "micro-batch {} of {}", micro_index,
-                layout_.accumulation);
-  QUINTET_CHECK(dp_index >= 0 && dp_index < layout_.dp, "data-parallel place {} of {}", dp_index, layout_.dp);
+  QUINTET_CHECK(micro_index >= 0 && micro_index < layout_.accumulation, "micro-batch {} is not below {}",
+                micro_index, layout_.accumulation);
+  QUINTET_CHECK(dp_index >= 0 && dp_index < layout_.dp, "data-parallel rank {} is not below {}", dp_index,
+                layout_.dp);
   return (micro_index * layout_.dp + dp_index) * layout_.micro + i;
 }
 
@@ -51,7 +52,8 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
   const int64_t seq_len = dataset_.seq_len();
   for (const auto& buffer : {out.ids, out.labels, out.positions, out.documents, out.samples})
     QUINTET_CHECK(buffer.empty() || static_cast<int64_t>(buffer.size()) == micro_tokens(),
-                  "a buffer of {} for {} sequences of {}", buffer.size(), layout_.micro, seq_len);
+                  "a buffer of {} elements for {} sequences of {} tokens", buffer.size(), layout_.micro,
+                  seq_len);
   int64_t valid = 0;
   for (int64_t i = 0; i < layout_.micro; ++i) {
     const int64_t sequence = sequence_of(micro_index, dp_index, i);

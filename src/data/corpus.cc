@@ -11,9 +11,9 @@ namespace quintet::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "tokens and offsets are read as they lie in the file");
+              "tokens and offsets are stored little endian and used without conversion");
 
-// Returns the first place whose token is not below `vocab`, or the count when all are.
+// Returns the index of the first token that is not below `vocab`, or the count when all are.
 template <class T>
 size_t widen(const std::byte* from, std::span<int32_t> out, uint32_t vocab) {
   uint32_t largest = 0;
@@ -47,14 +47,14 @@ struct Storage {
 
 TokenWidth width_for(int64_t vocab) {
   if (vocab < 1 || vocab > int64_t{std::numeric_limits<int32_t>::max()} + 1)
-    base::fail_user("a vocabulary of {} ids: between 1 and 2147483648 are possible", vocab);
+    base::fail_user("the vocabulary size is {}; it must be between 1 and 2147483648", vocab);
   return vocab <= 256 ? TokenWidth::U8 : vocab <= 65536 ? TokenWidth::U16 : TokenWidth::U32;
 }
 
 void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, std::vector<std::byte>& out) {
   for (size_t i = 0; i < ids.size(); ++i)
     if (ids[i] < 0 || ids[i] >= vocab)
-      base::fail_user("token {} at place {} of a document is beyond the vocabulary of {} (ids 0 to {})",
+      base::fail_user("token {} at position {} of a document is outside the vocabulary of {} (ids 0 to {})",
                       ids[i], i, vocab, vocab - 1);
   switch (width) {
     case TokenWidth::U8:
@@ -76,7 +76,7 @@ Corpus::Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth w
       owner_(std::move(owner)) {
   QUINTET_CHECK(offsets_.size() >= 2 && offsets_.front() == 0, "corpus '{}' has no documents", name_);
   QUINTET_CHECK(bytes_.size() == offsets_.back() * static_cast<size_t>(width_),
-                "corpus '{}': {} bytes for {} tokens", name_, bytes_.size(), offsets_.back());
+                "corpus '{}': {} bytes do not match {} tokens", name_, bytes_.size(), offsets_.back());
 }
 
 Corpus Corpus::from_documents(std::string name, int64_t vocab,
@@ -87,8 +87,8 @@ Corpus Corpus::from_documents(std::string name, int64_t vocab,
 }
 
 void Corpus::read(int64_t begin, std::span<int32_t> out) const {
-  QUINTET_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(), "tokens {} to {} of {}",
-                begin, begin + static_cast<int64_t>(out.size()), tokens());
+  QUINTET_CHECK(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= tokens(),
+                "tokens {} to {} of {} requested", begin, begin + static_cast<int64_t>(out.size()), tokens());
   const std::byte* from = bytes_.data() + static_cast<size_t>(begin) * static_cast<size_t>(width_);
   const auto vocab = static_cast<uint32_t>(vocab_);
   size_t good = 0;
@@ -106,14 +106,14 @@ void Corpus::read(int64_t begin, std::span<int32_t> out) const {
   if (good == out.size()) return;
   const int64_t at = begin + static_cast<int64_t>(good);
   base::fail_user(
-      "'{}': token {} at place {} (document {}) is beyond the vocabulary of {} (ids 0 to {}); the data is "
-      "damaged "
-      "or was made with another tokenizer",
+      "'{}': token {} at position {} (document {}) is outside the vocabulary of {} (ids 0 to {}); the data "
+      "is "
+      "damaged or was made with a different tokenizer",
       name_, static_cast<uint32_t>(out[good]), at, document_of(at), vocab_, vocab_ - 1);
 }
 
 int64_t Corpus::document_of(int64_t at) const {
-  QUINTET_CHECK(at >= 0 && at < tokens(), "token {} of {}", at, tokens());
+  QUINTET_CHECK(at >= 0 && at < tokens(), "token {} requested of {}", at, tokens());
   const auto next = std::upper_bound(offsets_.begin(), offsets_.end(), static_cast<uint64_t>(at));
   return next - offsets_.begin() - 1;
 }
@@ -130,9 +130,9 @@ void Corpus::check_tokens() const {
 void Corpus::require_vocab(int64_t model_vocab) const {
   if (vocab_ > model_vocab)
     base::fail_user(
-        "'{}' holds ids up to {}, but the model's vocabulary is {}: give the model a vocabulary of at least "
-        "{}, "
-        "or make the data with a tokenizer of at most {} ids",
+        "'{}' contains ids up to {}, but the model's vocabulary is {}: set model.vocab to at least {}, or "
+        "use "
+        "data from a tokenizer with at most {} ids",
         name_, vocab_ - 1, model_vocab, vocab_, model_vocab);
 }
 
@@ -146,7 +146,7 @@ void CorpusBuilder::add_document(std::span<const int32_t> ids) {
 }
 
 Corpus CorpusBuilder::finish() {
-  if (offsets_.size() < 2) base::fail_user("'{}' is empty: there is not a single token in it", name_);
+  if (offsets_.size() < 2) base::fail_user("'{}' is empty: it contains no tokens", name_);
   auto storage = std::make_shared<Storage>(Storage{std::move(tokens_), std::move(offsets_)});
   return Corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage);
 }

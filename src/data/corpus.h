@@ -1,5 +1,5 @@
-// A corpus: tokens of all documents in one row, and where each document begins. The tokens live in memory or
-// in a mapped file; who reads cannot tell. Immutable; copies share the storage.
+// A corpus: the tokens of all documents stored contiguously, and the offset of each document. The tokens are
+// in memory or in a mapped file, transparently to the reader. Immutable; copies share the storage.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,23 @@
 
 namespace quintet::data {
 
-enum class TokenWidth : uint32_t { U8 = 1, U16 = 2, U32 = 4 };  // the value is the number of bytes
+enum class TokenWidth : uint32_t { U8 = 1, U16 = 2, U32 = 4 };  // the value is the size in bytes
 
-// The narrowest width that holds every id below `vocab`.
+// The smallest width that can store every id below `vocab`.
 TokenWidth width_for(int64_t vocab);
 
-// Appends the ids in `width`, little endian. An id outside [0, vocab) is a UserError.
+// Appends the ids in little-endian `width`. An id outside [0, vocab) is a UserError.
 void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, std::vector<std::byte>& out);
 
 class Corpus {
  public:
-  // `offsets` holds documents + 1 entries: 0, the starts of the other documents, the number of tokens;
-  // strictly increasing. `tokens` is little endian. `owner` keeps both alive. `name` is what messages call
-  // the corpus.
+  // `offsets` has documents + 1 strictly increasing entries: the start of each document, then the number
+  // of tokens. `tokens` is little endian. `owner` keeps both alive. `name` identifies the corpus in
+  // messages.
   Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth width, int64_t vocab,
          std::span<const uint64_t> offsets, std::shared_ptr<const void> owner);
 
-  // In memory, as CorpusBuilder makes it.
+  // Builds an in-memory corpus, see CorpusBuilder.
   static Corpus from_documents(std::string name, int64_t vocab,
                                const std::vector<std::vector<int32_t>>& documents);
 
@@ -39,17 +39,17 @@ class Corpus {
   std::span<const uint64_t> offsets() const { return offsets_; }
   std::span<const std::byte> bytes() const { return bytes_; }
 
-  // Widens tokens [begin, begin + out.size()) into `out`. A token beyond the vocabulary (a damaged file) is a
-  // UserError that says where. Does not allocate otherwise.
+  // Reads tokens [begin, begin + out.size()) into `out`. A token outside the vocabulary (a damaged file) is a
+  // UserError that gives its position. Allocates only to report an error.
   void read(int64_t begin, std::span<int32_t> out) const;
 
-  // The document that holds token `at`.
+  // The document that contains token `at`.
   int64_t document_of(int64_t at) const;
 
-  // Reads everything once and throws at the first token beyond the vocabulary.
+  // Reads all tokens and throws at the first one outside the vocabulary.
   void check_tokens() const;
 
-  // UserError when a model with `model_vocab` rows could meet an id it has no row for.
+  // UserError unless a model with `model_vocab` embedding rows covers every id.
   void require_vocab(int64_t model_vocab) const;
 
  private:
@@ -61,13 +61,13 @@ class Corpus {
   std::shared_ptr<const void> owner_;
 };
 
-// Packs documents into memory, one after another. Empty documents are left out.
+// Packs documents into memory, one after another. Empty documents are skipped.
 class CorpusBuilder {
  public:
   CorpusBuilder(std::string name, int64_t vocab);
   void add_document(std::span<const int32_t> ids);
   int64_t tokens() const { return static_cast<int64_t>(offsets_.back()); }
-  Corpus finish();  // no tokens at all is a UserError
+  Corpus finish();  // UserError when there are no tokens
 
  private:
   std::string name_;

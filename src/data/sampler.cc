@@ -9,15 +9,15 @@
 
 namespace quintet::data {
 namespace {
-// Even, so that the halves end with the widths they began with; enough that small sets, whose halves are a
-// bit or two wide, are mixed as well.
+// Even, so that both halves end with their original widths; enough rounds to mix small sets, whose halves are
+// only a bit or two wide.
 constexpr int kRounds = 8;
 
 uint64_t low_mask(int bits) { return (uint64_t{1} << bits) - 1; }
 }  // namespace
 
 Permutation::Permutation(uint64_t key, uint64_t n) : key_(key), n_(n) {
-  QUINTET_CHECK(n > 0 && n <= uint64_t{1} << 62, "a permutation of {} things", n);
+  QUINTET_CHECK(n > 0 && n <= uint64_t{1} << 62, "permutation size {} is not in [1, 2^62]", n);
   const int bits = std::max(2, static_cast<int>(std::bit_width(n - 1)));
   low_bits_ = bits / 2;
   high_bits_ = bits - low_bits_;
@@ -37,8 +37,8 @@ uint64_t Permutation::once(uint64_t value) const {
 }
 
 uint64_t Permutation::operator()(uint64_t index) const {
-  QUINTET_CHECK(index < n_, "index {} of a permutation of {}", index, n_);
-  // A bijection of the larger set, followed until it comes back below n, is a bijection of the smaller one.
+  QUINTET_CHECK(index < n_, "index {} of a permutation of size {}", index, n_);
+  // Cycle walking: iterating a bijection of the larger set until it falls below n is a bijection of [0, n).
   do index = once(index);
   while (index >= n_);
   return index;
@@ -46,11 +46,11 @@ uint64_t Permutation::operator()(uint64_t index) const {
 
 Sampler::Sampler(uint64_t seed, int64_t samples, Order order)
     : key_(base::stream_key(seed, "data.order")), samples_(samples), order_(order) {
-  QUINTET_CHECK(samples > 0, "a sampler of {} samples", samples);
+  QUINTET_CHECK(samples > 0, "a sampler needs at least one sample, got {}", samples);
 }
 
 std::optional<int64_t> Sampler::sample_at(int64_t position) const {
-  QUINTET_CHECK(position >= 0, "position {} of the global order", position);
+  QUINTET_CHECK(position >= 0, "position {} in the global order is negative", position);
   if (order_ == Order::Sequential) return position < samples_ ? std::optional(position) : std::nullopt;
   const auto words = base::philox(key_, static_cast<uint64_t>(position / samples_));
   const uint64_t epoch_key = (uint64_t{words[0]} << 32) | words[1];

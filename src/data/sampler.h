@@ -1,6 +1,6 @@
 // The global order of samples: a pure function of (seed, position), where position is the number of samples
-// consumed so far by the whole run. It knows nothing of ranks, so a run continues the same order in any
-// layout, and the one integer is all the state there is.
+// the whole run has consumed. It does not depend on ranks, so a run can continue in any layout, and the
+// position is its only state.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace quintet::data {
 
-// A bijection of [0, n), keyed. Feistel network with Philox as round function on the smallest power of two
-// that holds n, walked along its cycle until it falls below n: constant memory, about two walks at worst on
+// A keyed bijection of [0, n): a Feistel network with Philox as round function on the smallest power
+// of two >= n, iterated until the result is below n. Constant memory; at most two iterations on
 // average.
 class Permutation {
  public:
@@ -23,8 +23,8 @@ class Permutation {
 };
 
 enum class Order {
-  Shuffled,    // endless: every epoch is a fresh permutation in which each sample comes exactly once
-  Sequential,  // one pass in the stored order, then nothing (evaluation)
+  Shuffled,    // endless: every epoch is a new permutation that visits each sample once
+  Sequential,  // one pass in stored order (evaluation)
 };
 
 class Sampler {

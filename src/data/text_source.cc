@@ -25,7 +25,7 @@ bool is_binary(std::string_view contents) { return contents.find('\0') != std::s
 void add_file(const base::Path& file, bool named, const Tokenizer& tokenizer, CorpusBuilder& corpus) {
   const std::string contents = base::read_file(file);
   if (is_binary(contents)) {
-    if (named) base::fail_user("'{}' is not text: it holds NUL bytes", file.string());
+    if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
     return;
   }
   std::vector<int32_t> ids;
@@ -46,8 +46,7 @@ std::vector<base::Path> text_files(const base::Path& path) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
     base::fail_user(
-        "there is no data at '{}': expected a text file, a .jsonl file, a folder of them, or a token file "
-        "pair",
+        "no data at '{}': expected a text file, a .jsonl file, a folder of them, or a token file pair",
         path.string());
   std::vector<base::Path> files = base::list_files(path, is_searched);
   std::erase_if(files, [](const base::Path& file) { return is_hidden(file) || is_token_file(file); });
@@ -62,10 +61,10 @@ std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view
     contents.remove_prefix(std::min(end + 1, contents.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_discarded()) base::fail_user("{}:{}: the line is not valid JSON", name, number);
+    if (json.is_discarded()) base::fail_user("{}:{}: not valid JSON", name, number);
     const auto text = json.is_object() ? json.find("text") : json.end();
     if (text == json.end() || !text->is_string())
-      base::fail_user("{}:{}: expected an object with a string under \"text\"", name, number);
+      base::fail_user("{}:{}: expected an object with a string in \"text\"", name, number);
     documents.push_back(text->get<std::string>());
   }
   return documents;
@@ -85,8 +84,8 @@ Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer) 
   }
   if (corpus.tokens() == 0)
     base::fail_user(
-        "there is no text in '{}': {} file{} looked at, all empty or binary (hidden names and folders named "
-        "build* or runs are passed over)",
+        "no text in '{}': read {} file{}, all empty or binary (hidden names and folders named build* or runs "
+        "are skipped)",
         fmt::join(names, ", "), base::thousands(looked_at), looked_at == 1 ? "" : "s");
   return corpus.finish();
 }
@@ -95,7 +94,7 @@ Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer) {
   if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer);
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())
-    base::fail_user("'{}' was made with a vocabulary of {}, but tokenizer \"{}\" knows {} ids", corpus.name(),
+    base::fail_user("'{}' has a vocabulary of {}, but tokenizer \"{}\" has {} ids", corpus.name(),
                     corpus.vocab(), tokenizer.name(), tokenizer.vocab_size());
   return corpus;
 }

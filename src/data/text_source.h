@@ -1,9 +1,9 @@
-// Text on disk as documents. A text file is one document; each line of a .jsonl file is one (its "text" key).
-// A folder means every text file below it, sorted by path, so the order is the same on every machine.
+// Text files as documents. A text file is one document; each line of a .jsonl file is one (its "text" key). A
+// folder stands for all text files below it, sorted by path, so the order is the same on every machine.
 //
-// Below a given folder these are passed over: names that begin with a dot, folders named build* or runs,
-// files with a NUL byte (binary), token file pairs, empty files. A path given by name is never passed over:
-// if it cannot be used that is a UserError.
+// Skipped below a folder: names starting with a dot, folders named build* or runs, binary files (those with a
+// NUL byte), token file pairs, empty files. A file given explicitly is never skipped; if it cannot be used,
+// that is a UserError.
 #pragma once
 
 #include <span>
@@ -17,18 +17,18 @@
 
 namespace quintet::data {
 
-// The files that `path` stands for, in order.
+// The files that `path` denotes, in order.
 std::vector<base::Path> text_files(const base::Path& path);
 
-// The documents of a .jsonl text. `name` is for messages. Blank lines are skipped; a line that is no object
-// with a string "text" is a UserError with its line number.
+// The documents of a .jsonl text. `name` appears in messages. Blank lines are skipped; a line that is not an
+// object with a string "text" is a UserError with its line number.
 std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view name);
 
-// All documents below the paths, tokenized. No tokens at all is a UserError that says what was looked at.
+// Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
 Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer);
 
-// What a recipe's data.path means: a token file pair if it is one, else text. A token file must fit the
-// tokenizer's vocabulary.
+// Loads data.path: a token file pair if it is one, text otherwise. A token file must fit the tokenizer's
+// vocabulary.
 Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer);
 
 }  // namespace quintet::data

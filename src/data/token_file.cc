@@ -12,7 +12,8 @@
 namespace quintet::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the header is copied as it lies in memory");
+static_assert(std::endian::native == std::endian::little,
+              "the header is stored little endian and copied without conversion");
 
 constexpr std::array<char, 8> kMagic = {'Q', 'N', 'T', 'T', 'O', 'K', 'E', 'N'};
 constexpr uint32_t kVersion = 1;
@@ -34,40 +35,39 @@ struct Pair {
 };
 
 Header read_header(std::span<const std::byte> idx, const std::string& name) {
-  if (idx.empty()) base::fail_user("'{}' is empty: it should be the index of a token file", name);
+  if (idx.empty()) base::fail_user("'{}' is empty; expected a token file index", name);
   if (idx.size() < kMagic.size() || std::memcmp(idx.data(), kMagic.data(), kMagic.size()) != 0)
-    base::fail_user("'{}' is not the index of a token file: it does not begin with \"QNTTOKEN\"", name);
+    base::fail_user("'{}' is not a token file index: it does not start with \"QNTTOKEN\"", name);
   if (idx.size() < sizeof(Header) + sizeof(uint64_t))
-    base::fail_user("'{}' is cut short: {} bytes, where the header and the checksum alone take {}", name,
+    base::fail_user("'{}' is truncated: {} bytes; the header and the checksum alone take {}", name,
                     idx.size(), sizeof(Header) + sizeof(uint64_t));
   Header header;
   std::memcpy(&header, idx.data(), sizeof(Header));
   if (header.version != kVersion)
-    base::fail_user("'{}' has version {} of the token file format; this program reads version {}", name,
+    base::fail_user("'{}' uses token file format version {}; this build reads version {}", name,
                     header.version, kVersion);
   return header;
 }
 
-// The whole index: sizes before contents, so that a cut file is called cut and not damaged.
+// Validates the whole index. Sizes are checked before contents, so that a truncated file is reported as such.
 Header check_index(std::span<const std::byte> idx, const std::string& name) {
   const Header header = read_header(idx, name);
   const uint64_t entries = (idx.size() - sizeof(Header)) / sizeof(uint64_t);
   if (header.documents >= entries || idx.size() != sizeof(Header) + (header.documents + 2) * sizeof(uint64_t))
-    base::fail_user("'{}' has the wrong size: {} bytes, but an index of {} documents has 64 + 8 * {}", name,
+    base::fail_user("'{}' has the wrong size: {} bytes, but an index of {} documents takes 64 + 8 * {}", name,
                     idx.size(), header.documents, header.documents);
   uint64_t stored;
   std::memcpy(&stored, idx.data() + idx.size() - sizeof stored, sizeof stored);
   if (stored != base::checksum_of(idx.first(idx.size() - sizeof stored)))
-    base::fail_user("'{}' is damaged: its checksum does not match", name);
-  if (header.tokens == 0 || header.documents == 0)
-    base::fail_user("'{}' says that there are no tokens", name);
+    base::fail_user("'{}' is damaged: checksum mismatch", name);
+  if (header.tokens == 0 || header.documents == 0) base::fail_user("'{}' declares no tokens", name);
   if (header.width != 1 && header.width != 2 && header.width != 4)
-    base::fail_user("'{}' says that a token has {} bytes; 1, 2 and 4 are possible", name, header.width);
-  // An index with a good checksum can still come from a faulty writer.
+    base::fail_user("'{}' declares a token size of {} bytes; 1, 2 and 4 are allowed", name, header.width);
+  // A valid checksum does not rule out a faulty writer.
   if (header.vocab < 1 || header.vocab > uint64_t{1} << 31)
-    base::fail_user("'{}' says that the vocabulary is {}; 1 to 2147483648 are possible", name, header.vocab);
+    base::fail_user("'{}' declares a vocabulary of {}; 1 to 2147483648 is allowed", name, header.vocab);
   if (header.tokens > uint64_t{1} << 60)
-    base::fail_user("'{}' says that there are {} tokens: more than any file holds", name, header.tokens);
+    base::fail_user("'{}' declares {} tokens; at most 2^60 are allowed", name, header.tokens);
   return header;
 }
 
@@ -75,7 +75,7 @@ void check_offsets(std::span<const uint64_t> offsets, uint64_t tokens, const std
   const bool rising =
       std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>()) == offsets.end();
   if (offsets.front() != 0 || offsets.back() != tokens || !rising)
-    base::fail_user("'{}' has bad document offsets: they must rise from 0 to {}", name, tokens);
+    base::fail_user("'{}' has invalid document offsets: they must increase from 0 to {}", name, tokens);
 }
 
 struct Opened {
@@ -88,18 +88,18 @@ Opened open_pair(const base::Path& path) {
   const std::string bin_name = bin_of(prefix).string(), idx_name = idx_of(prefix).string();
   for (const std::string* name : {&bin_name, &idx_name})
     if (!base::file_exists(*name))
-      base::fail_user("a token file is a pair of .bin and .idx, but '{}' is missing", *name);
+      base::fail_user("a token file needs both .bin and .idx, but '{}' is missing", *name);
   auto pair = std::make_shared<const Pair>(Pair{base::MappedFile(bin_name), base::MappedFile(idx_name)});
   const auto idx = pair->idx.bytes(), bin = pair->bin.bytes();
   const Header header = check_index(idx, idx_name);
   if (bin.size() != header.tokens * header.width)
-    base::fail_user("'{}' {}: {} bytes, but its index says {} tokens of {} bytes = {} bytes", bin_name,
+    base::fail_user("'{}' {}: {} bytes, but its index declares {} tokens of {} bytes = {} bytes", bin_name,
                     bin.empty()                                 ? "is empty"
-                    : bin.size() < header.tokens * header.width ? "is cut short"
+                    : bin.size() < header.tokens * header.width ? "is truncated"
                                                                 : "is too long",
                     bin.size(), base::thousands(static_cast<int64_t>(header.tokens)), header.width,
                     header.tokens * header.width);
-  // A mapping begins on a page, and the header's size is a multiple of eight, so the table is aligned.
+  // A mapping starts on a page boundary and the header size is a multiple of eight, so the table is aligned.
   const auto* table = reinterpret_cast<const uint64_t*>(idx.data() + sizeof(Header));
   const std::span<const uint64_t> offsets(table, header.documents + 1);
   check_offsets(offsets, header.tokens, idx_name);
@@ -127,10 +127,9 @@ Corpus open_token_file(const base::Path& path) { return open_pair(path).corpus; 
 
 Corpus verify_token_file(const base::Path& path) {
   Opened opened = open_pair(path);
-  opened.corpus.check_tokens();  // before the checksum: it says which token
+  opened.corpus.check_tokens();  // before the checksum, because it reports the position
   if (base::checksum_of(opened.corpus.bytes()) != opened.bin_checksum)
-    base::fail_user("'{}' is damaged or belongs to another index: its checksum does not match",
-                    opened.corpus.name());
+    base::fail_user("'{}' is damaged or belongs to another index: checksum mismatch", opened.corpus.name());
   return std::move(opened.corpus);
 }
 
@@ -148,7 +147,7 @@ void TokenFileWriter::add_document(std::span<const int32_t> ids) {
 
 void TokenFileWriter::finish() {
   if (offsets_.size() < 2)
-    base::fail_user("'{}': no tokens were given, and an empty token file is of no use", prefix_.string());
+    base::fail_user("'{}': a token file must contain at least one token", prefix_.string());
   const Header header = {kMagic,
                          kVersion,
                          static_cast<uint32_t>(width_),

@@ -1,6 +1,6 @@
-// Token files: a pair <prefix>.bin (tokens) and <prefix>.idx (what they are). The format is in
-// docs/formats/token_file.md. Opening maps the files and reads the index only, so it costs nothing for a
-// large corpus; verify_token_file reads every token.
+// Token files: <prefix>.bin (tokens) with <prefix>.idx (their index). docs/formats/token_file.md describes
+// the format. Opening maps both files and reads only the index, so the cost does not grow with the tokens;
+// verify_token_file reads every token.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,24 @@
 
 namespace quintet::data {
 
-// `path` may be the prefix or either file of the pair.
+// `path` is the prefix or either file of the pair.
 bool is_token_file(const base::Path& path);
 base::Path token_file_prefix(const base::Path& path);
 
-// Checks magic, version, sizes, offsets and the index's checksum; every fault is a UserError. A token beyond
-// the vocabulary is found when it is read, or by verify_token_file.
+// Validates magic, version, sizes, offsets and the checksum of the index; every failure is a UserError. A
+// token outside the vocabulary is detected when it is read, or by verify_token_file.
 Corpus open_token_file(const base::Path& path);
 
-// Opens, compares the checksum of all tokens and checks each against the vocabulary.
+// Opens the pair, then checks every token against the vocabulary and the checksum of all tokens.
 Corpus verify_token_file(const base::Path& path);
 
-// Writes a pair document by document. Nothing is visible before finish(); .bin appears before .idx, and .idx
-// carries .bin's checksum and size, so a pair torn by a crash in between is refused by the reader.
+// Writes a pair document by document. Nothing is visible before finish(). .bin appears before .idx, and .idx
+// contains the checksum and size of .bin, so the reader rejects a pair torn by a crash in between.
 class TokenFileWriter {
  public:
   TokenFileWriter(const base::Path& prefix, int64_t vocab);
-  void add_document(
-      std::span<const int32_t> ids);  // empty ones are left out; an id out of range is a UserError
-  void finish();                      // a file without tokens is a UserError
+  void add_document(std::span<const int32_t> ids);  // skips empty ones; an id out of range is a UserError
+  void finish();                                    // UserError when there are no tokens
 
  private:
   base::Path prefix_;

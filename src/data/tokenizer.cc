@@ -14,7 +14,8 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   text.reserve(ids.size());
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] > 255)
-      base::fail_user("token {} at place {} is no byte: the byte tokenizer knows 0 to 255", ids[i], i);
+      base::fail_user("token {} at position {} is not a byte: the byte tokenizer has ids 0 to 255", ids[i],
+                      i);
     text.push_back(static_cast<char>(ids[i]));
   }
   return text;
@@ -22,7 +23,7 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
 
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name) {
   if (name == "bytes") return std::make_unique<ByteTokenizer>();
-  base::fail_user("unknown tokenizer '{}': there is \"bytes\" (one token per byte, vocabulary 256)", name);
+  base::fail_user("unknown tokenizer '{}'; known: \"bytes\" (one token per byte, vocabulary 256)", name);
 }
 
 }  // namespace quintet::data

@@ -1,4 +1,4 @@
-// Text to token ids and back.
+// Conversion between text and token ids.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
 };
 
-// By the recipe's name: "bytes". Anything else is a UserError that lists what there is.
+// Creates a tokenizer by its recipe name: "bytes". Any other name is a UserError that lists the known ones.
 std::unique_ptr<Tokenizer> make_tokenizer(std::string_view name);
 
 }  // namespace quintet::data

@@ -1,23 +1,24 @@
-// Models as graphs. Each family is one file that calls graph::Builder; none knows of parallelism.
+// Models as graphs. Each family is one file that calls graph::Builder, without any notion of parallelism.
 //
-// Parameter names are the contract with checkpoints, freeze patterns and users:
+// Parameter names are a contract with checkpoints, freeze patterns and users:
 //   embed.weight [vocab, embed]; positions.weight [positions, embed] (gpt2)
 //   blocks.{i}.attn_norm.weight, blocks.{i}.ffn_norm.weight, final_norm.weight [embed]
-//   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed], wo [embed, heads,
-//   head_dim] blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim] (with qk_norm)
+//   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed],
+//   blocks.{i}.attn.wo.weight [embed, heads, head_dim]
+//   blocks.{i}.attn.q_norm.weight, k_norm.weight [head_dim] (with qk_norm)
 //   blocks.{i}.ffn.gate.weight (llama), up.weight [ffn, embed], down.weight [embed, ffn]
 //   head.weight [vocab, embed] (absent when tied)
-// in a block with experts, in place of ffn.gate, up and down:
+// In a block with experts, instead of ffn.gate, up and down:
 //   blocks.{i}.ffn.router.weight [experts, embed]; the state router.bias [experts] (with bias_rate)
 //   blocks.{i}.ffn.experts.gate.weight, up.weight [experts, ffn, embed], down.weight [experts, embed, ffn]
 //   blocks.{i}.ffn.shared.gate.weight, up.weight, down.weight, shared_gate.weight [1, embed]
-// with latent attention, in place of wq, wk and wv (in = the latent, or embed without q_rank):
+// With latent attention, instead of wq, wk and wv (in = the latent, or embed without q_rank):
 //   blocks.{i}.attn.wq_down.weight [q_rank, embed], q_norm.weight [q_rank]
 //   blocks.{i}.attn.wq_nope.weight, wq_rope.weight [heads, nope or rope dim, in]
 //   blocks.{i}.attn.wkv_down.weight [kv_rank, embed], kv_norm.weight [kv_rank]
 //   blocks.{i}.attn.wk_nope.weight, wv.weight [heads, nope or v dim, kv_rank]
 //   blocks.{i}.attn.wk_rope.weight [1, rope, embed]
-// and biases beside the weights they belong to: wq, wk, wv with qkv_bias, everywhere in gpt2.
+// Biases are named after their weights: wq, wk, wv with qkv_bias, all of them in gpt2.
 //
 // Block labels: 0 the embeddings, 1 .. layers the blocks, layers + 1 the final norm and the head.
 #pragma once
@@ -31,15 +32,15 @@
 
 namespace quintet::models {
 
-// The graph of one micro-batch, with the backward pass in mode Train. `freeze` holds glob patterns over
-// parameter names. `model` must be resolved; a size that is not positive, or a sequence longer than a learned
+// The graph of one micro-batch, including the backward pass in mode Train. `freeze` holds glob patterns over
+// parameter names. `model` must be resolved; a non-positive size, or a sequence longer than a learned
 // position table, is a UserError.
 graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
                    const std::vector<std::string>& freeze = {});
 
 int64_t parameter_count(const graph::Graph& graph);  // a tied table counts once
-// Those that one token meets: of the experts' only its top_k.
+// Parameters used by one token: of the experts only its top_k.
 int64_t active_parameter_count(const graph::Graph& graph, const config::Model& model);
-int64_t trainable_parameter_count(const graph::Graph& graph);  // without frozen ones
+int64_t trainable_parameter_count(const graph::Graph& graph);  // without frozen parameters
 
 }  // namespace quintet::models

@@ -1,6 +1,6 @@
-// A mixture of experts in place of a block's feed-forward part: the router scores all experts, each token
-// goes to its best top_k and gets the weighted sum of what they make of it. Shared experts, which take every
-// token, are one dense part of their joint width.
+// Mixture of experts instead of a block's feed-forward network: the router scores all experts, and each token
+// is sent to its top_k experts and receives the weighted sum of their outputs. Shared experts, which process
+// every token, form one dense network of their joint width.
 #include <algorithm>
 #include <cmath>
 
@@ -27,8 +27,8 @@ graph::Scope scope_of(config::BalanceScope scope) {
   return graph::Scope::Micro;
 }
 
-// (token, choice) pairs an expert takes of each capacity group. A token goes to an expert once at most, so
-// more places than tokens are never needed.
+// (token, choice) pairs that an expert accepts per capacity group. A token selects an expert at most once, so
+// the capacity never needs to exceed the tokens of the group.
 int64_t capacity_of(const config::Moe& moe, int64_t seq_len) {
   const int64_t tokens = moe.capacity_group * seq_len;
   const double mean = static_cast<double>(moe.top_k * tokens) / static_cast<double>(moe.experts);
@@ -68,7 +68,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   b.balance_loss(selection, moe.balance_loss, scope_of(moe.balance_scope));
   b.z_loss(logits, moe.z_loss);
 
-  // Inference drops nothing: its tokens come without the rest of their group.
+  // Inference drops nothing: its tokens arrive without the rest of their group.
   ValueId kept = selection.chosen;
   int64_t pad = 0;
   if (moe.capacity_factor > 0 && options.mode != Mode::Infer) {
@@ -81,7 +81,7 @@ ValueId expert_feed_forward(Builder& b, const config::Model& m, ValueId x, const
   const Builder::Dispatch dispatch = b.route(kept, moe.experts, pad);
   const ValueId rows = b.to_experts(x, dispatch);
   const ValueId row_weights = b.weights_to_experts(selection.weights, dispatch);
-  // The shared experts compute while the rows are on their way.
+  // The shared experts compute while the rows are in flight.
   const ValueId shared = moe.shared_ffn > 0 ? shared_experts(b, m, x, name) : ValueId();
   const ValueId wg = b.weight(name + "experts.gate.weight", {experts, inner, embed}, kInitStddev);
   const ValueId wu = b.weight(name + "experts.up.weight", {experts, inner, embed}, kInitStddev);

@@ -1,4 +1,4 @@
-// The families behind models/build.h. Each emits everything from the embedding to the head.
+// The model families of models/build.h. Each emits everything from the embedding to the head.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace quintet::models {
 void build_llama(graph::Builder& builder, const config::Model& model);
 void build_gpt2(graph::Builder& builder, const config::Model& model);
 
-// Parts of blocks. `name` is the prefix of their parameters, "blocks.3.ffn."; x is normed already.
+// Parts of blocks. `name` is the prefix of their parameters, such as "blocks.3.ffn."; x is already
+// normalised.
 graph::ValueId dense_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
                                   int64_t ffn, const std::string& name);  // llama.cc: SwiGLU
 graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model& model, graph::ValueId x,
@@ -19,8 +20,8 @@ graph::ValueId expert_feed_forward(graph::Builder& builder, const config::Model&
 graph::ValueId latent_attention(graph::Builder& builder, const config::Model& model, graph::ValueId x,
                                 const std::string& name);  // latent_attention.cc
 
-// Standard deviations of initial weights, after GPT-2: projections that write into the residual stream shrink
-// with the number of writes, 2 per block, so that the stream's variance does not grow with depth.
+// Standard deviations of initial weights, following GPT-2: projections into the residual stream are scaled by
+// their number, 2 per block, so that the stream's variance does not grow with depth.
 inline constexpr double kInitStddev = 0.02;
 double residual_stddev(const config::Model& model);
 

@@ -1,6 +1,5 @@
-// GPT-2: learned positions, pre-norm LayerNorm with bias, full attention, GELU in its tanh form, biases
-// everywhere, the head tied to the embedding; dropout on the embeddings, the attention weights and both
-// residual branches.
+// GPT-2: learned positions, pre-norm LayerNorm with bias, full attention, tanh GELU, biases everywhere, the
+// head tied to the embedding; dropout on the embeddings, the attention weights and both residual branches.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -24,12 +23,13 @@ class Gpt2 {
     const int64_t seq_len = b_.options().seq_len;
     if (m_.max_positions < seq_len)
       base::fail_user(
-          "model.max_positions = {} has no row for the last of data.seq_len = {} positions; "
-          "use seq_len <= {} or a longer table",
-          m_.max_positions, seq_len, m_.max_positions);
+          "data.seq_len = {} exceeds model.max_positions = {}; lower data.seq_len or raise "
+          "model.max_positions",
+          seq_len, m_.max_positions);
     if (m_.kv_heads != m_.heads)
-      base::fail_user("gpt2 has as many KV heads as heads: got model.kv_heads = {} and model.heads = {}",
-                      m_.kv_heads, m_.heads);
+      base::fail_user(
+          "gpt2 requires model.kv_heads = model.heads: got model.kv_heads = {} and model.heads = {}",
+          m_.kv_heads, m_.heads);
     const ValueId table = b_.weight("embed.weight", {vocab(), embed()}, kInitStddev);
     const ValueId positions =
         b_.weight("positions.weight", {{Dim::Positions, m_.max_positions}, embed()}, kInitStddev);
@@ -60,7 +60,7 @@ class Gpt2 {
   }
 
   ValueId attention(ValueId x, const std::string& name) {
-    // The weights of Q, K and V are declared one after another, so that a layout can store them side by side.
+    // Q, K and V are declared consecutively, so that a layout can store them contiguously.
     const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
     const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
     const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);

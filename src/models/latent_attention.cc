@@ -1,6 +1,6 @@
-// Multi-head latent attention (DeepSeek): K and V of all heads come from one narrow latent, and so may Q.
-// Positions live in a part of their own, rotated; K's is shared by all heads. Parts have weights of their
-// own, so nothing is ever sliced.
+// Multi-head latent attention (DeepSeek): K and V of all heads, and optionally Q, are projected from one
+// narrow latent. Positions are encoded in a separate rotary part, which for K is shared by all heads. The
+// parts have their own weights, so nothing is ever sliced.
 #include <cmath>
 
 #include "models/families.h"
@@ -25,8 +25,8 @@ ValueId latent_attention(Builder& b, const config::Model& m, ValueId x, const st
     const ValueId y = b.linear(x, weight(word, {latent, embed}));
     return b.rms_norm(y, b.norm_weight(name + norm + ".weight", latent), m.norm_eps);
   };
-  // YaRN's attention factor stands for both rotated sides of the product; here it goes over the whole
-  // product, the part without positions included.
+  // YaRN's attention factor applies to both rotated operands of QK^T; here it scales all of QK^T, including
+  // the part without positions.
   const RopeFrequencies turn = rope_frequencies(m.rope_theta, a.rope_dim, m.rope_scaling);
   const double scale = turn.scale * turn.scale / std::sqrt(static_cast<double>(a.nope_dim + a.rope_dim));
 

@@ -1,7 +1,7 @@
-// Llama and its relatives: pre-norm RMSNorm, rotary positions, grouped-query attention, SwiGLU. Mistral adds
+// Llama and related models: pre-norm RMSNorm, rotary positions, grouped-query attention, SwiGLU. Mistral adds
 // a sliding window, Qwen2 biases on Q, K and V, Qwen3 an RMSNorm over each head of Q and K before the
-// rotation. Mixtral, Qwen-MoE and DeepSeek have experts in place of the feed-forward part of some or all
-// blocks (experts.cc), DeepSeek an attention of its own (latent_attention.cc).
+// rotation. Mixtral, Qwen-MoE and DeepSeek replace the feed-forward network of some or all blocks by experts
+// (experts.cc); DeepSeek also replaces attention (latent_attention.cc).
 #include <fmt/format.h>
 
 #include <cmath>
@@ -53,7 +53,7 @@ class Llama {
   }
 
   ValueId attention(ValueId x, const std::string& name) {
-    // The weights of Q, K and V are declared one after another, so that a layout can store them side by side.
+    // Q, K and V are declared consecutively, so that a layout can store them contiguously.
     const ValueId wq = b_.weight(name + "wq.weight", {heads(), head_dim(), embed()}, kInitStddev);
     const ValueId wk = b_.weight(name + "wk.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);
     const ValueId wv = b_.weight(name + "wv.weight", {kv_heads(), head_dim(), embed()}, kInitStddev);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kTurn = 2.0 * std::numbers::pi;
 
-// Llama 3: pairs that turn often within the original context keep their frequency, those that turn seldom are
-// slowed by `factor`, and between the two limits the frequency goes linearly from one to the other.
+// Llama 3: pairs with many rotations within the original context keep their frequency, pairs with few are
+// slowed down by `factor`, and the frequency is interpolated linearly in between.
 double llama3(double freq, const config::RopeScaling& s) {
   const double turns = static_cast<double>(s.original_positions) * freq / kTurn;
   if (turns < s.low_freq_factor) return freq / s.factor;
@@ -21,8 +21,7 @@ double llama3(double freq, const config::RopeScaling& s) {
   return (1.0 - keep) * freq / s.factor + keep * freq;
 }
 
-// YaRN: the same idea, but linear in the index of the pair, between the pairs that make beta_fast and
-// beta_slow turns.
+// YaRN: the same, but linear in the pair index, between the pairs with beta_fast and beta_slow rotations.
 void yarn(std::vector<double>& freqs, double theta, int64_t head_dim, const config::RopeScaling& s) {
   const double dim = static_cast<double>(head_dim);
   const auto pair_that_turns = [&](double times) {
@@ -46,10 +45,10 @@ double yarn_scale(const config::RopeScaling& s) {
 }  // namespace
 
 RopeFrequencies rope_frequencies(double theta, int64_t head_dim, const config::RopeScaling& scaling) {
-  if (!(theta > 1)) base::fail_user("model.rope_theta must be above 1, got {}", theta);
+  if (!(theta > 1)) base::fail_user("model.rope_theta must be greater than 1, got {}", theta);
   if (head_dim <= 0 || head_dim % 2 != 0)
     base::fail_user(
-        "rotary positions turn pairs of features: model.head_dim must be even, got {}; nearest is {}",
+        "rotary positions rotate pairs of features: model.head_dim must be even, got {}; nearest: {}",
         head_dim, head_dim + 1);
   RopeFrequencies rope;
   for (int64_t i = 0; i < head_dim; i += 2)

@@ -11,8 +11,8 @@ namespace quintet::observe {
 namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[2K";
 
-// The longest start of `text` that takes at most `columns`, never cutting a UTF-8 character. A character is
-// counted as one column.
+// The longest prefix of `text` that takes at most `columns`, never splitting a UTF-8 character. Every
+// character counts as one column.
 std::string_view cut_columns(std::string_view text, size_t columns) {
   size_t taken = 0;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -48,7 +48,7 @@ int Console::width() const {
 }
 
 void Console::write_all(std::string_view text) {
-  // A console that is gone (closed pipe) must not end a training run: what cannot be shown is dropped.
+  // A closed pipe must not end a training run: output that cannot be written is dropped.
   while (!text.empty()) {
     const ssize_t n = ::write(descriptor_, text.data(), text.size());
     if (n < 0 && errno == EINTR) continue;
@@ -69,7 +69,7 @@ void Console::print_line(std::string_view line) {
 
 void Console::set_live(std::string_view line) {
   if (!terminal_) return;
-  // One column stays free: a line that fills the last one makes some terminals wrap.
+  // One column stays free: some terminals wrap a line that fills the last one.
   const auto columns = static_cast<size_t>(std::max(1, width() - 1));
   const std::lock_guard lock(mutex_);
   live_ = cut_columns(line, columns);

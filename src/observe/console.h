@@ -1,5 +1,5 @@
-// One place where lines reach a terminal or a pipe. Lines are written whole, so lines of several threads
-// never mix; on a terminal a live line may stand below them, and lines printed meanwhile go above it.
+// Line output to a terminal or a pipe. Each line is written with one call, so lines from different threads
+// never interleave. On a terminal one live line may sit at the bottom; other lines are printed above it.
 #pragma once
 
 #include <mutex>
@@ -11,14 +11,14 @@ namespace quintet::observe {
 
 class Console {
  public:
-  // `terminal` and `width` are asked of the descriptor unless given. The console does not own the descriptor.
+  // `terminal` and `width` are queried from the descriptor unless set. The descriptor is not owned.
   struct Options {
     int descriptor = 2;
     std::optional<bool> terminal;
     std::optional<int> width;
   };
   explicit Console(Options options);
-  ~Console();  // leaves the cursor on a fresh line
+  ~Console();  // leaves the cursor at the start of a new line
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
@@ -26,12 +26,12 @@ class Console {
   static Console& standard_error();
 
   bool is_terminal() const { return terminal_; }
-  int width() const;  // columns now; 80 where nothing is known
+  int width() const;  // current columns; 80 when unknown
 
-  void print_line(std::string_view line);  // `line` without its newline; may hold several
+  void print_line(std::string_view line);  // without the trailing newline; may contain several lines
   void set_live(
-      std::string_view line);  // terminal only: replaces the live line (cut to the width); else nothing
-  void end_live();             // leaves the live line standing as an ordinary line
+      std::string_view line);  // replaces the live line, truncated to the width; no effect unless a terminal
+  void end_live();             // turns the live line into an ordinary one
 
  private:
   void write_all(std::string_view text);

@@ -1,5 +1,5 @@
-// Leveled lines with the rank in front: "[rank 3] warning: ...". A Log is a small value, passed to whoever
-// speaks; there is no global one.
+// Levelled log lines prefixed with the rank: "[rank 3] warning: ...". A Log is a small value that is passed
+// to its users; there is no global logger.
 #pragma once
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ std::optional<Level> parse_level(std::string_view text);
 
 class Log {
  public:
-  // Lines below `lowest` are dropped. Without a rank there is no prefix.
+  // Lines below `lowest` are dropped. Without a rank, lines have no prefix.
   explicit Log(Console& console, Level lowest = Level::Info, std::optional<int> rank = {})
       : console_(&console), lowest_(lowest), rank_(rank) {}
 

@@ -35,7 +35,7 @@ std::vector<std::string> Progress::fields(const StepReport& report) const {
   const int64_t done = report.step - options_.done_before, left = options_.total_steps - report.step;
   if (done > 0 && left >= 0) {
     const double per_step = static_cast<double>(options_.now_ns() - start_ns_) / static_cast<double>(done);
-    // Whole seconds: what flickers faster cannot be read.
+    // Whole seconds, so that the display does not flicker.
     const auto seconds = static_cast<int64_t>(per_step * static_cast<double>(left) * 1e-9 + 0.5);
     fields.push_back(seconds < 60 ? fmt::format("left {}s", seconds)
                                   : fmt::format("left {}", base::human_duration(seconds * 1'000'000'000)));

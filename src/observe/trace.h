@@ -1,8 +1,8 @@
-// The one trace format, written by the executor and by the simulator: Chrome trace JSON (chrome://tracing,
-// Perfetto). A process is a rank, a thread is a stream; every piece of work is a complete event.
+// The trace format of both the executor and the simulator: Chrome trace JSON (chrome://tracing, Perfetto). A
+// process is a rank, a thread is a stream, and each operation is a complete event.
 //
-// Events are kept in memory and written once. In a run of several processes each rank renders its own
-// fragment, one process gathers the fragments and writes the file.
+// Events are kept in memory and written once. In a multi-process run each rank renders a fragment; one
+// process gathers the fragments and writes the file.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct TraceArg {
   int64_t value = 0;
 };
 
-// An event as a trace tells it, for tools and tests.
+// An event as read from a trace, for tools and tests.
 struct TraceRecord {
   int rank = 0;
   std::string stream, name, category;
@@ -35,23 +35,23 @@ struct TraceRecord {
 class RankTrace {
  public:
   explicit RankTrace(int rank,
-                     std::string label = {});  // label: e.g. "rank 3 (dp 1, tp 1)"; "rank <n>" when empty
+                     std::string label = {});  // such as "rank 3 (dp 1, tp 1)"; "rank <n>" when empty
 
-  // Registers a stream and makes room for `expected` events. All streams are added before the first event.
+  // Registers a stream and reserves space for `expected` events. Add all streams before the first event.
   int add_stream(std::string name, size_t expected = 1024);
 
-  // Different streams may record from different threads at once; one stream from one thread at a time.
-  // At most kMaxArgs args. The category groups colours and filters: "compute", "communication", "copy", ...
+  // Different streams may record concurrently from different threads; a single stream may not. At most
+  // kMaxArgs args. The category selects colours and filters: "compute", "communication", "copy", ...
   static constexpr size_t kMaxArgs = 6;
   void add(int stream, std::string_view name, std::string_view category, int64_t start_ns, int64_t dur_ns,
            std::initializer_list<TraceArg> args = {});
 
   int rank() const { return rank_; }
-  std::vector<TraceRecord> records() const;  // by stream, as recorded
+  std::vector<TraceRecord> records() const;  // by stream, in recording order
   int64_t first_ns() const;                  // earliest start; INT64_MAX when there are no events
   size_t events() const;
 
-  // The events as JSON objects separated by commas, times relative to `origin_ns`.
+  // The events as comma-separated JSON objects, with times relative to `origin_ns`.
   std::string fragment(int64_t origin_ns) const;
 
  private:
@@ -70,12 +70,12 @@ class RankTrace {
   std::vector<Stream> streams_;
 };
 
-// Writes the file whole, from fragments of ranks; empty fragments are good.
+// Writes the file atomically from the fragments of all ranks; empty fragments are allowed.
 void write_trace(const base::Path& path, std::span<const std::string> fragments);
-// The same for ranks in one process; times start at the earliest event of all ranks.
+// The same for ranks of one process; time 0 is the earliest event of all ranks.
 void write_trace(const base::Path& path, std::span<const RankTrace> ranks);
 
-// What a trace file says, in the order of the file: by rank, by stream, as recorded.
+// Reads a trace file in file order: by rank, by stream, in recording order.
 std::vector<TraceRecord> read_trace(const base::Path& path);
 
 }  // namespace quintet::observe

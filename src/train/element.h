@@ -1,5 +1,4 @@
-// One element of a weight, whatever its type: for initialising, loading and comparing, where speed does not
-// matter.
+// Access to one element of a weight of any dtype, for initialising, loading and comparing. Not for hot loops.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ inline double read_element(const std::byte* data, base::DType dtype, int64_t i) 
     case base::DType::F16:
       return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
     default:
-      base::fail_internal("no weights of type {}", base::to_string(dtype));
+      base::fail_internal("weights cannot have dtype {}", base::to_string(dtype));
   }
 }
 
@@ -40,7 +39,7 @@ inline void write_element(std::byte* data, base::DType dtype, int64_t i, double 
       reinterpret_cast<base::F16*>(data)[i] = base::F16(static_cast<float>(v));
       break;
     default:
-      base::fail_internal("no weights of type {}", base::to_string(dtype));
+      base::fail_internal("weights cannot have dtype {}", base::to_string(dtype));
   }
 }
 

@@ -6,7 +6,7 @@ std::optional<ExpertPlan> expert_plan(const compiler::Compiled& compiled) {
   const graph::Graph& local = compiled.local.graph;
   const layout::Layout& layout = compiled.layout;
   ExpertPlan plan;
-  int64_t tokens = 0;  // of this rank
+  int64_t tokens = 0;  // on this rank
   for (const graph::Node& node : local.nodes()) {
     if (node.phase != graph::Phase::F) continue;
     const auto size = [&](size_t operand, size_t dim) { return local.type(node.inputs[operand]).size(dim); };

@@ -1,4 +1,4 @@
-// What a layout makes of a model's experts, read off the compiled graph of a rank.
+// How a layout distributes a model's experts, read from the compiled graph of a rank.
 #pragma once
 
 #include <optional>
@@ -9,24 +9,24 @@
 namespace quintet::train {
 
 struct ExpertPlan {
-  int64_t blocks = 0;    // of the model that have experts
-  int64_t experts = 0;   // in each of them
+  int64_t blocks = 0;    // blocks with experts
+  int64_t experts = 0;   // per block
   int64_t choices = 0;   // experts per token
   int64_t per_rank = 0;  // experts on a rank
   int64_t senders = 1;   // ranks that exchange rows with each other: ep x etp
-  // Rows per micro-batch that a rank's experts have room for, and those they get when all experts are used
-  // alike.
+  // Rows per micro-batch: the planned capacity of a rank's experts, and what they receive under even routing.
   int64_t room = 0, mean = 0;
-  // At most so many rows per expert and group of sequences; 0: all. Padded: rows of each expert and sender,
-  // filled up with zeros; 0: not padded.
-  int64_t capacity = 0, group_sequences = 0, padded = 0;
-  std::string policy;  // who stays when there are more: "probability", "position"
+  // Maximum rows per expert and group of `group_sequences` sequences; 0: unlimited.
+  int64_t capacity = 0, group_sequences = 0;
+  // Rows per expert and sender after zero padding; 0: not padded.
+  int64_t padded = 0;
+  std::string policy;  // which rows are kept when they exceed the capacity: "probability", "position"
 
-  // Whether fewer rows than there is room for can come.
+  // Whether `room` is an upper bound that a step may stay below.
   bool is_bound() const { return padded == 0 && (capacity > 0 || room > mean); }
 };
 
-// Nothing for a model without experts.
+// Empty for a model without experts.
 std::optional<ExpertPlan> expert_plan(const compiler::Compiled& compiled);
 
 }  // namespace quintet::train

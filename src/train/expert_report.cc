@@ -12,7 +12,7 @@ namespace quintet::train {
 
 namespace {
 
-// Largest over mean of the sums of `parts` equal ranges of `load`.
+// Maximum over mean of the sums of `parts` equal ranges of `load`.
 double max_over_mean(const std::vector<int64_t>& load, int64_t parts) {
   const auto width = static_cast<std::ptrdiff_t>(load.size()) / parts;
   int64_t most = 0, all = 0;
@@ -25,10 +25,11 @@ double max_over_mean(const std::vector<int64_t>& load, int64_t parts) {
 }
 
 ExpertUse use_of(const Rank::Sum& sum, const config::Recipe& recipe) {
-  // Assignments by expert, then what was dropped, then the sum of entropies (op expert_load).
-  QUINTET_CHECK(sum.values.size() > 2, "a load of {} numbers", sum.values.size());
+  // Assignments per expert, then the number dropped, then the sum of entropies (op expert_load).
+  QUINTET_CHECK(sum.values.size() > 2, "op expert_load returned {} values, expected more than 2",
+                sum.values.size());
   const size_t experts = sum.values.size() - 2;
-  ExpertUse use{.block = sum.block - 1};  // labels of a graph begin with the embedding
+  ExpertUse use{.block = sum.block - 1};  // label 0 of a graph is the embedding
   for (const double n : sum.values.first(experts)) use.load.push_back(std::llround(n));
   use.assignments = std::accumulate(use.load.begin(), use.load.end(), int64_t{0});
   use.dropped = std::llround(sum.values[experts]);
@@ -103,16 +104,16 @@ std::string LoadAlarm::check(int64_t step, std::span<const ExpertUse> uses) {
   const auto busiest = std::max_element(use.load.begin(), use.load.end()) - use.load.begin();
   const auto idle = std::count(use.load.begin(), use.load.end(), 0);
   std::string text = fmt::format(
-      "step {}: the experts of block {} are used unevenly: expert {} gets {:.2f} times the mean, utilisation "
+      "step {}: experts of block {} are unbalanced: expert {} receives {:.2f}x the mean load, utilisation "
       "{:.0f} %",
       step, use.block, busiest, use.max_over_mean, 100 * use.utilisation());
-  if (idle > 0) text += fmt::format("; {} of {} experts get nothing", idle, use.load.size());
+  if (idle > 0) text += fmt::format("; {} of {} experts receive nothing", idle, use.load.size());
   if (expert_ranks_ > 1)
-    text += fmt::format("; the busiest of {} expert ranks gets {:.2f} times the mean", expert_ranks_,
+    text += fmt::format("; the busiest of {} expert ranks receives {:.2f}x the mean", expert_ranks_,
                         use.rank_max_over_mean);
   if (bad > 1)
     text += fmt::format("; {} of {} blocks are below {:.0f} %", bad, uses.size(), 100 * kLeastUtilisation);
-  return text + ". A larger model.moe.balance_loss, or model.moe.bias_rate, evens them out";
+  return text + ". Increase model.moe.balance_loss or model.moe.bias_rate to balance them";
 }
 
 }  // namespace quintet::train

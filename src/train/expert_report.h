@@ -1,5 +1,5 @@
-// What a run says about its experts, worked out from the step sums of its blocks (Rank::step_sums): how
-// evenly they are used, what was dropped, how sure the routers are.
+// Expert statistics of a run, computed from the step sums of its blocks (Rank::step_sums): load balance,
+// dropped assignments, router entropy.
 #pragma once
 
 #include <cstdint>
@@ -14,49 +14,51 @@
 
 namespace quintet::train {
 
-// One block in one step, over all its micro-batches and all ranks.
+// One block in one step, summed over all micro-batches and ranks.
 struct ExpertUse {
-  int block = 0;                  // counted from 0, as in the names of parameters
-  std::vector<int64_t> load;      // assignments (token, choice) by expert, before any are dropped
-  int64_t assignments = 0;        // their sum
-  int64_t dropped = 0;            // of them
-  double max_over_mean = 0;       // of load
-  double rank_max_over_mean = 0;  // of the loads of expert ranks: ep ranges of experts
-  double entropy = 0;             // of a token's scores, in nats, mean over tokens
-  std::optional<double> balance_loss, z_loss;  // as they enter the loss; none when the recipe has none
+  int block = 0;                               // 0-based, as in parameter names
+  std::vector<int64_t> load;                   // assignments (token, choice) per expert, before dropping
+  int64_t assignments = 0;                     // sum of load
+  int64_t dropped = 0;                         // assignments that were dropped
+  double max_over_mean = 0;                    // of load
+  double rank_max_over_mean = 0;               // of the load per expert-parallel rank
+  double entropy = 0;                          // of a token's scores in nats, averaged over tokens
+  std::optional<double> balance_loss, z_loss;  // as added to the loss; empty when the recipe has none
 
   double drop_rate() const;
-  // entropy as a share of ln(experts), what a router that knows nothing has.
+  // Entropy relative to ln(experts), the entropy of a uniform router.
   double entropy_share() const;
-  // Share of the time of the experts' ranks that is work, when all wait for the busiest expert.
+  // Fraction of the expert ranks' time spent computing when all wait for the busiest expert.
   double utilisation() const { return max_over_mean > 0 ? 1 / max_over_mean : 1; }
 };
 
-// Blocks with experts, in their order; empty for a model without. Tokens are rows: those without label too.
+// One entry per block with experts, in block order; empty for a dense model. Tokens without a label count
+// too.
 std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config::Recipe& recipe);
 
-// Adds to a step's record: load_max_over_mean (of the worst block), balance_loss and z_loss (sums over
-// blocks, where the recipe has them) and the list "experts", one object a block; docs/formats/metrics.md.
-// Loads by expert are left out of long lists (blocks x experts beyond kShortLoads) unless `whole`.
+// Adds to a step's record: load_max_over_mean (of the worst block), balance_loss and z_loss (summed over
+// blocks, if the recipe has them) and the list "experts" with one object per block; see
+// docs/formats/metrics.md. Unless `whole` is set, per-expert loads are omitted when blocks x experts exceeds
+// kShortLoads.
 inline constexpr int64_t kShortLoads = 256;
 void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool whole);
 
-// The block with the largest max_over_mean; null when there are none.
+// The block with the largest max_over_mean; null when `uses` is empty.
 const ExpertUse* worst(std::span<const ExpertUse> uses);
 
-// Speaks up when experts are used badly, at most once in kQuietSteps steps.
+// Warns about unevenly used experts, at most once every kQuietSteps steps.
 class LoadAlarm {
  public:
   static constexpr int64_t kQuietSteps = 100;
   static constexpr double kLeastUtilisation = 0.5;
   explicit LoadAlarm(int64_t expert_ranks) : expert_ranks_(expert_ranks) {}
 
-  // The line to say after step `step`, counted from 1; empty: nothing to say.
+  // The warning for 1-based step `step`; empty when there is nothing to report.
   std::string check(int64_t step, std::span<const ExpertUse> uses);
 
  private:
   const int64_t expert_ranks_;
-  int64_t last_ = 0;  // step of the last line; 0: none yet
+  int64_t last_ = 0;  // step of the last warning; 0: none yet
 };
 
 }  // namespace quintet::train

@@ -1,4 +1,4 @@
-// Texts of all ranks, brought to rank 0.
+// Gathers one text per rank on rank 0.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace quintet::train {
 
-// Collective. By rank on rank 0; empty on the others.
+// Collective. Returns the texts by rank on rank 0, nothing on other ranks.
 std::vector<std::string> gather_texts(comm::World& world, const std::string& mine);
 
 }  // namespace quintet::train

@@ -33,14 +33,14 @@ using config::Recipe;
 namespace {
 
 constexpr double kNanosPerSecond = 1e9;
-constexpr int64_t kMeasuringSteps = 2;         // see Rank::measures
-constexpr int64_t kMetricsBytesPerStep = 256;  // about twice what a record takes ...
-constexpr int64_t kMetricsBytesPerBlock =
-    512;                                      // ... and what a block with experts adds, without its loads ...
-constexpr int64_t kMetricsBytesPerLoad = 12;  // ... and each of them
+constexpr int64_t kMeasuringSteps = 2;  // see Rank::measures
+// Upper estimates of the size of a record in metrics.jsonl.
+constexpr int64_t kMetricsBytesPerStep = 256;   // about twice a typical record
+constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
+constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
 
-// What is known before any rank exists.
+// What all ranks of this process share, prepared before any rank exists.
 struct Prepared {
   Recipe recipe;
   RunData data;
@@ -51,15 +51,15 @@ RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
   return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe);
 }
 
-// Refuses what can be known to be wrong without reading data.
+// Rejects options that are known to be wrong without reading data.
 void check_options(const Recipe& recipe, const RunOptions& options) {
   if (options.trace && options.trace->last > recipe.run.steps)
-    base::fail_user("--trace steps={}-{}: the run has {} steps", options.trace->first, options.trace->last,
-                    recipe.run.steps);
+    base::fail_user("--trace steps={}-{} ends after the last step, {}", options.trace->first,
+                    options.trace->last, recipe.run.steps);
 }
 
-// Every rank has what it needs, or says why not. The lowest that has not throws, which ends the job; the
-// others wait for that end, so that one message appears and not one per rank.
+// Collective check that no rank failed. Otherwise the lowest failing rank throws, which ends the job; the
+// others wait for that, so that one message is printed instead of one per rank.
 void agree(comm::World& world, const std::exception_ptr& failure) {
   int64_t lowest = failure ? world.size() - world.rank().value : 0;
   world.world().all_reduce(&lowest, 1, DType::I64, comm::ReduceOp::Max);
@@ -68,8 +68,8 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
-// No two ranks may wait for each other, whatever each alone looks like. Rank 0 looks at the programs as the
-// ranks have them, so ranks that were started with different recipes are found too.
+// Proves that the programs cannot deadlock each other. Rank 0 checks the programs that the ranks actually
+// have, so ranks started with different recipes are detected too.
 void verify_programs_together(const Rank& rank, comm::World& world,
                               const std::vector<const graph::OpDef*>& extra_ops) {
   const compiler::Compiled& c = rank.compiled();
@@ -90,7 +90,7 @@ void verify_programs_together(const Rank& rank, comm::World& world,
   }
 }
 
-// One rank's way through the run.
+// The training loop of one rank.
 class RankLoop {
  public:
   RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts,
@@ -110,7 +110,7 @@ class RankLoop {
     start();
     while (started_ > step_ || (step_ < recipe_.run.steps && goes_on())) one_step();
     if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
-      result_.summary.end = RunEnd::Finished;  // by the step that was under way
+      result_.summary.end = RunEnd::Finished;  // the step in flight was the last
     finish();
     return std::move(result_);
   }
@@ -144,7 +144,7 @@ class RankLoop {
       for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
       say("");
     }
-    world_.world().barrier();  // no rank trains before rank 0 can write
+    world_.world().barrier();  // no rank trains until rank 0 can write
     if (talks())
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
                                                                       .every = recipe_.run.log_every});
@@ -155,13 +155,13 @@ class RankLoop {
     result_.summary.planned_is_bound = experts && experts->is_bound();
   }
 
-  // The steps that the progress lines show.
+  // Steps with a progress line.
   bool is_logged(int64_t number) const {
     return number == 1 || number == recipe_.run.steps ||
            number % std::max<int64_t>(1, recipe_.run.log_every) == 0;
   }
 
-  // About what metrics.jsonl may take on disk, at most.
+  // An upper estimate of the size of metrics.jsonl.
   int64_t metrics_bytes() const {
     int64_t bytes = kMetricsBytesPerStep;
     for (const Rank::Sum& sum : rank_->step_sums())
@@ -179,8 +179,8 @@ class RankLoop {
     return recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0;
   }
 
-  // Whether the step after `number` may be under way when that one is looked at: nobody wants the weights
-  // between the two, and the run will not stop for skipped steps there.
+  // Whether the next step may be in flight while step `number` is finished: nothing reads the weights between
+  // the two, and skipped steps cannot stop the run there.
   bool may_run_ahead(int64_t number) const {
     return started_ < recipe_.run.steps && goes_on() && rank_->may_run_ahead() && !is_evaluated(number) &&
            !is_checked(number) && !is_traced(number) && !is_traced(number + 1) && !skipped_ &&
@@ -194,13 +194,13 @@ class RankLoop {
   }
 
   void one_step() {
-    const int64_t number = step_ + 1;  // as people count
+    const int64_t number = step_ + 1;  // 1-based
     if (started_ == step_) start_step();
     if (may_run_ahead(number)) start_step();
     const StepResult step = rank_->finish_step();
     const int64_t end_ns = base::now_ns();
     const double seconds = static_cast<double>(end_ns - begin_ns_) / kNanosPerSecond;
-    begin_ns_ = end_ns;  // of a step that is under way
+    begin_ns_ = end_ns;  // of the step in flight
     ++step_;
     skipped_ = step.skipped;
     account(step, seconds);
@@ -220,10 +220,9 @@ class RankLoop {
     if (is_evaluated(number)) evaluate(record);
     if (first_) metrics_->append(record);
     if (step.skipped)
-      say(fmt::format("step {}: the loss or a gradient is not finite; the step was skipped{}", number,
-                      recipe_.precision.loss_scale.dynamic
-                          ? fmt::format(" (the loss scale was {:g})", step.loss_scale)
-                          : ""));
+      say(fmt::format(
+          "step {}: non-finite loss or gradient, step skipped{}", number,
+          recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""));
 
     if (is_checked(number)) rank_->check_replicas();
     if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps))
@@ -258,10 +257,9 @@ class RankLoop {
   void stop_for_skipped(const StepResult& step) {
     result_.summary.end = RunEnd::NonFinite;
     result_.message = fmt::format(
-        "stopped at step {}: the loss or a gradient was not finite in {} step{} in a row "
-        "(run.max_skipped_steps = {}); "
-        "the weights are those of the last good step. A lower optimizer.lr or a longer warm-up is the usual "
-        "cure",
+        "stopped at step {}: {} consecutive step{} had a non-finite loss or gradient (run.max_skipped_steps "
+        "= "
+        "{}); the weights are those of the last good step. Try a lower optimizer.lr or a longer warm-up",
         step_, step.skipped_in_row, step.skipped_in_row == 1 ? "" : "s", recipe_.run.max_skipped_steps);
   }
 
@@ -302,8 +300,8 @@ class RankLoop {
   std::optional<observe::RankTrace> trace_;
   std::optional<observe::MetricsFile> metrics_;
   std::optional<observe::Progress> progress_;
-  int64_t step_ = 0, started_ = 0;  // steps done; one more may be under way
-  int64_t begin_ns_ = 0;            // of the step that is done next
+  int64_t step_ = 0, started_ = 0;  // steps finished, steps started; at most one is in flight
+  int64_t begin_ns_ = 0;            // start of the step that finishes next
   bool skipped_ = false;            // the last step
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
@@ -329,7 +327,7 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
     } catch (const base::UserError&) {
       throw;
     } catch (const comm::CommError&) {
-      throw;  // names its rank, or follows from another rank's failure
+      throw;  // already names its rank, or was caused by another rank
     } catch (const std::exception& e) {
       throw std::runtime_error(fmt::format("rank {} of {}: {}", world.rank(), world.size(), e.what()));
     }
@@ -394,8 +392,9 @@ RunResult run(const std::function<Recipe()>& load, const RunOptions& options) {
       Recipe recipe = load();
       if (recipe.run.backend == config::BackendKind::Local)
         base::fail_user(
-            "run.backend is \"local\", but {} started {} processes, each of which would be a whole run: use "
-            "\"auto\" or \"mpi\", or start one process",
+            "run.backend is \"local\", but {} started {} processes, each of which would train a run of its "
+            "own: "
+            "use \"auto\" or \"mpi\", or start one process",
             launch->launcher, launch->world);
       return recipe;
     };

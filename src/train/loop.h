@@ -1,10 +1,10 @@
-// A training run from recipe to run folder. Ranks are threads of this process, or this process is one rank of
-// an MPI job; the loop is the same.
+// A training run, from recipe to run folder. Ranks are threads of this process, or this process is one rank
+// of an MPI job; the loop is the same.
 //
 //   train::RunResult result = train::run([] { return config::load("recipes/tiny.toml"); }, {});
 //
-// Everything a user can get wrong is found before step 1 and before anything is written. The run folder then
-// gets recipe.toml, metrics.jsonl (a line when a step is done), and at the end model.safetensors and
+// User errors are reported before step 1 and before anything is written. The run folder then receives
+// recipe.toml, metrics.jsonl (one line per completed step) and, at the end, model.safetensors and
 // summary.json.
 #pragma once
 
@@ -22,38 +22,38 @@
 namespace quintet::train {
 
 struct RunOptions {
-  bool overwrite = false;               // replace the run that is in run.dir
-  std::optional<TraceRange> trace;      // steps whose work goes to trace.json
-  observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: silence
-  // Asked at every step boundary; a number other than 0 (a signal's) on any rank ends the run on all,
-  // cleanly.
+  bool overwrite = false;               // replace an existing run in run.dir
+  std::optional<TraceRange> trace;      // steps to record in trace.json
+  observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
+  // Polled at every step boundary; a non-zero value (a signal number) on any rank stops all ranks cleanly.
   std::function<int()> interrupted;
-  // Called by rank 0 when a step is finished; steps count from 1. What it throws ends the run.
+  // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
   std::function<void(int64_t step, const StepResult& result)> on_step = {};
   compiler::ModelFn model;             // and the packages of its ops; empty: recipe.model
-  std::optional<data::Corpus> corpus;  // instead of recipe.data.path
+  std::optional<data::Corpus> corpus;  // replaces recipe.data.path
   bool poison = false;                 // see exec::ExecutorOptions
 };
 
 struct RunResult {
   config::Recipe recipe;
-  Summary summary;       // complete on rank 0, whose process writes it
+  Summary summary;       // complete in the process that holds rank 0, which writes it
   bool is_first = true;  // this process holds rank 0
-  int signal = 0;        // RunEnd::Interrupted: by which
-  std::string message;   // RunEnd::NonFinite: what happened and what to do
+  int signal = 0;        // RunEnd::Interrupted: the signal
+  std::string message;   // RunEnd::NonFinite: what happened and how to fix it
 };
 
-// `load` gives the resolved recipe; what it throws is reported once, however many processes there are. Under
-// an MPI launcher an error ends the whole job from here (exit code 2 for a UserError, else 1).
+// `load` returns the resolved recipe; an error it throws is reported once, regardless of the number of
+// processes. Under an MPI launcher, an error ends the whole job from here (exit code 2 for a UserError,
+// otherwise 1).
 RunResult run(const std::function<config::Recipe()>& load, const RunOptions& options);
 
-// The number of kernel threads of a rank: run.threads, or its share of this machine's cores, at least 1.
+// Kernel threads per rank: run.threads, or an equal share of this machine's cores, at least 1.
 int kernel_threads(const config::Recipe& recipe, int64_t ranks_here);
-// An equal share, of no more than the cores of this process: a launcher may have dealt them out already. What
-// the host has where nobody says is what the process has.
+// An equal share of the host's cores, capped at the cores of this process, which a launcher may have pinned
+// already. `of_host` = 0 (unknown) means the host has `own` cores.
 int64_t share_of_cores(int64_t own, int64_t of_host, int64_t ranks_here);
 
-// Where the tuned choices of matrix products are kept between runs; empty when no place is known.
+// Where tuned GEMM algorithms are cached between runs; empty when there is no cache folder.
 base::Path tuned_file();
 
 }  // namespace quintet::train

@@ -29,7 +29,8 @@ TraceRange parse_trace_range(std::string_view text) {
     const auto last = dash == std::string_view::npos ? first : parse_count(range.substr(dash + 1));
     if (first && last && *first <= *last) return {*first, *last};
   }
-  base::fail_user("--trace takes steps=FIRST-LAST, counted from 1, such as steps=5-6; got '{}'", text);
+  base::fail_user("--trace '{}' is invalid: expected steps=FIRST-LAST with 1-based steps, such as steps=5-6",
+                  text);
 }
 
 observe::RankTrace make_trace(const Rank& rank, base::RankId id, int64_t steps) {

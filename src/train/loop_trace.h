@@ -1,4 +1,4 @@
-// Tracing a few steps of a run.
+// Traces selected steps of a run.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace quintet::train {
 
-// Steps as metrics.jsonl counts them, from 1; both ends belong to it.
+// 1-based steps, as in metrics.jsonl; both ends inclusive.
 struct TraceRange {
   int64_t first = 0, last = 0;
   bool contains(int64_t step) const { return first <= step && step <= last; }
@@ -20,10 +20,10 @@ struct TraceRange {
 // "steps=5-6" or "steps=5"; anything else is a UserError.
 TraceRange parse_trace_range(std::string_view text);
 
-// An empty trace with the streams of the rank's program and room for `steps` steps.
+// An empty trace with the streams of the rank's program and space reserved for `steps` steps.
 observe::RankTrace make_trace(const Rank& rank, base::RankId id, int64_t steps);
 
-// Brings the ranks' events to rank 0, which writes the file. Collective.
+// Collective. Gathers the events of all ranks on rank 0, which writes the file.
 void write_gathered_trace(const observe::RankTrace& trace, comm::World& world, const base::Path& path);
 
 }  // namespace quintet::train

@@ -11,7 +11,7 @@ namespace quintet::train {
 
 namespace {
 
-// As a rank of a run is compiled.
+// The options with which a run compiles rank 0.
 compiler::CompileOptions compile_options(const config::Recipe& recipe, const compiler::ModelFn& model,
                                          int threads) {
   return {.rank = base::RankId(0),
@@ -43,10 +43,10 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
   const auto memory_class = static_cast<program::MemoryClass>(largest - peak.by_class.begin());
   const bool activations = memory_class == program::MemoryClass::Activations;
   base::fail_user(
-      "the run does not fit: {} on each of {} rank{} {}, {} in all, and {} are free. The largest part is {} "
-      "({}). {}, or more machines under mpirun",
-      base::human_bytes(each), ranks, ranks == 1 ? "" : "s",
-      device_of(recipe) == exec::Device::Cuda ? "on a card" : "here",
+      "the run does not fit in memory: {} rank{} {} need{} {}, {} in total, but only {} is free. The largest "
+      "class is {} ({}). {}, or run on more machines with mpirun",
+      ranks, ranks == 1 ? "" : "s", device_of(recipe) == exec::Device::Cuda ? "per GPU" : "on this host",
+      ranks == 1 ? "s" : " each", base::human_bytes(each),
       base::human_bytes(each > INT64_MAX / ranks ? INT64_MAX : each * ranks), base::human_bytes(memory.bytes),
       program::to_string(memory_class), base::human_bytes(*largest),
       activations ? "Try memory.recompute = \"full\" or a smaller batch.micro"

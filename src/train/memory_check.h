@@ -1,4 +1,4 @@
-// Whether a run fits this machine, before anything is allocated.
+// Checks that a run fits in memory before anything is allocated.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace quintet::train {
 
-// What memory.recompute = "fit" comes to, found once for all ranks of a process; empty for other recipes.
+// Resolves memory.recompute = "fit" once for all ranks of a process; empty for other settings.
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
                                       int threads);
 
-// UserError with the numbers when the planned memory of the ranks that share some is more than that. It plans
-// rank 0; the ranks of a layout differ by little. Where it is unknown nothing is refused.
+// UserError, with the numbers, when the planned memory of the ranks that share `memory` exceeds it. Plans
+// rank 0 only; ranks of a layout differ by little. Unknown memory (0 bytes) passes.
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
                     const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {});
 

@@ -59,7 +59,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
                .dump = {},
                .fit = options.fit}));
-  QUINTET_CHECK(compiled_->program.world == world.size(), "a program for {} ranks in a world of {}",
+  QUINTET_CHECK(compiled_->program.world == world.size(), "the program is for {} ranks, the world has {}",
                 compiled_->program.world, world.size());
   if (options.verify_program) {
     program::verify(compiled_->program, compiled_->step);
@@ -198,9 +198,8 @@ void Rank::remark_on_documents(int64_t step, std::span<const int32_t> documents)
   const int64_t found = data::count_documents(documents, recipe_.data.seq_len);
   if (found <= most_documents_) return;
   log_(fmt::format(
-      "step {} has {} documents in a micro-batch and attention's tensor cores take {}: such batches run "
-      "without them, slower by an order of magnitude and more (data.pack = false takes any number; said "
-      "once)",
+      "step {} has {} documents in one micro-batch, and the tensor-core attention kernels support {}: such "
+      "batches run without them, at least 10x slower (data.pack = false removes the limit; reported once)",
       step + 1, found, most_documents_));
   most_documents_ = 0;
 }
@@ -226,7 +225,7 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
 void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
                       int64_t valid_tokens) {
   exec::Executor& e = *executor_;
-  // The context ranks of a data-parallel place share its sequences: one of them counts.
+  // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate, optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps));
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
@@ -252,8 +251,8 @@ StepResult Rank::finish_step() {
           .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
 }
 
-// With sequences cut over context ranks: whole micro-batches are loaded aside, and each input takes the rows
-// of its span, in their order.
+// With cp > 1, loads whole micro-batches into a staging buffer and copies to each input the rows of its span,
+// in their order.
 exec::LoadBatch Rank::in_row_order(const exec::LoadBatch& load) {
   const int64_t ranks = compiled_->layout.context.ranks;
   if (ranks == 1) return load;
@@ -313,7 +312,7 @@ Rank::Evaluation Rank::evaluate(const data::Batches& batches, int64_t first, int
   exec::Executor& e = *executor_;
   Evaluation total;
   for (int64_t batch = first; batch < first + count; ++batch) {
-    // Before the run: its streams need not wait for the batch to read the count.
+    // Before the run, so that its streams need not wait for the batch to read the count.
     e.set_scalar(scalars::kCount,
                  cp_index_ == 0 ? static_cast<double>(batches.count_labels(batch, dp_index_)) : 0);
     const size_t rows = static_cast<size_t>(batches.micro_tokens());
@@ -376,9 +375,8 @@ void Rank::check_replicas() {
     for (size_t i = 0; i < all.size(); ++i)
       if (all[i] != all[0])
         base::fail_internal(
-            "the {} that ranks {} and {} should share differ: memory or a link has corrupted them, or a step "
-            "was "
-            "not applied on both",
+            "the {} shared by ranks {} and {} differ: memory or a link corrupted them, or a step was applied "
+            "on only one of them",
             what, comm.members()[0], comm.members()[i]);
   };
   for (const ReplicaGroup& group : replica_groups_) {
@@ -394,7 +392,7 @@ void Rank::check_replicas() {
   base::Checksum hash;
   for (const State& state : states())
     hash.add({read(state.range).data(), static_cast<size_t>(state.range.bytes)});
-  compare(hash.value(), world_.world(), "routers' biases");
+  compare(hash.value(), world_.world(), "router biases");
 }
 
 }  // namespace quintet::train

@@ -1,4 +1,4 @@
-// One rank of a run: its compiled program, its memory, its state. The loop above it (loop.h) and the verifier
+// One rank of a run: its compiled program, memory and state. The training loop (loop.h) and the verifier
 // (room tools) see a training step as one call.
 #pragma once
 
@@ -17,39 +17,39 @@
 namespace quintet::train {
 
 struct RankOptions {
-  compiler::ModelFn model;  // empty: recipe.model
-  int threads = 1;          // of the kernels
-  bool evaluate = false;    // also plan an evaluation pass
-  bool infer = false;       // a forward pass to logits instead of training
-  bool poison = false;      // see exec::ExecutorOptions
-  int64_t local_rank = 0;   // among the ranks on this host: which of its GPUs is this rank's
-  bool capture = true;      // see exec::ExecutorOptions
-  bool tune = true;         // see exec::ExecutorOptions
-  base::Path tuned = {};    // see exec::ExecutorOptions
-  std::function<void(const std::string&)> log = {};  // of the executor
+  compiler::ModelFn model;                           // empty: recipe.model
+  int threads = 1;                                   // kernel threads
+  bool evaluate = false;                             // also plan an evaluation pass
+  bool infer = false;                                // plan a forward pass to logits instead of training
+  bool poison = false;                               // see exec::ExecutorOptions
+  int64_t local_rank = 0;                            // index on this host; selects the GPU
+  bool capture = true;                               // see exec::ExecutorOptions
+  bool tune = true;                                  // see exec::ExecutorOptions
+  base::Path tuned = {};                             // see exec::ExecutorOptions
+  std::function<void(const std::string&)> log = {};  // receives the executor's messages
   bool verify_program = true;
-  std::optional<compiler::Fit> fit = {};  // memory.recompute = "fit" found already (train/memory_check.h)
+  std::optional<compiler::Fit> fit = {};  // resolved memory.recompute = "fit" (train/memory_check.h)
 };
 
 struct StepResult {
   double loss = 0;  // mean over the valid tokens of the global batch
   double grad_norm = 0;
   double lr = 0;
-  double loss_scale = 1;  // that its gradients were multiplied by
+  double loss_scale = 1;  // the factor applied to this step's gradients
   int64_t tokens = 0;     // valid tokens of the global batch
-  bool skipped = false;   // non-finite loss or gradient somewhere: nothing was updated, on any rank
+  bool skipped = false;   // non-finite loss or gradient: no rank applied the update
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
 
-// Where the recipe runs.
+// The device that the recipe selects.
 exec::Device device_of(const config::Recipe& recipe);
 // The kernels of the ops that a model brings along.
 std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model);
 
 class Rank {
  public:
-  // Compiles, verifies and plans, allocates the arena, creates communicators, and draws the initial weights.
-  // Collective over the world, whose size must be the recipe's.
+  // Compiles, verifies and plans, allocates the arena, creates communicators and initialises the weights.
+  // Collective over the world, whose size must match the recipe.
   Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
   ~Rank();
 
@@ -57,45 +57,45 @@ class Rank {
     start_step(step, batches);
     return finish_step();
   }
-  // The same in two: a step is put on the device, and its result taken when it is done. Steps finish in the
-  // order in which they were started; with may_run_ahead() one may be started before the one before it is
-  // finished. Between the two nothing else may look at the rank's state.
+  // The same in two calls: queue a step on the device, then wait for its result. Steps finish in the order
+  // they were started; with may_run_ahead() the next step may be started before the previous one is finished.
+  // Between the two calls nothing else may access the rank's state.
   void start_step(int64_t step, const data::Batches& batches);
   StepResult finish_step();
-  // The same on all ranks. Not where the host reads back in the middle of a step how many rows go to which
-  // expert's rank: putting such a step on the device takes as long as the step.
+  // The same value on all ranks. False where the host reads back expert row counts in the middle of a step:
+  // queueing such a step takes as long as running it.
   bool may_run_ahead() const {
     const bool has_experts = base::demanded(config::demands(recipe_.model), base::Dim::Experts) > 0;
     const bool reads_counts =
         has_experts && !recipe_.model.moe.pad && recipe_.parallel.ep * recipe_.parallel.etp > 1;
     return executor_->runs_ahead() && !measures() && !reads_counts;
   }
-  // Fills the micro-batches that this rank takes from the batches in a step. Refers to both.
+  // Fills this rank's micro-batches of a step. The result refers to `this` and to `batches`.
   exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
-  // The same with the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of
-  // labels that count in all of this data-parallel place's micro-batches.
+  // A step on the caller's own tokens: `load` fills each micro-batch, `valid_tokens` is the number of valid
+  // labels in all micro-batches of this data-parallel rank.
   StepResult step_with(int64_t step, const exec::LoadBatch& load, int64_t valid_tokens);
-  // The same where the tokens of every step are known beforehand: those of the next one may be loaded while
-  // this one runs. finish_step() gives the result.
+  // Starts a step on the caller's own tokens when those of every step are known in advance: the next step's
+  // batch may be loaded while this one runs. finish_step() returns the result.
   void start_step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
                        int64_t valid_tokens);
-  // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each from `first`
-  // on, equal on all ranks.
+  // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each, starting at
+  // `first`. The result is the same on all ranks.
   struct Evaluation {
     double loss_sum = 0;
     int64_t tokens = 0;
   };
   Evaluation evaluate(const data::Batches& batches, int64_t first, int64_t count);
 
-  // Visits this rank's pieces of the wanted states: consecutive elements of a parameter's local part.
-  // `global` gives the place of an element in the whole parameter, or -1 for padding.
+  // Visits this rank's pieces of the selected states: consecutive elements of a parameter's local part.
+  // `global` maps an element to its index in the whole parameter, or to -1 for padding.
   struct Piece {
     const layout::Segment* segment;
     const layout::Group* group;
     int64_t first, count;  // in the segment's local part
     exec::Range range;
-    base::DType dtype;  // of the elements as they are read and written
-    // Of weights with split masters: where the lower halves lie, and the upper ones in `range`.
+    base::DType dtype;  // of the elements as read and written
+    // Split master weights: `range` holds the upper halves, `lower` the lower ones.
     std::optional<exec::Range> lower = {};
     int64_t bytes() const { return count * base::size_of(dtype); }
   };
@@ -107,22 +107,22 @@ class Rank {
   void write(const exec::Range& range, const std::function<void(std::byte*)>& fill) {
     executor_->write(range, fill);
   }
-  // The elements of a piece, piece.bytes() of them, joined where they are kept in halves.
+  // The elements of a piece, piece.bytes() in size; split halves are joined.
   exec::HostBytes read(const Piece& piece) const;
   void write(const Piece& piece, const std::function<void(std::byte*)>& fill);
-  // The type that a parameter's weights are saved in, on whichever rank they are; for training.
+  // The dtype in which a parameter's weights are saved, on any rank; training only.
   base::DType weight_dtype(bool trainable) const {
     return trainable ? recipe_.precision.master_type() : recipe_.precision.compute;
   }
   // True on exactly one of the ranks that hold the same piece.
   bool owns(const Piece& piece) const;
-  // Writes the compute copies of the weights after the masters were changed from outside (loading).
+  // Refreshes the compute copies after the master weights were written from outside (loading).
   void weights_changed();
 
   // Compares hashes of replicated weights among the ranks that hold them; throws when they differ.
   void check_replicas();
 
-  // What adds up over a step (graph::StepSum), of all blocks, after a step: equal on all ranks.
+  // Per-block sums over a step (graph::StepSum), available after it; the same on all ranks.
   struct Sum {
     std::string_view name;
     int block;
@@ -130,8 +130,8 @@ class Rank {
   };
   std::vector<Sum> step_sums() const;
 
-  // Small values that outlive a step without being parameters (graph::ValueKind::State), such as the biases
-  // of routers. Every rank has all of them, whole and equal.
+  // Small persistent values that are not parameters (graph::ValueKind::State), such as router biases. Every
+  // rank holds all of them in full, with the same contents.
   struct State {
     std::string_view name;
     exec::Range range;
@@ -147,7 +147,7 @@ class Rank {
   int64_t measured_peak_bytes() const { return executor_->measured_peak_bytes(); }
 
  private:
-  // Ranks that hold copies of parameters: those replicated over `atoms`, or shared by pipeline stages.
+  // Ranks that hold copies of the same parameters: replicated over `atoms`, or shared by pipeline stages.
   struct ReplicaGroup {
     layout::AtomList atoms;
     std::vector<int> shared_by;  // see layout::Group; empty: a group over `atoms`
@@ -159,10 +159,10 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
-  // Once, where a batch has more documents than the device's fast kernels take.
+  // Warns once when a batch has more documents than the device's fast attention kernels support.
   void remark_on_documents(int64_t step, std::span<const int32_t> documents);
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
-  // The first two steps measure what is really touched.
+  // The first two steps measure the memory that is actually touched.
   bool measures() const { return measured_rounds_ < 2; }
 
   const config::Recipe recipe_;
@@ -171,9 +171,9 @@ class Rank {
   std::unique_ptr<exec::Executor> executor_;
   std::vector<ReplicaGroup> replica_groups_;
   std::map<graph::InputSpec, std::vector<int32_t>>
-      whole_rows_;  // cp > 1: inputs of a micro-batch before they are cut
+      whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;
-  int64_t most_documents_ = 0;  // of a micro-batch, see exec::most_documents; 0: any number, or told already
+  int64_t most_documents_ = 0;  // per micro-batch, see exec::most_documents; 0: unlimited, or already warned
   double loss_scale_ = 1;       // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;

@@ -7,20 +7,21 @@
 namespace quintet::train {
 namespace {
 
-// Corpora up to this size are read through before the first step, which takes a second or so. In larger ones
-// a damaged token is found when a batch meets it.
+// Corpora up to this size are fully validated before the first step, which takes about a second. In larger
+// ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
 data::Corpus read_corpus(const config::Recipe& recipe) {
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
   if (paths.empty())
-    base::fail_user("data.path is not given: training needs text files, folders of them, or a token file");
+    base::fail_user(
+        "data.path is not set: training needs text files, folders of text files, or a token file");
   if (paths.size() == 1) return data::load_corpus(paths[0], *tokenizer);
   for (const base::Path& path : paths)
     if (data::is_token_file(path))
       base::fail_user(
-          "data.path names {} paths and one of them, '{}', is a token file: give a token file alone",
+          "data.path lists {} paths, and '{}' is a token file; a token file must be the only path",
           paths.size(), path.string());
   return data::read_text(paths, *tokenizer);
 }

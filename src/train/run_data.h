@@ -1,4 +1,4 @@
-// The data of a run: training batches in shuffled order, validation batches in stored order.
+// The data of a run: shuffled training batches, and validation batches in stored order.
 #pragma once
 
 #include <optional>
@@ -11,18 +11,18 @@ namespace quintet::train {
 
 struct RunData {
   data::Batches train;
-  std::optional<data::Batches>
-      validation;  // one micro-batch per data rank at a time; present when the recipe holds data back
+  // One micro-batch per data-parallel rank at a time; present when the recipe holds out validation data.
+  std::optional<data::Batches> validation;
 
   // Batches of `validation` that one evaluation reads: eval.batches batches of batch.global sequences, or all
-  // there are. The sequences are the same in every layout.
+  // of them. The same sequences in every layout.
   int64_t evaluation_batches(const config::Recipe& recipe) const;
 };
 
-// Reads what recipe.data names. Nothing given, missing, empty, too short or beyond the model's vocabulary:
-// UserError.
+// Loads recipe.data. UserError when the path is not set, missing, empty, too short, or exceeds the model's
+// vocabulary.
 RunData load_data(const config::Recipe& recipe);
-// The same from a corpus at hand; recipe.data.path is not looked at.
+// The same from a given corpus; ignores recipe.data.path.
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);
 
 }  // namespace quintet::train

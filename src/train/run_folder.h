@@ -1,5 +1,5 @@
-// What a run leaves behind: recipe.toml, metrics.jsonl, summary.json, model.safetensors and trace.json in one
-// folder, and schedule.txt when the pipeline's schedule is a file of the user's. docs/formats/run_folder.md.
+// The output folder of a run: recipe.toml, metrics.jsonl, summary.json, model.safetensors, trace.json, and
+// schedule.txt when the recipe uses a schedule file. See docs/formats/run_folder.md.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class RunFolder {
  public:
   explicit RunFolder(base::Path path) : path_(std::move(path)) {}
 
-  // Throws a UserError when the folder holds a run already and `overwrite` is false. Touches nothing.
+  // UserError when the folder already contains a run and `overwrite` is false. Changes nothing on disk.
   void require_free(bool overwrite) const;
-  // Makes the folder, proves that it can be written and that `bytes` fit on its disk, removes what an earlier
-  // run left and writes the recipe, with a copy of its schedule file, which the recipe then names: the folder
-  // needs nothing outside it. Throws a UserError before anything of an earlier run is gone.
+  // Creates the folder, checks that it is writable and has space for `bytes`, removes the files of an earlier
+  // run and writes the recipe. A schedule file is copied into the folder and the recipe refers to the copy,
+  // so the folder is self-contained. A UserError is thrown before any file of an earlier run is removed.
   void create(const config::Recipe& recipe, int64_t bytes) const;
 
   const base::Path& path() const { return path_; }
@@ -37,8 +37,8 @@ class RunFolder {
 
 enum class RunEnd : uint8_t {
   Finished,     // all steps done
-  Interrupted,  // asked to stop: the step in progress was finished and everything saved
-  NonFinite,    // run.max_skipped_steps steps in a row had a non-finite loss or gradient
+  Interrupted,  // stopped on request: the step in progress was finished and the weights were saved
+  NonFinite,    // run.max_skipped_steps consecutive steps had a non-finite loss or gradient
 };
 std::string_view to_string(RunEnd end);  // "finished", "interrupted", "non-finite"
 
@@ -56,17 +56,17 @@ struct Summary {
   RunEnd end = RunEnd::Finished;
   int64_t steps = 0, skipped_steps = 0;
   double first_loss = 0, last_loss = 0;
-  int64_t tokens = 0;       // that counted, over all steps
-  double seconds = 0;       // of all steps, evaluation and saving left out
-  double tokens_per_s = 0;  // without the first two steps (they measure memory), when there are more
+  int64_t tokens = 0;       // valid tokens of all steps
+  double seconds = 0;       // of all steps, without evaluation and saving
+  double tokens_per_s = 0;  // without the first two steps, which measure memory, if there are more
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
-  // Rows that experts receive vary from step to step: the plan has room for the most that can come, and the
-  // measurement, which the first two steps make, may stay below it. Otherwise both are equal.
+  // The number of rows that experts receive varies between steps: the plan covers the maximum, and the
+  // measurement, taken in the first two steps, may stay below it. Otherwise both are equal.
   bool planned_is_bound = false;
 };
 std::string to_json(const Summary& summary);
-// The same for people.
+// The same as text for the console.
 std::vector<std::string> summary_lines(const Summary& summary, const RunFolder& folder);
 
 }  // namespace quintet::train

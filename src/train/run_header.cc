@@ -71,7 +71,7 @@ class Header {
          r_.model.preset.empty() ? std::string(name_of(r_.model.family)) : r_.model.preset, thousands(all),
          tensors);
     if (frozen_tensors > 0)
-      line("freeze", "{} of {} ({}): no gradient, no optimizer state, no reduction", thousands(frozen),
+      line("freeze", "{} of {} ({}): no gradients, optimizer state or reduction", thousands(frozen),
            counted(all, "parameter"), counted(frozen_tensors, "tensor"));
   }
 
@@ -81,11 +81,11 @@ class Header {
                                    counted(train.corpus().documents(), "document"),
                                    counted(train.size(), "sequence"), r_.data.seq_len);
     if (data_.validation)
-      text += fmt::format(" to train on, {} held back", thousands(data_.validation->dataset().size()));
+      text += fmt::format(" for training, {} for validation", thousands(data_.validation->dataset().size()));
     line("data", "{}", text);
     line("pack", "{}",
-         r_.data.pack ? "documents in a sequence do not see each other"
-                      : "off: the documents of a sequence are read as one running text");
+         r_.data.pack ? "attention does not cross document boundaries"
+                      : "off: the documents of a sequence are read as continuous text");
     if (r_.eval.every > 0)
       line("eval", "every {} on {}", counted(r_.eval.every, "step"),
            counted(std::min(data_.evaluation_batches(r_) * r_.batch.micro * r_.parallel.dp(),
@@ -94,7 +94,7 @@ class Header {
   }
 
   void batch() {
-    line("batch", "{} = {} micro x {} accumulation x {} data ranks; {} a step, {}",
+    line("batch", "{} = {} micro x {} accumulation x {} data ranks; {} per step, {}",
          counted(r_.batch.global, "sequence"), r_.batch.micro, r_.batch.accumulation, r_.parallel.dp(),
          counted(r_.batch.global * r_.data.seq_len, "token"), counted(r_.run.steps, "step"));
   }
@@ -103,8 +103,8 @@ class Header {
     const int64_t rows = r_.batch.micro * r_.data.seq_len / r_.parallel.cp, chunk = r_.loss.chunk;
     const std::string all = counted(rows, "token row");
     line("loss", "{}",
-         chunk > 0 && chunk < rows ? fmt::format("logits of {} of {} at a time", thousands(chunk), all)
-                                   : fmt::format("logits of all {} at once", all));
+         chunk > 0 && chunk < rows ? fmt::format("logits computed {} of {} at a time", thousands(chunk), all)
+                                   : fmt::format("logits of all {} computed at once", all));
   }
 
   void ranks() {
@@ -122,7 +122,7 @@ class Header {
          facts_.device.empty() ? counted(facts_.threads, "kernel thread") + " each" : facts_.device);
   }
 
-  // The blocks of each virtual stage, in the order of the model: "0-2 | 3-5".
+  // The blocks of each virtual stage in model order: "0-2 | 3-5".
   std::string stage_blocks() const {
     const layout::Stages& stages = compiled_.pipeline.stages;
     std::vector<std::string> parts;
@@ -152,7 +152,7 @@ class Header {
          s.chunks == 1 ? counted(most, "micro-batch", "es") : counted(most, "chunk") + " of micro-batches");
   }
 
-  // Collectives of one step whose group spans exactly ranks of the given axes (any of them).
+  // Collectives per step whose group spans exactly ranks of the given axes.
   int64_t count(program::CollectiveKind kind, const layout::AtomList& atoms) const {
     int64_t n = 0;
     for (const program::LedgerRow& row : ledger_.rows)
@@ -183,7 +183,7 @@ class Header {
                                             "parameters, gradients and optimizer state"};
     if (p.zero == 0) {
       if (p.dp_replicate == 1)
-        line(label, "zero 0: the state is whole on each of {} data ranks: {} per step{}", shards,
+        line(label, "zero 0: full state on each of {} data ranks: {} per step{}", shards,
              counts(layout.data()), expert_state(layout.data(), layout.expert.all));
       return;
     }
@@ -197,26 +197,26 @@ class Header {
       if (p.reshard_after_forward.kind == Kind::ToRanks)
         text += fmt::format("; kept in {} shards for the backward pass: {}", p.reshard_after_forward.ranks,
                             counts(layout.dense.reshard));
-      // The first group has nothing before it to be gathered behind.
+      // The first group has no predecessor to overlap its gather with.
       const int64_t ahead = std::min(p.prefetch, static_cast<int64_t>(program_.slots.back().group));
-      text += ahead > 0 ? fmt::format("; prefetched {} ahead", counted(ahead, "block")) : "; no prefetch";
+      text += ahead > 0 ? fmt::format("; prefetch {} ahead", counted(ahead, "block")) : "; no prefetch";
     }
     line(label, "{}", text);
   }
 
-  // Experts have a mesh of their own: over how many ranks theirs is divided or summed, where that differs.
+  // Experts have their own mesh: over how many ranks their state is sharded or reduced, if that differs.
   std::string expert_state(const layout::AtomList& dense, const layout::AtomList& expert) const {
     if (!expert_plan(compiled_) || expert == dense) return "";
     const int ranks = compiled_.layout.mesh.size(expert);
-    return ranks == 1 ? std::string("; experts' on one rank each")
-                      : fmt::format("; experts' over {} ranks: {}", ranks, counts(expert));
+    return ranks == 1 ? std::string("; expert state on one rank each")
+                      : fmt::format("; expert state over {} ranks: {}", ranks, counts(expert));
   }
 
   void tensor_parallel() {
     const config::Parallel& p = r_.parallel;
     if (p.tp <= 1) return;
-    // One block stands for all. Not the first, which also completes the sum that the embedding leaves open.
-    // In a pipeline it is one of this rank's.
+    // One block stands for all. Not the first, which also reduces the embedding's partial sum. In a pipeline,
+    // a block of this rank.
     const layout::Stages& stages = compiled_.pipeline.stages;
     const int block =
         compiled_.logical.num_blocks > 3 && stages.rank_of_block(2) == stages.rank_of_block(0) ? 2 : 1;
@@ -236,12 +236,12 @@ class Header {
          name_of(p.compute),
          p.split_master() ? "f32 (split: bf16 weight and 16-bit remainder)" : name_of(p.master),
          name_of(p.moments), name_of(p.gradients), name_of(p.reduce));
-    if (p.tf32) line("", "products of f32 in tf32");
+    if (p.tf32) line("", "f32 matmuls in tf32");
     if (p.loss_scale.dynamic)
-      line("", "losses scaled by {:g} at first, doubled after {} good steps", p.loss_scale.value,
+      line("", "loss scale {:g} initially, doubled after {} good steps", p.loss_scale.value,
            p.loss_scale_window);
     else if (p.loss_scale.value != 1)
-      line("", "losses scaled by {:g}", p.loss_scale.value);
+      line("", "loss scale {:g}", p.loss_scale.value);
   }
 
   void optimizer() {
@@ -270,15 +270,15 @@ class Header {
     if (compiled_.fit && m.recompute == Kind::Fit) line("recompute", "fit: {}", compiled_.fit->text);
     if (m.recompute == Kind::Selective)
       line("recompute", "selective: {}",
-           m.recompute_ops.empty() ? std::string("what is cheap to compute and large to keep")
+           m.recompute_ops.empty() ? std::string("ops that are cheap to compute and large to keep")
                                    : fmt::format("{}", fmt::join(m.recompute_ops, ", ")));
     if (m.recompute == Kind::Full)
       line("recompute", "full: {}",
            m.recompute_every == 1 ? std::string("every block")
-                                  : fmt::format("one block of {}", m.recompute_every));
+                                  : fmt::format("one block in {}", m.recompute_every));
   }
 
-  // Whether sizes depend on the routing, so that the program has the largest there can be.
+  // Whether sizes depend on the routing, so that the program plans for the maximum.
   bool is_bound() const {
     const std::optional<ExpertPlan> plan = expert_plan(compiled_);
     return plan && plan->is_bound();
@@ -291,17 +291,17 @@ class Header {
       if (const int64_t bytes = peak.by_class[static_cast<size_t>(c)]; bytes > 0)
         parts.push_back(
             fmt::format("{} {}", to_string(static_cast<program::MemoryClass>(c)), base::human_bytes(bytes)));
-    // A pipeline's slots hold the place of a whole micro-batch, also where one is not in use at the peak.
+    // A pipeline slot reserves space for a whole micro-batch, even when it is unused at the peak.
     if (const int64_t idle = program_.arena_bytes - peak.live_bytes; idle * 50 > program_.arena_bytes)
-      parts.push_back(fmt::format("idle {} of {}", base::human_bytes(idle),
+      parts.push_back(fmt::format("{} idle in {}", base::human_bytes(idle),
                                   program_.frame_bytes.empty() ? "gaps" : "slots and gaps"));
     line("memory", "{} planned on rank 0{}: {}", base::human_bytes(program_.arena_bytes),
-         is_bound() ? ", whatever the routers choose" : "", fmt::join(parts, ", "));
+         is_bound() ? ", for any routing" : "", fmt::join(parts, ", "));
   }
 
   void program_line() {
     const char* up_to = is_bound() ? "up to " : "";
-    line("program", "{} a step on {}, {}{:.3g} GFLOP and {}{} sent per rank; compiled and verified in {}",
+    line("program", "{} per step on {}, {}{:.3g} GFLOP and {}{} sent per rank; compiled and verified in {}",
          counted(static_cast<int64_t>(compiled_.step.issues.size()), "instruction"),
          counted(static_cast<int64_t>(program_.streams.size()), "stream"), up_to, ledger_.flops / 1e9, up_to,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),

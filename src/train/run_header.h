@@ -1,5 +1,5 @@
-// What a run says before its first step: each thing the recipe asks for and what it amounts to here, with
-// counts taken from the program that will run.
+// The header of a run: every setting of the recipe and its effect in this layout, with counts taken from the
+// compiled program.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace quintet::train {
 
 struct HeaderFacts {
   std::string backend;  // "threads of this process", "MPI processes"
-  int threads = 1;      // of each rank's kernels
-  std::string device;   // "NVIDIA H200"; empty: the CPU
+  int threads = 1;      // kernel threads per rank
+  std::string device;   // "NVIDIA H200"; empty: CPU
   int64_t compile_ns = 0;
 };
 

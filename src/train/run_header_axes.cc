@@ -30,8 +30,8 @@ bool moves_state(const program::Program& program, const Instr& instr) {
   return false;
 }
 
-// A block of this rank that issues `op`; 0 when it has none. Not the model's first where there is another:
-// the first also completes the sum that the embedding leaves open.
+// A block of this rank that issues `op`; 0 when there is none. Avoids the model's first block, which also
+// reduces the embedding's partial sum, if there is another.
 int block_with(const program::Program& program, const graph::OpDef& op, const graph::OpDef& or_op) {
   int block = 0;
   for (const program::Body& body : program.bodies)
@@ -54,13 +54,12 @@ std::string context_method(const config::Parallel& p) {
     case config::ContextMethod::Gather:
       return fmt::format("gather: K and V gathered from {} ranks", p.cp);
     case config::ContextMethod::Ring:
-      return fmt::format("ring: K and V travel round {} ranks", p.cp);
+      return fmt::format("ring: K and V circulate among {} ranks", p.cp);
     case config::ContextMethod::Ulysses:
-      return fmt::format("ulysses: rows exchanged for heads among {} ranks", p.cp);
+      return fmt::format("ulysses: sequence exchanged for heads among {} ranks", p.cp);
     case config::ContextMethod::UlyssesRing:
       return fmt::format(
-          "ulysses+ring: rows exchanged for heads among {} ranks, K and V travel round {} such "
-          "groups",
+          "ulysses+ring: sequence exchanged for heads among {} ranks, K and V circulate among {} such groups",
           u, groups);
     case config::ContextMethod::Auto:
       break;
@@ -70,37 +69,38 @@ std::string context_method(const config::Parallel& p) {
 
 std::string router(const config::Moe& m) {
   std::vector<std::string> parts;
-  std::string scores = m.order == config::RouterOrder::TopKFirst
-                           ? "softmax over the chosen"
-                           : fmt::format("{} over all, {}", config::name_of(m.score),
-                                         m.normalise ? "weights made to sum to 1" : "weights as they are");
+  std::string scores =
+      m.order == config::RouterOrder::TopKFirst
+          ? "softmax over the selected experts"
+          : fmt::format("{} over all experts, {}", config::name_of(m.score),
+                        m.normalise ? "weights normalised to sum to 1" : "weights not normalised");
   if (m.scale != 1) scores += fmt::format(", times {:g}", m.scale);
   parts.push_back(scores);
   if (m.groups > 1)
     parts.push_back(fmt::format("from the best {} of {} groups of {} experts", m.groups_kept, m.groups,
                                 m.experts / m.groups));
   if (m.bias_rate > 0)
-    parts.push_back(fmt::format("selection bias moved by {:g} a step against the load", m.bias_rate));
+    parts.push_back(fmt::format("selection bias adjusted by {:g} per step against the load", m.bias_rate));
   if (m.balance_loss > 0) {
     static constexpr const char* kScopes[] = {"each micro-batch", "each sequence", "the step so far"};
     parts.push_back(fmt::format("balance loss {:g} over {}", m.balance_loss,
                                 kScopes[static_cast<size_t>(m.balance_scope)]));
   }
   if (m.z_loss > 0) parts.push_back(fmt::format("z-loss {:g}", m.z_loss));
-  if (m.force_balance) parts.push_back("its choice is ignored: experts by position, for benchmarks");
+  if (m.force_balance) parts.push_back("routing overridden: experts assigned by position, for benchmarks");
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
 std::string capacity(const ExpertPlan& plan, const config::Moe& m) {
-  if (plan.capacity == 0) return "none: nothing is dropped";
-  std::string text =
-      fmt::format("{} per expert and {} (factor {:g}); {} beyond are dropped", counted(plan.capacity, "row"),
-                  plan.group_sequences == 1 ? std::string("sequence")
-                                            : fmt::format("group of {} sequences", plan.group_sequences),
-                  m.capacity_factor, plan.policy == "position" ? "the last" : "the least probable");
+  if (plan.capacity == 0) return "unlimited, nothing is dropped";
+  std::string text = fmt::format(
+      "{} per expert and {} (factor {:g}); {} are dropped", counted(plan.capacity, "row"),
+      plan.group_sequences == 1 ? std::string("sequence")
+                                : fmt::format("group of {} sequences", plan.group_sequences),
+      m.capacity_factor, plan.policy == "position" ? "later rows" : "the least probable rows past it");
   if (plan.padded > 0)
-    text += fmt::format("; padded to {} per expert from each rank, so that sizes never vary",
-                        counted(plan.padded, "row"));
+    text +=
+        fmt::format("; padded to {} per expert from each rank for fixed sizes", counted(plan.padded, "row"));
   return text;
 }
 
@@ -117,7 +117,7 @@ std::string counted(int64_t n, std::string_view what, std::string_view plural) {
 BlockTraffic block_traffic(const program::Program& program, int block,
                            const std::function<bool(const Instr&, const layout::AtomList&)>& take) {
   BlockTraffic t;
-  // In a pipeline, bodies that differ by their slot count once.
+  // Pipeline bodies that differ only in their slot count once.
   std::set<std::pair<BodyKind, int>> seen;
   for (const program::Body& body : program.bodies) {
     const bool forward = body.kind == BodyKind::Forward;
@@ -142,7 +142,7 @@ std::vector<HeaderLine> context_lines(const config::Recipe& r, const compiler::C
   if (p.cp == 1) return {};
   std::string text = fmt::format("cp {}, {}", p.cp, context_method(p));
   const int block = block_with(compiled.program, graph::kAttention, graph::kAttentionHop);
-  // A sum over the context ranks is the router's, not attention's.
+  // An all-reduce over the context ranks belongs to the router, not to attention.
   const BlockTraffic t =
       block_traffic(compiled.program, block, [&](const Instr& i, const layout::AtomList& atoms) {
         return is_inside(atoms, compiled.layout.context.atoms) &&
@@ -151,8 +151,8 @@ std::vector<HeaderLine> context_lines(const config::Recipe& r, const compiler::C
       });
   text += fmt::format("; {}", block == 0 ? "no attention on this rank" : sent(t, ""));
   const config::ContextMethod chosen = config::choose_context_method(p, r.model, r.data);
-  text += fmt::format("; auto {} {}: {}", chosen == p.cp_method ? "takes" : "would take",
-                      chosen == p.cp_method ? "it" : config::name_of(chosen),
+  text += fmt::format("; auto {} {}: {}", chosen == p.cp_method ? "chooses" : "would choose",
+                      chosen == p.cp_method ? "this" : config::name_of(chosen),
                       config::why_context_method(p, r.model, r.data));
   return {{"cp", text}};
 }
@@ -167,7 +167,7 @@ std::vector<HeaderLine> expert_lines(const config::Recipe& r, const compiler::Co
   std::string text = fmt::format("{} in each of {}, {} per token", plan->experts,
                                  counted(plan->blocks, "block"), plan->choices);
   if (m.shared_ffn > 0)
-    text += fmt::format("; shared experts of width {} for every token{}", m.shared_ffn,
+    text += fmt::format("; shared experts of width {} applied to every token{}", m.shared_ffn,
                         m.shared_gate ? ", scaled by a gate" : "");
   lines.push_back({"experts", text});
   if (m.experts > 0) {
@@ -187,15 +187,16 @@ std::vector<HeaderLine> expert_lines(const config::Recipe& r, const compiler::Co
     text += fmt::format("; {} over {} ({} forward, {} backward), {}",
                         counted(t.forward + t.backward, "exchange"), layout.mesh.name(layout.experts.group()),
                         t.forward, t.backward, sent(t, plan->is_bound() ? "up to " : ""));
-  text += fmt::format("; {} {} a rank, {:.3g} times the mean", plan->is_bound() ? "room for" : "always",
+  text += fmt::format("; {} {} per rank, {:.3g}x the mean", plan->is_bound() ? "room for" : "always",
                       counted(plan->room, "row"),
                       static_cast<double>(plan->room) / static_cast<double>(plan->mean));
   lines.push_back({"ep", text});
   if (p.etp > 1)
     lines.push_back(
-        {"etp", fmt::format("etp {}: {} of an expert's inner width {} per rank; a row goes to all {} "
-                            "and its sender adds up what they return",
-                            p.etp, m.ffn / p.etp, m.ffn, p.etp)});
+        {"etp",
+         fmt::format("etp {}: {} of an expert's inner width {} per rank; a row is sent to all {} and its "
+                     "sender sums the results",
+                     p.etp, m.ffn / p.etp, m.ffn, p.etp)});
   return lines;
 }
 

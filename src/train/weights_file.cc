@@ -12,16 +12,15 @@ using checkpoint::TensorInfo;
 
 namespace {
 
-// One parameter on its way to the file. The ranks' elements are disjoint and everything else is zero, so a
-// sum of 64-bit words puts them together bit by bit; the last word counts elements, to see that none is
-// missing.
+// Assembles one parameter for the file. The ranks contribute disjoint elements and zeros elsewhere, so a sum
+// of 64-bit words merges them bit by bit; the last word counts elements, to detect missing ones.
 class Gathered {
  public:
   explicit Gathered(const TensorInfo& info)
       : info_(info), words_(static_cast<size_t>((info.bytes() + 7) / 8 + 1), int64_t{0}) {}
 
   void add(const Rank& rank, const Rank::Piece& piece, const layout::GlobalIndex& global) {
-    QUINTET_CHECK(piece.dtype == info_.dtype, "{} is kept as {} and saved as {}", info_.name,
+    QUINTET_CHECK(piece.dtype == info_.dtype, "{} is stored as {} but saved as {}", info_.name,
                   to_string(piece.dtype), to_string(info_.dtype));
     const size_t size = static_cast<size_t>(base::size_of(info_.dtype));
     const exec::HostBytes data = rank.read(piece);
@@ -36,7 +35,7 @@ class Gathered {
 
   void sum(comm::Communicator& comm) {
     comm.all_reduce(words_.data(), static_cast<int64_t>(words_.size()), DType::I64, comm::ReduceOp::Sum);
-    QUINTET_CHECK(words_.back() == info_.count(), "{} elements of {} came together, of {}", words_.back(),
+    QUINTET_CHECK(words_.back() == info_.count(), "gathered {} elements of {}, expected {}", words_.back(),
                   info_.name, info_.count());
   }
 
@@ -67,7 +66,7 @@ std::vector<TensorInfo> saved_tensors(const Rank& rank) {
     TensorInfo& info = tensors.emplace_back(TensorInfo{.name = v.name, .dtype = dtype, .shape = {}});
     for (const graph::DimSize& d : v.type.dims) info.shape.push_back(d.size);
   };
-  // All of the model's, whichever of them this rank's pipeline stage holds.
+  // All of the model's parameters, including those of other pipeline stages.
   const graph::Graph& model = rank.compiled().logical;
   for (const graph::Param& p : model.params()) add(model.value(p.value), rank.weight_dtype(p.trainable));
   for (const graph::Value& v : model.values())
@@ -84,7 +83,7 @@ int64_t saved_bytes(const Rank& rank) {
 void save_weights(const Rank& rank, comm::World& world, const std::string& path,
                   const std::map<std::string, std::string>& metadata) {
   const std::vector<TensorInfo> tensors = saved_tensors(rank);
-  // This rank's pieces of each parameter that no other rank contributes.
+  // The pieces of each parameter that this rank contributes.
   std::map<std::string_view, std::vector<std::pair<Rank::Piece, layout::GlobalIndex>>> pieces;
   rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (rank.owns(piece)) pieces[piece.segment->name].emplace_back(piece, global);
@@ -94,7 +93,7 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
     Gathered whole(info);
     if (const auto state = states.find(info.name); state != states.end()) {
       std::memcpy(whole.bytes(), rank.read(state->second.range).data(), static_cast<size_t>(info.bytes()));
-      return whole;  // whole on every rank
+      return whole;  // replicated on every rank
     }
     for (const auto& [piece, global] : pieces[info.name]) whole.add(rank, piece, global);
     whole.sum(world.world());
@@ -107,7 +106,7 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
     });
   else
     for (const TensorInfo& info : tensors) gather(info);
-  world.world().barrier();  // nobody goes on before the file is there
+  world.world().barrier();  // no rank continues before the file exists
 }
 
 void load_weights(Rank& rank, const std::string& path) {
@@ -115,17 +114,17 @@ void load_weights(Rank& rank, const std::string& path) {
   const std::vector<TensorInfo> wanted = saved_tensors(rank);
   for (const TensorInfo& w : wanted) {
     const TensorInfo* found = file.find(w.name);
-    if (found == nullptr) base::fail_user("{} has no tensor {}, which the model needs", path, w.name);
+    if (found == nullptr) base::fail_user("{} lacks tensor {}, which the model needs", path, w.name);
     if (found->shape != w.shape)
-      base::fail_user("{}: tensor {} has shape {}, the model's is {}", path, w.name, shape_text(found->shape),
+      base::fail_user("{}: tensor {} has shape {}, expected {}", path, w.name, shape_text(found->shape),
                       shape_text(w.shape));
     if (found->dtype != DType::F64 && found->dtype != DType::F32 && found->dtype != DType::BF16 &&
         found->dtype != DType::F16)
-      base::fail_user("{}: tensor {} is {}; weights are f64, f32, bf16 or f16", path, w.name,
+      base::fail_user("{}: tensor {} has dtype {}; expected f64, f32, bf16 or f16", path, w.name,
                       to_string(found->dtype));
   }
   if (file.tensors().size() != wanted.size())
-    base::fail_user("{} holds {} tensors, the model has {}: it is another model's", path,
+    base::fail_user("{} has {} tensors, but the model has {}: it belongs to a different model", path,
                     file.tensors().size(), wanted.size());
   rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     const TensorInfo& info = *file.find(piece.segment->name);

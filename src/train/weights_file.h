@@ -1,5 +1,6 @@
-// The weights of a run as one plain safetensors file, and back. The file knows no layout: it holds whole
-// parameters by name, in the dtype the optimizer updates, and after them the states (Rank::states).
+// Saves and loads the weights of a run as one safetensors file. The file does not depend on the layout: it
+// contains whole parameters by name, in the dtype the optimizer updates, followed by the states
+// (Rank::states).
 #pragma once
 
 #include <map>
@@ -12,19 +13,19 @@
 
 namespace quintet::train {
 
-// What save_weights writes, in the order of the file; equal on all ranks.
+// The tensors that save_weights writes, in file order; the same on all ranks.
 std::vector<checkpoint::TensorInfo> saved_tensors(const Rank& rank);
 
-// Bytes of the file without its header.
+// File size without the header.
 int64_t saved_bytes(const Rank& rank);
 
-// Gathers one parameter after another over all ranks; rank 0 writes. Collective. The file appears whole at
-// the end or not at all; a disk that is full is a UserError.
+// Collective. Gathers one parameter at a time over all ranks; rank 0 writes. The file appears atomically; a
+// full disk is a UserError.
 void save_weights(const Rank& rank, comm::World& world, const std::string& path,
                   const std::map<std::string, std::string>& metadata);
 
-// Every rank reads its own part, whatever layout the file was written from. UserError unless the file holds
-// exactly the model's parameters and states, with their shapes.
+// Every rank reads its own part of a file written from any layout. UserError unless the file contains exactly
+// the model's parameters and states, with matching shapes.
 void load_weights(Rank& rank, const std::string& path);
 
 }  // namespace quintet::train

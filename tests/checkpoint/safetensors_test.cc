@@ -13,7 +13,7 @@ using base::DType;
 using test::TempFolder;
 using test::user_error;
 
-// A file as another tool would write it.
+// A file in the layout that other tools write.
 std::string file_of(const std::string& header, const std::string& data) {
   std::string text(8, '\0');
   const uint64_t length = header.size();
@@ -73,17 +73,17 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheirName) {
   refused("abc");
   refused(file_of("{", ""));
   refused(file_of("[]", ""));
-  refused(std::string(8, '\xff') + "{}");                                 // a header beyond the end
+  refused(std::string(8, '\xff') + "{}");                                 // header past the end
   refused(tensor(R"("dtype":"F32","shape":[1])"));                        // no range
   refused(tensor(R"("dtype":"F3","shape":[1],"data_offsets":[0,4])"));    // unknown type
   refused(tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,8])"));   // shape and range differ
-  refused(tensor(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])"));  // beyond the end
+  refused(tensor(R"("dtype":"F32","shape":[4],"data_offsets":[0,16])"));  // past the end
   refused(tensor(R"("dtype":"F32","shape":[1],"data_offsets":[-4,0])"));  // before the start
   refused(tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[4,0])"));  // negative
   refused(tensor(R"("dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4])"));  // count overflows
   refused(tensor(R"("dtype":"F32","shape":["1"],"data_offsets":[0,4])"));                  // not a number
 
-  // Every cut of a good file.
+  // Every truncation of a valid file.
   const std::string good = tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])");
   for (size_t length = 0; length < good.size(); ++length) refused(good.substr(0, length));
 }

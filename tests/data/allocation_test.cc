@@ -1,5 +1,5 @@
-// Filling and counting batches happens inside a step, where nothing may be allocated. This program counts
-// every allocation of the calling thread.
+// Filling and counting batches happens inside a step, which must not allocate. This program counts every
+// allocation of the calling thread.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -32,7 +32,7 @@ Batches batches(int64_t samples, BatchLayout layout, BatchStart start = {}, Labe
   return Batches(dataset(samples), Sampler(3, samples, order), layout, start, std::move(mask));
 }
 
-// One step's five buffers for the whole global batch, put together from its parts by sequence.
+// The five buffers of one step's global batch, assembled by sequence from the ranks' parts.
 struct Whole {
   Row ids, labels, positions, documents, samples;
   int64_t valid = 0, counted = 0;
@@ -46,7 +46,7 @@ Whole gather(const Batches& batches, int64_t step) {
   for (int64_t dp = 0; dp < layout.dp; ++dp) {
     whole.counted += batches.count_labels(step, dp);
     for (int64_t micro = 0; micro < layout.accumulation; ++micro) {
-      // The documented place, written out: other rooms rely on it.
+      // The documented index, spelled out: other rooms rely on it.
       const auto at = static_cast<size_t>((micro * layout.dp + dp) * layout.micro * kSeq);
       EXPECT_EQ(batches.sequence_of(micro, dp, 0) * kSeq, static_cast<int64_t>(at));
       const auto size = static_cast<size_t>(batches.micro_tokens());

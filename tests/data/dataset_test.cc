@@ -15,7 +15,7 @@ namespace {
 using test::user_error;
 using Row = std::vector<int32_t>;
 
-// Documents of the given lengths whose tokens count 0, 1, 2, ... through the whole stream.
+// Documents of the given lengths; tokens are numbered 0, 1, 2, ... through the whole stream.
 Corpus counting(const std::vector<int>& lengths) {
   std::vector<Row> documents;
   int32_t next = 0;
@@ -124,8 +124,8 @@ TEST(Splits, TooLittleDataSaysTheNumbers) {
   EXPECT_EQ(make_splits(corpus, {.seq_len = 999}).train.size(), 1);
   const auto message = user_error([&] { make_splits(corpus, {.seq_len = 1000}); });
   EXPECT_CONTAINS(message, "seq_len 1,000 needs 1,001 tokens");
-  EXPECT_CONTAINS(message, "has 1,000 in all: use seq_len 999 or less");
-  EXPECT_CONTAINS(user_error([] { make_splits(counting({1}), {.seq_len = 1}); }), "more data is needed");
+  EXPECT_CONTAINS(message, "has 1,000: use seq_len 999 or less");
+  EXPECT_CONTAINS(user_error([] { make_splits(counting({1}), {.seq_len = 1}); }), "use more data");
   const auto split = user_error([&] { make_splits(corpus, {.seq_len = 500, .validation_fraction = 0.1}); });
   EXPECT_CONTAINS(split, "1,002 tokens at seq_len 500");
   EXPECT_CONTAINS(split, "use seq_len 499 or less");

@@ -43,8 +43,8 @@ TEST(Permutation, WorksForSetsThatFitNoMemory) {
   EXPECT_THROW(Permutation(3, 0), base::InternalError);
 }
 
-// With 3 things and many keys each of the 6 orders must turn up about equally often: a sixth of 6000 is 1000,
-// with a standard deviation of 29; 150 is five of them. The keys are fixed, so the outcome is too.
+// Over many keys, each of the 6 permutations of 3 elements must occur about equally often: 1000 of 6000
+// times, with a standard deviation of 29; 150 is five of them. The keys are fixed, so the result is too.
 TEST(Permutation, SmallSetsTakeEveryOrderEquallyOften) {
   std::map<std::vector<uint64_t>, int> orders;
   for (uint64_t key = 0; key < 6000; ++key) {
@@ -55,8 +55,8 @@ TEST(Permutation, SmallSetsTakeEveryOrderEquallyOften) {
   for (const auto& [order, count] : orders) EXPECT_NEAR(count, 1000, 150);
 }
 
-// Where index 0 of 10 goes over 10,000 keys: chi-square with 9 degrees of freedom, 33.7 is one chance in
-// 10,000.
+// Images of index 0 of 10 over 10,000 keys: chi-square with 9 degrees of freedom exceeds 33.7 with a
+// probability of 1 in 10,000.
 TEST(Permutation, NoPlaceIsPreferred) {
   std::vector<int> counts(10);
   for (uint64_t key = 0; key < 10'000; ++key) ++counts[Permutation(key, 10)(0)];
@@ -96,8 +96,7 @@ TEST(Sampler, SeedDecidesTheOrder) {
   EXPECT_LT(equal, 20);
 }
 
-// A run that resumes with another version of the program must see the same order: these numbers may never
-// change.
+// Resuming with a newer version must continue the same order: these numbers must never change.
 TEST(Sampler, OrderIsFrozen) {
   const Sampler sampler(1234, 100, Order::Shuffled);
   std::vector<int64_t> order;

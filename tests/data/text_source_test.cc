@@ -56,7 +56,7 @@ TEST_F(TextSource, NamedPathsAreNeverPassedOver) {
   put("build/y.txt", "inside");
   EXPECT_EQ(texts(load("build")), std::vector<std::string>{"inside"});
   put("binary", std::string("a\0b", 3));
-  EXPECT_CONTAINS(user_error([&] { load("binary"); }), "is not text: it holds NUL bytes");
+  EXPECT_CONTAINS(user_error([&] { load("binary"); }), "is not a text file: it contains NUL bytes");
 }
 
 TEST_F(TextSource, SeveralPathsInTheGivenOrder) {
@@ -67,17 +67,16 @@ TEST_F(TextSource, SeveralPathsInTheGivenOrder) {
 }
 
 TEST_F(TextSource, MissingAndEmpty) {
-  EXPECT_CONTAINS(user_error([&] { load("nowhere"); }),
-                  "there is no data at '" + (folder / "nowhere").string() + "'");
+  EXPECT_CONTAINS(user_error([&] { load("nowhere"); }), "no data at '" + (folder / "nowhere").string() + "'");
   put("empty", "");
-  EXPECT_CONTAINS(user_error([&] { load("empty"); }), "1 file looked at");
+  EXPECT_CONTAINS(user_error([&] { load("empty"); }), "read 1 file");
   put("in/a", "");
   put("in/b", std::string("\0", 1));
-  EXPECT_CONTAINS(user_error([&] { load("in"); }), "2 files looked at, all empty or binary");
+  EXPECT_CONTAINS(user_error([&] { load("in"); }), "read 2 files, all empty or binary");
   base::make_directories(folder / "bare");
-  EXPECT_CONTAINS(user_error([&] { load("bare"); }), "0 files looked at");
+  EXPECT_CONTAINS(user_error([&] { load("bare"); }), "read 0 files");
   put("e.jsonl", "{\"text\": \"\"}\n");
-  EXPECT_CONTAINS(user_error([&] { load("e.jsonl"); }), "there is no text in");
+  EXPECT_CONTAINS(user_error([&] { load("e.jsonl"); }), "no text in");
 }
 
 TEST_F(TextSource, JsonlFaultsNameTheLine) {
@@ -87,7 +86,7 @@ TEST_F(TextSource, JsonlFaultsNameTheLine) {
                   "x.jsonl:3: ");
   for (const char* line : {"{\"txt\":\"a\"}", "{\"text\": 3}", "[1]", "3"})
     EXPECT_CONTAINS(user_error([&] { parse_jsonl(line, "x"); }),
-                    "x:1: expected an object with a string under \"text\"");
+                    "x:1: expected an object with a string in \"text\"");
 }
 
 TEST_F(TextSource, TokenFilesAreFoundByAnyName) {
@@ -102,8 +101,7 @@ TEST_F(TextSource, TokenFileMustFitTheTokenizer) {
   TokenFileWriter writer(folder / "t", 1000);
   writer.add_document(std::vector<int32_t>{1, 2});
   writer.finish();
-  EXPECT_CONTAINS(user_error([&] { load("t.bin"); }),
-                  "vocabulary of 1000, but tokenizer \"bytes\" knows 256");
+  EXPECT_CONTAINS(user_error([&] { load("t.bin"); }), "vocabulary of 1000, but tokenizer \"bytes\" has 256");
 }
 
 }  // namespace

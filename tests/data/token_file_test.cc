@@ -30,14 +30,14 @@ Documents read_all(const Corpus& corpus) {
   return documents;
 }
 
-// Changes the file through a copy of its bytes.
+// Applies `change` to the contents of the file.
 void edit(const base::Path& path, const std::function<void(std::string&)>& change) {
   std::string bytes = base::read_file(path);
   change(bytes);
   base::write_file_atomically(path, bytes);
 }
 
-// Gives an edited index a good checksum again, as a faulty writer would.
+// Recomputes the checksum of an edited index, as a faulty writer would.
 void seal(std::string& idx) {
   const auto body = std::as_bytes(std::span(idx)).first(idx.size() - 8);
   const uint64_t sum = base::checksum_of(body);
@@ -118,7 +118,7 @@ TEST_F(TokenFile, Missing) {
 
 TEST_F(TokenFile, WrongMagic) {
   edit(idx, [](std::string& s) { s[0] = 'X'; });
-  expect_refused("does not begin with");
+  expect_refused("does not start with");
 }
 
 TEST_F(TokenFile, WrongVersion) {
@@ -128,7 +128,7 @@ TEST_F(TokenFile, WrongVersion) {
 
 TEST_F(TokenFile, EmptyFiles) {
   base::write_file_atomically(bin, "");
-  expect_refused("is empty: 0 bytes, but its index says 6 tokens of 2 bytes = 12 bytes");
+  expect_refused("is empty: 0 bytes, but its index declares 6 tokens of 2 bytes = 12 bytes");
   base::write_file_atomically(idx, "");
   expect_refused("is empty");
 }
@@ -140,7 +140,7 @@ TEST_F(TokenFile, EveryTruncationOfTheIndexIsRefused) {
     EXPECT_THROW(open_token_file(prefix), base::UserError) << size;
   }
   base::write_file_atomically(idx, whole.substr(0, 20));
-  expect_refused("cut short: 20 bytes");
+  expect_refused("truncated: 20 bytes");
   base::write_file_atomically(idx, whole + "x");
   expect_refused("wrong size");
 }
@@ -157,7 +157,7 @@ TEST_F(TokenFile, EveryFlippedByteOfTheIndexIsRefused) {
 
 TEST_F(TokenFile, WrongSizeOfTokens) {
   edit(bin, [](std::string& s) { s.pop_back(); });
-  expect_refused("is cut short: 11 bytes, but its index says 6 tokens of 2 bytes = 12 bytes");
+  expect_refused("is truncated: 11 bytes, but its index declares 6 tokens of 2 bytes = 12 bytes");
   edit(bin, [](std::string& s) { s += "abc"; });
   expect_refused("is too long: 14 bytes");
 }
@@ -171,38 +171,38 @@ TEST_F(TokenFile, HeaderOfAFaultyWriter) {
     base::write_file_atomically(idx, bad);
   };
   with(16, 0);
-  expect_refused("no tokens");
+  expect_refused("declares no tokens");
   with(16, uint64_t{1} << 63);
-  expect_refused("more than any file holds");
+  expect_refused("at most 2^60 are allowed");
   with(24, 0);
-  expect_refused("vocabulary is 0");
+  expect_refused("a vocabulary of 0;");
   with(24, uint64_t{1} << 40);
-  expect_refused("vocabulary is 1099511627776");
+  expect_refused("a vocabulary of 1099511627776");
   with(32, ~uint64_t{0});
   expect_refused("wrong size");
   with(8, 1 | uint64_t{3} << 32);
-  expect_refused("a token has 3 bytes");
+  expect_refused("a token size of 3 bytes");
   with(48, 1);  // first offset
-  expect_refused("bad document offsets");
+  expect_refused("invalid document offsets");
   with(56, 4);  // equal to the next
-  expect_refused("bad document offsets");
+  expect_refused("invalid document offsets");
   with(72, 5);  // last is not the number of tokens
-  expect_refused("bad document offsets");
+  expect_refused("invalid document offsets");
 }
 
 TEST_F(TokenFile, TokenBeyondTheVocabulary) {
   edit(bin, [](std::string& s) { s[7] = 2; });  // token 3 becomes 4 + 512
   const Corpus corpus = open_token_file(prefix);
   std::vector<int32_t> three(3), four(4);
-  corpus.read(0, three);  // the good ones can be read
+  corpus.read(0, three);  // valid tokens can still be read
   EXPECT_CONTAINS(user_error([&] { corpus.read(0, four); }),
-                  "token 516 at place 3 (document 1) is beyond the vocabulary of 300 (ids 0 to 299)");
+                  "token 516 at position 3 (document 1) is outside the vocabulary of 300 (ids 0 to 299)");
   EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "token 516");
 }
 
 TEST_F(TokenFile, DamageWithinTheVocabularyIsFoundByVerify) {
   edit(bin, [](std::string& s) { s[0] ^= 1; });
-  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "checksum does not match");
+  EXPECT_CONTAINS(user_error([&] { verify_token_file(prefix); }), "checksum mismatch");
 }
 
 TEST_F(TokenFile, WriterRefusesBadTokensAndLeavesTheOldPair) {
@@ -211,10 +211,10 @@ TEST_F(TokenFile, WriterRefusesBadTokensAndLeavesTheOldPair) {
         user_error([&] {
           write(prefix, 300, {{1, 2}, {3, bad}});
         }),
-        "token " + std::to_string(bad) + " at place 1 of a document is beyond the vocabulary of 300");
+        "token " + std::to_string(bad) + " at position 1 of a document is outside the vocabulary of 300");
   }
-  EXPECT_CONTAINS(user_error([&] { write(prefix, 300, {{}, {}}); }), "no tokens were given");
-  EXPECT_CONTAINS(user_error([&] { write(prefix, 0, {{}}); }), "a vocabulary of 0 ids");
+  EXPECT_CONTAINS(user_error([&] { write(prefix, 300, {{}, {}}); }), "must contain at least one token");
+  EXPECT_CONTAINS(user_error([&] { write(prefix, 0, {{}}); }), "the vocabulary size is 0");
   EXPECT_EQ(verify_token_file(prefix).tokens(), 6);
   EXPECT_EQ(base::list_files(folder.path()).size(), 2u);
 }
@@ -223,7 +223,7 @@ TEST_F(TokenFile, ModelsVocabularyMustHoldAllIds) {
   const Corpus corpus = open_token_file(prefix);
   corpus.require_vocab(300);
   EXPECT_CONTAINS(user_error([&] { corpus.require_vocab(299); }),
-                  "holds ids up to 299, but the model's vocabulary is 299");
+                  "contains ids up to 299, but the model's vocabulary is 299");
 }
 
 }  // namespace

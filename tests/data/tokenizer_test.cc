@@ -27,7 +27,7 @@ TEST(ByteTokenizer, AppendsAndRefusesWhatIsNoByte) {
     EXPECT_CONTAINS(test::user_error([&] {
                       tokenizer->decode(std::vector<int32_t>{65, bad});
                     }),
-                    "token " + std::to_string(bad) + " at place 1");
+                    "token " + std::to_string(bad) + " at position 1");
 }
 
 TEST(Tokenizer, UnknownNameListsWhatThereIs) {

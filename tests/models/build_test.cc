@@ -21,7 +21,7 @@ using graph::BuildOptions;
 using graph::Graph;
 using graph::Mode;
 
-// Every size differs from every other, so that a swapped dim shows.
+// All sizes differ, so that swapped dims are detected.
 Model small_llama() {
   return {.family = Family::Llama,
           .layers = 2,
@@ -208,7 +208,7 @@ TEST(Build, Gpt2DropoutInTrainingOnly) {
   const Graph train = build(model, options());
   EXPECT_EQ(count_nodes(train, "dropout"), 3);  // embeddings, attention branch, feed-forward branch
   EXPECT_EQ(count_nodes(train, "dropout", graph::Phase::B), 3);
-  std::set<int64_t> salts;  // no two masks alike
+  std::set<int64_t> salts;  // all masks differ
   for (const graph::Node& n : train.nodes()) {
     if (n.phase != graph::Phase::F) continue;
     if (n.op == &graph::kDropout) {
@@ -274,7 +274,7 @@ TEST(Build, FrozenParameters) {
   EXPECT_EQ(trainable_parameter_count(g) + frozen, parameter_count(g));
   for (const graph::Node& n : g.nodes())
     if (n.phase != graph::Phase::F) {
-      EXPECT_GE(n.block, 2) << "nothing flows back into frozen blocks";
+      EXPECT_GE(n.block, 2) << "no gradients flow into frozen blocks";
     }
 }
 
@@ -287,13 +287,13 @@ TEST(Build, Refusals) {
   model.layers = 0;
   EXPECT_THROW(build(model, options()), base::UserError);
   model = small_llama();
-  model.kv_heads = 3;  // 4 heads do not share 3
+  model.kv_heads = 3;  // not a divisor of 4 heads
   EXPECT_THROW(build(model, options()), base::UserError);
   EXPECT_THROW(build(small_llama(), options(), {"no.such.*"}), base::UserError);
   EXPECT_THROW(build(small_llama(), options(), {"*"}), base::UserError);
 }
 
-// Every preset with its depth cut to 2: wide and tied ones, biases, norms, windows, dropout.
+// Every preset with its depth reduced to 2: wide and tied ones, biases, norms, windows, dropout.
 TEST(Build, EveryPresetVerifiesAndReadsBackFromText) {
   for (Model model : config::presets()) {
     SCOPED_TRACE(model.preset);

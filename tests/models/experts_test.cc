@@ -1,4 +1,4 @@
-// Blocks with experts and latent attention: parameters, ops and their attributes, what differs by mode.
+// Blocks with experts and latent attention: parameters, ops and their attributes, and differences by mode.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using graph::Graph;
 using graph::Mode;
 using graph::Node;
 
-// Every size differs from every other, so that a swapped dim shows.
+// All sizes differ, so that swapped dims are detected.
 Model mixture() {
   return {.layers = 1,
           .embed = 16,
@@ -62,7 +62,7 @@ std::vector<const Node*> nodes_of(const Graph& g, std::string_view op) {
 const Node& only(const Graph& g, std::string_view op) {
   const auto found = nodes_of(g, op);
   EXPECT_EQ(found.size(), 1u) << op;
-  if (found.size() != 1) base::fail_internal("{} nodes of {}", found.size(), op);
+  if (found.size() != 1) base::fail_internal("found {} nodes of {}, expected 1", found.size(), op);
   return *found[0];
 }
 
@@ -151,7 +151,7 @@ TEST(Experts, Capacity) {
   m.moe.capacity_factor = 1e-6;
   EXPECT_EQ(capacity(), 1);
   m.moe.capacity_factor = 100;
-  EXPECT_EQ(capacity(), 16) << "a token goes to an expert once";
+  EXPECT_EQ(capacity(), 16) << "a token selects an expert at most once";
   EXPECT_TRUE(nodes_of(build(m, options(Mode::Infer)), "limit").empty());
   EXPECT_EQ(nodes_of(build(m, options(Mode::Evaluate)), "limit").size(), 1u);
   m.moe.capacity_factor = 1;
@@ -159,7 +159,7 @@ TEST(Experts, Capacity) {
   EXPECT_EQ(only(build(m, options()), "route").attrs.integer("pad"), 20) << "two groups of 10";
 }
 
-// What comes back from the experts is added to the residual on the way, or to what shared experts made.
+// The combined expert output is added to the residual directly, or to the output of shared experts.
 TEST(Experts, RowsThatComeBackAreAddedOnTheWay) {
   for (const int64_t shared : {0, 20}) {
     Model m = mixture();
@@ -268,7 +268,7 @@ TEST(LatentAttention, ScaleAndRotation) {
   int turns = 0;
   for (const Node* n : nodes_of(g, "rope")) {
     EXPECT_EQ(n->attrs.reals("inv_freq").size(), 3u);
-    EXPECT_EQ(n->attrs.real("scale"), 1.0) << "the factor is on the whole product";
+    EXPECT_EQ(n->attrs.real("scale"), 1.0) << "the factor scales all of QK^T";
     turns += n->phase == graph::Phase::F;
   }
   EXPECT_EQ(turns, 2);

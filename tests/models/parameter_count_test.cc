@@ -1,5 +1,5 @@
-// parameter_counts.txt holds "<preset> <count>" per line, and the active count where there are experts,
-// written down independently of the graph builders.
+// parameter_counts.txt has one "<preset> <count>" per line, plus the active count for models with experts,
+// computed independently of the graph builders.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,7 +25,7 @@ std::map<std::string, Counts> published_counts() {
     Counts c;
     if (line.starts_with("#") || !(words >> preset >> c.all)) continue;
     if (!(words >> c.active)) c.active = c.all;
-    EXPECT_TRUE(counts.emplace(preset, c).second) << preset << " stands twice";
+    EXPECT_TRUE(counts.emplace(preset, c).second) << preset << " is listed twice";
   }
   return counts;
 }
@@ -43,7 +43,7 @@ TEST(ParameterCount, OfEveryPreset) {
     EXPECT_EQ(want.active<want.all, model.moe.experts> 0);
     counts.erase(model.preset);
   }
-  EXPECT_TRUE(counts.empty()) << "no preset called " << counts.begin()->first;
+  EXPECT_TRUE(counts.empty()) << "unknown preset " << counts.begin()->first;
 }
 
 }  // namespace

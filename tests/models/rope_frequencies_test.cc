@@ -1,4 +1,4 @@
-// The expected numbers were computed in Python, in double precision, from the published formulas.
+// The expected values were computed in Python, in double precision, from the published formulas.
 #include "models/rope_frequencies.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@ namespace {
 using config::RopeScaling;
 using config::RopeScalingKind;
 
-// Both sides evaluate about ten correctly rounded operations; pow may differ by one unit in the last place.
+// Both sides evaluate about ten correctly rounded operations; pow may differ by one ulp.
 void expect_close(double got, double want) { EXPECT_NEAR(got, want, 1e-14 * std::fabs(want)); }
 
 void expect_close(const std::vector<double>& got, const std::vector<double>& want) {
@@ -69,7 +69,8 @@ TEST(RopeFrequencies, Llama3WholeTable) {  // the settings of Llama 3.2 1B
                                9.418306725434909e-08});
 }
 
-TEST(RopeFrequencies, Llama3Bands) {  // Llama 3.1: pairs 0-28 keep, 29-34 lie between, 35-63 are slowed by 8
+TEST(RopeFrequencies,
+     Llama3Bands) {  // Llama 3.1: pairs 0-28 keep, 29-34 are interpolated, 35-63 are slowed by 8
   const RopeScaling scaling{.kind = RopeScalingKind::Llama3, .factor = 8, .original_positions = 8192};
   const std::vector<double> plain = rope_frequencies(5e5, 128, {}).inv_freq;
   const std::vector<double> got = rope_frequencies(5e5, 128, scaling).inv_freq;

@@ -18,7 +18,7 @@
 namespace quintet::observe {
 namespace {
 
-// A pipe whose far end collects what a console writes.
+// A pipe whose read end collects the console's output.
 class Pipe {
  public:
   Pipe() {
@@ -68,7 +68,7 @@ TEST(Console, LinesGoAboveTheLiveLine) {
     console.set_live("again");
     pipe.take();
   }
-  EXPECT_EQ(pipe.take(), "\n");  // the destructor leaves a fresh line
+  EXPECT_EQ(pipe.take(), "\n");  // the destructor starts a new line
 }
 
 TEST(Console, LiveLineIsCutToTheWidthBetweenCharacters) {
@@ -81,7 +81,7 @@ TEST(Console, LiveLineIsCutToTheWidthBetweenCharacters) {
 TEST(Console, AsksTheTerminal) {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0)
-    GTEST_SKIP() << "this system gives no pseudo-terminal (" << std::strerror(errno)
+    GTEST_SKIP() << "no pseudo-terminal available (" << std::strerror(errno)
                  << "): mount devpts at /dev/pts to run this test";
   const int slave = ::open(::ptsname(master), O_RDWR | O_NOCTTY);
   ASSERT_GE(slave, 0);

@@ -1,4 +1,4 @@
-// What a run reports of its experts, against routing worked out here from weights and tokens.
+// The expert statistics of a run, compared with routing computed here from weights and tokens.
 #include "train/expert_report.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ using train::LoadAlarm;
 
 constexpr int64_t kExperts = 4, kEmbed = 32, kChoices = 2;
 
-// Experts that read the embedding itself, so that a token's scores follow from its id and two tables alone.
+// Experts that read the embedding directly, so that a token's scores depend only on its id and two tables.
 graph::Graph router_on_embedding(const config::Model& model, const graph::BuildOptions& build) {
   const graph::DimSize vocab = {graph::Dim::Vocab, 256}, embed = {graph::Dim::Embed, kEmbed};
   graph::Builder b(build);
@@ -54,7 +54,7 @@ struct Expected {
   double entropy = 0, balance_loss = 0, z_loss = 0;
 };
 
-// The first step's routing, token by token.
+// The routing of the first step, token by token.
 Expected route_by_hand(const config::Recipe& recipe, const std::vector<double>& embed,
                        const std::vector<double>& router, int64_t capacity) {
   const train::RunData data = train::load_data(recipe);
@@ -202,13 +202,14 @@ TEST(ExpertReport, LongListsOfLoadsAreWrittenNowAndThen) {
 
 TEST(ExpertReport, UnevenUseIsSaidOnceInAWhile) {
   LoadAlarm alarm(2);
-  const auto even = uses_of({5, 5, 5, 5}, {10, 2, 4, 4}, 2);  // twice the mean is half used
+  const auto even = uses_of({5, 5, 5, 5}, {10, 2, 4, 4}, 2);  // 2x the mean: utilisation 50 %
   const auto bad = uses_of({5, 5, 5, 5}, {0, 4, 12, 4}, 2);
   EXPECT_EQ(alarm.check(1, even), "");
   const std::string line = alarm.check(2, bad);
-  EXPECT_CONTAINS(line, "step 2: the experts of block 3");
-  EXPECT_CONTAINS(line, "expert 2 gets 2.40 times the mean, utilisation 42 %; 1 of 4 experts get nothing");
-  EXPECT_CONTAINS(line, "the busiest of 2 expert ranks gets 1.60 times the mean");
+  EXPECT_CONTAINS(line, "step 2: experts of block 3");
+  EXPECT_CONTAINS(line,
+                  "expert 2 receives 2.40x the mean load, utilisation 42 %; 1 of 4 experts receive nothing");
+  EXPECT_CONTAINS(line, "the busiest of 2 expert ranks receives 1.60x the mean");
   EXPECT_EQ(line.find("blocks are below"), std::string::npos);
   EXPECT_EQ(alarm.check(3, bad), "");
   EXPECT_EQ(alarm.check(101, bad), "");

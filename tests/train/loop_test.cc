@@ -57,13 +57,13 @@ TEST(Loop, ATinyRunLearnsAndLeavesItsFolder) {
     EXPECT_GT(rank.at("planned_peak_bytes").get<int64_t>(), 0);
     EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("measured_peak_bytes"));
   }
-  // The folder's recipe is the resolved one: reading it again changes nothing.
+  // recipe.toml is the resolved recipe: reading it again changes nothing.
   EXPECT_EQ(config::load(small.run_folder().recipe_file().string()),
             small.recipe({"run.steps=30", "eval.every=10"}));
   EXPECT_FALSE(base::file_exists(small.run_folder().trace()));
 }
 
-// Everything but the times.
+// Everything but timings.
 std::string without_times(const base::Path& path) {
   std::string text;
   for (nlohmann::json m : read_metrics(path)) {
@@ -156,13 +156,13 @@ TEST(Loop, TraceRangesAreReadOrRefused) {
 
 TEST(Loop, StopsAfterTooManyNonFiniteSteps) {
   const SmallRun small;
-  // The first update throws the weights beyond what f32 holds; every later step is skipped.
+  // The first update pushes the weights out of the range of f32; every later step is skipped.
   const auto result = small.train({"optimizer.lr=1e38", "optimizer.clip_norm=0", "optimizer.weight_decay=0",
                                    "run.max_skipped_steps=3", "run.steps=50"});
   EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
   EXPECT_EQ(result.summary.skipped_steps, 3);
   EXPECT_LT(result.summary.steps, 50);
-  EXPECT_CONTAINS(result.message, "3 steps in a row");
+  EXPECT_CONTAINS(result.message, "3 consecutive steps");
   EXPECT_CONTAINS(result.message, "run.max_skipped_steps = 3");
   const auto metrics = read_metrics(small.run_folder().metrics());
   EXPECT_EQ(metrics.back().at("skipped"), true);

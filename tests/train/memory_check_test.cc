@@ -35,10 +35,10 @@ steps = 1
   const std::string message = test::user_error([&] {
     require_memory(recipe, {}, 1, {int64_t{64} << 30, ranks});
   });
-  for (const char* part : {"does not fit", "1024 ranks", "64.0 GiB are free", "memory.recompute"})
+  for (const char* part : {"does not fit", "1024 ranks", "64.0 GiB is free", "memory.recompute"})
     EXPECT_CONTAINS(message, part);
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {0, ranks}));
-  // Where each has a card of its own the number of ranks does not matter.
+  // With a GPU per rank, the number of ranks does not matter.
   EXPECT_NO_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, 1}));
   EXPECT_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, ranks}), base::UserError);
 }
@@ -48,7 +48,7 @@ TEST(Cores, AreSharedUnlessALauncherHasDealtThemOut) {
   EXPECT_EQ(share_of_cores(16, 128, 8), 16) << "bound by Slurm";
   EXPECT_EQ(share_of_cores(128, 128, 1), 128);
   EXPECT_EQ(share_of_cores(2, 2, 4), 1);
-  EXPECT_EQ(share_of_cores(16, 4, 8), 2) << "the host cannot have fewer than the process";
+  EXPECT_EQ(share_of_cores(16, 4, 8), 2) << "a host has at least the cores of the process";
 }
 
 }  // namespace

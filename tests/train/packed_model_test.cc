@@ -1,5 +1,5 @@
-// Models of one's own in which projections can lie side by side, or must not: the same losses as where a bias
-// of zeros, frozen, keeps them apart.
+// Custom models in which projections can be packed into one GEMM, or must not be: the losses equal those of a
+// model in which frozen zero biases prevent packing.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -22,12 +22,12 @@ const DimSize kEmbed{Dim::Embed, 16}, kFfn{Dim::Ffn, 32}, kHeads{Dim::Heads, 2},
 
 enum class Kind : uint8_t {
   Plain,
-  SharedGate,  // one gate for all blocks, an up for each
+  SharedGate,  // one gate for all blocks, one up projection each
   SharedUp,
-  Wide,        // SwiGLU of [tokens, heads, d]
+  Wide,        // SwiGLU over [tokens, heads, d]
   KeyIsValue,  // one weight for k and v
   RopeOfKeys,  // q is not rotated
-  Parallel,    // attention and feed-forward of one norm
+  Parallel,    // attention and feed-forward share one norm
 };
 
 class Model {
@@ -133,7 +133,7 @@ TEST(PackedModel, LossesAreThoseOfProjectionsApart) {
         }
 }
 
-// One op gives the gradients of both, and either adds to what is there or does not.
+// One op computes the gradients of both, so both accumulate or neither does.
 TEST(PackedModel, ANormSharesItsWeightAndItsBiasOrNeither) {
   const auto model = [](bool shares_bias) {
     return [=](const graph::BuildOptions& options) {

@@ -11,7 +11,7 @@ namespace {
 
 using test::SmallRun;
 
-// What check_replicas says after rank `sick` changed one element of a parameter.
+// The error of check_replicas after rank `sick` changed one element of a parameter; empty if none.
 std::string replicas_after_damage(const config::Recipe& recipe, int sick, const std::string& parameter) {
   try {
     comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
@@ -41,7 +41,7 @@ TEST(Replicas, ADamagedCopyIsFoundAndItsRanksNamed) {
       small.recipe({"parallel.dp_replicate=2", "parallel.dp_shard=1", "parallel.zero=0", "parallel.tp=2"});
   EXPECT_CONTAINS(replicas_after_damage(copies, 3, "embed.weight"), "ranks 1 and 3");
   EXPECT_CONTAINS(replicas_after_damage(copies, 3, "embed.weight"), "dp_replicate");
-  // Norm weights are whole on every tensor-parallel rank.
+  // Norm weights are replicated on every tensor-parallel rank.
   EXPECT_CONTAINS(replicas_after_damage(small.recipe(), 1, "final_norm.weight"), "ranks 0 and 1");
   // The tied table of the first and the last pipeline stage.
   const config::Recipe tied =
@@ -74,7 +74,7 @@ TEST(Replicas, ADamagedBiasIsFound) {
   } catch (const std::exception& e) {
     message = e.what();
   }
-  EXPECT_CONTAINS(message, "the routers' biases that ranks 0 and 2 should share differ");
+  EXPECT_CONTAINS(message, "the router biases shared by ranks 0 and 2 differ");
 }
 
 }  // namespace

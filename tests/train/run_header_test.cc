@@ -24,7 +24,7 @@ std::string header(const SmallRun& small, const std::vector<std::string>& sets) 
 
 TEST(Header, CountsCollectivesOfATensorParallelBlock) {
   const SmallRun small;
-  // Column then row split, twice a block: one all-reduce each in the forward and in the backward pass.
+  // Column then row split, twice per block: one all-reduce each in the forward and in the backward pass.
   EXPECT_CONTAINS(header(small, {"parallel.sequence_parallel=false"}),
                   "tp 2: 4 collectives per block per micro-batch (2 forward, 2 backward)");
   EXPECT_CONTAINS(header(small, {}), "tp 2 with sequence parallel:");
@@ -43,7 +43,7 @@ TEST(Header, SaysHowAPipelineIsCut) {
       text,
       "pp           pp 2 stages x 1 chunk, 1f1b: blocks 0-3 | 4-5, 4 micro-batches, bubble 20.0 % "
       "with equal stages, up to 2 micro-batches in flight");
-  // The whole model, not the first stage; the counts of one block, however many micro-batches are under way.
+  // The whole model, not the first stage; counts are per block, regardless of the micro-batches in flight.
   const auto line = [](const std::string& all, const std::string& label) {
     const size_t at = all.find("\n" + label);
     return all.substr(at + 1, all.find('\n', at + 1) - at - 1);
@@ -64,10 +64,10 @@ TEST(Header, ShowsWhatEachOptionDoes) {
   const std::string text =
       header(small, {"optimizer.freeze=[\"embed.*\"]", "eval.every=2", "optimizer.schedule.warmup=3"});
   for (const char* part :
-       {"batch        8 sequences = 2 micro x 2 accumulation x 2 data ranks; 256 tokens a step, 6 steps",
+       {"batch        8 sequences = 2 micro x 2 accumulation x 2 data ranks; 256 tokens per step, 6 steps",
         "ranks        4 = dp_shard 2 x tp 2, threads, 1 kernel thread each",
-        "zero 3: parameters, gradients and optimizer state in 2 shards", "prefetched 1 block ahead",
-        "freeze       8,192 of ", "(1 tensor): no gradient", "eval         every 2 steps on ",
+        "zero 3: parameters, gradients and optimizer state in 2 shards", "prefetch 1 block ahead",
+        "freeze       8,192 of ", "(1 tensor): no gradients", "eval         every 2 steps on ",
         "after 3 steps of warm-up", "gradient norm clipped at 1", "memory       ", "activations ",
         "optimizer "})
     EXPECT_CONTAINS(text, part);
@@ -81,15 +81,15 @@ TEST(Header, ShowsWhatEachOptionDoes) {
 TEST(Header, SaysOnlyWhatHolds) {
   const SmallRun small;
   const std::string text = header(small, {"loss.chunk=16", "parallel.prefetch=50"});
-  EXPECT_CONTAINS(text, "pack         documents in a sequence do not see each other");
-  EXPECT_CONTAINS(text, "loss         logits of 16 of 64 token rows at a time");
-  EXPECT_CONTAINS(text, "prefetched 3 blocks ahead");  // embedding, two blocks and head: four groups
+  EXPECT_CONTAINS(text, "pack         attention does not cross document boundaries");
+  EXPECT_CONTAINS(text, "loss         logits computed 16 of 64 token rows at a time");
+  EXPECT_CONTAINS(text, "prefetch 3 blocks ahead");  // embedding, two blocks and head: four groups
   EXPECT_CONTAINS(text, "replicas compared");
   const std::string one =
       header(small, {"data.pack=false", "loss.chunk=0", "parallel.dp_shard=1", "parallel.zero=0",
                      "parallel.tp=1", "parallel.sequence_parallel=false"});
   EXPECT_CONTAINS(one, "pack         off:");
-  EXPECT_CONTAINS(one, "loss         logits of all 64 token rows at once");
+  EXPECT_CONTAINS(one, "loss         logits of all 64 token rows computed at once");
   EXPECT_EQ(one.find("replicas"), std::string::npos);
 }
 
@@ -105,22 +105,25 @@ TEST(Header, SaysHowSequencesAreShared) {
     return line_of(header(small, sets), "cp");
   };
   EXPECT_EQ(cp({}), "");
-  // 2 sequences of 32 tokens, of which a rank has half: 32 rows of K and of V, 2 heads of 8, 4 bytes.
-  // Backward: K and V travel again, their gradients all the way round, which is two hops.
-  EXPECT_EQ(cp({"parallel.cp=2", "parallel.cp_method=ring"}),
-            "cp 2, ring: K and V travel round 2 ranks; 16.0 KiB sent per block and micro-batch (4.0 KiB "
-            "forward, 12.0 KiB backward); auto would take gather: an exchange of heads sends no less (48 "
-            "elements a row and layer, otherwise 32), and chunks of 8 rows are too small for a ring to hide "
-            "its transfers");
+  // 2 sequences of 32 tokens, half of them per rank: 32 rows of K and of V, 2 heads of 8, 4 bytes. Backward:
+  // K and V circulate again, and their gradients complete the ring, which is two hops.
+  EXPECT_EQ(
+      cp({"parallel.cp=2", "parallel.cp_method=ring"}),
+      "cp 2, ring: K and V circulate among 2 ranks; 16.0 KiB sent per block and micro-batch (4.0 KiB "
+      "forward, 12.0 KiB backward); auto would choose gather: exchanging heads sends no less (48 "
+      "elements per row and layer instead of 32), and chunks of 8 rows are too small for a ring to hide "
+      "its transfers");
   EXPECT_CONTAINS(cp({"parallel.cp=2"}), "cp 2, gather: K and V gathered from 2 ranks; ");
-  EXPECT_CONTAINS(cp({"parallel.cp=2"}), "; auto takes it: ");
-  // Q and O of 32, K and V of 16, half of each: 48 elements of 32 rows; backward again, and their gradients.
-  EXPECT_CONTAINS(cp({"parallel.cp=2", "parallel.cp_method=ulysses"}),
-                  "ulysses: rows exchanged for heads among 2 ranks; 18.0 KiB sent per block and micro-batch "
-                  "(6.0 KiB forward, 12.0 KiB backward)");
+  EXPECT_CONTAINS(cp({"parallel.cp=2"}), "; auto chooses this: ");
+  // Q and O of 32, K and V of 16, half of each: 48 elements of 32 rows. Backward: again, plus their
+  // gradients.
+  EXPECT_CONTAINS(
+      cp({"parallel.cp=2", "parallel.cp_method=ulysses"}),
+      "ulysses: sequence exchanged for heads among 2 ranks; 18.0 KiB sent per block and micro-batch "
+      "(6.0 KiB forward, 12.0 KiB backward)");
   EXPECT_CONTAINS(cp({"parallel.cp=4", "parallel.cp_method=ulysses+ring", "parallel.ulysses=2"}),
-                  "rows exchanged for heads among 2 ranks, K and V travel round 2 such groups");
-  // What routers and experts exchange over the same ranks is not attention's.
+                  "sequence exchanged for heads among 2 ranks, K and V circulate among 2 such groups");
+  // Traffic of routers and experts over the same ranks does not belong to attention.
   const std::vector<std::string> alone = {"parallel.dp_shard=1", "parallel.cp=2"};
   std::vector<std::string> experts = alone;
   experts.insert(experts.end(), {"model.moe.experts=64", "model.moe.top_k=2", "model.moe.ffn=16",
@@ -144,34 +147,34 @@ TEST(Header, SaysWhatExpertsAmountTo) {
   EXPECT_EQ(line_of(header(small, {}), "experts"), "");
   std::string text = with({});
   EXPECT_EQ(line_of(text, "experts"), "4 in each of 2 blocks, 2 per token");
-  EXPECT_EQ(line_of(text, "router"), "softmax over all, weights made to sum to 1");
-  EXPECT_EQ(line_of(text, "capacity"), "none: nothing is dropped");
+  EXPECT_EQ(line_of(text, "router"), "softmax over all experts, weights normalised to sum to 1");
+  EXPECT_EQ(line_of(text, "capacity"), "unlimited, nothing is dropped");
   EXPECT_EQ(line_of(text, "ep"), "");
-  EXPECT_EQ(line_of(text, "memory").find("whatever"), std::string::npos);
+  EXPECT_EQ(line_of(text, "memory").find("for any routing"), std::string::npos);
   EXPECT_EQ(text.find("up to"), std::string::npos);
 
-  // 2 x 32 tokens on a tensor rank's half: 32 rows from each of 4, times 2 choices at most; one expert a rank
-  // takes a row once.
+  // 2 x 32 tokens, half of them per tensor rank: 32 rows from each of 4 ranks, at most 2 choices each; with
+  // one expert per rank, a row arrives once.
   text = with({"parallel.ep=4"});
   EXPECT_CONTAINS(line_of(text, "ep"), "ep 4: 1 expert of 4 per rank; ");
   EXPECT_CONTAINS(line_of(text, "ep"), " exchanges over dp_shard+tp (4 forward, ");
   EXPECT_CONTAINS(line_of(text, "ep"), ", up to ");
-  EXPECT_CONTAINS(line_of(text, "ep"), "; room for 128 rows a rank, 2 times the mean");
-  EXPECT_CONTAINS(line_of(text, "dp_shard"), "experts' on one rank each");
-  EXPECT_CONTAINS(line_of(text, "memory"), "whatever the routers choose");
+  EXPECT_CONTAINS(line_of(text, "ep"), "; room for 128 rows per rank, 2x the mean");
+  EXPECT_CONTAINS(line_of(text, "dp_shard"), "expert state on one rank each");
+  EXPECT_CONTAINS(line_of(text, "memory"), "for any routing");
   EXPECT_CONTAINS(line_of(text, "program"), " sent per rank");
   EXPECT_CONTAINS(line_of(text, "program"), "and up to ");
   EXPECT_EQ(line_of(text, "etp"), "");
-  // Exchanges of experts are not counted as the tensor axis' own.
+  // Expert exchanges are not counted as tensor-parallel traffic.
   EXPECT_EQ(line_of(text, "tp"), line_of(with({}), "tp"));
 
   text = with({"parallel.ep=2", "parallel.etp=2", "model.moe.capacity_factor=1", "model.moe.pad=true",
                "model.moe.drop=position"});
   EXPECT_EQ(
       line_of(text, "capacity"),
-      "16 rows per expert and sequence (factor 1); the last beyond are dropped; padded to 32 rows per expert "
-      "from each rank, so that sizes never vary");
-  EXPECT_CONTAINS(line_of(text, "ep"), "; always 256 rows a rank, 2 times the mean");
+      "16 rows per expert and sequence (factor 1); later rows are dropped; padded to 32 rows per expert from "
+      "each rank for fixed sizes");
+  EXPECT_CONTAINS(line_of(text, "ep"), "; always 256 rows per rank, 2x the mean");
   EXPECT_EQ(line_of(text, "ep").find("up to"), std::string::npos);
   EXPECT_CONTAINS(line_of(text, "etp"), "etp 2: 8 of an expert's inner width 16 per rank");
 
@@ -180,18 +183,20 @@ TEST(Header, SaysWhatExpertsAmountTo) {
                "model.moe.balance_loss=0.1", "model.moe.balance_scope=sequence", "model.moe.z_loss=0.001",
                "model.moe.capacity_factor=1.5", "model.moe.capacity_group=2", "model.moe.shared_ffn=32",
                "model.moe.shared_gate=true", "model.moe.first_dense=1", "model.moe.force_balance=true"});
-  EXPECT_EQ(
-      line_of(text, "experts"),
-      "4 in each of 1 block, 2 per token; shared experts of width 32 for every token, scaled by a gate");
-  EXPECT_EQ(
-      line_of(text, "router"),
-      "sigmoid over all, weights as they are, times 2.5; from the best 1 of 2 groups of 2 experts; selection "
-      "bias moved by 0.01 a step against the load; balance loss 0.1 over each sequence; z-loss 0.001; its "
-      "choice is ignored: experts by position, for benchmarks");
-  EXPECT_EQ(
-      line_of(text, "capacity"),
-      "48 rows per expert and group of 2 sequences (factor 1.5); the least probable beyond are dropped");
-  EXPECT_CONTAINS(line_of(with({"model.moe.order=top_k_first"}), "router"), "softmax over the chosen");
+  EXPECT_EQ(line_of(text, "experts"),
+            "4 in each of 1 block, 2 per token; shared experts of width 32 applied to every token, scaled by "
+            "a gate");
+  EXPECT_EQ(line_of(text, "router"),
+            "sigmoid over all experts, weights not normalised, times 2.5; from the best 1 of 2 groups of 2 "
+            "experts; "
+            "selection bias adjusted by 0.01 per step against the load; balance loss 0.1 over each sequence; "
+            "z-loss "
+            "0.001; routing overridden: experts assigned by position, for benchmarks");
+  EXPECT_EQ(line_of(text, "capacity"),
+            "48 rows per expert and group of 2 sequences (factor 1.5); the least probable rows past it are "
+            "dropped");
+  EXPECT_CONTAINS(line_of(with({"model.moe.order=top_k_first"}), "router"),
+                  "softmax over the selected experts");
 }
 
 TEST(Header, SaysWhatIsRecomputed) {

@@ -1,4 +1,4 @@
-// Training with a schedule of the user's own.
+// Training with a user-defined schedule.
 #include "schedule/generators.h"
 #include "schedule/text.h"
 #include "train/support.h"
@@ -41,7 +41,7 @@ TEST(ScheduleFile, TrainsToTheBitsOfTheNamedSchedule) {
 }
 
 TEST(ScheduleFile, ThatNoGeneratorMakesTrainsToTheSameNumbers) {
-  // Whole and split backwards on one rank, weight gradients in the order of 1F1B: the same sums.
+  // Whole and split backward passes mixed on one rank, weight gradients in 1F1B order: the same sums.
   const SmallRun small;
   base::write_file_atomically(small / "own.txt",
                               "schedule mine\nstages 2\nchunks 1\nmicro_batches 4\nplacement looped\n"
@@ -60,13 +60,13 @@ TEST(ScheduleFile, IsCopiedIntoTheRunFolder) {
   const Numbers first = numbers(small, {"parallel.schedule=file:own.txt"});
   EXPECT_EQ(base::read_file(small.run_folder().schedule()), text);
   base::remove_file(small / "own.txt");
-  // The folder's own recipe names the copy and repeats the run, over itself.
+  // The folder's own recipe refers to the copy and can repeat the run in place.
   const auto again = [&] { return config::load(small.run_folder().recipe_file().string()); };
   EXPECT_EQ(again().parallel.schedule, "file:" + small.run_folder().schedule().string());
   train::run(again, {.overwrite = true});
   EXPECT_EQ(base::read_file(small.run_folder().schedule()), text);
   EXPECT_EQ(base::read_file(small.run_folder().weights()), first.weights);
-  // A run with a named schedule leaves none behind.
+  // A run with a named schedule leaves no schedule file.
   numbers(small, {"parallel.schedule=gpipe"});
   EXPECT_FALSE(base::file_exists(small.run_folder().schedule()));
 }

@@ -1,4 +1,4 @@
-// Small runs for tests: a tiny Llama on a text of its own, in a temporary folder.
+// Small runs for tests: a tiny Llama on generated text, in a temporary folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 namespace quintet::test {
 
-// About `bytes` of text that can be learnt: words in a fixed order with a little variety.
+// About `bytes` of learnable text: words in a fixed order with slight variation.
 inline std::string sample_text(size_t bytes) {
   static constexpr const char* kWords[] = {"the ",   "rank ", "sends ", "its ",
                                            "shard ", "to ",   "all ",   "others. "};
@@ -29,7 +29,7 @@ inline std::vector<nlohmann::json> read_metrics(const base::Path& path) {
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     if (end == std::string::npos) {
-      ADD_FAILURE() << "the last line of " << path << " is cut off";
+      ADD_FAILURE() << "the last line of " << path << " is truncated";
       break;
     }
     records.push_back(nlohmann::json::parse(text.substr(at, end - at)));

@@ -1,4 +1,5 @@
-// What ranks really send in a step against the ledger of their programs, and the ring in a real trace.
+// The traffic of a real step compared with the ledger of the programs, and overlap of the ring in a real
+// trace.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace {
 
 using test::SmallRun;
 
-// Any tokens will do: traffic does not depend on them.
+// Arbitrary tokens: traffic does not depend on them.
 exec::LoadBatch constant_batch(const config::Recipe& recipe) {
   return [rows = recipe.batch.micro * recipe.data.seq_len, seq_len = recipe.data.seq_len](
              int, const std::vector<exec::InputRows>& inputs) {
@@ -47,7 +48,7 @@ Rows of_ledger(const program::Program& p, const program::Ledger& ledger) {
 Rows of_recorder(const program::Program& p, const comm::Recorder& recorder, uint64_t before) {
   const uint64_t calls = recorder.calls() - before;
   EXPECT_LE(calls, static_cast<uint64_t>(comm::Recorder::kCapacity))
-      << "the step is too large to be recorded whole";
+      << "the step does not fit in the recorder";
   Rows rows;
   for (const comm::Recorder::Entry& e : recorder.last(static_cast<int>(calls))) {
     EXPECT_TRUE(e.left);
@@ -90,8 +91,8 @@ TEST(Traffic, IsWhatTheLedgerSays) {
   }
 }
 
-// In a real run rows of the next hop are received while a hop computes. The machine may hold a thread up at
-// any moment, so of all the hops only one must show it.
+// Rows of the next hop are received while a hop computes. The machine may delay a thread at any time, so a
+// single overlapping hop is enough.
 TEST(Traffic, RingOverlapsWithComputing) {
   const SmallRun small;
   const config::Recipe recipe = small.recipe(

@@ -104,7 +104,7 @@ TEST(Save, LoadedMastersReachTheComputeCopies) {
   EXPECT_NEAR(four, one, 0.02);
 }
 
-// A file of another program may hold halves: what is loaded from it are their values.
+// A file from another program may contain f16 or bf16: loading converts the values.
 TEST(Save, WeightsInF16AreLoaded) {
   const SmallRun small;
   initial(small, test::kOneRank);
@@ -202,9 +202,9 @@ TEST(Save, AnotherModelsFileIsRefused) {
       });
     });
   };
-  EXPECT_CONTAINS(load({"model.ffn=128"}), "[64, 32], the model's is [128, 32]");
-  EXPECT_CONTAINS(load({"model.layers=3"}), "has no tensor blocks.2.");
-  EXPECT_CONTAINS(load({"model.layers=1"}), "another model's");
+  EXPECT_CONTAINS(load({"model.ffn=128"}), "[64, 32], expected [128, 32]");
+  EXPECT_CONTAINS(load({"model.layers=3"}), "lacks tensor blocks.2.");
+  EXPECT_CONTAINS(load({"model.layers=1"}), "belongs to a different model");
 }
 
 TEST(Save, AFolderThatCannotBeWrittenEndsAllRanks) {
