@@ -26,27 +26,28 @@ int action(const Options& o) {
 
 Verb add_bench_step(CLI::App& bench) {
   CLI::App* command =
-      bench.add_subcommand("step", "time a recipe's step: tokens/s, TFLOP/s, memory, where the time goes");
+      bench.add_subcommand("step", "measure a recipe's step: tokens/s, TFLOP/s, memory, time per op class");
   auto o = std::make_shared<Options>();
-  o->recipe.add_to(*command, true, "how many steps to time (20)");
-  command->add_option("--warmup", o->bench.warmup, "steps before the timed ones, at least 3")
+  o->recipe.add_to(*command, true, "number of timed steps (20)");
+  command->add_option("--warmup", o->bench.warmup, "number of warm-up steps, at least 3")
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{3}, int64_t{1} << 20));
-  command->add_option("--warm", o->bench.warmup_seconds, "and at least so long, until clocks have settled")
+  command->add_option("--warm", o->bench.warmup_seconds, "minimum warm-up time, until clocks have settled")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0));
   command
       ->add_option(
           "--floors", o->bench.alone_seconds,
-          "time every kind of instruction alone for so long, on a GPU, and hold the step against that")
+          "time every kind of instruction in isolation for this long, on a GPU, and compare the step with it")
       ->type_name("SECONDS")
       ->check(CLI::Range(0.001, 60.0));
-  command->add_option("--peak", o->bench.peak_tflops, "peak of one device, for MFU; else from the catalogue")
+  command->add_option("--peak", o->bench.peak_tflops, "peak of one device, for MFU (from the catalogue)")
       ->type_name("TFLOPS")
       ->check(CLI::PositiveNumber);
-  command->add_flag("--json", o->json, "the result as JSON");
-  command->footer("Tokens are random: no data is read and nothing is written. Ranks as in 'quintet train'.");
+  command->add_flag("--json", o->json, "print JSON");
+  command->footer(
+      "Uses random tokens: reads no data and writes nothing. Ranks are started as in 'quintet train'.");
   return {command, [o] { return action(*o); }};
 }
 

@@ -23,15 +23,15 @@ int reference(const ReferenceVerbOptions& o) {
                                     .id = o.row,
                                     .workspace_bytes = exec::workspace_of(exec::Device::Cuda, 1)};
   if (!o.terms.empty()) {
-    options.most_instructions = 3e5;  // many sets: long steps by their rounds
+    options.most_instructions = 3e5;  // many term sets: sample long steps
     const auto sets = hardware::read_terms(base::read_file(o.terms), o.terms);
     print(published::to_json(published::compare_terms(runs, sets, options)));
     return kExitGood;
   }
   const published::Comparison report = published::compare(runs, options);
   if (report.rows.empty())
-    base::fail_user("{} has no row{}{}; ids look like {}", o.path,
-                    o.source.empty() ? "" : fmt::format(" of source '{}'", o.source),
+    base::fail_user("{} has no row{}{}; ids have the form {}", o.path,
+                    o.source.empty() ? "" : fmt::format(" from source '{}'", o.source),
                     o.row.empty() ? "" : fmt::format(" with id '{}'", o.row),
                     runs.empty() ? "'TT-001'" : fmt::format("'{}'", runs.front().id));
   print(o.json ? published::to_json(report) : published::to_text(report));
@@ -40,24 +40,26 @@ int reference(const ReferenceVerbOptions& o) {
 
 Verb add_bench_reference(CLI::App& bench) {
   auto options = std::make_shared<ReferenceVerbOptions>();
-  CLI::App* command = bench.add_subcommand(
-      "reference", "Plan runs that others published, and compare with what they measured");
-  command->add_option("FILE", options->path, "Table in the format of docs/reference/published_runs.csv")
+  CLI::App* command =
+      bench.add_subcommand("reference", "plan published runs and compare with the published measurements");
+  command->add_option("FILE", options->path, "table in the format of docs/reference/published_runs.csv")
       ->required();
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_option("--source", options->source, "Only rows whose id begins with it, such as TT");
-  command->add_option("--row", options->row, "Only the row with this id");
+  command->add_flag("--json", options->json, "print JSON");
+  command->add_option("--source", options->source, "only rows whose id starts with this prefix, such as TT");
+  command->add_option("--row", options->row, "only the row with this id");
   command->add_option("--terms", options->terms,
-                      "Plan with these sets of terms instead of the catalogue's and print JSON: for "
-                      "tools/fit_stacks.py");
-  command->add_option("--threads", options->threads, "Rows planned at a time")->check(CLI::Range(1, 256));
+                      "plan with these sets of terms instead of the catalogue's and print JSON (for "
+                      "tools/fit_stacks.py)");
+  command->add_option("--threads", options->threads, "number of rows planned concurrently")
+      ->check(CLI::Range(1, 256));
   return {command, [options] { return reference(*options); }};
 }
 
 }  // namespace
 
 Verb add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand("bench", "measure: a recipe's step, or plans against published runs");
+  CLI::App* bench =
+      app.add_subcommand("bench", "measure a recipe's step, or compare plans with published runs");
   bench->require_subcommand(1);
   const std::vector<Verb> benches = {add_bench_reference(*bench), add_bench_step(*bench)};
   return {bench, [benches] {

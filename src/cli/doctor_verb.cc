@@ -18,31 +18,30 @@ struct DoctorOptions {
   std::string cluster;
   bool probe = false, json = false, no_disk = false;
   std::string out, disk = ".";
-  int ranks = 0;  // 0: two, or one on a single core
+  int ranks = 0;  // 0: 2, or 1 on a single core
   bool cpu = false;
   double seconds = 0.5;
 };
 
-// YYYY-MM, as the catalogue dates its figures.
+// YYYY-MM, the date format of the catalogue.
 std::string this_month() { return fmt::format("{:%Y-%m}", fmt::gmtime(std::time(nullptr))); }
 
-// Says what was found, on rank 0 alone.
+// Prints the findings; called on rank 0 only.
 void report(const DoctorOptions& o, const tools::ProbedMachine& machine) {
   std::string written;
   if (machine.cluster && !o.out.empty()) {
     base::write_file_atomically(o.out, hardware::print_cluster(*machine.cluster));
-    written = fmt::format("written to {}: quintet plan RECIPE --cluster {}\n", o.out, o.out);
+    written = fmt::format("wrote {}; use it with: quintet plan RECIPE --cluster {}\n", o.out, o.out);
   } else if (machine.cluster) {
-    written = "--out FILE.toml writes this as a cluster for quintet plan\n";
+    written = "--out FILE.toml saves this as a cluster for quintet plan\n";
   }
   print(o.json ? tools::to_json(machine) : tools::describe(machine) + written);
 }
 
 int probe_action(const DoctorOptions& o) {
-  if (!o.probe && !o.out.empty()) base::fail_user("--out goes with --probe: without it nothing is measured");
+  if (!o.probe && !o.out.empty()) base::fail_user("--out needs --probe: without it nothing is measured");
   if (!o.out.empty() && !o.out.ends_with(".toml"))
-    base::fail_user(
-        "--out {}: the name of a cluster's file ends in .toml, so that --cluster knows it for one", o.out);
+    base::fail_user("--out {}: the name of a cluster file must end in .toml", o.out);
   tools::ProbeMachineOptions options{
       .measure = o.probe, .cpu = o.cpu, .ranks = o.ranks, .date = this_month()};
   options.probe.seconds = o.seconds;
@@ -60,9 +59,9 @@ int probe_action(const DoctorOptions& o) {
 int recipe_action(const DoctorOptions& o) {
   if (o.probe || !o.out.empty())
     base::fail_user(
-        "a recipe and --probe are two questions: with a recipe the machine is probed briefly anyway, or "
-        "taken "
-        "from --cluster FILE.toml");
+        "--probe does not take a recipe: with a recipe, the machine is probed briefly anyway, or described "
+        "by "
+        "--cluster FILE.toml");
   tools::DoctorOptions options;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   if (!o.cluster.empty()) options.cluster = hardware::parse_cluster(o.cluster);
@@ -77,7 +76,7 @@ int recipe_action(const DoctorOptions& o) {
 int doctor_action(const DoctorOptions& o) {
   if (!o.recipe.path.empty()) return recipe_action(o);
   if (!o.cluster.empty() || o.recipe.steps > 0 || !o.recipe.sets.empty())
-    base::fail_user("--cluster, --steps and --set go with a recipe: quintet doctor RECIPE");
+    base::fail_user("--cluster, --steps and --set need a recipe: quintet doctor RECIPE");
   return probe_action(o);
 }
 
@@ -85,36 +84,35 @@ int doctor_action(const DoctorOptions& o) {
 
 Verb add_doctor(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "say what holds a recipe up here; without one, what this machine has (--probe measures it)");
+      "doctor", "find the bottleneck of a recipe on this machine; without a recipe, describe the machine");
   auto o = std::make_shared<DoctorOptions>();
-  o->recipe.add_to(*command, true, "with a recipe: steps that are timed (5)");
+  o->recipe.add_to(*command, true, "with a recipe: number of timed steps (5)");
   command->get_option("RECIPE")->required(false)->description(
-      "run a few steps of it and compare them with its plan");
+      "run a few steps of this recipe and compare them with its plan");
   command->remove_option(command->get_option("--run-dir"));  // nothing is written
   command->add_option(
       "--cluster", o->cluster,
-      "with a recipe: what to plan on, a phrase or a file of --probe; without it this machine, "
-      "measured briefly");
-  command->add_flag("--probe", o->probe, "measure matrix products, memory, links between ranks and the disk");
-  command->add_option("--out", o->out, "with --probe: write the cluster that was measured")
-      ->type_name("FILE.toml");
-  command->add_option("--ranks", o->ranks, "with --probe: ranks as threads (2, or 1 on one core)")
+      "with a recipe: the cluster to plan for, a phrase or a file of --probe; default: this machine, probed "
+      "briefly");
+  command->add_flag("--probe", o->probe, "measure matmuls, memory, links between ranks and the disk");
+  command->add_option("--out", o->out, "with --probe: save the measured cluster")->type_name("FILE.toml");
+  command->add_option("--ranks", o->ranks, "with --probe: number of ranks, as threads (2, or 1 on one core)")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
-  command->add_option("--seconds", o->seconds, "with --probe: time for each thing measured, about (0.5)")
+  command->add_option("--seconds", o->seconds, "with --probe: approximate time per measurement (0.5)")
       ->type_name("S")
       ->check(CLI::Range(0.001, 60.0));
-  command->add_option("--disk", o->disk, "with --probe: the folder whose disk is measured (this one)")
+  command->add_option("--disk", o->disk, "with --probe: a folder on the disk to measure (the current one)")
       ->type_name("DIR");
-  command->add_flag("--no-disk", o->no_disk, "with --probe: leave the disk out");
-  command->add_flag("--cpu", o->cpu, "with --probe: the processors, even where there are GPUs");
-  command->add_flag("--json", o->json, "as JSON");
+  command->add_flag("--no-disk", o->no_disk, "with --probe: skip the disk");
+  command->add_flag("--cpu", o->cpu, "with --probe: measure the CPU even if there are GPUs");
+  command->add_flag("--json", o->json, "print JSON");
   command->footer(
-      "With a recipe: a few steps as train would run them, one traced; where their time goes beside the "
-      "plan,\n"
-      "and the bottleneck in a sentence. Nothing is written.\n"
-      "Under mpirun or srun the links between processes and hosts are measured. The file is read by\n"
-      "quintet plan --cluster FILE.toml; what it says may be edited.");
+      "With a recipe: runs a few steps as train would, traces one, shows where their time goes next to the "
+      "plan\n"
+      "and names the bottleneck. Writes nothing.\n"
+      "Under mpirun or srun, links between processes and hosts are measured. The saved file is an input of\n"
+      "quintet plan --cluster FILE.toml and may be edited.");
   return {command, [o] { return doctor_action(*o); }};
 }
 

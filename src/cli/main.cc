@@ -15,18 +15,18 @@ namespace quintet::cli {
 
 namespace {
 
-// Nobody reads standard output any more, as in `quintet program RECIPE | head`.
+// The reader of standard output has closed the pipe, as in `quintet program RECIPE | head`.
 class ReaderGone : public std::runtime_error {
  public:
-  ReaderGone() : std::runtime_error("nobody reads standard output any more") {}
+  ReaderGone() : std::runtime_error("the reader of standard output has closed it") {}
 };
 
-// Never throws for want of a reader: it is called where an exception is handled already.
+// Does not throw when standard error is closed: it is called from exception handlers.
 void complain(std::string_view message) {
   observe::Console::standard_error().print_line(fmt::format("quintet: {}", message));
 }
 
-// CLI11 knows a word that is no verb only as an unexpected argument.
+// CLI11 reports an unknown verb only as an unexpected argument.
 bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return false;
   std::vector<std::string> names;
@@ -34,19 +34,19 @@ bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
   const std::string word = argv[1];
   if (std::find(names.begin(), names.end(), word) != names.end()) return false;
   const auto nearest = base::nearest_word(word, names);
-  complain(fmt::format("there is no verb '{}'{}; the verbs are {}. 'quintet --help' says more", word,
-                       nearest ? fmt::format(", perhaps '{}'", *nearest) : "", fmt::join(names, ", ")));
+  complain(fmt::format("unknown verb '{}'{}; verbs: {}. See 'quintet --help'", word,
+                       nearest ? fmt::format(", did you mean '{}'?", *nearest) : "", fmt::join(names, ", ")));
   return true;
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Quintet trains language models across ranks; the layout never changes the mathematics.",
+  CLI::App app("Quintet trains language models across devices; the layout never changes the mathematics.",
                "quintet");
   app.set_version_flag("--version", "quintet " QUINTET_VERSION);
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
-      "'quintet VERB --help' explains a verb. Exit codes: 0 good, 2 the input is at fault, 1 anything else.");
+      "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 1 any other failure.");
   const std::vector<Verb> verbs = {add_train(app),    add_check(app),  add_verify(app),
                                    add_program(app),  add_plan(app),   add_schedule(app),
                                    add_generate(app), add_doctor(app), add_bench(app)};
@@ -72,12 +72,12 @@ void print(std::string_view text) {
 }  // namespace quintet::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is an error of writing, which ends what is read but not a training run.
+  // A closed pipe is a write error that ends the command that prints its result, but not a training run.
   ::signal(SIGPIPE, SIG_IGN);
   try {
     return quintet::cli::run(argc, argv);
   } catch (const quintet::cli::ReaderGone&) {
-    return quintet::cli::kExitFailure;  // without a word: who goes away has seen enough
+    return quintet::cli::kExitFailure;  // no message: the reader has closed the pipe
   } catch (const quintet::base::UserError& e) {
     quintet::cli::complain(e.what());
     return quintet::cli::kExitUser;

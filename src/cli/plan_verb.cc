@@ -26,7 +26,7 @@ struct PlanOptions {
   SearchOptions wanted;
 };
 
-// One line on a terminal, nothing elsewhere.
+// One live line on a terminal, nothing elsewhere.
 class Line {
  public:
   ~Line() { clear(); }
@@ -41,7 +41,7 @@ class Line {
   }
 
  private:
-  // A terminal that is gone is no error: the search goes on.
+  // Write errors are ignored: the search continues without a terminal.
   static void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
   bool shown_ = false;
@@ -51,28 +51,30 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
   if (word.empty()) return std::nullopt;
   for (int i = 0; i < hardware::kNumArithmetics; ++i)
     if (to_string(static_cast<hardware::Arithmetic>(i)) == word) return static_cast<hardware::Arithmetic>(i);
-  base::fail_user("--matmul {}: expected one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
+  base::fail_user("--matmul {}: must be one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
 }
 
 int plan_action(const PlanOptions& o) {
   const bool from_file = !o.recipe.path.empty();
   o.wanted.check();
-  if (from_file && !o.request.model.empty()) base::fail_user("give a recipe or --model, not both");
+  if (from_file && !o.request.model.empty()) base::fail_user("a recipe and --model are mutually exclusive");
   if (!from_file && o.request.model.empty())
     base::fail_user(
-        "give a recipe, or --model with --cluster, e.g. quintet plan --model llama3-8b --cluster \"1x8 "
+        "a recipe, or --model with --cluster, is required, e.g. quintet plan --model llama3-8b --cluster "
+        "\"1x8 "
         "h100\"");
   if (!from_file && o.cluster.empty())
     base::fail_user("--model needs --cluster, e.g. --cluster \"2048x8 h100\"");
   if (from_file && (o.request.seq_len > 0 || o.request.global_batch > 0 || o.request.micro_batch > 0))
     base::fail_user(
-        "--seq-len, --global-batch and --micro-batch are for --model; use --set data.seq_len=... here");
+        "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "
+        "data.seq_len=...");
 
   plan::Assumptions assumptions;
   plan::FilledRecipe filled_recipe;
   report::Findings findings;
   if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
-  // What a search is to hold of the layout need not be a layout by itself.
+  // The layout keys that a search holds fixed need not form a complete layout.
   RecipeOptions asked = o.recipe;
   if (o.wanted.search) std::erase_if(asked.sets, search::is_of_layout);
   if (from_file) {
@@ -86,15 +88,14 @@ int plan_action(const PlanOptions& o) {
     filled_recipe = plan::recipe_from_model(request, assumptions.cluster);
   }
   if (o.price >= 0) {
-    if (o.wanted.tokens.empty())
-      base::fail_user("--price is of a run of so many tokens; give --tokens too, e.g. --tokens 15T");
+    if (o.wanted.tokens.empty()) base::fail_user("--price needs --tokens, e.g. --tokens 15T");
     assumptions.cluster.price_per_hour = o.price;
     assumptions.cluster.price_source = "--price";
   }
   tools::assume_software(assumptions, o.stack, filled_recipe.recipe);
   assumptions.matmul = arithmetic(o.matmul);
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
-    base::fail_user("--imbalance {} is of experts, and this model has none: leave it out", o.imbalance);
+    base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
   assumptions.imbalance = o.imbalance;
 
   Line line;
@@ -118,7 +119,7 @@ int plan_action(const PlanOptions& o) {
   assumptions.timeline = true;
   plan::Report report = plan::make_plan(filled_recipe.recipe, assumptions);
   report.notes.insert(report.notes.begin(), findings.notes.begin(), findings.notes.end());
-  // What a search chooses was not filled in.
+  // Keys that a search chooses were not filled in.
   const auto chosen = [&](const std::string& key) {
     return o.wanted.search && (key.starts_with("parallel.") || key.starts_with("batch.micro"));
   };
@@ -137,41 +138,41 @@ int plan_action(const PlanOptions& o) {
 }  // namespace
 
 Verb add_plan(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("plan", "what a recipe needs and how fast it is on a cluster, before anything runs");
+  CLI::App* command = app.add_subcommand(
+      "plan", "predict memory, speed and cost of a recipe on a cluster, without running it");
   auto o = std::make_shared<PlanOptions>();
-  o->recipe.add_to(*command, true, "how many steps (run.steps)");
+  o->recipe.add_to(*command, true, "number of steps (run.steps)");
   command->get_option("RECIPE")->required(false);
   command->add_option(
       "--cluster", o->cluster,
-      "the machines: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; without "
-      "it this machine: its processors, or its GPUs where the recipe runs on them");
-  command->add_option("--model", o->request.model, "a preset instead of a recipe")->type_name("PRESET");
-  command->add_option("--seq-len", o->request.seq_len, "with --model: tokens of a sequence")
+      "the cluster: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; default: this "
+      "machine's CPU, or its GPUs if the recipe uses them");
+  command->add_option("--model", o->request.model, "a model preset instead of a recipe")->type_name("PRESET");
+  command->add_option("--seq-len", o->request.seq_len, "with --model: tokens per sequence")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_option("--global-batch", o->request.global_batch, "with --model: sequences of a step")
+  command->add_option("--global-batch", o->request.global_batch, "with --model: sequences per step")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_option("--micro-batch", o->request.micro_batch, "with --model: sequences of a micro-batch")
+  command->add_option("--micro-batch", o->request.micro_batch, "with --model: sequences per micro-batch")
       ->type_name("N")
       ->check(CLI::PositiveNumber);
-  command->add_option("--stack", o->stack, "the software whose efficiency to assume")->type_name("NAME");
-  command
-      ->add_option("--matmul", o->matmul, "arithmetic of matrix products, where it is not the recipe's (fp8)")
+  command->add_option("--stack", o->stack, "the software stack whose efficiency to assume")
+      ->type_name("NAME");
+  command->add_option("--matmul", o->matmul, "arithmetic of matmuls, if it differs from the recipe's (fp8)")
       ->type_name("TYPE");
-  command->add_option("--imbalance", o->imbalance, "rows of the busiest expert rank over the mean")
+  command->add_option("--imbalance", o->imbalance, "load of the busiest expert rank relative to the mean")
       ->type_name("X")
       ->check(CLI::Range(1.0, 1e6));
-  command->add_option("--price", o->price, "with --tokens: USD for an hour of one device")
+  command->add_option("--price", o->price, "with --tokens: price of one device in USD per hour")
       ->type_name("USD")
       ->check(CLI::Range(0.0, 1e6));
-  command->add_option("--trace", o->trace, "write the simulated step, to be opened in Perfetto")
+  command->add_option("--trace", o->trace, "write a trace of the simulated step, for Perfetto")
       ->type_name("FILE");
-  command->add_option("--html", o->html, "write the report as one page for a browser")->type_name("FILE");
-  command->add_flag("--json", o->json, "the report as JSON");
+  command->add_option("--html", o->html, "write the report as an HTML page")->type_name("FILE");
+  command->add_flag("--json", o->json, "print JSON");
   o->wanted.add_to(*command);
-  command->footer("Exit code 1 when it does not fit in memory.");
+  command->footer("Exit code 1 if the recipe does not fit in memory.");
   return {command, [o] { return plan_action(*o); }};
 }
 

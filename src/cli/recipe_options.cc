@@ -7,26 +7,25 @@
 namespace quintet::cli {
 
 void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string& steps_help) {
-  command.add_option("RECIPE", path, "the recipe, a TOML file")->required();
-  command.add_option("--set", sets, "set a key, e.g. --set parallel.tp=4; may be repeated")
+  command.add_option("RECIPE", path, "recipe file (TOML)")->required();
+  command.add_option("--set", sets, "override a key, e.g. --set parallel.tp=4; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   command.add_option("--steps", steps, steps_help)
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command.add_option("--run-dir", run_dir, "the run folder (run.dir)")->type_name("FOLDER");
+  command.add_option("--run-dir", run_dir, "run folder (run.dir)")->type_name("FOLDER");
   if (with_dtype)
     command
         .add_option(
             "--dtype", dtype,
-            "type of computing; master weights, moments, gradients and reduction follow it, but for what "
-            "--set says")
+            "compute type; master weights, moments, gradients and reduction follow it unless set with --set")
         ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
 }
 
 config::Recipe RecipeOptions::load(bool steps_is_run) const {
   std::vector<std::string> all;
-  if (!dtype.empty())  // first: what --set says of a key holds
+  if (!dtype.empty())  // first, so that --set takes precedence
     all = config::precision_overrides(*config::value_of<base::DType>(dtype));
   all.insert(all.end(), sets.begin(), sets.end());
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));

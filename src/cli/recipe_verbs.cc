@@ -38,10 +38,10 @@ struct ProgramOptions {
 int program_action(const ProgramOptions& o) {
   const config::Recipe recipe = o.recipe.load();
   if (o.rank < 0 || o.rank >= recipe.parallel.world())
-    base::fail_user("--rank {}: the recipe has {} rank{}, 0 to {}", o.rank, recipe.parallel.world(),
+    base::fail_user("--rank {}: the recipe has {} rank{}; allowed: 0 to {}", o.rank, recipe.parallel.world(),
                     recipe.parallel.world() == 1 ? "" : "s", recipe.parallel.world() - 1);
   if (o.evaluate && recipe.eval.every == 0)
-    base::fail_user("--evaluate: the recipe has no evaluation (eval.every is 0)");
+    base::fail_user("--evaluate needs a recipe with evaluation, but eval.every is 0");
   const compiler::Compiled c = tools::compile_rank(recipe, o.rank);
   const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
   program::verify(c.program, expanded);
@@ -77,26 +77,26 @@ int verify_action(const VerifyVerbOptions& o) {
 }  // namespace
 
 Verb add_check(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("check", "print the resolved recipe, or everything that is wrong with it");
+  CLI::App* command = app.add_subcommand("check", "print the resolved recipe, or all problems found in it");
   auto o = std::make_shared<RecipeOptions>();
   auto json = std::make_shared<bool>(false);
-  o->add_to(*command, true, "how many steps (run.steps)");
-  command->add_flag("--json", *json, "recipe or problems as JSON");
-  command->footer("Builds the model and plans rank 0's memory, but does not look at the data.");
+  o->add_to(*command, true, "number of steps (run.steps)");
+  command->add_flag("--json", *json, "print JSON");
+  command->footer("Builds the model and plans the memory of rank 0, but does not read the data.");
   return {command, [o, json] { return check_action(*o, *json); }};
 }
 
 Verb add_program(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("program", "print what a rank does in a step");
+  CLI::App* command = app.add_subcommand("program", "print the program of one rank");
   auto o = std::make_shared<ProgramOptions>();
-  o->recipe.add_to(*command, true, "how many steps (run.steps)");
-  command->add_option("--rank", o->rank, "which rank")->type_name("R")->capture_default_str();
+  o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  command->add_option("--rank", o->rank, "the rank")->type_name("R")->capture_default_str();
   auto* expanded =
-      command->add_flag("--expanded", o->expanded, "every instruction as issued, with its waits");
-  command->add_flag("--full", o->full, "nothing cut short: the form that reads back")->excludes(expanded);
-  command->add_flag("--json", o->json, "instructions, memory, FLOPs and collectives in numbers, as JSON");
-  command->add_flag("--evaluate", o->evaluate, "an evaluation batch instead of a step");
+      command->add_flag("--expanded", o->expanded, "print every issued instruction with its waits");
+  command->add_flag("--full", o->full, "print without abbreviation, in the form that can be parsed")
+      ->excludes(expanded);
+  command->add_flag("--json", o->json, "print counts of instructions, memory, FLOPs and collectives as JSON");
+  command->add_flag("--evaluate", o->evaluate, "print the evaluation program instead of the training step");
   return {command, [o] { return program_action(*o); }};
 }
 
@@ -104,13 +104,13 @@ Verb add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify", "compare the recipe's layout with a single rank: loss, every gradient, weights");
   auto o = std::make_shared<VerifyVerbOptions>();
-  o->recipe.add_to(*command, true, "how many steps to compare");
-  command->add_option("--reference", o->reference, "where the single rank runs; else where the recipe does")
+  o->recipe.add_to(*command, true, "number of steps to compare");
+  command->add_option("--reference", o->reference, "device of the single rank (that of the recipe)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  command->add_flag("--synthetic", o->synthetic, "random tokens, even where the recipe names data");
-  command->add_flag("--json", o->json, "the comparison as JSON");
+  command->add_flag("--synthetic", o->synthetic, "use random tokens instead of the recipe's data");
+  command->add_flag("--json", o->json, "print JSON");
   command->footer(
-      "Exit code 1 when a number departs by more than rounding explains; the first tensor is named.");
+      "Exit code 1 if any value differs by more than rounding explains; the first such tensor is named.");
   return {command, [o] { return verify_action(*o); }};
 }
 

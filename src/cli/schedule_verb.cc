@@ -39,21 +39,20 @@ schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts
 Schedule schedule_of(const ScheduleOptions& o) {
   if (o.name.empty() && (o.pp != 0 || o.micro != 0 || o.chunks != 0))
     base::fail_user(
-        "--pp, --micro and --chunks go with --name or --synthesize; {}",
+        "--pp, --micro and --chunks need --name or --synthesize; {}",
         o.file.empty()
-            ? "in a recipe they are parallel.pp, batch.accumulation and parallel.chunks (--set KEY=VALUE)"
-            : "a file has its own numbers");
+            ? "in a recipe, set parallel.pp, batch.accumulation and parallel.chunks (--set KEY=VALUE)"
+            : "a schedule file defines its own sizes");
   if (!o.file.empty()) return schedule::load(o.file);
   if (o.name.empty()) {
     const config::Recipe recipe = o.recipe.load();
     if (recipe.parallel.pp == 1)
-      base::fail_user(
-          "{}: parallel.pp is 1: without a pipeline there is no schedule; try --set parallel.pp=2",
-          o.recipe.path);
+      base::fail_user("{}: parallel.pp is 1, so there is no pipeline schedule; try --set parallel.pp=2",
+                      o.recipe.path);
     return compiler::pipeline_schedule(recipe);
   }
   if (o.pp == 0 || o.micro == 0)
-    base::fail_user("--name {} needs --pp (stages) and --micro (micro-batches), for example --pp 4 --micro 8",
+    base::fail_user("--name {} needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8",
                     o.name);
   Schedule made = schedule::make_schedule(o.name, o.pp, o.chunks, o.micro);
   schedule::check(made);
@@ -64,13 +63,12 @@ int schedule_action(const ScheduleOptions& o) {
   const int sources = !o.recipe.path.empty() + !o.name.empty() + !o.file.empty() + o.synthesize;
   if (sources != 1)
     base::fail_user(
-        "'quintet schedule' takes one of RECIPE, --name NAME, --synthesize and --check FILE; {} are given",
+        "'quintet schedule' takes exactly one of RECIPE, --name NAME, --synthesize and --check FILE; got {}",
         sources);
   if (!o.synthesize && (o.memory != 0 || o.freed_at_b != 0))
-    base::fail_user("--memory and --freed-at-b go with --synthesize");
+    base::fail_user("--memory and --freed-at-b need --synthesize");
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
-    base::fail_user(
-        "--synthesize needs --pp (stages) and --micro (micro-batches), for example --pp 4 --micro 8");
+    base::fail_user("--synthesize needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8");
   const tools::StageCosts costs = tools::parse_costs(o.costs);
   std::string note;
   Schedule s;
@@ -88,7 +86,7 @@ int schedule_action(const ScheduleOptions& o) {
   else if (o.gantt)
     print(schedule::text_gantt(s, line));
   else if (!o.svg.empty())
-    print(fmt::format("{}\nwritten to {}\n", tools::summary(s, line), o.svg));
+    print(fmt::format("{}\nwrote {}\n", tools::summary(s, line), o.svg));
   else if (!o.file.empty())
     print(fmt::format("good: {}\n", tools::summary(s, line)));
   else
@@ -99,48 +97,48 @@ int schedule_action(const ScheduleOptions& o) {
 }  // namespace
 
 Verb add_schedule(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("schedule", "print, draw or check the order of a pipeline's micro-batches");
+  CLI::App* command = app.add_subcommand("schedule", "print, draw or check a pipeline schedule");
   auto o = std::make_shared<ScheduleOptions>();
-  o->recipe.add_to(*command, true, "how many steps (run.steps)");
+  o->recipe.add_to(*command, true, "number of steps (run.steps)");
   command->get_option("RECIPE")->required(false);
   command->add_option("--name", o->name,
-                      fmt::format("by name instead: {}", fmt::join(schedule::schedule_names(), ", ")));
+                      fmt::format("a named schedule: {}", fmt::join(schedule::schedule_names(), ", ")));
   const auto count = CLI::Range(1, 1 << 20);
   command->add_flag("--synthesize", o->synthesize,
-                    "one made for --costs and --memory, never slower than the best named one");
-  command->add_option("--memory", o->memory, "with --synthesize: stage activations that a rank may hold")
+                    "synthesize a schedule for --costs and --memory, never slower than the best named one");
+  command->add_option("--memory", o->memory, "with --synthesize: limit on stage activations per rank")
       ->type_name("X")
       ->check(CLI::PositiveNumber);
-  command->add_option("--freed-at-b", o->freed_at_b, "with --synthesize: share of them that B gives back (0)")
+  command->add_option("--freed-at-b", o->freed_at_b, "with --synthesize: fraction of them freed after B (0)")
       ->type_name("X")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--pp", o->pp, "with --name or --synthesize: stages")->type_name("N")->check(count);
-  command->add_option("--micro", o->micro, "with --name or --synthesize: micro-batches")
+  command->add_option("--pp", o->pp, "with --name or --synthesize: number of stages")
+      ->type_name("N")
+      ->check(count);
+  command->add_option("--micro", o->micro, "with --name or --synthesize: number of micro-batches")
       ->type_name("N")
       ->check(count);
   command
-      ->add_option(
-          "--chunks", o->chunks,
-          "with --name: virtual stages per rank (its own number when not given); with --synthesize: at "
-          "most so many (2)")
+      ->add_option("--chunks", o->chunks,
+                   "with --name: virtual stages per rank (default of the schedule); with --synthesize: their "
+                   "maximum (2)")
       ->type_name("N")
       ->check(count);
-  command->add_option("--check", o->file, "check a schedule file instead, and draw it if asked")
-      ->type_name("FILE");
-  auto* gantt = command->add_flag("--gantt", o->gantt, "a chart in text");
+  command->add_option("--check", o->file, "check a schedule file")->type_name("FILE");
+  auto* gantt = command->add_flag("--gantt", o->gantt, "draw a chart as text");
   command->add_option("--svg", o->svg, "write a chart as SVG")->type_name("FILE");
   command
-      ->add_flag("--json", o->json, "bubble, activations in flight and every action with its times, as JSON")
+      ->add_flag("--json", o->json,
+                 "print bubble, activations in flight and the times of all actions as JSON")
       ->excludes(gantt);
   command
       ->add_option(
           "--costs", o->costs,
-          "times of a stage's forward, input gradients, weight gradients, and of a transfer (1,1,1,0)")
+          "cost of a stage's forward, input gradients, weight gradients, and of a transfer (1,1,1,0)")
       ->type_name("F,B,W[,comm]");
   command->footer(
-      "The text that is printed by default is what a file holds: edit it and run it with\n"
-      "parallel.schedule = \"file:PATH\". docs/schedules.md explains it.");
+      "The default output is a schedule file: edit it and use it with parallel.schedule = \"file:PATH\".\n"
+      "docs/schedules.md describes the format.");
   return {command, [o] { return schedule_action(*o); }};
 }
 

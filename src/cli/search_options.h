@@ -1,4 +1,4 @@
-// The options of `quintet plan` that look beyond one layout: search, advice, verdict, scaling, cost.
+// The options of `quintet plan` that go beyond one layout: search, advice, verdict, scaling, cost.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,15 +11,15 @@ namespace quintet::cli {
 struct SearchOptions {
   bool search = false, scaling = false;
   int top = 5, plans = 96;
-  double allow_drops = 0;  // the capacity of an expert that a search may use; 0: none
+  double allow_drops = 0;  // expert capacity factor that the search may use; 0: no dropping
   std::string emit, tokens;
-  // Of --tokens. Below 0: not given.
+  // With --tokens. Negative: not given.
   double failures = -1, checkpoint_seconds = -1, restart_seconds = -1;
 
   void add_to(CLI::App& command);
-  // Refuses options that mean nothing without others.
+  // UserError for options that require others which are not given.
   void check() const;
-  // As the report room has them.
+  // The same in terms of the report room.
   report::FindingsOptions findings() const;
 };
 

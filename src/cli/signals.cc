@@ -9,12 +9,12 @@ namespace quintet::cli {
 namespace {
 
 std::atomic<int> asked{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may touch nothing else");
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only access lock-free atomics");
 
 void on_signal(int number) {
   int none = 0;
   if (asked.compare_exchange_strong(none, number)) {
-    static constexpr char kNote[] = "\nstopping after this step; once more to stop at once\n";
+    static constexpr char kNote[] = "\nstopping after this step; press again to stop immediately\n";
     if (number == SIGINT && ::write(STDERR_FILENO, kNote, sizeof(kNote) - 1) < 0) return;
     return;
   }

@@ -19,7 +19,7 @@ struct TrainOptions {
 };
 
 int train_action(const TrainOptions& o) {
-  // mpirun gives its ranks a terminal of its own whatever its own output is: plain lines suit both.
+  // mpirun gives its ranks a terminal even if its own output is a pipe: plain lines suit both.
   observe::Console::Options where{
       .descriptor = o.json ? STDERR_FILENO : STDOUT_FILENO, .terminal = {}, .width = {}};
   if (config::detect_launch()) where.terminal = false;
@@ -35,8 +35,7 @@ int train_action(const TrainOptions& o) {
   if (result.is_first) {
     console.print_line("");
     if (end == train::RunEnd::Interrupted)
-      console.print_line(
-          fmt::format("interrupted after step {}; the weights are saved", result.summary.steps));
+      console.print_line(fmt::format("interrupted after step {}; weights saved", result.summary.steps));
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
       console.print_line(line);
@@ -54,26 +53,26 @@ int train_action(const TrainOptions& o) {
 }  // namespace
 
 Verb add_train(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("train", "train the recipe's model");
+  CLI::App* command = app.add_subcommand("train", "train a recipe");
   auto o = std::make_shared<TrainOptions>();
-  o->recipe.add_to(*command, true, "how many steps (run.steps)");
-  command->add_flag("--overwrite", o->overwrite, "replace the run that is in the run folder");
-  command
-      ->add_option("--trace", o->trace, "write what each rank does in these steps to trace.json (Perfetto)")
+  o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  command->add_flag("--overwrite", o->overwrite, "replace an existing run in the run folder");
+  command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")
       ->type_name("steps=FIRST-LAST");
   command
-      ->add_option("--sample", o->sample, "characters of text to show at the end (byte tokens, small models)")
+      ->add_option("--sample", o->sample,
+                   "length of the sample text printed at the end (byte tokenizer, small models)")
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
-  command->add_flag("--json", o->json, "the summary as JSON on standard output, the rest on standard error");
+  command->add_flag("--json", o->json,
+                    "print the summary as JSON on standard output, all else on standard error");
   command->footer(
-      "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, SIGTERM "
-      "or\n"
-      "SIGUSR1 finish the step, save and exit with 128 + the signal's number; a second one stops at once.\n"
-      "--set memory.recompute=fit --set memory.budget=6GiB keeps each rank to so much memory at the least "
-      "extra "
-      "time.");
+      "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, SIGTERM\n"
+      "and SIGUSR1 finish the current step, save and exit with 128 + the signal number; a second one stops\n"
+      "immediately. --set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank at "
+      "the\n"
+      "least extra time.");
   return {command, [o] { return train_action(*o); }};
 }
 

@@ -1,6 +1,6 @@
-// The tool's verbs. Each adds itself to the command line and returns the action that runs when it was chosen;
-// an action returns the exit code. Exit codes: 0 good, 2 the input is at fault, 1 anything else; a run that a
-// signal ended cleanly gives 128 + the signal's number, as shells do.
+// The verbs of the tool. Each registers its subcommand and returns the action to run when it is selected; the
+// action returns the exit code: 0 success, 2 invalid input, 1 any other failure. A run that was stopped
+// cleanly by a signal returns 128 + the signal number, as shells do.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -20,14 +20,14 @@ struct Verb {
   std::function<int()> action;
 };
 
-// The options of every verb that takes a recipe.
+// The options common to all verbs that take a recipe.
 struct RecipeOptions {
   std::string path;
   std::vector<std::string> sets;
   std::string run_dir, dtype;
   int64_t steps = 0;  // 0: not given
 
-  // With steps_is_run the option --steps means run.steps.
+  // With steps_is_run, --steps sets run.steps.
   void add_to(CLI::App& command, bool with_dtype, const std::string& steps_help);
   config::Recipe load(bool steps_is_run = true) const;
 };
@@ -42,9 +42,9 @@ Verb add_schedule(CLI::App& app);
 Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 
-// Standard output, checked: a text that cannot be written whole is an error. Where its reader has gone away
-// the tool ends with kExitFailure and without a message. What goes to standard error is for people to watch:
-// write it through observe::Console, which drops what nobody reads.
+// Writes to standard output; an incomplete write is an error. If the reader has closed the pipe, the tool
+// exits with kExitFailure and no message. Progress and diagnostics go to standard error through
+// observe::Console, which drops what cannot be written.
 void print(std::string_view text);
 
 }  // namespace quintet::cli

@@ -25,7 +25,7 @@ double element(const std::byte* data, DType dtype, int64_t i) {
     case DType::F16:
       return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
     default:
-      base::fail_internal("no state of type {}", base::to_string(dtype));
+      base::fail_internal("state of unsupported dtype {}", base::to_string(dtype));
   }
 }
 
@@ -98,7 +98,7 @@ std::vector<Tensor> sums_of(const Rank& rank) {
   return list;
 }
 
-// Adds one AdamW step to the moves, from the moments it left behind.
+// Adds one AdamW step to the moves, computed from the moments it produced.
 void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
                const config::Optimizer& o, double lr, int64_t update) {
   const std::vector<Tensor>&m = moments.at(0).tensors, &v = moments.at(1).tensors;

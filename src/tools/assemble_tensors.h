@@ -1,4 +1,4 @@
-// Putting whole tensors together from the pieces of ranks. Shared by the two ways to run a layout.
+// Assembles whole tensors from the pieces of ranks. Shared by both ways to run a layout.
 #pragma once
 
 #include <map>
@@ -11,16 +11,16 @@
 
 namespace quintet::tools {
 
-// A state of all parameters while the ranks fill it in. Ranks of a process write disjoint elements of one
-// table; processes have a table each and add them up.
+// Collects one state of all parameters. Ranks of a process write disjoint elements of one table; processes
+// have one table each and sum them.
 class TensorAssembler {
  public:
   TensorAssembler(const graph::Graph& logical, bool trainable_only);
 
   void take(const train::Rank& rank, const train::Rank::Wanted& wanted);
-  // Adds what the members of `comm` took; collective.
+  // Collective. Sums what the members of `comm` took.
   void sum(comm::Communicator& comm);
-  // The tensors of a round in which every rank has taken part.
+  // The assembled tensors, once every rank has contributed.
   std::vector<Tensor> finish(std::string_view what);
 
  private:
@@ -34,11 +34,11 @@ class TensorAssembler {
 std::vector<Tensor> states_of(const train::Rank& rank);
 std::vector<Tensor> sums_of(const train::Rank& rank);
 
-// Adds one AdamW step to the moves, from the moments it left behind.
+// Adds one AdamW step to the moves, computed from the moments it produced.
 void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
                const config::Optimizer& o, double lr, int64_t update);
 
-// Ops in a row.
+// The length of the longest chain of ops.
 int64_t longest_path(const graph::Graph& graph);
 
 }  // namespace quintet::tools

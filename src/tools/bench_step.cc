@@ -53,7 +53,7 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_
   };
 }
 
-// What an instruction is counted under.
+// The class that an instruction is counted in.
 std::string class_of(const std::string& name, const std::string& category) {
   if (category == "communication") return category;
   const graph::OpDef* const op = graph::find_op(name);
@@ -86,8 +86,8 @@ Peak peak_of(const std::string& device, const config::Precision& precision) {
           fmt::format("{}, dense {}", found->title, hardware::to_string(arithmetic))};
 }
 
-// Times every kind of instruction alone: same op, operands and attributes. Updates come last, for they change
-// what the others work on.
+// Times every kind of instruction in isolation: same op, operands and attributes. Updates run last, because
+// they change the operands of the others.
 void add_floors(train::Rank& rank, double seconds, StepBench& bench) {
   const program::Program& program = rank.compiled().program;
   const program::Expanded& step = rank.compiled().step;
@@ -145,7 +145,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
 
   const int64_t valid = recipe.batch.micro * recipe.batch.accumulation * recipe.data.seq_len;
   const auto load_of = [&](int64_t step) { return random_tokens(recipe, step, rank.dp_index()); };
-  int64_t step = 0;  // started
+  int64_t step = 0;  // steps started
   train::StepResult result;
   const auto start_step = [&] { rank.start_step_from(step++, load_of, valid); };
   const auto timed_step = [&] {
@@ -158,7 +158,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   bench.until_first_step_seconds = static_cast<double>(base::process_age_ns()) * 1e-9;
   const int64_t warm = base::now_ns();
   for (int64_t i = 1; i < std::max(options.warmup, kMinWarmup); ++i) timed_step();
-  for (bool more = true; more;) {  // rank 0 decides, so that all go on
+  for (bool more = true; more;) {  // rank 0 decides for all
     int32_t cold = seconds_since(warm) < options.warmup_seconds;
     if (world.size() > 1) world.world().broadcast(&cold, 1, base::DType::I32, 0);
     more = cold != 0;
@@ -166,7 +166,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   }
   world.world().barrier();
   std::vector<double> seconds;
-  // As in a run: the next step is under way when one is done, where the device does so.
+  // As in a run, the next step is queued before the previous one is finished, if the device supports it.
   int64_t done_ns = base::now_ns();
   start_step();
   for (int64_t i = 0; i < options.steps; ++i) {

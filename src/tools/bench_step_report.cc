@@ -11,7 +11,8 @@ namespace quintet::tools {
 using base::human_bytes;
 using base::thousands;
 
-// A product may be faster between others than alone, over and over: then its time alone is not the least.
+// A GEMM may be consistently faster within the step than in isolation; then its isolated time is not a lower
+// bound.
 static double lesser_floor(const StepBench& b) {
   double sum = 0;
   for (const OpClassTime& c : b.classes) sum += std::min(c.floor_seconds, c.seconds);
@@ -20,22 +21,22 @@ static double lesser_floor(const StepBench& b) {
 
 static std::string floors(const StepBench& b) {
   if (b.copy_bytes_per_s == 0)
-    return b.floors_wanted ? "\nfloors: none; they are measured on a GPU, with one rank\n" : "";
+    return b.floors_wanted ? "\nfloors: not measured; they require a GPU and a single rank\n" : "";
   std::string text = fmt::format(
-      "\nfloors: products and attention as fast as alone, every other byte once at {:.0f} GB/s, as copies "
-      "go\n"
+      "\nfloors: GEMMs and attention as fast as in isolation, every other byte once at copy speed, {:.0f} "
+      "GB/s\n"
       "  {:<18}{:>13}{:>13}{:>13}\n",
       b.copy_bytes_per_s * 1e-9, "", "in the step", "alone", "floor");
   for (const OpClassTime& c : b.classes)
     if (c.alone_seconds > 0)
       text += fmt::format("  {:<18}{:>10.3f} ms{:>10.3f} ms{:>10.3f} ms\n", c.name, c.seconds * 1e3,
                           c.alone_seconds * 1e3, c.floor_seconds * 1e3);
-  return text +
-         fmt::format(
-             "  the step takes {:.3f} ms, {:.3f} x the sum of its floors, {:.3f} ms; {:.3f} x where the "
-             "lesser of floor and time in the step counts\n",
-             b.step_seconds * 1e3, b.step_seconds / b.floor_seconds, b.floor_seconds * 1e3,
-             b.step_seconds / lesser_floor(b));
+  return text + fmt::format(
+                    "  the step takes {:.3f} ms, {:.3f} x the sum of its floors, {:.3f} ms; {:.3f} x when "
+                    "each floor is "
+                    "capped at the time in the step\n",
+                    b.step_seconds * 1e3, b.step_seconds / b.floor_seconds, b.floor_seconds * 1e3,
+                    b.step_seconds / lesser_floor(b));
 }
 
 std::string to_table(const StepBench& b) {
@@ -43,27 +44,27 @@ std::string to_table(const StepBench& b) {
   const auto line = [&](std::string_view label, const std::string& value) {
     text += fmt::format("{:<13}{}\n", label, value);
   };
-  line("recipe", fmt::format("{}, {} parameters, {}, {} tokens a step", b.name, thousands(b.parameters),
+  line("recipe", fmt::format("{}, {} parameters, {}, {} tokens per step", b.name, thousands(b.parameters),
                              b.dtype, thousands(b.tokens_per_step)));
-  line("data", "random tokens, every sequence one document");
+  line("data", "random tokens, one document per sequence");
   line("device", fmt::format("{} x {}", b.world, b.device));
-  line("set-up", fmt::format("{:.2f} s, first step {:.3f} s; done {:.2f} s after the program was started",
+  line("set-up", fmt::format("{:.2f} s, first step {:.3f} s; finished {:.2f} s after process start",
                              b.setup_seconds, b.first_step_seconds, b.until_first_step_seconds));
   line("step", fmt::format("{:.3f} ms median of {} ({:.3f} to {:.3f})", b.step_seconds * 1e3, b.steps,
                            b.fastest_seconds * 1e3, b.slowest_seconds * 1e3));
   line("speed", fmt::format("{} tokens/s", thousands(static_cast<int64_t>(b.tokens_per_s))));
-  line("model", fmt::format("{:.1f} TFLOP/s a device: {}", b.tflops, kModelFlopsFormula));
-  line("program", fmt::format("{:.4g} TFLOP a step on all ranks, {:.4g} of them the model's",
+  line("model", fmt::format("{:.1f} TFLOP/s per device: {}", b.tflops, kModelFlopsFormula));
+  line("program", fmt::format("{:.4g} TFLOP per step on all ranks, {:.4g} of them model FLOPs",
                               b.program_flops * 1e-12, b.model_flops * 1e-12));
   line("MFU", b.peak_tflops > 0
                   ? fmt::format("{:.1f} % of {:.1f} TFLOP/s ({})", b.mfu * 100, b.peak_tflops, b.peak_source)
-                  : "unknown: no peak for this device; --peak TFLOPS gives one");
-  line("memory", fmt::format("planned {}, measured {}, beside it {}", human_bytes(b.planned_bytes),
+                  : "unknown: no peak for this device; set it with --peak TFLOPS");
+  line("memory", fmt::format("planned {}, measured {}, outside the plan {}", human_bytes(b.planned_bytes),
                              human_bytes(b.measured_bytes), human_bytes(b.extra_bytes)));
   line("loss", fmt::format("{:.6f} after the last step", b.loss));
   double sum = 0;
   for (const OpClassTime& c : b.classes) sum += c.seconds;
-  text += fmt::format("\none traced step, {:.3f} ms from first to last:\n", b.traced_seconds * 1e3);
+  text += fmt::format("\none traced step, {:.3f} ms:\n", b.traced_seconds * 1e3);
   for (const OpClassTime& c : b.classes)
     text += fmt::format("  {:<18}{:>10.3f} ms {:>6.1f} % {:>7} launches\n", c.name, c.seconds * 1e3,
                         sum > 0 ? c.seconds / sum * 100 : 0, c.instructions);

@@ -28,9 +28,9 @@ namespace {
 
 using nlohmann::json;
 
-// Two steps measure memory, and a GPU's second is captured.
+// Two steps measure memory, and a GPU captures its second.
 constexpr int64_t kWarmup = 3;
-// Shorter work is done before a GPU comes to the clock that its power allows.
+// A GPU needs this long to reach its sustained clock.
 constexpr double kGpuProbeSeconds = 0.3;
 
 double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
@@ -42,15 +42,15 @@ double median(std::vector<double> values) {
 
 bool joins_stages(const std::string& axes) { return axes == "pp" || axes.starts_with("pp+"); }
 
-// One rank's steps, with the time that its batches take.
+// Runs the steps of one rank and measures the time that its batches take.
 class Stepper {
  public:
   Stepper(train::Rank& rank, const data::Batches& batches) : rank_(rank), batches_(batches) {}
 
   struct Timed {
     double wall = 0;
-    double load = 0;   // filling micro-batches, wherever that happens
-    double count = 0;  // counting labels, before the step
+    double load = 0;   // filling micro-batches, on any thread
+    double count = 0;  // counting labels before the step
   };
   Timed step() {
     load_seconds_ = 0;
@@ -81,15 +81,15 @@ class Stepper {
   train::Rank& rank_;
   const data::Batches& batches_;
   int64_t step_ = 0;
-  double load_seconds_ = 0;  // loads are called by the thread that steps
+  double load_seconds_ = 0;  // batches are filled by the stepping thread
 };
 
-// What a rank found, in seconds of a step that takes as long as the middle one of those without a trace.
+// Findings of one rank, in seconds, scaled to the median step without tracing.
 struct Found {
   StepTimes times;
   double step = 0, fastest = 0, slowest = 0;
   double input = 0, host = 0;
-  int64_t planned = 0, measured = 0, beside = 0;
+  int64_t planned = 0, measured = 0, extra = 0;
 };
 
 Found measure(train::Rank& rank, const data::Batches& batches, comm::World& world, bool on_cpu,
@@ -113,26 +113,26 @@ Found measure(train::Rank& rank, const data::Batches& batches, comm::World& worl
   f.step = median(walls);
   f.fastest = *std::min_element(walls.begin(), walls.end());
   f.slowest = *std::max_element(walls.begin(), walls.end());
-  // A traced step on the CPU is a step like any other, on a busy machine perhaps a slower one. On a GPU it is
-  // launched piece by piece, which can only add to its span.
+  // On the CPU, tracing adds nothing, but a busy machine may slow down the traced step. On a GPU, a traced
+  // step is launched kernel by kernel, which can only extend its span.
   StepTimes& t = f.times;
   const double scale = on_cpu ? f.step / traced.wall : t.span > f.step ? f.step / t.span : 1;
   for (double* s : {&t.matmul, &t.attention, &t.other, &t.optimizer, &t.load, &t.idle, &t.span}) *s *= scale;
   for (auto& calls : t.comms)
     for (StepTimes::Collective& c : calls) c.seconds *= scale, c.exposed *= scale;
-  const double beside = std::max(0.0, f.step - t.span);
+  const double outside = std::max(0.0, f.step - t.span);
   if (on_cpu) {
-    f.input = t.load + std::min(beside, median(counts));
-    f.host = t.idle + beside - (f.input - t.load);
+    f.input = t.load + std::min(outside, median(counts));
+    f.host = t.idle + outside - (f.input - t.load);
   } else {
-    // The next step's batch is filled while the device works; what the program does is a copy.
+    // The next batch is filled while the device computes; the program itself only copies it.
     t.other += t.load;
-    f.input = std::min(beside, median(counts) + std::max(0.0, median(loads) - t.span));
-    f.host = t.idle + beside - f.input;
+    f.input = std::min(outside, median(counts) + std::max(0.0, median(loads) - t.span));
+    f.host = t.idle + outside - f.input;
   }
   f.planned = rank.planned_peak_bytes();
   f.measured = rank.measured_peak_bytes();
-  f.beside = rank.executor().extra_bytes();
+  f.extra = rank.executor().extra_bytes();
   return f;
 }
 
@@ -141,7 +141,7 @@ std::string to_message(const Found& f, const program::Program& program) {
   json out = {{"matmul", t.matmul},       {"attention", t.attention}, {"other", t.other},
               {"optimizer", t.optimizer}, {"input", f.input},         {"host", f.host},
               {"step", f.step},           {"fastest", f.fastest},     {"slowest", f.slowest},
-              {"planned", f.planned},     {"measured", f.measured},   {"beside", f.beside}};
+              {"planned", f.planned},     {"measured", f.measured},   {"extra", f.extra}};
   out["comms"] = json::array();
   for (size_t c = 0; c < t.comms.size(); ++c) {
     json calls = json::array();
@@ -154,7 +154,7 @@ std::string to_message(const Found& f, const program::Program& program) {
   return out.dump();
 }
 
-// Of every communicator, the shortest call of all members, call by call.
+// For every communicator, the shortest duration of each call over all members.
 using Shortest = std::map<std::string, std::vector<double>>;
 Shortest shortest_calls(const std::vector<json>& ranks) {
   Shortest shortest;
@@ -204,8 +204,7 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
   const json& own = ranks[static_cast<size_t>(d.rank)];
   const json& memory = ranks[static_cast<size_t>(d.memory_rank)];
   d.step = own["step"], d.fastest = own["fastest"], d.slowest = own["slowest"];
-  d.planned_bytes = memory["planned"], d.measured_bytes = memory["measured"],
-  d.beside_bytes = memory["beside"];
+  d.planned_bytes = memory["planned"], d.measured_bytes = memory["measured"], d.extra_bytes = memory["extra"];
 
   for (const plan::TimeShare& s : d.plan.time.shares) row(d, s.what, part_of(s.what)).planned += s.seconds;
   for (const plan::LinkBytes& l : d.plan.time.links) {
@@ -285,7 +284,7 @@ std::optional<Diagnosis> diagnose_rank(const config::Recipe& recipe, const data:
     assumptions.cluster = probe_here(recipe, world, place, threads, options, facts);
   }
   assumptions.workspace_bytes = exec::workspace_of(device, threads);
-  std::optional<plan::Report> report;  // before the steps: a cluster that does not suit is found at once
+  std::optional<plan::Report> report;  // before the steps, to report an unsuitable cluster early
   if (first) report = plan::make_plan(recipe, assumptions);
   world.world().barrier();
 

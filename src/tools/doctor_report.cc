@@ -15,8 +15,8 @@ using plan::seconds_text;
 
 constexpr Part kParts[] = {Part::Compute,   Part::Network, Part::Pipeline,
                            Part::LateRanks, Part::Input,   Part::Host};
-constexpr double kWorthSaying = 0.1;   // of the step
-constexpr double kSlowerThanLink = 2;  // times the planned seconds: the links are not what the cluster says
+constexpr double kWorthSaying = 0.1;   // fraction of the step
+constexpr double kSlowerThanLink = 2;  // measured over planned: the links do not match the cluster
 
 std::string percent(double part, double whole) {
   return fmt::format("{:.0f} %", whole > 0 ? 100 * part / whole : 0);
@@ -38,8 +38,8 @@ const DoctorRow* largest(const Diagnosis& d, Part part) {
 
 std::string crowded_text(const Diagnosis& d) {
   return fmt::format(
-      "{} ranks of {} thread{} take turns on {} core{}, so this is waiting for a turn more than for a link; "
-      "start fewer ranks here",
+      "{} ranks of {} thread{} share {} core{}, so this is mostly waiting for a core, not for a link; start "
+      "fewer ranks on this host",
       d.ranks_here, d.threads, d.threads == 1 ? "" : "s", d.cores, d.cores == 1 ? "" : "s");
 }
 
@@ -47,34 +47,33 @@ std::string network_sentence(const Diagnosis& d) {
   const DoctorRow* most = largest(d, Part::Network);
   if (most == nullptr) return {};
   const std::string axes = most->what.substr(most->what.find(' ') + 1);
-  std::string text = fmt::format("network: computation waits {} of {} ({}) for {}, where the plan has {}",
-                                 seconds_text(most->measured), seconds_text(d.step),
-                                 percent(most->measured, d.step), axes, seconds_text(most->planned));
+  std::string text =
+      fmt::format("network: compute waits {} of {} ({}) for {}, planned {}", seconds_text(most->measured),
+                  seconds_text(d.step), percent(most->measured, d.step), axes, seconds_text(most->planned));
   std::string slower;
   for (const AxisTraffic& t : d.traffic) {
     if (t.axes != axes || t.measured <= 0 || t.planned <= 0) continue;
-    text += fmt::format("; its {} a step move at {}, planned {}", base::human_bytes(std::llround(t.bytes)),
+    text += fmt::format("; {} per step at {}, planned {}", base::human_bytes(std::llround(t.bytes)),
                         rate_text(t.bytes / t.measured), rate_text(t.bytes / t.planned));
     if (t.measured > kSlowerThanLink * t.planned)
-      slower = fmt::format("gives {:.2g} of what {} says, and ", t.planned / t.measured,
-                           d.probed ? "the probe" : "the cluster's description");
+      slower = fmt::format("delivers {:.2g} of {}, and ", t.planned / t.measured,
+                           d.probed ? "the probed bandwidth" : "the cluster's bandwidth");
   }
   if (d.crowded()) return text + ": " + crowded_text(d);
   return text +
          fmt::format(
-             ": the fabric {}is undersized for this layout. No flag cures that: use a faster link, or a "
-             "layout that sends less (quintet plan RECIPE --search)",
+             ": the fabric {}is undersized for this layout. No flag fixes that: use a faster link, or a "
+             "layout that communicates less (quintet plan RECIPE --search)",
              slower);
 }
 
 std::string compute_sentence(const Diagnosis& d) {
   const double measured = d.measured_of(Part::Compute), planned = d.planned_of(Part::Compute);
   const DoctorRow* most = largest(d, Part::Compute);
-  return fmt::format(
-      "compute: kernels take {} of {} ({}), most of it {} ({}), at {:.2f} of the speed that {}",
-      seconds_text(measured), seconds_text(d.step), percent(measured, d.step), most->what,
-      seconds_text(most->measured), measured > 0 ? planned / measured : 0,
-      d.probed ? "the probe measured" : "the cluster's description promises");
+  return fmt::format("compute: kernels take {} of {} ({}), mostly {} ({}), at {:.2f} of the speed {}",
+                     seconds_text(measured), seconds_text(d.step), percent(measured, d.step), most->what,
+                     seconds_text(most->measured), measured > 0 ? planned / measured : 0,
+                     d.probed ? "measured by the probe" : "given by the cluster");
 }
 
 }  // namespace
@@ -129,33 +128,34 @@ std::string Diagnosis::sentence() const {
       return network_sentence(*this);
     case Part::Pipeline:
       return fmt::format(
-          "pipeline: rank {} waits {} for other stages, where the plan has {}: more micro-batches, more "
-          "chunks or a zero-bubble schedule shorten that",
+          "pipeline: rank {} waits {} for other stages, planned {}: use more micro-batches, more chunks or a "
+          "zero-bubble schedule",
           rank, share, planned);
     case Part::LateRanks:
       return fmt::format(
-          "late ranks: even the rank that waits least, {}, waits {} for others to come: {}", rank, share,
+          "late ranks: even rank {}, which waits least, waits {} for late ranks: {}", rank, share,
           crowded() ? crowded_text(*this)
-                    : "ranks are late in turns, as when something else is at work on their hosts");
+                    : "different ranks are late at different times, as on hosts with other load");
     case Part::Input:
       return fmt::format(
-          "input: reading batches takes {}: put the data on a faster disk, or make it a token file", share);
+          "input: reading batches takes {}: use a faster disk, or convert the data to a token file", share);
     case Part::Host:
       return fmt::format(
-          "host: {} is neither kernels nor waiting nor input, where the plan has {}: instructions are too "
-          "short for what each costs the host; larger micro-batches make them longer",
+          "host: {} is neither kernels nor waiting nor input, planned {}: instructions are too short for "
+          "their "
+          "launch overhead; use larger micro-batches",
           share, planned);
   }
   return {};
 }
 
-std::string Diagnosis::beyond_plan() const {
+std::string Diagnosis::largest_excess() const {
   Part most = Part::Compute;
   for (const Part p : kParts)
     if (measured_of(p) - planned_of(p) > measured_of(most) - planned_of(most)) most = p;
   const double excess = measured_of(most) - planned_of(most);
   if (most == bottleneck() || excess < kWorthSaying * step) return {};
-  return fmt::format("beyond the plan: {} takes {} instead of {}", to_string(most),
+  return fmt::format("exceeds the plan: {} takes {}, planned {}", to_string(most),
                      seconds_text(measured_of(most)), seconds_text(planned_of(most)));
 }
 
@@ -164,11 +164,11 @@ std::string to_text(const Diagnosis& d) {
   const auto line = [&]<class... Args>(fmt::format_string<Args...> form, Args&&... args) {
     text += fmt::format(form, std::forward<Args>(args)...) + "\n";
   };
-  line("planned on {}{}", hardware::describe(d.plan.assumptions.cluster), d.probed ? ", as probed now" : "");
+  line("planned on {}{}", hardware::describe(d.plan.assumptions.cluster), d.probed ? ", just probed" : "");
   if (is_busy(d.machine))
     line(
-        "careful: the load of this machine was {:.1f} on {} core{}: others are at work, all times are too "
-        "long",
+        "warning: the load average of this machine was {:.1f} on {} core{}: other processes are running, and "
+        "all times are too long",
         d.machine.load_average, d.machine.machine_cores, d.machine.machine_cores == 1 ? "" : "s");
   line("");
   line("  {:<18} {:>11} {:>11} {:>11}", "", "measured", "planned", "difference");
@@ -184,13 +184,12 @@ std::string to_text(const Diagnosis& d) {
        base::human_count(d.plan.time.tokens_per_s));
   line("  {:<18} {:>11} {:>11} {:>11}", "memory", base::human_bytes(d.measured_bytes),
        base::human_bytes(d.planned_bytes), fmt::format("{:+} B", d.measured_bytes - d.planned_bytes));
-  if (d.beside_bytes > 0) line("  {:<18} {:>11}", "  beside it", base::human_bytes(d.beside_bytes));
-  line("  the middle of {} step{} ({} to {}); times of rank {}, which waited least; memory of rank {}",
-       d.steps, d.steps == 1 ? "" : "s", seconds_text(d.fastest), seconds_text(d.slowest), d.rank,
-       d.memory_rank);
+  if (d.extra_bytes > 0) line("  {:<18} {:>11}", "  outside the plan", base::human_bytes(d.extra_bytes));
+  line("  median of {} step{} ({} to {}); times of rank {}, which waited least; memory of rank {}", d.steps,
+       d.steps == 1 ? "" : "s", seconds_text(d.fastest), seconds_text(d.slowest), d.rank, d.memory_rank);
   line("");
   line("bottleneck: {}", d.sentence());
-  if (const std::string more = d.beyond_plan(); !more.empty()) line("{}", more);
+  if (const std::string more = d.largest_excess(); !more.empty()) line("{}", more);
   return text;
 }
 
@@ -210,7 +209,7 @@ std::string to_json(const Diagnosis& d) {
                                  {"memory_rank", d.memory_rank},
                                  {"planned_peak_bytes", d.planned_bytes},
                                  {"measured_peak_bytes", d.measured_bytes},
-                                 {"extra_bytes", d.beside_bytes},
+                                 {"extra_bytes", d.extra_bytes},
                                  {"bottleneck", to_string(d.bottleneck())},
                                  {"sentence", d.sentence()}};
   json["shares"] = nlohmann::ordered_json::array();

@@ -1,4 +1,4 @@
-// Efficiencies of an accelerator such that hardware/cost.h says of a measured kernel what was measured.
+// Fits efficiencies of an accelerator so that hardware/cost.h reproduces a measured kernel time.
 #pragma once
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 
 namespace quintet::tools {
 
-// The least share of a peak that is believed.
+// The smallest fraction of a peak that is plausible.
 inline constexpr double kLeastShare = 1e-3;
 inline double share_of(double part, double whole) {
   return whole > 0 ? std::clamp(part / whole, kLeastShare, 1.0) : 1.0;
 }
 
-// `seconds` is of the kernel itself, without its launch; all other terms of the accelerator are set.
+// `seconds` is the kernel time without launch; all other terms of the accelerator must be set.
 inline double fit_matmul(hardware::Accelerator a, const hardware::Matmul& matmul, double seconds) {
   a.efficiency.matmul = 1;
   a.efficiency.launch_seconds = 0;
@@ -21,7 +21,7 @@ inline double fit_matmul(hardware::Accelerator a, const hardware::Matmul& matmul
 }
 
 inline double fit_attention(hardware::Accelerator a, const hardware::Attention& attention, double seconds) {
-  a.efficiency.attention_forward = a.efficiency.attention_backward = kLeastShare;  // below every limit
+  a.efficiency.attention_forward = a.efficiency.attention_backward = kLeastShare;  // below every other limit
   a.efficiency.launch_seconds = 0;
   return share_of(kLeastShare * hardware::attention_seconds(attention, a, {}), seconds);
 }

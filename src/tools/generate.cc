@@ -42,14 +42,14 @@ config::DeviceKind device_for(const config::Recipe& recipe, const GenerateOption
   if (options.device)
     base::fail_user("--device cuda: {}: {}; or use --device cpu", missing->why, missing->remedy);
   if (options.log)
-    options.log(
-        fmt::format("note: the run has run.device = \"cuda\", but {}: the text is made on the CPU, as with "
-                    "--device cpu",
-                    missing->why));
+    options.log(fmt::format(
+        "note: the run has run.device = \"cuda\", but {}: generating on the CPU, as with --device "
+        "cpu",
+        missing->why));
   return config::DeviceKind::Cpu;
 }
 
-// The logits of the model after the last of `ids`, at most seq_len of them.
+// Returns the logits after the last of `ids`, which must fit in seq_len.
 class Window {
  public:
   Window(const config::Recipe& recipe, comm::World& world, int threads, const base::Path& weights)
@@ -59,11 +59,11 @@ class Window {
 
   std::vector<double> logits(std::span<const int32_t> ids) {
     const int64_t length = static_cast<int64_t>(ids.size()), rows = recipe_.data.seq_len;
-    QUINTET_CHECK(length > 0 && length <= rows, "{} tokens in a window of {}", length, rows);
+    QUINTET_CHECK(length > 0 && length <= rows, "{} tokens do not fit in a window of {}", length, rows);
     rank_.executor().run(rank_.compiled().step, [&](int, const auto& inputs) {
       for (const auto& [spec, data] : inputs)
         for (int64_t i = 0; i < rows; ++i) {
-          // Rows after the text are never looked at: attention is causal.
+          // Rows after the text have no effect: attention is causal.
           if (spec.kind == InputKind::Ids) data[i] = i < length ? ids[static_cast<size_t>(i)] : 0;
           if (spec.kind == InputKind::Labels) data[i] = -1;
           if (spec.kind == InputKind::Positions) data[i] = static_cast<int32_t>(i);
@@ -84,11 +84,11 @@ class Window {
   train::Rank rank_;
 };
 
-// A token drawn from softmax(logits / temperature) by a uniform number in [0, 1).
+// Samples a token from softmax(logits / temperature) with a uniform number in [0, 1).
 int32_t draw(const std::vector<double>& logits, double temperature, double uniform) {
   const auto likeliest = std::max_element(logits.begin(), logits.end());
   if (!std::isfinite(*likeliest))
-    base::fail_user("the model's output is not finite: the saved weights are damaged, or the run diverged");
+    base::fail_user("the model's output is not finite: the weights are damaged, or the run diverged");
   if (temperature == 0) return static_cast<int32_t>(likeliest - logits.begin());
   std::vector<double> weight(logits.size());
   double sum = 0;
@@ -117,7 +117,7 @@ double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t 
 std::string generate(const base::Path& run_folder, const GenerateOptions& options) {
   const train::RunFolder folder(run_folder);
   if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.weights()))
-    base::fail_user("'{}' is not the folder of a finished run: it needs recipe.toml and model.safetensors",
+    base::fail_user("'{}' is not a finished run: it must contain recipe.toml and model.safetensors",
                     run_folder.string());
   if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
@@ -125,7 +125,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
   config::Recipe recipe = single_rank(config::load(folder.recipe_file().string()));
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
-  if (ids.empty()) base::fail_user("--prompt is empty: the model needs at least one token to go on from");
+  if (ids.empty()) base::fail_user("--prompt is empty; the model needs at least one token to continue");
   const size_t prompt = ids.size();
   recipe.run.device = device_for(recipe, options);
 
@@ -136,7 +136,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
     for (int64_t i = 0; i < options.tokens; ++i) {
       const std::span<const int32_t> all(ids);
       std::vector<double> logits = window.logits(all.size() > longest ? all.last(longest) : all);
-      // A model may have more rows than the tokenizer has ids.
+      // The model may have more rows than the tokenizer has ids.
       logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer->vocab_size())));
       ids.push_back(draw(logits, options.temperature, base::uniform(key, static_cast<uint64_t>(i))));
       if (options.on_text) options.on_text(tokenizer->decode(std::span(ids).last(1)));
@@ -154,7 +154,7 @@ std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t token
   options.seed = static_cast<uint64_t>(recipe.run.seed);
   options.threads = train::kernel_threads(recipe, 1);
   std::string text = options.prompt + generate(folder.path(), options);
-  for (char& c : text)  // a model may write what would make a terminal act up
+  for (char& c : text)  // control characters could garble the terminal
     if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\t') c = '?';
   return text;
 }

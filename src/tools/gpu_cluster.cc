@@ -16,7 +16,7 @@ using hardware::Arithmetic;
 
 std::string in_units(double value, std::string_view unit) { return with_prefix(value, unit, 4); }
 
-// A device that the catalogue does not have: peaks are the best rates seen.
+// A device that is not in the catalogue: peaks are the best rates measured.
 hardware::Accelerator unknown_device(const GpuProbe& p) {
   hardware::Accelerator a;
   a.vendor = "nvidia";
@@ -71,7 +71,7 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
     e.matmul = fit_matmul(a, large, 2 * size * size * size / p.bf16.median);
   }
   if (p.attention_keys > 0) {
-    // The rates do not depend on how many heads there are, beyond filling the chip.
+    // The rates do not depend on the number of heads, once the chip is full.
     hardware::Attention attention{.flops = 1e12, .keys = p.attention_keys};
     e.attention_forward = fit_attention(a, attention, attention.flops / p.attention_forward.median);
     attention.backward = true;
@@ -80,13 +80,13 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
 
   hardware::Cluster c = hardware::make_cluster(a, p.world, p.ranks_per_host);
   c.host_bytes = facts.memory_bytes;
-  c.host = measured_link("probed-host", "to the host and back", hardware::LinkKind::Host,
+  c.host = measured_link("probed-host", "host to device and back", hardware::LinkKind::Host,
                          std::min(p.to_device_bytes_per_s, p.to_host_bytes_per_s), 1e-5, date);
   if (p.link.ranks > 1 && p.world == p.ranks_per_host)
-    c.inner = measured_link("probed-inner", fmt::format("{} GPUs of one host", p.link.ranks),
+    c.inner = measured_link("probed-inner", fmt::format("{} GPUs on one host", p.link.ranks),
                             hardware::LinkKind::Inner, p.link.bytes_per_s, p.link.latency_seconds, date);
   if (p.link.ranks > 1 && p.world != p.ranks_per_host)
-    c.outer = measured_link("probed-network", fmt::format("{} GPUs of {} hosts", p.world, c.nodes),
+    c.outer = measured_link("probed-network", fmt::format("{} GPUs on {} hosts", p.world, c.nodes),
                             hardware::LinkKind::Network, p.link.bytes_per_s / c.ports_per_device,
                             p.link.latency_seconds, date);
   return c;
@@ -95,18 +95,18 @@ hardware::Cluster cluster_of(const GpuProbe& p, const MachineFacts& facts, const
 std::optional<hardware::Cluster> cluster_of(const std::vector<GpuFacts>& gpus, int64_t ranks,
                                             const MachineFacts& facts, std::string& reason) {
   if (std::ssize(gpus) < ranks) {
-    reason = fmt::format("{} of them for {} ranks", gpus.size(), ranks);
+    reason = fmt::format("{} GPU{} for {} ranks", gpus.size(), gpus.size() == 1 ? "" : "s", ranks);
     return std::nullopt;
   }
   const std::string& name = gpus.front().name;
   for (int64_t i = 1; i < ranks; ++i)
     if (const std::string& other = gpus[static_cast<size_t>(i)].name; other != name) {
-      reason = fmt::format("they are of two kinds, {} and {}", name, other);
+      reason = fmt::format("different models, {} and {}", name, other);
       return std::nullopt;
     }
   const hardware::Accelerator* known = find_by_device_name(name);
   if (known == nullptr) {
-    reason = fmt::format("the catalogue does not know {}", name);
+    reason = fmt::format("{} is not in the catalogue", name);
     return std::nullopt;
   }
   hardware::Accelerator a = *known;
@@ -127,12 +127,12 @@ std::string describe(const std::vector<GpuFacts>& gpus) {
 std::string describe(const GpuProbe& p) {
   const hardware::Accelerator* known = find_by_device_name(p.gpu.name);
   std::string text =
-      fmt::format("measured    {} rank{} on {} GPU{} a host, {}; the slowest counts\n", p.world,
+      fmt::format("measured    {} rank{} on {} GPU{} per host, {}; rates of the slowest rank\n", p.world,
                   p.world == 1 ? "" : "s", p.gpus, p.gpus == 1 ? "" : "s", p.gpu.name);
   const auto flops = [&](std::string_view name, const Rate& r, Arithmetic kind) {
     if (r.median <= 0) return;
     const double peak = known != nullptr ? known->dense(kind) : 0;
-    text += fmt::format("matmul {:<5}{}, at best {}{}\n", name, in_units(r.median, "FLOP/s"),
+    text += fmt::format("matmul {:<5}{}, best {}{}\n", name, in_units(r.median, "FLOP/s"),
                         in_units(r.best, "FLOP/s"),
                         peak > 0 ? fmt::format(" ({:.0f} % of the dense peak)", 100 * r.best / peak) : "");
   };
@@ -149,9 +149,9 @@ std::string describe(const GpuProbe& p) {
                       in_units(p.to_host_bytes_per_s, "B/s"));
   text += fmt::format("launch      {:.2f} us from kernel to kernel in a graph\n", p.launch_seconds * 1e6);
   if (p.link.ranks > 1)
-    text += fmt::format("link        {} each way, {:.1f} us a step, {} ranks\n",
+    text += fmt::format("link        {} each way, {:.1f} us per hop, {} ranks\n",
                         in_units(p.link.bytes_per_s, "B/s"), p.link.latency_seconds * 1e6, p.link.ranks);
-  text += fmt::format("runtime     {} outside of any plan: {} in use before, {} of libraries\n",
+  text += fmt::format("runtime     {} outside the plan: {} in use before, {} for libraries\n",
                       base::human_bytes(p.runtime_bytes()), base::human_bytes(p.context_bytes),
                       base::human_bytes(p.libraries_bytes));
   return text;

@@ -18,7 +18,7 @@
 namespace quintet::tools {
 namespace {
 
-// The value after "key :" in a file of /proc; empty when it is not there.
+// The value after "key :" in a file of /proc; empty when absent.
 std::string proc_value(const char* path, std::string_view key) {
   if (!base::file_exists(path)) return {};
   const std::string text = base::read_file(path);
@@ -47,7 +47,7 @@ int usable_cores() {
 MachineFacts inspect_machine() {
   MachineFacts facts;
   facts.processor = proc_value("/proc/cpuinfo", "model name");
-  if (facts.processor.empty()) facts.processor = "a processor without a name";
+  if (facts.processor.empty()) facts.processor = "unknown processor";
   facts.cores = usable_cores();
   facts.machine_cores = std::max<int>(facts.cores, static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
   if (double load = 0; ::getloadavg(&load, 1) == 1) facts.load_average = load;
@@ -71,20 +71,20 @@ std::string describe(const MachineFacts& f) {
   std::string text = fmt::format("processor   {}, {} core{} for this process\n", f.processor, f.cores,
                                  f.cores == 1 ? "" : "s");
   if (is_busy(f))
-    text +=
-        fmt::format("load        {:.1f} on {} core{}: others are at work; what is measured now is too slow\n",
-                    f.load_average, f.machine_cores, f.machine_cores == 1 ? "" : "s");
+    text += fmt::format(
+        "load        {:.1f} on {} core{}: other processes are running; measurements are too slow\n",
+        f.load_average, f.machine_cores, f.machine_cores == 1 ? "" : "s");
   text += fmt::format("matmul      {} (of {})\n", f.matmul_sets.back(), fmt::join(f.matmul_sets, ", "));
-  text += fmt::format("memory      {}, {} of it free\n", base::human_bytes(f.memory_bytes),
+  text += fmt::format("memory      {}, {} free\n", base::human_bytes(f.memory_bytes),
                       base::human_bytes(f.available_bytes));
   text += fmt::format("disk        {} free in this folder\n", base::human_bytes(f.disk_free_bytes));
   text += f.mpi ? "MPI         built in: start ranks as processes with mpirun or srun\n"
                 : "MPI         not built in: ranks are threads of one process. Install Open MPI "
-                  "(libopenmpi-dev) and "
-                  "configure again\n";
-  text += f.cuda ? "CUDA        built in: run.device = \"cuda\"\n"
-                 : "CUDA        not built in: configure with -DQUINTET_CUDA=ON where the CUDA toolkit is\n";
-  text += f.launcher.empty() ? std::string("launcher    none: this is a single process\n")
+                  "(libopenmpi-dev) and configure again\n";
+  text += f.cuda
+              ? "CUDA        built in: run.device = \"cuda\"\n"
+              : "CUDA        not built in: install the CUDA toolkit and configure with -DQUINTET_CUDA=ON\n";
+  text += f.launcher.empty() ? std::string("launcher    none: a single process\n")
                              : fmt::format("launcher    {}: {} processes, {} on this host\n", f.launcher,
                                            f.world, f.local_world);
   return text;

@@ -1,4 +1,4 @@
-// How what was measured is put into a cluster and into words.
+// Converts measurements into links and text.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace quintet::tools {
 
-// A link that gives just what was measured.
+// A link with exactly the measured bandwidth and latency.
 hardware::Link measured_link(std::string name, std::string title, hardware::LinkKind kind, double bytes_per_s,
                              double latency_s, const std::string& date);
 
-// "16.2 GFLOP/s": so many digits and a decimal prefix.
+// "16.2 GFLOP/s": `digits` significant digits and a decimal prefix.
 std::string with_prefix(double value, std::string_view unit, int digits = 3);
 
 }  // namespace quintet::tools

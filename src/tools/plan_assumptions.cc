@@ -11,7 +11,7 @@
 namespace quintet::tools {
 namespace {
 
-// This machine's processors, the ranks as devices that share its memory.
+// This machine's CPU, with ranks as devices that share its memory.
 hardware::Cluster these_processors(int64_t ranks) {
   hardware::Cluster cluster = hardware::parse_cluster(fmt::format("1x{} cpu", ranks));
   const int64_t bytes = static_cast<int64_t>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGE_SIZE);
@@ -29,26 +29,26 @@ hardware::Cluster cluster_here(const config::Recipe& recipe, std::vector<std::st
   const std::vector<GpuFacts> gpus = list_gpus(reason);
   if (!gpus.empty())
     if (const auto cluster = cluster_of(gpus, ranks, inspect_machine(), reason)) {
-      notes.push_back(fmt::format("planned for {} of this machine's {} GPUs ({}), by the catalogue's figures",
-                                  ranks, gpus.size(), gpus.front().name));
+      notes.push_back(fmt::format("planned for {} of this machine's {} GPUs ({}), from catalogue data", ranks,
+                                  gpus.size(), gpus.front().name));
       return *cluster;
     }
   const hardware::Accelerator* known = gpus.empty() ? nullptr : find_by_device_name(gpus.front().name);
   constexpr int64_t kPerNode = 8;
   const int64_t nodes = ranks % kPerNode == 0 ? ranks / kPerNode : 1;
   base::fail_user(
-      "run.device is \"cuda\", and it cannot be planned for this machine's GPUs ({}): name a cluster, e.g. "
+      "run.device is \"cuda\", but this machine's GPUs cannot be used for a plan ({}): name a cluster, e.g. "
       "--cluster \"{}x{} {}\"",
       reason, nodes, ranks / nodes, known != nullptr ? known->name : "h200");
 }
 
 void assume_software(plan::Assumptions& assumptions, const std::string& stack, const config::Recipe& recipe) {
-  // Ours was measured on GPUs; a CPU's terms are those of its probe.
+  // The engine's stack was measured on GPUs; the terms of a CPU come from its probe.
   const bool is_cpu = assumptions.cluster.accelerator.vendor == "cpu";
   if (!stack.empty() || !is_cpu) assumptions.stack = hardware::find_stack(stack.empty() ? "quintet" : stack);
   if (assumptions.cluster.accelerator.vendor == "nvidia" && assumptions.stack.name == "quintet")
     assumptions.remark = [](const program::Instr& i) { return exec::remark_on(exec::Device::Cuda, i); };
-  // Of accelerators that the engine does not run on, those of CUDA's kernels are the nearest truth.
+  // For accelerators that the engine does not run on, the CUDA kernels are the closest model.
   assumptions.workspace_bytes = exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
                                                    train::kernel_threads(recipe, recipe.parallel.world()));
 }

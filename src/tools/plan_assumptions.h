@@ -1,5 +1,5 @@
-// What `quintet plan` assumes where the user did not say: the cluster is this machine, and the software and
-// kernels are those that would run on the cluster.
+// Defaults of `quintet plan`: the cluster is this machine, and the software and kernels are those that would
+// run on the cluster.
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@
 
 namespace quintet::tools {
 
-// What the recipe would run on here: this machine's processors, or its GPUs. UserError where a recipe asks
-// for GPUs and there are too few of a known kind: how long processors would take is not what was asked.
+// This machine's CPU or GPUs, whichever the recipe uses. UserError when the recipe needs GPUs and there are
+// too few of a known model: a plan for the CPU would answer a different question.
 hardware::Cluster cluster_here(const config::Recipe& recipe, std::vector<std::string>& notes);
 
-// Sets the software stack (`stack` by name; empty: this engine's on accelerators, none on a CPU), and the
-// scratch and remarks of the kernels that would run the recipe on assumptions.cluster.
+// Sets the software stack (`stack` by name; empty: this engine on accelerators, none on a CPU), and the
+// scratch sizes and remarks of the kernels that would run the recipe on assumptions.cluster.
 void assume_software(plan::Assumptions& assumptions, const std::string& stack, const config::Recipe& recipe);
 
 }  // namespace quintet::tools

@@ -28,7 +28,7 @@ using base::DType;
 using device::Arena;
 
 constexpr int64_t kAttentionHeads = 4, kAttentionHead = 64;
-// FLOPs of one of its products, of which there are two forward and five backward; the masked half left out.
+// FLOPs of one attention matmul, without the masked half; there are two forward and five backward.
 constexpr double kAttentionProduct = 1.0 * kAttentionKeys * kAttentionKeys * kAttentionHeads * kAttentionHead;
 
 constexpr const char* kTinyRecipe = R"(name = "tiny"
@@ -65,7 +65,7 @@ class Prober {
     p.threads = options_.threads;
     step("instructions");
     p.launch_seconds = launch();
-    step("matrix products");
+    step("matmuls");
     p.f32 = matmul(DType::F32, 768, 768, 768);
     p.bf16 = matmul(DType::BF16, 768, 768, 768);
     p.f64 = matmul(DType::F64, 512, 512, 512);
@@ -90,19 +90,19 @@ class Prober {
     return seconds;
   }
 
-  // Seconds of one call of `body`, best and middle of several; ranks begin together. The number of runs is
-  // agreed on, so that a body may be collective over the world.
+  // Seconds per call of `body`, best and median of several runs; ranks start together. They agree on the
+  // number of runs, so that a body may be collective over the world.
   struct Times {
     double best, median;
   };
   template <class Body>
   Times time(Body&& body) {
-    body();  // first touch, first call
+    body();  // warm-up
     comm_.barrier();
     const int64_t start = base::now_ns();
     body();
     const double once = std::max(slowest(seconds_since(start)), 1e-9);
-    // Short bodies are repeated within one timing, so that the clock's own time does not count.
+    // Short bodies are repeated within one measurement, to hide the overhead of the clock.
     const int inner = static_cast<int>(std::clamp(1e-3 / once, 1.0, 1000.0));
     const int outer = static_cast<int>(std::clamp(options_.seconds / (once * inner), 3.0, 1000.0));
     std::vector<double> times;
@@ -119,8 +119,8 @@ class Prober {
 
   static Rate rate(double work, const Times& times) { return {work / times.best, work / times.median}; }
 
-  // What an instruction costs the executor, with next to nothing to do: a model of a few numbers, so small
-  // that its step is all bookkeeping, over the instructions that it issues.
+  // The executor's overhead per instruction: the step time of a model so small that it is all overhead,
+  // divided by the number of instructions.
   double launch() {
     double seconds = 0;
     comm::run_local_world(1, [&](comm::World& alone) {
@@ -148,7 +148,7 @@ class Prober {
     const DType c_type = type;
     const int64_t workspace = kernels::gemm_workspace_bytes(m, n, k, type, c_type, options_.threads);
     const int64_t size = base::size_of(type);
-    // Arenas are zero; products of zeros take as long as others.
+    // Arenas are zero; on a CPU, multiplying zeros takes no less time.
     const Arena a(base::Bytes(m * k * size)), b(base::Bytes(k * n * size)), c(base::Bytes(m * n * size)),
         scratch(base::Bytes(std::max<int64_t>(workspace, 64)));
     const kernels::GemmArgs args{.m = m,
@@ -167,7 +167,7 @@ class Prober {
     return rate(2.0 * static_cast<double>(m * n * k), times);
   }
 
-  // What depends on the type of computing.
+  // Measurements that depend on the compute dtype.
   void computing(Probe& p) {
     const auto both = [&]<class T>(T) {
       attention<T>(p);
@@ -237,12 +237,12 @@ class Prober {
     const Arena x(base::Bytes(elements * 4)), y(base::Bytes(elements * 4));
     auto* from = reinterpret_cast<float*>(x.data());
     auto* to = reinterpret_cast<float*>(y.data());
-    kernels::cpu::fill(from, 1.0, elements, pool_);  // a page that was only read may not be memory yet
+    kernels::cpu::fill(from, 1.0, elements, pool_);  // untouched pages are not backed by memory yet
     return rate(8.0 * static_cast<double>(elements),
                 time([&] { kernels::cpu::scale(from, 2.0, to, elements, pool_); }));
   }
 
-  // All-reduces within groups; a rank that is in none still takes part in agreeing on the slowest.
+  // All-reduces within groups; ranks in no group still take part in finding the slowest.
   LinkRate link(comm::Communicator* group, int ranks) {
     if (ranks < 2) return {};
     const int64_t count = std::max<int64_t>(1, options_.message_bytes / 4);
@@ -293,7 +293,7 @@ class Prober {
         start = base::now_ns();
         const std::string back = base::read_file(path);
         read = seconds_since(start);
-        QUINTET_CHECK(!back.empty() && back.back() == '\x5a', "{} read back differs", path.string());
+        QUINTET_CHECK(!back.empty() && back.back() == '\x5a', "{} reads back different data", path.string());
         base::remove_file(path);
       } catch (...) {
         base::remove_file(path);
@@ -315,7 +315,7 @@ class Prober {
 
 Probe probe(comm::World& world, const ProbeOptions& options) {
   if (options.ranks_per_host < 1 || world.size() % options.ranks_per_host != 0)
-    base::fail_user("a probe needs the same number of ranks on every host: {} ranks, {} on this one",
+    base::fail_user("the probe needs the same number of ranks on every host: {} ranks, {} on this host",
                     world.size(), options.ranks_per_host);
   return Prober(world, options).run();
 }
@@ -325,7 +325,7 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   using hardware::LinkKind;
   hardware::Accelerator a;
   a.name = "probed-cpu";
-  a.title = fmt::format("{} ({} core{} a rank)", facts.processor, p.threads, p.threads == 1 ? "" : "s");
+  a.title = fmt::format("{} ({} core{} per rank)", facts.processor, p.threads, p.threads == 1 ? "" : "s");
   a.vendor = "cpu";
   a.memory_bytes = facts.memory_bytes / p.ranks_per_host;
   a.memory_bytes_per_s = p.memory.best;
@@ -341,13 +341,13 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   a.network = "ethernet-25";
   a.host = "host-memory";
   a.host_bytes_per_device = facts.memory_bytes / p.ranks_per_host;
-  a.source = "quintet doctor --probe; the dense peak of an arithmetic is the best rate seen";
+  a.source = "quintet doctor --probe; the dense peak of an arithmetic is the best rate measured";
   a.date = date;
   a.efficiency_source = "quintet doctor --probe";
   hardware::Efficiency& e = a.efficiency;
   e.matmul = std::min(share_of(p.f32.median, p.f32.best), share_of(p.bf16.median, p.bf16.best));
-  e.half_head_forward = e.half_head_backward = 0;  // one head size was measured
-  // Kernels between the products are of both kinds; the time of a byte is the mean of theirs.
+  e.half_head_forward = e.half_head_backward = 0;  // only one head size is measured
+  // Kernels between matmuls are of both kinds; the time per byte is the mean of theirs.
   e.memory = share_of(2 / (1 / p.memory.median + 1 / p.activation.median), p.memory.best);
   e.launch_seconds = p.launch_seconds;
   const double small_flops = 2.0 * 64 * 64 * 64;
@@ -369,12 +369,12 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
   hardware::Cluster c = hardware::make_cluster(a, p.world, p.ranks_per_host);
   c.host_bytes = facts.memory_bytes;
   if (p.inside.ranks > 1)
-    c.inner = measured_link("probed-inner", p.processes ? "processes of one host" : "threads of one process",
+    c.inner = measured_link("probed-inner", p.processes ? "processes on one host" : "threads of one process",
                             LinkKind::Inner, p.inside.bytes_per_s, p.inside.latency_seconds, date);
   if (p.across.ranks > 1)
-    c.outer = measured_link("probed-network", fmt::format("{} hosts, one rank of each", p.across.ranks),
+    c.outer = measured_link("probed-network", fmt::format("{} hosts, one rank each", p.across.ranks),
                             LinkKind::Network, p.across.bytes_per_s, p.across.latency_seconds, date);
-  // One rank of a host was measured alone: the others share what it got.
+  // One rank per host was measured alone: the ranks of a host share that rate.
   if (p.across.ranks > 1) c.ports_per_device = 1.0 / p.ranks_per_host;
   c.host = measured_link("probed-memory", "memory of this machine", LinkKind::Host, p.memory.median / 2, 1e-6,
                          date);
@@ -386,12 +386,12 @@ hardware::Cluster cluster_of(const Probe& p, const MachineFacts& facts, const st
 
 std::string describe(const Probe& p) {
   const auto flops = [](const Rate& r) {
-    return fmt::format("{}, at best {}", with_prefix(r.median, "FLOP/s"), with_prefix(r.best, "FLOP/s"));
+    return fmt::format("{}, best {}", with_prefix(r.median, "FLOP/s"), with_prefix(r.best, "FLOP/s"));
   };
   const auto bytes = [](double rate) { return with_prefix(rate, "B/s"); };
   std::string text =
-      fmt::format("measured    {} rank{} of {} thread{}, all at work at once; the slowest counts\n", p.world,
-                  p.world == 1 ? "" : "s", p.threads, p.threads == 1 ? "" : "s");
+      fmt::format("measured    {} rank{} of {} thread{}, running together; rates of the slowest rank\n",
+                  p.world, p.world == 1 ? "" : "s", p.threads, p.threads == 1 ? "" : "s");
   text += fmt::format("matmul f32  {}\n", flops(p.f32));
   text += fmt::format("matmul bf16 {}\n", flops(p.bf16));
   text += fmt::format("matmul f64  {}\n", flops(p.f64));
@@ -399,17 +399,18 @@ std::string describe(const Probe& p) {
                       with_prefix(p.attention_forward.median, "FLOP/s"),
                       with_prefix(p.attention_backward.median, "FLOP/s"), base::to_string(p.compute),
                       kAttentionKeys);
-  text += fmt::format("memory      {} read and written, {} with an exponential for every element\n",
+  text += fmt::format("memory      {} read and written, {} with one exponential per element\n",
                       bytes(p.memory.median), bytes(p.activation.median));
-  text += fmt::format("launch      {} an instruction\n",
+  text += fmt::format("launch      {} per instruction\n",
                       base::human_duration(std::llround(p.launch_seconds * 1e9)));
-  for (const auto& [link, what] : {std::pair(&p.inside, "in a host"), std::pair(&p.across, "between hosts")})
+  for (const auto& [link, what] :
+       {std::pair(&p.inside, "within a host"), std::pair(&p.across, "between hosts")})
     if (link->ranks > 1)
       text +=
-          fmt::format("link        {}: {} each way, {} a step, {} ranks\n", what, bytes(link->bytes_per_s),
+          fmt::format("link        {}: {} each way, {} per hop, {} ranks\n", what, bytes(link->bytes_per_s),
                       base::human_duration(std::llround(link->latency_seconds * 1e9)), link->ranks);
   if (p.disk_write_bytes_per_s > 0)
-    text += fmt::format("disk        write {} (flushed), read {} (the system's cache may help)\n",
+    text += fmt::format("disk        write {} (flushed), read {} (possibly from the page cache)\n",
                         bytes(p.disk_write_bytes_per_s), bytes(p.disk_read_bytes_per_s));
   return text;
 }

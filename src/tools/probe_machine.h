@@ -1,4 +1,4 @@
-// What this machine has and, where asked, how fast it is: what `quintet doctor` does without a recipe.
+// `quintet doctor` without a recipe: describes this machine and, on request, measures it.
 #pragma once
 
 #include <functional>
@@ -14,27 +14,27 @@
 namespace quintet::tools {
 
 struct ProbeMachineOptions {
-  bool measure = false;  // else the machine is only looked at
-  bool cpu = false;      // the processors, even where there are GPUs
-  int ranks = 0;         // as threads; 0: one for every GPU, or two on processors (one on a single core)
-  std::string date;      // YYYY-MM, as the catalogue dates its figures
-  ProbeOptions probe;    // threads and ranks_per_host are worked out
+  bool measure = false;  // false: only describe the machine
+  bool cpu = false;      // measure the CPU even if there are GPUs
+  int ranks = 0;         // as threads; 0: one per GPU, or 2 on a CPU (1 on a single core)
+  std::string date;      // YYYY-MM, the date format of the catalogue
+  ProbeOptions probe;    // threads and ranks_per_host are derived
 };
 
 struct ProbedMachine {
   MachineFacts facts;
   std::vector<GpuFacts> gpus;
-  std::string no_gpus;  // why there are none
-  // What was measured: the GPUs where there are any, else the processors.
+  std::string no_gpus;  // reason, when there are none
+  // The measurements: of the GPUs if there are any, otherwise of the CPU.
   std::optional<Probe> cpu;
   std::optional<GpuProbe> gpu;
-  std::optional<hardware::Cluster> cluster;  // as a plan sees what was measured
+  std::optional<hardware::Cluster> cluster;  // the measurements as a cluster for a plan
 };
 
-// Ranks are the processes of a launcher, or threads of this process. `report` is called on rank 0 alone.
+// Ranks are the processes of a launcher, or threads of this process. `report` is called on rank 0 only.
 void probe_machine(ProbeMachineOptions options, const std::function<void(const ProbedMachine&)>& report);
 
-// Tables in plain words.
+// Tables for the terminal.
 std::string describe(const ProbedMachine& machine);
 std::string to_json(const ProbedMachine& machine);
 

@@ -1,4 +1,4 @@
-// What `quintet check` and `quintet program` say about a recipe.
+// Output of `quintet check` and `quintet program`.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace quintet::tools {
 
-// A rank's programs as `quintet train` would run them, evaluation included where the recipe has it.
+// The programs of a rank as in `quintet train`, including evaluation if the recipe has it.
 compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank);
 
-// The resolved recipe with what rank 0 was planned to need.
+// The resolved recipe and the planned memory of rank 0.
 std::string good_text(const config::Recipe& recipe, const compiler::Compiled& rank_0);
 std::string good_json(const config::Recipe& recipe, const compiler::Compiled& rank_0);
 
-// What is wrong with a recipe, all of it or, of other errors, the message.
+// All problems of a recipe, or the message of another error.
 std::string problems_json(const config::RecipeError& error);
 std::string problems_json(const base::UserError& error);
 
-// The program in numbers: memory by class at its peak, work, and what is sent over each communicator.
+// Numbers of a program: peak memory by class, FLOPs, and traffic per communicator.
 std::string program_json(const program::Program& program, const program::Expanded& expanded);
 
 }  // namespace quintet::tools

@@ -26,7 +26,7 @@ void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& 
                 b.size(), a.size());
   for (size_t t = 0; t < a.size(); ++t) {
     QUINTET_CHECK(a[t].name == b[t].name && a[t].values.size() == b[t].values.size(),
-                  "step {}: {} of rank 0 against {} of rank {}", step, a[t].name, b[t].name, rank);
+                  "step {}: {} on rank 0 does not match {} on rank {}", step, a[t].name, b[t].name, rank);
     for (size_t i = 0; i < a[t].values.size(); ++i) {
       const double x = a[t].values[i], y = b[t].values[i];
       QUINTET_CHECK(x == y || (std::isnan(x) && std::isnan(y)),
@@ -92,7 +92,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     ranks[me] = &rank;
     const graph::Graph& logical = rank.compiled().logical;
 
-    // All ranks pour a state into one table; rank 0 makes it and takes it away.
+    // All ranks write a state into one table, which rank 0 creates and removes.
     const auto collect = [&](const Rank::Wanted& wanted, std::string_view what, bool trained = true) {
       if (first) assembler = std::make_unique<TensorAssembler>(logical, trained);
       world.world().barrier();
@@ -206,7 +206,7 @@ config::Recipe on_one_rank(config::Recipe r) {
   while (micro > moe.capacity_group && (micro * r.data.seq_len > kOneRankTokens ||
                                         r.batch.global % micro != 0 || micro % moe.capacity_group != 0))
     --micro;
-  // A balance loss over micro-batches is another one with other micro-batches.
+  // The scope of a balance loss over micro-batches changes with the micro-batches.
   if (moe.balance_loss > 0 && moe.balance_scope != config::BalanceScope::Sequence) micro = sequences_together;
   r.batch.micro = micro;
   r.batch.accumulation = r.batch.global / micro;
@@ -226,8 +226,7 @@ data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
     corpus.require_vocab(recipe.model.vocab);
     return split(corpus);
   }
-  // Enough for a few steps without a repeated sample, in documents of 1 to 2 sequences' length and a few
-  // short ones.
+  // Enough for a few steps without repeating a sample, in documents of 1 to 2 sequences and a few short ones.
   const uint64_t key = base::stream_key(static_cast<uint64_t>(recipe.run.seed), "synthetic documents");
   const int64_t wanted = (4 * recipe.batch.global + 2) * recipe.data.seq_len + 1;
   data::CorpusBuilder builder("synthetic tokens", recipe.model.vocab);

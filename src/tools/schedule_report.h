@@ -1,4 +1,4 @@
-// What `quintet schedule` says about a pipeline's schedule.
+// Output of `quintet schedule`.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace quintet::tools {
 
-// Of a whole stage: a chunk costs its share. `comm` is of one transfer.
+// Costs of a whole stage; a chunk costs its share. `comm` is the cost of one transfer.
 struct StageCosts {
   double f = 1, b = 1, w = 1, comm = 0;
 };
 
-// "F,B,W" or "F,B,W,comm"; empty: all 1 and no transfers. A UserError says what was expected.
+// Parses "F,B,W" or "F,B,W,comm"; empty: all 1 and no transfers. Throws UserError.
 StageCosts parse_costs(const std::string& text);
 
-// A chunk takes its share of a stage.
+// The costs per chunk.
 schedule::Costs costs_of(const schedule::Schedule& schedule, const StageCosts& costs);
 
-// How it came about and how good it is, as comments of a schedule's text.
+// The origin and quality of a schedule, as comments for its text.
 std::string explain(const schedule::Synthesis& synthesis);
 
 std::string summary(const schedule::Schedule& schedule, const schedule::Timeline& line);

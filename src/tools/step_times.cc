@@ -19,19 +19,20 @@ class Reading {
   Reading(const program::Program& program, const program::Expanded& expanded, const observe::RankTrace& trace)
       : program_(program), expanded_(expanded), at_(program.streams.size()), spans_(expanded.issues.size()) {
     for (size_t k = 0; k < expanded.issues.size(); ++k) at_[instr(k).stream.index()].push_back(k);
-    // Records come by stream, and within it in the order of issue.
+    // Records are grouped by stream, in issue order.
     const std::vector<observe::TraceRecord> records = trace.records();
     size_t next = 0;
     for (const std::vector<size_t>& stream : at_)
       for (const size_t k : stream) {
         if (instr(k).kind == InstrKind::Free) continue;
-        QUINTET_CHECK(next < records.size(), "a trace of {} events for a longer program", records.size());
+        QUINTET_CHECK(next < records.size(), "the trace has {} events, fewer than the program",
+                      records.size());
         const observe::TraceRecord& r = records[next++];
         spans_[k] = {r.start_ns, r.start_ns + r.dur_ns, 0};
         first_ = std::min(first_, r.start_ns);
         last_ = std::max(last_, r.start_ns + r.dur_ns);
       }
-    QUINTET_CHECK(next == records.size(), "a trace of {} events for a program of {}", records.size(), next);
+    QUINTET_CHECK(next == records.size(), "the trace has {} events, the program {}", records.size(), next);
   }
 
   StepTimes run() {
@@ -41,7 +42,7 @@ class Reading {
     int64_t now = first_;
     std::vector<program::Wait> awaited;
     for (const size_t k : at_[kComputeStream.index()]) {
-      add_waits(k, awaited);  // those of frees too: the stream waits for them on its way
+      add_waits(k, awaited);  // includes the waits of frees, which the stream executes too
       if (instr(k).kind == InstrKind::Free) continue;
       const Span& span = spans_[k];
       if (span.start > now) stood_still(t, awaited, now, span.start);
@@ -91,8 +92,8 @@ class Reading {
     }
   }
 
-  // The issue of `awaited`, or one before it in its stream, that ended last of those that began before `to`;
-  // the compute stream's own do not explain why it stood still. -1: none.
+  // Of `awaited` and its predecessors in its stream, the issue that ended last among those that started
+  // before `to`. Issues of the compute stream itself do not explain a stall. -1: none.
   int latest(const std::vector<program::Wait>& awaited, int64_t to) const {
     int best = -1;
     for (const program::Wait& wait : awaited) {
@@ -107,7 +108,7 @@ class Reading {
     return best;
   }
 
-  // The compute stream had nothing under way in [from, to).
+  // The compute stream was empty in [from, to).
   void stood_still(StepTimes& t, std::vector<program::Wait> awaited, int64_t from, int64_t to) {
     while (to > from) {
       const int k = latest(awaited, to);
@@ -118,7 +119,7 @@ class Reading {
       if (instr(static_cast<size_t>(k)).kind == InstrKind::Collective)
         span.exposed += end - start;
       else
-        count(t, static_cast<size_t>(k), end - start);  // casts of what is sent
+        count(t, static_cast<size_t>(k), end - start);  // casts of sent data
       to = start;
       awaited.clear();
       add_waits(static_cast<size_t>(k), awaited);
@@ -130,7 +131,7 @@ class Reading {
 
   const program::Program& program_;
   const program::Expanded& expanded_;
-  std::vector<std::vector<size_t>> at_;  // by stream and position: the issue
+  std::vector<std::vector<size_t>> at_;  // issue by stream and position
   std::vector<Span> spans_;              // by issue
   int64_t first_ = std::numeric_limits<int64_t>::max(), last_ = std::numeric_limits<int64_t>::min();
 };

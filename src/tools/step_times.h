@@ -1,8 +1,8 @@
-// Where the time of a step that was traced went, as the compute stream of a rank spent it: in kernels by
-// class, in loading its batch, in waiting for collectives, and in none of these (the host).
+// Time breakdown of a traced step, as seen by the compute stream of one rank: kernels by class, loading the
+// batch, waiting for collectives, and the rest (the host).
 //
-// What a stretch of waiting was for is found by going backwards: from what the instruction after it waited
-// for, through that stream, to what that in turn waited for. All of it is taken from one rank's own clock.
+// The cause of a wait is found by walking backwards: from what the next instruction waited for, through that
+// stream, to what that one waited for. All times come from the clock of a single rank.
 #pragma once
 
 #include <string>
@@ -15,27 +15,27 @@ namespace quintet::tools {
 
 struct StepTimes {
   double matmul = 0, attention = 0, other = 0;  // kernels of the model
-  double optimizer = 0;                         // kernels of the step's begin and end
+  double optimizer = 0;                         // kernels at the start and the end of the step
   double load = 0;                              // load_batch instructions
-  double idle = 0;                              // the stream had nothing to do and waited for nobody
-  double span = 0;                              // first start to last end of any stream; the sum of all
+  double idle = 0;                              // the stream was empty and waited for nothing
+  double span = 0;                              // first start to last end on any stream; the sum of all
 
   struct Collective {
-    double seconds = 0;  // of the call
-    double exposed = 0;  // of that, while the compute stream stood still for it
+    double seconds = 0;  // duration of the call
+    double exposed = 0;  // part of it during which the compute stream was stalled
   };
-  std::vector<std::vector<Collective>> comms;  // by CommId, in the order of the calls
+  std::vector<std::vector<Collective>> comms;  // by CommId, in call order
 
   double kernels() const { return matmul + attention + other + optimizer; }
 };
 
-// `trace` holds one run of `expanded` and nothing else.
+// `trace` must contain exactly one run of `expanded`.
 StepTimes step_times(const program::Program& program, const program::Expanded& expanded,
                      const observe::RankTrace& trace);
 
-// Of the seconds that a rank stood still for a collective, those in which data moved; before them it waited
-// for others to come. The member that came last waited least, so the shortest call of all members is how long
-// the data took: no clocks are compared. `shortest` is that.
+// The part of a stall during which data moved; before that, the rank waited for late members. The last member
+// to arrive waits least, so the shortest call over all members (`shortest`) is the transfer time, without
+// comparing clocks.
 inline double moving(const StepTimes::Collective& c, double shortest) {
   return c.exposed < shortest ? c.exposed : shortest;
 }

@@ -29,7 +29,7 @@ double unit_roundoff(DType t) {
     case DType::F16:
       return 0x1p-12;
     default:
-      base::fail_internal("no arithmetic in {}", base::to_string(t));
+      base::fail_internal("no arithmetic in dtype {}", base::to_string(t));
   }
 }
 
@@ -75,7 +75,7 @@ std::vector<double> square_roots(const std::vector<double>& v) {
   return s;
 }
 
-// Everything that the comparison of one recipe needs to know besides the two runs.
+// Everything that the comparison needs besides the two runs.
 class Comparison {
  public:
   Comparison(const config::Recipe& recipe, const LayoutRun& a, const LayoutRun& b)
@@ -105,7 +105,7 @@ class Comparison {
     result_.layout = describe(recipe_.parallel);
     result_.dtype = std::string(base::to_string(recipe_.precision.compute));
     same_tensors(a_.initial, b_.initial);
-    QUINTET_CHECK(a_.steps.size() == b_.steps.size(), "runs of {} and {} steps", a_.steps.size(),
+    QUINTET_CHECK(a_.steps.size() == b_.steps.size(), "the runs have {} and {} steps", a_.steps.size(),
                   b_.steps.size());
 
     for (size_t i = 0; i < b_.initial.size(); ++i) initial(a_.initial[i], b_.initial[i]);
@@ -117,7 +117,7 @@ class Comparison {
   }
 
  private:
-  // `difference` and `allowed` are absolute; both are shown relative to `scale`.
+  // `difference` and `allowed` are absolute; both are reported relative to `scale`.
   void add(Kind kind, const std::string& name, int64_t step, double layout, double one_rank,
            double difference, double allowed, double scale) {
     if (scale == 0) scale = 1;
@@ -134,12 +134,12 @@ class Comparison {
   void same_tensors(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
     QUINTET_CHECK(a.size() == b.size(), "{} tensors in the layout and {} on one rank", a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i)
-      QUINTET_CHECK(a[i].name == b[i].name && a[i].values.size() == b[i].values.size(), "{} against {}",
-                    a[i].name, b[i].name);
+      QUINTET_CHECK(a[i].name == b[i].name && a[i].values.size() == b[i].values.size(),
+                    "{} does not match {}", a[i].name, b[i].name);
   }
 
   void initial(const Tensor& a, const Tensor& b) {
-    // Devices have each their own logarithm and cosine (kernels/cuda/support/fill.h).
+    // Each device has its own logarithm and cosine (kernels/cuda/support/fill.h).
     const double apart = a_.device == b_.device ? 0 : 8 * unit_roundoff(recipe_.precision.master_type());
     double differ = 0;
     for (size_t i = 0; i < a.values.size(); ++i)
@@ -150,7 +150,7 @@ class Comparison {
   void step(size_t t) {
     const StepState &a = a_.steps[t], &b = b_.steps[t];
     const int64_t number = static_cast<int64_t>(t) + 1;
-    // What the weights that this step began with differ by.
+    // The difference of the weights at the start of this step.
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
@@ -177,18 +177,18 @@ class Comparison {
     add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
         std::abs(a.result.grad_norm - b.result.grad_norm), (relative + turned.of_any) * b.result.grad_norm,
         b.result.grad_norm);
-    // The norm that the step reports is the norm of what it reduced.
+    // The reported norm must be the norm of the reduced gradients.
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
         std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
     sums(a, b, number, relative, departed, turned.decisions);
   }
 
-  // Routing decisions that turned out differently in a step, by what they may change in gradients, relative
-  // to their norms: 7. in verify.h.
+  // Routing decisions that differ in a step, as their possible effect on gradients relative to their norms: 7
+  // in verify.h.
   struct Turned {
     double decisions = 0;  // in all layers
-    double of_any = 0;     // of tensors that see every token
-    // Of the tensors of a layer's experts and router, by how their names begin: "blocks.1.".
+    double of_any = 0;     // effect on tensors that see every token
+    // Effect on the tensors of a layer's experts and router, by name prefix: "blocks.1.".
     std::map<std::string, double> of_layer;
 
     double share(const std::string& gradient) const {
@@ -218,13 +218,13 @@ class Comparison {
     return turned;
   }
 
-  // How many of a sum's elements count decisions: of a load all but the entropy, of a running sum half.
+  // How many elements of a sum count decisions: of a load all but the entropy, of a running sum half.
   static size_t counts_in(const Tensor& sum) {
     if (sum.name.ends_with(".load")) return sum.values.size() - 1;
     return sum.name.ends_with(".running") ? sum.values.size() / 2 : 0;
   }
 
-  // 7. in verify.h.
+  // 7 in verify.h.
   void sums(const StepState& a, const StepState& b, int64_t number, double relative, double departed,
             double turned) {
     const config::Moe& moe = recipe_.model.moe;
@@ -258,7 +258,7 @@ class Comparison {
     }
   }
 
-  // rho of 4. in verify.h.
+  // rho of 4 in verify.h.
   double departure(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
     const double whole = norm(b);
     double sum = 0;
@@ -269,8 +269,8 @@ class Comparison {
     return std::sqrt(sum);
   }
 
-  // Means of gradients, scaled by the clip (at most 1): apart by no more than the gradients may be, plus the
-  // rounding of k updates and of their own type.
+  // Means of gradients, scaled by the clip factor (at most 1): they may differ by as much as the gradients,
+  // plus the rounding of k updates and of their own type.
   void moments() {
     const double steps = static_cast<double>(b_.steps.size());
     const double round =
@@ -278,14 +278,14 @@ class Comparison {
         std::max(unit_roundoff(recipe_.precision.master_type()), unit_roundoff(recipe_.precision.moments));
     const double gain =
         recipe_.optimizer.kind == config::OptimizerKind::Sgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
-    QUINTET_CHECK(a_.moments.size() == b_.moments.size(), "runs with {} and {} states of the optimizer",
+    QUINTET_CHECK(a_.moments.size() == b_.moments.size(), "the runs have {} and {} optimizer states",
                   a_.moments.size(), b_.moments.size());
     for (size_t k = 0; k < b_.moments.size(); ++k) {
       const Moments &a = a_.moments[k], &b = b_.moments[k];
       same_tensors(a.tensors, b.tensors);
       for (size_t i = 0; i < b.tensors.size(); ++i) {
         double allowed = 0;
-        // The clip's own difference acts on the whole gradient.
+        // The difference of the clip factor affects the whole gradient.
         for (size_t t = 0; t < allowed_.size(); ++t)
           allowed = std::max(allowed, allowed_[t][i] + clip_error(t) * norm(b_.steps[t].gradients[i].values));
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
@@ -321,7 +321,7 @@ class Comparison {
       const Tensor *moves_a = find(a_.moves, name), *moves_b = find(b_.moves, name);
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
-      if (trainable != kNone) {  // a frozen weight must not have moved at all
+      if (trainable != kNone) {  // a frozen weight must not change at all
         double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master_type()) *
                        std::max(norm(x), norm(y));
         if (moves_a && moves_b) {
@@ -347,7 +347,7 @@ class Comparison {
       }
       add(Kind::Weight, name, result_.steps, norm(x), norm(y), distance(x, y), allowed, norm(y));
       Check& check = result_.checks.back();
-      // A run that skipped every step has no moves at all.
+      // A run that skipped every step has no moves.
       check.pass =
           check.pass && unexplained <= unexplained_allowed && (moves_a == nullptr) == (moves_b == nullptr);
     }
@@ -360,7 +360,7 @@ class Comparison {
   }
 
   void peaks() {
-    if (b_.steps.size() < 2) return;  // the measurement takes two steps
+    if (b_.steps.size() < 2) return;  // measuring takes two steps
     for (size_t r = 0; r < a_.peaks.size(); ++r) {
       const double planned = static_cast<double>(a_.peaks[r].planned),
                    measured = static_cast<double>(a_.peaks[r].measured);
@@ -369,7 +369,7 @@ class Comparison {
     }
   }
 
-  // 8. in verify.h.
+  // 8 in verify.h.
   bool planned_is_bound() const {
     const config::Moe& moe = recipe_.model.moe;
     if (recipe_.run.device != config::DeviceKind::Cpu) return true;
@@ -380,7 +380,7 @@ class Comparison {
   const LayoutRun &a_, &b_;
   const double chain_;
   double one_op_ = 0, tolerance_ = 0, width_ = 1;
-  std::vector<std::vector<double>> allowed_;  // by step and gradient: the difference that was allowed
+  std::vector<std::vector<double>> allowed_;  // allowed difference by step and gradient
   VerifyResult result_;
 };
 
@@ -397,7 +397,7 @@ VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, cons
 }
 
 VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) {
-  if (options.steps < 1) base::fail_user("verify: --steps must be at least 1, is {}", options.steps);
+  if (options.steps < 1) base::fail_user("verify: --steps must be at least 1, got {}", options.steps);
   exec::require_device(train::device_of(recipe));
   const bool synthetic = options.synthetic || recipe.data.path.empty();
   const data::Dataset dataset = training_data(recipe, synthetic);

@@ -1,4 +1,4 @@
-// Results of a verification as text and as JSON.
+// Verification results as text and JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace quintet::tools {
 
 namespace {
 
-// Checks of the same kind and step: one line of the table, with its worst member.
+// Checks of the same kind and step form one row of the table, with the worst one shown.
 struct Row {
   const Check* worst = nullptr;
   int64_t count = 0, failed = 0;
@@ -104,12 +104,12 @@ std::string to_table(const VerifyResult& r) {
       std::count_if(r.checks.begin(), r.checks.end(), [](const Check& c) { return c.tolerance >= 1; });
   if (blind > 0)
     text += fmt::format(
-        "\n{} of {} comparisons say nothing: rounding in {} may add up to as much as the value itself{}.\n",
+        "\n{} of {} comparisons prove nothing: rounding in {} may add up to as much as the value itself{}.\n",
         blind, r.checks.size(), r.dtype,
-        r.dtype == "f64" ? " (values that are zero but for rounding)" : "; --dtype f64 is sharper");
+        r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is sharper");
   const Check* first = r.first_departure();
   text += first ? fmt::format("\nFAIL. First departure: {}\n", explain(*first))
-                : fmt::format("\nPASS. The layout computes what one rank computes.\n");
+                : fmt::format("\nPASS. The layout computes the same as one rank.\n");
   return text;
 }
 

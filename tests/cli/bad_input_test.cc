@@ -1,4 +1,4 @@
-// What a user can get wrong: exit code 2, a message that says what, and nothing left behind.
+// Invalid input: exit code 2, a message that names the problem, and no files left behind.
 #include <algorithm>
 
 #include "cli/support.h"
@@ -14,15 +14,15 @@ using test::quoted;
 using test::SmallRun;
 
 struct BadCase {
-  std::string options;             // after the recipe; %F stands for the test's folder
-  std::vector<std::string> parts;  // of the message
+  std::string options;             // after the recipe; %F is the test's folder
+  std::vector<std::string> parts;  // substrings of the message
 };
 
 constexpr const char* kHasCard =
-    "this build has CUDA and this machine a GPU, so nothing is missing to complain about: run this test in a "
-    "build without QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
+    "this build has CUDA and this machine has a GPU, so nothing is missing: run this test in a build without "
+    "QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
 
-// A build without CUDA, or a machine without a GPU: one message that says what to do.
+// A build without CUDA, or a machine without a GPU: one message with a remedy.
 TEST(BadInput, CudaWhereThereIsNone) {
   const SmallRun small;
   const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " --set run.device=cuda");
@@ -33,7 +33,7 @@ TEST(BadInput, CudaWhereThereIsNone) {
   EXPECT_FALSE(base::file_exists(small.run_dir()));
 }
 
-// A run of a GPU whose folder was brought to where there is none.
+// A run folder from a GPU machine, used on one without.
 TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
   const SmallRun small;
   small.train(test::kOneRank);
@@ -43,13 +43,13 @@ TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
   EXPECT_EQ(here.err, "");
   config::Recipe recipe = config::load(small.run_folder().recipe_file().string());
   recipe.run.device = config::DeviceKind::Cuda;
-  recipe.precision.tf32 = true;  // which no CPU has
+  recipe.precision.tf32 = true;  // not available on a CPU
   base::write_file_atomically(small.run_folder().recipe_file(), config::to_toml(recipe));
 
   const Outcome asked = quintet(generate + " --device cpu");
   EXPECT_EQ(asked.code, 0);
   EXPECT_EQ(asked.out, here.out);
-  EXPECT_EQ(asked.err, "") << "what was asked for needs no note";
+  EXPECT_EQ(asked.err, "") << "an explicit request needs no note";
   const Outcome cuda = quintet(generate + " --device cuda");
   if (cuda.code == 0) GTEST_SKIP() << kHasCard;
   EXPECT_EQ(cuda.code, 2);
@@ -61,7 +61,7 @@ TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
     EXPECT_EQ(o.code, 0);
     EXPECT_EQ(o.out, quintet(generate + json + " --device cpu").out);
     EXPECT_CONTAINS(o.err, "run.device = \"cuda\", but this");
-    EXPECT_CONTAINS(o.err, "on the CPU, as with --device cpu");
+    EXPECT_CONTAINS(o.err, "generating on the CPU, as with --device cpu");
     EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
   }
 }
@@ -80,7 +80,7 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   write_tokens("wide", 1000);
   write_tokens("cut", 256);
   std::filesystem::resize_file(small / "cut.bin", 100);
-  write_tokens("damaged", 200);  // one byte a token: it may say 255
+  write_tokens("damaged", 200);  // one byte per token, so 255 can be stored
   {
     std::string tokens = base::read_file(small / "damaged.bin");
     std::fill(tokens.begin(), tokens.end(), '\xff');
@@ -88,17 +88,17 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
   }
 
   const BadCase cases[] = {
-      {"--set data.path=%F/missing.txt", {"there is no data at", "missing.txt"}},
-      {"--set data.path=[]", {"data.path is not given"}},
+      {"--set data.path=%F/missing.txt", {"no data at", "missing.txt"}},
+      {"--set data.path=[]", {"data.path is not set"}},
       {"--set data.path=%F/empty.txt", {"empty"}},
-      {"--set data.path=%F/nothing", {"there is no text in"}},
-      {"--set data.path=%F/binary.txt", {"not text"}},
+      {"--set data.path=%F/nothing", {"no text in"}},
+      {"--set data.path=%F/binary.txt", {"not a text file"}},
       {"--set data.path=%F/short.txt", {"9"}},
       {"--set data.seq_len=100000", {"100,000", "20,000"}},
       {"--set data.path=%F/wide", {"1000", "256"}},
-      {"--set data.path=%F/cut", {"cut"}},
+      {"--set data.path=%F/cut", {"truncated"}},
       {"--set data.path=%F/damaged", {"255", "200"}},
-      {"--set 'data.path=[\"%F/data.txt\", \"%F/wide\"]'", {"token file alone"}},
+      {"--set 'data.path=[\"%F/data.txt\", \"%F/wide\"]'", {"must be the only path"}},
       {"--set model.layers=0", {"model.layers"}},
       {"--set model.embed=-4", {"model.embed", "-4"}},
       {"--set model.preset=llama-tyni", {"llama-tyni", "llama-tiny"}},
@@ -106,10 +106,10 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
       {"--set parallel.tq=2", {"parallel.tq", "parallel.tp"}},
       {"--set batch.global=7", {"batch.global", "7"}},
       {"--set 'optimizer.freeze=[\"nosuch.*\"]'", {"nosuch.*"}},
-      {"--set run.backend=mpi", {"takes 4 ranks, but 1"}},
+      {"--set run.backend=mpi", {"needs 4 ranks, but 1"}},
       {"--run-dir %F/data.txt/run", {"data.txt/run"}},
       {"--run-dir /proc/quintet-run", {"/proc/quintet-run"}},
-      {"--trace steps=9", {"steps=9-9", "6 steps"}},
+      {"--trace steps=9", {"steps=9-9", "the last step, 6"}},
       {"--trace 5-6", {"steps=5-6"}},
       {"--steps 0", {"--steps"}},
       {"--steps many", {"--steps"}},

@@ -1,4 +1,4 @@
-// quintet doctor as a user runs it.
+// quintet doctor, run as a user would.
 #include "cli/support.h"
 #include "comm/mpi.h"
 #include "hardware/cluster.h"
@@ -27,7 +27,7 @@ TEST(Doctor, ProbeWritesAClusterThatPlansRead) {
                                 quoted((folder / ".").string()) + " --out " + quoted(file));
   ASSERT_EQ(probe.code, 0) << probe.err;
   EXPECT_NE(probe.out.find("matmul f32"), std::string::npos);
-  EXPECT_NE(probe.out.find("written to"), std::string::npos);
+  EXPECT_NE(probe.out.find("wrote "), std::string::npos);
   const hardware::Cluster cluster = hardware::parse_cluster(file);
   EXPECT_EQ(cluster.world(), 2);
   EXPECT_GT(cluster.accelerator.dense(hardware::Arithmetic::F32), 0);
@@ -37,7 +37,7 @@ TEST(Doctor, ProbeWritesAClusterThatPlansRead) {
 TEST(Doctor, UnderMpirun) {
   if (!test::has_mpirun()) GTEST_SKIP() << test::kNoMpirun;
   if (!comm::mpi_available())
-    GTEST_SKIP() << "this build has no MPI backend, so no probe was run under MPI: configure with "
+    GTEST_SKIP() << "this build has no MPI backend, so the probe was not run under MPI: configure with "
                     "-DQUINTET_MPI=ON where libopenmpi-dev is installed";
   const test::TempFolder folder;
   const std::string file = (folder / "mpi.toml").string();
@@ -46,7 +46,7 @@ TEST(Doctor, UnderMpirun) {
   ASSERT_EQ(probe.code, 0) << probe.err;
   const hardware::Cluster cluster = hardware::parse_cluster(file);
   EXPECT_EQ(cluster.world(), 2);
-  EXPECT_EQ(cluster.inner.title, "processes of one host");
+  EXPECT_EQ(cluster.inner.title, "processes on one host");
 }
 
 TEST(Doctor, RunsARecipeBesideItsPlan) {

@@ -1,5 +1,5 @@
-// The arena that quintet plan reports for a GPU is the one that its executor allocates, whether or not this
-// build has CUDA.
+// The arena that quintet plan reports for a GPU equals the one that the executor allocates, in builds with
+// and without CUDA.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

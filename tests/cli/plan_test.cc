@@ -1,4 +1,4 @@
-// quintet plan, as a user runs it.
+// quintet plan, run as a user would.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -44,8 +44,8 @@ TEST(PlanVerb, WithoutAFile) {
     EXPECT_EQ(quintet(bad).code, 2) << bad;
 }
 
-// What would be slow is told before anything runs, with the key that helps; what others' software does is not
-// ours to remark on.
+// Slow configurations are reported before anything runs, with the key that helps; other stacks get no such
+// remarks.
 TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
   const auto note_of = [](const std::string& more) {
     const Outcome r = quintet("plan " + std::string(QUINTET_SOURCE_DIR) +
@@ -81,7 +81,8 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsCounted) {
   EXPECT_LT(seconds_of("--set run.deterministic=true"), 2 * fast);
 }
 
-// Packed documents under ring and gather have none: a search knows that before it simulates.
+// Packed documents have no fast kernels under ring and gather: a search accounts for that before it
+// simulates.
 TEST(PlanVerb, SearchAvoidsAttentionWithoutTensorCores) {
   const auto context_of = [](const std::string& more) {
     const Outcome r = quintet(
@@ -97,9 +98,9 @@ TEST(PlanVerb, SearchAvoidsAttentionWithoutTensorCores) {
   EXPECT_EQ(whole.find("(ulysses)"), std::string::npos) << whole;
 }
 
-// Without --cluster and without GPUs a recipe for GPUs is not planned for this machine's processors.
+// Without --cluster and without GPUs, a recipe for GPUs is not planned for the CPU.
 TEST(PlanVerb, ARecipeForGpusWantsSome) {
-  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // each test is a process of its own
+  ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // each test runs in its own process
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string();
   base::write_file_atomically(recipe, kRecipe);
@@ -150,7 +151,8 @@ TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   }
 }
 
-// A small model, its layout left open, and eight devices in two nodes, as a cluster file with their memory.
+// A small model with an open layout, and eight devices in two nodes, as a cluster file that gives their
+// memory.
 const std::string kSmall = R"(
 name = "small"
 [model]
@@ -191,15 +193,14 @@ struct Files {
   std::string plan() const { return "plan " + recipe + " --cluster " + cluster; }
 };
 
-// What --search finds is printed, explained, written as a recipe that is checked and planned alike, and
-// drawn.
+// The result of --search is printed, explained, written as a recipe that checks and plans alike, and drawn.
 TEST(PlanVerb, SearchScalingAndCost) {
   const Files f(4096);
   const std::string asked =
       f.plan() + " --search --plans 6 --top 2 --scaling --tokens 1B --emit " + f.best + " --html " + f.page;
   const Outcome text = quintet(asked);
   ASSERT_EQ(text.code, 0) << text.err;
-  EXPECT_EQ(text.err, "");  // no bar where there is no terminal
+  EXPECT_EQ(text.err, "");  // no progress bar without a terminal
   for (const char* part : {"verdict: ", " 1. ", " 2. ", "memory per device", "peak at ", "strong scaling",
                            "weak scaling", "device-hours", "the best checkpoint interval"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
@@ -225,7 +226,7 @@ TEST(PlanVerb, SearchScalingAndCost) {
   EXPECT_EQ(planned["memory"]["peak_bytes"], found["memory"]["peak_bytes"]);
 }
 
-// Every change that a plan that does not fit proposes, given with its --set, fits and takes what it says.
+// Every change proposed by a plan that does not fit, applied with its --set, fits and needs what it states.
 TEST(PlanVerb, AdviceAppliedFits) {
   const Files f(96);
   const std::string layout = f.plan() + " --set parallel.dp_replicate=8 --set batch.micro=4";
@@ -254,7 +255,7 @@ TEST(PlanVerb, AdviceAppliedFits) {
     EXPECT_NE(words.out.find(part), std::string::npos) << part << "\n" << words.out;
 }
 
-// A search that finds nothing says so in JSON too.
+// A search that finds nothing reports that in JSON too.
 TEST(PlanVerb, NothingFits) {
   const Files f(1);
   const Outcome none = quintet(f.plan() + " --search --plans 4 --json");

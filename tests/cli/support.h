@@ -1,4 +1,4 @@
-// Runs the tool as a user does: through the shell, with its output and exit code.
+// Runs the tool as a user would: through the shell, capturing output and exit code.
 #pragma once
 
 #include <fcntl.h>
@@ -13,13 +13,13 @@
 namespace quintet::test {
 
 inline const std::string kTool = QUINTET_BINARY_DIR "/quintet";
-// Open MPI as root, on fewer cores than ranks.
+// Open MPI as root, oversubscribing the cores.
 inline const std::string kMpirun =
     "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none "
     "OMPI_MCA_mpi_yield_when_idle=1 mpirun --oversubscribe ";
 inline bool has_mpirun() { return ::system("command -v mpirun >/dev/null 2>&1") == 0; }
 inline constexpr const char* kNoMpirun =
-    "Open MPI's mpirun is not on PATH, so nothing here was run under MPI; `make setup` installs it";
+    "Open MPI's mpirun is not on PATH, so nothing was run under MPI; `make setup` installs it";
 
 struct Outcome {
   int code = -1;
@@ -38,7 +38,7 @@ inline std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
 inline Outcome quintet(const std::string& arguments) { return shell(kTool + " " + arguments); }
 
-// The tool with these of its descriptors (1, 2) leading into a pipe that nobody reads.
+// Runs the tool with the given descriptors (1, 2) connected to a pipe whose reader is closed.
 inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const std::vector<int>& closed) {
   const TempFolder folder;
   const std::string out = (folder / "out").string(), err = (folder / "err").string();
@@ -63,7 +63,7 @@ inline Outcome into_closed_pipe(const std::vector<std::string>& arguments, const
           base::read_file(err)};
 }
 
-// The tool in a process of its own that can be sent signals.
+// Runs the tool in a child process that can be signalled.
 class Background {
  public:
   explicit Background(const std::vector<std::string>& arguments) : pid_(::fork()) {
@@ -82,7 +82,7 @@ class Background {
     ::waitpid(pid_, nullptr, 0);
   }
   void send(int signal) const { ::kill(pid_, signal); }
-  // True when the process has ended already.
+  // True when the process has already ended.
   bool ended() {
     if (!waited_ && ::waitpid(pid_, &status_, WNOHANG) == pid_) waited_ = true;
     return waited_;

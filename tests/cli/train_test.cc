@@ -27,7 +27,7 @@ TEST(Train, RunsFromRecipeToText) {
                            "step 12/12  loss ", "eval at step 6: loss ", "loss         ", " in 12 steps",
                            "peak memory  ranks 0-3: ", "run folder   ", "sample       The "})
     EXPECT_CONTAINS(o.out, part);
-  EXPECT_EQ(o.out.find('\r'), std::string::npos) << "in a pipe there are plain lines only";
+  EXPECT_EQ(o.out.find('\r'), std::string::npos) << "a pipe gets plain lines only";
   const auto summary = read_json(small.run_folder().summary());
   EXPECT_LT(summary.at("last_loss"), summary.at("first_loss"));
 }
@@ -62,7 +62,7 @@ TEST(Train, GenerateContinuesAPromptRepeatably) {
   const Outcome greedy =
       quintet("generate " + folder + " --prompt 'the rank sends ' --tokens 18 --temperature 0");
   ASSERT_EQ(greedy.code, 0) << greedy.err;
-  EXPECT_EQ(greedy.out, "the rank sends its shard to all o\n") << "the text has few words in a fixed order";
+  EXPECT_EQ(greedy.out, "the rank sends its shard to all o\n") << "the corpus has few words in a fixed order";
   // Longer than the window.
   const std::string sampled = "generate " + folder + " --tokens 50 --temperature 1.5 --seed ";
   EXPECT_EQ(quintet(sampled + "3").out, quintet(sampled + "3").out);
@@ -113,7 +113,7 @@ TEST(Train, ContextRanksWithDroppingExperts) {
   EXPECT_CONTAINS(o.out, "cp           cp 2, ring: ");
   EXPECT_CONTAINS(o.out, "sample       The ");
   for (const auto& record : read_metrics(small.run_folder().metrics()))
-    EXPECT_GE(record.at("experts")[0].at("drop_rate"), 0.5) << "half of the places for all assignments";
+    EXPECT_GE(record.at("experts")[0].at("drop_rate"), 0.5) << "capacity for half of the assignments";
 }
 
 TEST(Train, PaddedExpertsTouchWhatIsPlanned) {
@@ -132,7 +132,7 @@ TEST(Train, CtrlCFinishesTheStepAndSaves) {
   const SmallRun small;
   Background run({"train", small.recipe_file().string(), "--steps", "1000000"});
   const base::Path metrics = small.run_folder().metrics();
-  // Whole lines only: the first of them says that steps are being done.
+  // Whole lines only: the first one shows that steps are running.
   while (!run.ended() &&
          (!base::file_exists(metrics) || base::read_file(metrics).find('\n') == std::string::npos))
     ::usleep(2000);
@@ -150,7 +150,7 @@ TEST(Train, NonFiniteStepsEndWithExitCodeOne) {
                                   "--steps 50 --set optimizer.lr=1e38 --set optimizer.clip_norm=0 --set "
                                   "optimizer.weight_decay=0 --set run.max_skipped_steps=2"));
   EXPECT_EQ(o.code, 1);
-  EXPECT_CONTAINS(o.err, "2 steps in a row");
+  EXPECT_CONTAINS(o.err, "2 consecutive steps");
   EXPECT_CONTAINS(o.err, "optimizer.lr");
   EXPECT_EQ(read_json(small.run_folder().summary()).at("ended"), "non-finite");
 }
@@ -174,7 +174,7 @@ TEST_F(TrainUnderMpi, GivesTheBitsOfThreads) {
   ASSERT_EQ(x.size(), y.size());
   for (size_t i = 0; i < x.size(); ++i) {
     x[i].erase("tokens_per_s"), y[i].erase("tokens_per_s");
-    EXPECT_EQ(x[i], y[i]);  // every reduction is formed in member order on both backends
+    EXPECT_EQ(x[i], y[i]);  // both backends reduce in member order
   }
   for (const auto& rank : read_json(small.run_folder().summary()).at("ranks"))
     EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("measured_peak_bytes"));
@@ -187,10 +187,11 @@ TEST_F(TrainUnderMpi, AWorldThatDoesNotFitIsRefusedOnce) {
   const SmallRun small;
   const Outcome o = shell(kMpirun + "-np 3 " + kTool + " " + train(small));
   EXPECT_EQ(o.code, 2);
-  const std::string part = "takes 4 ranks, but 3 were started";
+  const std::string part = "needs 4 ranks, but 3 were started";
   EXPECT_CONTAINS(o.err, part);
-  EXPECT_EQ(o.err.find(part, o.err.find(part) + 1), std::string::npos) << "said once, not by every rank:\n"
-                                                                       << o.err;
+  EXPECT_EQ(o.err.find(part, o.err.find(part) + 1), std::string::npos)
+      << "reported once, not by every rank:\n"
+      << o.err;
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
@@ -200,7 +201,7 @@ TEST_F(TrainUnderMpi, TheRankThatFailsNamesItself) {
       kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
   const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + tool + " --set data.path=/no/such/data");
   EXPECT_EQ(o.code, 2);
-  EXPECT_CONTAINS(o.err, "rank 1 of 2 ends the job: there is no data at '/no/such/data'");
+  EXPECT_CONTAINS(o.err, "rank 1 of 2 ends the job: no data at '/no/such/data'");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
@@ -216,7 +217,7 @@ TEST_F(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
 
 TEST_F(TrainUnderMpi, ASignalToOneRankEndsAllCleanly) {
   const SmallRun small;
-  // Rank 1 signals itself as soon as a step is done.
+  // Rank 1 signals itself as soon as a step is finished.
   const std::string metrics = small.run_folder().metrics().string();
   const std::string tool =
       kTool + " " +

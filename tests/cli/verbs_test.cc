@@ -24,7 +24,7 @@ TEST(Tool, HelpAndVersion) {
 TEST(Tool, UnknownVerbsAreNamed) {
   const Outcome o = quintet("trian recipe.toml");
   EXPECT_EQ(o.code, 2);
-  EXPECT_CONTAINS(o.err, "no verb 'trian', perhaps 'train'");
+  EXPECT_CONTAINS(o.err, "unknown verb 'trian', did you mean 'train'?");
   for (const char* later : {"plan", "launch", "bench", "convert", "report"})
     EXPECT_EQ(quintet(later).code, 2);
   EXPECT_EQ(quintet("").code, 2);
@@ -38,7 +38,8 @@ TEST(Tool, AReaderThatGoesAwayIsNoCrash) {
   EXPECT_CONTAINS(o.out, "program rank=0");
 }
 
-// Quietly with exit code 1 where the result has no reader; what is only told on the way is dropped.
+// A closed reader of the result gives exit code 1 without a message; diagnostics without a reader are
+// dropped.
 TEST(Tool, AClosedPipeEndsItQuietly) {
   using test::into_closed_pipe;
   const SmallRun small;
@@ -47,21 +48,21 @@ TEST(Tool, AClosedPipeEndsItQuietly) {
   EXPECT_EQ(out.code, 1);
   EXPECT_EQ(out.err, "");
   EXPECT_EQ(into_closed_pipe({"program", recipe}, {1, 2}).code, 1);
-  // What is wrong with the input is known by the exit code at least.
+  // Invalid input is still reported by the exit code.
   EXPECT_EQ(into_closed_pipe({"program", "/no/such/recipe.toml"}, {2}).code, 2);
   EXPECT_EQ(into_closed_pipe({"trian"}, {1, 2}).code, 2);
   EXPECT_EQ(into_closed_pipe({"program", recipe, "--no-such-option"}, {1, 2}).code, 2);
   const Outcome doctor = into_closed_pipe({"doctor", recipe, "--steps", "1"}, {2});
   EXPECT_EQ(doctor.code, 0);
   EXPECT_CONTAINS(doctor.out, "small");
-  // A run goes on to its end, and a text that comes in pieces stops where it was left.
+  // A training run continues to its end; streamed text stops where the reader left.
   EXPECT_EQ(into_closed_pipe({"train", recipe}, {1, 2}).code, 0);
   const Outcome generate = into_closed_pipe({"generate", small.run_dir().string(), "--tokens", "2"}, {1});
   EXPECT_EQ(generate.code, 1);
   EXPECT_EQ(generate.err, "");
 }
 
-// A full disk is another matter.
+// A full disk is reported.
 TEST(Tool, OutputThatCannotBeWrittenIsAnError) {
   const SmallRun small;
   const Outcome o = quintet("program " + quoted(small.recipe_file().string()) + " >/dev/full");
@@ -83,7 +84,7 @@ TEST(Check, PrintsTheResolvedRecipe) {
   EXPECT_GT(json.at("planned_peak_bytes").get<int64_t>(), 0);
 }
 
-// --dtype speaks of all types, --set of one.
+// --dtype sets all types, --set overrides one.
 TEST(Check, WhatIsSetHoldsBesideAType) {
   const SmallRun small;
   const std::string check = "check " + quoted(small.recipe_file().string());
@@ -157,7 +158,7 @@ TEST(Verify, ComparesTheLayoutWithOneRank) {
   EXPECT_EQ(o.code, 0) << o.out << o.err;
   EXPECT_CONTAINS(o.out, "PASS");
   EXPECT_TRUE(nlohmann::json::parse(quintet(verify + " --json").out).is_object());
-  EXPECT_FALSE(base::directory_exists(small.run_dir())) << "verifying is not a run";
+  EXPECT_FALSE(base::directory_exists(small.run_dir())) << "verify writes no run folder";
 }
 
 }  // namespace

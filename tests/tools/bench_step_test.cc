@@ -20,8 +20,8 @@ TEST(BenchStep, CountsTheModelsFlops) {
   const auto flops = [](const config::Recipe& r) {
     return tools::model_flops_per_token(r, models::build(r.model, {.tokens = 16, .seq_len = 16}));
   };
-  // Q and O 32 x 32, K and V 16 x 32, gate, up and down 48 x 32; the head 256 x 32. Of 16 tokens each sees
-  // 8.5 on average.
+  // Q and O 32 x 32, K and V 16 x 32, gate, up and down 48 x 32; the head 256 x 32. Of 16 tokens, each
+  // attends to 8.5 on average.
   const double block = 2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32, head = 256 * 32;
   const double attention = 6.0 * 3 * 4 * (8 + 8) * 8.5;
   EXPECT_EQ(flops(small()), 6 * (3 * block + head) + attention);
@@ -29,7 +29,7 @@ TEST(BenchStep, CountsTheModelsFlops) {
   // A window of 4: 1, 2, 3 and thirteen times 4 keys.
   EXPECT_DOUBLE_EQ(flops(small({"model.sliding_window=4"})),
                    6 * (3 * block + head) + attention / 8.5 * (1 + 2 + 3 + 13 * 4) / 16);
-  // Of eight experts two, and the router.
+  // Two of eight experts, and the router.
   const double experts = 2 * 32 * 32 + 2 * 16 * 32 + 2 * 3 * 24 * 32 + 8 * 32;
   EXPECT_EQ(flops(small({"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=24", "model.ffn=24"})),
             6 * (3 * experts + head) + attention);
@@ -66,7 +66,7 @@ TEST(BenchStep, FloorsAreComparedWithTheStep) {
   b.copy_bytes_per_s = 4e12;
   b.classes = {{"matmul", 1, 0.008, 0.010, 0.010}, {"norm", 1, 0.002, 0.002, 0.0015}};
   b.floor_seconds = 0.0115;
-  EXPECT_NE(tools::to_table(b).find("11.000 ms, 0.957 x the sum of its floors, 11.500 ms; 1.158 x where"),
+  EXPECT_NE(tools::to_table(b).find("11.000 ms, 0.957 x the sum of its floors, 11.500 ms; 1.158 x when"),
             std::string::npos)
       << tools::to_table(b);
   EXPECT_DOUBLE_EQ(nlohmann::json::parse(tools::to_json(b))["lesser_floor_s"].get<double>(), 0.0095);

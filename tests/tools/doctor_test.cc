@@ -1,4 +1,4 @@
-// Three bottlenecks made on purpose, each far larger than anything else in the step, and their names.
+// Three artificial bottlenecks, each far larger than anything else in the step, and their diagnosis.
 #include "tools/doctor.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ data::Corpus corpus() {
   return data::Corpus::from_documents("numbers", 256, {ids});
 }
 
-// Batches of which every label costs `delay`: a data source that cannot keep up.
+// Batches in which every label costs `delay`: a data source that cannot keep up.
 data::Batches batches(const config::Recipe& r, milliseconds delay = {}) {
   data::Splits splits = data::make_splits(corpus(), {.seq_len = r.data.seq_len});
   const data::Sampler sampler(1, splits.train.size(), data::Order::Shuffled);
@@ -48,7 +48,7 @@ data::Batches batches(const config::Recipe& r, milliseconds delay = {}) {
                        {}, mask);
 }
 
-// A network of which every call over one axis takes `delay` longer.
+// A network in which every call over one axis takes `delay` longer.
 class SlowCommunicator : public comm::Communicator {
  public:
   SlowCommunicator(comm::World& world, std::shared_ptr<comm::Communicator> inner, milliseconds delay)
@@ -167,11 +167,11 @@ TEST(Doctor, NamesASlowAxis) {
   const config::Recipe r = recipe({"parallel.dp_replicate=2", "parallel.tp=2"});
   const Diagnosis d = run(r, batches(r), "tp", longer_than_a_step(r, milliseconds(20)));
   EXPECT_EQ(d.bottleneck(), Part::Network) << to_text(d);
-  EXPECT_NE(d.sentence().find("for tp, where"), std::string::npos) << d.sentence();
-  EXPECT_NE(d.sentence().find(d.crowded() ? "take turns" : "undersized"), std::string::npos) << d.sentence();
+  EXPECT_NE(d.sentence().find("for tp, planned"), std::string::npos) << d.sentence();
+  EXPECT_NE(d.sentence().find(d.crowded() ? "share" : "undersized"), std::string::npos) << d.sentence();
   Diagnosis roomy = d;
   roomy.cores = 64;
-  EXPECT_NE(roomy.sentence().find("the fabric gives 0.0"), std::string::npos) << roomy.sentence();
+  EXPECT_NE(roomy.sentence().find("the fabric delivers 0.0"), std::string::npos) << roomy.sentence();
   EXPECT_NE(roomy.sentence().find("undersized for this layout"), std::string::npos) << roomy.sentence();
   double others = 0, tp = 0;
   for (const DoctorRow& row : d.rows)
@@ -186,7 +186,7 @@ TEST(Doctor, NamesKernels) {
   EXPECT_EQ(d.bottleneck(), Part::Compute) << to_text(d);
   EXPECT_EQ(d.sentence().find("compute: kernels take"), 0u) << d.sentence();
   EXPECT_EQ(d.measured_of(Part::Network), 0);
-  EXPECT_EQ(d.beyond_plan().find("compute"), std::string::npos);
+  EXPECT_EQ(d.largest_excess().find("compute"), std::string::npos);
 }
 
 TEST(Doctor, SaysItTwice) {

@@ -1,4 +1,4 @@
-// Dropless experts: the bytes that a step touches follow from the counts that a run records.
+// Dropless experts: the bytes that a step touches follow from the recorded counts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace quintet {
 namespace {
 
-// By byte of the arena above the persistent ones: whether a step writes it when so many rows come to this
-// rank's experts of a block.
+// For each arena byte above the persistent ones: whether a step writes it when `rows` rows reach this rank's
+// experts of a block.
 std::vector<char> planned(const program::Program& p, const std::function<int64_t(int block)>& rows) {
   std::vector<char> touched(static_cast<size_t>(p.arena_bytes - p.persistent_bytes), 0);
   for (const program::Call& call : p.calls)

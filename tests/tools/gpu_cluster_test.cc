@@ -1,4 +1,4 @@
-// What a plan makes of a GPU's measurements; the numbers are made up.
+// Clusters from GPU measurements; the numbers are invented.
 #include <gtest/gtest.h>
 
 #include "hardware/cost.h"
@@ -29,7 +29,7 @@ GpuProbe probe_of(const std::string& name) {
   return p;
 }
 
-// The costs of the cluster are the rates that were measured.
+// The costs of the cluster reproduce the measured rates.
 void expect_as_measured(const hardware::Cluster& c, const GpuProbe& p) {
   const hardware::Accelerator& a = c.accelerator;
   EXPECT_EQ(a.runtime_bytes, 700 << 20);
@@ -99,11 +99,11 @@ TEST(GpuCluster, OfCardsThatNobodyMeasured) {
   EXPECT_EQ(c->accelerator.memory_bytes, h200.memory_bytes);
   EXPECT_EQ(c->host_bytes, int64_t{1} << 40);
   EXPECT_FALSE(of({h200}, 2).has_value());
-  EXPECT_EQ(reason, "1 of them for 2 ranks");
+  EXPECT_EQ(reason, "1 GPU for 2 ranks");
   EXPECT_FALSE(of({other}, 1).has_value());
-  EXPECT_EQ(reason, "the catalogue does not know NVIDIA Something");
+  EXPECT_EQ(reason, "NVIDIA Something is not in the catalogue");
   EXPECT_FALSE(of({h200, other}, 2).has_value());
-  EXPECT_EQ(reason, "they are of two kinds, NVIDIA H200 and NVIDIA Something");
+  EXPECT_EQ(reason, "different models, NVIDIA H200 and NVIDIA Something");
 }
 
 TEST(GpuCluster, ListsDevices) {

@@ -1,5 +1,5 @@
-// The simulator and the executor read the same program and write the same trace: on every stream of every
-// rank the same instructions in the same order.
+// The simulator and the executor run the same program and write the same trace format: on every stream of
+// every rank, the same instructions in the same order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

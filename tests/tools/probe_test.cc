@@ -1,4 +1,4 @@
-// The probe measures this machine for real, briefly; what is checked is form, not speed.
+// The probe measures this machine briefly; the test checks the form of the result, not the speed.
 #include "tools/probe.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Probe probe_local(int ranks, const ProbeOptions& options) {
   std::vector<Probe> all(static_cast<size_t>(ranks));
   comm::run_local_world(ranks,
                         [&](comm::World& world) { all[world.rank().index()] = probe(world, options); });
-  for (const Probe& p : all) {  // the same numbers on every rank
+  for (const Probe& p : all) {  // identical on every rank
     EXPECT_EQ(p.f32.best, all[0].f32.best);
     EXPECT_EQ(p.memory.median, all[0].memory.median);
     EXPECT_EQ(p.inside.bytes_per_s, all[0].inside.bytes_per_s);
@@ -68,8 +68,8 @@ TEST(Probe, TwoHostsOfTwo) {
   EXPECT_GT(p.inside.latency_seconds, 0);
   EXPECT_EQ(p.across.ranks, 2);
   EXPECT_GT(p.across.bytes_per_s, 0);
-  EXPECT_EQ(steps, (std::vector<std::string>{"instructions", "matrix products", "attention", "memory",
-                                             "links", "disk"}));
+  EXPECT_EQ(steps,
+            (std::vector<std::string>{"instructions", "matmuls", "attention", "memory", "links", "disk"}));
 
   const hardware::Cluster c = cluster_of(p, inspect_machine(), "2026-11");
   EXPECT_EQ(c.nodes, 2);
@@ -90,12 +90,12 @@ TEST(Probe, NothingIsLeftOnTheDisk) {
   probe_local(1, o);
   EXPECT_TRUE(std::filesystem::is_empty(o.disk_folder));
   std::filesystem::remove(o.disk_folder);
-  EXPECT_THROW(probe_local(1, o), base::UserError);  // the folder is gone
+  EXPECT_THROW(probe_local(1, o), base::UserError);  // the folder does not exist
   o.disk_bytes = 0;
   EXPECT_EQ(probe_local(1, o).disk_write_bytes_per_s, 0);
 }
 
-// The file holds the cluster, and costs of it are those of what was measured.
+// The file contains the cluster, and its costs reproduce the measurements.
 TEST(Probe, FileRoundTrip) {
   const Probe p = probe_local(2, quick(2));
   const hardware::Cluster wrote = cluster_of(p, inspect_machine(), "2026-11");

@@ -1,4 +1,4 @@
-// A simulated step read from its trace must come apart as the simulator says it does.
+// The breakdown of a simulated step from its trace must match the simulator's.
 #include "tools/step_times.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(StepTimes, OfASimulatedStepAreItsShares) {
           sum += c.exposed;
         }
       EXPECT_NEAR(sum, t.span, rounding);
-      // With a pipeline, what a stage waits for another is in no trace of its own.
+      // In a pipeline, waits for other stages do not appear in a rank's own trace.
       if (!ranks.layout.pipeline.empty()) continue;
       ASSERT_EQ(t.comms.size(), shares.waits.size());
       for (size_t c = 0; c < t.comms.size(); ++c) {
@@ -50,7 +50,7 @@ TEST(StepTimes, OfASimulatedStepAreItsShares) {
   EXPECT_GT(compared, 20);
 }
 
-// The shortest call of all members is how long data moved; the rest of a wait was for somebody late.
+// The shortest call over all members is the transfer time; the rest of a wait is due to a late member.
 TEST(StepTimes, LateIsNotSlow) {
   EXPECT_EQ(moving({.seconds = 9, .exposed = 8}, 2), 2);
   EXPECT_EQ(moving({.seconds = 9, .exposed = 1}, 2), 1);

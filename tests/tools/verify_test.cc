@@ -1,4 +1,4 @@
-// What the verifier says when something is wrong, and that it says so.
+// The verifier detects errors and reports them.
 #include "tools/verify.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(Verify, AnInitialWeightMustBeBitEqual) {
   EXPECT_EQ(c.error, 1);
 }
 
-// The tensor named is the first in model order, though a later one is further off.
+// The reported tensor is the first in model order, even if a later one differs more.
 TEST(Verify, NamesTheFirstGradientThatDeparts) {
   Runs runs(recipe());
   for (double& g : values(runs.layout.steps[0].gradients, "blocks.0.attn.wo.weight")) g *= 1 + 1e-9;
@@ -106,7 +106,7 @@ TEST(Verify, FindsAnUpdateThatItsMomentsDoNotExplain) {
   }
 }
 
-// One element that was not updated in the last step, as a wrong range of a shard would leave it.
+// One element that was not updated in the last step, as with a wrong shard range.
 TEST(Verify, FindsOneElementThatWasNotUpdated) {
   Runs runs(recipe());
   auto& steps = runs.layout.steps;
@@ -130,8 +130,8 @@ TEST(Verify, FindsLossNormMomentAndPeak) {
   EXPECT_EQ(departs([](LayoutRun& r) { r.steps[0].result.loss = std::nan(""); }), Check::Kind::Loss);
 }
 
-// Loads are whole numbers and biases follow from them: both must be equal. A layout may touch less memory
-// than planned only where its number of rows is not known beforehand.
+// Loads are integers and biases are derived from them: both must be equal. A layout may touch less memory
+// than planned only if its number of rows is not known in advance.
 TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
   config::Recipe r = recipe();
   r.model.ffn = 0;
@@ -162,8 +162,8 @@ TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
             Check::Kind::Peak);
 }
 
-// In 16 bits two scores may be a tie. What one token less weighs in its expert's gradient is then no fault,
-// and without such a token it is one.
+// In 16 bits, two scores may tie. A token that changes its expert then explains a difference in that expert's
+// gradient; without such a token, the difference is an error.
 TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
   config::Recipe r = recipe();
   r.model.ffn = 0;
@@ -179,7 +179,7 @@ TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
       if (c.kind == kind && !c.pass) return false;
     return true;
   };
-  const double row = std::sqrt(2.0 / (8 * 8 * 2));  // one of 128 gone, one come
+  const double row = std::sqrt(2.0 / (8 * 8 * 2));  // one of 128 rows removed, one added
   const auto off_by = [&](double share) {
     for (size_t i = 0; i < exact.size(); ++i)
       values(runs.layout.steps[0].gradients, gate)[i] = exact[i] * (1 + share);
@@ -188,7 +188,7 @@ TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
     values(runs.layout.steps[0].sums, layer + ".load")[0] += by;
     values(runs.layout.steps[0].sums, layer + ".load")[1] -= by;
   };
-  double limit = 0;  // what rounding alone allows
+  double limit = 0;  // allowed for rounding alone
   for (double share = 0.01; share < 2; share += 0.01) {
     off_by(share);
     if (!passes(Check::Kind::Gradient)) break;
@@ -201,13 +201,13 @@ TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
   EXPECT_TRUE(passes(Check::Kind::Gradient));
   EXPECT_TRUE(passes(Check::Kind::Sum));
   off_by(limit + 1.2 * row);
-  EXPECT_FALSE(passes(Check::Kind::Gradient)) << "more than a token weighs";
+  EXPECT_FALSE(passes(Check::Kind::Gradient)) << "more than one token explains";
   turn("blocks.1", -1);
-  turn("blocks.0", 1);  // where the token is another, but not the rows of this layer's experts
+  turn("blocks.0", 1);  // a token differs, but not in this layer's experts
   off_by(limit + 0.9 * row);
   EXPECT_TRUE(passes(Check::Kind::Gradient));
   turn("blocks.0", -1);
-  // As many as ties do not explain are a fault.
+  // More changes than ties explain are an error.
   turn("blocks.1", 9);
   EXPECT_FALSE(passes(Check::Kind::Sum));
 }

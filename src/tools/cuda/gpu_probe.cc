@@ -32,7 +32,7 @@ GpuFacts facts_of(int index) {
           .units = device.units};
 }
 
-// One rank's part of the measurement, on its GPU, which is current.
+// One rank's part of the measurement, on its GPU, which is the current device.
 class GpuProber {
  public:
   GpuProber(comm::World& world, int index, const ProbeOptions& options)
@@ -47,7 +47,7 @@ class GpuProber {
     p.context_bytes = largest(before_.total - before_.free);
     step("launches");
     p.launch_seconds = launch();
-    step("matrix products");
+    step("matmuls");
     for (const int64_t size : {int64_t{4096}, int64_t{8192}})
       if (const Rate r = matmul(DType::BF16, size, false); r.median > p.bf16.median) {
         p.bf16 = r;
@@ -63,7 +63,7 @@ class GpuProber {
     step("copies to and from the host");
     host(p);
     const std::optional<comm::DeviceCommunicators> comms = link(p);
-    // With all libraries in use and nothing else allocated.
+    // With all libraries loaded and nothing else allocated.
     gpu::synchronize_device();
     p.libraries_bytes = largest(std::max<int64_t>(0, before_.free - gpu::memory_info(index_).free));
     return p;
@@ -82,8 +82,8 @@ class GpuProber {
     return bytes;
   }
 
-  // Seconds of one call of `enqueue`, best and middle of several, of the slowest rank. How often it runs is
-  // agreed on, so that it may be collective over the world.
+  // Seconds per call of `enqueue` on the slowest rank, best and median of several runs. The ranks agree on
+  // the number of runs, so that it may be collective over the world.
   struct Times {
     double best = 0, median = 0;
   };
@@ -100,7 +100,7 @@ class GpuProber {
     once(1);  // first use, first touch
     world_.world().barrier();
     const double first = std::max(slowest(once(1)), 1e-7);
-    // Short work is repeated within one timing, so that the events' own time does not count.
+    // Short work is repeated within one measurement, to hide the overhead of the events.
     const int inner = static_cast<int>(std::clamp(1e-3 / first, 1.0, 200.0));
     const int outer = static_cast<int>(
         std::clamp(options_.seconds / (first * inner), double{kFewestTimes}, double{kMostTimes}));
@@ -116,7 +116,7 @@ class GpuProber {
     constexpr int kKernels = 500;
     const gpu::Memory cells(256);
     auto* y = reinterpret_cast<float*>(cells.data());
-    kernels_cuda::fill(y, 0.0, 16, stream_.handle());  // code is loaded when it is first used
+    kernels_cuda::fill(y, 0.0, 16, stream_.handle());  // loads the kernel
     stream_.synchronize();
     stream_.begin_capture();
     for (int i = 0; i < kKernels; ++i) kernels_cuda::fill(y, 0.0, 16, stream_.handle());
@@ -160,7 +160,7 @@ class GpuProber {
                 times);
   }
 
-  // Through cuDNN, as the executor runs it.
+  // Through cuDNN, as in the executor.
   void attention(GpuProbe& p) {
     constexpr int64_t kSeq = 4096, kSequences = 2, kHeads = 16, kHead = 128, kWidth = kHeads * kHead;
     constexpr int64_t kRows = kSeq * kSequences, kBytes = kRows * kWidth * 2;
@@ -178,7 +178,7 @@ class GpuProber {
     const bool planned = kernels_cuda::Attention::suits(shape, kMasks, DType::BF16) &&
                          attention_.prepare(shape, kMasks, false, space) &&
                          attention_.prepare(shape, kMasks, true, space);
-    // All ranks go on or none: what follows is timed together.
+    // All ranks continue or none: the rest is timed together.
     if (largest(planned ? 0 : 1) != 0) return;
     std::vector<gpu::Memory> parts;
     for (int i = 0; i < 8; ++i) {
@@ -188,7 +188,7 @@ class GpuProber {
     const gpu::Memory lse(kRows * kHeads * 4), workspace(space);
     const auto part = [&](size_t i) { return reinterpret_cast<Bf16*>(parts[i].data()); };
     auto* sums = reinterpret_cast<float*>(lse.data());
-    // Two products forward, five backward; the masked half left out.
+    // Two GEMMs forward, five backward, without the masked half.
     const double product = 1.0 * kSequences * kSeq * kSeq * kWidth;
     p.attention_forward = rate(2 * product, time([&] {
                                  attention_.forward(shape, kMasks, part(0), part(1), part(2), part(3), sums,
@@ -202,7 +202,7 @@ class GpuProber {
     p.attention_keys = kSeq;
   }
 
-  // A kernel that streams: larger than the caches.
+  // A streaming kernel, larger than the caches.
   Rate memory() {
     constexpr int64_t kBytes = int64_t{1} << 30;
     const gpu::Memory from(kBytes), to(kBytes);
@@ -222,7 +222,7 @@ class GpuProber {
     p.to_host_bytes_per_s = once(host.data(), device.data());
   }
 
-  // Ranks that share a GPU measure no link. The communicators are given back, so that what NCCL takes counts.
+  // Ranks that share a GPU measure no link. The communicators are released, so that NCCL's memory is counted.
   std::optional<comm::DeviceCommunicators> link(GpuProbe& p) {
     const int ranks = world_.size();
     if (ranks < 2 || options_.ranks_per_host > p.gpus) return std::nullopt;
@@ -253,7 +253,7 @@ class GpuProber {
   comm::World& world_;
   const ProbeOptions& options_;
   const int index_;
-  const gpu::MemoryInfo before_;  // the first thing asked: libraries come after it
+  const gpu::MemoryInfo before_;  // before any library is loaded
   gpu::Stream stream_;
   kernels_cuda::Matmul matmul_;
   kernels_cuda::Attention attention_;
@@ -270,7 +270,7 @@ std::vector<GpuFacts> list_gpus(std::string& reason) {
 GpuProbe probe_gpu(comm::World& world, int64_t local_rank, const ProbeOptions& options) {
   std::string reason;
   const int count = gpu::device_count(&reason);
-  if (count == 0) base::fail_user("a GPU cannot be measured: {}", reason);
+  if (count == 0) base::fail_user("no GPU to measure: {}", reason);
   if (options.ranks_per_host < 1 || world.size() % options.ranks_per_host != 0)
     base::fail_user("a probe needs the same number of ranks on every host: {} ranks, {} on this one",
                     world.size(), options.ranks_per_host);

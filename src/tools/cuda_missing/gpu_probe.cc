@@ -11,8 +11,9 @@ std::vector<GpuFacts> list_gpus(std::string& reason) {
 
 GpuProbe probe_gpu(comm::World&, int64_t, const ProbeOptions&) {
   base::fail_user(
-      "a GPU cannot be measured: this build has no CUDA backend. Install the CUDA toolkit (13.0 or later), "
-      "cuDNN and NCCL, configure again with -DQUINTET_CUDA=ON and rebuild");
+      "no GPU to measure: this build has no CUDA backend. Install the CUDA toolkit (13.0 or later), cuDNN "
+      "and "
+      "NCCL, and build with -DQUINTET_CUDA=ON");
 }
 
 }  // namespace quintet::tools
