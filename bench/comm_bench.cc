@@ -1,10 +1,10 @@
-// Times of the collectives against the size of the payload.
+// Latency and bandwidth of the collectives by payload size.
 //   comm_bench [ranks] [seconds]        ranks as threads (default 2)
 //   mpirun -np 2 comm_bench mpi [seconds]
-// Payload: the whole buffer (all_reduce: count; the others: all ranks' pieces together; all_to_all_v: the
-// mean of the ranks, each of which gets a quarter less or more than that from every peer). Bus bandwidth is
-// payload x 2 (n-1)/n / time for all_reduce and payload x (n-1)/n / time for the others: the bytes each rank
-// must move, so that figures compare across numbers of ranks.
+// Payload is the whole buffer (all_reduce: count; others: the pieces of all ranks together; all_to_all_v: the
+// mean over the ranks, each of which receives a quarter less or more than that from every peer). Bus
+// bandwidth is payload x 2 (n-1)/n / time for all_reduce and payload x (n-1)/n / time for the others: the
+// bytes that each rank must move, so that results are comparable across numbers of ranks.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,13 +31,13 @@ struct Times {
   double median = 0, best = 0;
 };
 
-// The slowest rank's time of each repetition.
+// The slowest rank's time in each repetition.
 Times measure(Communicator& c, double budget, const std::function<void()>& call) {
   Clock::time_point start = Clock::now();
   for (int i = 0; i < 3; ++i) call();
   double once = seconds_since(start) / 3;
   c.all_reduce(&once, 1, DType::F64, ReduceOp::Max);
-  // Short calls are timed in batches: the clock and the barrier would be most of one.
+  // Short calls are timed in batches; otherwise the clock and the barrier would dominate.
   const int batch = std::clamp(static_cast<int>(1e-3 / once), 1, 1000);
   const int repetitions = std::clamp(static_cast<int>(budget / (once * batch)), 5, 200);
   std::vector<double> times(static_cast<size_t>(repetitions));

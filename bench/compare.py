@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Quintet beside PyTorch on this machine: same model, batch, dtype, ranks and threads, taken in turns.
+"""Compares Quintet with PyTorch on this machine: same model, batch, dtype, ranks and threads, interleaved runs.
 
-Prints a Markdown table (the one in docs/) and, with --json FILE, writes every measurement. Each figure is the median
+Prints a Markdown table (the one in docs/) and, with --json FILE, writes every measurement. Each value is the median
 step of a run after its warm-up, then the median over --rounds runs. PyTorch is measured eager and compiled; the faster
-one counts. Memory is the resident peak of the largest rank.
+one counts. Memory is the peak resident size of the largest rank.
 """
 
 import argparse
@@ -22,7 +22,7 @@ WARMUP = 2
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-np"]
 MPI_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-# name, ranks, options of the peer, overrides of the recipe, the ratio the project asks of itself
+# name, ranks, options of the peer, overrides of the recipe, target ratio
 CASES = [
     ("one rank, f32", 1, ["--dtype", "f32"], ["precision.compute=f32"], 1.2),
     ("one rank, bf16", 1, ["--dtype", "bf16"], ["precision.compute=bf16"], 1.0),
@@ -33,7 +33,7 @@ CASES = [
 
 
 def run(command):
-    """Runs to the end; its output and the resident peak of its largest process in bytes."""
+    """Runs the command; returns its output and the peak resident bytes of its largest process."""
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **MPI_ENV})
         _, status, usage = os.wait4(process.pid, 0)
@@ -41,7 +41,7 @@ def run(command):
         output.seek(0)
         text = output.read()
     if process.returncode != 0:
-        sys.exit(f"compare: {' '.join(map(str, command))} ended with {process.returncode}\n{text[-2000:]}")
+        sys.exit(f"compare: {' '.join(map(str, command))} failed with exit code {process.returncode}\n{text[-2000:]}")
     return text, usage.ru_maxrss * 1024
 
 
@@ -76,7 +76,7 @@ def main():
         parser.error(f"no tool at {tool}; run 'make build'")
 
     records = []
-    print("| case | Quintet tokens/s | PyTorch tokens/s | ratio | wanted | Quintet peak MiB | PyTorch peak MiB |")
+    print("| case | Quintet tokens/s | PyTorch tokens/s | ratio | target | Quintet peak MiB | PyTorch peak MiB |")
     print("|---|---|---|---|---|---|---|")
     for name, ranks, peer_options, overrides, wanted in CASES:
         runs = {"quintet": [], "eager": [], "compiled": []}

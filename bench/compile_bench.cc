@@ -1,7 +1,7 @@
-// How long it takes to build and verify the programs of all ranks of a large job.
+// Time to compile and verify the programs of all ranks of a large job.
 //   compile_bench [--threads N] [--text DIR] [layout ...]     layouts: moe, moe_zero1, dense (default: all)
-// Prints wall and processor time. With --text the full text of every program is written to DIR, to compare
-// two versions of the compiler.
+// Prints wall time and CPU time. --text writes the full text of every program to DIR, to compare two versions
+// of the compiler.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ struct Stopwatch {
   void lap(const std::string& what) {
     const int64_t now = base::now_ns();
     const double used = processor_seconds();
-    fmt::print("  {:<18} {:7.3f} s wall {:7.3f} s processor\n", what, 1e-9 * static_cast<double>(now - wall),
+    fmt::print("  {:<18} {:7.3f} s wall {:7.3f} s CPU\n", what, 1e-9 * static_cast<double>(now - wall),
                used - processor);
     wall = now;
     processor = used;
@@ -101,7 +101,7 @@ int main(int argc, char** argv) {
   const std::vector<Case> all = cases();
   for (const std::string& name : only)
     if (std::none_of(all.begin(), all.end(), [&](const Case& c) { return c.name == name; })) {
-      fmt::print(stderr, "no layout {}; there are moe, moe_zero1 and dense\n", name);
+      fmt::print(stderr, "unknown layout {}; known: moe, moe_zero1, dense\n", name);
       return 2;
     }
   for (const Case& c : all) {

@@ -1,8 +1,7 @@
-// Bytes per second of every memory-bound CUDA kernel at training sizes, beside device copies of the same run:
-// of 4 GiB by the library, and of as many bytes as the kernel moves, by the library or by a kernel that only
-// copies, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as a
-// step is. Then the rates of tuned matmuls, of grouped matmuls and of attention. Times are medians of device
-// events.
+// Bandwidth of every memory-bound CUDA kernel at training sizes, compared with device copies in the same run:
+// a 4 GiB copy by the runtime, and a copy of as many bytes as the kernel moves, by the runtime or by a copy
+// kernel, whichever is faster. Kernels and small copies are captured a dozen at a time and replayed, as in a
+// step. Then the rates of tuned GEMMs, grouped GEMMs and attention. Times are medians of CUDA events.
 //   cuda_kernels_bench [norm | activation | rope | loss | embedding | update | experts | hops | matmul |
 //                       grouped | attention]
 #include <cmath>
@@ -94,7 +93,7 @@ void activations(int64_t rows, int64_t n) {
   std::vector<int32_t> at(static_cast<size_t>(rows));
   for (int64_t i = 0; i < rows; ++i) at[static_cast<size_t>(i)] = static_cast<int32_t>(i % 4096);
   int32_t* places = integers(at);
-  const auto* key = reinterpret_cast<const uint64_t*>(dy);  // any bits will do
+  const auto* key = reinterpret_cast<const uint64_t*>(dy);  // arbitrary bits
   report("dropout" + size, 2 * row,
          [=](int) { k::dropout<Bf16>(dy, places, places, key, 0.1, 0, y, rows, n, stream); });
 }
@@ -172,7 +171,7 @@ void embeddings(int64_t tokens, int64_t vocab, int64_t n) {
       " " + std::to_string(tokens) + " of " + std::to_string(vocab) + " x " + std::to_string(n);
   report("embedding" + size, 2 * row,
          [=](int) { k::embedding<Bf16>(table, at, 0, vocab, y, tokens, n, stream); });
-  // What comes before the sums of a gradient: latency, not bytes.
+  // The preparation for a gradient's sums: latency, not bandwidth.
   const k::EmbeddingScratch sizes = k::embedding_scratch(tokens, vocab, n);
   const k::RowGroups groups{.bits = k::embedding_bucket_bits(vocab),
                             .by_row = take<k::RowToken>(tokens),
@@ -200,7 +199,7 @@ void updates(int64_t n) {
   const double* s = doubles({1e-4, 1e5, 0.5, 1});
   const k::AdamWScalars scalars{
       .lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3, .weight_decay = 0.1};
-  // In two ranges, one without weight decay.
+  // Two ranges, one without weight decay.
   const auto plain = [=](auto* master, auto* moment, auto* square, const auto* gradient, auto* copy) {
     const kernels::UpdateRange one{master, moment, square, gradient, copy, n / 2};
     return std::vector{one, kernels::UpdateRange{master + n / 2, moment + n / 2, square + n / 2,
@@ -295,7 +294,7 @@ void matmuls() {
     }
     const double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
     matmul.tune(args, k::Matmul::kWorkspaceBytes, stream);
-    // The card slows down as it warms up, so the two take turns.
+    // The GPU slows down as it warms up, so the two alternate.
     std::vector<double> first, best;
     for (int round = 0; round < 5; ++round) {
       first.push_back(time_of([&](int) { plain.run(args, space, k::Matmul::kWorkspaceBytes, stream); }, 1));
@@ -309,7 +308,7 @@ void matmuls() {
   }
 }
 
-// Causal attention counts half of the scores, backward two and a half times the products of forward.
+// Causal attention counts half of the scores; backward has 2.5 times the matmuls of forward.
 void attentions() {
   struct Shape {
     const char* what;
@@ -404,7 +403,7 @@ void attentions() {
   }
 }
 
-// Experts of a mixture: rows in equal shares.
+// Experts with equal numbers of rows.
 void grouped_matmuls() {
   std::printf(
       "\n| grouped matmul | rows, experts, out x in | forward TFLOP/s | dX | dW |\n|---|---|---|---|---|\n");
@@ -493,7 +492,7 @@ int main(int argc, char** argv) {
   if (argc > 1) quintet::bench::only = argv[1];
   try {
     quintet::bench::run();
-  } catch (const std::exception& e) {  // no card, above all
+  } catch (const std::exception& e) {  // usually no GPU
     std::fprintf(stderr, "cuda_kernels_bench: %s\n", e.what());
     return 2;
   }

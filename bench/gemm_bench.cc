@@ -1,5 +1,4 @@
-// GFLOP/s of the CPU product on the shapes of a small Llama, as a table or (--csv) for
-// bench/gemm_vs_torch.py.
+// GFLOP/s of the CPU matmul on the shapes of a small Llama, as a table or (--csv) for bench/gemm_vs_torch.py.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -23,8 +22,8 @@ using quintet::device::Arena;
 using quintet::device::ThreadPool;
 using namespace quintet::kernels;
 
-// With --cpu-time: the process's processor time, which other load on the machine disturbs less. Divided by
-// the number of threads it is the time a quiet machine would take, as waiting threads spin before they sleep.
+// With --cpu-time: CPU time of the process, which is less sensitive to other load. Divided by the number of
+// threads, it is the time on a quiet machine, because waiting threads spin before they sleep.
 bool g_cpu_time = false;
 
 double now() {

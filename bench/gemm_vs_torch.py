@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""GFLOP/s of Quintet's CPU product beside PyTorch and oneDNN, shape by shape in turn, as a Markdown table.
+"""GFLOP/s of Quintet's CPU matmul compared with PyTorch and oneDNN, interleaved shape by shape, as a Markdown table.
 
     bench/gemm_vs_torch.py build/bench/gemm_bench [--cpu-time] [--seconds S] [--threads N] [--types f32 bf16 f64]
 
-Run it with a Python that has torch. oneDNN is measured in f32 where a libdnnl is installed. Weight gradients accumulate
-into f32 in Quintet; PyTorch has no such product for bf16, there it writes bf16 (less work).
+Needs a Python with torch. oneDNN is measured in f32 if libdnnl is installed. Weight gradients accumulate into f32 in
+Quintet; PyTorch has no such bf16 matmul and writes bf16 instead, which is less work.
 """
 import argparse
 import ctypes
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-# OpenMP reads this when it is loaded, and torch and oneDNN may each load their own.
+# OpenMP reads this when it is loaded; torch and oneDNN may each load their own copy.
 if "--threads" in sys.argv:
     os.environ["OMP_NUM_THREADS"] = sys.argv[sys.argv.index("--threads") + 1]
 else:
@@ -65,7 +65,7 @@ def onednn_product(library, m, n, k, trans_a, trans_b, gradient):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench")
-    parser.add_argument("--cpu-time", action="store_true", help="processor time / threads instead of wall time")
+    parser.add_argument("--cpu-time", action="store_true", help="report CPU time / threads instead of wall time")
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--types", nargs="+", default=list(TYPES))
@@ -78,7 +78,7 @@ def main():
     library = ctypes.CDLL(found) if found else None
     for kind in args.types:
         print(f"\n{kind}, {threads} thread{'s' * (threads > 1)}, GFLOP/s\n")
-        print("| product | m x n x k | quintet | torch | onednn | quintet / torch |\n|---|---|---|---|---|---|")
+        print("| matmul | m x n x k | quintet | torch | onednn | quintet / torch |\n|---|---|---|---|---|---|")
         for line in shapes:
             name, *numbers = line.split(",")
             m, n, k, ta, tb, gradient = map(int, numbers)

@@ -1,5 +1,5 @@
-// The grouped product of the experts against one plain product of the same total size: GFLOP/s of both and
-// their ratio, for rows spread evenly and unevenly over 8 experts.
+// Grouped GEMM of the experts compared with one plain GEMM of the same total size: GFLOP/s of both and their
+// ratio, for rows distributed evenly and unevenly over 8 experts.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -24,7 +24,7 @@ using namespace quintet::kernels;
 
 constexpr int64_t kRows = 4096, kExperts = 8, kFfn = 1408;
 
-// With --cpu-time: the process's processor time, which other load on the machine disturbs less.
+// With --cpu-time: CPU time of the process, which is less sensitive to other load.
 bool g_cpu_time = false;
 
 double now() {
@@ -47,7 +47,7 @@ struct Times {
 
 using Grouped = void (*)(const GroupedArgs&, void*, int64_t, ThreadPool&);
 
-// Both in turns, so that other load on the machine meets both; the best of each.
+// Alternates between both, so that other load affects both; returns the best of each.
 Times measure(const GemmArgs& plain, const GroupedArgs& args, Grouped grouped, ThreadPool& pool,
               double budget_s) {
   Arena workspace{Bytes(

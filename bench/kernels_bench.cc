@@ -1,7 +1,7 @@
-// Speed of the CPU kernels: GB/s beside a memcpy of the same size for those bound by memory, GFLOP/s for
-// attention.
+// Speed of the CPU kernels: GB/s compared with a memcpy of the same size for memory-bound kernels, GFLOP/s
+// for attention.
 //   kernels_bench [threads] [name filter] [--cpu-time]
-// Times are processor time per thread with --cpu-time, which other load on the machine disturbs less.
+// With --cpu-time, times are CPU time per thread, which is less sensitive to other load.
 #include <fmt/core.h>
 #include <time.h>
 
@@ -187,7 +187,7 @@ void attention_bench(const Reporter& report, int64_t kv_heads) {
   const int64_t bytes = std::max(attention_workspace_bytes<T>(s, pool.threads()),
                                  attention_backward_workspace_bytes<T>(s, pool.threads()));
   void* workspace = std::aligned_alloc(64, static_cast<size_t>(bytes + 63) / 64 * 64);
-  // Only what causality leaves: half of seq_len^2 per head, two products forward, five backward.
+  // Only the causal half of seq_len^2 per head; two matmuls forward, five backward.
   const double pairs =
       static_cast<double>(tokens) * static_cast<double>(seq_len + 1) / 2 * static_cast<double>(s.heads);
   const std::string tag = fmt::format("{} kv={}", name_of<T>(), kv_heads);

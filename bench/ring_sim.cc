@@ -1,6 +1,6 @@
-// Simulated steps of ring attention: how much of the transfers shows, by length of the sequence.
+// Simulated steps of ring attention: how much of the transfers is exposed, by sequence length.
 //   ring_sim [--trace FILE]      FILE: Chrome trace of the longest sequence, all ranks
-// The model is one block of Llama 3 8B; rates are those of an accelerator of today with links of 50 GB/s.
+// The model is one block of Llama 3 8B; rates are those of a current accelerator with 50 GB/s links.
 #include <fmt/format.h>
 
 #include "compiler/compile.h"
@@ -31,7 +31,8 @@ struct World {
   }
 };
 
-// Seconds in which rank 0 moves K, V and their gradients, and in which its computing waits for them.
+// Seconds during which rank 0 transfers K, V and their gradients, and during which its compute waits for
+// them.
 struct Shown {
   double moving = 0, waiting = 0;
 };

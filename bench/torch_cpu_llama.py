@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch as the CPU peer: trains a 25M-parameter Llama on random tokens and prints one JSON line.
+"""PyTorch as the CPU baseline: trains a 25M-parameter Llama on random tokens and prints one JSON line.
 
   torch_cpu_llama.py --dtype f32                     one process, all cores
   torch_cpu_llama.py --dtype bf16 --compile          autocast over f32 master weights, torch.compile
   torch_cpu_llama.py --parallel ddp --ranks 2        one process per rank over Gloo, one thread each
   torch_cpu_llama.py --parallel fsdp2 --ranks 2
 
-The fastest stock paths are taken: fused AdamW, scaled_dot_product_attention, fused rms_norm. The geometry is that
-of recipes/bench/llama-25m.toml. `tokens_per_s` is over the median measured step; `peak_rss_bytes` is per rank.
+Uses the fastest stock paths: fused AdamW, scaled_dot_product_attention, fused rms_norm. The geometry is that of
+recipes/bench/llama-25m.toml. `tokens_per_s` is based on the median measured step; `peak_rss_bytes` is per rank.
 """
 
 import argparse
@@ -110,7 +110,7 @@ def train(rank, options, results):
     count = sum(p.numel() for p in model.parameters())
     if options.compile and options.parallel == "none":
         model.compile()
-    elif options.compile:  # DDP and FSDP2 hook into modules; compiling each block is what their guides advise
+    elif options.compile:  # DDP and FSDP2 hook into modules; their guides recommend compiling each block
         for block in model.blocks:
             block.compile()
     if options.parallel == "fsdp2":
@@ -155,10 +155,10 @@ def main():
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--parallel", choices=["none", "ddp", "fsdp2"], default="none")
     parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=0, help="per rank; default: all cores divided by the ranks")
+    parser.add_argument("--threads", type=int, default=0, help="threads per rank (all cores divided by the ranks)")
     parser.add_argument("--seq", type=int, default=256)
-    parser.add_argument("--sequences", type=int, default=16, help="per step, over all ranks")
-    parser.add_argument("--micro", type=int, default=0, help="sequences per forward; default: all of a rank's")
+    parser.add_argument("--sequences", type=int, default=16, help="sequences per step, over all ranks")
+    parser.add_argument("--micro", type=int, default=0, help="sequences per forward pass (all of a rank's)")
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--port", type=int, default=29531)

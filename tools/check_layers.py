@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks that the house is as tools/layers.txt says.
+"""Checks the source tree against tools/layers.txt.
 
-Includes between rooms, no cycles, CMake DEPS within the table, vendor headers and banned calls only in their
-owners' folders, CUDA kernels that begin as launch.cuh wants it, no file over 800 lines, paths named in the documentation exist, and the room table of
-docs/architecture.md is the same table. Prints one line per problem; exit status 1 if there is any.
+Includes between rooms, no cycles, CMake DEPS within the table, vendor headers and banned calls only in the folders that
+own them, CUDA kernels that start as launch.cuh requires, no file over 800 lines, paths in the documentation exist, and
+the room table of docs/architecture.md matches. Prints one line per problem; exit status 1 if there is any.
 
   check_layers.py [--root DIR]     check a tree (default: this repository)
-  check_layers.py --self-test      plant one violation of each kind in a temporary tree and expect it to be found
+  check_layers.py --self-test      check that one violation of each kind, in a temporary tree, is detected
 """
 
 import argparse
@@ -38,8 +38,8 @@ class Table:
     """The contents of layers.txt."""
 
     def __init__(self, text):
-        self.rooms = {}  # room -> set of rooms it may include, base left out
-        self.vendors = []  # (start of header name, owner folders)
+        self.rooms = {}  # room -> set of rooms it may include, except base
+        self.vendors = []  # (header name prefix, owner folders)
         self.bans = []  # (name, owners, compiled pattern, what to do instead)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
@@ -61,7 +61,7 @@ class Table:
 
 
 def blank(text, keep_strings):
-    """The text with comments (and strings) blanked out, line numbers kept."""
+    """The text with comments (and strings) replaced by blanks; line numbers are kept."""
 
     def replace(match):
         found = match.group(0)
@@ -77,14 +77,14 @@ def line_of(text, offset):
 
 
 def owned(path, owners):
-    """Whether path (relative to src, with '/') lies in one of the folders, or is a file with such a stem."""
+    """Whether path (relative to src, with '/') is in one of the folders, or is a file with one of the stems."""
     return any(path.startswith(owner + "/") or path.rsplit(".", 1)[0] == owner for owner in owners)
 
 
 def check_table(table):
     for room, known in table.rooms.items():
         for other in sorted(known - table.rooms.keys()):
-            yield f"tools/layers.txt: room {room} may know '{other}', which is not a room"
+            yield f"tools/layers.txt: room {room} may include '{other}', which is not a room"
     state = {}
 
     def visit(room, trail):
@@ -117,20 +117,20 @@ def check_source(root, path, table):
             may = " ".join(sorted(allowed - {room}))
             yield f"{where}:{line}: {room} may not include {target} ({header}); it may include: {may}"
         elif quote == '"' and not (root / "src" / header).is_file():
-            yield f'{where}:{line}: no file src/{header}; include as "room/file.h"'
+            yield f'{where}:{line}: src/{header} does not exist; include as "room/file.h"'
         for vendor, owners in table.vendors:
             if quote == "<" and header.startswith(vendor) and not owned(relative, owners):
-                yield f"{where}:{line}: <{header}> belongs to {' '.join(owners)} only"
+                yield f"{where}:{line}: <{header}> may only be included in {' '.join(owners)}"
     bare = blank(text, keep_strings=False)
     for name, owners, pattern, advice in table.bans:
         if not owned(relative, owners):
             for match in pattern.finditer(bare):
                 found = match.group(0).strip(" \t\n;{}()!&|?=,:")
-                yield f"{where}:{line_of(bare, match.end())}: '{found}' ({name}) belongs to {' '.join(owners)}: {advice}"
+                yield f"{where}:{line_of(bare, match.end())}: '{found}' ({name}) is only allowed in {' '.join(owners)}: {advice}"
     for match in KERNEL.finditer(bare):
         if match.group(2) != "await_previous();":
             line = line_of(bare, match.start())
-            yield f"{where}:{line}: a kernel begins with await_previous(); (src/kernels/cuda/support/launch.cuh)"
+            yield f"{where}:{line}: a kernel must start with await_previous(); (src/kernels/cuda/support/launch.cuh)"
 
 
 def check_cmake(root, room, table):
@@ -146,7 +146,7 @@ def check_cmake(root, room, table):
             elif reading:
                 deps.add(word)
         for extra in sorted(deps - table.rooms[room] - {"base"}):
-            yield f"src/{room}/CMakeLists.txt: DEPS names {extra}, which {room} may not know (tools/layers.txt)"
+            yield f"src/{room}/CMakeLists.txt: DEPS names {extra}, which {room} may not include (tools/layers.txt)"
 
 
 def check_rooms(root, table):
@@ -154,7 +154,7 @@ def check_rooms(root, table):
         if not folder.is_dir():
             continue
         if folder.name not in table.rooms:
-            yield f"src/{folder.name}: this room is not in tools/layers.txt"
+            yield f"src/{folder.name}: room not listed in tools/layers.txt"
             continue
         yield from check_cmake(root, folder.name, table)
         for path in sorted(folder.rglob("*")):
@@ -168,7 +168,7 @@ def check_sizes(root):
             if path.suffix in SOURCE_SUFFIXES | {".py", ".sh", ".cmake"}:
                 lines = path.read_text(encoding="utf-8").count("\n")
                 if lines > MAX_LINES:
-                    yield f"{path.relative_to(root)}: {lines} lines; split it, {MAX_LINES} is the most"
+                    yield f"{path.relative_to(root)}: {lines} lines; the limit is {MAX_LINES}"
 
 
 def check_documents(root, table):
@@ -190,13 +190,13 @@ def check_documents(root, table):
             pattern = re.sub(r"<[^>]*>|\{[^}]*\}", "*", pattern.rstrip("/"))
             if not any(root.glob(pattern)):
                 line = line_of(text, match.start())
-                yield f"{document.relative_to(root)}:{line}: `{name}` is not in the tree"
+                yield f"{document.relative_to(root)}:{line}: `{name}` does not exist"
 
 
 def check_architecture(root, table):
     path = root / "docs" / "architecture.md"
     if not path.is_file():
-        yield "docs/architecture.md: missing; it holds the room map"
+        yield "docs/architecture.md: missing; it must contain the room table"
         return
     drawn = {}
     for match in re.finditer(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|$", path.read_text(encoding="utf-8"), re.MULTILINE):
@@ -209,7 +209,7 @@ def check_architecture(root, table):
         elif drawn[room] != table.rooms[room]:
             want = " ".join(sorted(table.rooms[room])) or "-"
             have = " ".join(sorted(drawn[room])) or "-"
-            yield f"docs/architecture.md: `{room}` may know '{want}' by tools/layers.txt, the room table says '{have}'"
+            yield f"docs/architecture.md: `{room}` may include '{want}' according to tools/layers.txt, but the room table says '{have}'"
 
 
 def check(root):
@@ -219,8 +219,8 @@ def check(root):
 
 
 CLEAN_TREE = {
-    "tools/layers.txt": None,  # the repository's own
-    "docs/architecture.md": None,  # written from the table
+    "tools/layers.txt": None,  # copied from the repository
+    "docs/architecture.md": None,  # generated from the table
     "README.md": "See `src/graph/op.h`, `graph/op.h`, `src/<room>/op.h` and `build/quintet`.\n",
     "src/base/clock.cc": "auto t = std::chrono::steady_clock::now();\n",
     "src/graph/op.h": "// printf( in a comment\nconst char* s = \"getenv(\"; void abort(int); int n = 1'000'000;\n",
@@ -231,12 +231,12 @@ CLEAN_TREE = {
     "src/config/parse.cc": "#include <toml++/toml.h>\nauto home = std::getenv(\"HOME\");\n",
 }
 
-# (what is planted, where, its text, a piece of the message it must bring)
+# (violation, file, text, expected part of the message)
 PLANTED = [
     ("include upwards", "src/graph/bad.cc", '#include "layout/mesh.h"\n', "graph may not include layout"),
-    ("include without a room", "src/graph/bad.cc", '#include "op.h"\n', "no file src/op.h"),
-    ("vendor header", "src/graph/bad.cc", "#include <mpi.h>\n", "belongs to comm/mpi only"),
-    ("vendor header in a sibling", "src/comm/local/bad.cc", "#include <mpi.h>\n", "belongs to comm/mpi only"),
+    ("include without a room", "src/graph/bad.cc", '#include "op.h"\n', "src/op.h does not exist"),
+    ("vendor header", "src/graph/bad.cc", "#include <mpi.h>\n", "may only be included in comm/mpi"),
+    ("vendor header in a sibling", "src/comm/local/bad.cc", "#include <mpi.h>\n", "may only be included in comm/mpi"),
     ("getenv", "src/graph/bad.cc", 'auto x = std::getenv("A");\n', "(environment)"),
     ("clock", "src/base/bad.cc", "auto t = std::chrono::steady_clock::now();\n", "(clock)"),
     ("fstream", "src/graph/bad.cc", "std::ifstream in(path);\n", "(files)"),
@@ -245,12 +245,12 @@ PLANTED = [
     ("cout", "src/graph/bad.cc", "std::cout << 1;\n", "(print)"),
     ("exit", "src/graph/bad.cc", "if (x) std::exit(1);\n", "(exit)"),
     ("abort", "src/graph/bad.cc", "void f() {\n  abort();\n}\n", "bad.cc:2: 'abort' (exit)"),
-    ("kernel", "src/graph/bad.cu", "__global__ void f(int* x) {\n  *x = 1;\n}\n", "begins with await_previous();"),
-    ("unknown room", "src/attic/a.h", "\n", "src/attic: this room is not"),
+    ("kernel", "src/graph/bad.cu", "__global__ void f(int* x) {\n  *x = 1;\n}\n", "must start with await_previous();"),
+    ("unknown room", "src/attic/a.h", "\n", "src/attic: room not listed"),
     ("CMake DEPS", "src/graph/CMakeLists.txt", "quintet_room(graph DEPS layout)\n", "DEPS names layout"),
     ("long file", "src/graph/bad.cc", "\n" * (MAX_LINES + 1), "801 lines"),
-    ("stale path", "README.md", "See `src/graph/gone.h`.\n", "`src/graph/gone.h` is not in the tree"),
-    ("stale path in a room", "README.md", "See `graph/gone.h`.\n", "`graph/gone.h` is not in the tree"),
+    ("stale path", "README.md", "See `src/graph/gone.h`.\n", "`src/graph/gone.h` does not exist"),
+    ("stale path in a room", "README.md", "See `graph/gone.h`.\n", "`graph/gone.h` does not exist"),
     ("cycle", "tools/layers.txt", "room base:\nroom graph: layout\nroom layout: graph\nroom config:\n", "cycle graph -> layout -> graph"),
     ("room table", "docs/architecture.md", "| `graph` | ops | layout |\n", "the room table says 'layout'"),
     ("room table lacks a room", "docs/architecture.md", "| `graph` | ops | - |\n", "the room table lacks `layout`"),

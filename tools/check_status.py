@@ -6,7 +6,7 @@ something names a test, file or make target, and all of these exist; recipe keys
 anywhere else (`DP-4` in a comment, say) must have a row. Prints one line per problem; exit status 1 if there is any.
 
   check_status.py [--root DIR]     check a tree (default: this repository)
-  check_status.py --self-test      plant one fault of each kind in a temporary tree and expect it to be found
+  check_status.py --self-test      check that one fault of each kind, in a temporary tree, is detected
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Tree:
         self.options = set(re.findall(r'"(--[a-z-]+)', cli))
 
     def fault(self, name):
-        """What is wrong with a cited name; None if it is there."""
+        """The problem with a cited name; None if it exists."""
         if re.fullmatch(r"[A-Z]\w*\.(\w+|\*)", name):
             suite, test = name.split(".")
             if test == "*":
@@ -144,7 +144,7 @@ GOOD = {
     "src/config/schema.h": 'v("parallel.tp", p.tp);\n',
     "src/cli/plan.cc": 'app.add_subcommand("plan", ""); add_flag("--search");\n',
 }
-# (what is planted, file, text, a piece of the message it must bring)
+# (fault, file, text, expected part of the message)
 PLANTED = [
     ("a test that does not exist", STATUS, "| DP-1 | a | - | works | `Suite.Gone` |\n", "`Suite.Gone`: no such test"),
     ("a suite that does not exist", STATUS, "| DP-1 | a | - | works | `Gone.*` |\n", "no such suite"),

@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""Fits the catalogue's terms to published runs, and scores them on runs that the fit has not seen.
+"""Fits the catalogue's terms to published runs and scores them on held-out runs.
 
     tools/fit_stacks.py build/quintet docs/reference/published_runs.csv --work DIR [--write src/hardware/catalogue]
 
-Fitted are one small set of terms for each software stack (stacks.toml) and what a few accelerators reach of their
-peaks (ACCELERATORS below); nothing belongs to a row. Every fit starts from the same neutral values, whatever the
-catalogue holds. Four kinds of scores:
+The fit determines a small set of terms per software stack (stacks.toml) and the fraction of peak that a few
+accelerators reach (ACCELERATORS below); no parameter belongs to a single row. Every fit starts from the same neutral
+values, regardless of the catalogue. Four kinds of scores:
 
-    in sample       fitted on every row; what --write puts into the catalogue
-    configurations  all rows of one geometry on one kind of chip, of all stacks, are left out together, in five folds
-    sources         of stacks with several sources one is left out, then the others
-    stacks          a whole family of software is left out; its rows are planned with the median of the others' terms,
-                    with accelerators fitted without it
+    in sample       fitted on every row; the values that --write stores in the catalogue
+    configurations  all rows of one geometry on one kind of chip, of all stacks, are held out together, in five folds
+    sources         for stacks with several sources, each source is held out in turn
+    stacks          a whole family of software is held out; its rows are planned with the median terms of the others,
+                    and accelerators fitted without it
 
-How: seconds of a step are nearly a sum of parts that each grow with one term, so one simulation for each term tells
-how a row answers to it. A fit is coordinate descent on the sum of absolute log errors over these parts, with a pull
-to the neutral values; then every row is simulated with the fitted terms, the parts are corrected by what came out,
-and so on for
---rounds. The scores are of simulations, not of the parts. What a term that nothing determines keeps is
-its neutral value. Needs no packages; about fifteen minutes of processor time.
+Method: the time of a step is nearly a sum of parts that each grow with one term, so one simulation per term gives the
+response of a row to it. A fit is coordinate descent on the sum of absolute log errors over these parts, regularised
+towards the neutral values; then every row is simulated with the fitted terms, the parts are corrected by the result,
+and this repeats for --rounds. Scores come from simulations, not from the parts. A term that no row determines keeps
+its neutral value. Needs no packages; takes about fifteen minutes of CPU time.
 """
 import argparse
 import csv
@@ -29,9 +28,9 @@ import re
 import statistics
 import subprocess
 
-# Term: neutral value, bounds, and the value at which rows' answers are taken. Bounds are what software can do: none
-# reaches much more than the best kernels that were seen, none moves bytes faster than the wire. A change of FACTORS
-# counts by its logarithm, one of SHIFTS in its unit.
+# Term: neutral value, bounds, and the value at which responses are measured. Bounds reflect what software can do: none is
+# much faster than the best known kernels, none moves bytes faster than the wire. A change of FACTORS counts by its
+# logarithm, one of SHIFTS in its unit.
 FACTORS = {  # name: (neutral, least, most, probe)
     "matmul": (0.92, 0.4, 1.05, 0.75),
     "attention": (0.85, 0.3, 1.25, 0.6),
@@ -43,24 +42,24 @@ SHIFTS = {  # name: (neutral, least, most, probe, unit)
     "tensor_hidden": (0.0, 0.0, 0.9, 0.5, 0.5),
     "launch_us": (1.0, 0.0, 10.0, 4.0, 4.0),
     "route_us": (0.0, 0.0, 6000.0, 2000.0, 3000.0),
-    "step_ms": (10.0, 0.0, 100.0, None, 20.0),  # of which a step takes exactly so much more
+    "step_ms": (10.0, 0.0, 100.0, None, 20.0),  # added to the step time
 }
-INVERSE = {"matmul", "attention", "network"}  # seconds fall as the term grows
+INVERSE = {"matmul", "attention", "network"}  # time decreases as the term grows
 NEUTRAL = {name: spec[0] for name, spec in (FACTORS | SHIFTS).items()}
-PULL = 0.25  # what a change by a factor of e, or by a unit, costs: as much as an error of 25 % in one row
+PULL = 0.25  # penalty of a change by a factor of e, or by a unit: as much as an error of 25 % in one row
 
-# Software that differs from another in named terms only shares the rest with it.
+# A stack that differs from another only in the named terms shares the rest with it.
 PARENTS = {
     "torchtitan": ("torchtitan-compile", ["memory"]),
     "torchtitan-rowwise": ("torchtitan-compile", ["matmul"]),
     "torchtitan-async-tp": ("torchtitan-compile", ["matmul", "tensor_hidden"]),
     "megatron-bridge-gpt-oss": ("megatron-bridge-26.02", ["matmul", "memory", "network"]),
 }
-FAMILIES = ("torchtitan", "megatron-bridge")  # left out together; others are a family each
+FAMILIES = ("torchtitan", "megatron-bridge")  # held out together; every other stack is its own family
 
-# What an accelerator reaches in long steps under its power limit, where no measurement of single kernels says it.
-# Neutral are the figures of the nearest one that was measured; scales on them stay from 0.65 to 1.06, and to 1 where
-# that one has more power.
+# The fraction of peak that an accelerator reaches in long steps under its power limit, where single kernels were not
+# measured. Neutral values are those of the most similar measured accelerator; scales on them are limited to 0.65 to 1.06,
+# and to 1 where that one has more power.
 LIMITED = ("h100-96gb-500w", "b200-limited")
 ACCELERATORS = {
     "h100-96gb-500w": {"matmul": 0.72, "matmul_fp8": 0.70, "attention_forward": 0.595, "attention_backward": 0.495},
@@ -70,10 +69,10 @@ ACCELERATORS = {
 }
 for rack in ("gb200-nvl72", "b300", "gb300-nvl72"):
     ACCELERATORS[rack] = dict(ACCELERATORS["b200-limited"])
-ACCELERATORS["b200"] = {"attention_forward": 0.58, "attention_backward": 0.45}  # its products were measured
+ACCELERATORS["b200"] = {"attention_forward": 0.58, "attention_backward": 0.45}  # its GEMMs were measured
 ACCELERATOR_PULL = 0.5
 PRODUCTS = {"bf16": "matmul", "f16": "matmul", "fp8": "matmul_fp8", "fp4": "matmul_fp4"}
-SCALES = ("matmul", "matmul_fp8", "matmul_fp4", "attention")  # of an accelerator; attention: both passes alike
+SCALES = ("matmul", "matmul_fp8", "matmul_fp4", "attention")  # of an accelerator; attention scales both passes
 
 
 def table(values):
@@ -81,7 +80,7 @@ def table(values):
 
 
 class Terms:
-    """Terms of every stack and factors of accelerators on their neutral figures."""
+    """Terms of every stack, and scales of accelerators relative to their neutral values."""
 
     def __init__(self, stacks):
         self.stacks = {name: dict(NEUTRAL) for name in stacks}
@@ -113,7 +112,7 @@ def simulate(args, sets, title):
 
 
 class Row:
-    """A published run: how long its step took, and how its simulated step answers to the terms."""
+    """A published run: its step time, and the response of its simulated step to the terms."""
 
     def __init__(self, record, probes, published):
         self.id, self.stack, self.accelerator = record["id"], record["stack"], record["accelerator"]
@@ -121,12 +120,12 @@ class Row:
         self.stated = record["stated"]
         self.product = PRODUCTS[record["arithmetic"]]
         self.experts = "experts" in published["ffn"]
-        # One configuration: a geometry, under whatever name, on one kind of chip.
+        # One configuration: a geometry, under any name, on one kind of chip.
         self.group = tuple(published[k].replace(" ", "") for k in ("layers", "hidden", "ffn")) + (
             re.sub(r"-[48]0gb$", "", self.accelerator),)
         seconds = dict(zip(probes, record["seconds"]))
         self.base = seconds["neutral"]
-        self.work = record["predicted"][0] * self.base  # tokens of a step and device
+        self.work = record["predicted"][0] * self.base  # tokens per step and device
         self.goal = self.work / record["published_tokens_per_s_per_gpu"]
         self.slope = {}
         for term, (neutral, _, _, probe) in FACTORS.items():
@@ -134,7 +133,7 @@ class Row:
             self.slope[term] = max(0.0, seconds[term] - self.base) / (change - 1)
         for term, (neutral, _, _, probe, _) in SHIFTS.items():
             self.slope[term] = 1e-3 if probe is None else (seconds[term] - self.base) / (probe - neutral)
-        # Products outside of blocks stay in bf16 whatever those inside are in.
+        # GEMMs outside of blocks stay in bf16, regardless of those inside.
         wide = self.slope["matmul"]
         if self.product != "matmul":
             wide = min(wide, max(0.0, seconds["bf16"] - self.base) / (1 / BF16_PROBE - 1))
@@ -158,7 +157,7 @@ NO_SCALES = dict.fromkeys(SCALES, 1.0)
 
 
 class Fit:
-    """Terms fitted on `train`; `ratio` is what simulations said of the parts, by row."""
+    """Terms fitted on `train`; `ratio` is the simulated time over the sum of parts, by row."""
 
     def __init__(self, rows, train):
         self.train, self.rows = [rows[i] for i in train], rows
@@ -258,7 +257,7 @@ def splits_of(rows, folds):
     """Name -> (rows that train, rows that are scored)."""
     everything = list(rows)
     out = {"in sample": (everything, everything)}
-    # Groups in the order of their sizes go to the fold that has fewest rows of their stacks, then fewest rows.
+    # Groups, largest first, go to the fold with the fewest rows of their stacks, then the fewest rows.
     groups = {}
     for r in rows.values():
         groups.setdefault(r.group, []).append(r)
@@ -304,7 +303,7 @@ def error(row, seconds):
 
 
 def write(catalogue, terms):
-    """Puts terms into the catalogue's files, rounded."""
+    """Writes the rounded terms into the catalogue's files."""
     path = catalogue / "stacks.toml"
     text = path.read_text()
     for stack, values in terms.stacks.items():
@@ -344,9 +343,9 @@ def main():
     parser.add_argument("--fold-rounds", type=int, default=1)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--only", default="", help="only splits whose name begins so, such as 'in sample'")
-    parser.add_argument("--reuse", action="store_true", help="take the neutral simulations that lie in --work")
-    parser.add_argument("--write", metavar="FOLDER", type=pathlib.Path, help="put the terms into this catalogue")
+    parser.add_argument("--only", default="", help="only splits whose name starts with this, such as 'in sample'")
+    parser.add_argument("--reuse", action="store_true", help="reuse the neutral simulations in --work")
+    parser.add_argument("--write", metavar="FOLDER", type=pathlib.Path, help="write the terms into this catalogue")
     args = parser.parse_args()
     pathlib.Path(args.work).mkdir(parents=True, exist_ok=True)
     published = {r["id"]: r for r in csv.DictReader(open(args.table))}
@@ -361,7 +360,7 @@ def main():
             if probe in stack:
                 stack[probe] = (FACTORS | SHIFTS)[probe][3]
         text = terms.toml(probe)
-        if probe == "bf16":  # of every accelerator, also of those that are not fitted
+        if probe == "bf16":  # for every accelerator, including those that are not fitted
             for accelerator, figures in accelerators_of(args).items():
                 text = re.sub(rf'accelerator\."{accelerator}" = .*\n', "", text)
                 base = {**figures, **ACCELERATORS.get(accelerator, {})}
@@ -391,7 +390,7 @@ def main():
             fits["in sample"].correct(simulated["in sample"])
     if args.write:
         write(args.write, fits["in sample"].terms)
-    # How simulations differ from the sum of parts is no matter of what was published: folds begin with it.
+    # The ratio of simulations to sums of parts does not depend on published values, so folds start from it.
     held_out = [n for n in fits if n != "in sample"]
     for name in held_out:
         fits[name].ratio = dict(fits["in sample"].ratio)
@@ -399,7 +398,7 @@ def main():
         turn(held_out, f"folds-{k + 1}")
         for name in held_out:
             fits[name].correct(simulated[name])
-    # The last simulation is of rows that are scored alone.
+    # The last simulation covers only the rows that are scored.
     for name in held_out:
         fits[name].fit()
     sets = [fits[n].terms.toml(n, splits[n][1]) for n in held_out]
@@ -419,7 +418,7 @@ def main():
 
 
 def accelerators_of(args):
-    """Name -> its share of bf16 products, from the catalogue."""
+    """Name -> its bf16 GEMM efficiency, from the catalogue."""
     text = (pathlib.Path(__file__).parent.parent / "src/hardware/catalogue/accelerators.toml").read_text()
     found = re.findall(r"^\[([^\]]+)\].*?^efficiency = \{ matmul = ([0-9.]+)", text, re.M | re.S)
     return {name: {"matmul": float(share)} for name, share in found}

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats every tracked C++ and CUDA file, or with --check reports those that are not formatted.
+# Formats all tracked C++ and CUDA files; with --check, reports those that are not formatted.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mapfile -d '' -t tracked < <(git ls-files -z -- '*.h' '*.cc' '*.cu' '*.cuh')
@@ -10,7 +10,7 @@ if [ "${1:-}" != --check ]; then
   clang-format -i "${files[@]}"
   exit 0
 fi
-# One diagnostic per place; what helps is the list of files.
+# clang-format prints one diagnostic per location; report the files.
 if ! places=$(clang-format --dry-run --Werror "${files[@]}" 2>&1); then
   grep -oE '^[^: ]+:[0-9]+:[0-9]+: error' <<<"$places" | cut -d: -f1 | sort -u | sed 's/$/: not formatted/'
   echo "format: run 'make format' ($(clang-format --version))"

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building and testing Quintet needs on Debian or Ubuntu. When everything is already there it
-# changes nothing, needs no rights and never touches the network.
+# Installs what building and testing Quintet needs on Debian or Ubuntu. If nothing is missing, it changes nothing, needs
+# no privileges and does not access the network.
 #   tools/setup.sh            compiler, CMake, libraries, MPI, clang-format
-#   tools/setup.sh --bench    also what the benchmarks need: Google Benchmark and PyTorch in build/peer-venv
-#   tools/setup.sh --cuda     also the headers of cuDNN's front end in build/cudnn-frontend, for QUINTET_CUDA=ON. The
+#   tools/setup.sh --bench    also the benchmarks' dependencies: Google Benchmark, and PyTorch in build/peer-venv
+#   tools/setup.sh --cuda     also the headers of the cuDNN front end in build/cudnn-frontend, for QUINTET_CUDA=ON. The
 #                             toolkit itself (13.0 or later), cuDNN 9 and NCCL come from NVIDIA's packages
 #   tools/setup.sh --tidy     also clang-tidy 19 (make tidy)
 #   tools/setup.sh --fuzz     also clang 19 with libFuzzer (make fuzz-parsers)
 #   tools/setup.sh --coverage also gcovr (make coverage)
-#   tools/setup.sh --check    only say what is missing (exit status 1 if anything is)
+#   tools/setup.sh --check    only report what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +37,7 @@ for argument in "$@"; do
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
 if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ] && ! python3 -m pip --version >/dev/null 2>&1; then
-  packages+=(python3-pip)  # fetches the front end
+  packages+=(python3-pip)  # downloads the front end
 fi
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -61,7 +61,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root=(env)
   if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null; then
-      echo "setup: these packages are missing and installing them needs root, but there is no sudo here." >&2
+      echo "setup: installing the missing packages needs root, but sudo is not available." >&2
       echo "Ask an administrator to run: apt-get install ${missing[*]}" >&2
       exit 1
     fi
@@ -77,7 +77,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   if ! install >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     echo "setup: apt-get could not install: ${missing[*]}" >&2
-    echo "The lines above are the end of its output; most often there is no network or the package lists are stale." >&2
+    echo "The lines above are the end of its output; common causes are a missing network and stale package lists." >&2
     exit 1
   fi
 fi
@@ -85,19 +85,19 @@ fi
 if [ $bench = yes ] && ! "$venv/bin/python" -c 'import torch' 2>/dev/null; then
   echo "setup: installing PyTorch $torch_version into $venv (only the benchmarks use it)"
   if ! { /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q "torch==$torch_version" numpy setuptools; }; then
-    echo "setup: PyTorch could not be installed; the benchmarks need PyPI once" >&2
+    echo "setup: could not install PyTorch; the benchmarks need PyPI once" >&2
     exit 1
   fi
 fi
 
 if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ]; then
-  echo "setup: fetching the headers of cuDNN's front end $frontend_version into $frontend"
+  echo "setup: downloading the headers of the cuDNN front end $frontend_version into $frontend"
   wheel=$(mktemp -d)
   if ! { python3 -m pip download -q --no-deps --only-binary :all: -d "$wheel" "nvidia-cudnn-frontend==$frontend_version" &&
     mkdir -p "$frontend" && python3 -m zipfile -e "$wheel"/*.whl "$wheel/x" && rm -rf "$frontend/include" &&
     cp -r "$wheel/x/include" "$frontend/include"; }; then
     rm -rf "$wheel"
-    echo "setup: the front end could not be fetched; it needs PyPI once, or set QUINTET_CUDNN_FRONTEND to its headers" >&2
+    echo "setup: could not download the cuDNN front end from PyPI; alternatively, set QUINTET_CUDNN_FRONTEND to its headers" >&2
     exit 1
   fi
   rm -rf "$wheel"

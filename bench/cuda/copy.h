@@ -1,4 +1,4 @@
-// Device memory to device memory, 16 bytes at a time, by a kernel with nothing else to do.
+// Device-to-device copy with 16-byte accesses by a kernel that does nothing else.
 #pragma once
 
 #include "kernels/cuda/support/types.h"

@@ -1,5 +1,5 @@
-// Mixtures of experts: router, routing, moves of rows, activation, balance. Then latent attention's joined
-// heads and what surrounds attention by hops and by documents. Small operands are there for their time alone.
+// Mixture-of-experts kernels: router, routing, row moves, activation, balance. Also latent attention's joined
+// heads and the kernels around ring hops and packed documents. Small operands are included for latency only.
 #include "cuda/harness.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/segments.cuh"
@@ -24,7 +24,7 @@ std::string with(const char* what, std::initializer_list<int64_t> sizes) {
   return out;
 }
 
-// Different experts for each token, drawn alike.
+// Distinct experts for each token, uniformly distributed.
 std::vector<int32_t> draw_choices(const Mixture& m) {
   std::vector<int32_t> out;
   uint32_t h = 1;
@@ -101,7 +101,7 @@ void moves(const Mixture& m) {
        *z = take<Bf16>(slots * m.embed);
   auto *weights = random<float>(slots), *packed = take<float>(slots);
   int32_t *kept = integers(draw_choices(m)), *order = take<int32_t>(slots), *send = take<int32_t>(m.experts);
-  // Four sources that sent rows to the experts here.
+  // Four sources that sent rows to the local experts.
   const std::vector<int32_t> counts(static_cast<size_t>(4 * m.experts),
                                     static_cast<int32_t>(slots / (4 * m.experts)));
   int32_t* received = integers(counts);
@@ -162,7 +162,7 @@ void gates(int64_t rows, int64_t n) {
          [=](int) { k::scale_rows_backward<Bf16>(dz, y, g, z, dg, rows, n, stream); });
 }
 
-// Latent attention: 128 of each head, and 64 with positions, which keys share between heads.
+// Latent attention: 128 dims per head, plus 64 rotary dims, which keys share between heads.
 void joins(int64_t rows, int64_t heads) {
   used = 0;
   constexpr int64_t d1 = 128, d2 = 64;
@@ -179,8 +179,8 @@ void joins(int64_t rows, int64_t heads) {
   }
 }
 
-// A hop whose queries see none of the keys at hand: what is left is to read q, and to merge with the hops
-// before, in place. Sequences are short, so that few tiles of keys are passed over.
+// A hop whose queries attend to none of the local keys: it only reads q and merges with the previous hops in
+// place. Sequences are short, so that few key tiles are skipped.
 void merges(int64_t rows, int64_t heads, int64_t dim) {
   used = 0;
   k::AttentionShape s;

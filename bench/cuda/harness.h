@@ -1,5 +1,5 @@
-// What the parts of cuda_kernels_bench share: one stream, one pool of device memory, times of captured
-// launches, and the line of a kernel beside a copy.
+// Shared by the parts of cuda_kernels_bench: one stream, one pool of device memory, timing of captured
+// launches, and the output row that compares a kernel with a copy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,10 +28,10 @@ inline void require(cudaError_t status) {
 }
 
 inline std::unique_ptr<device::cuda::Stream> recorder;
-inline cudaStream_t stream;   // the recorder's
+inline cudaStream_t stream;   // of the recorder
 inline double copy_rate = 0;  // bytes per second
 
-// One pool, handed out from the start for every measurement.
+// One pool, reused from its start for every measurement.
 inline unsigned char* pool;
 inline size_t pool_bytes = size_t{40} << 30, used = 0;
 template <class T>
@@ -39,7 +39,7 @@ T* take(int64_t n) {
   T* const here = reinterpret_cast<T*>(pool + used);
   used += (static_cast<size_t>(n) * sizeof(T) + 255) / 256 * 256;
   if (used > pool_bytes) {
-    std::printf("the pool is too small\n");
+    std::printf("the device memory pool is too small\n");
     std::exit(1);
   }
   return here;
@@ -61,7 +61,7 @@ inline double* doubles(const std::vector<double>& from) {
   return here;
 }
 
-// The median milliseconds of f(set), sets in turn.
+// Median milliseconds of f(set), cycling through the sets.
 inline double time_of(const std::function<void(int)>& f, int sets, int inner = 4) {
   constexpr int kRuns = 15;
   cudaEvent_t at[kRuns + 1];
@@ -85,19 +85,19 @@ inline double time_of(const std::function<void(int)>& f, int sets, int inner = 4
   return times[kRuns / 2];
 }
 
-// The same of a graph that holds a dozen.
+// The same for a graph that contains a dozen launches.
 inline double time_of_captured(const std::function<void(int)>& f, int sets) {
   constexpr int kInner = 12;
-  for (int i = 0; i < 2; ++i) f(i % sets);  // code is loaded outside the capture
+  for (int i = 0; i < 2; ++i) f(i % sets);  // load the kernels outside the capture
   recorder->begin_capture();
   for (int i = 0; i < kInner; ++i) f(i % sets);
   const device::cuda::Graph graph = recorder->end_capture();
   return time_of([&](int) { graph.launch(stream); }, 1, 1) / kInner;
 }
 
-// The median milliseconds of a copy that reads and writes `bytes` together, behind what is taken. Captured
-// copies of the library have two thirds of their rate at some sizes, so a kernel of ours copies too, and the
-// faster counts.
+// Median milliseconds of a copy that reads and writes `bytes` in total, placed after the memory in use. At
+// some sizes, captured copies of the runtime reach only two thirds of their rate, so a copy kernel is timed
+// too, and the faster counts.
 inline double time_of_copy(double bytes) {
   unsigned char* const from = pool + (used + 255) / 256 * 256;
   const auto half = static_cast<size_t>(bytes / 2);

@@ -1,4 +1,4 @@
-// Hops of ring attention: the three kinds, each with its part of the pairs.
+// Hops of ring attention: the three kinds, each with its share of the query-key pairs.
 #include "kernels/cuda/attention/hops.h"
 
 #include "cuda/harness.h"
@@ -7,7 +7,7 @@
 
 namespace quintet::bench {
 
-// What is ours of a hop through the library: its results joined with the hops before, in place.
+// The part of a hop that is not cuDNN: merging its results with the previous hops in place.
 void hop_merges() {
   constexpr int64_t kRows = 16384, kHeads = 32, kDim = 128, kAll = kRows * kHeads * kDim;
   used = 0;
@@ -28,8 +28,8 @@ void hop_merges() {
          [=](int) { k::add_hop_dq<Bf16, float>(s, part, hop, kHeads * kDim, sum, sum, stream); });
 }
 
-// Queries of ring rank 1 of 4, with the hops before in place. Beside each the library alone: what merging,
-// adding up and clearing cost is the difference.
+// Queries of ring rank 1 of 4, with previous hops in place. Next to each, cuDNN alone: the difference is the
+// cost of merging, accumulating and clearing.
 void hops() {
   constexpr int64_t kSequences = 4, kLocal = 4096, kRanks = 4, kHeads = 32, kKvHeads = 8, kDim = 128;
   constexpr auto kMasks = k::AttentionMasks::Dense;
@@ -38,11 +38,10 @@ void hops() {
     int64_t source;
   };
   const Kind kinds[] = {
-      {"own keys, causal", 1}, {"keys before: half of them", 0}, {"keys behind: half of the queries", 2}};
+      {"own keys, causal", 1}, {"earlier keys: half of them", 0}, {"later keys: half of the queries", 2}};
   std::printf(
-      "\n| hop of %ld x %ld rows, heads %ld / %ld x %ld | forward TFLOP/s | library alone | backward TFLOP/s "
-      "| "
-      "library alone | deterministic | scratch MB |\n|---|---|---|---|---|---|---|\n",
+      "\n| hop of %ld x %ld rows, heads %ld / %ld x %ld | forward TFLOP/s | cuDNN alone | backward TFLOP/s | "
+      "cuDNN alone | deterministic | scratch MB |\n|---|---|---|---|---|---|---|\n",
       kSequences, kLocal, kHeads, kKvHeads, kDim);
   for (const Kind& kind : kinds) {
     used = 0;
@@ -73,7 +72,7 @@ void hops() {
     const double pairs =
         static_cast<double>(kSequences) * (part.causal ? static_cast<double>(kLocal) * (kLocal + 1) / 2
                                                        : static_cast<double>(part.q.count * part.k.count));
-    const double product = 2.0 * kHeads * kDim * pairs;  // two of them forward, five backward
+    const double product = 2.0 * kHeads * kDim * pairs;  // two matmuls forward, five backward
     const auto rate = [](double flops, const std::function<void(int)>& f) {
       return std::to_string(static_cast<int>(flops / time_of(f, 1) / 1e9));
     };

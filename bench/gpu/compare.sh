@@ -1,31 +1,31 @@
 #!/usr/bin/env bash
-# Quintet beside PyTorch on this machine's GPU, in turns, one JSON line per run on standard output.
+# Compares Quintet with PyTorch on this machine's GPU, interleaved; one JSON line per run on standard output.
 #   compare.sh QUINTET [SECONDS]
-# QUINTET is the tool, built with QUINTET_CUDA. SECONDS of warming up precede each timed run (30). CASES chooses, e.g.
-# CASES="1b 125m-4"; PYTHON is the interpreter that has PyTorch; FLOORS=0.15 has Quintet measure its floors too, that many
-# seconds for each kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first.
+# QUINTET is the tool, built with QUINTET_CUDA. Each timed run is preceded by SECONDS (30) of warm-up. CASES selects
+# cases, e.g. CASES="1b 125m-4"; PYTHON is an interpreter with PyTorch; FLOORS=0.15 also measures Quintet's floors, for that
+# many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 0 ] || [ ! -x "$1" ]; then
-  echo "compare.sh QUINTET [SECONDS]: expects the path of quintet, built with QUINTET_CUDA, got '${1:-}'" >&2
+  echo "compare.sh QUINTET [SECONDS]: QUINTET must be the tool, built with QUINTET_CUDA; got '${1:-}'" >&2
   exit 2
 fi
 tool=$1
 seconds=${2:-30}
 python=${PYTHON:-python3}
 steps=${STEPS:-50}
-card=${CUDA_VISIBLE_DEVICES:-0} card=${card%%,*}  # the one that both use
+card=${CUDA_VISIBLE_DEVICES:-0} card=${card%%,*}  # the GPU that both use
 
-# name: recipe, sequence length, sequences, the peer's strongest mode
+# name: recipe, sequence length, sequences, fastest PyTorch mode
 declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
 )
 nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
-  echo "no NVIDIA GPU here: nvidia-smi finds none" >&2
+  echo "no NVIDIA GPU found by nvidia-smi" >&2
   exit 2
 }
-# Runs a command; clocks, power and temperature of the second half of its time, when the card is warm, go to standard error.
+# Runs a command and reports clocks, power and temperature of its second half, when the GPU is warm, on standard error.
 samples=$(mktemp) result=$(mktemp) sampler=
 trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result"' EXIT
 watched() {  # what command...
@@ -42,7 +42,7 @@ rows = []
 for line in open(sys.argv[2]):
     try:
         clock, memory, power, heat = map(float, line.split(","))
-    except ValueError:  # a last line that was cut, or a card that does not tell
+    except ValueError:  # a truncated last line, or a GPU without this sensor
         continue
     rows.append((clock, memory, power, heat))
 warm = rows[len(rows) // 2:]
@@ -55,7 +55,7 @@ SUMMARY
 }
 turns=${TURNS:-1}
 if ! [ "$turns" -ge 1 ] 2> /dev/null; then
-  echo "TURNS must be a number of at least 1, is '$turns'" >&2
+  echo "TURNS must be an integer of at least 1, got '$turns'" >&2
   exit 2
 fi
 quintet_step() {

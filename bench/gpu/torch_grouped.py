@@ -1,5 +1,5 @@
-"""TFLOP/s of PyTorch's grouped products on the shapes of `cuda_kernels_bench grouped`: forward, dX, dW in bf16, equal
-shares of rows, medians of device events."""
+"""TFLOP/s of PyTorch's grouped GEMM on the shapes of `cuda_kernels_bench grouped`: forward, dX, dW in bf16, equal
+numbers of rows per expert, medians of CUDA events."""
 import torch
 
 GROUPED = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm

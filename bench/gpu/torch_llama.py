@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""PyTorch as the peer on one GPU: trains the Llama of a recipe of this folder on random tokens, prints one JSON line.
+"""PyTorch as the GPU baseline: trains the Llama of a recipe in this folder on random tokens, prints one JSON line.
 
   torch_llama.py 1b.toml --mode whole
   torch_llama.py 125m.toml --micro 4 --mode graph --steps 50 --seconds 30
 
 Modes: eager; block (torch.compile of every block); whole (of the model); graph (whole, with CUDA graphs); fsdp2 (fully
 sharded over one rank, blocks compiled). bf16 autocast over f32 weights, fused AdamW with f32 moments, gradients clipped
-to norm 1, every token counted. Times are of single steps between CUDA events, after `--seconds` of warming up;
-`tokens_per_s` is over the median, peak memory as PyTorch counts it.
+to norm 1, every token counts. Times are of single steps between CUDA events, after `--seconds` of warm-up;
+`tokens_per_s` is based on the median; peak memory is as reported by PyTorch.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def loss_of(logits, labels):
 
 
 def prepare(model, mode):
-    """The model and the loss as the mode runs them."""
+    """The model and the loss function of the mode."""
     if mode == "eager":
         return model, loss_of
     if mode in ("block", "fsdp2"):
@@ -102,10 +102,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=pathlib.Path)
     parser.add_argument("--mode", choices=["eager", "block", "whole", "graph", "fsdp2"], default="whole")
-    parser.add_argument("--seq", type=int, default=0, help="instead of the recipe's data.seq_len")
-    parser.add_argument("--micro", type=int, default=0, help="instead of the recipe's batch.micro")
+    parser.add_argument("--seq", type=int, default=0, help="sequence length (data.seq_len of the recipe)")
+    parser.add_argument("--micro", type=int, default=0, help="sequences per micro-batch (batch.micro of the recipe)")
     parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--seconds", type=float, default=30, help="of warming up")
+    parser.add_argument("--seconds", type=float, default=30, help="warm-up time")
     options = parser.parse_args()
     recipe = tomllib.loads(options.recipe.read_text())
     m, seq, micro = recipe["model"], options.seq or recipe["data"]["seq_len"], options.micro or recipe["batch"]["micro"]
@@ -134,7 +134,7 @@ def main():
     begin = time.time()
     while time.time() - begin < options.seconds:
         step().item()
-    if options.mode != "graph":  # a graph's pool is counted while it is captured, not while it is replayed
+    if options.mode != "graph":  # a graph's pool is counted during capture, not during replay
         torch.cuda.reset_peak_memory_stats()
     times = []
     for _ in range(options.steps):
