@@ -1,0 +1,170 @@
+// What the tiled attention kernels are launched with, and what they share: rows of a tile, their intervals,
+// loading and storing.
+#pragma once
+
+#include "kernels/attention_interval.h"
+#include "kernels/cuda/attention/mma.cuh"
+#include "kernels/cuda/attention/tile_sizes.h"
+#include "kernels/cuda/attention/tiled.h"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/philox.cuh"
+
+namespace quintet::kernels::cuda {
+
+inline constexpr int kWarps = 4, kTiledThreads = 32 * kWarps;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// The tensors are untyped, so that one struct serves every kernel. `wide`: o and dq are f32.
+struct TiledProblem {
+  RowRuns q_rows, k_rows;
+  int q_count, k_count;  // rows
+  HeadPacking packing;   // of the queries
+  int heads, kv_heads, group, head_dim, value_dim;
+  int64_t q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride;
+  MaskRule rule;
+  const Span* documents;    // [sequences, seq_len] spans; null: a sequence is one document
+  const int32_t* refused;   // [sequences]: where it is not 0, nothing is done; null: never
+  const uint32_t* order;    // tiles by falling cost; null: as they come, the last first
+  float scale, soft_cap;    // soft_cap 0: none
+  bool wide;
+  const float* sinks;       // [heads], null: none
+  uint64_t threshold;       // of dropout; 0: none
+  float kept;
+  const uint64_t* dropout_key;
+  const int32_t *samples, *positions, *key_positions;
+  uint32_t head_offset;
+
+  const void *q, *k, *v, *o, *dout;
+  const float *lse, *delta;
+  const float *o_before, *lse_before, *dq_before;
+  void *o_out, *dq, *dk, *dv;
+  float *lse_out, *delta_out;
+
+  __device__ __forceinline__ bool idle(int sequence) const {
+    return refused != nullptr && refused[sequence] != 0;
+  }
+  __device__ __forceinline__ Span document(int sequence, int position) const {
+    return documents != nullptr ? documents[sequence * k_rows.seq_len + position] : Span{0, k_rows.seq_len};
+  }
+  __device__ __forceinline__ Span keys(int sequence, int position) const {
+    return keys_of(position, document(sequence, position), rule);
+  }
+  __device__ __forceinline__ Span queries(int sequence, int position) const {
+    return queries_of(position, document(sequence, position), rule);
+  }
+  __device__ __forceinline__ int key_position(int sequence, int position) const {
+    return key_positions[k_rows.row_in_whole(sequence, position)];
+  }
+  // 0 or 1 / (1 - p), for a key by its place among the positions of dropout.
+  __device__ __forceinline__ float keep(int query_row, int head, int key_place) const {
+    const auto column = static_cast<uint32_t>(key_place);
+    const Words<4> words =
+        philox(*dropout_key, column >> 2, static_cast<uint32_t>(positions[query_row]),
+               static_cast<uint32_t>(samples[query_row]), head_offset + static_cast<uint32_t>(head));
+    const uint32_t low = column & 1 ? words.w[1] : words.w[0], high = column & 1 ? words.w[3] : words.w[2];
+    return (column & 2 ? high : low) >= threshold ? kept : 0.0f;
+  }
+};
+
+// A tile of up to `size` consecutive rows of one run, by number. Numbers ascend with the position within each
+// sequence, and sequences alternate, so that the tiles of one rank of cost are launched together.
+struct RowTile {
+  int sequence, row, position, count;
+};
+__device__ __forceinline__ RowTile row_tile(const RowRuns& r, int size, int number) {
+  const int per_run = (r.length + size - 1) / size;
+  const int sequence = number % r.sequences, in_sequence = number / r.sequences;
+  const int index = in_sequence / per_run, offset = in_sequence % per_run * size;
+  const RowRuns::Run run = r.run(sequence, index);
+  return {sequence, run.row + offset, run.position + offset, lesser(size, r.length - offset)};
+}
+
+// Rows [0, valid) of a tile from global memory, zeros for the others; `from` gives the address of a row.
+// Columns from `width` on are zeros.
+template <int kWidth, int kRows, class T, class From>
+__device__ __forceinline__ void load_rows(uint32_t tile, int valid, int width, const From& from) {
+  constexpr int kVectors = SharedTile<kWidth>::kVectors;
+  static_assert(kRows * kVectors % kTiledThreads == 0);
+#pragma unroll
+  for (int i = 0; i < kRows * kVectors / kTiledThreads; ++i) {
+    const int at = static_cast<int>(threadIdx.x) + i * kTiledThreads, row = at / kVectors, vector = at % kVectors;
+    const bool inside = row < valid && vector * 8 < width;
+    const T* const source = from(inside ? row : 0) + (inside ? vector * 8 : 0);
+    copy_or_zero(tile + SharedTile<kWidth>::offset(row, vector), source, inside);
+  }
+}
+// The same of rows that are `stride` elements apart. A pointer that runs along keeps addresses out of
+// registers between blocks.
+template <int kWidth, int kRows, class T>
+__device__ __forceinline__ void load_strided(uint32_t tile, int valid, int width, const T* from, int64_t stride) {
+  constexpr int kVectors = SharedTile<kWidth>::kVectors, kStep = kTiledThreads / kVectors;
+  if constexpr (kTiledThreads % kVectors == 0 && kStep % 8 == 0) {
+    const int row = static_cast<int>(threadIdx.x) / kVectors, vector = static_cast<int>(threadIdx.x) % kVectors;
+    const T* source = from + row * stride + vector * 8;
+    const uint32_t to = tile + SharedTile<kWidth>::offset(row, vector);
+    const int rows = vector * 8 < width ? valid - row : 0;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep, source += kStep * stride)
+      copy_or_zero(to + static_cast<uint32_t>(i * SharedTile<kWidth>::kPitch), source, i < rows);
+  } else {
+    load_rows<kWidth, kRows, T>(tile, valid, width, [&](int r) { return from + r * stride; });
+  }
+}
+
+// Four lanes with two columns of each of four groups of eight become four lanes with one group each.
+__device__ __forceinline__ void transpose_quad(uint32_t (&p)[4], int lane) {
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    const bool upper = (lane & step) != 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if ((i & step) != 0) continue;
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, upper ? p[i] : p[i + step], step);
+      (upper ? p[i] : p[i + step]) = other;
+    }
+  }
+}
+
+// Half the registers of accumulators: row lane / 4 (half = 0) or the eighth after it, times `factor`, rounded
+// to T. `width` is the number of columns to store. All lanes take part; `inside` says whether the row counts.
+template <class T, int kTiles>
+__device__ __forceinline__ void store_row(const float (&acc)[kTiles][4], int half, float factor, T* to,
+                                          int width, bool inside) {
+  static_assert(kTiles % 4 == 0);
+  const int lane = static_cast<int>(threadIdx.x) % 32, quarter = lane % 4;
+#pragma unroll
+  for (int j = 0; j < kTiles; j += 4) {
+    uint32_t p[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      p[i] = word_of<T>(acc[j + i][2 * half] * factor, acc[j + i][2 * half + 1] * factor);
+    transpose_quad(p, lane);
+    const int column = (j + quarter) * 8;
+    if (inside && column < width)
+      *reinterpret_cast<uint4*>(to + column) = make_uint4(p[0], p[1], p[2], p[3]);
+  }
+}
+// The same in f32, plus share * before where `before` is not null.
+template <int kTiles>
+__device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], int half, float factor,
+                                               const float* before, float share, float* to, int width,
+                                               bool inside) {
+  const int quarter = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    const int column = j * 8 + quarter * 2;
+    if (!inside || column >= width) continue;
+    float2 x = make_float2(factor == 0.0f ? 0.0f : acc[j][2 * half] * factor,
+                           factor == 0.0f ? 0.0f : acc[j][2 * half + 1] * factor);
+    if (before != nullptr) {
+      const float2 old = *reinterpret_cast<const float2*>(before + column);
+      x.x += old.x * share;
+      x.y += old.y * share;
+    }
+    *reinterpret_cast<float2*>(to + column) = x;
+  }
+}
+
+extern __shared__ __align__(1024) unsigned char tiled_memory[];
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,279 @@
+#include "kernels/cuda/attention/tiled.h"
+
+#include <cmath>
+
+#include "kernels/cuda/attention/launch_tiled.h"
+#include "kernels/cuda/group.cuh"
+
+namespace quintet::kernels::cuda {
+namespace {
+
+inline constexpr int kMaskThreads = 1024;
+inline constexpr int kMostShared = 12 << 10;  // ids of a sequence that are kept in shared memory
+inline constexpr int kCosts = 1024;           // classes of cost that tiles are sorted by
+
+// Tiles of `size` rows of one side, to be sorted by the rows of the other side that they meet.
+struct TileOrder {
+  uint32_t* order;  // null: none
+  int size, tiles;
+};
+
+struct MaskProblem {
+  RowRuns q_rows, k_rows;
+  MaskRule rule;
+  const int32_t *documents, *key_documents;
+  Span* spans;
+  int32_t* refused;
+  TileOrder queries, keys;
+};
+
+// Rows of a buffer that lie within a span.
+__device__ __forceinline__ int rows_in(const RowRuns& rows, int sequence, Span span) {
+  int sum = 0;
+  for (int run = 0; run < rows.runs; ++run) {
+    const int begin = rows.run(sequence, run).position;
+    sum += greater(0, lesser(span.end, begin + rows.length) - greater(span.begin, begin));
+  }
+  return sum;
+}
+
+// Blocks [0, sequences): the spans of a sequence's documents. The next one sorts query tiles, the last one
+// key tiles: tiles of equal cost in any order, which no result depends on.
+__global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant__ MaskProblem p) {
+  await_previous();
+  const int sequence = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  const int length = p.k_rows.seq_len;
+  const auto global_id = [&](int of, int position) {
+    return p.key_documents[p.k_rows.row_in_whole(of, position)];
+  };
+  if (sequence < p.k_rows.sequences) {
+    extern __shared__ int32_t ids[];
+    const bool kept = length <= kMostShared;
+    bool bad = false;
+    for (int i = thread; i < length; i += kMaskThreads) {
+      const int32_t own = global_id(sequence, i);
+      if (kept) ids[i] = own;
+      if (i + 1 < length)
+        bad |= static_cast<uint32_t>(own) > static_cast<uint32_t>(global_id(sequence, i + 1));
+    }
+    // The queries' own ids must be those of the same positions.
+    for (int i = thread; i < p.q_rows.runs * p.q_rows.length; i += kMaskThreads) {
+      const RowRuns::Run run = p.q_rows.run(sequence, i / p.q_rows.length);
+      const int offset = i % p.q_rows.length;
+      bad |= p.documents[run.row + offset] != global_id(sequence, run.position + offset);
+    }
+    bad = __syncthreads_or(bad);
+    for (int i = thread; i < length; i += kMaskThreads)
+      p.spans[sequence * length + i] =
+          kept ? document_span(i, length, [&](int at) { return ids[at]; })
+               : document_span(i, length, [&](int at) { return global_id(sequence, at); });
+    if (thread == 0) p.refused[sequence] = bad;
+    return;
+  }
+  __shared__ uint32_t counts[kCosts];
+  const bool by_keys = sequence > p.k_rows.sequences;
+  const TileOrder& t = by_keys ? p.keys : p.queries;
+  const RowRuns &own = by_keys ? p.k_rows : p.q_rows, &other = by_keys ? p.q_rows : p.k_rows;
+  if (t.order == nullptr) return;
+  const int step = (length + kCosts - 1) / kCosts;
+  const auto cost_class = [&](int number) {  // 0: the most
+    const RowTile tile = row_tile(own, t.size, number);
+    const auto seen = [&](int position) {
+      const Span document =
+          document_span(position, length, [&](int at) { return global_id(tile.sequence, at); });
+      return by_keys ? queries_of(position, document, p.rule) : keys_of(position, document, p.rule);
+    };
+    const Span meets{seen(tile.position).begin, seen(tile.position + tile.count - 1).end};
+    return kCosts - 1 - lesser(rows_in(other, tile.sequence, meets) / step, kCosts - 1);
+  };
+  for (int i = thread; i < kCosts; i += kMaskThreads) counts[i] = 0;
+  __syncthreads();
+  for (int i = thread; i < t.tiles; i += kMaskThreads) atomicAdd(&counts[cost_class(i)], 1u);
+  __syncthreads();
+  // Where each class begins: a sum over the lower ones, 32 classes a lane of the first warp.
+  if (thread < 32) {
+    constexpr int kEach = kCosts / 32;
+    uint32_t sum = 0;
+    for (int i = 0; i < kEach; ++i) sum += counts[thread * kEach + i];
+    uint32_t before = sum;
+    for (int d = 1; d < 32; d *= 2) {
+      const uint32_t lower = __shfl_up_sync(0xffffffffu, before, d);
+      if (thread >= d) before += lower;
+    }
+    before -= sum;
+    for (int i = 0; i < kEach; ++i) {
+      const uint32_t own_count = counts[thread * kEach + i];
+      counts[thread * kEach + i] = before;
+      before += own_count;
+    }
+  }
+  __syncthreads();
+  for (int i = thread; i < t.tiles; i += kMaskThreads)
+    t.order[atomicAdd(&counts[cost_class(i)], 1u)] = static_cast<uint32_t>(i);
+}
+
+// dsinks[head] = -sum over rows of exp(sink - lse) delta, a block per head in a fixed order.
+__global__ void __launch_bounds__(1024)
+    sink_gradients(const float* sinks, const float* lse, const float* delta, int64_t rows, float* dsinks) {
+  await_previous();
+  __shared__ float shared[32];
+  const float sink = sinks[blockIdx.x];
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  float sum = 0.0f;
+  for (int64_t i = threadIdx.x; i < rows; i += 1024) sum -= expf(sink - lse[first + i]) * delta[first + i];
+  sum = block_fold(sum, shared, Plus{});
+  if (threadIdx.x == 0) dsinks[blockIdx.x] = sum;
+}
+
+template <class P>
+P* at(void* workspace, int64_t offset) {
+  return reinterpret_cast<P*>(static_cast<std::byte*>(workspace) + offset);
+}
+
+// Everything but the tensors and the packing.
+TiledProblem problem_of(const AttentionShape& s, const TiledOptions& options, const TiledScratch& scratch,
+                        void* workspace) {
+  TiledProblem p{};
+  p.q_rows = RowRuns(s.q_rows);
+  p.k_rows = RowRuns(s.k_rows);
+  p.q_count = static_cast<int>(s.q_rows.rows());
+  p.k_count = static_cast<int>(s.k_rows.rows());
+  p.heads = static_cast<int>(s.heads);
+  p.kv_heads = static_cast<int>(s.kv_heads);
+  p.group = p.heads / p.kv_heads;
+  p.head_dim = static_cast<int>(s.head_dim);
+  p.value_dim = static_cast<int>(s.value_dim);
+  p.q_stride = s.q_stride;
+  p.k_stride = s.k_stride;
+  p.v_stride = s.v_stride;
+  p.o_stride = s.o_stride;
+  p.dq_stride = s.dq_stride;
+  p.dk_stride = s.dk_stride;
+  p.dv_stride = s.dv_stride;
+  p.rule = {static_cast<int>(s.window), options.causal};
+  if (s.documents != nullptr) {
+    p.documents = at<Span>(workspace, scratch.spans);
+    p.refused = at<int32_t>(workspace, scratch.refused);
+  }
+  p.scale = static_cast<float>(s.scale);
+  p.soft_cap = static_cast<float>(options.soft_cap);
+  p.sinks = options.sinks;
+  if (s.dropout_p > 0) {
+    p.threshold = keep_threshold(s.dropout_p);
+    p.kept = static_cast<float>(1.0 / (1.0 - s.dropout_p));
+    p.dropout_key = s.dropout_key;
+    p.samples = s.samples;
+    p.positions = s.positions;
+    p.key_positions = s.key_positions;
+    p.head_offset = static_cast<uint32_t>(s.head_offset);
+  }
+  return p;
+}
+
+int query_tiles(const AttentionShape& s, int tokens) {
+  return static_cast<int>(tile_count(s.q_rows.run_length(), s.q_rows.runs(), s.q_rows.sequences, tokens));
+}
+int key_tiles(const AttentionShape& s, int keys) {
+  return static_cast<int>(tile_count(s.k_rows.run_length(), s.k_rows.runs(), s.k_rows.sequences, keys));
+}
+
+void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch, void* workspace,
+                  int tile_tokens, int tile_keys, Stream stream) {
+  if (s.documents == nullptr) return;
+  MaskProblem m{.q_rows = p.q_rows,
+                .k_rows = p.k_rows,
+                .rule = p.rule,
+                .documents = s.documents,
+                .key_documents = s.key_documents,
+                .spans = at<Span>(workspace, scratch.spans),
+                .refused = at<int32_t>(workspace, scratch.refused),
+                .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
+                .keys = {}};
+  if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
+  const size_t bytes = s.k_rows.seq_len <= kMostShared ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
+  find_spans<<<static_cast<unsigned>(s.k_rows.sequences + 1 + (tile_keys > 0)), kMaskThreads, bytes, stream>>>(m);
+  check_launch("attention masks");
+}
+
+}  // namespace
+
+int32_t* TiledAttention::refused(const AttentionShape& shape, void* workspace) {
+  return shape.documents == nullptr ? nullptr
+                                    : at<int32_t>(workspace, tiled_scratch(shape, false).refused);
+}
+
+template <class T, class O>
+void TiledAttention::forward(const AttentionShape& s, const TiledOptions& options, const T* q, const T* k,
+                             const T* v, const float* o_before, const float* lse_before, O* o, float* lse,
+                             void* workspace, Stream stream) {
+  const int64_t rows = s.q_rows.rows();
+  if (rows <= 0 || s.heads <= 0) return;
+  const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
+  const TiledScratch scratch = tiled_scratch(s, false);
+  TiledProblem p = problem_of(s, options, scratch, workspace);
+  p.packing = HeadPacking(p.group, forward_rows(sizes));
+  launch_spans(s, p, scratch, workspace, p.packing.tokens, 0, stream);
+  if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
+  p.q = q;
+  p.k = k;
+  p.v = v;
+  p.o_before = o_before;
+  p.lse_before = lse_before;
+  p.wide = std::is_same_v<O, float>;
+  p.o_out = o;
+  p.lse_out = lse;
+  launch_tiled_forward<T>(sizes, p, query_tiles(s, p.packing.tokens), stream);
+}
+
+template <class T, class O>
+void TiledAttention::backward(const AttentionShape& s, const TiledOptions& options, const T* dout, const T* q,
+                              const T* k, const T* v, const T* o, const float* lse, const float* dq_before,
+                              O* dq, T* dk, T* dv, void* workspace, Stream stream) {
+  const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
+  const TiledScratch scratch = tiled_scratch(s, true);
+  TiledProblem p = problem_of(s, options, scratch, workspace);
+  p.packing = HeadPacking(p.group, dq_rows(sizes));
+  const int keys = dkv_keys(sizes);
+  launch_spans(s, p, scratch, workspace, p.packing.tokens, keys, stream);
+  p.q = q;
+  p.k = k;
+  p.v = v;
+  p.o = o;
+  p.dout = dout;
+  p.lse = lse;
+  p.delta = p.delta_out = at<float>(workspace, scratch.delta);
+  p.dq_before = dq_before;
+  p.wide = std::is_same_v<O, float>;
+  p.dq = dq;
+  p.dk = dk;
+  p.dv = dv;
+  if (s.q_rows.rows() > 0) {
+    if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
+    launch_tiled_dq<T>(sizes, p, query_tiles(s, p.packing.tokens), stream);
+    if (options.dsinks != nullptr) {
+      sink_gradients<<<static_cast<unsigned>(s.heads), 1024, 0, stream>>>(options.sinks, lse, p.delta,
+                                                                           s.q_rows.rows(), options.dsinks);
+      check_launch("attention_backward");
+    }
+  }
+  if (s.k_rows.rows() > 0) {
+    p.packing = HeadPacking(p.group, dkv_rows(sizes));
+    if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
+    launch_tiled_dkv<T>(sizes, p, key_tiles(s, keys), stream);
+  }
+}
+
+#define INSTANTIATE(T, O)                                                                                   \
+  template void TiledAttention::forward<T, O>(const AttentionShape&, const TiledOptions&, const T*,         \
+                                              const T*, const T*, const float*, const float*, O*, float*,   \
+                                              void*, Stream);                                               \
+  template void TiledAttention::backward<T, O>(const AttentionShape&, const TiledOptions&, const T*,        \
+                                               const T*, const T*, const T*, const T*, const float*,        \
+                                               const float*, O*, T*, T*, void*, Stream);
+INSTANTIATE(Bf16, Bf16)
+INSTANTIATE(Bf16, float)
+INSTANTIATE(F16, F16)
+INSTANTIATE(F16, float)
+#undef INSTANTIATE
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,46 @@
+// Attention on synchronous tensor cores (Ampere on), for every mask: causal or not, packed documents,
+// windows, cut sequences. bf16 or f16 with f32 sums; head sizes that are multiples of 8 up to 256.
+//
+// A mask is run-time data: one interval of key positions per query (kernels/attention_interval.h), found by a
+// small kernel in each call. Query heads that share a KV head are rows of one tile. The backward pass is a
+// kernel for dq and one for dk and dv, each of which owns what it writes: the same bits in every run.
+//
+// Documents must be contiguous within a sequence and their ids must not fall, with padding last. Batches that
+// break this are found on the device and left untouched: *refused becomes 1, and the caller has the kernels
+// of attention.h do the work (their shape.needed).
+#pragma once
+
+#include "kernels/cuda/attention.h"
+
+namespace quintet::kernels::cuda {
+
+// Beyond AttentionShape; the defaults are what the graph has.
+struct TiledOptions {
+  bool causal = true;
+  double soft_cap = 0;           // scores become cap * tanh(score / cap)
+  const float* sinks = nullptr;  // [heads]: one more term exp(sink) of every row's sum, without a value
+  float* dsinks = nullptr;       // backward: their gradients
+};
+
+class TiledAttention {
+ public:
+  // Functions of the shape alone.
+  static bool suits(const AttentionShape& shape, base::DType type);
+  static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
+
+  // Where *refused stands in the workspace: null where a shape has no documents.
+  static int32_t* refused(const AttentionShape& shape, void* workspace);
+
+  // As attention() and attention_hop() of attention.h: O is T or float. What came before is null in the first
+  // hop, and may be the memory of its result.
+  template <class T, class O>
+  static void forward(const AttentionShape& shape, const TiledOptions& options, const T* q, const T* k,
+                      const T* v, const float* o_before, const float* lse_before, O* o, float* lse,
+                      void* workspace, Stream stream);
+  template <class T, class O>
+  static void backward(const AttentionShape& shape, const TiledOptions& options, const T* dout, const T* q,
+                       const T* k, const T* v, const T* o, const float* lse, const float* dq_before, O* dq,
+                       T* dk, T* dv, void* workspace, Stream stream);
+};
+
+}  // namespace quintet::kernels::cuda

@@ -1,0 +1,19 @@
+#include "kernels/cuda/attention/launch_tiled.h"
+#include "kernels/cuda/attention/tiled_backward.cuh"
+
+namespace quintet::kernels::cuda {
+
+template <class T>
+void launch_tiled_dq(HeadSizes sizes, const TiledProblem& problem, int64_t tiles, Stream stream) {
+  with_head_sizes(sizes, problem, [&]<int kQk, int kValue, bool kExtra>() {
+    const auto kernel = tiled_dq<T, kQk, kValue, kExtra>;
+    allow_all_shared(kernel, "attention_backward");
+    kernel<<<static_cast<unsigned>(tiles * problem.kv_heads * problem.packing.parts), kTiledThreads,
+             DqTiles<kQk, kValue>::kBytes, stream>>>(problem);
+    check_launch("attention_backward");
+  });
+}
+template void launch_tiled_dq<Bf16>(HeadSizes, const TiledProblem&, int64_t, Stream);
+template void launch_tiled_dq<F16>(HeadSizes, const TiledProblem&, int64_t, Stream);
+
+}  // namespace quintet::kernels::cuda
