@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
               float dp = g[m][j][2 * h + i];
               if (kExtra && p.threshold > 0) {
                 const int token = p.packing.token(r);
-                dp = !seen ? 0.0f
+                dp = !seen || r >= valid ? 0.0f
                            : dp * p.keep(tile.row + token, first_head + r - token * p.packing.heads,
                                          p.key_position(tile.sequence, begin + j * 8 + lane % 4 * 2 + i));
               }
@@ -465,11 +465,11 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
               const bool seen = j * 8 + i >= from[m][h] && j * 8 + i < to[m][h];
               float weight = seen ? exp2_fast(exponent - (i == 0 ? lse.x : lse.y) * kLog2E) : 0.0f;
               float keep = 1.0f;
-              if (kExtra && p.threshold > 0 && seen) {
+              const int key = warp_key + m * 16 + h * 8 + lane / 4;
+              if (kExtra && p.threshold > 0 && seen && key < tile.count) {
                 const int r = sub + column + i, token = p.packing.token(r);
                 keep = p.keep(row + token, first_head + r - token * heads,
-                              p.key_position(tile.sequence,
-                                             tile.position + warp_key + m * 16 + h * 8 + lane / 4));
+                              p.key_position(tile.sequence, tile.position + key));
               }
               if constexpr (kDk) {
                 float dp = g[m][j][2 * h + i];
