@@ -77,13 +77,6 @@ int64_t Batches::fill(int64_t step, int64_t micro_index, int64_t dp_index, const
   return valid;
 }
 
-int64_t count_documents(std::span<const int32_t> documents, int64_t seq_len) {
-  int64_t count = 0;
-  for (size_t at = 0; at < documents.size(); ++at)
-    count += at % static_cast<size_t>(seq_len) == 0 || documents[at] != documents[at - 1];
-  return count;
-}
-
 int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
   const auto sample = sample_of(step, sequence);
   if (!sample) return 0;

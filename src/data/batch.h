@@ -35,9 +35,6 @@ struct MicroBatch {
   std::span<int32_t> samples;
 };
 
-// Counts the documents in a MicroBatch::documents, summed over its sequences of seq_len tokens.
-int64_t count_documents(std::span<const int32_t> documents, int64_t seq_len);
-
 // Identifies a label for a mask. `sequence` is g above; `sample` indexes the dataset; `position` is within
 // the sequence.
 struct LabelSite {

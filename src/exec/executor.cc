@@ -42,10 +42,6 @@ std::string remark_on(Device device, const program::Instr& instr) {
   return device == Device::Cuda ? cuda::remark_on(instr) : std::string();
 }
 
-int64_t most_documents(Device device, const program::Instr& instr) {
-  return device == Device::Cuda ? cuda::most_documents(instr) : 0;
-}
-
 std::optional<Missing> missing(Device device) {
   return device == Device::Cuda ? cuda::missing() : std::nullopt;
 }

@@ -176,8 +176,6 @@ std::function<int64_t(const program::Instr&)> workspace_of(Device device, int th
 // What a user should know of an instruction before it runs there, with the key that helps: that its kernel is
 // far slower than what the device can do. Empty for nearly all.
 std::string remark_on(Device device, const program::Instr& instr);
-// Most documents of a micro-batch with which such an instruction is as fast as that; 0: any number.
-int64_t most_documents(Device device, const program::Instr& instr);
 
 // Why this process cannot run programs on a device, as a clause, and what would change that.
 struct Missing {

@@ -76,10 +76,6 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
                                    .tf32 = recipe.precision.tf32,
                                    .log = options.log,
                                    .kernels = kernels_of(options.model)});
-  for (const program::Body& body : compiled_->program.bodies)
-    for (const program::Instr& i : body.instrs)
-      if (const int64_t most = exec::most_documents(device_of(recipe), i); most > 0)
-        most_documents_ = most_documents_ == 0 ? most : std::min(most_documents_, most);
   const layout::Layout& layout = compiled_->layout;
   dp_index_ = layout.mesh.index(world.rank(), layout.samples);
   cp_index_ = layout.mesh.index(world.rank(), layout.context.atoms);
@@ -189,19 +185,7 @@ exec::LoadBatch Rank::load_of(int64_t step, const data::Batches& batches) {
     data::MicroBatch out;
     for (const exec::InputRows& input : inputs) set_rows(out, input, rows);
     batches.fill(step, micro, dp_index_, out);
-    remark_on_documents(step, out.documents);
   };
-}
-
-void Rank::remark_on_documents(int64_t step, std::span<const int32_t> documents) {
-  if (most_documents_ == 0 || !log_) return;
-  const int64_t found = data::count_documents(documents, recipe_.data.seq_len);
-  if (found <= most_documents_) return;
-  log_(fmt::format(
-      "step {} has {} documents in one micro-batch, and the tensor-core attention kernels support {}: such "
-      "batches run without them, at least 10x slower (data.pack = false removes the limit; reported once)",
-      step + 1, found, most_documents_));
-  most_documents_ = 0;
 }
 
 void Rank::start_step(int64_t step, const data::Batches& batches) {

@@ -159,8 +159,6 @@ class Rank {
   void create_replica_groups();
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
-  // Warns once when a batch has more documents than the device's fast attention kernels support.
-  void remark_on_documents(int64_t step, std::span<const int32_t> documents);
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
   // The first two steps measure the memory that is actually touched.
   bool measures() const { return measured_rounds_ < 2; }
@@ -173,7 +171,6 @@ class Rank {
   std::map<graph::InputSpec, std::vector<int32_t>>
       whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;
-  int64_t most_documents_ = 0;  // per micro-batch, see exec::most_documents; 0: unlimited, or already warned
   double loss_scale_ = 1;       // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;

@@ -171,13 +171,6 @@ TEST(Batches, EvaluationEndsWithDummies) {
   EXPECT_EQ(some.count_labels(2, 1), 0);
 }
 
-TEST(Batches, DocumentsAreCountedInEverySequence) {
-  const Row documents = {0, 0, 1, 1, 2, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4};
-  EXPECT_EQ(count_documents(documents, 5), 3 + 1 + 5);
-  EXPECT_EQ(count_documents(std::span(documents).first(5), 5), 3);
-  EXPECT_EQ(count_documents({}, 5), 0);
-}
-
 TEST(Batches, BuffersThatAreNotWantedAreNotNeeded) {
   const Batches some = batches(29, {4, 2, 1, 2});
   Row ids(2 * kSeq);

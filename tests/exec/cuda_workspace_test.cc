@@ -3,7 +3,6 @@
 
 #include <functional>
 #include <map>
-#include <set>
 
 #include "compiler/compile.h"
 #include "config/parse.h"
@@ -69,23 +68,15 @@ TEST(CudaWorkspace, OfDeterministicAttention) {
             kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
-// An eighth of a sequence of 1024 for each document, four sequences; none is told of where nothing is packed,
-// or where our own kernels serve every batch.
-TEST(CudaWorkspace, HasRoomForSoManyDocuments) {
-  const auto most_of = [](std::vector<std::string> sets) {
-    std::set<int64_t> found;
-    for_each_instr(sets, [&](const program::Instr& i) {
-      if (const int64_t most = exec::most_documents(exec::Device::Cuda, i); most > 0) found.insert(most);
-      EXPECT_EQ(exec::most_documents(exec::Device::Cpu, i), 0);
-    });
-    return found;
-  };
-  EXPECT_EQ(most_of({"data.pack=true"}), std::set<int64_t>{4 * 8});
-  EXPECT_EQ(most_of({"data.pack=true", "data.seq_len=16384"}), std::set<int64_t>{4 * 64});
-  EXPECT_EQ(most_of({"data.pack=true", "parallel.cp=2", "parallel.cp_method=\"ulysses\""}),
-            std::set<int64_t>{4 * 8});
-  EXPECT_EQ(most_of({}), std::set<int64_t>{});
-  EXPECT_EQ(most_of({"data.pack=true", "precision.compute=f32"}), std::set<int64_t>{});
+// Packed documents are served by our own tiled kernels: the key of dropout; a flag for each sequence; the span
+// of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; the sums of
+// dout * o. Deterministic or not.
+TEST(CudaWorkspace, OfPackedDocuments) {
+  for (const char* deterministic : {"run.deterministic=true", "run.deterministic=false"}) {
+    const auto most = scratch_of({"data.pack=true", deterministic});
+    EXPECT_EQ(most.at("qkv_attention"), 256 + 256 + kRows * 8 + kRows / 32 * 4);
+    EXPECT_EQ(most.at("qkv_attention_dx"), 256 + 256 + kRows * 8 + kRows / 32 * 4 + 256 + kRows * kHeads * 4);
+  }
 }
 
 // What the library does not serve has the sums of our own kernels, behind the key of dropout.
@@ -105,11 +96,11 @@ TEST(CudaWorkspace, OfHopsOfARing) {
   EXPECT_EQ(most.at("attention_hop_dx"),
             rows * width * 2 + rows * kHeads * 4 +
                 (512 * 4 * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2);
-  // Documents are told apart by our own kernels.
+  // Packed, by our own kernels: spans of whole sequences, tiles of the rows at hand.
   std::vector<std::string> packed = ring;
   packed.push_back("data.pack=true");
-  EXPECT_EQ(scratch_of(packed).at("attention_hop"), 256);
-  EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"), 256 + rows * kHeads * 4);
+  EXPECT_EQ(scratch_of(packed).at("attention_hop"), 256 + 256 + kRows * 8 + 256);
+  EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"), 256 + 256 + kRows * 8 + 256 + 256 + rows * kHeads * 4);
 }
 
 // All rows, half of the heads: o and lse, and copies of q, k, v and documents with ascending rows; backward

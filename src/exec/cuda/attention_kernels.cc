@@ -1,9 +1,12 @@
-// Attention, whole and by hops of a ring: through cuDNN where it has a plan, else by kernels of our own.
+// Attention, whole and by hops of a ring. cuDNN serves sequences of one document each where it has a plan; our
+// own tiled kernels serve every other mask and what cuDNN has no plan for, in 16 bits; the rest runs without
+// tensor cores.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
 #include "kernels/cuda/attention/hops.h"
+#include "kernels/cuda/attention/tiled.h"
 #include "kernels/cuda/optimizer/scalars.h"
 
 namespace quintet::exec::cuda {
@@ -26,7 +29,7 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
   return s;
 }
 
-// prepare() has asked the library; what it has no plan for is served by our own kernels.
+// prepare() has asked the library.
 bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
   if (!suits_library(*b.instr, s, first)) return false;
   const auto prepared = [&](auto&& library) {
@@ -38,15 +41,19 @@ bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool b
 }
 void prepare(Bound& b, size_t first, size_t rest, bool backward) {
   if (by_library(b, attention_shape(*b.instr, first, rest), first, backward)) return;
-  std::string remark = remark_on(*b.instr);
-  if (remark.empty())
-    remark = without_tensor_cores(backward, "cuDNN has no plan: " + b.libraries->attention().why_not());
-  b.libraries->remarks().insert(std::move(remark));
+  if (std::string remark = remark_on(*b.instr); !remark.empty())
+    b.libraries->remarks().insert(std::move(remark));
 }
 void prepare_forward(Bound& b) { prepare(b, 0, 3, false); }
 void prepare_backward(Bound& b) { prepare(b, 1, 6, true); }
 void prepare_qkv_forward(Bound& b) { prepare(b, 0, 1, false); }
 void prepare_qkv_backward(Bound& b) { prepare(b, 1, 4, true); }
+
+// What the tiled kernels get: without documents where every sequence is one.
+k::AttentionShape tiled_shape(const Bound& b, k::AttentionShape s) {
+  if (masks_of(*b.instr) == k::AttentionMasks::Dense) s.documents = s.key_documents = nullptr;
+  return s;
+}
 
 // `qkv_of` gives q, k and v of a type.
 template <class QkvOf>
@@ -62,6 +69,13 @@ void forward(const Bound& b, const k::AttentionShape& s, QkvOf&& qkv_of) {
       b.libraries->attention().forward<T>(s, masks_of(*b.instr), in.q, in.k, in.v, b.output<T>(0),
                                           b.output<float>(1), b.workspace, b.instr->workspace_bytes,
                                           b.stream);
+    });
+  const float* const none = nullptr;
+  if (suits_tiles(*b.instr, s, 0))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
+      const Qkv<T> in = qkv_of(t);
+      k::TiledAttention::forward<T, T>(tiled_shape(b, s), {}, in.q, in.k, in.v, none, none, b.output<T>(0),
+                                       b.output<float>(1), b.workspace + kKeyBytes, b.stream);
     });
   with_type(b.in_type(0).dtype, [&]<class T>(T t) {
     const Qkv<T> in = qkv_of(t);
@@ -92,6 +106,13 @@ void attention_hop(const Bound& b, bool) {
                              running<float>(b, at), running<float>(b, at + 1), b.output<float>(0),
                              b.output<float>(1), b.workspace, b.instr->workspace_bytes, b.stream);
     });
+  if (suits_tiles(*b.instr, s, 0))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      k::TiledAttention::forward<T, float>(tiled_shape(b, s), {}, b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                                           running<float>(b, at), running<float>(b, at + 1),
+                                           b.output<float>(0), b.output<float>(1), b.workspace + kKeyBytes,
+                                           b.stream);
+    });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;
     k::attention_hop<T>(s, b.input<T>(0), b.input<T>(1), b.input<T>(2), running<S>(b, at),
@@ -114,6 +135,14 @@ void backward(const Bound& b, const k::AttentionShape& s, size_t o, QkvOf&& qkv_
       b.libraries->attention().backward<T>(s, masks_of(*b.instr), b.input<T>(0), in.q, in.k, in.v,
                                            b.input<T>(o), b.input<float>(o + 1), out.q, out.k, out.v,
                                            b.workspace, b.instr->workspace_bytes, b.stream);
+    });
+  const float* const none = nullptr;
+  if (suits_tiles(*b.instr, s, 1))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T t) {
+      const Qkv<T> in = qkv_of(t), out = gradients_of(t);
+      k::TiledAttention::backward<T, T>(tiled_shape(b, s), {}, b.input<T>(0), in.q, in.k, in.v, b.input<T>(o),
+                                        b.input<float>(o + 1), none, out.q, out.k, out.v,
+                                        b.workspace + kKeyBytes, b.stream);
     });
   with_type(b.in_type(0).dtype, [&]<class T>(T t) {
     const Qkv<T> in = qkv_of(t), out = gradients_of(t);
@@ -148,6 +177,13 @@ void attention_hop_dx(const Bound& b, bool) {
                               b.input<T>(3), b.input<T>(4), b.input<float>(5), running<float>(b, at),
                               b.output<float>(0), b.output<T>(1), b.output<T>(2), b.workspace,
                               b.instr->workspace_bytes, b.stream);
+    });
+  if (suits_tiles(*b.instr, s, 1))
+    return with_half(b.in_type(0).dtype, [&]<class T>(T) {
+      k::TiledAttention::backward<T, float>(tiled_shape(b, s), {}, b.input<T>(0), b.input<T>(1), b.input<T>(2),
+                                            b.input<T>(3), b.input<T>(4), b.input<float>(5),
+                                            running<float>(b, at), b.output<float>(0), b.output<T>(1),
+                                            b.output<T>(2), b.workspace + kKeyBytes, b.stream);
     });
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
     using S = k::Stat<T>;

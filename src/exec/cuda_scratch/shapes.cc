@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attention/hops.h"
+#include "kernels/cuda/attention/tiled.h"
 
 namespace quintet::exec::cuda {
 
@@ -24,7 +25,12 @@ bool by_hops(const Instr& i, const k::AttentionShape& s) {
 }
 
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
-  return k::AttentionHops::suits(s, masks_of(i), i.in[first].type.dtype);
+  return masks_of(i) == k::AttentionMasks::Dense &&
+         k::AttentionHops::suits(s, k::AttentionMasks::Dense, i.in[first].type.dtype);
+}
+
+bool suits_tiles(const Instr& i, const k::AttentionShape& s, size_t first) {
+  return k::TiledAttention::suits(s, i.in[first].type.dtype);
 }
 
 namespace {
@@ -47,32 +53,19 @@ const AttentionPlace* place_of(const Instr& i) {
 
 }  // namespace
 
-int64_t most_documents(const Instr& i) {
-  const AttentionPlace* const place = place_of(i);
-  if (place == nullptr || masks_of(i) != k::AttentionMasks::Documents || !remark_on(i).empty()) return 0;
-  return k::Attention::segments(attention_shape(i, place->first, place->rest));
-}
-
 std::string remark_on(const Instr& i) {
   const AttentionPlace* const place = place_of(i);
   if (place == nullptr) return {};
   const k::AttentionShape s = attention_shape(i, place->first, place->rest);
+  if (suits_library(i, s, place->first) || suits_tiles(i, s, place->first)) return {};
   const base::DType type = i.in[place->first].type.dtype;
-  const bool gradients = place->backward && !k::Attention::has_gradients(s, masks_of(i));
-  if (suits_library(i, s, place->first) && !gradients) return {};
   const std::string why =
       type != base::DType::BF16 && type != base::DType::F16
-          ? fmt::format("in {} there are none (precision.compute = \"bf16\" has them)", base::to_string(type))
-      : s.dropout_p > 0 ? std::string("with dropout there are none (model.dropout = 0)")
-      : gradients
-          ? "packed documents have none that give the same bits in every run (run.deterministic = false, or "
-            "data.pack = false)"
-          : "this shape and mask have none (docs/gpu.md says which have)";
-  return without_tensor_cores(place->backward, why);
-}
-std::string without_tensor_cores(bool backward, std::string_view why) {
+          ? fmt::format("they take bf16 and f16, this is {} (precision.compute = \"bf16\")", base::to_string(type))
+          : fmt::format("they take head sizes that are multiples of 8 up to 256, these are {} and {}", s.head_dim,
+                        s.value_dim);
   return fmt::format("{} runs without tensor cores, slower by an order of magnitude and more: {}",
-                     backward ? "attention's gradient" : "attention", why);
+                     place->backward ? "attention's gradient" : "attention", why);
 }
 
 }  // namespace quintet::exec::cuda

@@ -16,16 +16,15 @@ kernels::cuda::AttentionShape attention_shape(const program::Instr& instr, size_
 kernels::cuda::AttentionMasks masks_of(const program::Instr& instr);
 // Whether cuDNN is called through kernels/cuda/attention/hops.h: rows lie as context ranks have them.
 bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
-// Whether cuDNN may have a plan; q is operand `first`.
+// Whether cuDNN may have a plan and is the faster choice: one document in every sequence. q is operand
+// `first`.
 bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape, size_t first);
+// Whether kernels/cuda/attention/tiled.h serves it: any mask in 16 bits. What neither serves runs without
+// tensor cores.
+bool suits_tiles(const program::Instr& instr, const kernels::cuda::AttentionShape& shape, size_t first);
 
-// What to tell of an attention that cuDNN cannot have a plan for, with the key that helps: our own kernels,
-// which use no tensor cores, serve it. Empty for every other instruction.
+// What to report of an attention that runs without tensor cores, with the key that helps. Empty for every
+// other instruction.
 std::string remark_on(const program::Instr& instr);
-// Most documents of a micro-batch with which cuDNN serves this attention; a batch that has more is served by
-// our own kernels for that one call. 0: any number, or an instruction that cuDNN has no part in.
-int64_t most_documents(const program::Instr& instr);
-// The sentence of such a remark.
-std::string without_tensor_cores(bool backward, std::string_view why);
 
 }  // namespace quintet::exec::cuda

@@ -6,6 +6,7 @@
 #include "exec/cuda_scratch/shapes.h"
 #include "exec/with_type.h"
 #include "kernels/cuda/attention/hops.h"
+#include "kernels/cuda/attention/tiled.h"
 #include "kernels/cuda/embedding/embedding.h"
 #include "kernels/cuda/experts/balance.h"
 #include "kernels/cuda/experts/dispatch.h"
@@ -32,18 +33,25 @@ int64_t library_bytes(const Instr& i, const k::AttentionShape& s, bool backward)
                        : k::Attention::workspace_bytes(s, masks_of(i), backward);
 }
 
-int64_t attention_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 0, i.op == &graph::kQkvAttention ? 1 : 3);
-  return suits_library(i, s, 0) ? library_bytes(i, s, false) : kKeyBytes;
+// Of the kernels that serve where the library does not: it may turn out to have no plan.
+int64_t own_attention_bytes(const Instr& i, const k::AttentionShape& s, size_t first, bool backward) {
+  if (suits_tiles(i, s, first)) return kKeyBytes + k::TiledAttention::workspace_bytes(s, backward);
+  if (!backward) return kKeyBytes;
+  return kKeyBytes + with_type(i.in[first].type.dtype, [&]<class T>(T) {
+           return k::attention_backward_workspace_bytes<T>(s);
+         });
 }
 
-// Of our own kernels, or of the library where it may serve: it may still turn out to have no plan.
+int64_t attention_bytes(const Instr& i, size_t first, size_t rest, bool backward) {
+  const k::AttentionShape s = attention_shape(i, first, rest);
+  const int64_t own = own_attention_bytes(i, s, first, backward);
+  return suits_library(i, s, first) ? std::max(own, library_bytes(i, s, backward)) : own;
+}
+int64_t attention_bytes(const Instr& i) {
+  return attention_bytes(i, 0, i.op == &graph::kQkvAttention ? 1 : 3, false);
+}
 int64_t attention_dx_bytes(const Instr& i) {
-  const k::AttentionShape s = attention_shape(i, 1, i.op == &graph::kQkvAttentionDx ? 4 : 6);
-  const int64_t own = kKeyBytes + with_type(i.in[0].type.dtype, [&]<class T>(T) {
-                        return k::attention_backward_workspace_bytes<T>(s);
-                      });
-  return suits_library(i, s, 1) ? std::max(own, library_bytes(i, s, true)) : own;
+  return attention_bytes(i, 1, i.op == &graph::kQkvAttentionDx ? 4 : 6, true);
 }
 
 int64_t rms_norm_dw_bytes(const Instr& i) {

@@ -1,7 +1,7 @@
 // The scratch and the limits of the tiled attention kernels (kernels/cuda/attention/tiled.h).
 #include "kernels/cuda/attention/tile_sizes.h"
 #include "kernels/cuda/attention/tiled.h"
-#include "kernels/cuda_sizes/sizes.h"
+#include "kernels/cuda_scratch/sizes.h"
 
 namespace quintet::kernels::cuda {
 
@@ -33,7 +33,7 @@ TiledScratch tiled_scratch(const AttentionShape& s, bool backward) {
   at.q_order = order(s.q_rows, HeadPacking(group, backward ? dq_rows(sizes) : forward_rows(sizes)).tokens);
   if (!backward) return at;
   at.k_order = order(s.k_rows, dkv_keys(sizes));
-  at.delta = take(s.q_rows.rows() * s.heads * int64_t{sizeof(float)});
+  at.delta = take((s.q_rows.rows() * s.heads + s.kv_heads) * 2 * int64_t{sizeof(float)});
   return at;
 }
 

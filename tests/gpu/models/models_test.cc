@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Fast, Models,
                                           testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
-// So the comparisons above are of the library's attention where they seem to be.
+// So the comparisons above are of tensor cores where they seem to be.
 TEST(TensorCores, AttentionRunsOnThemWhereItCan) {
   const auto runs_without = [](const std::string& model, const std::string& dtype) {
     std::string said;
@@ -53,10 +53,10 @@ TEST(TensorCores, AttentionRunsOnThemWhereItCan) {
   };
   for (const char* dtype : {"bf16", "f16"}) {
     SCOPED_TRACE(dtype);
-    for (const char* model : {"llama-unpacked", "llama-bench", "experts-bench"})
+    for (const char* model : {"llama", "llama-unpacked", "llama-bench", "experts-bench"})
       EXPECT_FALSE(runs_without(model, dtype)) << model;
-    EXPECT_TRUE(runs_without("llama", dtype)) << "packed documents, the same bits in every run";
   }
+  EXPECT_TRUE(runs_without("llama", "f32"));
 }
 
 // Of the gradients in `run`, tensor by tensor: the distance from the exact ones over their length.

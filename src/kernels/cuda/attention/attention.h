@@ -12,8 +12,10 @@ namespace quintet::kernels::cuda {
 
 struct AttentionShape : AttentionGeometry {
   bool deterministic = false;  // backward through cuDNN; our own kernels always are
-  // Work for our own kernels only: nothing is done where *needed is 0. Null: always.
+  // For attention() and its kin: nothing is done where *needed is 0, or with needed_each for the sequences
+  // where needed[sequence] is. Null: everything is done.
   const int32_t* needed = nullptr;
+  bool needed_each = false;
   const uint64_t* dropout_key = nullptr;  // on the device
 };
 

@@ -3,6 +3,8 @@
 //
 // With P = exp(scale * s - lse), D the dropout factors and delta = dout . o:
 //   dv += (P D)^T dout,  dS = scale * P (D (dout v^T) - delta),  dk += dS^T q,  dq += dS k.
+#include <algorithm>
+
 #include "kernels/cuda/attention/tile.cuh"
 
 namespace quintet::kernels::cuda {
@@ -14,21 +16,26 @@ struct Inputs {
   const Stat<T>*lse, *delta;
 };
 
-// delta[heads, rows] = dout . o, a warp per row and head.
+// delta[heads, rows] = dout . o, a warp per row and head; for all sequences where any is needed.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
-    delta_kernel(const T* dout, const T* o, int64_t stride, int64_t rows, int heads, int width,
-                 const int32_t* needed, Stat<T>* delta) {
+    delta_kernel(const __grid_constant__ TileShape shape, const T* dout, const T* o, Stat<T>* delta) {
   await_previous();
-  if (needed != nullptr && *needed == 0) return;
-  const int64_t item = static_cast<int64_t>(blockIdx.x) * kTileWarps + threadIdx.x / 32;
-  if (item >= rows * heads) return;
-  const int64_t row = item / heads, head = item % heads, at = row * stride + head * width;
-  Stat<T> sum = 0;
-  for (int d = static_cast<int>(threadIdx.x % 32); d < width; d += 32)
-    sum += load<1>(dout + at + d).v[0] * load<1>(o + at + d).v[0];
-  sum = warp_fold(sum, Plus{});
-  if (threadIdx.x % 32 == 0) delta[head * rows + row] = sum;
+  bool needed = false;
+  for (int s = static_cast<int>(threadIdx.x); s < shape.q.sequences; s += kTileThreads)
+    needed = needed || !shape.idle(s);
+  if (!__syncthreads_or(needed)) return;
+  const int64_t items = shape.q_count * shape.heads, step = static_cast<int64_t>(gridDim.x) * kTileWarps;
+  for (int64_t item = static_cast<int64_t>(blockIdx.x) * kTileWarps + threadIdx.x / 32; item < items;
+       item += step) {
+    const int64_t row = item / shape.heads, head = item % shape.heads,
+                  at = row * shape.o_stride + head * shape.value_dim;
+    Stat<T> sum = 0;
+    for (int d = static_cast<int>(threadIdx.x % 32); d < shape.value_dim; d += 32)
+      sum += load<1>(dout + at + d).v[0] * load<1>(o + at + d).v[0];
+    sum = warp_fold(sum, Plus{});
+    if (threadIdx.x % 32 == 0) delta[head * shape.q_count + row] = sum;
+  }
 }
 
 // p: raw scores -> P D; ds: dout v^T -> dS; both zero where the row sees nothing. Rows and lanes as in
@@ -77,11 +84,8 @@ __host__ __device__ constexpr int64_t query_elements(int tile, int head_dim, int
 }
 
 template <int kTile, class T>
-__global__ void __launch_bounds__(kTileThreads)
-    keys_kernel(const __grid_constant__ TileShape shape, const Inputs<T> in, T* dk, T* dv) {
-  await_previous();
+__device__ __forceinline__ void keys_tile(const TileShape& shape, int number, const Inputs<T>& in, T* dk, T* dv) {
   using S = Stat<T>;
-  if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;
   S* const k_tile = tile_memory<S>();
   S* const q_tile = k_tile + kTile * (width + 1);
@@ -93,7 +97,6 @@ __global__ void __launch_bounds__(kTileThreads)
   S* const ds = p + kTile * (kTile + 1);
   const int kv_head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   const int run_tiles = (shape.k.length + kTile - 1) / kTile;
-  const int number = static_cast<int>(blockIdx.x);  // the first keys, which most queries see, go first
   const Tile keys = shape.key_tile(sequence, number / run_tiles, number % run_tiles * kTile, kTile);
   load_tile(in.k + keys.row * shape.k_stride + kv_head * width, shape.k_stride, keys.rows, width, kTile,
             k_tile);
@@ -126,13 +129,21 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(dk_tile, keys.rows, width, static_cast<const T*>(nullptr), dk + k_at, shape.dk_stride);
   store_tile(dv_tile, keys.rows, value_width, static_cast<const T*>(nullptr), dv + v_at, shape.dv_stride);
 }
+template <int kTile, class T>
+__global__ void __launch_bounds__(kTileThreads)
+    keys_kernel(const __grid_constant__ TileShape shape, int tiles, const Inputs<T> in, T* dk, T* dv) {
+  await_previous();
+  if (shape.idle(static_cast<int>(blockIdx.z))) return;
+  // The first keys, which most queries see, go first.
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    keys_tile<kTile>(shape, tile, in, dk, dv);
+    __syncthreads();
+  }
+}
 
 template <int kTile, class T, class O>
-__global__ void __launch_bounds__(kTileThreads)
-    queries_kernel(const __grid_constant__ TileShape shape, const Inputs<T> in, const O* dq_before, O* dq) {
-  await_previous();
+__device__ __forceinline__ void queries_tile(const TileShape& shape, int number, const Inputs<T>& in, const O* dq_before, O* dq) {
   using S = Stat<T>;
-  if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;
   S* const q_tile = tile_memory<S>();
   S* const k_tile = q_tile + kTile * (width + 1);
@@ -144,7 +155,6 @@ __global__ void __launch_bounds__(kTileThreads)
   const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   const int kv_head = head / shape.group;
   const int run_tiles = (shape.q.length + kTile - 1) / kTile;
-  const int number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const Tile query = shape.query_tile(sequence, number / run_tiles, number % run_tiles * kTile, kTile);
   load_tile(in.q + query.row * shape.q_stride + head * width, shape.q_stride, query.rows, width, kTile,
             q_tile);
@@ -171,6 +181,17 @@ __global__ void __launch_bounds__(kTileThreads)
   store_tile(dq_tile, query.rows, width, dq_before != nullptr ? dq_before + at : nullptr, dq + at,
              shape.dq_stride);
 }
+template <int kTile, class T, class O>
+__global__ void __launch_bounds__(kTileThreads)
+    queries_kernel(const __grid_constant__ TileShape shape, int tiles, const Inputs<T> in, const O* dq_before, O* dq) {
+  await_previous();
+  if (shape.idle(static_cast<int>(blockIdx.z))) return;
+  // The longest tiles go first.
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    queries_tile<kTile>(shape, tiles - 1 - tile, in, dq_before, dq);
+    __syncthreads();
+  }
+}
 
 template <class T, class O>
 void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, const T* v, const T* o,
@@ -181,8 +202,10 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
   auto* const delta = static_cast<S*>(workspace);
   const int64_t items = s.q_rows.rows() * s.heads;
   if (items > 0) {
-    delta_kernel<<<static_cast<unsigned>(divide_up(items, kTileWarps)), kTileThreads, 0, stream>>>(
-        dout, o, s.o_stride, s.q_rows.rows(), shape.heads, shape.value_dim, s.needed, delta);
+    constexpr int64_t kRarely = 256;  // blocks
+    const int64_t blocks = divide_up(items, kTileWarps);
+    delta_kernel<<<static_cast<unsigned>(s.needed != nullptr ? std::min(blocks, kRarely) : blocks),
+                   kTileThreads, 0, stream>>>(shape, dout, o, delta);
     check_launch(what);
   }
   const Inputs<T> in{dout, q, k, v, lse, delta};
@@ -194,9 +217,11 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
       constexpr int kTile = decltype(tile)::value;
       const auto kernel = keys_kernel<kTile, T>;
       allow_all_shared(kernel, what);
-      const dim3 grid(static_cast<unsigned>(s.k_rows.runs() * divide_up(s.k_rows.run_length(), kTile)),
-                      static_cast<unsigned>(s.kv_heads), static_cast<unsigned>(s.k_rows.sequences));
-      kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, in, dk, dv);
+      const int64_t tiles = s.k_rows.runs() * divide_up(s.k_rows.run_length(), kTile);
+      const dim3 grid(launched_tiles(s, tiles), static_cast<unsigned>(s.kv_heads),
+                      static_cast<unsigned>(s.k_rows.sequences));
+      kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(
+          shape, static_cast<int>(tiles), in, dk, dv);
     });
     check_launch(what);
   }
@@ -208,9 +233,11 @@ void backward(const AttentionShape& s, const T* dout, const T* q, const T* k, co
       constexpr int kTile = decltype(tile)::value;
       const auto kernel = queries_kernel<kTile, T, O>;
       allow_all_shared(kernel, what);
-      const dim3 grid(static_cast<unsigned>(s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile)),
-                      static_cast<unsigned>(s.heads), static_cast<unsigned>(s.q_rows.sequences));
-      kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, in, dq_before, dq);
+      const int64_t tiles = s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile);
+      const dim3 grid(launched_tiles(s, tiles), static_cast<unsigned>(s.heads),
+                      static_cast<unsigned>(s.q_rows.sequences));
+      kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(
+          shape, static_cast<int>(tiles), in, dq_before, dq);
     });
     check_launch(what);
   }

@@ -63,12 +63,10 @@ __device__ __forceinline__ void merge_rows(const S* out, const S* own_share, con
 
 // The running max is -inf for a row that has seen no key, and only for such a row.
 template <int kTile, class T, class O>
-__global__ void __launch_bounds__(kTileThreads)
-    forward_kernel(const __grid_constant__ TileShape shape, const T* q, const T* k, const T* v,
-                   const Stat<T>* o_before, const Stat<T>* lse_before, O* o, Stat<T>* lse) {
-  await_previous();
+__device__ __forceinline__ void forward_tile(const TileShape& shape, int number, const T* q, const T* k,
+                                             const T* v, const Stat<T>* o_before, const Stat<T>* lse_before,
+                                             O* o, Stat<T>* lse) {
   using S = Stat<T>;
-  if (shape.idle()) return;
   const int width = shape.head_dim, value_width = shape.value_dim;
   S* const q_tile = tile_memory<S>();
   S* const k_tile = q_tile + kTile * (width + 1);
@@ -81,8 +79,6 @@ __global__ void __launch_bounds__(kTileThreads)
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int head = static_cast<int>(blockIdx.y), sequence = static_cast<int>(blockIdx.z);
   const int run_tiles = (shape.q.length + kTile - 1) / kTile;
-  // The longest tiles, those at the end of a sequence, go first.
-  const int number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const Tile query = shape.query_tile(sequence, number / run_tiles, number % run_tiles * kTile, kTile);
   load_tile(q + query.row * shape.q_stride + head * width, shape.q_stride, query.rows, width, kTile, q_tile);
   clear_tile(value_width, kTile, out);
@@ -173,6 +169,19 @@ __global__ void __launch_bounds__(kTileThreads)
     merge_rows<1>(out, own_share, old_share, query.rows, value_width, before, o + first, shape.o_stride);
 }
 
+template <int kTile, class T, class O>
+__global__ void __launch_bounds__(kTileThreads)
+    forward_kernel(const __grid_constant__ TileShape shape, int tiles, const T* q, const T* k, const T* v,
+                   const Stat<T>* o_before, const Stat<T>* lse_before, O* o, Stat<T>* lse) {
+  await_previous();
+  if (shape.idle(static_cast<int>(blockIdx.z))) return;
+  // The longest tiles, those at the end of a sequence, go first.
+  for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
+    forward_tile<kTile>(shape, tiles - 1 - tile, q, k, v, o_before, lse_before, o, lse);
+    __syncthreads();
+  }
+}
+
 template <class T, class O>
 void forward(const AttentionShape& s, const T* q, const T* k, const T* v, const Stat<T>* o_before,
              const Stat<T>* lse_before, O* o, Stat<T>* lse, Stream stream, const char* what) {
@@ -186,10 +195,11 @@ void forward(const AttentionShape& s, const T* q, const T* k, const T* v, const 
     constexpr int kTile = decltype(tile)::value;
     const auto kernel = forward_kernel<kTile, T, O>;
     allow_all_shared(kernel, what);
-    const dim3 grid(static_cast<unsigned>(s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile)),
-                    static_cast<unsigned>(s.heads), static_cast<unsigned>(s.q_rows.sequences));
-    kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(shape, q, k, v, o_before,
-                                                                              lse_before, o, lse);
+    const int64_t tiles = s.q_rows.runs() * divide_up(s.q_rows.run_length(), kTile);
+    const dim3 grid(launched_tiles(s, tiles), static_cast<unsigned>(s.heads),
+                    static_cast<unsigned>(s.q_rows.sequences));
+    kernel<<<grid, kTileThreads, static_cast<size_t>(bytes(kTile)), stream>>>(
+        shape, static_cast<int>(tiles), q, k, v, o_before, lse_before, o, lse);
   });
   check_launch(what);
 }

@@ -2,8 +2,8 @@
 // are read from without bank conflicts.
 #pragma once
 
-#include "kernels/cuda/async_copy.cuh"
-#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/support/async_copy.cuh"
+#include "kernels/cuda/support/vector16.cuh"
 
 namespace quintet::kernels::cuda {
 

@@ -6,8 +6,8 @@
 #include "kernels/cuda/attention/mma.cuh"
 #include "kernels/cuda/attention/tile_sizes.h"
 #include "kernels/cuda/attention/tiled.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/philox.cuh"
+#include "kernels/cuda/support/launch.cuh"
+#include "kernels/cuda/support/philox.cuh"
 
 namespace quintet::kernels::cuda {
 
@@ -39,6 +39,8 @@ struct TiledProblem {
   const float *o_before, *lse_before, *dq_before;
   void *o_out, *dq, *dk, *dv;
   float *lse_out, *delta_out;
+  float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta of rows of packed heads
+  int64_t stats_pitch;
 
   __device__ __forceinline__ bool idle(int sequence) const {
     return refused != nullptr && refused[sequence] != 0;
@@ -163,6 +165,39 @@ __device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], in
     }
     *reinterpret_cast<float2*>(to + column) = x;
   }
+}
+
+// How a row of the forward pass ends: what its weighted values are multiplied by, the share of what came
+// before, and its lse. `level` is the maximum of its scores in units of log2, `sum` the sum of their
+// exponentials relative to it.
+struct RowResult {
+  float factor, share, lse;
+};
+__device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool inside, int head, int row,
+                                                float level, float sum) {
+  float factor = 1.0f;
+  if (p.sinks != nullptr && inside) {
+    const float sink = p.sinks[head] * kLog2E, higher = fmaxf(level, sink);
+    factor = exp2_fast(level - higher);
+    sum = sum * factor + exp2_fast(sink - higher);
+    level = higher;
+  }
+  const bool unseen = level == -INFINITY && sum == 0.0f;  // NaN and infinite scores go on
+  constexpr float kLn2 = 0.6931471805599453f;
+  RowResult r{unseen ? 0.0f : factor / sum, 0.0f, unseen ? -INFINITY : (level + log2f(sum)) * kLn2};
+  if (p.lse_before == nullptr || !inside) return r;
+  const float earlier = p.lse_before[static_cast<int64_t>(head) * p.q_count + row];
+  if (unseen) {
+    r.share = 1.0f;
+    r.lse = earlier;
+  } else if (earlier != -INFINITY) {
+    const float higher = fmaxf(earlier, r.lse),
+                both = higher + logf(expf(earlier - higher) + expf(r.lse - higher));
+    r.share = expf(earlier - both);
+    r.factor *= expf(r.lse - both);
+    r.lse = both;
+  }
+  return r;
 }
 
 extern __shared__ __align__(1024) unsigned char tiled_memory[];

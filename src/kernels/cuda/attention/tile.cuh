@@ -64,6 +64,7 @@ struct TileShape {
   int64_t q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride, q_count;
   double scale;
   const int32_t *documents, *key_documents, *needed;
+  bool needed_each;
   bool drops;
   double kept;         // 1 / (1 - p)
   uint64_t threshold;  // words from it on are kept
@@ -91,6 +92,7 @@ struct TileShape {
         documents(s.documents),
         key_documents(s.key_documents),
         needed(s.needed),
+        needed_each(s.needed_each),
         drops(s.dropout_p > 0),
         kept(1.0 / (1.0 - s.dropout_p)),
         threshold(keep_threshold(s.dropout_p)),
@@ -100,7 +102,9 @@ struct TileShape {
         key_positions(s.key_positions),
         head_offset(static_cast<uint32_t>(s.head_offset)) {}
 
-  __device__ __forceinline__ bool idle() const { return needed != nullptr && *needed == 0; }
+  __device__ __forceinline__ bool idle(int sequence) const {
+    return needed != nullptr && needed[needed_each ? sequence : 0] == 0;
+  }
   __device__ __forceinline__ Tile query_tile(int sequence, int run, int offset, int tile) const {
     Tile t;
     q.run(sequence, run, t.row, t.position);
@@ -219,6 +223,12 @@ template <class S>
 __device__ __forceinline__ S* tile_memory() {
   extern __shared__ __align__(16) unsigned char raw[];
   return reinterpret_cast<S*>(raw);
+}
+
+// Tiles that a launch gives blocks to: a few where the work is rarely needed, which then take several each.
+inline unsigned launched_tiles(const AttentionShape& s, int64_t tiles) {
+  constexpr int64_t kRarely = 4;
+  return static_cast<unsigned>(s.needed != nullptr && tiles > kRarely ? kRarely : tiles);
 }
 
 // Launches `kernel` (a template of the tile's rows) with the largest tile whose shared memory is within

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attention_interval.h"
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 namespace quintet::kernels::cuda {
 
@@ -18,6 +18,11 @@ constexpr int forward_rows(HeadSizes d) { return d.qk > 192 ? 64 : 128; }
 constexpr int dq_rows(HeadSizes d) { return d.qk > 128 ? 64 : 128; }
 constexpr int dkv_keys(HeadSizes d) { return d.qk > 64 ? 64 : 128; }
 constexpr int dkv_rows(HeadSizes d) { return d.qk > 128 ? 32 : 64; }
+
+// The kernels for Hopper: no smaller than the tiles above, whose number decides the scratch.
+constexpr int hopper_forward_rows(int width) { return width > 64 ? 128 : 192; }
+inline constexpr int kHopperDqRows = 128, kHopperDkvKeys = 128;
+constexpr int hopper_dkv_rows(int width) { return width > 64 ? 64 : 128; }
 
 constexpr HeadSizes head_sizes(int64_t head_dim, int64_t value_dim) {
   for (const HeadSizes& d : kHeadSizes)
@@ -35,7 +40,7 @@ struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]
   int64_t q_order = 0, k_order = 0;
-  int64_t delta = 0;  // [heads, rows of q]
+  int64_t delta = 0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]
   int64_t bytes = 0;
 };
 TiledScratch tiled_scratch(const AttentionShape& shape, bool backward);

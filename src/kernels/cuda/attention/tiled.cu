@@ -2,8 +2,9 @@
 
 #include <cmath>
 
+#include "kernels/cuda/attention/launch_hopper.h"
 #include "kernels/cuda/attention/launch_tiled.h"
-#include "kernels/cuda/group.cuh"
+#include "kernels/cuda/support/thread_group.cuh"
 
 namespace quintet::kernels::cuda {
 namespace {
@@ -24,6 +25,7 @@ struct MaskProblem {
   const int32_t *documents, *key_documents;
   Span* spans;
   int32_t* refused;
+  bool must;  // nothing may be refused
   TileOrder queries, keys;
 };
 
@@ -63,6 +65,7 @@ __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant
       bad |= p.documents[run.row + offset] != global_id(sequence, run.position + offset);
     }
     bad = __syncthreads_or(bad);
+    if (bad && p.must) __trap();
     for (int i = thread; i < length; i += kMaskThreads)
       p.spans[sequence * length + i] =
           kept ? document_span(i, length, [&](int at) { return ids[at]; })
@@ -170,6 +173,14 @@ TiledProblem problem_of(const AttentionShape& s, const TiledOptions& options, co
   return p;
 }
 
+// The same problem for the kernels that take any documents, for the sequences that ours refused.
+AttentionShape refused_part(const AttentionShape& s, const int32_t* refused) {
+  AttentionShape rest = s;
+  rest.needed = refused;
+  rest.needed_each = true;
+  return rest;
+}
+
 int query_tiles(const AttentionShape& s, int tokens) {
   return static_cast<int>(tile_count(s.q_rows.run_length(), s.q_rows.runs(), s.q_rows.sequences, tokens));
 }
@@ -178,7 +189,7 @@ int key_tiles(const AttentionShape& s, int keys) {
 }
 
 void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch, void* workspace,
-                  int tile_tokens, int tile_keys, Stream stream) {
+                  bool must, int tile_tokens, int tile_keys, Stream stream) {
   if (s.documents == nullptr) return;
   MaskProblem m{.q_rows = p.q_rows,
                 .k_rows = p.k_rows,
@@ -187,6 +198,7 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
                 .key_documents = s.key_documents,
                 .spans = at<Span>(workspace, scratch.spans),
                 .refused = at<int32_t>(workspace, scratch.refused),
+                .must = must,
                 .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
                 .keys = {}};
   if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
@@ -197,11 +209,6 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
 
 }  // namespace
 
-int32_t* TiledAttention::refused(const AttentionShape& shape, void* workspace) {
-  return shape.documents == nullptr ? nullptr
-                                    : at<int32_t>(workspace, tiled_scratch(shape, false).refused);
-}
-
 template <class T, class O>
 void TiledAttention::forward(const AttentionShape& s, const TiledOptions& options, const T* q, const T* k,
                              const T* v, const float* o_before, const float* lse_before, O* o, float* lse,
@@ -211,8 +218,10 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
   const TiledScratch scratch = tiled_scratch(s, false);
   TiledProblem p = problem_of(s, options, scratch, workspace);
+  const int blocks = !options.portable && suits_hopper(p, false) ? hopper_blocks() : 0;
   p.packing = HeadPacking(p.group, forward_rows(sizes));
-  launch_spans(s, p, scratch, workspace, p.packing.tokens, 0, stream);
+  const int tokens = blocks > 0 ? hopper_forward_tokens(p) : p.packing.tokens;
+  launch_spans(s, p, scratch, workspace, options.any(), tokens, 0, stream);
   if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
   p.q = q;
   p.k = k;
@@ -222,7 +231,16 @@ void TiledAttention::forward(const AttentionShape& s, const TiledOptions& option
   p.wide = std::is_same_v<O, float>;
   p.o_out = o;
   p.lse_out = lse;
-  launch_tiled_forward<T>(sizes, p, query_tiles(s, p.packing.tokens), stream);
+  if (blocks > 0)
+    launch_hopper_forward<T>(p, blocks, query_tiles(s, tokens), stream);
+  else
+    launch_tiled_forward<T>(sizes, p, query_tiles(s, tokens), stream);
+  if (p.refused == nullptr || options.any()) return;
+  const AttentionShape rest = refused_part(s, p.refused);
+  if constexpr (std::is_same_v<O, float>)
+    attention_hop<T>(rest, q, k, v, o_before, lse_before, o, lse, stream);
+  else
+    attention<T>(rest, q, k, v, o, lse, stream);
 }
 
 template <class T, class O>
@@ -232,9 +250,11 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   const HeadSizes sizes = head_sizes(s.head_dim, s.value_dim);
   const TiledScratch scratch = tiled_scratch(s, true);
   TiledProblem p = problem_of(s, options, scratch, workspace);
+  const int blocks = !options.portable && suits_hopper(p, true) ? hopper_blocks() : 0;
   p.packing = HeadPacking(p.group, dq_rows(sizes));
-  const int keys = dkv_keys(sizes);
-  launch_spans(s, p, scratch, workspace, p.packing.tokens, keys, stream);
+  const int tokens = blocks > 0 ? hopper_dq_tokens(p) : p.packing.tokens,
+            keys = blocks > 0 ? kHopperDkvKeys : dkv_keys(sizes);
+  launch_spans(s, p, scratch, workspace, options.any(), tokens, keys, stream);
   p.q = q;
   p.k = k;
   p.v = v;
@@ -242,6 +262,8 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dout = dout;
   p.lse = lse;
   p.delta = p.delta_out = at<float>(workspace, scratch.delta);
+  p.stats_out = at<float2>(workspace, scratch.delta);
+  p.stats_pitch = divide_up(s.q_rows.rows() * p.group, 2) * 2;
   p.dq_before = dq_before;
   p.wide = std::is_same_v<O, float>;
   p.dq = dq;
@@ -249,7 +271,10 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dv = dv;
   if (s.q_rows.rows() > 0) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
-    launch_tiled_dq<T>(sizes, p, query_tiles(s, p.packing.tokens), stream);
+    if (blocks > 0)
+      launch_hopper_dq<T>(p, blocks, query_tiles(s, tokens), stream);
+    else
+      launch_tiled_dq<T>(sizes, p, query_tiles(s, tokens), stream);
     if (options.dsinks != nullptr) {
       sink_gradients<<<static_cast<unsigned>(s.heads), 1024, 0, stream>>>(options.sinks, lse, p.delta,
                                                                            s.q_rows.rows(), options.dsinks);
@@ -259,8 +284,17 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   if (s.k_rows.rows() > 0) {
     p.packing = HeadPacking(p.group, dkv_rows(sizes));
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
-    launch_tiled_dkv<T>(sizes, p, key_tiles(s, keys), stream);
+    if (blocks > 0)
+      launch_hopper_dkv<T>(p, blocks, key_tiles(s, keys), stream);
+    else
+      launch_tiled_dkv<T>(sizes, p, key_tiles(s, keys), stream);
   }
+  if (p.refused == nullptr || options.any()) return;
+  const AttentionShape rest = refused_part(s, p.refused);
+  if constexpr (std::is_same_v<O, float>)
+    attention_hop_backward<T>(rest, dout, q, k, v, o, lse, dq_before, dq, dk, dv, p.delta_out, stream);
+  else
+    attention_backward<T>(rest, dout, q, k, v, o, lse, dq, dk, dv, p.delta_out, stream);
 }
 
 #define INSTANTIATE(T, O)                                                                                   \

@@ -1,16 +1,17 @@
-// Attention on synchronous tensor cores (Ampere on), for every mask: causal or not, packed documents,
-// windows, cut sequences. bf16 or f16 with f32 sums; head sizes that are multiples of 8 up to 256.
+// Attention on tensor cores for every mask: causal or not, packed documents, windows, cut sequences. bf16 or
+// f16 with f32 sums; head sizes that are multiples of 8 up to 256. Kernels for Ampere on serve everything; on
+// Hopper others serve heads of 64 and 128 elements without soft caps and dropout (launch_hopper.h).
 //
 // A mask is run-time data: one interval of key positions per query (kernels/attention_interval.h), found by a
 // small kernel in each call. Query heads that share a KV head are rows of one tile. The backward pass is a
 // kernel for dq and one for dk and dv, each of which owns what it writes: the same bits in every run.
 //
-// Documents must be contiguous within a sequence and their ids must not fall, with padding last. Batches that
-// break this are found on the device and left untouched: *refused becomes 1, and the caller has the kernels
-// of attention.h do the work (their shape.needed).
+// Documents must be contiguous within a sequence and their ids must not fall, with padding last. Sequences
+// that break this are found on the device and served in the same call by attention() and its kin (attention.h),
+// without tensor cores. Those know no TiledOptions: with any of them set, such a sequence stops the program.
 #pragma once
 
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/attention/attention.h"
 
 namespace quintet::kernels::cuda {
 
@@ -20,6 +21,10 @@ struct TiledOptions {
   double soft_cap = 0;           // scores become cap * tanh(score / cap)
   const float* sinks = nullptr;  // [heads]: one more term exp(sink) of every row's sum, without a value
   float* dsinks = nullptr;       // backward: their gradients
+
+  bool portable = false;  // the kernels for Ampere, also where there are others: for tests
+
+  bool any() const { return !causal || soft_cap > 0 || sinks != nullptr; }
 };
 
 class TiledAttention {
@@ -27,9 +32,6 @@ class TiledAttention {
   // Functions of the shape alone.
   static bool suits(const AttentionShape& shape, base::DType type);
   static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
-
-  // Where *refused stands in the workspace: null where a shape has no documents.
-  static int32_t* refused(const AttentionShape& shape, void* workspace);
 
   // As attention() and attention_hop() of attention.h: O is T or float. What came before is null in the first
   // hop, and may be the memory of its result.

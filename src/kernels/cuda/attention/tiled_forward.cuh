@@ -230,40 +230,16 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
       float l = sum[m][h];
       l += __shfl_xor_sync(0xffffffffu, l, 1);
       l += __shfl_xor_sync(0xffffffffu, l, 2);
-      float level = top[m][h] * unit, factor = 1.0f;  // in units of log2
-      if (p.sinks != nullptr && inside) {
-        const float sink = p.sinks[head] * kLog2E, higher = fmaxf(level, sink);
-        factor = exp2_fast(level - higher);
-        l = l * factor + exp2_fast(sink - higher);
-        level = higher;
-      }
-      const bool unseen = level == -INFINITY && l == 0.0f;  // NaN and infinite scores go on
-      factor = unseen ? 0.0f : factor / l;
+      const RowResult result = row_result(p, inside, head, tile.row + token, top[m][h] * unit, l);
       const int64_t at = static_cast<int64_t>(head) * p.q_count + tile.row + token;
-      constexpr float kLn2 = 0.6931471805599453f;
-      float lse = unseen ? -INFINITY : (level + log2f(l)) * kLn2;
-      const int64_t to = static_cast<int64_t>(tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
-      if (p.wide) {
-        float share = 0.0f;  // of what came before
-        if (p.lse_before != nullptr && inside) {
-          const float earlier = p.lse_before[at];
-          if (unseen) {
-            share = 1.0f;
-            lse = earlier;
-          } else if (earlier != -INFINITY) {
-            const float higher = fmaxf(earlier, lse),
-                        both = higher + logf(expf(earlier - higher) + expf(lse - higher));
-            share = expf(earlier - both);
-            factor *= expf(lse - both);
-            lse = both;
-          }
-        }
-        store_wide_row(out[m], h, factor, share != 0.0f ? p.o_before + to : nullptr, share,
+      const int64_t to =
+          static_cast<int64_t>(tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
+      if (p.wide)
+        store_wide_row(out[m], h, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,
                        static_cast<float*>(p.o_out) + to, p.value_dim, inside);
-      } else {
-        store_row<T>(out[m], h, factor, static_cast<T*>(p.o_out) + to, p.value_dim, inside);
-      }
-      if (inside && lane % 4 == 0) p.lse_out[at] = lse;
+      else
+        store_row<T>(out[m], h, result.factor, static_cast<T*>(p.o_out) + to, p.value_dim, inside);
+      if (inside && lane % 4 == 0) p.lse_out[at] = result.lse;
     }
 }
 

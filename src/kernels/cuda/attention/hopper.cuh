@@ -1,0 +1,90 @@
+// What the kernels for Hopper share: which tile is whose, barriers that pass round, and a row's result.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_products.cuh"
+#include "kernels/cuda/attention/problem.cuh"
+
+namespace quintet::kernels::cuda {
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+template <int kRegisters>
+__device__ __forceinline__ void registers_down() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+__device__ __forceinline__ void registers_up() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// Where a ring of stages stands.
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+  template <int kStages>
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// Warpgroups take turns at issuing products: named barriers from 1 on, each met by the group it is for and by
+// the one before it.
+__device__ __forceinline__ void order_wait(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory"); }
+__device__ __forceinline__ void order_next(int group) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
+}
+
+// Items are sorted by falling cost and dealt back and forth, so that every block gets as much as any other.
+// Negative: there are no more; at least `items`: none in this round.
+__device__ __forceinline__ int item_of_round(int round, int items) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  if (round * blocks >= items) return -1;
+  return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+}
+
+// A tile of queries of the heads that share a KV head, and the keys that some and that all of its rows see.
+struct HopperTile {
+  int kv_head;
+  RowTile tile;
+  Span keys, all;
+};
+__device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item, int tiles) {
+  const int rank = item / p.kv_heads;
+  HopperTile at{item % p.kv_heads,
+                row_tile(p.q_rows, p.packing.tokens,
+                         p.order != nullptr ? static_cast<int>(p.order[rank]) : tiles - 1 - rank),
+                {}, {}};
+  const Span first = p.keys(at.tile.sequence, at.tile.position),
+             last = p.keys(at.tile.sequence, at.tile.position + at.tile.count - 1);
+  at.keys = {first.begin, last.end};
+  at.all = {last.begin, first.end};
+  return at;
+}
+
+// Writes a row of o and its lse. `level` is the row's maximum in units of log2, `sum` this lane's part of the
+// sum; registers 4 * j + 2 * half of `out` are the row's.
+template <class T, int kWidth>
+__device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid, int half,
+                                           const float (&out)[kWidth / 2], float level, float sum) {
+  const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
+  const bool inside = r < valid;
+  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+  sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+  const RowResult result = row_result(p, inside, head, at.tile.row + token, level, sum);
+  const int64_t to = static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * kWidth;
+  const auto& tiles = reinterpret_cast<const float(&)[kWidth / 8][4]>(out);
+  if (p.wide)
+    store_wide_row(tiles, half, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,
+                   static_cast<float*>(p.o_out) + to, kWidth, inside);
+  else
+    store_row<T>(tiles, half, result.factor, static_cast<T*>(p.o_out) + to, kWidth, inside);
+  if (inside && threadIdx.x % 4 == 0)
+    p.lse_out[static_cast<int64_t>(head) * p.q_count + at.tile.row + token] = result.lse;
+}
+
+#endif
+
+}  // namespace quintet::kernels::cuda

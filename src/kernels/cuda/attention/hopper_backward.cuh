@@ -1,0 +1,440 @@
+// Backward on Hopper, in two kernels as in tiled_backward.cuh. hopper_dq has two warpgroups of 64 query rows
+// each and streams keys; hopper_dkv has two of 64 keys each and streams queries, with scores transposed. dq
+// finds lse and delta of every row and leaves them in the order in which dkv's tiles have rows.
+#pragma once
+
+#include "kernels/cuda/attention/hopper.cuh"
+
+namespace quintet::kernels::cuda {
+
+inline constexpr int kBackwardThreads = 3 * 128;
+
+template <int kWidth>
+struct HopperDq {
+  static constexpr int kRows = kHopperDqRows, kKeys = kWidth > 64 ? 64 : 128, kStages = 2;
+  static constexpr int kPanels = kWidth / 64;
+  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
+  static constexpr int kBytes = 2 * kRowBytes + 2 * kStages * kKeyBytes + 1024;
+};
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    hopper_dq(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
+              const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+              const __grid_constant__ TiledProblem p, int tiles) {
+  await_previous();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Sizes = HopperDq<kWidth>;
+  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages, kPanels = Sizes::kPanels;
+  constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
+      v_empty[kStages];
+  __shared__ float row_delta[kRows];
+  const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
+                 dout_tile = q_tile + Sizes::kRowBytes, k_tiles = dout_tile + Sizes::kRowBytes,
+                 v_tiles = k_tiles + kStages * Sizes::kKeyBytes;
+  const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
+  if (thread == 0) {
+    make_barrier(&q_full, 1);
+    make_barrier(&q_empty, 2);
+    for (int s = 0; s < kStages; ++s) {
+      make_barrier(&k_full[s], 1);
+      make_barrier(&k_empty[s], 2);
+      make_barrier(&v_full[s], 1);
+      make_barrier(&v_empty[s], 2);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int items = tiles * p.kv_heads;
+
+  if (group == 2) {
+    registers_down<40>();
+    if (thread % 128 != 0) return;
+    Turn turn, q_turn;
+    for (int round = 0;; ++round) {
+      const int item = item_of_round(round, items);
+      if (item < 0) break;
+      if (item >= items) continue;
+      const HopperTile at = query_item(p, item, tiles);
+      if (p.idle(at.tile.sequence)) continue;
+      BlockWalk walk;
+      bool more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
+      if (!more) continue;
+      await_turn(&q_empty, q_turn.parity ^ 1);
+      announce(&q_full, static_cast<uint32_t>(p.packing.tokens * p.group * kWidth * 2 * 2));
+      for (int c = 0; c < kPanels; ++c) {
+        copy_box(q_tile + c * kRowPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
+        copy_box(dout_tile + c * kRowPanel, &dout_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
+      }
+      q_turn.advance<1>();
+      for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        await_turn(&k_empty[turn.stage], turn.parity ^ 1);
+        announce(&k_full[turn.stage], Sizes::kKeyBytes);
+        for (int c = 0; c < kPanels; ++c)
+          copy_box(k + c * kKeyPanel, &k_map, c * 64, at.kv_head, walk.row, &k_full[turn.stage]);
+        await_turn(&v_empty[turn.stage], turn.parity ^ 1);
+        announce(&v_full[turn.stage], Sizes::kKeyBytes);
+        for (int c = 0; c < kPanels; ++c)
+          copy_box(v + c * kKeyPanel, &v_map, c * 64, at.kv_head, walk.row, &v_full[turn.stage]);
+      }
+    }
+    return;
+  }
+
+  registers_up<232>();
+  const float unit = p.scale * kLog2E;
+  const int warp_row = group * 64 + thread % 128 / 32 * 16, own_row = warp_row + lane / 4;
+  Turn turn, q_turn;
+  for (int round = 0;; ++round) {
+    const int item = item_of_round(round, items);
+    if (item < 0) break;
+    if (item >= items) continue;
+    const HopperTile at = query_item(p, item, tiles);
+    const RowTile& tile = at.tile;
+    if (p.idle(tile.sequence)) continue;
+    const int valid = tile.count * p.group, first_head = at.kv_head * p.group;
+    // delta of the warp's 16 rows, a group of lanes per row.
+    constexpr int kLanes = kWidth / 8, kAtOnce = 32 / kLanes;
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16; i += kAtOnce) {
+      const int r = warp_row + i + lane / kLanes, token = p.packing.token(r);
+      float part = 0.0f;
+      if (r < valid) {
+        const int64_t from = static_cast<int64_t>(tile.row + token) * p.o_stride +
+                             static_cast<int64_t>(first_head + r - token * p.group) * kWidth + lane % kLanes * 8;
+        const auto a = load<8>(static_cast<const T*>(p.o) + from), b = load<8>(static_cast<const T*>(p.dout) + from);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) part += a.v[e] * b.v[e];
+      }
+#pragma unroll
+      for (int d = kLanes / 2; d > 0; d /= 2) part += __shfl_xor_sync(0xffffffffu, part, d);
+      if (lane % kLanes == 0) row_delta[r] = part;
+    }
+    __syncwarp();
+    Span row_keys[2];
+    float lse[2], delta[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = own_row + 8 * h, token = p.packing.token(r);
+      row_keys[h] = Span{0, 0};
+      lse[h] = 0.0f;
+      delta[h] = row_delta[r];
+      if (r < valid) {
+        row_keys[h] = p.keys(tile.sequence, tile.position + token);
+        const int head = first_head + r - token * p.group;
+        lse[h] = p.lse[static_cast<int64_t>(head) * p.q_count + tile.row + token] * kLog2E;
+        if (lane % 4 == 0)
+          p.stats_out[at.kv_head * p.stats_pitch + static_cast<int64_t>(tile.row) * p.group + r] =
+              make_float2(lse[h], delta[h]);
+      }
+    }
+    float dq[kWidth / 2];
+#pragma unroll
+    for (float& x : dq) x = 0.0f;
+    BlockWalk walk;
+    bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
+    if (more) {
+      await_turn(&q_full, q_turn.parity);
+      q_turn.advance<1>();
+      const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192,
+                     dout = dout_tile + static_cast<uint32_t>(group) * 8192;
+      float s[kKeys / 2], g[kKeys / 2];
+      uint32_t ds[kKeys / 16][4];
+      int before = -1;  // the stage whose keys the last product reads
+      for (; more; more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
+        const int begin = walk.position, count = walk.count(kKeys);
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        await_turn(&k_full[turn.stage], turn.parity);
+        begin_products();
+        rows_product<T, kWidth>(s, q, kRowPanel, k, kKeyPanel);
+        end_products();
+        await_turn(&v_full[turn.stage], turn.parity);
+        begin_products();
+        rows_product<T, kWidth>(g, dout, kRowPanel, v, kKeyPanel);
+        end_products();
+        await_products<1>();
+        pin(s);
+        pin(dq);
+        if (before >= 0 && thread % 128 == 0) arrive(&k_empty[before]);
+        before = turn.stage;
+        const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          int from = -kKeys, to = kKeys;
+          if (masked) {
+            from = row_keys[h].begin - begin - lane % 4 * 2;
+            to = lesser(row_keys[h].end - begin, count) - lane % 4 * 2;
+          }
+#pragma unroll
+          for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              float& x = s[j * 4 + 2 * h + i];
+              const float weight = exp2_fast(fmaf(x, unit, -lse[h]));
+              x = masked && (j * 8 + i < from || j * 8 + i >= to) ? 0.0f : weight;
+            }
+        }
+        await_products<0>();
+        pin(g);
+        if (thread % 128 == 0) arrive(&v_empty[turn.stage]);
+#pragma unroll
+        for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) s[j * 4 + i] *= g[j * 4 + i] - delta[i / 2];
+        left_of<T>(s, ds);
+        begin_products();
+        add_columns_product<T>(dq, ds, k, kKeyPanel);
+        end_products();
+      }
+      await_products<0>();
+      pin(dq);
+      if (thread % 128 == 0) {
+        arrive(&k_empty[before]);
+        arrive(&q_empty);
+      }
+    }
+    const auto& result = reinterpret_cast<const float(&)[kWidth / 8][4]>(dq);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = own_row + 8 * h, token = p.packing.token(r);
+      const int64_t to = static_cast<int64_t>(tile.row + token) * p.dq_stride +
+                         static_cast<int64_t>(first_head + r - token * p.group) * kWidth;
+      if (p.wide)
+        store_wide_row(result, h, p.scale, p.dq_before != nullptr ? p.dq_before + to : nullptr, 1.0f,
+                       static_cast<float*>(p.dq) + to, kWidth, r < valid);
+      else
+        store_row<T>(result, h, p.scale, static_cast<T*>(p.dq) + to, kWidth, r < valid);
+    }
+  }
+#else
+  __trap();
+#endif
+}
+
+template <int kWidth>
+struct HopperDkv {
+  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
+  static constexpr int kPanels = kWidth / 64;
+  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2, kStatBytes = kRows * 8;
+  static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
+  static_assert(kStatBytes % 128 == 0);
+  static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + 1024;
+};
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    hopper_dkv(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
+               const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+               const __grid_constant__ CUtensorMap stats_map, const __grid_constant__ TiledProblem p,
+               int tiles) {
+  await_previous();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Sizes = HopperDkv<kWidth>;
+  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages, kPanels = Sizes::kPanels;
+  constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  __shared__ alignas(8) uint64_t kv_full, kv_empty, full[kStages], empty[kStages];
+  const uint32_t base = shared_address(tiled_memory), k_tile = (base + 1023) / 1024 * 1024,
+                 v_tile = k_tile + Sizes::kKeyBytes, q_tiles = v_tile + Sizes::kKeyBytes,
+                 dout_tiles = q_tiles + kStages * Sizes::kRowBytes,
+                 stat_tiles = dout_tiles + kStages * Sizes::kRowBytes;
+  const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
+  // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
+  const int filled = p.packing.tokens * p.group;
+  for (int at = thread; at < 2 * kStages * kPanels * (kRows - filled) * 8; at += kBackwardThreads) {
+    const int panel = at / ((kRows - filled) * 8), in_panel = at % ((kRows - filled) * 8);
+    const uint32_t to = q_tiles + static_cast<uint32_t>(panel) * kRowPanel +
+                        static_cast<uint32_t>(filled * 128 + in_panel * 16);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+  }
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  if (thread == 0) {
+    make_barrier(&kv_full, 1);
+    make_barrier(&kv_empty, 2);
+    for (int s = 0; s < kStages; ++s) {
+      make_barrier(&full[s], 1);
+      make_barrier(&empty[s], 2);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int items = tiles * p.kv_heads;
+  // A tile of keys, and the queries that see some and that see all of them.
+  const auto key_item = [&](int item) {
+    const int rank = item / p.kv_heads;
+    HopperTile at{item % p.kv_heads,
+                  row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
+                  {}, {}};
+    const Span first = p.queries(at.tile.sequence, at.tile.position),
+               last = p.queries(at.tile.sequence, at.tile.position + at.tile.count - 1);
+    at.keys = {first.begin, last.end};
+    at.all = {last.begin, first.end};
+    return at;
+  };
+  const int tokens = p.packing.tokens;
+
+  if (group == 2) {
+    registers_down<24>();
+    if (thread % 128 != 0) return;
+    Turn turn, kv_turn;
+    for (int round = 0;; ++round) {
+      const int item = item_of_round(round, items);
+      if (item < 0) break;
+      if (item >= items) continue;
+      const HopperTile at = key_item(item);
+      if (p.idle(at.tile.sequence)) continue;
+      BlockWalk walk;
+      bool more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
+      if (!more) continue;
+      await_turn(&kv_empty, kv_turn.parity ^ 1);
+      announce(&kv_full, 2 * Sizes::kKeyBytes);
+      for (int c = 0; c < kPanels; ++c) {
+        copy_box(k_tile + c * kKeyPanel, &k_map, c * 64, at.kv_head, at.tile.row, &kv_full);
+        copy_box(v_tile + c * kKeyPanel, &v_map, c * 64, at.kv_head, at.tile.row, &kv_full);
+      }
+      kv_turn.advance<1>();
+      for (; more; more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
+        uint64_t* const barrier = &full[turn.stage];
+        await_turn(&empty[turn.stage], turn.parity ^ 1);
+        announce(barrier, static_cast<uint32_t>(filled * kWidth * 2 * 2 + Sizes::kStatBytes));
+        for (int c = 0; c < kPanels; ++c) {
+          const uint32_t panel = (turn.stage * kPanels + c) * kRowPanel;
+          copy_box(q_tiles + panel, &q_map, c * 64, at.kv_head * p.group, walk.row, barrier);
+          copy_box(dout_tiles + panel, &dout_map, c * 64, at.kv_head * p.group, walk.row, barrier);
+        }
+        copy_box(stat_tiles + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group * 2, at.kv_head,
+                 barrier);
+      }
+    }
+    return;
+  }
+
+  registers_up<240>();
+  const float unit = p.scale * kLog2E;
+  const int own_key = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
+  Turn turn, kv_turn;
+  for (int round = 0;; ++round) {
+    const int item = item_of_round(round, items);
+    if (item < 0) break;
+    if (item >= items) continue;
+    const HopperTile at = key_item(item);
+    const RowTile& tile = at.tile;
+    if (p.idle(tile.sequence)) continue;
+    float dk[kWidth / 2], dv[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
+    BlockWalk walk;
+    bool more = walk.next(p.q_rows, tile.sequence, at.keys, tokens);
+    if (more) {
+      Span key_queries[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = own_key + 8 * h;
+        key_queries[h] = r < tile.count ? p.queries(tile.sequence, tile.position + r) : Span{0, 0};
+      }
+      await_turn(&kv_full, kv_turn.parity);
+      kv_turn.advance<1>();
+      const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192, v = v_tile + static_cast<uint32_t>(group) * 8192;
+      float s[kRows / 2], g[kRows / 2];
+      uint32_t left[kRows / 16][4];
+      [[maybe_unused]] uint32_t ds[kRows / 16][4];
+      int before = -1;  // the stage that the last products read
+      for (; more; more = walk.next(p.q_rows, tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
+        const int position = walk.position, rows = walk.count(tokens) * p.group;
+        const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes, dout = dout_tiles + turn.stage * Sizes::kRowBytes;
+        const auto* const stats = reinterpret_cast<const float4*>(
+            tiled_memory + (stat_tiles - base) + turn.stage * Sizes::kStatBytes);
+        await_turn(&full[turn.stage], turn.parity);
+        begin_products();
+        rows_product<T, kWidth>(s, k, kKeyPanel, q, kRowPanel);
+        end_products();
+        // The products before it are done first: their operands' registers are free for those of dP.
+        await_products<1>();
+        pin(dk);
+        pin(dv);
+        if (before >= 0 && thread % 128 == 0) arrive(&empty[before]);
+        before = turn.stage;
+        begin_products();
+        rows_product<T, kWidth>(g, v, kKeyPanel, dout, kRowPanel);
+        end_products();
+        await_products<1>();
+        pin(s);
+        const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows || rows < kRows ||
+                            tile.count < kKeys;
+        int from[2] = {-kRows, -kRows}, to[2] = {kRows, kRows};
+        if (masked) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            from[h] = (key_queries[h].begin - position) * p.group - lane % 4 * 2;
+            to[h] = lesser((key_queries[h].end - position) * p.group, rows) - lane % 4 * 2;
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kRows / 8; ++j) {
+          const float4 pair = stats[j * 4 + lane % 4];  // lse and delta of two rows
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            float& x = s[j * 4 + i];
+            const float weight = exp2_fast(fmaf(x, unit, -(i % 2 == 0 ? pair.x : pair.z)));
+            x = masked && (j * 8 + i % 2 < from[i / 2] || j * 8 + i % 2 >= to[i / 2]) ? 0.0f : weight;
+          }
+        }
+        // dS is formed from the rounded weights: registers for both would be too many. With long rows it also
+        // waits for the weights' own registers.
+        left_of<T>(s, left);
+        begin_products();
+        add_columns_product<T>(dv, left, dout, kRowPanel);
+        end_products();
+        await_products<1>();
+        pin(g);
+#pragma unroll
+        for (int j = 0; j < kRows / 8; ++j) {
+          const float4 pair = stats[j * 4 + lane % 4];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
+            g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - pair.y);
+            g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - pair.w);
+          }
+        }
+        if constexpr (kRows > 64) {
+          await_products<0>();
+          pin(dv);
+          left_of<T>(g, left);
+          begin_products();
+          add_columns_product<T>(dk, left, q, kRowPanel);
+        } else {
+          left_of<T>(g, ds);
+          begin_products();
+          add_columns_product<T>(dk, ds, q, kRowPanel);
+        }
+        end_products();
+      }
+      await_products<0>();
+      pin(dk);
+      pin(dv);
+      if (thread % 128 == 0) {
+        arrive(&empty[before]);
+        arrive(&kv_empty);
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = own_key + 8 * h;
+      const int64_t row = tile.row + r;
+      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dk), h, p.scale,
+                   static_cast<T*>(p.dk) + row * p.dk_stride + static_cast<int64_t>(at.kv_head) * kWidth, kWidth,
+                   r < tile.count);
+      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dv), h, 1.0f,
+                   static_cast<T*>(p.dv) + row * p.dv_stride + static_cast<int64_t>(at.kv_head) * kWidth, kWidth,
+                   r < tile.count);
+    }
+  }
+#else
+  __trap();
+#endif
+}
+
+}  // namespace quintet::kernels::cuda

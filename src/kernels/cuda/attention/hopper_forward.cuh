@@ -1,0 +1,205 @@
+// Forward on Hopper. A block lives through many tiles: one thread of a warpgroup of its own copies Q, K and V
+// tiles into shared memory ahead of use; each of the other warpgroups has 64 rows of queries. While one
+// weighs scores the others' products run, and within a warpgroup the scores of the next block of keys are
+// computed beside the product of the last weights with V. Rows past tokens * heads of a tile are whatever
+// shared memory holds: no other row reads them.
+#pragma once
+
+#include "kernels/cuda/attention/hopper.cuh"
+
+namespace quintet::kernels::cuda {
+
+template <int kWidth>
+struct HopperForward {
+  static constexpr int kGroups = hopper_forward_rows(kWidth) / 64;  // of warps, with rows
+  static constexpr int kThreads = 128 * (kGroups + 1);
+  static constexpr int kRows = 64 * kGroups;
+  static constexpr int kKeys = 128, kStages = 2;
+  static constexpr int kPanels = kWidth / 64;
+  static constexpr int kQBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
+  static constexpr int kBytes = kQBytes + 2 * kStages * kKeyBytes + 1024;
+};
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
+    hopper_forward(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+                   const __grid_constant__ CUtensorMap v_map, const __grid_constant__ TiledProblem p,
+                   int tiles) {
+  await_previous();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Sizes = HopperForward<kWidth>;
+  constexpr int kGroups = Sizes::kGroups, kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
+                kPanels = Sizes::kPanels;
+  constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
+      v_empty[kStages];
+  const uint32_t q_tile = (shared_address(tiled_memory) + 1023) / 1024 * 1024,
+                 k_tiles = q_tile + Sizes::kQBytes, v_tiles = k_tiles + kStages * Sizes::kKeyBytes;
+  const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
+  if (thread == 0) {
+    make_barrier(&q_full, 1);
+    make_barrier(&q_empty, kGroups);
+    for (int s = 0; s < kStages; ++s) {
+      make_barrier(&k_full[s], 1);
+      make_barrier(&k_empty[s], kGroups);
+      make_barrier(&v_full[s], 1);
+      make_barrier(&v_empty[s], kGroups);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int items = tiles * p.kv_heads;
+
+  if (group == kGroups) {
+    registers_down<kGroups == 2 ? 40 : 32>();
+    if (thread % 128 != 0) return;
+    Turn turn, q_turn;
+    for (int round = 0;; ++round) {
+      const int item = item_of_round(round, items);
+      if (item < 0) break;
+      if (item >= items) continue;
+      const HopperTile at = query_item(p, item, tiles);
+      if (p.idle(at.tile.sequence)) continue;
+      BlockWalk walk;
+      bool more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
+      if (!more) continue;  // no row sees anything
+      await_turn(&q_empty, q_turn.parity ^ 1);
+      announce(&q_full, static_cast<uint32_t>(p.packing.tokens * p.group * kWidth * 2));
+      for (int c = 0; c < kPanels; ++c)
+        copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
+      q_turn.advance<1>();
+      for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        await_turn(&k_empty[turn.stage], turn.parity ^ 1);
+        announce(&k_full[turn.stage], Sizes::kKeyBytes);
+        for (int c = 0; c < kPanels; ++c)
+          copy_box(k + c * kKeyPanel, &k_map, c * 64, at.kv_head, walk.row, &k_full[turn.stage]);
+        await_turn(&v_empty[turn.stage], turn.parity ^ 1);
+        announce(&v_full[turn.stage], Sizes::kKeyBytes);
+        for (int c = 0; c < kPanels; ++c)
+          copy_box(v + c * kKeyPanel, &v_map, c * 64, at.kv_head, walk.row, &v_full[turn.stage]);
+      }
+    }
+    return;
+  }
+
+  registers_up<kGroups == 2 ? 232 : 160>();
+  const float unit = p.scale * kLog2E;
+  const int own_row = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
+  Turn k_turn, v_turn, q_turn;
+  if (group == kGroups - 1) order_next(0);  // the first group goes first
+  for (int round = 0;; ++round) {
+    const int item = item_of_round(round, items);
+    if (item < 0) break;
+    if (item >= items) continue;
+    const HopperTile at = query_item(p, item, tiles);
+    const RowTile& tile = at.tile;
+    if (p.idle(tile.sequence)) continue;
+    const int valid = tile.count * p.group;
+    BlockWalk walk;
+    bool more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
+    float out[kWidth / 2], top[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (float& x : out) x = 0.0f;
+    if (more) {
+      Span row_keys[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = own_row + 8 * h;
+        row_keys[h] = r < valid ? p.keys(tile.sequence, tile.position + p.packing.token(r)) : Span{0, 0};
+      }
+      float s[kKeys / 2], shrink[2];
+      uint32_t weights[kKeys / 16][4];
+      const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192;
+      // Masks and weighs the scores in s of the block at `begin`.
+      const auto weigh = [&](int begin, int count) {
+        const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          if (masked) {
+            const int from = row_keys[h].begin - begin - lane % 4 * 2,
+                      to = lesser(row_keys[h].end - begin, count) - lane % 4 * 2;
+#pragma unroll
+            for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+              for (int i = 0; i < 2; ++i)
+                if (j * 8 + i < from || j * 8 + i >= to) s[j * 4 + 2 * h + i] = -INFINITY;
+          }
+          float best = top[h];
+#pragma unroll
+          for (int j = 0; j < kKeys / 8; ++j) best = fmaxf(best, fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
+          best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
+          best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
+          const float base = best == -INFINITY ? 0.0f : best * unit;
+          shrink[h] = exp2_fast(top[h] * unit - base);
+          top[h] = best;
+          float total = 0.0f;
+#pragma unroll
+          for (int j = 0; j < kKeys / 8; ++j)
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+              const float weight = exp2_fast(fmaf(s[j * 4 + 2 * h + i], unit, -base));
+              s[j * 4 + 2 * h + i] = weight;
+              total += weight;
+            }
+          sum[h] = sum[h] * shrink[h] + total;
+        }
+      };
+      await_turn(&q_full, q_turn.parity);
+      q_turn.advance<1>();
+      await_turn(&k_full[k_turn.stage], k_turn.parity);
+      begin_products();
+      rows_product<T, kWidth>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+      end_products();
+      await_products<0>();
+      pin(s);
+      if (thread % 128 == 0) arrive(&k_empty[k_turn.stage]);
+      k_turn.advance<kStages>();
+      weigh(walk.position, walk.count(kKeys));
+      left_of<T>(s, weights);
+      more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys);
+      for (; more; more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys)) {
+        await_turn(&k_full[k_turn.stage], k_turn.parity);
+        order_wait(group);
+        begin_products();
+        rows_product<T, kWidth>(s, q, kQPanel, k_tiles + k_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+        end_products();
+        await_turn(&v_full[v_turn.stage], v_turn.parity);
+        begin_products();
+        add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+        end_products();
+        order_next((group + 1) % kGroups);
+        await_products<1>();
+        pin(s);
+        if (thread % 128 == 0) arrive(&k_empty[k_turn.stage]);
+        k_turn.advance<kStages>();
+        weigh(walk.position, walk.count(kKeys));
+        await_products<0>();
+        pin(out);
+        if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
+        v_turn.advance<kStages>();
+        left_of<T>(s, weights);
+#pragma unroll
+        for (int j = 0; j < kWidth / 8; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) out[j * 4 + i] *= shrink[i / 2];
+      }
+      if (thread % 128 == 0) arrive(&q_empty);
+      await_turn(&v_full[v_turn.stage], v_turn.parity);
+      begin_products();
+      add_columns_product<T>(out, weights, v_tiles + v_turn.stage * Sizes::kKeyBytes, kKeyPanel);
+      end_products();
+      await_products<0>();
+      pin(out);
+      if (thread % 128 == 0) arrive(&v_empty[v_turn.stage]);
+      v_turn.advance<kStages>();
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) finish_row<T, kWidth>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
+  }
+#else
+  __trap();  // hopper_blocks() says beforehand
+#endif
+}
+
+}  // namespace quintet::kernels::cuda

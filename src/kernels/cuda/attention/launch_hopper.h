@@ -1,0 +1,23 @@
+// Launches the kernels of hopper_forward.cuh and hopper_backward.cuh.
+#pragma once
+
+#include "kernels/cuda/attention/problem.cuh"
+
+namespace quintet::kernels::cuda {
+
+// Blocks to launch, one for each multiprocessor; 0 where the card or the code has no such kernels.
+int hopper_blocks();
+// Heads of 64 or 128 elements, groups of at most 64 query heads, no soft cap, no dropout, backward no sinks.
+bool suits_hopper(const TiledProblem& problem, bool backward);
+
+// The problem's packing and tiles are set here; `order` must be of tiles of these sizes.
+int hopper_forward_tokens(const TiledProblem& problem);
+int hopper_dq_tokens(const TiledProblem& problem);
+template <class T>
+void launch_hopper_forward(TiledProblem problem, int blocks, int64_t tiles, Stream stream);
+template <class T>
+void launch_hopper_dq(TiledProblem problem, int blocks, int64_t tiles, Stream stream);
+template <class T>
+void launch_hopper_dkv(TiledProblem problem, int blocks, int64_t tiles, Stream stream);
+
+}  // namespace quintet::kernels::cuda
