@@ -140,8 +140,8 @@ struct BlockWalk {
 // Query heads that share a KV head are rows of one tile: row r of a tile is token r / heads, head r % heads.
 // Where a group has more heads than a tile rows, it is cut into `parts` of equal size.
 struct HeadPacking {
-  int heads, parts;   // of a tile; parts of a group
-  int tokens;         // of a tile
+  int heads, parts;     // of a tile; parts of a group
+  int tokens;           // of a tile
   unsigned reciprocal;  // token of r = r * reciprocal >> 16, for r < 256
 
   HeadPacking() = default;

@@ -171,7 +171,7 @@ class Rank {
   std::map<graph::InputSpec, std::vector<int32_t>>
       whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;
-  double loss_scale_ = 1;       // of the next step
+  double loss_scale_ = 1;  // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };

@@ -59,7 +59,8 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsNoted) {
   EXPECT_EQ(note_of("--set data.pack=true"), "");
   EXPECT_EQ(note_of("--set data.pack=true --set run.deterministic=true"), "");
   EXPECT_EQ(note_of("--set data.pack=true --set model.dropout=0.1"), "");
-  const std::string wide = "--set precision.compute=f32 --set precision.master=f32 --set precision.gradients=f32";
+  const std::string wide =
+      "--set precision.compute=f32 --set precision.master=f32 --set precision.gradients=f32";
   EXPECT_NE(note_of(wide).find("precision.compute"), std::string::npos);
   EXPECT_EQ(note_of(wide + " --stack megatron"), "");
 }
@@ -76,8 +77,9 @@ TEST(PlanVerb, AttentionWithoutTensorCoresIsCounted) {
     return 0.0;
   };
   const double fast = seconds_of("--set data.pack=true");
-  EXPECT_GT(seconds_of("--set precision.compute=f32 --set precision.master=f32 --set precision.gradients=f32"),
-            10 * fast);
+  EXPECT_GT(
+      seconds_of("--set precision.compute=f32 --set precision.master=f32 --set precision.gradients=f32"),
+      10 * fast);
   EXPECT_LT(seconds_of("--set data.pack=true --set run.deterministic=true"), 2 * fast);
 }
 

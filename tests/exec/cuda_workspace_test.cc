@@ -61,21 +61,26 @@ TEST(CudaWorkspace, OfADenseModel) {
             kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
-// With the scores of all heads where they fit into 1 GiB.
+// Of heads of 64 or 128 our own tiled kernels, as of packed documents; of others the library, with the scores
+// of all heads where they fit into 1 GiB.
 TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
   EXPECT_EQ(most.at("qkv_attention_dx"),
-            kRows * kHeads * 4 + kRows * kHeads * (4 + 1024 * 2 + 2 * 2 * kHeadDim) + 16 * kMiB);
+            256 + 256 + kRows * 8 + kRows / 32 * 4 + 256 + kRows * kHeads * 8 + 256);
+  const auto others = scratch_of({"run.deterministic=true", "model.heads=16", "model.kv_heads=4"});
+  EXPECT_EQ(others.at("qkv_attention_dx"),
+            kRows * 16 * 4 + kRows * 16 * (4 + 1024 * 2 + 2 * 2 * 32) + 16 * kMiB);
 }
 
 // Packed documents are served by our own tiled kernels: the key of dropout; a flag for each sequence; the span
-// of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; the sums of
-// dout * o. Deterministic or not.
+// of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; lse and the sum
+// of dout * o of every row. Deterministic or not.
 TEST(CudaWorkspace, OfPackedDocuments) {
   for (const char* deterministic : {"run.deterministic=true", "run.deterministic=false"}) {
     const auto most = scratch_of({"data.pack=true", deterministic});
     EXPECT_EQ(most.at("qkv_attention"), 256 + 256 + kRows * 8 + kRows / 32 * 4);
-    EXPECT_EQ(most.at("qkv_attention_dx"), 256 + 256 + kRows * 8 + kRows / 32 * 4 + 256 + kRows * kHeads * 4);
+    EXPECT_EQ(most.at("qkv_attention_dx"),
+              256 + 256 + kRows * 8 + kRows / 32 * 4 + 256 + kRows * kHeads * 8 + 256);
   }
 }
 
@@ -100,7 +105,8 @@ TEST(CudaWorkspace, OfHopsOfARing) {
   std::vector<std::string> packed = ring;
   packed.push_back("data.pack=true");
   EXPECT_EQ(scratch_of(packed).at("attention_hop"), 256 + 256 + kRows * 8 + 256);
-  EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"), 256 + 256 + kRows * 8 + 256 + 256 + rows * kHeads * 4);
+  EXPECT_EQ(scratch_of(packed).at("attention_hop_dx"),
+            256 + 256 + kRows * 8 + 256 + 256 + rows * kHeads * 8 + 256);
 }
 
 // All rows, half of the heads: o and lse, and copies of q, k, v and documents with ascending rows; backward

@@ -42,8 +42,9 @@ bool sees(const Geometry& g, Place q, Place k) {
   return window == 0 || std::abs(distance) < window;
 }
 Span span_at(const Geometry& g, int sequence, int position) {
-  return document_span(position, static_cast<int>(g.k_rows.seq_len),
-                       [&](int at) { return document(g, {sequence, at}); });
+  return document_span(position, static_cast<int>(g.k_rows.seq_len), [&](int at) {
+    return document(g, {sequence, at});
+  });
 }
 
 Geometry random_geometry(std::mt19937& random) {
@@ -58,7 +59,9 @@ Geometry random_geometry(std::mt19937& random) {
         g.q_rows.first = static_cast<int64_t>(random() % static_cast<uint64_t>(ranks));
         g.k_rows.first = static_cast<int64_t>(random() % static_cast<uint64_t>(ranks));
         break;
-      case 1: g.q_rows.count = g.k_rows.count = ranks; break;
+      case 1:
+        g.q_rows.count = g.k_rows.count = ranks;
+        break;
       case 2:  // gathered keys
         g.q_rows.first = static_cast<int64_t>(random() % static_cast<uint64_t>(ranks));
         g.k_rows.count = ranks;
@@ -73,7 +76,8 @@ Geometry random_geometry(std::mt19937& random) {
   for (int64_t s = 0; s < sequences; ++s) {
     int32_t id = 0;
     const bool one = random() % 4 == 0;
-    const int64_t padding = random() % 3 == 0 ? static_cast<int64_t>(random() % static_cast<uint64_t>(length + 1)) : 0;
+    const int64_t padding =
+        random() % 3 == 0 ? static_cast<int64_t>(random() % static_cast<uint64_t>(length + 1)) : 0;
     for (int64_t p = 0; p < length; ++p) {
       if (p > 0 && !one && random() % 6 == 0) id += 1 + static_cast<int32_t>(random() % 3);
       g.documents.push_back(p >= length - padding ? -1 : id);
@@ -104,9 +108,11 @@ TEST(AttentionInterval, SpansAreTheDefinition) {
     for (int s = 0; s < g.k_rows.sequences; ++s) {
       Span last_keys{0, 0}, last_queries{0, 0};
       for (int i = 0; i < length; ++i) {
-        const Span keys = keys_of(i, span_at(g, s, i), g.rule), queries = queries_of(i, span_at(g, s, i), g.rule);
+        const Span keys = keys_of(i, span_at(g, s, i), g.rule),
+                   queries = queries_of(i, span_at(g, s, i), g.rule);
         for (int j = 0; j < length; ++j) {
-          ASSERT_EQ(j >= keys.begin && j < keys.end, sees(g, {s, i}, {s, j})) << "query " << i << ", key " << j;
+          ASSERT_EQ(j >= keys.begin && j < keys.end, sees(g, {s, i}, {s, j}))
+              << "query " << i << ", key " << j;
           ASSERT_EQ(j >= queries.begin && j < queries.end, sees(g, {s, j}, {s, i}));
         }
         // Tiles take their range from their first and last row.
@@ -126,7 +132,8 @@ TEST(AttentionInterval, WalksMeetEveryPairOnce) {
     const Geometry g = random_geometry(random);
     const auto q_places = places(g.q_rows), k_places = places(g.k_rows);
     for (const bool by_keys : {false, true}) {
-      const base::RowOrder &own_order = by_keys ? g.k_rows : g.q_rows, &other_order = by_keys ? g.q_rows : g.k_rows;
+      const base::RowOrder &own_order = by_keys ? g.k_rows : g.q_rows,
+                           &other_order = by_keys ? g.q_rows : g.k_rows;
       const RowRuns own(own_order), other(other_order);
       const int size = 1 + static_cast<int>(random() % 20), block = 1 + static_cast<int>(random() % 20);
       const auto seen = [&](int s, int position) {

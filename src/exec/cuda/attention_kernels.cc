@@ -1,6 +1,6 @@
-// Attention, whole and by hops of a ring. cuDNN serves sequences of one document each where it has a plan; our
-// own tiled kernels serve every other mask and what cuDNN has no plan for, in 16 bits; the rest runs without
-// tensor cores.
+// Attention, whole and by hops of a ring. cuDNN serves sequences of one document each where it has a plan and is
+// the faster choice; our own tiled kernels serve every other mask and what cuDNN has no plan for, in 16 bits;
+// the rest runs without tensor cores.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_scratch/shapes.h"
@@ -31,7 +31,7 @@ k::AttentionShape bound_shape(const Bound& b, size_t first, size_t rest) {
 
 // prepare() has asked the library.
 bool by_library(const Bound& b, const k::AttentionShape& s, size_t first, bool backward) {
-  if (!suits_library(*b.instr, s, first)) return false;
+  if (!suits_library(*b.instr, s, first) || (!backward && k::TiledAttention::leads(s))) return false;
   const auto prepared = [&](auto&& library) {
     return library.prepare(s, masks_of(*b.instr), backward, b.instr->workspace_bytes,
                            b.instr->in[first].type.dtype);
@@ -180,8 +180,8 @@ void attention_hop_dx(const Bound& b, bool) {
     });
   if (suits_tiles(*b.instr, s, 1))
     return with_half(b.in_type(0).dtype, [&]<class T>(T) {
-      k::TiledAttention::backward<T, float>(tiled_shape(b, s), {}, b.input<T>(0), b.input<T>(1), b.input<T>(2),
-                                            b.input<T>(3), b.input<T>(4), b.input<float>(5),
+      k::TiledAttention::backward<T, float>(tiled_shape(b, s), {}, b.input<T>(0), b.input<T>(1),
+                                            b.input<T>(2), b.input<T>(3), b.input<T>(4), b.input<float>(5),
                                             running<float>(b, at), b.output<float>(0), b.output<T>(1),
                                             b.output<T>(2), b.workspace + kKeyBytes, b.stream);
     });

@@ -24,15 +24,6 @@ bool by_hops(const Instr& i, const k::AttentionShape& s) {
   return i.attrs.find("hop") != nullptr || s.k_rows.count > 1;
 }
 
-bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
-  return masks_of(i) == k::AttentionMasks::Dense &&
-         k::AttentionHops::suits(s, k::AttentionMasks::Dense, i.in[first].type.dtype);
-}
-
-bool suits_tiles(const Instr& i, const k::AttentionShape& s, size_t first) {
-  return k::TiledAttention::suits(s, i.in[first].type.dtype);
-}
-
 namespace {
 
 struct AttentionPlace {
@@ -53,6 +44,20 @@ const AttentionPlace* place_of(const Instr& i) {
 
 }  // namespace
 
+bool suits_tiles(const Instr& i, const k::AttentionShape& s, size_t first) {
+  return k::TiledAttention::suits(s, i.in[first].type.dtype);
+}
+
+bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
+  const AttentionPlace* const place = place_of(i);
+  // The library's deterministic gradient wants a score matrix in scratch and is slower than our own.
+  const bool own_gradient = s.deterministic && place != nullptr && place->backward &&
+                            s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) &&
+                            suits_tiles(i, s, first);
+  return masks_of(i) == k::AttentionMasks::Dense && !own_gradient &&
+         k::AttentionHops::suits(s, k::AttentionMasks::Dense, i.in[first].type.dtype);
+}
+
 std::string remark_on(const Instr& i) {
   const AttentionPlace* const place = place_of(i);
   if (place == nullptr) return {};
@@ -61,9 +66,10 @@ std::string remark_on(const Instr& i) {
   const base::DType type = i.in[place->first].type.dtype;
   const std::string why =
       type != base::DType::BF16 && type != base::DType::F16
-          ? fmt::format("they take bf16 and f16, this is {} (precision.compute = \"bf16\")", base::to_string(type))
-          : fmt::format("they take head sizes that are multiples of 8 up to 256, these are {} and {}", s.head_dim,
-                        s.value_dim);
+          ? fmt::format("they take bf16 and f16, this is {} (precision.compute = \"bf16\")",
+                        base::to_string(type))
+          : fmt::format("they take head sizes that are multiples of 8 up to 256, these are {} and {}",
+                        s.head_dim, s.value_dim);
   return fmt::format("{} runs without tensor cores, slower by an order of magnitude and more: {}",
                      place->backward ? "attention's gradient" : "attention", why);
 }

@@ -16,8 +16,8 @@ kernels::cuda::AttentionShape attention_shape(const program::Instr& instr, size_
 kernels::cuda::AttentionMasks masks_of(const program::Instr& instr);
 // Whether cuDNN is called through kernels/cuda/attention/hops.h: rows lie as context ranks have them.
 bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
-// Whether cuDNN may have a plan and is the faster choice: one document in every sequence. q is operand
-// `first`.
+// Whether cuDNN may have a plan and is the faster choice: one document in every sequence, and no gradient of
+// heads of 64 or 128 that must have the same bits in every run. q is operand `first`.
 bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape, size_t first);
 // Whether kernels/cuda/attention/tiled.h serves it: any mask in 16 bits. What neither serves runs without
 // tensor cores.

@@ -37,9 +37,8 @@ int64_t library_bytes(const Instr& i, const k::AttentionShape& s, bool backward)
 int64_t own_attention_bytes(const Instr& i, const k::AttentionShape& s, size_t first, bool backward) {
   if (suits_tiles(i, s, first)) return kKeyBytes + k::TiledAttention::workspace_bytes(s, backward);
   if (!backward) return kKeyBytes;
-  return kKeyBytes + with_type(i.in[first].type.dtype, [&]<class T>(T) {
-           return k::attention_backward_workspace_bytes<T>(s);
-         });
+  return kKeyBytes + with_type(i.in[first].type.dtype,
+                               [&]<class T>(T) { return k::attention_backward_workspace_bytes<T>(s); });
 }
 
 int64_t attention_bytes(const Instr& i, size_t first, size_t rest, bool backward) {

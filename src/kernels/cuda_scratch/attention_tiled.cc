@@ -7,8 +7,8 @@ namespace quintet::kernels::cuda {
 
 bool TiledAttention::suits(const AttentionShape& s, base::DType type) {
   if (type != base::DType::BF16 && type != base::DType::F16) return false;
-  for (const int64_t n : {s.head_dim, s.value_dim, s.q_stride, s.k_stride, s.v_stride, s.o_stride, s.dq_stride,
-                          s.dk_stride, s.dv_stride})
+  for (const int64_t n : {s.head_dim, s.value_dim, s.q_stride, s.k_stride, s.v_stride, s.o_stride,
+                          s.dq_stride, s.dk_stride, s.dv_stride})
     if (n <= 0 || n % 8 != 0) return false;
   constexpr int64_t kMost = int64_t{1} << 28;  // of rows, and of the blocks of a launch
   const int64_t tiles = (s.q_rows.rows() + s.k_rows.rows()) * s.heads;

@@ -84,7 +84,8 @@ __host__ __device__ constexpr int64_t query_elements(int tile, int head_dim, int
 }
 
 template <int kTile, class T>
-__device__ __forceinline__ void keys_tile(const TileShape& shape, int number, const Inputs<T>& in, T* dk, T* dv) {
+__device__ __forceinline__ void keys_tile(const TileShape& shape, int number, const Inputs<T>& in, T* dk,
+                                          T* dv) {
   using S = Stat<T>;
   const int width = shape.head_dim, value_width = shape.value_dim;
   S* const k_tile = tile_memory<S>();
@@ -142,7 +143,8 @@ __global__ void __launch_bounds__(kTileThreads)
 }
 
 template <int kTile, class T, class O>
-__device__ __forceinline__ void queries_tile(const TileShape& shape, int number, const Inputs<T>& in, const O* dq_before, O* dq) {
+__device__ __forceinline__ void queries_tile(const TileShape& shape, int number, const Inputs<T>& in,
+                                             const O* dq_before, O* dq) {
   using S = Stat<T>;
   const int width = shape.head_dim, value_width = shape.value_dim;
   S* const q_tile = tile_memory<S>();
@@ -183,7 +185,8 @@ __device__ __forceinline__ void queries_tile(const TileShape& shape, int number,
 }
 template <int kTile, class T, class O>
 __global__ void __launch_bounds__(kTileThreads)
-    queries_kernel(const __grid_constant__ TileShape shape, int tiles, const Inputs<T> in, const O* dq_before, O* dq) {
+    queries_kernel(const __grid_constant__ TileShape shape, int tiles, const Inputs<T> in, const O* dq_before,
+                   O* dq) {
   await_previous();
   if (shape.idle(static_cast<int>(blockIdx.z))) return;
   // The longest tiles go first.

@@ -32,7 +32,9 @@ struct Turn {
 
 // Warpgroups take turns at issuing products: named barriers from 1 on, each met by the group it is for and by
 // the one before it.
-__device__ __forceinline__ void order_wait(int group) { asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory"); }
+__device__ __forceinline__ void order_wait(int group) {
+  asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
+}
 __device__ __forceinline__ void order_next(int group) {
   asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
 }
@@ -56,7 +58,8 @@ __device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item
   HopperTile at{item % p.kv_heads,
                 row_tile(p.q_rows, p.packing.tokens,
                          p.order != nullptr ? static_cast<int>(p.order[rank]) : tiles - 1 - rank),
-                {}, {}};
+                {},
+                {}};
   const Span first = p.keys(at.tile.sequence, at.tile.position),
              last = p.keys(at.tile.sequence, at.tile.position + at.tile.count - 1);
   at.keys = {first.begin, last.end};
@@ -67,14 +70,15 @@ __device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item
 // Writes a row of o and its lse. `level` is the row's maximum in units of log2, `sum` this lane's part of the
 // sum; registers 4 * j + 2 * half of `out` are the row's.
 template <class T, int kWidth>
-__device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid, int half,
-                                           const float (&out)[kWidth / 2], float level, float sum) {
+__device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid,
+                                           int half, const float (&out)[kWidth / 2], float level, float sum) {
   const int token = p.packing.token(r), head = at.kv_head * p.group + r - token * p.group;
   const bool inside = r < valid;
   sum += __shfl_xor_sync(0xffffffffu, sum, 1);
   sum += __shfl_xor_sync(0xffffffffu, sum, 2);
   const RowResult result = row_result(p, inside, head, at.tile.row + token, level, sum);
-  const int64_t to = static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * kWidth;
+  const int64_t to =
+      static_cast<int64_t>(at.tile.row + token) * p.o_stride + static_cast<int64_t>(head) * kWidth;
   const auto& tiles = reinterpret_cast<const float(&)[kWidth / 8][4]>(out);
   if (p.wide)
     store_wide_row(tiles, half, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,

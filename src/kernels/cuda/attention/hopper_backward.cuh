@@ -11,7 +11,7 @@ inline constexpr int kBackwardThreads = 3 * 128;
 
 template <int kWidth>
 struct HopperDq {
-  static constexpr int kRows = kHopperDqRows, kKeys = kWidth > 64 ? 64 : 128, kStages = 2;
+  static constexpr int kRows = kHopperDqRows, kKeys = 128, kStages = 2;
   static constexpr int kPanels = kWidth / 64;
   static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
   static constexpr int kBytes = 2 * kRowBytes + 2 * kStages * kKeyBytes + 1024;
@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Sizes = HopperDq<kWidth>;
-  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages, kPanels = Sizes::kPanels;
+  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
+                kPanels = Sizes::kPanels;
   constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages];
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   const int items = tiles * p.kv_heads;
 
   if (group == 2) {
-    registers_down<40>();
+    registers_down<24>();
     if (thread % 128 != 0) return;
     Turn turn, q_turn;
     for (int round = 0;; ++round) {
@@ -69,7 +70,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       }
       q_turn.advance<1>();
       for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
-        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes,
+                       v = v_tiles + turn.stage * Sizes::kKeyBytes;
         await_turn(&k_empty[turn.stage], turn.parity ^ 1);
         announce(&k_full[turn.stage], Sizes::kKeyBytes);
         for (int c = 0; c < kPanels; ++c)
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     return;
   }
 
-  registers_up<232>();
+  registers_up<240>();
   const float unit = p.scale * kLog2E;
   const int warp_row = group * 64 + thread % 128 / 32 * 16, own_row = warp_row + lane / 4;
   Turn turn, q_turn;
@@ -104,8 +106,10 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       float part = 0.0f;
       if (r < valid) {
         const int64_t from = static_cast<int64_t>(tile.row + token) * p.o_stride +
-                             static_cast<int64_t>(first_head + r - token * p.group) * kWidth + lane % kLanes * 8;
-        const auto a = load<8>(static_cast<const T*>(p.o) + from), b = load<8>(static_cast<const T*>(p.dout) + from);
+                             static_cast<int64_t>(first_head + r - token * p.group) * kWidth +
+                             lane % kLanes * 8;
+        const auto a = load<8>(static_cast<const T*>(p.o) + from),
+                   b = load<8>(static_cast<const T*>(p.dout) + from);
 #pragma unroll
         for (int e = 0; e < 8; ++e) part += a.v[e] * b.v[e];
       }
@@ -146,20 +150,23 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       int before = -1;  // the stage whose keys the last product reads
       for (; more; more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
         const int begin = walk.position, count = walk.count(kKeys);
-        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes,
+                       v = v_tiles + turn.stage * Sizes::kKeyBytes;
         await_turn(&k_full[turn.stage], turn.parity);
         begin_products();
         rows_product<T, kWidth>(s, q, kRowPanel, k, kKeyPanel);
         end_products();
+        // The product before it is done first: its operand's registers are free for those of dP.
+        await_products<1>();
+        pin(dq);
+        if (before >= 0 && thread % 128 == 0) arrive(&k_empty[before]);
+        before = turn.stage;
         await_turn(&v_full[turn.stage], turn.parity);
         begin_products();
         rows_product<T, kWidth>(g, dout, kRowPanel, v, kKeyPanel);
         end_products();
         await_products<1>();
         pin(s);
-        pin(dq);
-        if (before >= 0 && thread % 128 == 0) arrive(&k_empty[before]);
-        before = turn.stage;
         const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
@@ -218,9 +225,10 @@ template <int kWidth>
 struct HopperDkv {
   static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
   static constexpr int kPanels = kWidth / 64;
-  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2, kStatBytes = kRows * 8;
+  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
+  // Copies begin at multiples of 16 bytes: a row early where the first has an odd number.
+  static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
   static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
-  static_assert(kStatBytes % 128 == 0);
   static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + 1024;
 };
 
@@ -233,7 +241,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Sizes = HopperDkv<kWidth>;
-  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages, kPanels = Sizes::kPanels;
+  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
+                kPanels = Sizes::kPanels;
   constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t kv_full, kv_empty, full[kStages], empty[kStages];
   const uint32_t base = shared_address(tiled_memory), k_tile = (base + 1023) / 1024 * 1024,
@@ -266,7 +275,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     const int rank = item / p.kv_heads;
     HopperTile at{item % p.kv_heads,
                   row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
-                  {}, {}};
+                  {},
+                  {}};
     const Span first = p.queries(at.tile.sequence, at.tile.position),
                last = p.queries(at.tile.sequence, at.tile.position + at.tile.count - 1);
     at.keys = {first.begin, last.end};
@@ -298,13 +308,13 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       for (; more; more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
         uint64_t* const barrier = &full[turn.stage];
         await_turn(&empty[turn.stage], turn.parity ^ 1);
-        announce(barrier, static_cast<uint32_t>(filled * kWidth * 2 * 2 + Sizes::kStatBytes));
+        announce(barrier, static_cast<uint32_t>(filled * kWidth * 2 * 2 + Sizes::kStatRows * 8));
         for (int c = 0; c < kPanels; ++c) {
           const uint32_t panel = (turn.stage * kPanels + c) * kRowPanel;
           copy_box(q_tiles + panel, &q_map, c * 64, at.kv_head * p.group, walk.row, barrier);
           copy_box(dout_tiles + panel, &dout_map, c * 64, at.kv_head * p.group, walk.row, barrier);
         }
-        copy_box(stat_tiles + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group * 2, at.kv_head,
+        copy_box(stat_tiles + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group & ~1, at.kv_head,
                  barrier);
       }
     }
@@ -336,16 +346,19 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       }
       await_turn(&kv_full, kv_turn.parity);
       kv_turn.advance<1>();
-      const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192, v = v_tile + static_cast<uint32_t>(group) * 8192;
+      const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192,
+                     v = v_tile + static_cast<uint32_t>(group) * 8192;
       float s[kRows / 2], g[kRows / 2];
       uint32_t left[kRows / 16][4];
       [[maybe_unused]] uint32_t ds[kRows / 16][4];
       int before = -1;  // the stage that the last products read
       for (; more; more = walk.next(p.q_rows, tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
         const int position = walk.position, rows = walk.count(tokens) * p.group;
-        const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes, dout = dout_tiles + turn.stage * Sizes::kRowBytes;
-        const auto* const stats = reinterpret_cast<const float4*>(
-            tiled_memory + (stat_tiles - base) + turn.stage * Sizes::kStatBytes);
+        const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes,
+                       dout = dout_tiles + turn.stage * Sizes::kRowBytes;
+        const auto* const stats = reinterpret_cast<const float2*>(tiled_memory + (stat_tiles - base) +
+                                                                  turn.stage * Sizes::kStatBytes) +
+                                  (walk.row * p.group & 1) + lane % 4 * 2;
         await_turn(&full[turn.stage], turn.parity);
         begin_products();
         rows_product<T, kWidth>(s, k, kKeyPanel, q, kRowPanel);
@@ -361,8 +374,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         end_products();
         await_products<1>();
         pin(s);
-        const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows || rows < kRows ||
-                            tile.count < kKeys;
+        const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows ||
+                            rows < kRows || tile.count < kKeys;
         int from[2] = {-kRows, -kRows}, to[2] = {kRows, kRows};
         if (masked) {
 #pragma unroll
@@ -373,11 +386,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         }
 #pragma unroll
         for (int j = 0; j < kRows / 8; ++j) {
-          const float4 pair = stats[j * 4 + lane % 4];  // lse and delta of two rows
+          const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             float& x = s[j * 4 + i];
-            const float weight = exp2_fast(fmaf(x, unit, -(i % 2 == 0 ? pair.x : pair.z)));
+            const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
             x = masked && (j * 8 + i % 2 < from[i / 2] || j * 8 + i % 2 >= to[i / 2]) ? 0.0f : weight;
           }
         }
@@ -391,12 +404,12 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(g);
 #pragma unroll
         for (int j = 0; j < kRows / 8; ++j) {
-          const float4 pair = stats[j * 4 + lane % 4];
+          const float delta[2] = {stats[j * 8].y, stats[j * 8 + 1].y};
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
-            g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - pair.y);
-            g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - pair.w);
+            g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - delta[0]);
+            g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - delta[1]);
           }
         }
         if constexpr (kRows > 64) {
@@ -425,11 +438,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       const int r = own_key + 8 * h;
       const int64_t row = tile.row + r;
       store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dk), h, p.scale,
-                   static_cast<T*>(p.dk) + row * p.dk_stride + static_cast<int64_t>(at.kv_head) * kWidth, kWidth,
-                   r < tile.count);
+                   static_cast<T*>(p.dk) + row * p.dk_stride + static_cast<int64_t>(at.kv_head) * kWidth,
+                   kWidth, r < tile.count);
       store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dv), h, 1.0f,
-                   static_cast<T*>(p.dv) + row * p.dv_stride + static_cast<int64_t>(at.kv_head) * kWidth, kWidth,
-                   r < tile.count);
+                   static_cast<T*>(p.dv) + row * p.dv_stride + static_cast<int64_t>(at.kv_head) * kWidth,
+                   kWidth, r < tile.count);
     }
   }
 #else

@@ -1,7 +1,6 @@
-#include "kernels/cuda/attention/hopper_forward.cuh"
-
 #include <algorithm>
 
+#include "kernels/cuda/attention/hopper_forward.cuh"
 #include "kernels/cuda/attention/hopper_maps.h"
 #include "kernels/cuda/attention/launch_hopper.h"
 
@@ -32,13 +31,15 @@ void launch_hopper_forward(TiledProblem p, int blocks, int64_t tiles, Stream str
   const auto run = [&]<int kWidth>() {
     using Sizes = HopperForward<kWidth>;
     p.packing = HeadPacking(p.group, Sizes::kRows);
-    const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group, p.packing.tokens),
+    const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group,
+                                            p.packing.tokens),
                       k = describe_heads<T>(p.k, p.k_count, p.kv_heads, kWidth, p.k_stride, 1, Sizes::kKeys),
                       v = describe_heads<T>(p.v, p.k_count, p.kv_heads, kWidth, p.v_stride, 1, Sizes::kKeys);
     const auto kernel = hopper_forward<T, kWidth>;
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes::kBytes), "attention");
-    kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, tiles * p.kv_heads)), Sizes::kThreads, Sizes::kBytes,
-             stream>>>(q, k, v, p, static_cast<int>(tiles));
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes::kBytes),
+          "attention");
+    kernel<<<static_cast<unsigned>(std::min<int64_t>(blocks, tiles * p.kv_heads)), Sizes::kThreads,
+             Sizes::kBytes, stream>>>(q, k, v, p, static_cast<int>(tiles));
     check_launch("attention");
   };
   if (p.head_dim == 64)

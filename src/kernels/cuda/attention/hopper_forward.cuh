@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Sizes = HopperForward<kWidth>;
-  constexpr int kGroups = Sizes::kGroups, kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
-                kPanels = Sizes::kPanels;
+  constexpr int kGroups = Sizes::kGroups, kRows = Sizes::kRows, kKeys = Sizes::kKeys,
+                kStages = Sizes::kStages, kPanels = Sizes::kPanels;
   constexpr uint32_t kQPanel = kRows * 128, kKeyPanel = kKeys * 128;
   __shared__ alignas(8) uint64_t q_full, q_empty, k_full[kStages], k_empty[kStages], v_full[kStages],
       v_empty[kStages];
@@ -69,7 +69,8 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
         copy_box(q_tile + c * kQPanel, &q_map, c * 64, at.kv_head * p.group, at.tile.row, &q_full);
       q_turn.advance<1>();
       for (; more; more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
-        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes, v = v_tiles + turn.stage * Sizes::kKeyBytes;
+        const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes,
+                       v = v_tiles + turn.stage * Sizes::kKeyBytes;
         await_turn(&k_empty[turn.stage], turn.parity ^ 1);
         announce(&k_full[turn.stage], Sizes::kKeyBytes);
         for (int c = 0; c < kPanels; ++c)
@@ -127,7 +128,8 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
           }
           float best = top[h];
 #pragma unroll
-          for (int j = 0; j < kKeys / 8; ++j) best = fmaxf(best, fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
+          for (int j = 0; j < kKeys / 8; ++j)
+            best = fmaxf(best, fmaxf(s[j * 4 + 2 * h], s[j * 4 + 2 * h + 1]));
           best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 1));
           best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, 2));
           const float base = best == -INFINITY ? 0.0f : best * unit;
@@ -195,7 +197,8 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
       v_turn.advance<kStages>();
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) finish_row<T, kWidth>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
+    for (int h = 0; h < 2; ++h)
+      finish_row<T, kWidth>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
   }
 #else
   __trap();  // hopper_blocks() says beforehand

@@ -31,7 +31,8 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
 #define QUINTET_SHARED_64(TYPES)                                                                   \
   asm volatile(                                                                                    \
       "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %34, 0;\n\t"                                       \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES " {"                                     \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                          \
+      " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                              \
       "%32, %33, add, 1, 1, 0, %35;\n\t}"                                                          \
@@ -40,7 +41,8 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
 #define QUINTET_REGISTERS_64(TYPES)                                                                \
   asm volatile(                                                                                    \
       "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %37, 0;\n\t"                                       \
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES " {"                                     \
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPES                                          \
+      " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                              \
       "{%32, %33, %34, %35}, %36, add, 1, 1, %38;\n\t}"                                            \
@@ -49,7 +51,8 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
 #define QUINTET_SHARED_128(TYPES)                                                                  \
   asm volatile(                                                                                    \
       "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %66, 0;\n\t"                                       \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES " {"                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                         \
+      " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
       "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \
@@ -60,7 +63,8 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
 #define QUINTET_REGISTERS_128(TYPES)                                                               \
   asm volatile(                                                                                    \
       "{\n\t.reg .pred add;\n\tsetp.ne.b32 add, %69, 0;\n\t"                                       \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES " {"                                    \
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPES                                         \
+      " {"                                                                                         \
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
       "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, " \
       "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, " \

@@ -24,12 +24,18 @@ void with_head_sizes(HeadSizes d, const TiledProblem& p, const Launch& launch) {
       launch.template operator()<kQk, kValue, false>();
   };
   switch (d.qk) {
-    case 64: return both.template operator()<64, 64>();
-    case 96: return both.template operator()<96, 96>();
-    case 128: return both.template operator()<128, 128>();
-    case 192: return both.template operator()<192, 128>();
-    case 256: return both.template operator()<256, 256>();
-    default: fail("attention: no kernel for heads of " + std::to_string(d.qk));
+    case 64:
+      return both.template operator()<64, 64>();
+    case 96:
+      return both.template operator()<96, 96>();
+    case 128:
+      return both.template operator()<128, 128>();
+    case 192:
+      return both.template operator()<192, 128>();
+    case 256:
+      return both.template operator()<256, 256>();
+    default:
+      fail("attention: no kernel for heads of " + std::to_string(d.qk));
   }
 }
 

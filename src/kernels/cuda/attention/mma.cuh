@@ -23,7 +23,8 @@ __device__ __forceinline__ void load_transposed(uint32_t (&r)[4], uint32_t addre
 
 // d += a b. Lane l has rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3]), columns 2 * (l % 4) and the next.
 template <class T>
-__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
+                                             uint32_t b1) {
   if constexpr (std::is_same_v<T, Bf16>)
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"

@@ -22,13 +22,13 @@ struct TiledProblem {
   int heads, kv_heads, group, head_dim, value_dim;
   int64_t q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride;
   MaskRule rule;
-  const Span* documents;    // [sequences, seq_len] spans; null: a sequence is one document
-  const int32_t* refused;   // [sequences]: where it is not 0, nothing is done; null: never
-  const uint32_t* order;    // tiles by falling cost; null: as they come, the last first
-  float scale, soft_cap;    // soft_cap 0: none
+  const Span* documents;   // [sequences, seq_len] spans; null: a sequence is one document
+  const int32_t* refused;  // [sequences]: where it is not 0, nothing is done; null: never
+  const uint32_t* order;   // tiles by falling cost; null: as they come, the last first
+  float scale, soft_cap;   // soft_cap 0: none
   bool wide;
-  const float* sinks;       // [heads], null: none
-  uint64_t threshold;       // of dropout; 0: none
+  const float* sinks;  // [heads], null: none
+  uint64_t threshold;  // of dropout; 0: none
   float kept;
   const uint64_t* dropout_key;
   const int32_t *samples, *positions, *key_positions;
@@ -89,7 +89,8 @@ __device__ __forceinline__ void load_rows(uint32_t tile, int valid, int width, c
   static_assert(kRows * kVectors % kTiledThreads == 0);
 #pragma unroll
   for (int i = 0; i < kRows * kVectors / kTiledThreads; ++i) {
-    const int at = static_cast<int>(threadIdx.x) + i * kTiledThreads, row = at / kVectors, vector = at % kVectors;
+    const int at = static_cast<int>(threadIdx.x) + i * kTiledThreads, row = at / kVectors,
+              vector = at % kVectors;
     const bool inside = row < valid && vector * 8 < width;
     const T* const source = from(inside ? row : 0) + (inside ? vector * 8 : 0);
     copy_or_zero(tile + SharedTile<kWidth>::offset(row, vector), source, inside);
@@ -98,10 +99,12 @@ __device__ __forceinline__ void load_rows(uint32_t tile, int valid, int width, c
 // The same of rows that are `stride` elements apart. A pointer that runs along keeps addresses out of
 // registers between blocks.
 template <int kWidth, int kRows, class T>
-__device__ __forceinline__ void load_strided(uint32_t tile, int valid, int width, const T* from, int64_t stride) {
+__device__ __forceinline__ void load_strided(uint32_t tile, int valid, int width, const T* from,
+                                             int64_t stride) {
   constexpr int kVectors = SharedTile<kWidth>::kVectors, kStep = kTiledThreads / kVectors;
   if constexpr (kTiledThreads % kVectors == 0 && kStep % 8 == 0) {
-    const int row = static_cast<int>(threadIdx.x) / kVectors, vector = static_cast<int>(threadIdx.x) % kVectors;
+    const int row = static_cast<int>(threadIdx.x) / kVectors,
+              vector = static_cast<int>(threadIdx.x) % kVectors;
     const T* source = from + row * stride + vector * 8;
     const uint32_t to = tile + SharedTile<kWidth>::offset(row, vector);
     const int rows = vector * 8 < width ? valid - row : 0;
@@ -142,8 +145,7 @@ __device__ __forceinline__ void store_row(const float (&acc)[kTiles][4], int hal
       p[i] = word_of<T>(acc[j + i][2 * half] * factor, acc[j + i][2 * half + 1] * factor);
     transpose_quad(p, lane);
     const int column = (j + quarter) * 8;
-    if (inside && column < width)
-      *reinterpret_cast<uint4*>(to + column) = make_uint4(p[0], p[1], p[2], p[3]);
+    if (inside && column < width) *reinterpret_cast<uint4*>(to + column) = make_uint4(p[0], p[1], p[2], p[3]);
   }
 }
 // The same in f32, plus share * before where `before` is not null.

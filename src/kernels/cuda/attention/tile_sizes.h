@@ -40,7 +40,8 @@ struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]
   int64_t q_order = 0, k_order = 0;
-  int64_t delta = 0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]
+  int64_t delta =
+      0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]
   int64_t bytes = 0;
 };
 TiledScratch tiled_scratch(const AttentionShape& shape, bool backward);

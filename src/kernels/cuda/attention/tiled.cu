@@ -1,9 +1,8 @@
-#include "kernels/cuda/attention/tiled.h"
-
 #include <cmath>
 
 #include "kernels/cuda/attention/launch_hopper.h"
 #include "kernels/cuda/attention/launch_tiled.h"
+#include "kernels/cuda/attention/tiled.h"
 #include "kernels/cuda/support/thread_group.cuh"
 
 namespace quintet::kernels::cuda {
@@ -188,26 +187,33 @@ int key_tiles(const AttentionShape& s, int keys) {
   return static_cast<int>(tile_count(s.k_rows.run_length(), s.k_rows.runs(), s.k_rows.sequences, keys));
 }
 
-void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch, void* workspace,
-                  bool must, int tile_tokens, int tile_keys, Stream stream) {
+void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScratch& scratch,
+                  void* workspace, bool must, int tile_tokens, int tile_keys, Stream stream) {
   if (s.documents == nullptr) return;
-  MaskProblem m{.q_rows = p.q_rows,
-                .k_rows = p.k_rows,
-                .rule = p.rule,
-                .documents = s.documents,
-                .key_documents = s.key_documents,
-                .spans = at<Span>(workspace, scratch.spans),
-                .refused = at<int32_t>(workspace, scratch.refused),
-                .must = must,
-                .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
-                .keys = {}};
+  MaskProblem m{
+      .q_rows = p.q_rows,
+      .k_rows = p.k_rows,
+      .rule = p.rule,
+      .documents = s.documents,
+      .key_documents = s.key_documents,
+      .spans = at<Span>(workspace, scratch.spans),
+      .refused = at<int32_t>(workspace, scratch.refused),
+      .must = must,
+      .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
+      .keys = {}};
   if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
   const size_t bytes = s.k_rows.seq_len <= kMostShared ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
-  find_spans<<<static_cast<unsigned>(s.k_rows.sequences + 1 + (tile_keys > 0)), kMaskThreads, bytes, stream>>>(m);
+  find_spans<<<static_cast<unsigned>(s.k_rows.sequences + 1 + (tile_keys > 0)), kMaskThreads, bytes,
+               stream>>>(m);
   check_launch("attention masks");
 }
 
 }  // namespace
+
+bool TiledAttention::leads(const AttentionShape& s) {
+  return s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) && s.q_rows.ranks == 1 &&
+         s.q_rows.seq_len >= 4096 && s.heads / s.kv_heads <= 64 && s.dropout_p == 0 && hopper_blocks() > 0;
+}
 
 template <class T, class O>
 void TiledAttention::forward(const AttentionShape& s, const TiledOptions& options, const T* q, const T* k,
@@ -277,7 +283,7 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
       launch_tiled_dq<T>(sizes, p, query_tiles(s, tokens), stream);
     if (options.dsinks != nullptr) {
       sink_gradients<<<static_cast<unsigned>(s.heads), 1024, 0, stream>>>(options.sinks, lse, p.delta,
-                                                                           s.q_rows.rows(), options.dsinks);
+                                                                          s.q_rows.rows(), options.dsinks);
       check_launch("attention_backward");
     }
   }
@@ -297,12 +303,12 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
     attention_backward<T>(rest, dout, q, k, v, o, lse, dq, dk, dv, p.delta_out, stream);
 }
 
-#define INSTANTIATE(T, O)                                                                                   \
-  template void TiledAttention::forward<T, O>(const AttentionShape&, const TiledOptions&, const T*,         \
-                                              const T*, const T*, const float*, const float*, O*, float*,   \
-                                              void*, Stream);                                               \
-  template void TiledAttention::backward<T, O>(const AttentionShape&, const TiledOptions&, const T*,        \
-                                               const T*, const T*, const T*, const T*, const float*,        \
+#define INSTANTIATE(T, O)                                                                                 \
+  template void TiledAttention::forward<T, O>(const AttentionShape&, const TiledOptions&, const T*,       \
+                                              const T*, const T*, const float*, const float*, O*, float*, \
+                                              void*, Stream);                                             \
+  template void TiledAttention::backward<T, O>(const AttentionShape&, const TiledOptions&, const T*,      \
+                                               const T*, const T*, const T*, const T*, const float*,      \
                                                const float*, O*, T*, T*, void*, Stream);
 INSTANTIATE(Bf16, Bf16)
 INSTANTIATE(Bf16, float)

@@ -52,8 +52,8 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
   auto* const row_keys = reinterpret_cast<Span*>(row_stats + kRows);
   const T* const q = static_cast<const T*>(p.q) + static_cast<int64_t>(tile.row) * p.q_stride +
                      static_cast<int64_t>(first_head) * p.head_dim;
-  const int64_t o_begin = static_cast<int64_t>(tile.row) * p.o_stride +
-                          static_cast<int64_t>(first_head) * p.value_dim;
+  const int64_t o_begin =
+      static_cast<int64_t>(tile.row) * p.o_stride + static_cast<int64_t>(first_head) * p.value_dim;
   const auto o_row = [&](int r) {
     const int token = p.packing.token(r);
     return o_begin + token * p.o_stride + (r - token * p.packing.heads) * p.value_dim;
@@ -65,11 +65,12 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
   load_rows<kValue, kRows, T>(dout_tile, valid, p.value_dim,
                               [&](int r) { return static_cast<const T*>(p.dout) + o_row(r); });
   const T *const keys = static_cast<const T*>(p.k) + static_cast<int64_t>(kv_head) * p.head_dim,
-          *const values = static_cast<const T*>(p.v) + static_cast<int64_t>(kv_head) * p.value_dim;
+                 *const values = static_cast<const T*>(p.v) + static_cast<int64_t>(kv_head) * p.value_dim;
   const auto load_block = [&](const BlockWalk& at, int stage) {
     const T *const k = keys + at.row * p.k_stride, *const v = values + at.row * p.v_stride;
     load_strided<kQk, kKeys>(k_tiles + stage * kKeys * kQk * 2, at.count(kKeys), p.head_dim, k, p.k_stride);
-    load_strided<kValue, kKeys>(v_tiles + stage * kKeys * kValue * 2, at.count(kKeys), p.value_dim, v, p.v_stride);
+    load_strided<kValue, kKeys>(v_tiles + stage * kKeys * kValue * 2, at.count(kKeys), p.value_dim, v,
+                                p.v_stride);
   };
   const Span tile_keys{p.keys(tile.sequence, tile.position).begin,
                        p.keys(tile.sequence, tile.position + tile.count - 1).end};
@@ -88,7 +89,8 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
       float part = 0.0f;
       if (r < valid && column < p.value_dim) {
         const int64_t at = o_row(r) + column;
-        const auto a = load<8>(static_cast<const T*>(p.o) + at), b = load<8>(static_cast<const T*>(p.dout) + at);
+        const auto a = load<8>(static_cast<const T*>(p.o) + at),
+                   b = load<8>(static_cast<const T*>(p.dout) + at);
 #pragma unroll
         for (int e = 0; e < 8; ++e) part += a.v[e] * b.v[e];
       }
@@ -215,9 +217,10 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
               float dp = g[m][j][2 * h + i];
               if (kExtra && p.threshold > 0) {
                 const int token = p.packing.token(r);
-                dp = !seen || r >= valid ? 0.0f
-                           : dp * p.keep(tile.row + token, first_head + r - token * p.packing.heads,
-                                         p.key_position(tile.sequence, begin + j * 8 + lane % 4 * 2 + i));
+                dp = !seen || r >= valid
+                         ? 0.0f
+                         : dp * p.keep(tile.row + token, first_head + r - token * p.packing.heads,
+                                       p.key_position(tile.sequence, begin + j * 8 + lane % 4 * 2 + i));
               }
               float ds = weight * (dp - stats.y);
               if (kExtra) ds *= slope;
@@ -268,11 +271,12 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
 template <int kQk, int kValue>
 struct DkvTiles {
   static constexpr int kKeys = dkv_keys({kQk, kValue}), kKeyTiles = kKeys / (16 * kWarps);
-  static constexpr int kRows = dkv_rows({kQk, kValue});  // of queries, in a stage
+  static constexpr int kRows = dkv_rows({kQk, kValue});               // of queries, in a stage
   static constexpr int kSub = kQk > 128 || kKeyTiles == 2 ? 32 : 64;  // scores are formed for these at a time
   static constexpr bool kSplit = kQk + kValue > 320;  // dk and dv do not fit the registers together
   static constexpr int kBlocks = kSplit ? 1 : 2;
-  static constexpr int kBytes = (kKeys + 2 * kRows) * (kQk + kValue) * 2 + (2 * 2 * 4 + 8) * kRows + kKeys * 8;
+  static constexpr int kBytes =
+      (kKeys + 2 * kRows) * (kQk + kValue) * 2 + (2 * 2 * 4 + 8) * kRows + kKeys * 8;
 };
 
 template <class T, int kQk, int kValue, bool kExtra, bool kDk, bool kDv>
@@ -282,7 +286,8 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
   using Tiles = DkvTiles<kQk, kValue>;
   constexpr int kKeyTiles = Tiles::kKeyTiles, kKeys = Tiles::kKeys, kRows = Tiles::kRows, kSub = Tiles::kSub;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int kv_head = static_cast<int>(blockIdx.x) % p.kv_heads, rank = static_cast<int>(blockIdx.x) / p.kv_heads;
+  const int kv_head = static_cast<int>(blockIdx.x) % p.kv_heads,
+            rank = static_cast<int>(blockIdx.x) / p.kv_heads;
   // The first keys of a sequence, which most queries see, come first.
   const RowTile tile = row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank);
   if (p.idle(tile.sequence)) return;
@@ -294,8 +299,10 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
   const auto* const stat_values =
       reinterpret_cast<const float*>(tiled_memory + (kKeys + 2 * kRows) * (kQk + kValue) * 2);
   {
-    const T *const k = static_cast<const T*>(p.k) + tile.row * p.k_stride + static_cast<int64_t>(kv_head) * p.head_dim,
-            *const v = static_cast<const T*>(p.v) + tile.row * p.v_stride + static_cast<int64_t>(kv_head) * p.value_dim;
+    const T *const k = static_cast<const T*>(p.k) + tile.row * p.k_stride +
+                       static_cast<int64_t>(kv_head) * p.head_dim,
+                   *const v = static_cast<const T*>(p.v) + tile.row * p.v_stride +
+                              static_cast<int64_t>(kv_head) * p.value_dim;
     load_strided<kQk, kKeys>(k_tile, tile.count, p.head_dim, k, p.k_stride);
     load_strided<kValue, kKeys>(v_tile, tile.count, p.value_dim, v, p.v_stride);
   }
@@ -311,19 +318,24 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
   int part = 0;  // of the group's heads
   const auto load_block = [&](const BlockWalk& at, int stage) {
     const int first_head = kv_head * p.group + part * heads, rows = at.count(p.packing.tokens) * heads;
-    const T *const q = static_cast<const T*>(p.q) + at.row * p.q_stride + static_cast<int64_t>(first_head) * p.head_dim,
-            *const dout = static_cast<const T*>(p.dout) + at.row * p.o_stride + static_cast<int64_t>(first_head) * p.value_dim;
-    load_rows<kQk, kRows, T>(q_tiles + stage * kRows * kQk * 2, rows, p.head_dim, [&](int r) { return q + places[r].x; });
+    const T *const q = static_cast<const T*>(p.q) + at.row * p.q_stride +
+                       static_cast<int64_t>(first_head) * p.head_dim,
+                   *const dout = static_cast<const T*>(p.dout) + at.row * p.o_stride +
+                                 static_cast<int64_t>(first_head) * p.value_dim;
+    load_rows<kQk, kRows, T>(q_tiles + stage * kRows * kQk * 2, rows, p.head_dim,
+                             [&](int r) { return q + places[r].x; });
     load_rows<kValue, kRows, T>(dout_tiles + stage * kRows * kValue * 2, rows, p.value_dim,
                                 [&](int r) { return dout + places[r].y; });
     if (thread < 2 * kRows) {
       const int r = thread % kRows, token = p.packing.token(r);
       const bool inside = r < rows;
-      const float* const from = (thread < kRows ? p.lse : p.delta) +
-                                (inside ? static_cast<int64_t>(first_head + r - token * heads) * p.q_count + at.row + token : 0);
-      asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(stats + (stage * 2 * kRows + thread) * 4),
-                   "l"(from), "r"(inside ? 4 : 0)
-                   : "memory");
+      const float* const from =
+          (thread < kRows ? p.lse : p.delta) +
+          (inside ? static_cast<int64_t>(first_head + r - token * heads) * p.q_count + at.row + token : 0);
+      asm volatile(
+          "cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(stats + (stage * 2 * kRows + thread) * 4),
+          "l"(from), "r"(inside ? 4 : 0)
+          : "memory");
     }
   };
   const Span seen_by{p.queries(tile.sequence, tile.position).begin,
@@ -340,11 +352,10 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
   end_copies();
 
   const int warp_key = warp * 16 * kKeyTiles;
-  Span* const key_queries = reinterpret_cast<Span*>(
-      tiled_memory + (kKeys + 2 * kRows) * (kQk + kValue) * 2 + 2 * 2 * kRows * 4);
+  Span* const key_queries =
+      reinterpret_cast<Span*>(tiled_memory + (kKeys + 2 * kRows) * (kQk + kValue) * 2 + 2 * 2 * kRows * 4);
   if (thread < kKeys)
-    key_queries[thread] =
-        thread < tile.count ? p.queries(tile.sequence, tile.position + thread) : Span{0, 0};
+    key_queries[thread] = thread < tile.count ? p.queries(tile.sequence, tile.position + thread) : Span{0, 0};
   Span some{0, 0}, all{0, 0};
   if (warp_key < tile.count) {
     const Span first = p.queries(tile.sequence, tile.position + warp_key),
@@ -375,10 +386,11 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
 #pragma unroll 1
     for (int sub = 0; sub < kRows; sub += kSub) {
       // Rows of queries, counted from the block's first, that some and that all keys of the warp are seen by.
-      if (sub >= rows || sub >= (some.end - position) * heads || sub + kSub <= (some.begin - position) * heads)
+      if (sub >= rows || sub >= (some.end - position) * heads ||
+          sub + kSub <= (some.begin - position) * heads)
         continue;
-      const bool masked =
-          sub < (all.begin - position) * heads || sub + kSub > (all.end - position) * heads || sub + kSub > rows;
+      const bool masked = sub < (all.begin - position) * heads || sub + kSub > (all.end - position) * heads ||
+                          sub + kSub > rows;
       const uint32_t q_tile = q_tiles + (stage * kRows + sub) * kQk * 2,
                      dout_tile = dout_tiles + (stage * kRows + sub) * kValue * 2;
       const float* const block_lse = stat_values + stage * 2 * kRows + sub;

@@ -9,7 +9,8 @@ void launch_tiled_dkv(HeadSizes sizes, const TiledProblem& problem, int64_t tile
     using Tiles = DkvTiles<kQk, kValue>;
     const auto run = [&](auto kernel) {
       allow_all_shared(kernel, "attention_backward");
-      kernel<<<static_cast<unsigned>(tiles * problem.kv_heads), kTiledThreads, Tiles::kBytes, stream>>>(problem);
+      kernel<<<static_cast<unsigned>(tiles * problem.kv_heads), kTiledThreads, Tiles::kBytes, stream>>>(
+          problem);
       check_launch("attention_backward");
     };
     if constexpr (Tiles::kSplit) {

@@ -1,6 +1,5 @@
-#include "kernels/cuda/attention/tiled_forward.cuh"
-
 #include "kernels/cuda/attention/launch_tiled.h"
+#include "kernels/cuda/attention/tiled_forward.cuh"
 
 namespace quintet::kernels::cuda {
 

@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
   constexpr int kRowTiles = Tiles::kRowTiles, kKeys = Tiles::kKeys, kRows = Tiles::kRows;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int shared_heads = p.kv_heads * p.packing.parts;
-  const int last = static_cast<int>(gridDim.x) / shared_heads - 1, rank = static_cast<int>(blockIdx.x) / shared_heads;
+  const int last = static_cast<int>(gridDim.x) / shared_heads - 1,
+            rank = static_cast<int>(blockIdx.x) / shared_heads;
   const int which = static_cast<int>(blockIdx.x) % shared_heads, kv_head = which / p.packing.parts;
   const int first_head = kv_head * p.group + which % p.packing.parts * p.packing.heads;
   const RowTile tile = row_tile(p.q_rows, p.packing.tokens,
@@ -41,11 +42,12 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
     return q + token * p.q_stride + (r - token * p.packing.heads) * p.head_dim;
   });
   const T *const keys = static_cast<const T*>(p.k) + static_cast<int64_t>(kv_head) * p.head_dim,
-          *const values = static_cast<const T*>(p.v) + static_cast<int64_t>(kv_head) * p.value_dim;
+                 *const values = static_cast<const T*>(p.v) + static_cast<int64_t>(kv_head) * p.value_dim;
   const auto load_block = [&](const BlockWalk& at, int stage) {
     const T *const k = keys + at.row * p.k_stride, *const v = values + at.row * p.v_stride;
     load_strided<kQk, kKeys>(k_tiles + stage * kKeys * kQk * 2, at.count(kKeys), p.head_dim, k, p.k_stride);
-    load_strided<kValue, kKeys>(v_tiles + stage * kKeys * kValue * 2, at.count(kKeys), p.value_dim, v, p.v_stride);
+    load_strided<kValue, kKeys>(v_tiles + stage * kKeys * kValue * 2, at.count(kKeys), p.value_dim, v,
+                                p.v_stride);
   };
   const Span tile_keys{p.keys(tile.sequence, tile.position).begin,
                        p.keys(tile.sequence, tile.position + tile.count - 1).end};
@@ -56,7 +58,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
 
   // The keys that each row sees; of the warp's rows, what some and what all of them see.
   const int warp_row = warp * 16 * kRowTiles;
-  Span* const row_keys = reinterpret_cast<Span*>(tiled_memory + (kRows * kQk + 2 * kKeys * (kQk + kValue)) * 2);
+  Span* const row_keys =
+      reinterpret_cast<Span*>(tiled_memory + (kRows * kQk + 2 * kKeys * (kQk + kValue)) * 2);
   if (thread < kRows)
     row_keys[thread] =
         thread < valid ? p.keys(tile.sequence, tile.position + p.packing.token(thread)) : Span{0, 0};
@@ -128,7 +131,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const Span own = row_keys[warp_row + m * 16 + h * 8 + lane / 4];
-          const int from = own.begin - begin - lane % 4 * 2, to = lesser(own.end - begin, count) - lane % 4 * 2;
+          const int from = own.begin - begin - lane % 4 * 2,
+                    to = lesser(own.end - begin, count) - lane % 4 * 2;
 #pragma unroll
           for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
@@ -235,8 +239,8 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
       const int64_t to =
           static_cast<int64_t>(tile.row + token) * p.o_stride + static_cast<int64_t>(head) * p.value_dim;
       if (p.wide)
-        store_wide_row(out[m], h, result.factor, result.share != 0.0f ? p.o_before + to : nullptr, result.share,
-                       static_cast<float*>(p.o_out) + to, p.value_dim, inside);
+        store_wide_row(out[m], h, result.factor, result.share != 0.0f ? p.o_before + to : nullptr,
+                       result.share, static_cast<float*>(p.o_out) + to, p.value_dim, inside);
       else
         store_row<T>(out[m], h, result.factor, static_cast<T*>(p.o_out) + to, p.value_dim, inside);
       if (inside && lane % 4 == 0) p.lse_out[at] = result.lse;

@@ -23,9 +23,14 @@ Encode encoder() {
 
 CUtensorMapDataType map_type(base::DType type) {
   switch (type) {
-    case base::DType::BF16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case base::DType::F16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    default: return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    case base::DType::BF16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case base::DType::F16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case base::DType::F64:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   }
 }
 
@@ -42,10 +47,11 @@ CUtensorMap describe_tensor(const void* from, base::DType type, const TensorDims
     box[i] = static_cast<cuuint32_t>(d.box[i]);
     if (i < 2) strides[i] = static_cast<cuuint64_t>(d.strides[i]);
   }
-  const CUresult status = encoder()(&map, map_type(type), static_cast<cuuint32_t>(d.rank), const_cast<void*>(from),
-                                    sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                    d.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status =
+      encoder()(&map, map_type(type), static_cast<cuuint32_t>(d.rank), const_cast<void*>(from), sizes,
+                strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                d.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
     fail(std::string(what) + ": the driver describes no tensor of " + std::to_string(d.sizes[0]) + " x " +
          std::to_string(d.sizes[1]) + " x " + std::to_string(d.sizes[2]) + " (error " +

@@ -1,0 +1,270 @@
+// The tiled attention kernels against the definition in f64 (attention_reference.h): every kind of mask, order of
+// rows, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all gradients; the
+// same bits twice. Both sets of kernels: for Ampere on, and for Hopper where the card is one.
+#include "kernels/cuda/attention/tiled.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "gpu/attention_reference.h"
+#include "gpu/device.h"
+#include "gpu/similar.h"
+
+namespace quintet::kernels::cuda::test {
+namespace {
+
+using tests::expect_similar;
+using tests::ReferenceAttention;
+using tests::root_mean_square;
+
+enum class Documents : uint8_t { None, Long, Short, Recurring };
+
+struct Case {
+  int64_t sequences = 2, seq_len = 200, kv_heads = 2, group = 4, head_dim = 64, value_dim = 64, window = 0;
+  int64_t ranks = 1, q_first = 0, q_count = 1, k_first = 0, k_count = 1;
+  Documents documents = Documents::None;
+  bool causal = true, hop = false, sinks = false, portable = false;
+  double soft_cap = 0, dropout = 0;
+};
+
+std::ostream& operator<<(std::ostream& to, const Case& c) {
+  return to << c.sequences << " x " << c.seq_len << " rows, heads " << c.kv_heads << " x " << c.group << " of "
+            << c.head_dim << "/" << c.value_dim << ", window " << c.window << ", ranks " << c.ranks << " q "
+            << c.q_first << "+" << c.q_count << " k " << c.k_first << "+" << c.k_count << ", documents "
+            << static_cast<int>(c.documents) << ", causal " << c.causal << ", hop " << c.hop << ", sinks " << c.sinks
+            << ", portable " << c.portable << ", soft cap " << c.soft_cap << ", dropout " << c.dropout;
+}
+
+// Ids of whole sequences, in the order of k_rows.whole(), and places within documents.
+void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& random, std::vector<int32_t>& ids,
+                    std::vector<int32_t>& places) {
+  ids.assign(static_cast<size_t>(c.sequences * c.seq_len), 0);
+  places = ids;
+  for (int64_t s = 0; s < c.sequences; ++s) {
+    int32_t id = 0;
+    const uint32_t longest = c.documents == Documents::Long ? 150 : 9;
+    const int64_t padding = c.documents != Documents::None && random() % 3 == 0
+                                ? static_cast<int64_t>(random() % static_cast<uint64_t>(c.seq_len))
+                                : 0;
+    int64_t left = 0, place = 0;
+    for (int64_t p = 0; p < c.seq_len; ++p, --left, ++place) {
+      if (left == 0) {
+        id += p > 0;
+        place = 0;
+        left = c.documents == Documents::None ? c.seq_len : 1 + static_cast<int64_t>(random() % longest);
+      }
+      const auto row = static_cast<size_t>(rows.row_in_whole(s, p));
+      ids[row] = p >= c.seq_len - padding ? -1 : id;
+      if (c.documents == Documents::Recurring) ids[row] = p % 31 == 30 ? -1 : static_cast<int32_t>(p / 29 % 2);
+      places[row] = static_cast<int32_t>(place);
+    }
+  }
+}
+
+template <class T, class O>
+void check(const Case& c, uint32_t seed) {
+  SCOPED_TRACE(testing::Message() << c << ", seed " << seed);
+  std::mt19937 random(seed);
+  ReferenceAttention a;
+  a.q_rows = {c.seq_len, c.sequences, c.ranks, c.q_first, c.q_count};
+  a.k_rows = {c.seq_len, c.sequences, c.ranks, c.k_first, c.k_count};
+  a.heads = c.kv_heads * c.group;
+  a.kv_heads = c.kv_heads;
+  a.head_dim = c.head_dim;
+  a.value_dim = c.value_dim;
+  a.q_stride = a.dq_stride = a.heads * c.head_dim;
+  a.k_stride = a.dk_stride = c.kv_heads * c.head_dim;
+  a.v_stride = a.dv_stride = c.kv_heads * c.value_dim;
+  a.o_stride = a.heads * c.value_dim;
+  a.window = c.window;
+  a.scale = 1 / std::sqrt(static_cast<double>(c.head_dim));
+  a.causal = c.causal;
+  a.soft_cap = c.soft_cap;
+  a.dropout_p = c.dropout;
+  a.dropout_key = 0x1234567890abcdefull;
+  a.head_offset = 3;
+  const int64_t q_rows = a.q_rows.rows(), k_rows = a.k_rows.rows();
+  std::vector<int32_t> key_documents, key_positions, documents(static_cast<size_t>(q_rows)), positions = documents,
+                                                     samples = documents;
+  draw_documents(c, a.q_rows, random, key_documents, key_positions);
+  for (const auto& place : ReferenceAttention::places(a.q_rows)) {
+    const auto row = static_cast<size_t>(place.row), whole = static_cast<size_t>(place.whole);
+    documents[row] = key_documents[whole];
+    positions[row] = key_positions[whole];
+    samples[row] = static_cast<int32_t>(place.sequence * 100) + documents[row];
+  }
+  if (c.documents != Documents::None) {
+    a.documents = documents.data();
+    a.key_documents = key_documents.data();
+  }
+  a.samples = samples.data();
+  a.positions = positions.data();
+  a.key_positions = key_positions.data();
+  if (c.sinks) a.sinks = random_values<Bf16>(a.heads, 9);
+  const auto q = random_values<T>(q_rows * a.q_stride, 1), k = random_values<T>(k_rows * a.k_stride, 2),
+             v = random_values<T>(k_rows * a.v_stride, 3), dout = random_values<T>(q_rows * a.o_stride, 4);
+  std::vector<double> o_before, lse_before, dq_before;
+  if (c.hop) {
+    o_before = random_values<float>(q_rows * a.o_stride, 5);
+    lse_before = random_values<float>(a.heads * q_rows, 6);
+    dq_before = random_values<float>(q_rows * a.dq_stride, 7);
+  }
+  const tests::ReferenceResult want = reference_attention(a, q, k, v, dout, o_before, lse_before);
+
+  AttentionShape s;
+  static_cast<AttentionGeometry&>(s) = a;
+  auto d_documents = integers(documents), d_key_documents = integers(key_documents), d_samples = integers(samples),
+       d_positions = integers(positions), d_key_positions = integers(key_positions);
+  Device<uint64_t> key(1);
+  require(cudaMemcpy(key.data(), &a.dropout_key, 8, cudaMemcpyHostToDevice));
+  s.dropout_key = key.data();
+  s.documents = s.key_documents = nullptr;
+  if (c.documents != Documents::None) {
+    s.documents = d_documents.data();
+    s.key_documents = d_key_documents.data();
+  }
+  s.samples = d_samples.data();
+  s.positions = d_positions.data();
+  s.key_positions = d_key_positions.data();
+  ASSERT_TRUE(TiledAttention::suits(s, base::DTypeOf<T>::value));
+  Device<float> sinks(a.sinks), dsinks(a.heads);
+  const TiledOptions options{.causal = c.causal,
+                             .soft_cap = c.soft_cap,
+                             .sinks = c.sinks ? sinks.data() : nullptr,
+                             .dsinks = c.sinks ? dsinks.data() : nullptr,
+                             .portable = c.portable};
+  Device<T> bq(q), bk(k), bv(v), bdout(dout), exact_o(want.o);
+  Device<float> exact_lse(want.lse), bo_before(o_before), blse_before(lse_before), bdq_before(dq_before);
+  const auto before = [&](Device<float>& of) { return c.hop ? of.data() : nullptr; };
+  std::vector<std::vector<uint8_t>> bits[2];
+  for (auto& run : bits) {
+    Device<O> o(q_rows * a.o_stride), dq(q_rows * a.dq_stride);
+    Device<float> lse(a.heads * q_rows);
+    Device<T> dk(k_rows * a.dk_stride), dv(k_rows * a.dv_stride);
+    {
+      Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, false));
+      TiledAttention::forward<T, O>(s, options, bq.data(), bk.data(), bv.data(), before(bo_before),
+                                    before(blse_before), o.data(), lse.data(), workspace.data(), nullptr);
+      require(cudaDeviceSynchronize());
+    }
+    {
+      Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, true));
+      TiledAttention::backward<T, O>(s, options, bdout.data(), bq.data(), bk.data(), bv.data(), exact_o.data(),
+                                     exact_lse.data(), before(bdq_before), dq.data(), dk.data(), dv.data(),
+                                     workspace.data(), nullptr);
+      require(cudaDeviceSynchronize());
+    }
+    run = {o.bits(), lse.bits(), dq.bits(), dk.bits(), dv.bits()};
+    if (&run != &bits[0]) break;
+    const double rounding = std::is_same_v<T, Bf16> ? 0x1p-9 : 0x1p-12;
+    const double delta = tests::carried_error(a.scale, a.value_dim, dout, v);
+    std::vector<double> want_dq = want.dq;
+    for (size_t i = 0; i < dq_before.size(); ++i) want_dq[i] += dq_before[i];
+    expect_similar(o.values(), want.o, rounding, "o", root_mean_square(v));
+    expect_similar(lse.values(), want.lse, 0x1p-16, "lse");
+    expect_similar(dq.values(), want_dq, rounding, "dq", delta * root_mean_square(k));
+    expect_similar(dk.values(), want.dk, rounding, "dk", delta * root_mean_square(q));
+    expect_similar(dv.values(), want.dv, rounding, "dv", root_mean_square(dout));
+    if (c.sinks) expect_similar(dsinks.values(), want.dsinks, rounding, "dsinks", 1);
+  }
+  EXPECT_EQ(bits[0], bits[1]);
+}
+
+void check_both(Case c, uint32_t seed) {
+  for (const bool portable : {false, true}) {
+    c.portable = portable;
+    if (c.hop) {
+      check<Bf16, float>(c, seed);
+      if (seed % 3 == 0) check<F16, float>(c, seed);
+    } else {
+      check<Bf16, Bf16>(c, seed);
+      if (seed % 3 == 0) check<F16, F16>(c, seed);
+    }
+  }
+}
+
+TEST(GpuTiledAttention, HeadSizes) {
+  constexpr int64_t sizes[][2] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}, {32, 32}, {48, 24}};
+  for (const auto& [qk, value] : sizes)
+    for (const auto documents : {Documents::None, Documents::Long})
+      check_both({.seq_len = under_racecheck() ? 140 : 333,
+                  .kv_heads = 1,
+                  .head_dim = qk,
+                  .value_dim = value,
+                  .documents = documents},
+                 3);
+}
+
+// Groups that fill tiles, that do not, and one that is larger than a tile.
+TEST(GpuTiledAttention, Groups) {
+  for (const int64_t group : {1, 2, 3, 5, 7, 8, 24, 64, 130})
+    for (const int64_t dim : {64, 128})
+      check_both({.sequences = 1,
+                  .seq_len = group > 8 ? 40 : 200,
+                  .kv_heads = 1,
+                  .group = group,
+                  .head_dim = dim,
+                  .value_dim = dim,
+                  .documents = Documents::Short},
+                 2);
+}
+
+// Documents whose ids come back, and padding inside them: the kernels without tensor cores serve these.
+TEST(GpuTiledAttention, RecurringDocuments) {
+  for (const int64_t dim : {64, 128}) {
+    check_both({.head_dim = dim, .value_dim = dim, .documents = Documents::Recurring}, 1);
+    check_both({.head_dim = dim, .value_dim = dim, .window = 40, .documents = Documents::Recurring, .hop = true}, 1);
+  }
+}
+
+TEST(GpuTiledAttention, RandomCombinations) {
+  std::mt19937 random(7);
+  const auto pick = [&](std::initializer_list<int64_t> of) { return *(of.begin() + random() % of.size()); };
+  const int rounds = under_racecheck() ? 6 : 60;
+  for (int round = 0; round < rounds; ++round) {
+    Case c;
+    c.sequences = pick({1, 2, 3});
+    c.kv_heads = pick({1, 2});
+    c.group = pick({1, 2, 3, 4, 5, 8});
+    constexpr int64_t sizes[][2] = {{64, 64}, {64, 64}, {128, 128}, {128, 128}, {96, 96}, {192, 128}, {256, 256}, {40, 24}};
+    const auto& size = sizes[random() % std::size(sizes)];
+    c.head_dim = size[0];
+    c.value_dim = size[1];
+    c.window = pick({0, 0, 1, 7, 33, 100, 1000});
+    c.ranks = pick({1, 1, 2, 4});
+    const int64_t longest = under_racecheck() ? 90 : 300;
+    c.seq_len = c.ranks == 1 ? 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest))
+                             : 2 * c.ranks * (1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 / c.ranks)));
+    const auto rank = [&] { return static_cast<int64_t>(random() % static_cast<uint64_t>(c.ranks)); };
+    switch (c.ranks == 1 ? 0 : random() % 4) {
+      case 0:  // whole sequences, or a hop of a ring
+        c.q_first = rank();
+        c.k_first = rank();
+        break;
+      case 1: c.q_count = c.k_count = c.ranks; break;
+      case 2:  // gathered keys
+        c.q_first = rank();
+        c.k_count = c.ranks;
+        break;
+      default:
+        c.q_count = c.k_count = 2;
+        c.q_first = rank() / 2 * 2;
+        c.k_first = rank() / 2 * 2;
+        break;
+    }
+    c.documents = static_cast<Documents>(random() % 4);
+    c.hop = random() % 3 == 0;
+    if (c.documents != Documents::Recurring) {
+      c.causal = random() % 6 != 0;
+      c.soft_cap = random() % 5 == 0 ? 5.0 : 0.0;
+      c.sinks = !c.hop && random() % 5 == 0;
+    }
+    c.dropout = random() % 5 == 0 ? 0.25 : 0.0;
+    check_both(c, random() % 1000);
+    if (HasFatalFailure()) return;
+  }
+}
+
+}  // namespace
+}  // namespace quintet::kernels::cuda::test
