@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "cuda/harness.h"
-#include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/elementwise/activation.h"
 #include "kernels/cuda/elementwise/dropout.h"
 #include "kernels/cuda/elementwise/rope.h"
@@ -305,101 +304,6 @@ void matmuls() {
     const double guess = first[2], tuned = best[2];
     std::printf("| %s | %ld x %ld x %ld | %.0f | %.0f |\n", s.what, s.m, s.n, s.k, flops / guess / 1e9,
                 flops / tuned / 1e9);
-  }
-}
-
-// Causal attention counts half of the scores; backward has 2.5 times the matmuls of forward.
-void attentions() {
-  struct Shape {
-    const char* what;
-    int64_t sequences, seq_len, heads, kv_heads, head_dim, value_dim;
-  };
-  const Shape shapes[] = {{"1b", 4, 4096, 32, 8, 64, 64},        {"3b", 4, 4096, 24, 8, 128, 128},
-                          {"8b", 4, 4096, 32, 8, 128, 128},      {"8b, long", 2, 8192, 32, 8, 128, 128},
-                          {"125m", 32, 1024, 12, 12, 64, 64},    {"latent", 4, 4096, 16, 16, 192, 128},
-                          {"125m, own", 4, 1024, 12, 12, 64, 64}};
-  std::printf(
-      "\n| attention | sequences x rows, heads, sizes | forward TFLOP/s | backward TFLOP/s | deterministic | "
-      "scratch MB |\n|---|---|---|---|---|---|\n");
-  for (const Shape& p : shapes) {
-    const bool own = std::strstr(p.what, "own") != nullptr;
-    for (const auto masks : {k::AttentionMasks::Dense, k::AttentionMasks::Documents}) {
-      used = 0;
-      k::AttentionShape s;
-      s.q_rows = s.k_rows = {.seq_len = p.seq_len, .sequences = p.sequences};
-      s.heads = p.heads;
-      s.kv_heads = p.kv_heads;
-      s.head_dim = p.head_dim;
-      s.value_dim = p.value_dim;
-      s.q_stride = s.dq_stride = p.heads * p.head_dim;
-      s.k_stride = s.dk_stride = p.kv_heads * p.head_dim;
-      s.v_stride = s.dv_stride = p.kv_heads * p.value_dim;
-      s.o_stride = p.heads * p.value_dim;
-      s.scale = 0.1;
-      const int64_t rows = p.sequences * p.seq_len;
-      // One document per sequence, or documents of about 700 rows.
-      std::vector<int32_t> places(static_cast<size_t>(rows));
-      if (masks == k::AttentionMasks::Documents && !own)
-        for (int64_t i = 0; i < rows; ++i)
-          places[static_cast<size_t>(i)] = static_cast<int32_t>(i % p.seq_len / 700);
-      s.documents = s.key_documents = integers(places);
-      auto *q = random<Bf16>(rows * s.q_stride), *key = random<Bf16>(rows * s.k_stride),
-           *v = random<Bf16>(rows * s.v_stride), *dout = random<Bf16>(rows * s.o_stride);
-      auto *o = take<Bf16>(rows * s.o_stride), *dq = take<Bf16>(rows * s.q_stride),
-           *dk = take<Bf16>(rows * s.k_stride), *dv = take<Bf16>(rows * s.v_stride);
-      float* lse = take<float>(rows * p.heads);
-      k::AttentionShape fixed = s;
-      fixed.deterministic = true;
-      const int64_t bytes = std::max({k::Attention::workspace_bytes(s, masks, false),
-                                      k::Attention::workspace_bytes(s, masks, true),
-                                      k::Attention::workspace_bytes(fixed, masks, true)});
-      void* space = take<char>(bytes);
-      double pairs = 0;
-      for (int64_t i = 0, begin = 0; i < rows; ++i) {
-        if (i % p.seq_len == 0 || places[static_cast<size_t>(i)] != places[static_cast<size_t>(i - 1)])
-          begin = i;
-        pairs += static_cast<double>(i - begin + 1);
-      }
-      const double both = static_cast<double>(p.head_dim + p.value_dim),
-                   forward = 2.0 * static_cast<double>(p.heads) * both * pairs,
-                   backward = 2.0 * static_cast<double>(p.heads) * pairs *
-                              static_cast<double>(3 * p.head_dim + 2 * p.value_dim);
-      const auto rate = [](double flops, double ms) {
-        return std::to_string(static_cast<int>(flops / ms / 1e9));
-      };
-      std::string times[3] = {"none", "none", "none"};
-      if (own) {
-        times[0] = rate(forward, time_of([&](int) { k::attention<Bf16>(s, q, key, v, o, lse, stream); }, 1));
-        times[1] = rate(backward, time_of(
-                                      [&](int) {
-                                        k::attention_backward<Bf16>(s, dout, q, key, v, o, lse, dq, dk, dv,
-                                                                    space, stream);
-                                      },
-                                      1));
-      } else {
-        for (const bool deterministic : {false, true}) {
-          k::Attention library;
-          s.deterministic = deterministic;
-          if (!library.prepare(s, masks, false, bytes)) continue;
-          const double ms =
-              time_of([&](int) { library.forward(s, masks, q, key, v, o, lse, space, bytes, stream); }, 1);
-          if (!deterministic) times[0] = rate(forward, ms);
-          if (!library.prepare(s, masks, true, bytes)) continue;
-          times[deterministic ? 2 : 1] =
-              rate(backward, time_of(
-                                 [&](int) {
-                                   library.backward(s, masks, dout, q, key, v, o, lse, dq, dk, dv, space,
-                                                    bytes, stream);
-                                 },
-                                 1));
-        }
-      }
-      std::printf("| %s%s | %ld x %ld, %ld / %ld, %ld / %ld | %s | %s | %s | %ld |\n", p.what,
-                  masks == k::AttentionMasks::Dense ? "" : ", documents", p.sequences, p.seq_len, p.heads,
-                  p.kv_heads, p.head_dim, p.value_dim, times[0].c_str(), times[1].c_str(), times[2].c_str(),
-                  bytes >> 20);
-      if (own) break;
-    }
   }
 }
 

@@ -117,6 +117,8 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 
 // experts.cc: the kernels of mixtures of experts.
 void experts();
+// attention.cc: our own kernels beside cuDNN.
+void attentions();
 // hops.cc: attention by hops of a ring.
 void hops();
 void hop_merges();

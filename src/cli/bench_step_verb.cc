@@ -1,5 +1,7 @@
 #include "cli/bench_step_verb.h"
 
+#include "base/file.h"
+
 #include "observe/console.h"
 #include "tools/bench_step.h"
 
@@ -9,6 +11,7 @@ namespace {
 struct Options {
   RecipeOptions recipe;
   tools::StepBenchOptions bench;
+  std::string documents;
   bool json = false;
 };
 
@@ -16,6 +19,8 @@ int action(const Options& o) {
   const config::Recipe recipe = o.recipe.load(false);
   tools::StepBenchOptions options = o.bench;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
+  if (!o.documents.empty())
+    options.document_lengths = tools::parse_document_lengths(base::read_file(o.documents), o.documents);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   if (const auto bench = tools::bench_step(recipe, options))
     print(o.json ? tools::to_json(*bench) : tools::to_table(*bench));
@@ -45,6 +50,11 @@ Verb add_bench_step(CLI::App& bench) {
   command->add_option("--peak", o->bench.peak_tflops, "peak of one device, for MFU (from the catalogue)")
       ->type_name("TFLOPS")
       ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--documents", o->documents,
+                   "pack sequences from documents of the lengths in this file, in tokens (needs data.pack; default: "
+                   "one document per sequence)")
+      ->type_name("FILE");
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "Uses random tokens: reads no data and writes nothing. Ranks are started as in 'quintet train'.");

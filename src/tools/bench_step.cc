@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
+#include <sstream>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "base/philox.h"
 #include "comm/local.h"
 #include "comm/mpi.h"
@@ -29,13 +32,14 @@ constexpr int64_t kMinWarmup = 3;
 
 double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
 
-// Random tokens: one document per sequence.
-exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_t place) {
+// Random tokens in the documents of `packed`, the same in every micro-batch.
+exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& packed, int64_t step,
+                              int64_t place) {
   const int64_t rows = recipe.batch.micro * recipe.data.seq_len, seq_len = recipe.data.seq_len;
   const auto vocab = static_cast<uint64_t>(recipe.model.vocab);
   const int64_t micro_batches = recipe.batch.accumulation, sequences = recipe.batch.micro;
   const int64_t first = (step * recipe.parallel.dp() + place) * micro_batches;
-  return [=](int micro, const std::vector<exec::InputRows>& inputs) {
+  return [=, &packed](int micro, const std::vector<exec::InputRows>& inputs) {
     const auto key = static_cast<uint64_t>(first + micro);
     for (const auto& [spec, data] : inputs)
       for (int64_t i = 0; i < rows; ++i) {
@@ -45,8 +49,8 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, int64_t step, int64_
         };
         if (spec.kind == InputKind::Ids) data[i] = token(i);
         if (spec.kind == InputKind::Labels) data[i] = token(i + 1);
-        if (spec.kind == InputKind::Positions) data[i] = static_cast<int32_t>(i % seq_len);
-        if (spec.kind == InputKind::Documents) data[i] = 0;
+        if (spec.kind == InputKind::Positions) data[i] = packed.positions[static_cast<size_t>(i)];
+        if (spec.kind == InputKind::Documents) data[i] = packed.documents[static_cast<size_t>(i)];
         if (spec.kind == InputKind::Samples)
           data[i] = static_cast<int32_t>((first + micro) * sequences + i / seq_len);
       }
@@ -144,7 +148,8 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   bench.setup_seconds = seconds_since(begin);
 
   const int64_t valid = recipe.batch.micro * recipe.batch.accumulation * recipe.data.seq_len;
-  const auto load_of = [&](int64_t step) { return random_tokens(recipe, step, rank.dp_index()); };
+  const PackedRows packed = pack_documents(options.document_lengths, recipe.batch.micro, recipe.data.seq_len);
+  const auto load_of = [&](int64_t step) { return random_tokens(recipe, packed, step, rank.dp_index()); };
   int64_t step = 0;  // steps started
   train::StepResult result;
   const auto start_step = [&] { rank.start_step_from(step++, load_of, valid); };
@@ -256,7 +261,42 @@ double model_flops_per_token(const config::Recipe& recipe, const graph::Graph& m
   return 6 * weights + 6 * static_cast<double>(m.layers * m.heads) * (qk + v) * keys;
 }
 
+PackedRows pack_documents(const std::vector<int64_t>& lengths, int64_t sequences, int64_t seq_len) {
+  PackedRows packed;
+  size_t next = 0;
+  for (int64_t s = 0; s < sequences; ++s) {
+    int32_t id = -1;
+    int64_t left = 0, place = 0;
+    for (int64_t t = 0; t < seq_len; ++t, --left, ++place) {
+      if (left == 0) {
+        ++id;
+        place = 0;
+        left = lengths.empty() ? seq_len : lengths[next++ % lengths.size()];
+      }
+      packed.documents.push_back(id);
+      packed.positions.push_back(static_cast<int32_t>(place));
+    }
+  }
+  return packed;
+}
+
+std::vector<int64_t> parse_document_lengths(const std::string& text, const std::string& where) {
+  std::vector<int64_t> lengths;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    int64_t length = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
+    if (error != std::errc{} || end != word.data() + word.size() || length < 1)
+      base::fail_user("{}: a document's length is a whole number above 0, not '{}'", where, word);
+    lengths.push_back(length);
+  }
+  if (lengths.empty()) base::fail_user("{}: no document lengths in it", where);
+  return lengths;
+}
+
 std::optional<StepBench> bench_step(const config::Recipe& recipe, const StepBenchOptions& options) {
+  if (!options.document_lengths.empty() && !recipe.data.pack)
+    base::fail_user("--documents needs data.pack = true, the recipe has false");
   exec::require_device(train::device_of(recipe));
   const std::optional<config::Launch> launch = config::detect_launch();
   std::optional<StepBench> bench;

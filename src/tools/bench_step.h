@@ -19,8 +19,19 @@ struct StepBenchOptions {
   double peak_tflops = 0;     // of one device; 0: from the catalogue, by device name
   // Time per kind of instruction measured in isolation, for the floors; 0: no floors.
   double alone_seconds = 0;
+  // Lengths in tokens of the documents to pack, repeated cyclically; a document is cut where a sequence ends.
+  // Empty: one document per sequence. Needs data.pack.
+  std::vector<int64_t> document_lengths = {};
   std::function<void(const std::string&)> log = {};
 };
+
+// For each token row: the index of its document in the sequence, and its position in the document.
+struct PackedRows {
+  std::vector<int32_t> documents, positions;
+};
+PackedRows pack_documents(const std::vector<int64_t>& lengths, int64_t sequences, int64_t seq_len);
+// Parses positive integers separated by white space; `where` names the file in errors.
+std::vector<int64_t> parse_document_lengths(const std::string& text, const std::string& where);
 
 // Time of one class of instructions in one traced step of rank 0, and its lower bound: for GEMMs and
 // attention the time in isolation, for everything else its bytes at copy speed.
