@@ -3,7 +3,8 @@
 #   compare.sh QUINTET [SECONDS]
 # QUINTET is the tool, built with QUINTET_CUDA. Each timed run is preceded by SECONDS (30) of warm-up. CASES selects
 # cases, e.g. CASES="1b 125m-4"; PYTHON is an interpreter with PyTorch; FLOORS=0.15 also measures Quintet's floors, for that
-# many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first.
+# many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first. COMPILED_UPDATE=1
+# makes PyTorch compile clipping and AdamW. Packed cases read the same file of document lengths (documents/) on both sides.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 0 ] || [ ! -x "$1" ]; then
@@ -16,10 +17,13 @@ python=${PYTHON:-python3}
 steps=${STEPS:-50}
 card=${CUDA_VISIBLE_DEVICES:-0} card=${card%%,*}  # the GPU that both use
 
-# name: recipe, sequence length, sequences, fastest PyTorch mode
+# name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths, PyTorch's attention]
 declare -A cases=(
   [1b]="1b 4096 4 whole" [3b]="3b 4096 4 whole" [8b8l]="8b8l 4096 4 whole" [8b8l-8192]="8b8l 8192 2 block"
   [125m]="125m 1024 32 whole" [125m-4]="125m 1024 4 graph"
+  [1b-508-flex]="1b 4096 4 whole 508 flex" [1b-508-varlen]="1b 4096 4 whole 508 varlen"
+  [1b-96-flex]="1b 4096 4 whole 96 flex" [1b-96-varlen]="1b 4096 4 whole 96 varlen"
+  [8b8l-packed-flex]="8b8l 4096 4 whole lognormal700 flex" [8b8l-packed-varlen]="8b8l 4096 4 whole lognormal700 varlen"
 )
 nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
   echo "no NVIDIA GPU found by nvidia-smi" >&2
@@ -60,16 +64,18 @@ if ! [ "$turns" -ge 1 ] 2> /dev/null; then
 fi
 quintet_step() {
   watched "$name, Quintet" "$tool" bench step "$here/$recipe.toml" --set data.seq_len="$seq" --set batch.micro="$micro" \
-    --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} --json > "$result"
+    --steps "$steps" --warm "$seconds" ${FLOORS:+--floors "$FLOORS"} \
+    ${documents:+--set data.pack=true --documents "$here/documents/$documents.txt"} --json > "$result"
   tr -d '\n' < "$result"
   echo
 }
 torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
-    --steps "$steps" --seconds "$seconds"
+    --steps "$steps" --seconds "$seconds" ${documents:+--documents "$here/documents/$documents.txt" --attention "$attention"} \
+    ${COMPILED_UPDATE:+--compiled-update}
 }
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
-  read -r recipe seq micro mode <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
+  read -r recipe seq micro mode documents attention <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
   for turn in $(seq "$turns"); do
     if [ $((turn % 2)) -eq 1 ]; then
       quintet_step

@@ -3,11 +3,15 @@
 
   torch_llama.py 1b.toml --mode whole
   torch_llama.py 125m.toml --micro 4 --mode graph --steps 50 --seconds 30
+  torch_llama.py 1b.toml --documents documents/508.txt --attention flex
 
 Modes: eager; block (torch.compile of every block); whole (of the model); graph (whole, with CUDA graphs); fsdp2 (fully
 sharded over one rank, blocks compiled). bf16 autocast over f32 weights, fused AdamW with f32 moments, gradients clipped
-to norm 1, every token counts. Times are of single steps between CUDA events, after `--seconds` of warm-up;
-`tokens_per_s` is based on the median; peak memory is as reported by PyTorch.
+to norm 1, every token counts; `--compiled-update` compiles clipping and AdamW together. Times are of single steps
+between CUDA events, after `--seconds` of warm-up, without synchronising between steps; `tokens_per_s` is based on the
+median; peak memory is as reported by PyTorch. With `--documents`, sequences are packed from documents of these lengths,
+repeated cyclically and cut where a sequence ends, as `quintet bench step --documents` packs them; positions restart in
+each document. Attention is then flex (one block mask for all steps) or varlen.
 """
 
 import argparse
@@ -26,8 +30,9 @@ EPS = 1e-5
 
 
 class Block(nn.Module):
-    def __init__(self, m):
+    def __init__(self, m, attend):
         super().__init__()
+        self.attend = attend
         self.heads, self.kv_heads, self.head_dim = m["heads"], m["kv_heads"], m["embed"] // m["heads"]
         linear = lambda out, inner: nn.Linear(inner, out, bias=False)
         self.attn_norm, self.ffn_norm = nn.RMSNorm(m["embed"], EPS), nn.RMSNorm(m["embed"], EPS)
@@ -42,8 +47,7 @@ class Block(nn.Module):
         y = self.attn_norm(x)
         q = self.wq(y).view(batch, seq, self.heads, self.head_dim).transpose(1, 2)
         k, v = (w(y).view(batch, seq, self.kv_heads, self.head_dim).transpose(1, 2) for w in (self.wk, self.wv))
-        y = F.scaled_dot_product_attention(rotate(q, cos, sin), rotate(k, cos, sin), v, is_causal=True,
-                                           enable_gqa=self.heads != self.kv_heads)
+        y = self.attend(rotate(q, cos, sin), rotate(k, cos, sin), v)
         x = x + self.wo(y.transpose(1, 2).reshape(batch, seq, -1))
         y = self.ffn_norm(x)
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
@@ -54,15 +58,62 @@ def rotate(x, cos, sin):
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
 
 
+class Documents:
+    """Of each token its document and its place in it, of a micro-batch of packed sequences."""
+
+    def __init__(self, path, micro, seq):
+        lengths = [int(word) for word in path.read_text().split()] if path else [seq]
+        self.ids, self.places, self.starts, following = [], [], [], 0
+        for sequence in range(micro):
+            at, number = 0, 0
+            while at < seq:
+                length = min(lengths[following % len(lengths)], seq - at)
+                following += 1
+                self.starts.append(sequence * seq + at)
+                self.ids += [number] * length
+                self.places += range(length)
+                at, number = at + length, number + 1
+        self.longest = max(self.places) + 1
+
+
+def attention_of(kind, m, micro, seq, documents):
+    """A function of q, k and v, each [batch, heads, tokens, size]."""
+    gqa = m["heads"] != m["kv_heads"]
+    if kind == "flex":
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+        ids = torch.tensor(documents.ids, device="cuda").view(micro, seq)
+        mask = create_block_mask(lambda b, h, q, k: (q >= k) & (ids[b, q] == ids[b, k]), micro, None, seq, seq,
+                                 device="cuda")
+        return lambda q, k, v: flex_attention(q, k, v, block_mask=mask, enable_gqa=gqa)
+    if kind == "varlen":
+        from torch.nn.attention.varlen import varlen_attn
+
+        ends = torch.tensor(documents.starts + [micro * seq], device="cuda", dtype=torch.int32)
+
+        def attend(q, k, v):
+            q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))
+            most = documents.longest
+            try:
+                y = varlen_attn(q, k, v, ends, ends, most, most, is_causal=True)
+            except TypeError:  # the signature from PyTorch 2.11 on
+                y = varlen_attn(q, k, v, ends, ends, most, most, window_size=(-1, 0))
+            return y.view(micro, seq, *y.shape[1:]).transpose(1, 2)
+
+        return attend
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=gqa)
+
+
 class Llama(nn.Module):
-    def __init__(self, m, seq):
+    def __init__(self, m, attend, places):
         super().__init__()
         self.embed = nn.Embedding(m["vocab"], m["embed"])
-        self.blocks = nn.ModuleList(Block(m) for _ in range(m["layers"]))
+        self.blocks = nn.ModuleList(Block(m, attend) for _ in range(m["layers"]))
         self.final_norm = nn.RMSNorm(m["embed"], EPS)
         self.head = nn.Linear(m["embed"], m["vocab"], bias=False)
         head_dim = m["embed"] // m["heads"]
-        angles = torch.outer(torch.arange(seq).float(), m["rope_theta"] ** (-torch.arange(0, head_dim, 2) / head_dim))
+        frequencies = m["rope_theta"] ** (-torch.arange(0, head_dim, 2) / head_dim)
+        angles = places[:, None, :, None].float() * frequencies  # [batch or 1, 1, tokens, half a head]
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
@@ -104,6 +155,9 @@ def main():
     parser.add_argument("--mode", choices=["eager", "block", "whole", "graph", "fsdp2"], default="whole")
     parser.add_argument("--seq", type=int, default=0, help="sequence length (data.seq_len of the recipe)")
     parser.add_argument("--micro", type=int, default=0, help="sequences per micro-batch (batch.micro of the recipe)")
+    parser.add_argument("--documents", type=pathlib.Path, help="file with the lengths of documents, in tokens")
+    parser.add_argument("--attention", choices=["flex", "varlen"], default="flex", help="attention with --documents")
+    parser.add_argument("--compiled-update", action="store_true", help="compile clipping and AdamW")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=30, help="warm-up time")
     options = parser.parse_args()
@@ -112,19 +166,30 @@ def main():
 
     torch.set_float32_matmul_precision("high")
     torch.manual_seed(0)
+    documents = Documents(options.documents, micro, seq)
+    places = torch.tensor(documents.places, device="cuda").view(micro, seq)
+    attention = options.attention if options.documents else "sdpa"
     with torch.device("cuda"):
-        model = Llama(m, seq)
+        model = Llama(m, attention_of(attention, m, micro, seq, documents), places if options.documents else places[:1])
     parameters = sum(p.numel() for p in model.parameters())
     run, loss_fn = prepare(model, options.mode)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
+    compiled = options.compiled_update
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=not compiled,
+                                  foreach=True if compiled else None)
     tokens, labels = (torch.randint(m["vocab"], (micro, seq), device="cuda") for _ in range(2))
+
+    def update():
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+
+    if compiled:
+        update = torch.compile(update)
 
     def step():
         with torch.autocast("cuda", torch.bfloat16, enabled=options.mode != "fsdp2"):
             loss = loss_fn(run(tokens), labels)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
-        optimizer.step()
+        update()
         optimizer.zero_grad(set_to_none=True)
         return loss
 
@@ -136,18 +201,18 @@ def main():
         step().item()
     if options.mode != "graph":  # a graph's pool is counted during capture, not during replay
         torch.cuda.reset_peak_memory_stats()
-    times = []
-    for _ in range(options.steps):
-        start, end = torch.cuda.Event(True), torch.cuda.Event(True)
-        start.record()
+    marks = [torch.cuda.Event(True) for _ in range(options.steps + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
         loss = step()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
+        mark.record()
+    torch.cuda.synchronize()
+    times = [start.elapsed_time(end) / 1e3 for start, end in zip(marks, marks[1:])]
     median = statistics.median(times)
     print(json.dumps({
         "peer": "torch", "version": torch.__version__, "cudnn": torch.backends.cudnn.version(),
-        "model": recipe["name"], "mode": options.mode, "seq": seq, "micro": micro, "parameters": parameters,
+        "model": recipe["name"], "mode": options.mode, "attention": attention,
+        "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "seq": seq, "micro": micro, "parameters": parameters,
         "steps": options.steps, "step_s_median": median, "step_s_min": min(times),
         "tokens_per_s": micro * seq / median, "first_step_s": first,
         "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(),

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "models/build.h"
 #include "support/small_recipe.h"
 
@@ -33,6 +34,21 @@ TEST(BenchStep, CountsTheModelsFlops) {
   const double experts = 2 * 32 * 32 + 2 * 16 * 32 + 2 * 3 * 24 * 32 + 8 * 32;
   EXPECT_EQ(flops(small({"model.moe.experts=8", "model.moe.top_k=2", "model.moe.ffn=24", "model.ffn=24"})),
             6 * (3 * experts + head) + attention);
+}
+
+// Documents one after the other, from the first again after the last, cut where a sequence ends.
+TEST(BenchStep, PacksDocuments) {
+  const tools::PackedRows rows = tools::pack_documents({3, 2}, 2, 7);
+  EXPECT_EQ(rows.documents, (std::vector<int32_t>{0, 0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 1, 2, 2}));
+  EXPECT_EQ(rows.positions, (std::vector<int32_t>{0, 1, 2, 0, 1, 0, 1, 0, 1, 0, 1, 2, 0, 1}));
+  const tools::PackedRows whole = tools::pack_documents({}, 2, 3);
+  EXPECT_EQ(whole.documents, (std::vector<int32_t>{0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(whole.positions, (std::vector<int32_t>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(tools::parse_document_lengths("12 7\n300\n", "f"), (std::vector<int64_t>{12, 7, 300}));
+  EXPECT_THROW(tools::parse_document_lengths("12 0", "f"), base::UserError);
+  EXPECT_THROW(tools::parse_document_lengths("12 7x", "f"), base::UserError);
+  EXPECT_THROW(tools::parse_document_lengths(" ", "f"), base::UserError);
+  EXPECT_THROW(tools::bench_step(small({"data.pack=false"}), {.document_lengths = {4}}), base::UserError);
 }
 
 TEST(BenchStep, RunsOnTheCpu) {
