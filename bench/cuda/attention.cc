@@ -28,7 +28,8 @@ std::vector<int32_t> draw_documents(const Shape& p, double& pairs) {
   const auto draw = [&]() -> int64_t {
     if (p.documents >= 0) return p.documents > 0 ? p.documents : p.seq_len;
     const double normal = std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform());
-    return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(-p.documents) * std::exp(normal - 0.5)));
+    return std::max<int64_t>(
+        1, static_cast<int64_t>(static_cast<double>(-p.documents) * std::exp(normal - 0.5)));
   };
   pairs = 0;
   for (int64_t s = 0; s < p.sequences; ++s) {
@@ -68,7 +69,8 @@ void attentions() {
                           {"latent", 4, 4096, 16, 16, 192, 128},
                           {"heads of 256", 4, 4096, 16, 8, 256, 256}};
   std::printf(
-      "\n| attention | sequences x rows, heads, sizes | cuDNN forward TFLOP/s | backward | deterministic | own forward | "
+      "\n| attention | sequences x rows, heads, sizes | cuDNN forward TFLOP/s | backward | deterministic | "
+      "own forward | "
       "own backward (deterministic) | sm_80 kernels forward | backward | cuDNN scratch MB | own |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const Shape& p : shapes) {
@@ -112,34 +114,38 @@ void attentions() {
       k::Attention library;
       s.deterministic = deterministic;
       if (!library.prepare(s, masks, false, library_bytes)) continue;
-      const double ms =
-          time_of([&](int) { library.forward(s, masks, q, key, v, o, lse, space, library_bytes, stream); }, 1);
+      const double ms = time_of(
+          [&](int) { library.forward(s, masks, q, key, v, o, lse, space, library_bytes, stream); }, 1);
       if (!deterministic) times[0] = rate(forward, ms);
       if (!k::Attention::has_gradients(s, masks) || !library.prepare(s, masks, true, library_bytes)) continue;
-      times[deterministic ? 2 : 1] = rate(
-          backward,
-          time_of([&](int) { library.backward(s, masks, dout, q, key, v, o, lse, dq, dk, dv, space, library_bytes, stream); },
-                  1));
+      times[deterministic ? 2 : 1] =
+          rate(backward, time_of(
+                             [&](int) {
+                               library.backward(s, masks, dout, q, key, v, o, lse, dq, dk, dv, space,
+                                                library_bytes, stream);
+                             },
+                             1));
     }
     const float* const none = nullptr;
     for (const bool portable : {false, true}) {
       const k::TiledOptions options{.portable = portable};
-      times[portable ? 5 : 3] = rate(forward, time_of(
-                                                  [&](int) {
-                                                    k::TiledAttention::forward<Bf16, Bf16>(
-                                                        own, options, q, key, v, none, none, o, lse, space, stream);
-                                                  },
-                                                  1));
+      times[portable ? 5 : 3] =
+          rate(forward, time_of(
+                            [&](int) {
+                              k::TiledAttention::forward<Bf16, Bf16>(own, options, q, key, v, none, none, o,
+                                                                     lse, space, stream);
+                            },
+                            1));
       times[portable ? 6 : 4] =
           rate(backward, time_of(
                              [&](int) {
-                               k::TiledAttention::backward<Bf16, Bf16>(own, options, dout, q, key, v, o, lse, none,
-                                                                       dq, dk, dv, space, stream);
+                               k::TiledAttention::backward<Bf16, Bf16>(own, options, dout, q, key, v, o, lse,
+                                                                       none, dq, dk, dv, space, stream);
                              },
                              1));
     }
-    std::printf("| %s | %ld x %ld, %ld / %ld, %ld / %ld |", p.what, p.sequences, p.seq_len, p.heads, p.kv_heads,
-                p.head_dim, p.value_dim);
+    std::printf("| %s | %ld x %ld, %ld / %ld, %ld / %ld |", p.what, p.sequences, p.seq_len, p.heads,
+                p.kv_heads, p.head_dim, p.value_dim);
     for (const std::string& t : times) std::printf(" %s |", t.c_str());
     std::printf(" %ld | %ld |\n", library_bytes >> 20, own_bytes >> 20);
     std::fflush(stdout);

@@ -1,7 +1,6 @@
 #include "cli/bench_step_verb.h"
 
 #include "base/file.h"
-
 #include "observe/console.h"
 #include "tools/bench_step.h"
 

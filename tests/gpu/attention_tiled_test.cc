@@ -1,8 +1,6 @@
 // The tiled attention kernels against the definition in f64 (attention_reference.h): every kind of mask, order of
 // rows, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all gradients; the
 // same bits twice. Both sets of kernels: for Ampere on, and for Hopper where the card is one.
-#include "kernels/cuda/attention/tiled.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,6 +8,7 @@
 #include "gpu/attention_reference.h"
 #include "gpu/device.h"
 #include "gpu/similar.h"
+#include "kernels/cuda/attention/tiled.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -29,16 +28,17 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& to, const Case& c) {
-  return to << c.sequences << " x " << c.seq_len << " rows, heads " << c.kv_heads << " x " << c.group << " of "
-            << c.head_dim << "/" << c.value_dim << ", window " << c.window << ", ranks " << c.ranks << " q "
-            << c.q_first << "+" << c.q_count << " k " << c.k_first << "+" << c.k_count << ", documents "
-            << static_cast<int>(c.documents) << ", causal " << c.causal << ", hop " << c.hop << ", sinks " << c.sinks
-            << ", portable " << c.portable << ", soft cap " << c.soft_cap << ", dropout " << c.dropout;
+  return to << c.sequences << " x " << c.seq_len << " rows, heads " << c.kv_heads << " x " << c.group
+            << " of " << c.head_dim << "/" << c.value_dim << ", window " << c.window << ", ranks " << c.ranks
+            << " q " << c.q_first << "+" << c.q_count << " k " << c.k_first << "+" << c.k_count
+            << ", documents " << static_cast<int>(c.documents) << ", causal " << c.causal << ", hop " << c.hop
+            << ", sinks " << c.sinks << ", portable " << c.portable << ", soft cap " << c.soft_cap
+            << ", dropout " << c.dropout;
 }
 
 // Ids of whole sequences, in the order of k_rows.whole(), and places within documents.
-void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& random, std::vector<int32_t>& ids,
-                    std::vector<int32_t>& places) {
+void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& random,
+                    std::vector<int32_t>& ids, std::vector<int32_t>& places) {
   ids.assign(static_cast<size_t>(c.sequences * c.seq_len), 0);
   places = ids;
   for (int64_t s = 0; s < c.sequences; ++s) {
@@ -56,7 +56,8 @@ void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& ran
       }
       const auto row = static_cast<size_t>(rows.row_in_whole(s, p));
       ids[row] = p >= c.seq_len - padding ? -1 : id;
-      if (c.documents == Documents::Recurring) ids[row] = p % 31 == 30 ? -1 : static_cast<int32_t>(p / 29 % 2);
+      if (c.documents == Documents::Recurring)
+        ids[row] = p % 31 == 30 ? -1 : static_cast<int32_t>(p / 29 % 2);
       places[row] = static_cast<int32_t>(place);
     }
   }
@@ -85,8 +86,8 @@ void check(const Case& c, uint32_t seed) {
   a.dropout_key = 0x1234567890abcdefull;
   a.head_offset = 3;
   const int64_t q_rows = a.q_rows.rows(), k_rows = a.k_rows.rows();
-  std::vector<int32_t> key_documents, key_positions, documents(static_cast<size_t>(q_rows)), positions = documents,
-                                                     samples = documents;
+  std::vector<int32_t> key_documents, key_positions, documents(static_cast<size_t>(q_rows)),
+      positions = documents, samples = documents;
   draw_documents(c, a.q_rows, random, key_documents, key_positions);
   for (const auto& place : ReferenceAttention::places(a.q_rows)) {
     const auto row = static_cast<size_t>(place.row), whole = static_cast<size_t>(place.whole);
@@ -114,8 +115,9 @@ void check(const Case& c, uint32_t seed) {
 
   AttentionShape s;
   static_cast<AttentionGeometry&>(s) = a;
-  auto d_documents = integers(documents), d_key_documents = integers(key_documents), d_samples = integers(samples),
-       d_positions = integers(positions), d_key_positions = integers(key_positions);
+  auto d_documents = integers(documents), d_key_documents = integers(key_documents),
+       d_samples = integers(samples), d_positions = integers(positions),
+       d_key_positions = integers(key_positions);
   Device<uint64_t> key(1);
   require(cudaMemcpy(key.data(), &a.dropout_key, 8, cudaMemcpyHostToDevice));
   s.dropout_key = key.data();
@@ -150,9 +152,9 @@ void check(const Case& c, uint32_t seed) {
     }
     {
       Device<uint8_t> workspace(TiledAttention::workspace_bytes(s, true));
-      TiledAttention::backward<T, O>(s, options, bdout.data(), bq.data(), bk.data(), bv.data(), exact_o.data(),
-                                     exact_lse.data(), before(bdq_before), dq.data(), dk.data(), dv.data(),
-                                     workspace.data(), nullptr);
+      TiledAttention::backward<T, O>(s, options, bdout.data(), bq.data(), bk.data(), bv.data(),
+                                     exact_o.data(), exact_lse.data(), before(bdq_before), dq.data(),
+                                     dk.data(), dv.data(), workspace.data(), nullptr);
       require(cudaDeviceSynchronize());
     }
     run = {o.bits(), lse.bits(), dq.bits(), dk.bits(), dv.bits()};
@@ -214,7 +216,8 @@ TEST(GpuTiledAttention, Groups) {
 TEST(GpuTiledAttention, RecurringDocuments) {
   for (const int64_t dim : {64, 128}) {
     check_both({.head_dim = dim, .value_dim = dim, .documents = Documents::Recurring}, 1);
-    check_both({.head_dim = dim, .value_dim = dim, .window = 40, .documents = Documents::Recurring, .hop = true}, 1);
+    check_both(
+        {.head_dim = dim, .value_dim = dim, .window = 40, .documents = Documents::Recurring, .hop = true}, 1);
   }
 }
 
@@ -227,22 +230,27 @@ TEST(GpuTiledAttention, RandomCombinations) {
     c.sequences = pick({1, 2, 3});
     c.kv_heads = pick({1, 2});
     c.group = pick({1, 2, 3, 4, 5, 8});
-    constexpr int64_t sizes[][2] = {{64, 64}, {64, 64}, {128, 128}, {128, 128}, {96, 96}, {192, 128}, {256, 256}, {40, 24}};
+    constexpr int64_t sizes[][2] = {{64, 64}, {64, 64},   {128, 128}, {128, 128},
+                                    {96, 96}, {192, 128}, {256, 256}, {40, 24}};
     const auto& size = sizes[random() % std::size(sizes)];
     c.head_dim = size[0];
     c.value_dim = size[1];
     c.window = pick({0, 0, 1, 7, 33, 100, 1000});
     c.ranks = pick({1, 1, 2, 4});
     const int64_t longest = under_racecheck() ? 90 : 300;
-    c.seq_len = c.ranks == 1 ? 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest))
-                             : 2 * c.ranks * (1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 / c.ranks)));
+    c.seq_len = c.ranks == 1
+                    ? 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest))
+                    : 2 * c.ranks *
+                          (1 + static_cast<int64_t>(random() % static_cast<uint64_t>(longest / 2 / c.ranks)));
     const auto rank = [&] { return static_cast<int64_t>(random() % static_cast<uint64_t>(c.ranks)); };
     switch (c.ranks == 1 ? 0 : random() % 4) {
       case 0:  // whole sequences, or a hop of a ring
         c.q_first = rank();
         c.k_first = rank();
         break;
-      case 1: c.q_count = c.k_count = c.ranks; break;
+      case 1:
+        c.q_count = c.k_count = c.ranks;
+        break;
       case 2:  // gathered keys
         c.q_first = rank();
         c.k_count = c.ranks;

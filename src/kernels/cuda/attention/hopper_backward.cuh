@@ -406,7 +406,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         for (int j = 0; j < kRows / 8; ++j) {
           // What stands past the block's rows was perhaps never written, and 0 * NaN must not come in.
           const int row = j * 8 + lane % 4 * 2;
-          const float delta[2] = {row < rows ? stats[j * 8].y : 0.0f, row + 1 < rows ? stats[j * 8 + 1].y : 0.0f};
+          const float delta[2] = {row < rows ? stats[j * 8].y : 0.0f,
+                                  row + 1 < rows ? stats[j * 8 + 1].y : 0.0f};
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);

@@ -211,8 +211,9 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
 }  // namespace
 
 bool TiledAttention::leads(const AttentionShape& s) {
-  return s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) && s.q_rows.ranks == 1 &&
-         s.q_rows.seq_len >= 4096 && s.heads / s.kv_heads <= 64 && s.dropout_p == 0 && hopper_blocks() > 0;
+  const int64_t least = s.head_dim == 64 ? 4096 : s.head_dim == 128 ? 8192 : 0;
+  return least > 0 && s.head_dim == s.value_dim && s.q_rows.ranks == 1 && s.q_rows.seq_len >= least &&
+         s.heads / s.kv_heads <= 64 && s.dropout_p == 0 && hopper_blocks() > 0;
 }
 
 template <class T, class O>

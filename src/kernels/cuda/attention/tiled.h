@@ -33,7 +33,7 @@ class TiledAttention {
   static bool suits(const AttentionShape& shape, base::DType type);
   static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
   // Whether, on the present card, forward() was measured to be faster than cuDNN where a sequence is one
-  // document (docs/benchmarks/cuda-kernels.md): on Hopper, heads of 64 or 128 and sequences of 4096 rows on.
+  // document (docs/benchmarks/cuda-kernels.md): on Hopper, heads of 64 from 4096 rows a sequence on, of 128 from 8192 on.
   static bool leads(const AttentionShape& shape);
 
   // As attention() and attention_hop() of attention.h: O is T or float. What came before is null in the first
