@@ -50,9 +50,10 @@ Verb add_bench_step(CLI::App& bench) {
       ->type_name("TFLOPS")
       ->check(CLI::PositiveNumber);
   command
-      ->add_option("--documents", o->documents,
-                   "pack sequences from documents of the lengths in this file, in tokens (needs data.pack; default: "
-                   "one document per sequence)")
+      ->add_option(
+          "--documents", o->documents,
+          "pack sequences from documents of the lengths in this file, in tokens (needs data.pack; default: "
+          "one document per sequence)")
       ->type_name("FILE");
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
