@@ -72,9 +72,9 @@ TEST(CudaWorkspace, OfDeterministicAttention) {
             kRows * 16 * 4 + kRows * 16 * (4 + 1024 * 2 + 2 * 2 * 32) + 16 * kMiB);
 }
 
-// Packed documents are served by our own tiled kernels: the key of dropout; a flag for each sequence; the span
-// of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; lse and the sum
-// of dout * o of every row. Deterministic or not.
+// Packed documents are served by our own tiled kernels: the key of dropout; a flag for each sequence; the
+// span of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; lse
+// and the sum of dout * o of every row. Deterministic or not.
 TEST(CudaWorkspace, OfPackedDocuments) {
   for (const char* deterministic : {"run.deterministic=true", "run.deterministic=false"}) {
     const auto most = scratch_of({"data.pack=true", deterministic});

@@ -1,6 +1,6 @@
-// Attention, whole and by hops of a ring. cuDNN serves sequences of one document each where it has a plan and is
-// the faster choice; our own tiled kernels serve every other mask and what cuDNN has no plan for, in 16 bits;
-// the rest runs without tensor cores.
+// Attention, whole and by hops of a ring. cuDNN serves sequences of one document each where it has a plan and
+// is the faster choice; our own tiled kernels serve every other mask and what cuDNN has no plan for, in 16
+// bits; the rest runs without tensor cores.
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
 #include "exec/cuda_scratch/shapes.h"

@@ -7,8 +7,9 @@
 // kernel for dq and one for dk and dv, each of which owns what it writes: the same bits in every run.
 //
 // Documents must be contiguous within a sequence and their ids must not fall, with padding last. Sequences
-// that break this are found on the device and served in the same call by attention() and its kin (attention.h),
-// without tensor cores. Those know no TiledOptions: with any of them set, such a sequence stops the program.
+// that break this are found on the device and served in the same call by attention() and its kin
+// (attention.h), without tensor cores. Those know no TiledOptions: with any of them set, such a sequence
+// stops the program.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -32,8 +33,9 @@ class TiledAttention {
   // Functions of the shape alone.
   static bool suits(const AttentionShape& shape, base::DType type);
   static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
-  // Whether, on the present card, forward() was measured to be faster than cuDNN where a sequence is one
-  // document (docs/benchmarks/cuda-kernels.md): on Hopper, heads of 64 from 4096 rows a sequence on, of 128 from 8192 on.
+  // Whether, on the present GPU, forward() was measured to be faster than cuDNN where a sequence is one
+  // document (docs/benchmarks/cuda-kernels.md): on Hopper, heads of 64 from 4096 rows a sequence on, of 128
+  // from 8192 on.
   static bool leads(const AttentionShape& shape);
 
   // As attention() and attention_hop() of attention.h: O is T or float. What came before is null in the first
