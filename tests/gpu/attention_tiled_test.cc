@@ -1,5 +1,5 @@
-// The tiled attention kernels against the definition in f64 (attention_reference.h): every kind of mask, order
-// of rows, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all
+// The tiled attention kernels against the definition in f64 (attention_reference.h): every kind of mask,
+// order of rows, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all
 // gradients; the same bits twice. Both sets of kernels: for Ampere on, and for Hopper where the GPU is one.
 #include <gtest/gtest.h>
 
