@@ -26,6 +26,17 @@ namespace {
 
 using Leaves = std::map<std::string, const toml::node*>;
 
+// Whether a value is offered for a key. Some values of a type are legal under one key only, and refused with
+// a reason elsewhere.
+template <class E>
+bool is_accepted(std::string_view, E) {
+  return true;
+}
+bool is_accepted(std::string_view key, base::DType type) {
+  return type != base::DType::F16 || key == "precision.compute";
+}
+bool is_accepted(std::string_view, Master master) { return master != Master::Bf16; }
+
 // ---- the TOML tree
 
 toml::table parse_tree(std::string_view text, const std::string& source) {
@@ -282,7 +293,8 @@ class Reader {
   requires std::is_enum_v<E>
   void read(const char* key, const toml::node& node, E& field) {
     std::vector<std::string> names;
-    for (const auto& [v, name] : Names<E>::kTable) names.emplace_back(name);
+    for (const auto& [v, name] : Names<E>::kTable)
+      if (is_accepted(key, v)) names.emplace_back(name);
     const std::string list =
         fmt::format("{}\"{}\"", names.size() == 1 ? "" : "one of ", fmt::join(names, "\", \""));
     const auto text = node.value_exact<std::string>();
@@ -295,8 +307,9 @@ class Reader {
                   fmt::format("\"{}\"", other->instead.empty() ? name_of(field) : other->instead));
     } else {
       const std::optional<E> meant = synonym_of<E>(base::lower_case(*text));
-      const std::string near =
-          meant ? std::string(name_of(*meant)) : base::nearest_word(*text, names).value_or("");
+      const std::string near = meant && is_accepted(key, *meant)
+                                   ? std::string(name_of(*meant))
+                                   : base::nearest_word(*text, names).value_or("");
       wrong(key, node, list, near.empty() ? "" : fmt::format("\"{}\"", near));
     }
   }
