@@ -6,7 +6,7 @@
 namespace quintet::base {
 
 struct Checksum::State {
-  XXH3_state_t xxh;  // over-aligned; make_unique honours that
+  XXH3_state_t xxh;  // over-aligned, which make_unique supports
 };
 
 Checksum::Checksum() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh); }

@@ -16,8 +16,8 @@ int64_t now_ns() {
   return std::chrono::duration_cast<nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Of /proc/self/stat: the 22nd word is the start, in ticks since the machine was. Words are counted behind
-// the program's name, the second, which is in brackets and may hold anything.
+// In /proc/self/stat, field 22 is the start time in ticks since boot. Fields are counted after the program
+// name, field 2, which is in parentheses and may contain anything.
 int64_t process_age_ns() {
   std::ifstream file("/proc/self/stat");
   std::string line, word;

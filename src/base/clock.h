@@ -1,5 +1,5 @@
-// The only reader of a clock. Times are nanoseconds of a steady clock: differences mean something, absolute
-// values do not, except that processes of one machine share the origin (so their traces line up).
+// The only reader of a clock. Times are nanoseconds of a steady clock: only differences are meaningful, but
+// processes on one machine share the origin, so their traces line up.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace quintet::base {
 
 int64_t now_ns();
 
-// Since this process was started, loading its libraries included; in steps of 10 ms. 0 where the system does
-// not tell.
+// Time since this process started, including loading its libraries, in steps of 10 ms. 0 when the system
+// does not report it.
 int64_t process_age_ns();
 
 }  // namespace quintet::base

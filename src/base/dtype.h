@@ -76,7 +76,7 @@ struct DTypeOf<uint8_t> {
   static constexpr DType value = DType::U8;
 };
 
-// The type in which sums over elements of t are formed and statistics are kept: f64 for f64, else f32.
+// The dtype of sums and statistics over elements of t: f64 for f64, otherwise f32.
 constexpr DType accumulator_of(DType t) { return t == DType::F64 ? DType::F64 : DType::F32; }
 
 }  // namespace quintet::base

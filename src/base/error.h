@@ -1,5 +1,5 @@
-// Two kinds of failure. UserError: the input is at fault; the message says what was expected, what came and
-// what would work; the tool exits with code 2. InternalError: an invariant of ours is broken; exit code 1.
+// UserError: invalid input; the message gives what is wrong, the value seen and what would be accepted; exit
+// code 2. InternalError: a broken invariant of the engine; exit code 1.
 #pragma once
 
 #include <fmt/core.h>
@@ -31,7 +31,7 @@ template <class... Args>
   throw InternalError(fmt::format(text, std::forward<Args>(args)...));
 }
 
-// An invariant that no input can break. Always on: a wrong answer costs more than the comparison.
+// Checks an invariant that no input can violate. Always on: a wrong result costs more than the comparison.
 #define QUINTET_CHECK(condition, ...)                                                                       \
   do {                                                                                                      \
     if (!(condition)) [[unlikely]]                                                                          \

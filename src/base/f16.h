@@ -8,15 +8,15 @@
 
 namespace quintet::base {
 
-// Conversion rounds to nearest even (65520 and more become infinite), NaN stays NaN: the bits that the
-// conversions of processors and GPUs give. Choices of values instead of branches, which compilers can
-// vectorise.
+// Conversion rounds to nearest even (65520 and above become infinite) and keeps NaN, with the same bits as
+// the conversion instructions of CPUs and GPUs. Selects instead of branches, so that compilers can
+// vectorise it.
 struct F16 {
   uint16_t bits = 0;
   F16() = default;
   explicit F16(float f) {
     const uint32_t u = std::bit_cast<uint32_t>(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
-    // One unit of 0.5f is 2^-24, the step of subnormals: the addition rounds to it.
+    // One ulp of 0.5f is 2^-24, the subnormal step: the addition rounds to it.
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(a) + 0.5f) - std::bit_cast<uint32_t>(0.5f);
     const uint32_t normal = (a - (112u << 23) + 0xfffu + (a >> 13 & 1u)) >> 13;

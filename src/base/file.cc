@@ -18,8 +18,8 @@
 namespace quintet::base {
 namespace {
 
-// What the user can do about a system error, as a clause to follow the reason; empty when the reason says it
-// all.
+// Advice for a system error, as a clause that follows the reason; empty when the reason is clear
+// enough.
 std::string advice(int error, const Path& path) {
   switch (error) {
     case ENOSPC:
@@ -28,15 +28,15 @@ std::string advice(int error, const Path& path) {
       const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
       if (::statvfs(folder.c_str(), &info) != 0) return {};
       const auto bytes = static_cast<int64_t>(info.f_bavail * info.f_frsize);
-      return fmt::format("; {} free in '{}': make room or choose another folder", human_bytes(bytes),
+      return fmt::format("; {} free in '{}': free some space or choose another folder", human_bytes(bytes),
                          folder.string());
     }
     case EROFS:
     case EACCES:
     case EPERM:
-      return "; choose a folder that you may write to, or change its permissions";
+      return "; choose a writable folder, or change its permissions";
     case ENOTDIR:
-      return "; a part of the path is a file, not a folder";
+      return "; part of the path is a file, not a folder";
     default:
       return {};
   }
@@ -47,7 +47,7 @@ std::string advice(int error, const Path& path) {
             advice(error, path));
 }
 
-// Reading has no use for advice about writing.
+// Advice about writing does not apply to reading.
 [[noreturn]] void fail_reading(const char* operation, const Path& path, int error) {
   fail_user("cannot {} '{}': {}", operation, path.string(), std::generic_category().message(error));
 }
@@ -59,7 +59,7 @@ int open_file(const Path& path, int flags, mode_t mode = 0) {
   return fd;
 }
 
-// Returns 0 or the error.
+// Returns 0 or an errno value.
 int write_all(int fd, const void* data, size_t size) {
   auto at = static_cast<const char*>(data);
   while (size > 0) {
@@ -88,7 +88,7 @@ class Descriptor {
 
 Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
 
-// A name that no other writer of this machine uses.
+// A name that no other writer on this machine uses.
 Path temporary_beside(const Path& path) {
   static std::atomic<uint64_t> counter{0};
   Path name = path;
@@ -96,8 +96,8 @@ Path temporary_beside(const Path& path) {
   return name;
 }
 
-// So that the rename itself survives a crash. File systems that cannot sync a folder say EINVAL; that is no
-// loss.
+// Makes the rename itself survive a crash. File systems that cannot sync a folder return EINVAL, which is
+// ignored.
 void sync_folder(const Path& folder) {
   const Descriptor fd(open_file(folder, O_RDONLY | O_DIRECTORY));
   if (fd.get() < 0) fail_system("open folder", folder, errno);
@@ -128,7 +128,7 @@ std::string read_file(const Path& path) {
   if (fd.get() < 0) fail_reading("open", path, errno);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) fail_reading("read", path, errno);
-  // The size is a first guess: files under /proc say 0, and a file may grow while it is read.
+  // The size is only an initial guess: files in /proc report 0, and a file may grow while it is read.
   std::string text(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1, '\0');
   size_t size = 0;
   while (true) {
@@ -152,8 +152,8 @@ void write_file_atomically(const Path& path, std::string_view contents) {
 void make_directories(const Path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) fail_system("make folder", path, error.value());
-  if (!directory_exists(path)) fail_system("make folder", path, ENOTDIR);
+  if (error) fail_system("create folder", path, error.value());
+  if (!directory_exists(path)) fail_system("create folder", path, ENOTDIR);
 }
 
 void require_writable_directory(const Path& path) {
@@ -192,7 +192,7 @@ std::vector<Path> list_files(const Path& root, const std::function<bool(const Pa
     std::error_code error;
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-      std::error_code ignored;  // an entry that vanishes or a dangling link is neither file nor folder
+      std::error_code ignored;  // vanished entries and dangling links are skipped
       const bool is_link = entry->is_symlink(ignored);
       if (entry->is_directory(ignored)) {
         if (!is_link && (!enter || enter(entry->path()))) folders.push_back(entry->path());
@@ -236,7 +236,7 @@ AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(temporary_bes
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    fail_user("cannot write '{}': it is there already and is not a regular file", path.string());
+    fail_user("cannot write '{}': it exists and is not a regular file", path.string());
   fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0644);
   if (fd_ < 0) fail_system("write", path_, errno);
   buffer_.reserve(size_t{1} << 20);
@@ -268,7 +268,7 @@ void AtomicFile::commit() {
   QUINTET_CHECK(fd_ >= 0, "second commit of '{}'", path_.string());
   flush();
   if (::fsync(fd_) != 0) fail_system("flush", path_, errno);
-  // The descriptor stays open until the rename has worked, so that the destructor still removes the temporary
+  // The descriptor stays open until the rename succeeds, so that the destructor still removes the temporary
   // file.
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_system("rename into place", path_, errno);
   ::close(std::exchange(fd_, -1));
@@ -291,7 +291,7 @@ void AppendFile::append(std::string_view text) {
   QUINTET_CHECK(fd_ >= 0, "append to closed '{}'", path_.string());
   const off_t before = ::lseek(fd_, 0, SEEK_END);
   if (const int error = write_all(fd_, text.data(), text.size()); error != 0) {
-    // A full disk may have taken a part: whole texts or nothing. What cannot be cut (a device) stays.
+    // A full disk may have accepted a part: undo it. What cannot be truncated (a device) stays.
     if (before >= 0 && ::ftruncate(fd_, before) != 0) errno = 0;
     fail_system("write", path_, error);
   }

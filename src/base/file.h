@@ -1,6 +1,6 @@
 // The only place that opens files. Every failure is a UserError that names the path, the operation and the
 // system's reason ("cannot write '/data/run/metrics.jsonl': No space left on device; 12.0 KiB free, ...").
-// Nothing is half written: a whole file appears under its name at once or not at all.
+// Whole files are written atomically: they appear complete or not at all.
 #pragma once
 
 #include <cstddef>
@@ -16,31 +16,31 @@ namespace quintet::base {
 
 using Path = std::filesystem::path;
 
-bool file_exists(const Path& path);       // a regular file, through links
-bool directory_exists(const Path& path);  // a folder, through links
+bool file_exists(const Path& path);       // regular file; follows links
+bool directory_exists(const Path& path);  // folder; follows links
 int64_t size_of_file(const Path& path);
 
 std::string read_file(const Path& path);
 
-// Writes a temporary file beside `path`, flushes it to the disk and renames it over `path`. On failure the
-// old file is untouched and the temporary one is gone. `path` must not name something other than a regular
+// Writes a temporary file next to `path`, flushes it to disk and renames it to `path`. On failure, the old
+// file is unchanged and the temporary one is removed. `path` must not exist, or must be a regular
 // file.
 void write_file_atomically(const Path& path, std::string_view contents);
 
-// Creates the folder and its parents; good when it is already there.
+// Creates the folder and its parents; no error if it exists.
 void make_directories(const Path& path);
 
-// Creates the folder if needed and proves, by making and removing a file, that files can be written in it.
+// Creates the folder if needed and checks, by creating and removing a file, that it is writable.
 void require_writable_directory(const Path& path);
 
-// Bytes that may still be written to the file system that holds `path` (or its nearest existing parent).
+// Free bytes on the file system of `path` (or of its nearest existing parent).
 int64_t free_bytes(const Path& path);
 
-// Removes a file if it is there.
+// Removes a file if it exists.
 void remove_file(const Path& path);
 
-// All regular files below `root`, sorted by path. `enter(folder)` decides whether a folder below the root is
-// searched; links to folders are never followed, so there are no cycles.
+// All regular files below `root`, sorted by path. `enter(folder)` decides whether to descend into a folder
+// below the root; links to folders are not followed, so there are no cycles.
 std::vector<Path> list_files(const Path& root, const std::function<bool(const Path&)>& enter = {});
 
 // A read-only mapping of a whole file. An empty file gives an empty span.
@@ -57,8 +57,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// A large file written in pieces that appears under its name only at commit(). Dropped without commit, it
-// leaves nothing behind.
+// A large file written in pieces, which appears under its name at commit(). Without commit, nothing is left
+// behind.
 class AtomicFile {
  public:
   explicit AtomicFile(const Path& path);
@@ -76,17 +76,17 @@ class AtomicFile {
   std::vector<std::byte> buffer_;
 };
 
-// A file that grows. Each append hands all its bytes to the system before it returns, or throws.
+// An append-only file. Each append hands all its bytes to the system before it returns, or throws.
 class AppendFile {
  public:
-  enum class Start { Empty, AtEnd };  // Empty: what was there is dropped
+  enum class Start { Empty, AtEnd };  // Empty: truncates the file
   AppendFile(const Path& path, Start start);
   ~AppendFile();
   AppendFile(AppendFile&& other) noexcept;
   AppendFile& operator=(AppendFile&&) = delete;
-  void append(std::string_view text);  // all of it, or, on a failure such as a full disk, none
-  void sync();                         // to the disk, not only to the system
-  void close();                        // reports a failure that the destructor would have to swallow
+  void append(std::string_view text);  // all of it or, on failure (such as a full disk), nothing
+  void sync();                         // flushes to disk
+  void close();                        // throws on failure, unlike the destructor
   const Path& path() const { return path_; }
 
  private:

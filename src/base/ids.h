@@ -1,4 +1,4 @@
-// Strong integers: a rank is not a value id, and bytes do not add to nanoseconds.
+// Strongly typed integers: a rank is not a value id, and bytes do not add to nanoseconds.
 #pragma once
 
 #include <fmt/format.h>

@@ -1,11 +1,11 @@
-// What this machine has.
+// Facts about this machine.
 #pragma once
 
 #include <cstdint>
 
 namespace quintet::base {
 
-// Bytes that programs can still take without swapping; 0 when the system does not say.
+// Memory available to programs without swapping; 0 when unknown.
 int64_t available_memory_bytes();
 
 }  // namespace quintet::base

@@ -6,7 +6,7 @@
 namespace quintet::base {
 
 uint64_t stream_key(uint64_t seed, std::string_view name) {
-  uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a over the name, then one Philox round trip to mix in the seed
+  uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a over the name; Philox then mixes in the seed
   for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3ull;
   const auto w = philox(seed, h, name.size());
   return (uint64_t{w[0]} << 32) | w[1];

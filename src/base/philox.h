@@ -1,5 +1,5 @@
-// Counter-based randomness (Philox4x32-10). A number is a pure function of a key (what the thing is) and an
-// index (which element of it), so initial weights and dropout masks are bit-equal in every layout.
+// Counter-based random numbers (Philox4x32-10). A number is a pure function of a key (what it is for) and an
+// index (which element), so initial weights and dropout masks are bit-equal in every layout.
 #pragma once
 
 #include <array>
@@ -24,11 +24,11 @@ inline std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low, uint64
   return c;
 }
 
-// A 64-bit key from a seed and a name: the identity of a random stream.
+// The key of a random stream, from a seed and a name.
 uint64_t stream_key(uint64_t seed, std::string_view name);
 
-// Standard normal number `index` of the stream (own Box-Muller in double, so that no libm choice is layout
-// dependent).
+// Standard normal number `index` of the stream (own Box-Muller in double, so that the result does not depend
+// on libm).
 double normal(uint64_t key, uint64_t index);
 
 // Uniform in [0, 1) with 32 bits.

@@ -1,7 +1,7 @@
-// An f32 kept as two halves: the bf16 that is nearest to it, and a 16-bit remainder with a sign. Its bits are
-// (high's bits << 16) + low, so nothing is lost, and the high half by itself is the float rounded to nearest,
-// ties away from zero. Infinity and NaN would carry into another number; they are cut instead, and stay what
-// they are.
+// An f32 stored as two halves: the nearest bf16, and a signed 16-bit remainder. Its bits are
+// (high's bits << 16) + low, so nothing is lost, and the high half is the float rounded to nearest, ties
+// away from zero. For infinity and NaN, whose rounding would carry into the exponent, the high half is
+// truncated instead.
 #pragma once
 
 #include "base/dtype.h"
@@ -13,7 +13,7 @@ struct SplitFloat {
   int16_t low = 0;
 };
 
-// Always in their callers, which are built for different instruction sets.
+// Always inlined, because callers are compiled for different instruction sets.
 [[gnu::always_inline]] inline SplitFloat split_float(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   const bool finite = (bits & 0x7f800000u) != 0x7f800000u;

@@ -15,14 +15,14 @@ std::string human_bytes(int64_t bytes) {
   if (size < 1024) return fmt::format("{} B", bytes);
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would print as "1024.0", so the next unit begins where rounding does.
+  // 1023.95 would print as "1024.0", so the next unit starts where rounding does.
   while (std::abs(value) >= 1023.95 && unit + 1 < kUnits.size()) value /= 1024, ++unit;
   return fmt::format("{:.1f} {}", value, kUnits[unit]);
 }
 
 std::string human_duration(int64_t ns) {
   if (ns < 0) {
-    // Through unsigned, for the least value has no positive counterpart.
+    // Through unsigned, because the smallest value has no positive counterpart.
     const uint64_t size = 0 - static_cast<uint64_t>(ns);
     return fmt::format("-{}", human_duration(static_cast<int64_t>(std::min<uint64_t>(size, INT64_MAX))));
   }
@@ -63,7 +63,7 @@ std::string lower_case(std::string_view text) {
 }
 
 int edit_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table: the current one, the one before, and the one before that for swaps of
+  // Three rows of the table: the current one, the previous one, and the one before that for swaps of
   // neighbours.
   std::vector<int> older(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);

@@ -1,4 +1,4 @@
-// Numbers as people read them, and the nearest word to a misspelt one.
+// Human-readable numbers, and suggestions for misspelt words.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ std::string thousands(int64_t value);
 // "999", "12.3k", "4.56M", "1.50B": three significant digits, decimal units.
 std::string human_count(double value);
 
-// ASCII letters as small ones, all else as it is.
+// Converts ASCII letters to lower case; other characters are unchanged.
 std::string lower_case(std::string_view text);
 
-// Least number of single-character inserts, deletes, replacements and swaps of neighbours that turn one into
-// the other.
+// Damerau-Levenshtein distance: the smallest number of single-character insertions, deletions, replacements
+// and swaps of neighbours between the two.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to the word whatever their case, if it is near enough to be a likely slip (a third of
-// its length, at least 1). Ties go to the earlier candidate.
+// The candidate nearest to the word, ignoring case, if it is close enough to be a likely typo (a third of its
+// length, at least 1). Ties go to the earlier candidate.
 std::optional<std::string> nearest_word(std::string_view word, std::span<const std::string> candidates);
 
 }  // namespace quintet::base

@@ -8,7 +8,7 @@
 namespace quintet::base {
 namespace {
 
-// The age grows with the clock, and no process is older than its machine.
+// The age increases with the clock, and no process is older than its machine.
 TEST(Clock, ProcessAgeIsOfThisProcess) {
   const int64_t begin = now_ns(), age = process_age_ns();
   double uptime = 0;

@@ -8,7 +8,7 @@
 namespace quintet::base {
 namespace {
 
-// What the bits stand for, by the definition of the format.
+// The value of the bits, by the definition of the format.
 double meaning(uint16_t bits) {
   const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
   const double sign = bits & 0x8000 ? -1 : 1;
@@ -39,8 +39,9 @@ TEST(F16, EveryPatternWidensToItsMeaningAndBack) {
   }
 }
 
-// Between neighbours everything below the midpoint is the lower one, everything above it the upper one, and
-// the midpoint is the one whose last bit is 0. The step beyond the largest is as wide as the one before it.
+// Between neighbours, values below the midpoint round to the lower one and values above it to the upper one;
+// the midpoint rounds to the one whose last bit is 0. The step past the largest value is as wide as the one
+// before.
 TEST(F16, RoundsToTheNearestAndTiesToEven) {
   for (uint32_t bits = 0; bits < 0x7c00; ++bits)
     for (const uint32_t sign : {0u, 0x8000u}) {

@@ -14,8 +14,8 @@ namespace {
 using test::TempFolder;
 using test::user_error;
 
-// While alive, files of this process cannot grow beyond `bytes`: a write past it fails as a full disk's
-// would.
+// While alive, limits the size of this process's files to `bytes`: a write past it fails like one on a full
+// disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(::signal(SIGXFSZ, SIG_IGN)) {
@@ -121,7 +121,7 @@ TEST(File, FoldersThatCannotBe) {
   EXPECT_CONTAINS(user_error([&] { make_directories(folder / "file"); }), "Not a directory");
   EXPECT_CONTAINS(user_error([&] { AppendFile(below, AppendFile::Start::Empty); }), "Not a directory");
   EXPECT_CONTAINS(user_error([&] { write_file_atomically(below, "x"); }), "Not a directory");
-  // A folder in which nobody may make files, root included.
+  // A folder in which not even root may create files.
   EXPECT_CONTAINS(user_error([] { require_writable_directory("/proc/self"); }),
                   "cannot write in folder '/proc/self'");
   EXPECT_EQ(names_in(folder.path()), std::vector<std::string>{"file"});
@@ -142,7 +142,7 @@ TEST(File, AppendsAtEndOrAfresh) {
   {
     AppendFile file(folder / "log", AppendFile::Start::Empty);
     file.append("one\n");
-    EXPECT_EQ(read_file(folder / "log"), "one\n");  // at once, not at the end
+    EXPECT_EQ(read_file(folder / "log"), "one\n");  // immediately, not at the end
     file.append("two\n");
     file.sync();
     file.close();
@@ -159,7 +159,7 @@ TEST(File, AppendsAllOrNothing) {
   AppendFile file(folder / "log", AppendFile::Start::Empty);
   file.append("one\n");
   {
-    // Takes a part of the next text, as a full disk does.
+    // Accepts a part of the next text, like a full disk.
     const FileSizeLimit limit(6);
     EXPECT_CONTAINS(user_error([&] { file.append("second\n"); }), "cannot write");
   }

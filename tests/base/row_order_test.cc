@@ -7,8 +7,8 @@
 namespace quintet::base {
 namespace {
 
-// Sequence and position of every row, from the words of the contract: rank after rank, each with its chunks c
-// and 2 * ranks - 1 - c of every sequence.
+// Sequence and position of every row, directly from the contract: rank after rank, each with its chunks c and
+// 2 * ranks - 1 - c of every sequence.
 std::vector<std::pair<int64_t, int64_t>> described(const RowOrder& o) {
   std::vector<std::pair<int64_t, int64_t>> rows;
   if (o.ranks == 1) {
@@ -64,7 +64,7 @@ TEST(RowOrder, PlacesInTheWhole) {
   }
 }
 
-// Causal attention costs every rank the same: the sum of positions is equal.
+// Causal attention is balanced: the sum of positions is the same on every rank.
 TEST(RowOrder, RanksHaveEqualWork) {
   for (int64_t rank = 0; rank < 4; ++rank) {
     const RowOrder o{24, 1, 4, rank, 1};

@@ -25,7 +25,7 @@ TEST(SplitFloat, TheUpperHalfIsTheNearest) {
     if (!std::isfinite(f) || (bits & 0xffffu) == 0x8000u) continue;
     ASSERT_EQ(split_float(f).high.bits, Bf16(f).bits) << bits;
   }
-  // Ties go away from zero.
+  // Ties round away from zero.
   EXPECT_EQ(split_float(float_of(0x3f808000u)).high.bits, 0x3f81u);
   EXPECT_EQ(split_float(float_of(0xbf808000u)).high.bits, 0xbf81u);
   EXPECT_EQ(split_float(float_of(0x3f808000u)).low, -0x8000);
@@ -43,7 +43,7 @@ TEST(SplitFloat, WhatIsNotFiniteStaysSo) {
     EXPECT_TRUE(std::isnan(static_cast<float>(s.high)));
     EXPECT_TRUE(std::isnan(join_float(s.high, s.low)));
   }
-  // The largest finite float has an infinite upper half, and comes back all the same.
+  // The upper half of the largest finite float is infinite, and the value is still restored.
   const float most = std::numeric_limits<float>::max();
   EXPECT_EQ(join_float(split_float(most).high, split_float(most).low), most);
 }

@@ -1,4 +1,4 @@
-// A fresh folder for one test, gone afterwards.
+// A temporary folder for one test, removed afterwards.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ class TempFolder {
  public:
   TempFolder() {
     std::string name = testing::TempDir() + "quintet_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make a temporary folder");
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot create a temporary folder");
     path_ = name;
   }
   ~TempFolder() {
@@ -31,7 +31,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-// The message of the UserError that `action` throws; a failure of the test when it throws none.
+// The message of the UserError that `action` throws; fails the test when it throws none.
 template <class Action>
 std::string user_error(Action&& action) {
   try {

@@ -59,7 +59,7 @@ TEST(Text, EditDistance) {
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("abc", ""), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
-  EXPECT_EQ(edit_distance("mirco", "micro"), 1);  // a swap of neighbours is one slip
+  EXPECT_EQ(edit_distance("mirco", "micro"), 1);  // a swap of neighbours is one edit
   EXPECT_EQ(edit_distance("same", "same"), 0);
 }
 
@@ -92,7 +92,7 @@ TEST(Checksum, PiecesEqualTheWhole) {
   sum.add(all.subspan(1, 4999));
   sum.add(all.subspan(5000));
   EXPECT_EQ(sum.value(), checksum_of(all));
-  EXPECT_EQ(checksum_of({}), 0x2d06800538d394c2ull);  // XXH3-64 of nothing, as published
+  EXPECT_EQ(checksum_of({}), 0x2d06800538d394c2ull);  // the published XXH3-64 of empty input
   bytes[77] ^= std::byte{1};
   EXPECT_NE(sum.value(), checksum_of(all));
 }
