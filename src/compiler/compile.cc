@@ -117,10 +117,12 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   };
 
   const auto fold = [&](layout::LocalGraph local, bool backward) {
-    local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
-    graph::verify(local.graph, "fold", /*local=*/true);
-    pass.dump("fold", local.graph);
-    if (!options.pack) return local;
+    if (recipe.debug.runs(config::OptionalPass::Fold)) {
+      local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
+      graph::verify(local.graph, "fold", /*local=*/true);
+      pass.dump("fold", local.graph);
+    }
+    if (!options.pack || !recipe.debug.runs(config::OptionalPass::Pack)) return local;
     local = pass("pack", [&] { return passes::pack(std::move(local)); });
     graph::verify(local.graph, "pack", /*local=*/true);
     pass.dump("pack", local.graph);
@@ -130,8 +132,9 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
-  std::optional<Fit> fit = options.fit;
-  if (!options.infer) {
+  const bool recomputes = !options.infer && recipe.debug.runs(config::OptionalPass::Recompute);
+  std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
+  if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
     logical = pass("recompute", [&] {
@@ -188,10 +191,13 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
                            .reduce = recipe.precision.reduce,
                            .grad = recipe.precision.gradients,
                            .split_master = recipe.precision.split_master(),
+                           .fuse_adds = recipe.debug.runs(config::OptionalPass::FuseAdds),
+                           .in_place = recipe.debug.runs(config::OptionalPass::InPlace),
                            .workspace_bytes = options.workspace_bytes});
   });
   pass("free", [&] { return program::insert_frees(program), 0; });
-  pass("allocate", [&] { return program::allocate(program), 0; });
+  const bool share = recipe.debug.runs(config::OptionalPass::ShareMemory);
+  pass("allocate", [&] { return program::allocate(program, share), 0; });
   require_budget(front.fit, program);
   program::Expanded step, evaluate;
   if (options.expand) {
