@@ -83,8 +83,8 @@ Operand Emitter::scalar(std::string_view name) const {
       program_.scalars, slot * kScalarBytes, {program_.scalar_table[static_cast<size_t>(slot)].dtype, {}}};
 }
 
-void Emitter::zero(const Operand& data) {
-  emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{0}}}, .in = {data}, .out = {data}});
+void Emitter::zero(const Operand& data, bool keep) {
+  emit({.op = &graph::kZeroUnlessFirst, .attrs = {{"keep", int64_t{keep}}}, .in = {data}, .out = {data}});
 }
 
 void Emitter::all_reduce(const Operand& data, const AtomList& atoms, graph::Reduction reduction, Instr like,

@@ -57,13 +57,12 @@ class StepLowering {
                   {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
   }
 
-  // The sums lie in one buffer already; those that this rank does not count are cleared before they are
-  // added.
+  // The sums are stored in one buffer already; those that this rank does not count are cleared before they
+  // are added. A rank that counts them has the instruction, too: ranks of a class are alike.
   void step_sums(size_t index) {
     for (size_t i = 0; i < e_.program().step_sums.size(); ++i) {
-      if (counts(step_.once[index][i])) continue;
       const SumPlace& sum = e_.program().step_sums[i];
-      e_.zero(flat_view(e_.program().sums, sum.first, sum.count, DType::F64));
+      e_.zero(flat_view(e_.program().sums, sum.first, sum.count, DType::F64), counts(step_.once[index][i]));
     }
   }
 

@@ -39,7 +39,7 @@ class Emitter {
   StreamId stream_of(const layout::AtomList& atoms, Traffic traffic);  // values: one stream per kind of axis
   Operand scalar(std::string_view name) const;
 
-  void zero(const Operand& data);
+  void zero(const Operand& data, bool keep = false);  // unless `keep`
 
   // Collectives on views. The group of `atoms` may be trivial: then nothing is emitted.
   void all_reduce(const Operand& data, const layout::AtomList& atoms, graph::Reduction reduction, Instr like,

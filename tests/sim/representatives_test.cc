@@ -10,8 +10,7 @@ using program::testing::all_layouts;
 using program::testing::Layout;
 
 // Whether all ranks of a stage wait for the same instructions, too. Padding at the end of a group's last
-// range is set to zero there, and waits for what read it; sums that several ranks hold alike count on the
-// first only.
+// range is set to zero there, and waits for what read it.
 bool alike(const program::testing::World& all, const World& few) {
   for (size_t r = 0; r < all.programs.size(); ++r) {
     const Rank& like = few.ranks[static_cast<size_t>(few.like(all.programs[r].rank))];
@@ -54,7 +53,6 @@ TEST(Representatives, RanksOfAStageAreAlike) {
   for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
     const program::testing::World all = program::testing::compile_world(layout.overrides);
-    if (all.programs[0].sums.valid()) continue;
     const compiler::Ranks few = testing::compile_representatives(layout.overrides);
     const World world = testing::world_of(few);
     const DurationFn duration = by_rates(testing::kRates);

@@ -44,10 +44,11 @@ void swap_blocks(const Bound& b, bool) {
 void copy(const Bound& b, bool) { std::memcpy(b.out[0], b.in[0], static_cast<size_t>(b.in_type(0).bytes())); }
 
 void zero_unless_first(const Bound& b, bool) {
-  if (b.instr->attrs.integer("keep"))
-    copy(b, false);
-  else
+  if (b.instr->attrs.integer("keep")) {
+    if (b.out[0] != b.in[0]) copy(b, false);
+  } else {
     std::memset(b.out[0], 0, static_cast<size_t>(b.out_type(0).bytes()));
+  }
 }
 
 void sum_squares(const Bound& b, bool accumulate) {

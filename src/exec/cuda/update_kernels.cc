@@ -33,10 +33,11 @@ void swap_blocks(const Bound& b, bool) {
 }
 
 void zero_unless_first(const Bound& b, bool) {
-  if (b.instr->attrs.integer("keep"))
-    copy(b, false);
-  else
+  if (b.instr->attrs.integer("keep")) {
+    if (b.out[0] != b.in[0]) copy(b, false);
+  } else {
     k::zero(b.out[0], b.out_type(0).bytes(), b.stream);
+  }
 }
 
 void sum_squares(const Bound& b, bool accumulate) {
