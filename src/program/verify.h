@@ -4,6 +4,9 @@
 // wrong with it.
 #pragma once
 
+#include <functional>
+
+#include "layout/mesh.h"
 #include "program/expand.h"
 
 namespace quintet::program {
@@ -30,9 +33,27 @@ void verify(const Program& program, const Expanded& expanded);
 //  - a communicator has the same members on all of them, with each rank at its position;
 //  - the members of a communicator issue the same sequence on it: kind, count, dtype and reduction, and the
 //    block, phase, note and attributes that say what it is for;
+//  - one order: no two ranks issue two collectives in opposite orders, nor do more ranks form
+//    a cycle, whatever their communicators and streams. Messages (Send, Recv) are excepted: pipelines send up
+//    and down in opposite orders;
 //  - no deadlock: with streams that run in order and nothing buffered, every instruction gets its turn.
 // Does not repeat verify().
 void verify_together(const std::vector<const Program*>& programs,
                      const std::vector<const Expanded*>& expanded);
+
+// The same for a world in which every rank r issues what programs[like(r)] issues (verify_member). A
+// communicator then has one place for each program that its members are like: those that are like one program
+// come together. That run of the world is one of many, but what stalls in one stalls in all, and a cycle of
+// ranks would be a cycle of programs.
+void verify_classes(const std::vector<const Program*>& programs, const std::vector<const Expanded*>& expanded,
+                    const std::function<int(RankId)>& like);
+
+// That `program` is the `representative` of its class at another place in the mesh: the same buffers, calls
+// and instructions, except for what depends on the rank's coordinates: where in a buffer a view of this
+// rank's part begins, which part of a divided dim it is, which flat ranges it counts, whether it is the
+// first of a group, and who the other members of a communicator are. Both as lowered, before buffers have
+// places.
+void verify_member(const Program& program, const Program& representative, const layout::Mesh& mesh,
+                   const layout::AtomList& pipeline);
 
 }  // namespace quintet::program

@@ -172,18 +172,39 @@ std::string race_fault(const Program& p, const Expanded& e) {
   return "";
 }
 
+// Takes away nodes without predecessors until none is left.
+static bool has_cycle(const std::vector<std::vector<int>>& next) {
+  std::vector<int> degree(next.size(), 0), ready;
+  for (const auto& list : next)
+    for (const int t : list) ++degree[static_cast<size_t>(t)];
+  for (size_t k = 0; k < next.size(); ++k)
+    if (degree[k] == 0) ready.push_back(static_cast<int>(k));
+  size_t done = 0;
+  while (!ready.empty()) {
+    const int k = ready.back();
+    ready.pop_back();
+    ++done;
+    for (const int t : next[static_cast<size_t>(k)])
+      if (--degree[static_cast<size_t>(t)] == 0) ready.push_back(t);
+  }
+  return done < next.size();
+}
+
 std::string world_fault(const std::vector<const Program*>& programs,
                         const std::vector<const Expanded*>& expanded) {
   // Nodes: issues; the k-th collectives of a communicator's members are one node.
   using Key = std::pair<std::string, std::vector<RankId>>;
   std::map<Key, std::map<size_t, std::vector<std::string>>> sequences;
   std::map<Key, std::vector<int>> meeting_nodes;
-  std::vector<std::vector<int>> next;
-  const auto new_node = [&] { return next.emplace_back(), static_cast<int>(next.size()) - 1; };
+  std::vector<std::vector<int>> next, order;  // order: of collectives in issue order
+  const auto new_node = [&] {
+    return next.emplace_back(), order.emplace_back(), static_cast<int>(next.size()) - 1;
+  };
   for (size_t r = 0; r < programs.size(); ++r) {
     const Program& p = *programs[r];
     const Expanded& e = *expanded[r];
     std::vector<std::vector<int>> at(p.streams.size());
+    int collective = -1;  // the last in issue order
     for (const Communicator& c : p.comms) sequences[{c.name, c.members}][r];
     for (const Issue& issue : e.issues) {
       const Instr& instr = instr_of(p, issue);
@@ -208,6 +229,12 @@ std::string world_fault(const std::vector<const Program*>& programs,
       } else {
         node = new_node();
       }
+      const CollectiveKind kind = instr.collective.kind;
+      if (instr.kind == InstrKind::Collective && kind != CollectiveKind::Send &&
+          kind != CollectiveKind::Recv) {
+        if (collective >= 0) order[static_cast<size_t>(collective)].push_back(node);
+        collective = node;
+      }
       auto& stream = at[instr.stream.index()];
       if (!stream.empty()) next[static_cast<size_t>(stream.back())].push_back(node);
       for (int w = issue.first_wait; w < issue.first_wait + issue.num_waits; ++w) {
@@ -224,21 +251,8 @@ std::string world_fault(const std::vector<const Program*>& programs,
       if (own == by_rank.end() || own->second != by_rank.begin()->second)
         return fmt::format("sequences differ on {}", key.first);
     }
-  // Take away nodes without predecessors until none is left.
-  std::vector<int> degree(next.size(), 0), ready;
-  for (const auto& list : next)
-    for (const int t : list) ++degree[static_cast<size_t>(t)];
-  for (size_t k = 0; k < next.size(); ++k)
-    if (degree[k] == 0) ready.push_back(static_cast<int>(k));
-  size_t done = 0;
-  while (!ready.empty()) {
-    const int k = ready.back();
-    ready.pop_back();
-    ++done;
-    for (const int t : next[static_cast<size_t>(k)])
-      if (--degree[static_cast<size_t>(t)] == 0) ready.push_back(t);
-  }
-  return done == next.size() ? "" : "a cycle";
+  if (has_cycle(next)) return "a cycle";
+  return has_cycle(order) ? "no one order" : "";
 }
 
 }  // namespace quintet::program::testing

@@ -24,7 +24,8 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
 // Two accesses to one byte, one of them a write, that no chain of stream order and waits connects.
 std::string race_fault(const Program& p, const Expanded& e);
 
-// Members issue different sequences, or the graph of stream order, waits and meetings has a cycle.
+// Members issue different sequences, or the graph of stream order, waits and meetings has a cycle; or that of
+// the issue orders of all ranks over their collectives, messages left out.
 std::string world_fault(const std::vector<const Program*>& programs,
                         const std::vector<const Expanded*>& expanded);
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "program/support.h"
+#include "program/text.h"
 
 namespace quintet::program {
 namespace {
@@ -67,9 +70,9 @@ TEST(Verify, FailureNamesRankBodyInstructionAndFault) {
   FAIL() << "no collective";
 }
 
-// Two ranks, each with two streams and two communicators of the same members; rank 1 joins the streams
-// crosswise.
-World crossed_world() {
+// Two ranks, each with two streams and two communicators of the same members, which they use in opposite
+// orders: for a sum each, or for a message from one to the other and one back.
+World crossed_world(bool messages) {
   World world;
   for (int r = 0; r < 2; ++r) {
     Program p{.rank = RankId(r), .world = 2};
@@ -87,6 +90,10 @@ World crossed_world() {
       Instr instr{.kind = InstrKind::Collective, .in = {data}, .out = {data}};
       instr.collective = {CollectiveKind::AllReduce, CommId(comm), 1, graph::DType::F64,
                           graph::Reduction::Sum};
+      if (messages) {  // each sends on the communicator that it uses first
+        instr.collective.kind = c == 0 ? CollectiveKind::Send : CollectiveKind::Recv;
+        (c == 0 ? instr.out : instr.in).clear();
+      }
       instr.stream = StreamId(1 + comm);
       body.instrs.push_back(instr);
     }
@@ -98,14 +105,72 @@ World crossed_world() {
   return world;
 }
 
-TEST(VerifyTogether, StreamsMayBeIssuedInDifferentOrders) {
-  const World world = crossed_world();
-  EXPECT_NO_THROW(verify_together(world.program_list(), world.expanded_list()));
+std::string complaint(const World& world) {
+  try {
+    verify_together(world.program_list(), world.expanded_list());
+  } catch (const base::InternalError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Streams of their own would let both get by, but nobody may rely on how many there are.
+TEST(VerifyTogether, CollectivesFollowOneOrder) {
+  const std::string text = complaint(crossed_world(false));
+  EXPECT_NE(text.find("ranks issue collectives in different orders"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 0, begin instruction 0 [a"), std::string::npos) << text;
+  EXPECT_NE(text.find("is issued before rank 0, begin instruction 1 [b"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1, begin instruction 0 [b"), std::string::npos) << text;
+  EXPECT_NE(text.find("is issued before rank 1, begin instruction 1 [a"), std::string::npos) << text;
+}
+
+TEST(VerifyTogether, MessagesMayBeIssuedInDifferentOrders) { EXPECT_EQ(complaint(crossed_world(true)), ""); }
+
+// In a compiled program: on one rank a collective moves past one of another communicator that has two ranks
+// in common with its own. Each communicator still sees the same sequence, and streams keep both from
+// stalling.
+TEST(VerifyTogether, NamesBothCollectivesThatOneRankSwaps) {
+  const World good = compile_world({"parallel.dp_shard=2", "parallel.tp=2", "parallel.zero=1"});
+  constexpr size_t kRank = 2;
+  const Program& p = good.programs[kRank];
+  const auto members = [&](const Instr& i) { return p.comms[i.collective.comm.index()].members; };
+  int swapped = 0;
+  for (size_t b = 0; b < p.bodies.size(); ++b) {
+    const std::vector<Instr>& list = p.bodies[b].instrs;
+    for (size_t i = 0; i < list.size(); ++i)
+      for (size_t j = i + 1; j < std::min(i + 6, list.size()); ++j) {
+        if (list[i].kind != InstrKind::Collective || list[j].kind != InstrKind::Collective ||
+            list[i].collective.comm == list[j].collective.comm)
+          continue;
+        std::vector<RankId> both;
+        for (const RankId m : members(list[i]))
+          if (std::ranges::count(members(list[j]), m) > 0) both.push_back(m);
+        if (both.size() < 2) continue;
+        World world = good;
+        std::vector<Instr>& changed = world.programs[kRank].bodies[b].instrs;
+        std::rotate(changed.begin() + static_cast<ptrdiff_t>(i),
+                    changed.begin() + static_cast<ptrdiff_t>(i) + 1,
+                    changed.begin() + static_cast<ptrdiff_t>(j) + 1);
+        try {
+          world.expanded[kRank] = expand(world.programs[kRank], p.calls);
+          verify(world.programs[kRank], world.expanded[kRank]);
+        } catch (const base::InternalError&) {
+          continue;  // wrong for its own rank already
+        }
+        ++swapped;
+        const std::string text = complaint(world);
+        EXPECT_NE(text.find("ranks issue collectives in different orders"), std::string::npos) << text;
+        EXPECT_NE(text.find(to_text(p, list[i])), std::string::npos) << text;
+        EXPECT_NE(text.find(to_text(p, list[j])), std::string::npos) << text;
+        EXPECT_NE(text.find("rank 2, "), std::string::npos) << text;
+      }
+  }
+  EXPECT_GT(swapped, 0);
 }
 
 TEST(VerifyTogether, ReportsWhoWaitsForWhomInADeadlock) {
-  World world = crossed_world();
-  // The second instruction of each rank waits for the first: rank 0 does a then b, rank 1 does b then a.
+  World world = crossed_world(true);
+  // The second instruction of each rank waits for the first: both send before they receive.
   for (int r = 0; r < 2; ++r) {
     Expanded& e = world.expanded[static_cast<size_t>(r)];
     e.waits.push_back({StreamId(r == 0 ? 1 : 2), 0});
