@@ -363,8 +363,10 @@ namespace {
 bool selective_fits(const plan::Report& r) {
   config::Recipe selective = r.recipe;
   selective.memory = {.recompute = config::RecomputeKind::Selective};
+  plan::Assumptions trial = r.assumptions;
+  trial.verify = false;
   return config::problems_of(selective).empty() &&
-         plan::make_plan(config::resolve(selective), r.assumptions).memory.fits();
+         plan::make_plan(config::resolve(selective), trial).memory.fits();
 }
 
 }  // namespace

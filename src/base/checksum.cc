@@ -20,4 +20,9 @@ uint64_t Checksum::value() const { return XXH3_64bits_digest(&state_->xxh); }
 
 uint64_t checksum_of(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
+Hash hash_of(std::string_view text) {
+  const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());
+  return {h.low64, h.high64};
+}
+
 }  // namespace quintet::base

@@ -1,10 +1,11 @@
-// XXH3-64, fed in pieces.
+// XXH3: 64 bits fed in pieces, and 128 bits of a text, which may stand for it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 namespace quintet::base {
 
@@ -21,5 +22,11 @@ class Checksum {
 };
 
 uint64_t checksum_of(std::span<const std::byte> bytes);
+
+struct Hash {
+  uint64_t low = 0, high = 0;
+  friend bool operator==(const Hash&, const Hash&) = default;
+};
+Hash hash_of(std::string_view text);
 
 }  // namespace quintet::base

@@ -5,7 +5,6 @@
 #include "config/problem.h"
 #include "observe/console.h"
 #include "program/text.h"
-#include "program/verify.h"
 #include "tools/recipe_report.h"
 #include "tools/verify.h"
 
@@ -44,7 +43,6 @@ int program_action(const ProgramOptions& o) {
     base::fail_user("--evaluate needs a recipe with evaluation, but eval.every is 0");
   const compiler::Compiled c = tools::compile_rank(recipe, o.rank);
   const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
-  program::verify(c.program, expanded);
   if (o.json) {
     print(tools::program_json(c.program, expanded));
     return kExitGood;

@@ -1,5 +1,7 @@
 #include "compiler/compile.h"
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/parallel_for.h"
@@ -14,6 +16,8 @@
 #include "passes/recompute.h"
 #include "program/allocate.h"
 #include "program/lifetimes.h"
+#include "program/text.h"
+#include "program/verify.h"
 
 namespace quintet::compiler {
 
@@ -95,6 +99,13 @@ struct Back {
   std::vector<layout::Group> groups;
   program::Program program;
   program::Expanded step, evaluate;
+  base::Hash class_hash;
+};
+
+// The program that stands for a class, as it is lowered: without scratch, frees and places in memory.
+struct Representative {
+  program::Program program;
+  base::Hash hash;
 };
 
 // The logical graph of the model, then the local graph that every rank executes.
@@ -163,16 +174,25 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
           std::move(local),  std::move(evaluate), std::move(step), std::move(local_step)};
 }
 
-// The program: bodies and calls, then lifetimes, offsets, and waits between streams.
-Back make_back(const config::Recipe& recipe, const CompileOptions& options, const Front& front,
-               base::RankId rank, Passes& pass) {
-  const int stage_rank = front.layout.mesh.index(rank, front.layout.pipeline);
+struct Lowered {
+  std::vector<layout::Group> groups;
+  program::Program program;
+};
+
+int place_of(const Front& front, base::RankId rank) {
+  return front.layout.mesh.index(rank, front.layout.pipeline);
+}
+
+// Bodies and calls.
+Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const Front& front,
+              base::RankId rank, Passes& pass) {
+  const int place = place_of(front, rank);
   std::vector<layout::Group> groups = pass("group", [&] {
-    return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, stage_rank);
+    return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, place);
   });
   layout::FlatStep flat;
   if (!options.infer) {
-    flat = pass("flatten", [&] { return passes::flatten(front.step, front.local_step, groups, stage_rank); });
+    flat = pass("flatten", [&] { return passes::flatten(front.step, front.local_step, groups, place); });
     pass.dump("flatten", flat.graph);
   }
   program::Program program = pass("lower", [&] {
@@ -195,25 +215,76 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
                            .in_place = recipe.debug.runs(config::OptionalPass::InPlace),
                            .workspace_bytes = options.workspace_bytes});
   });
+  return {std::move(groups), std::move(program)};
+}
+
+// The first rank of every pipeline place.
+std::vector<base::RankId> representatives(const Front& front) {
+  return front.layout.mesh.group(base::RankId(0), front.layout.pipeline);
+}
+
+program::Program lower_representative(const config::Recipe& recipe, CompileOptions options,
+                                      const Front& front, int place) {
+  options.workspace_bytes = {};
+  options.dump = {};
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  return lower(recipe, options, front, representatives(front)[static_cast<size_t>(place)], pass).program;
+}
+
+std::string text_of(const program::Program& representative) {
+  return program::to_text(representative, {}, {.full = true});
+}
+
+Representative make_representative(const config::Recipe& recipe, const CompileOptions& options,
+                                   const Front& front, int place) {
+  Representative out{lower_representative(recipe, options, front, place), {}};
+  out.hash = base::hash_of(text_of(out.program));
+  return out;
+}
+
+// A lowered program with lifetimes and offsets; with a representative of its class (none: a trial) also with
+// the waits between streams, and verified.
+Back make_back(const config::Recipe& recipe, const CompileOptions& options, const Front& front,
+               base::RankId rank, const Representative* representative, Passes& pass) {
+  Lowered lowered = lower(recipe, options, front, rank, pass);
+  program::Program& program = lowered.program;
+  if (representative)
+    pass("verify", [&] {
+      program::verify_member(program, representative->program, front.layout.mesh, front.layout.pipeline);
+      return 0;
+    });
   pass("free", [&] { return program::insert_frees(program), 0; });
   const bool share = recipe.debug.runs(config::OptionalPass::ShareMemory);
   pass("allocate", [&] { return program::allocate(program, share), 0; });
   require_budget(front.fit, program);
-  program::Expanded step, evaluate;
-  if (options.expand) {
-    step = pass("expand", [&] { return program::expand(program, program.calls); });
-    evaluate = pass("expand", [&] { return program::expand(program, program.eval_calls); });
-  }
-  return {std::move(groups), std::move(program), std::move(step), std::move(evaluate)};
+  Back back{.groups = std::move(lowered.groups),
+            .program = std::move(program),
+            .step = {},
+            .evaluate = {},
+            .class_hash = representative ? representative->hash : base::Hash{}};
+  if (!representative) return back;
+  back.step = pass("expand", [&] { return program::expand(back.program, back.program.calls); });
+  back.evaluate = pass("expand", [&] { return program::expand(back.program, back.program.eval_calls); });
+  pass("verify", [&] {
+    program::verify(back.program, back.step);
+    if (options.evaluate) program::verify(back.program, back.evaluate);
+    return 0;
+  });
+  return back;
 }
 
-}  // namespace
-
-Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
+Compiled compile_one(const config::Recipe& recipe, const CompileOptions& options, bool verified) {
   std::vector<PassRecord> records;
   Passes pass(options, records);
   Front front = make_front(recipe, options, pass);
-  Back back = make_back(recipe, options, front, options.rank, pass);
+  std::optional<Representative> representative;
+  if (verified)
+    representative = pass("represent", [&] {
+      return make_representative(recipe, options, front, place_of(front, options.rank));
+    });
+  Back back =
+      make_back(recipe, options, front, options.rank, representative ? &*representative : nullptr, pass);
   return {.layout = std::move(front.layout),
           .pipeline = std::move(front.pipeline),
           .fit = std::move(front.fit),
@@ -224,23 +295,63 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
           .program = std::move(back.program),
           .step = std::move(back.step),
           .evaluate = std::move(back.evaluate),
+          .class_hash = back.class_hash,
           .passes = std::move(records)};
+}
+
+// Without ranks: the representatives.
+Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
+                   std::vector<base::RankId> ranks, int threads, bool verified) {
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  Front front = make_front(recipe, options, pass);
+  if (ranks.empty()) ranks = representatives(front);
+  std::vector<int> places;
+  if (verified)
+    for (const base::RankId rank : ranks) places.push_back(place_of(front, rank));
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  std::vector<Representative> classes(places.size());
+  base::parallel_for(threads, places.size(),
+                     [&](size_t i) { classes[i] = make_representative(recipe, options, front, places[i]); });
+  std::vector<RankProgram> programs(ranks.size());
+  base::parallel_for(threads, ranks.size(), [&](size_t i) {
+    const auto place = std::find(places.begin(), places.end(), place_of(front, ranks[i]));
+    const Representative* like = verified ? &classes[static_cast<size_t>(place - places.begin())] : nullptr;
+    std::vector<PassRecord> own_records;
+    Passes own(options, own_records);
+    Back back = make_back(recipe, options, front, ranks[i], like, own);
+    programs[i] = {std::move(back.program), std::move(back.step), std::move(back.evaluate), back.class_hash};
+  });
+  return {std::move(front.layout), std::move(front.pipeline), std::move(front.fit), std::move(front.model),
+          std::move(programs)};
+}
+
+void verify_together(const Ranks& classes) {
+  for (const auto expanded : {&RankProgram::step, &RankProgram::evaluate}) {
+    std::vector<const program::Program*> programs;
+    std::vector<const program::Expanded*> list;
+    for (const RankProgram& r : classes.program)
+      programs.push_back(&r.program), list.push_back(&(r.*expanded));
+    program::verify_classes(programs, list, [&](base::RankId rank) {
+      return classes.layout.mesh.index(rank, classes.layout.pipeline);
+    });
+  }
+}
+
+}  // namespace
+
+Compiled compile(const config::Recipe& recipe, const CompileOptions& options) {
+  return compile_one(recipe, options, true);
+}
+
+Compiled compile_unverified(const config::Recipe& recipe, const CompileOptions& options) {
+  return compile_one(recipe, options, false);
 }
 
 Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
                     const std::vector<base::RankId>& ranks, int threads) {
-  std::vector<PassRecord> records;
-  Passes pass(options, records);
-  Front front = make_front(recipe, options, pass);
-  std::vector<RankProgram> programs(ranks.size());
-  base::parallel_for(threads, ranks.size(), [&](size_t i) {
-    std::vector<PassRecord> own_records;
-    Passes own(options, own_records);
-    Back back = make_back(recipe, options, front, ranks[i], own);
-    programs[i] = {std::move(back.program), std::move(back.step), std::move(back.evaluate)};
-  });
-  return {std::move(front.layout), std::move(front.pipeline), std::move(front.fit), std::move(front.model),
-          std::move(programs)};
+  return compile_some(recipe, options, ranks, threads, true);
 }
 
 std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
@@ -250,9 +361,38 @@ std::vector<RankProgram> compile_world(const config::Recipe& recipe, const Compi
   return compile_ranks(recipe, options, ranks, threads).program;
 }
 
-std::vector<base::RankId> pipeline_ranks(const config::Recipe& recipe) {
-  const layout::Layout layout = layout::make_layout(recipe.parallel, recipe.model);
-  return layout.mesh.group(base::RankId(0), layout.pipeline);
+Ranks compile_classes(const config::Recipe& recipe, const CompileOptions& options, int threads) {
+  Ranks classes = compile_some(recipe, options, {}, threads, true);
+  verify_together(classes);
+  return classes;
+}
+
+Ranks compile_classes_unverified(const config::Recipe& recipe, const CompileOptions& options, int threads) {
+  return compile_some(recipe, options, {}, threads, false);
+}
+
+void expand(Ranks& classes, int threads) {
+  base::parallel_for(threads, classes.program.size(), [&](size_t i) {
+    RankProgram& r = classes.program[i];
+    r.step = program::expand(r.program, r.program.calls);
+    r.evaluate = program::expand(r.program, r.program.eval_calls);
+  });
+}
+
+void verify(const Ranks& classes, int threads) {
+  base::parallel_for(threads, classes.program.size(), [&](size_t i) {
+    const RankProgram& r = classes.program[i];
+    program::verify(r.program, r.step);
+    if (!r.evaluate.calls.empty()) program::verify(r.program, r.evaluate);
+  });
+  verify_together(classes);
+}
+
+std::string class_text(const config::Recipe& recipe, const CompileOptions& options, int pipeline_place) {
+  std::vector<PassRecord> records;
+  Passes pass(options, records);
+  const Front front = make_front(recipe, options, pass);
+  return text_of(lower_representative(recipe, options, front, pipeline_place));
 }
 
 }  // namespace quintet::compiler

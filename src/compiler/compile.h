@@ -1,6 +1,6 @@
 // The spine of the compiler: recipe -> graph -> local graph -> program. Compilation is a pure function
 // of the resolved recipe, the model and the rank; nothing downstream reads the recipe to decide what to
-// do.
+// do. compile() and its variants return verified programs, unless their name says otherwise.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checksum.h"
 #include "compiler/custom_model.h"
 #include "compiler/fit_recompute.h"
 #include "config/recipe.h"
@@ -32,8 +33,6 @@ struct CompileOptions {
   ModelFn model;          // and the packages of its ops; empty: recipe.model (room models)
   // Scratch bytes of the backend's kernels: the backend selects kernels, the compiler plans their memory.
   std::function<int64_t(const program::Instr&)> workspace_bytes;
-  // Expand the calls of a step and of an evaluation; memory is planned without it.
-  bool expand = true;
   // false: keep B and W separate even if the schedule does not split them (to measure each).
   bool fold_backward = true;
   // false: do not pack projections that could share one GEMM (to measure each).
@@ -51,6 +50,10 @@ struct Pipeline {
   std::optional<schedule::Schedule> schedule;
 };
 
+// Ranks at one pipeline place are a class: their programs are one program at different places of the mesh.
+// Its representative is the first of them. The hash is that of the representative's program as it is
+// lowered, which every rank can make: it depends on the recipe and the model, not on the rank nor on the
+// kernels' scratch.
 struct Compiled {
   layout::Layout layout;
   Pipeline pipeline;
@@ -62,10 +65,15 @@ struct Compiled {
   program::Program program;
   program::Expanded step;      // one optimizer step (or one inference)
   program::Expanded evaluate;  // one evaluation batch
+  base::Hash class_hash;
   std::vector<PassRecord> passes;
 };
 
+// Verified alone and as a member of its class.
 Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
+
+// For trials that need only memory or single instructions: neither verified nor expanded.
+Compiled compile_unverified(const config::Recipe& recipe, const CompileOptions& options);
 
 // The programs of several ranks. The common part (graphs, partition, schedule) is compiled once; up to
 // `threads` ranks are lowered concurrently, so options.workspace_bytes must be thread-safe. options.rank is
@@ -73,6 +81,7 @@ Compiled compile(const config::Recipe& recipe, const CompileOptions& options);
 struct RankProgram {
   program::Program program;
   program::Expanded step, evaluate;
+  base::Hash class_hash;
 };
 struct Ranks {
   layout::Layout layout;
@@ -88,8 +97,16 @@ Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,
 std::vector<RankProgram> compile_world(const config::Recipe& recipe, const CompileOptions& options,
                                        int threads);
 
-// One rank per pipeline rank, the first along all other axes. The structure of a program depends only on the
-// pipeline rank, so these represent the world.
-std::vector<base::RankId> pipeline_ranks(const config::Recipe& recipe);
+// One representative per class, in the order of pipeline ranks: the first rank along all other axes. The
+// structure of a program depends only on the pipeline rank, so these represent the world. Also verified together.
+Ranks compile_classes(const config::Recipe& recipe, const CompileOptions& options, int threads);
+
+// The same in two steps: trials, some of which are then expanded and verified.
+Ranks compile_classes_unverified(const config::Recipe& recipe, const CompileOptions& options, int threads);
+void expand(Ranks& classes, int threads);
+void verify(const Ranks& classes, int threads);
+
+// The text that class_hash is the hash of, for the class of a pipeline rank.
+std::string class_text(const config::Recipe& recipe, const CompileOptions& options, int pipeline_place);
 
 }  // namespace quintet::compiler

@@ -102,7 +102,7 @@ class RankFit {
     options.rank = rank;
     options.dump = {};
     options.fit = std::move(trial);
-    return compile(recipe_, options);
+    return compile_unverified(recipe_, options);
   }
   Compiled compiled() const { return compile_with(levels_, rank_); }
 
@@ -368,7 +368,7 @@ Fit fit_recompute(const config::Recipe& recipe, const CompileOptions& options) {
   // The marks of a graph that is not built yet: none, regardless of its size.
   first.fit = Fit{};
   first.pack = false;
-  const Compiled nothing = compile(recipe, first);
+  const Compiled nothing = compile_unverified(recipe, first);
   const passes::Prices prices = rough_prices(nothing);
 
   Fit fit{.marks = passes::Marks(nothing.logical.nodes().size(), 0), .budget = recipe.memory.budget.value};

@@ -238,6 +238,7 @@ std::vector<std::optional<Report>> plan_all(const std::vector<config::Recipe>& r
   Assumptions one = assumptions;
   one.timeline = false;
   one.threads = 1;
+  one.verify = false;
   base::parallel_for(threads, recipes.size(), [&](size_t i) {
     try {
       reports[i] = make_plan(recipes[i], one);

@@ -54,18 +54,18 @@ void add_notes(Report& report) {
     report.notes.push_back(fmt::format("times assume the software stack {}", a.stack.name));
 }
 
+compiler::Ranks compile_classes(const config::Recipe& recipe, const Assumptions& assumptions) {
+  compiler::CompileOptions options;
+  options.evaluate = recipe.eval.every > 0;
+  options.workspace_bytes = assumptions.workspace_bytes;
+  return compiler::compile_classes_unverified(recipe, options, assumptions.threads);
+}
+
 }  // namespace
 
 Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   check(recipe, assumptions);
-  compiler::CompileOptions options;
-  options.evaluate = recipe.eval.every > 0;
-  options.expand = false;
-  options.workspace_bytes = assumptions.workspace_bytes;
-  const auto compile = [&](const config::Recipe& r) {
-    return compiler::compile_ranks(r, options, compiler::pipeline_ranks(r), assumptions.threads);
-  };
-  compiler::Ranks ranks = compile(recipe);
+  compiler::Ranks ranks = compile_classes(recipe, assumptions);
 
   Report report{.recipe = recipe, .assumptions = assumptions};
   report.parameters = models::parameter_count(ranks.model);
@@ -82,8 +82,9 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   std::vector<std::pair<double, Time>> times;
   const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
   for (const Sample& sample : list) {
-    if (list.size() > 1) ranks = compile(sample.recipe);
-    expand(ranks);
+    if (list.size() > 1) ranks = compile_classes(sample.recipe, assumptions);
+    compiler::expand(ranks, assumptions.threads);
+    if (assumptions.verify) compiler::verify(ranks, assumptions.threads);
     sim::Simulation simulation = simulate(assumptions, ranks);
     times.emplace_back(sample.weight, time_of(sample.recipe, assumptions, ranks, simulation));
     if (assumptions.timeline && !report.timeline) {
@@ -98,6 +99,14 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.notes.assign(remarks.begin(), remarks.end());
   add_notes(report);
   return report;
+}
+
+void verify_programs(const config::Recipe& recipe, const Assumptions& assumptions) {
+  compiler::Ranks ranks = compile_classes(recipe, assumptions);
+  const std::vector<Sample> list = samples(recipe, instructions(ranks), assumptions.most_instructions);
+  if (list.size() > 1) ranks = compile_classes(list.front().recipe, assumptions);
+  compiler::expand(ranks, assumptions.threads);
+  compiler::verify(ranks, assumptions.threads);
 }
 
 }  // namespace quintet::plan

@@ -32,6 +32,8 @@ struct Assumptions {
   // Remarks become notes; attention with a remark is simulated without tensor cores.
   std::function<std::string(const program::Instr&)> remark = {};
   int threads = 2;  // for compiling
+  // false: one of many trials, whose programs are not verified (search, advice).
+  bool verify = true;
   // Steps with more instructions than this are simulated with fewer micro-batches (sampled_steps.h).
   double most_instructions = 3e6;
 };
@@ -113,5 +115,8 @@ struct Report {
 // Throws UserError if the recipe's world size differs from the cluster's, or if the accelerator lacks the
 // requested arithmetic. A plan that does not fit is a regular report; see memory.fits().
 Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions);
+
+// Verifies the programs that make_plan simulates, of a plan made with assumptions.verify off.
+void verify_programs(const config::Recipe& recipe, const Assumptions& assumptions);
 
 }  // namespace quintet::plan

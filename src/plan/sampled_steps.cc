@@ -33,8 +33,4 @@ double instructions(const compiler::Ranks& ranks) {
   return sum;
 }
 
-void expand(compiler::Ranks& ranks) {
-  for (compiler::RankProgram& r : ranks.program) r.step = program::expand(r.program, r.program.calls);
-}
-
 }  // namespace quintet::plan

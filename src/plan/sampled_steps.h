@@ -17,8 +17,6 @@ struct Sample {
 
 // Total instructions issued in a step by all representative ranks.
 double instructions(const compiler::Ranks& ranks);
-// Expands the bodies called by each step, for programs that were compiled without expansion.
-void expand(compiler::Ranks& ranks);
 
 // Recipes to simulate so that no simulation exceeds `limit` instructions; `instructions` is the count for the
 // full step.

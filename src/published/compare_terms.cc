@@ -18,9 +18,8 @@ namespace {
 std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardware::Terms>& sets,
                                const std::vector<char>& wanted) {
   compiler::CompileOptions options;
-  options.expand = false;
   const auto compile = [&](const config::Recipe& r) {
-    return compiler::compile_ranks(r, options, compiler::pipeline_ranks(r), 1);
+    return compiler::compile_classes_unverified(r, options, 1);
   };
   compiler::Ranks ranks = compile(run.recipe);
   std::vector<double> seconds(sets.size(), 0);
@@ -28,7 +27,7 @@ std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardwar
       plan::samples(run.recipe, plan::instructions(ranks), run.assumptions.most_instructions);
   for (const plan::Sample& sample : list) {
     if (list.size() > 1) ranks = compile(sample.recipe);
-    plan::expand(ranks);
+    compiler::expand(ranks, 1);
     for (size_t s = 0; s < sets.size(); ++s) {
       if (!wanted[s]) continue;
       plan::Assumptions a = run.assumptions;

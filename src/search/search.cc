@@ -76,6 +76,7 @@ class Searcher {
         bounds_(options.bounds != nullptr ? *options.bounds : own_bounds_) {
     assumptions_.timeline = false;
     assumptions_.threads = 1;
+    assumptions_.verify = false;
   }
 
   SearchResult run() {
@@ -359,8 +360,10 @@ class Searcher {
                        .best_seconds = result_.best.empty() ? 0 : result_.best.front().report.time.step});
   }
 
-  // Entries that were not planned take at least their bound.
+  // Entries that were not planned take at least their bound. Results are verified; trials are not.
   void finish() {
+    base::parallel_for(options_.threads, result_.best.size(),
+                       [&](size_t i) { plan::verify_programs(result_.best[i].report.recipe, assumptions_); });
     double least = result_.best.empty() ? std::numeric_limits<double>::infinity()
                                         : result_.best.front().report.time.step;
     result_.proven = passed_over_ >= least;

@@ -36,7 +36,7 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
   if (memory.bytes <= 0) return;
   compiler::CompileOptions options = compile_options(recipe, model, threads);
   options.fit = fit;
-  const compiler::Compiled compiled = compiler::compile(recipe, options);
+  const compiler::Compiled compiled = compiler::compile_unverified(recipe, options);
   const int64_t each = compiled.program.arena_bytes;
   const int64_t ranks = std::max<int64_t>(1, memory.ranks);
   if (each <= memory.bytes / ranks) return;

@@ -24,7 +24,7 @@ inline World world_of(const compiler::Ranks& ranks) {
 
 inline compiler::Ranks compile_representatives(const program::testing::Overrides& overrides) {
   const config::Recipe recipe = program::testing::small_recipe(overrides);
-  return compiler::compile_ranks(recipe, {}, compiler::pipeline_ranks(recipe), 1);
+  return compiler::compile_classes(recipe, {}, 1);
 }
 
 // Rates of which neither arithmetic, nor memory, nor links are always the slowest.
