@@ -14,11 +14,8 @@
 #include "config/validate.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
-#include "program/text.h"
-#include "program/verify.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
-#include "train/gather_texts.h"
 #include "train/memory_check.h"
 #include "train/rank.h"
 #include "train/run_data.h"
@@ -68,28 +65,6 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
-// Proves that the programs cannot deadlock each other. Rank 0 checks the programs that the ranks actually
-// have, so ranks started with different recipes are detected too.
-void verify_programs_together(const Rank& rank, comm::World& world,
-                              const std::vector<const graph::OpDef*>& extra_ops) {
-  const compiler::Compiled& c = rank.compiled();
-  std::vector<program::Program> programs;
-  for (const std::string& text : gather_texts(world, program::to_text(c.program, c.step, {.full = true})))
-    programs.push_back(program::parse_text(text, extra_ops));
-  if (programs.empty()) return;
-  for (const auto calls : {&program::Program::calls, &program::Program::eval_calls}) {
-    std::vector<program::Expanded> expanded;
-    for (const program::Program& p : programs) expanded.push_back(program::expand(p, p.*calls));
-    std::vector<const program::Program*> program_list;
-    std::vector<const program::Expanded*> expanded_list;
-    for (size_t r = 0; r < programs.size(); ++r) {
-      program_list.push_back(&programs[r]);
-      expanded_list.push_back(&expanded[r]);
-    }
-    program::verify_together(program_list, expanded_list);
-  }
-}
-
 // The training loop of one rank.
 class RankLoop {
  public:
@@ -132,7 +107,6 @@ class RankLoop {
                               .tuned = tuned_file(),
                               .log = [this](const std::string& line) { say(line); },
                               .fit = fit_});
-    verify_programs_together(*rank_, world_, options_.model.ops());
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {

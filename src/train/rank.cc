@@ -12,7 +12,7 @@
 #include "base/row_order.h"
 #include "base/split_float.h"
 #include "optim/schedule.h"
-#include "program/verify.h"
+#include "train/agreement.h"
 
 namespace quintet::train {
 
@@ -51,20 +51,18 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
     : recipe_(recipe), world_(world), log_(options.log) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
-  compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(
-      recipe, {.rank = world.rank(),
-               .evaluate = options.evaluate,
-               .infer = options.infer,
-               .model = options.model,
-               .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
-               .dump = {},
-               .fit = options.fit}));
+  const compiler::CompileOptions compile_options{
+      .rank = world.rank(),
+      .evaluate = options.evaluate,
+      .infer = options.infer,
+      .model = options.model,
+      .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
+      .dump = {},
+      .fit = options.fit};
+  compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(recipe, compile_options));
   QUINTET_CHECK(compiled_->program.world == world.size(), "the program is for {} ranks, the world has {}",
                 compiled_->program.world, world.size());
-  if (options.verify_program) {
-    program::verify(compiled_->program, compiled_->step);
-    if (options.evaluate) program::verify(compiled_->program, compiled_->evaluate);
-  }
+  agree_on_program(recipe, compile_options, *compiled_, world, threads);
   executor_ = exec::make_executor(compiled_->program, world,
                                   {.device = device_of(recipe),
                                    .threads = threads,

@@ -27,7 +27,6 @@ struct RankOptions {
   bool tune = true;                                  // see exec::ExecutorOptions
   base::Path tuned = {};                             // see exec::ExecutorOptions
   std::function<void(const std::string&)> log = {};  // receives the executor's messages
-  bool verify_program = true;
   std::optional<compiler::Fit> fit = {};  // resolved memory.recompute = "fit" (train/memory_check.h)
 };
 
@@ -48,8 +47,8 @@ std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model);
 
 class Rank {
  public:
-  // Compiles, verifies and plans, allocates the arena, creates communicators and initialises the weights.
-  // Collective over the world, whose size must match the recipe.
+  // Compiles and verifies, agrees with the other ranks (agreement.h), allocates the arena, creates communicators
+  // and initialises the weights. Collective over the world, whose size must match the recipe.
   Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
   ~Rank();
 
