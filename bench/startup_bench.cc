@@ -1,0 +1,119 @@
+// What starting a large job costs: rank 0, which compiles and verifies one program per class of ranks, and an
+// ordinary rank, which compiles and verifies its own; and what the ranks exchange to agree.
+//   startup_bench [--threads N]
+// Each role runs in a process of its own, so that its peak memory is its own.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "base/clock.h"
+#include "compiler/compile.h"
+#include "config/parse.h"
+#include "program/text.h"
+#include "train/agreement.h"
+
+namespace quintet {
+namespace {
+
+struct Case {
+  std::string name, preset;
+  std::vector<std::string> sets;
+};
+
+// Layouts as they are used at these sizes: Llama 3 405B on 16,384 GPUs is the published one.
+const std::vector<Case> kCases = {
+    {"64 ranks, 8B",
+     "llama3-8b",
+     {"parallel.pp=2", "parallel.dp_shard=4", "parallel.zero=1", "parallel.cp=2", "parallel.tp=4",
+      "parallel.sequence_parallel=true", "batch.accumulation=8", "batch.micro=1"}},
+    {"64 ranks, 8B, zero 3", "llama3-8b", {"parallel.dp_shard=64", "parallel.zero=3", "batch.micro=1"}},
+    {"1,024 ranks, 70B",
+     "llama3-70b",
+     {"parallel.pp=4", "parallel.schedule=interleaved", "parallel.dp_shard=32", "parallel.zero=1",
+      "parallel.tp=8", "parallel.sequence_parallel=true", "batch.accumulation=8", "batch.micro=1"}},
+    {"1,024 ranks, experts",
+     "mixtral-8x22b",
+     {"parallel.pp=4", "parallel.dp_shard=64", "parallel.zero=1", "parallel.tp=4",
+      "parallel.sequence_parallel=true", "parallel.ep=8", "batch.accumulation=8", "batch.micro=1"}},
+    {"16,384 ranks, 405B",
+     "llama3-405b",
+     {"parallel.pp=16", "parallel.schedule=interleaved", "parallel.dp_shard=128", "parallel.zero=1",
+      "parallel.tp=8", "parallel.sequence_parallel=true", "batch.accumulation=16", "batch.micro=1"}},
+};
+
+config::Recipe recipe_of(const Case& c) {
+  const std::string text = fmt::format(
+      "name = \"startup\"\n[model]\npreset = \"{}\"\n[data]\nseq_len = 8192\n[precision]\ncompute = "
+      "\"bf16\"\n"
+      "[optimizer]\nlr = 1e-4\n[run]\nsteps = 1\n",
+      c.preset);
+  return config::parse(text, c.sets);
+}
+
+struct Cost {
+  double seconds = 0;
+  double megabytes = 0;  // peak of the process, less what it had before
+};
+
+Cost measure(const std::function<void()>& work) {
+  int ends[2];
+  if (pipe(ends) != 0) return {};
+  const pid_t child = fork();
+  if (child == 0) {
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    const int64_t begin = base::now_ns();
+    work();
+    Cost cost{1e-9 * static_cast<double>(base::now_ns() - begin), 0};
+    getrusage(RUSAGE_SELF, &after);
+    cost.megabytes = static_cast<double>(after.ru_maxrss - before.ru_maxrss) / 1024;
+    const bool sent = write(ends[1], &cost, sizeof(cost)) == sizeof(cost);
+    _exit(sent ? 0 : 1);
+  }
+  Cost cost;
+  close(ends[1]);
+  const bool received = read(ends[0], &cost, sizeof(cost)) == sizeof(cost);
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (!received || status != 0) fmt::print(stderr, "a measurement failed\n");
+  return cost;
+}
+
+}  // namespace
+}  // namespace quintet
+
+int main(int argc, char** argv) {
+  using namespace quintet;
+  int threads = 2;
+  for (int i = 1; i + 1 < argc; ++i)
+    if (std::string(argv[i]) == "--threads") threads = std::stoi(argv[i + 1]);
+  fmt::print(
+      "| job | classes | rank 0 | its memory | ordinary rank | its memory | received per rank | texts would "
+      "be "
+      "|\n|---|---|---|---|---|---|---|---|\n");
+  for (const Case& c : kCases) {
+    const config::Recipe recipe = recipe_of(c);
+    const int64_t world = recipe.parallel.world(), classes = recipe.parallel.pp;
+    const base::RankId last(static_cast<int32_t>(world - 1));
+    // Rank 0 compiles its own program by itself, as every rank does, and then all classes.
+    const Cost first = measure([&] {
+      const compiler::Compiled own = compiler::compile(recipe, {});
+      train::recipe_hash(recipe);
+      if (classes > 1) compiler::compile_classes(recipe, {}, threads);
+    });
+    const Cost ordinary = measure([&] {
+      const compiler::Compiled own = compiler::compile(recipe, {.rank = last});
+      train::recipe_hash(recipe);
+    });
+    const double text =
+        static_cast<double>(compiler::class_text(recipe, {}, 0).size()) * static_cast<double>(world);
+    fmt::print("| {} | {} | {:.2f} s | {:.0f} MiB | {:.2f} s | {:.0f} MiB | {} B | {:.1f} GiB |\n", c.name,
+               classes, first.seconds, first.megabytes, ordinary.seconds, ordinary.megabytes,
+               train::agreement_bytes(classes), text / (1 << 30));
+    std::fflush(stdout);
+  }
+}
