@@ -71,8 +71,11 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 2> kTable = {
-      {{OptimizerKind::AdamW, "adamw"}, {OptimizerKind::Sgd, "sgd"}}};
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kTable = {
+      {{OptimizerKind::AdamW, "adamw"},
+       {OptimizerKind::Adam, "adam"},
+       {OptimizerKind::Sgd, "sgd"},
+       {OptimizerKind::Lion, "lion"}}};
 };
 template <>
 struct Names<ScheduleKind> {

@@ -255,7 +255,7 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-enum class OptimizerKind : uint8_t { AdamW, Sgd };
+enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion };
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
 // Learning rate over steps: a linear warm-up from 0 over `warmup` steps, then `kind`.
@@ -273,11 +273,13 @@ struct Schedule {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
-  std::array<double, 2> betas = {0.9, 0.95};  // adamw
-  double eps = 1e-8;                          // adamw
-  double weight_decay = 0.1;                  // decoupled; not applied to norms and biases
-  double momentum = 0;                        // sgd
-  double clip_norm = 1.0;                     // of the global gradient; 0 = off
+  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adam, lion
+  double eps = 1e-8;                          // adamw, adam
+  // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the gradient.
+  double weight_decay = 0.1;
+  double momentum = 0;     // sgd
+  bool nesterov = false;   // sgd with momentum
+  double clip_norm = 1.0;  // of the global gradient; 0 = off
   Schedule schedule;
   std::vector<std::string> freeze;  // glob patterns (* and ?) over parameter names
   bool operator==(const Optimizer&) const = default;

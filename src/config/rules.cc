@@ -495,13 +495,18 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
-  if (o.kind == OptimizerKind::AdamW)
-    idle(fail, "optimizer.momentum", o.momentum, d.momentum, "with optimizer.name = \"adamw\"");
-  if (o.kind != OptimizerKind::Sgd) return;
-  idle(fail, "optimizer.eps", o.eps, d.eps, "with optimizer.name = \"sgd\"");
-  if (o.betas != d.betas)
-    fail("optimizer.betas",
-         fmt::format("[{}, {}] has no effect with optimizer.name = \"sgd\"", o.betas[0], o.betas[1]),
+  const bool adam = o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam;
+  const std::string why = fmt::format("with optimizer.name = \"{}\"", name_of(o.kind));
+  if (o.kind != OptimizerKind::Sgd) {
+    idle(fail, "optimizer.momentum", o.momentum, d.momentum, why);
+    idle(fail, "optimizer.nesterov", o.nesterov, d.nesterov, why);
+  } else if (o.nesterov && o.momentum == 0) {
+    fail("optimizer.nesterov", "true has no effect without optimizer.momentum",
+         "optimizer.momentum 0.9, or optimizer.nesterov false");
+  }
+  if (!adam) idle(fail, "optimizer.eps", o.eps, d.eps, why);
+  if (o.kind == OptimizerKind::Sgd && o.betas != d.betas)
+    fail("optimizer.betas", fmt::format("[{}, {}] has no effect {}", o.betas[0], o.betas[1], why),
          fmt::format("[{}, {}]", d.betas[0], d.betas[1]));
 }
 

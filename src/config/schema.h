@@ -149,6 +149,7 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.eps", o.eps, kPositive);
   v("optimizer.weight_decay", o.weight_decay, kNotNegative);
   v("optimizer.momentum", o.momentum, kBelowOne);
+  v("optimizer.nesterov", o.nesterov);
   v("optimizer.clip_norm", o.clip_norm, kNotNegative);
   v("optimizer.freeze", o.freeze);
   v("optimizer.schedule.kind", o.schedule.kind);

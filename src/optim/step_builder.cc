@@ -167,4 +167,12 @@ graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& 
   return StepBuilder(model, optimizer, precision).build();
 }
 
+std::vector<graph::StateDecl> states_of_parameter(const config::Optimizer& optimizer,
+                                                  const config::Precision& precision) {
+  graph::Graph model;
+  model.num_blocks = 1;
+  model.add_param("parameter", {precision.compute, {{graph::Dim::Embed, 1}}}, {});
+  return build_step(model, optimizer, precision).states;
+}
+
 }  // namespace quintet::optim

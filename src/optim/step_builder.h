@@ -61,11 +61,17 @@ class StepBuilder {
 using Optimizer = void (*)(StepBuilder& builder, Trained& t);
 Optimizer find_optimizer(config::OptimizerKind kind);
 void adamw(StepBuilder& builder, Trained& t);
+void adam(StepBuilder& builder, Trained& t);
 void sgd(StepBuilder& builder, Trained& t);
+void lion(StepBuilder& builder, Trained& t);
 
 // The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
 // model itself changes at the end of a step.
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
                             const config::Precision& precision);
+
+// What is kept of every trained parameter, read off the step of a model that has one.
+std::vector<graph::StateDecl> states_of_parameter(const config::Optimizer& optimizer,
+                                                  const config::Precision& precision);
 
 }  // namespace quintet::optim

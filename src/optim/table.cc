@@ -8,8 +8,12 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
   switch (kind) {
     case config::OptimizerKind::AdamW:
       return adamw;
+    case config::OptimizerKind::Adam:
+      return adam;
     case config::OptimizerKind::Sgd:
       return sgd;
+    case config::OptimizerKind::Lion:
+      return lion;
   }
   base::fail_internal("unknown optimizer");
 }

@@ -2,17 +2,21 @@
 
 #include <algorithm>
 
+#include "optim/step_builder.h"
+
 namespace quintet::plan {
 
 StateFormat format_of(const config::Precision& p, const config::Optimizer& o) {
   const auto size = [](base::DType t) { return static_cast<double>(base::size_of(t)); };
-  const int moments = o.kind == config::OptimizerKind::AdamW ? 2 : o.momentum > 0;
+  double moments = 0;
+  for (const graph::StateDecl& state : optim::states_of_parameter(o, p))
+    if (state.role == graph::Role::Moment) moments += size(state.type.dtype);
   return {.weight = size(p.compute),
           .gradient = size(p.gradients),
           .master = p.split_master()               ? size(base::DType::I16)
                     : p.master_type() == p.compute ? 0
                                                    : size(p.master_type()),
-          .moments = moments * size(p.moments)};
+          .moments = moments};
 }
 
 StateFormat pure_f32() { return {.weight = 4, .gradient = 4, .master = 0, .moments = 8}; }

@@ -198,7 +198,7 @@ class InstrChecker {
       for (const Operand& o : instr.in)
         if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
       check_ranges(instr, instr.in.size());
-    } else if (instr.op == &graph::kAdamW || instr.op == &graph::kSgd) {
+    } else if (instr.op->elementwise) {
       check_update(instr);
     } else {
       check_alike(instr);
@@ -219,6 +219,16 @@ class InstrChecker {
       }
   }
 
+  // Moments of the group that an update writes first.
+  size_t moments_of_update(const Instr& update) const {
+    int group = -1;
+    for (const GroupSlot& s : p_.slots)
+      if (holds_weights(s) && s.buffer == update.out[0].buffer) group = s.group;
+    return static_cast<size_t>(std::count_if(p_.slots.begin(), p_.slots.end(), [&](const GroupSlot& s) {
+      return s.group == group && s.role == graph::Role::Moment;
+    }));
+  }
+
   // Results of a group have the size of its gradient, and the dtypes of those of every other group.
   void check_update(const Instr& instr) const {
     bool whole = instr.in.size() > std::size(kUpdateScalars);
@@ -233,7 +243,7 @@ class InstrChecker {
       fail("{} results do not divide among {} groups", instr.out.size(), groups);
     // A split master is two results and has no copy.
     const bool split = has_split_master(instr);
-    const size_t moments = instr.op == &graph::kAdamW ? 2 : instr.attrs.real("momentum") > 0 ? 1 : 0;
+    const size_t moments = moments_of_update(instr);
     const size_t least = 1 + split + moments, most = split ? least : least + 1;
     if (each < least || each > most)
       fail("{} results a group; {} or {} make an update with {} moments", each, least, most, moments);

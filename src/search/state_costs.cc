@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "hardware/cost.h"
+#include "optim/step_builder.h"
 
 namespace quintet::search {
 
@@ -23,6 +24,14 @@ constexpr double kReductionsWaitedFor = 0.7;  // estimated from simulated steps
 
 double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
 
+// Of all that the optimizer keeps beside the weight and its master, for every parameter.
+double moment_bytes(const config::Recipe& r) {
+  double bytes = 0;
+  for (const graph::StateDecl& state : optim::states_of_parameter(r.optimizer, r.precision))
+    if (state.role == graph::Role::Moment) bytes += size(state.type.dtype);
+  return bytes;
+}
+
 }  // namespace
 
 void StateCosts::add(const StateCosts& b, bool gathered_again) {
@@ -36,9 +45,7 @@ void StateCosts::add(const StateCosts& b, bool gathered_again) {
 }
 
 StateCostModel::StateCostModel(const config::Recipe& r, const sim::Machine& machine)
-    : recipe_(r),
-      machine_(machine),
-      moments_(r.optimizer.kind == config::OptimizerKind::AdamW ? 2 : r.optimizer.momentum > 0) {
+    : recipe_(r), machine_(machine), moments_(moment_bytes(r)) {
   const config::Parallel& p = r.parallel;
   const int64_t group = p.ep * p.etp, sharded = p.tp * p.cp * p.dp_shard, all = sharded * p.dp_replicate;
   dense_ = p.zero == 0 ? Place{p.tp, 1, p.dp() * p.cp} : Place{p.tp, p.dp_shard * p.cp, p.dp_replicate};
@@ -71,13 +78,13 @@ void StateCostModel::add(StateCosts& c, const Place& place, int64_t trainable, i
                                                        : size(p.master_type());
   c.bytes += all * size(p.compute) / (zero == 3 ? n : 1);
   c.bytes += own * beside;
-  c.bytes += own * moments_ * size(p.moments);
+  c.bytes += own * moments_;
   // With a single micro-batch, gradients reuse the bytes of activations that are dead by then.
   const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
   // The gradient is read once for its norm and once for the update.
   c.norm_bytes += own * size(grad);
-  c.update_bytes += own * (2 * size(grad) + beside + moments_ * size(p.moments) + size(p.compute));
+  c.update_bytes += own * (2 * size(grad) + beside + moments_ + size(p.compute));
   const auto seconds = [&](CollectiveShape shape, double bytes, int64_t stride, int64_t count) {
     if (count <= 1 || bytes <= 0) return 0.0;
     const hardware::Cluster& cluster = machine_.cluster;

@@ -108,7 +108,8 @@ void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, 
   const double correct2 = 1 - std::pow(o.betas[1], static_cast<double>(update));
   for (size_t t = 0; t < m.size(); ++t) {
     const bool decays = logical.find_param(logical.find(m[t].name))->decay;
-    const double keep = 1 - (decays ? lr * o.weight_decay : 0.0);
+    const bool decoupled = o.kind == config::OptimizerKind::AdamW;
+    const double keep = 1 - (decays && decoupled ? lr * o.weight_decay : 0.0);
     for (size_t i = 0; i < m[t].values.size(); ++i)
       moves[t].values[i] = moves[t].values[i] * keep -
                            lr * (m[t].values[i] / correct1) / (std::sqrt(v[t].values[i] / correct2) + o.eps);

@@ -19,6 +19,8 @@ using train::Rank;
 
 namespace {
 
+constexpr double kUnsure = 1e-12;
+
 // NaN equals NaN: a step that overflowed did so on all ranks.
 void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& b, int64_t step,
                        size_t rank) {
@@ -47,6 +49,31 @@ void unscale(std::vector<Tensor>& gradients, double loss_scale) {
     for (double& g : t.values) g /= loss_scale;
 }
 
+bool has_moves(const config::Optimizer& o) {
+  return o.kind == config::OptimizerKind::AdamW || o.kind == config::OptimizerKind::Adam;
+}
+
+// Lion takes the sign of an interpolated momentum: where that is nothing but rounding (a bias of K has no
+// gradient), layouts may differ. `run.moments` are those before the update.
+void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const config::Optimizer& o,
+                double norm) {
+  const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
+  if (run.unsure.empty())
+    for (const Tensor& g : gradients)
+      run.unsure.push_back({g.name, std::vector<double>(g.values.size(), 0.0)});
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    std::vector<double> u(gradients[t].values.size());
+    double largest = 0;
+    for (size_t i = 0; i < u.size(); ++i) {
+      const double before = run.moments.empty() ? 0 : run.moments[0].tensors[t].values[i];
+      u[i] = std::abs(o.betas[0] * before + (1 - o.betas[0]) * clip * gradients[t].values[i]);
+      largest = std::max(largest, u[i]);
+    }
+    for (size_t i = 0; i < u.size(); ++i)
+      if (u[i] <= kUnsure * largest) run.unsure[t].values[i] = 1;
+  }
+}
+
 // Every state that the optimizer declares, whichever ranks hold it.
 template <class Collect>
 std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
@@ -68,7 +95,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options) {
   LayoutRun run{.device = train::device_of(recipe)};
   const int world_size = static_cast<int>(recipe.parallel.world());
-  const bool adam = recipe.optimizer.kind == config::OptimizerKind::AdamW;
+  const bool adam = has_moves(recipe.optimizer), lion = recipe.optimizer.kind == config::OptimizerKind::Lion;
   std::vector<Rank*> ranks(static_cast<size_t>(world_size));
   std::vector<train::StepResult> results(static_cast<size_t>(world_size));
   std::vector<std::vector<Tensor>> states(static_cast<size_t>(world_size)), sums(states);
@@ -121,7 +148,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       auto gradients = collect(program::holds_gradients, "gradient");
       auto weights = collect(program::holds_weights, "weight", false);
       std::vector<Moments> moments;
-      if (adam || step + 1 == options.steps) moments = collect_moments(rank, collect);
+      if (adam || lion || step + 1 == options.steps) moments = collect_moments(rank, collect);
       if (!first) continue;
       const train::StepResult& result = results[0];
       for (size_t r = 1; r < results.size(); ++r) {
@@ -135,6 +162,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       if (adam && !result.skipped)
         add_moves(run.moves, moments, logical, recipe.optimizer, result.lr, updates);
       unscale(gradients, result.loss_scale);
+      if (lion && !result.skipped) add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moments = std::move(moments);
     }
@@ -150,7 +178,8 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
                         const LayoutOptions& options, int64_t local_rank) {
   LayoutRun run{.device = train::device_of(recipe)};
   comm::Communicator& all = world.world();
-  const bool adam = recipe.optimizer.kind == config::OptimizerKind::AdamW, first = world.rank().value == 0;
+  const bool adam = has_moves(recipe.optimizer), lion = recipe.optimizer.kind == config::OptimizerKind::Lion,
+             first = world.rank().value == 0;
   Rank rank(recipe, world,
             {.model = options.model,
              .threads = options.threads,
@@ -182,6 +211,8 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     StepState state{result, collect(program::holds_gradients, "gradient"),
                     collect(program::holds_weights, "weight", false), states_of(rank), sums_of(rank)};
     unscale(state.gradients, result.loss_scale);
+    if (first && lion && !result.skipped)
+      add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
     run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
     if (first && adam && !result.skipped)

@@ -59,6 +59,7 @@ struct LayoutRun {
   exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
+  std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error
   std::vector<Moments> moments;  // after the last step; empty when the optimizer has none
   // AdamW: the sum of updates to the weights, recomputed from the moments of each step:
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of

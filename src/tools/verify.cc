@@ -317,7 +317,11 @@ class Comparison {
     const config::Optimizer& o = recipe_.optimizer;
     for (size_t i = 0; i < final_b.size(); ++i) {
       const std::string& name = final_b[i].name;
-      const auto &x = final_a[i].values, &y = final_b[i].values;
+      std::vector<double> x = final_a[i].values;
+      const std::vector<double>& y = final_b[i].values;
+      for (const auto* unsure : {find(a_.unsure, name), find(b_.unsure, name)})
+        for (size_t k = 0; unsure != nullptr && k < x.size(); ++k)
+          if (unsure->values[k] != 0) x[k] = y[k];
       const Tensor *moves_a = find(a_.moves, name), *moves_b = find(b_.moves, name);
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
@@ -337,6 +341,12 @@ class Comparison {
           unexplained = distance(rest_a, rest_b);
           unexplained_allowed = round;
           allowed = round + distance(moves_a->values, moves_b->values);
+        } else if (o.kind == config::OptimizerKind::Lion) {
+          // Signs do not depend on the size of a gradient; in narrow types any small one may turn.
+          allowed = round;
+          if (recipe_.precision.compute != base::DType::F64)
+            for (const StepState& s : b_.steps)
+              allowed += 2 * s.result.lr * std::sqrt(static_cast<double>(x.size()));
         } else {
           allowed = round;
           for (size_t t = 0; t < b_.steps.size(); ++t)

@@ -80,9 +80,9 @@ Recipe random_recipe(std::mt19937_64& rng) {
       }
     }
     r.precision = Precision::of(pick(rng, {base::DType::F64, base::DType::F32, base::DType::BF16}));
-    r.optimizer.kind = pick(rng, {OptimizerKind::AdamW, OptimizerKind::Sgd});
+    r.optimizer.kind = pick(rng, {OptimizerKind::AdamW, OptimizerKind::Sgd, OptimizerKind::Lion});
     r.optimizer.lr = unit() + 1e-12;
-    if (r.optimizer.kind == OptimizerKind::AdamW)
+    if (r.optimizer.kind != OptimizerKind::Sgd)
       r.optimizer.betas = {unit(), unit()};
     else
       r.optimizer.momentum = unit();

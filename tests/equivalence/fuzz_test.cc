@@ -176,7 +176,8 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["recomputed"] += c.recipe.memory.recompute == config::RecomputeKind::Full;
     seen["recomputed in part with zero 3"] +=
         c.recipe.memory.recompute == config::RecomputeKind::Selective && p.zero == 3;
-    seen["sgd"] += c.recipe.optimizer.kind == config::OptimizerKind::Sgd;
+    ++seen[fmt::format("optimizer {}", config::name_of(c.recipe.optimizer.kind))];
+    seen["optimizer sgd with nesterov"] += c.recipe.optimizer.nesterov;
     seen["qk norm under tp"] += m.qk_norm && p.tp > 1;
     seen["qkv bias under tp"] += m.qkv_bias && p.tp > 1;
     seen["one token"] += c.mask == MaskKind::OneToken && p.dp() > 1;

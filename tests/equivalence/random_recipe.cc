@@ -48,6 +48,12 @@ class Generator {
       r.precision.loss_scale = {true, 256};
       r.precision.loss_scale_window = pick(1, 2);
     }
+    // Last, so that what is drawn above does not depend on which optimizers there are.
+    if (r.optimizer.kind == OptimizerKind::Sgd)
+      r.optimizer.nesterov = r.optimizer.momentum > 0 && chance(1, 2);
+    else
+      r.optimizer.kind = std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam,
+                                    OptimizerKind::Lion}[static_cast<size_t>(pick(0, 3))];
     return c;
   }
 

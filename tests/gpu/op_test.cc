@@ -255,20 +255,30 @@ TEST(GpuOps, OptimizerUpdates) {
       const std::vector<HostTensor> in =
           update_operands({random_numbers(master, n, 1), random_numbers(master, 77, 6)}, ok);
       OpRun run{&graph::kAdamW, adamw, in, {}};
-      OpRun sgd{&graph::kSgd, {{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}}, in, {}};
+      OpRun adam = run, lion{&graph::kLion,
+                             {{"ranges", ranges}, {"beta1", 0.9}, {"beta2", 0.99}, {"weight_decay", 0.1}},
+                             in,
+                             {}};
+      adam.op = &graph::kAdam;
+      OpRun sgd{&graph::kSgd,
+                {{"ranges", ranges}, {"momentum", 0.9}, {"nesterov", int64_t{1}}, {"weight_decay", 0.1}},
+                in,
+                {}};
       for (const int64_t count : {n, int64_t{77}}) {
         HostTensor squares = random_numbers(moment, count, 4, 5);
         for (int64_t i = 0; i < count; ++i)  // second moments are never negative
           if (moment == DType::F64) squares.real()[i] = std::abs(squares.real()[i]);
-        for (OpRun* r : {&run, &sgd}) {
+        for (OpRun* r : {&run, &adam, &sgd, &lion}) {
           r->out.push_back(random_numbers(master, count, 2));
           r->out.push_back(random_numbers(moment, count, 3));
-          if (r == &run) r->out.push_back(squares);
+          if (r == &run || r == &adam) r->out.push_back(squares);
           if (copy != master) r->out.push_back(random_numbers(copy, count, 5));
         }
       }
       compare_step(run, master);
+      compare_step(adam, master);
       compare_step(sgd, master);
+      compare_step(lion, master);
     }
 }
 
@@ -305,7 +315,10 @@ TEST(GpuOps, UpdatesOfSplitMasters) {
                                       {"beta2", 0.95},
                                       {"eps", 1e-8},
                                       {"weight_decay", 0.1}}
-                       : graph::Attrs{{"ranges", ranges}, {"momentum", 0.9}, {"weight_decay", 0.1}},
+                       : graph::Attrs{{"ranges", ranges},
+                                      {"momentum", 0.9},
+                                      {"nesterov", int64_t{1}},
+                                      {"weight_decay", 0.1}},
                   update_operands({random_numbers(gradient, n, 1), random_numbers(gradient, 77, 6)}, 1),
                   {}};
         for (const int64_t count : {n, int64_t{77}}) {

@@ -118,6 +118,74 @@ TYPED_TEST(Optimizer, SgdMatchesReference) {
     }
 }
 
+// Adam's decay is a term of the gradient: the same as AdamW without decay on gradients that have the term.
+TYPED_TEST(Optimizer, AdamIsAdamwOnDecayedGradients) {
+  using M = typename TypeParam::Master;
+  using V = typename TypeParam::Moment;
+  using C = typename TypeParam::Copy;
+  const int64_t n = 133, step = 1;
+  const double lr = 0.01, wd = 0.1;
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<M> p(random_values<M>(n, 91)), q(random_values<M>(n, 91)), g(random_values<M>(n, 92));
+    Buffer<V> m(std::vector<double>(n, 0.0)), v(std::vector<double>(n, 0.0)), m2(std::vector<double>(n, 0.0)),
+        v2(std::vector<double>(n, 0.0));
+    AdamWScalars k{.lr = &lr, .step = &step, .weight_decay = wd, .coupled = true};
+    Buffer<M> decayed(n);
+    for (int64_t i = 0; i < n; ++i) decayed.data()[i] = std::fma(M(wd), p.data()[i], g.data()[i]);
+    adamw<M, V, M, C>(p.data(), m.data(), v.data(), g.data(), nullptr, n, k, pool);
+    k.coupled = false;
+    k.weight_decay = 0;
+    adamw<M, V, M, C>(q.data(), m2.data(), v2.data(), decayed.data(), nullptr, n, k, pool);
+    // Apart by the rounding of the term, which only some instruction sets fuse into the sum.
+    std::vector<double> want(n);
+    for (int64_t i = 0; i < n; ++i) want[static_cast<size_t>(i)] = q[i];
+    expect_near(
+        p, want,
+        [&](int64_t i) {
+          return 16 * unit<M>() * (1 + std::abs(want[static_cast<size_t>(i)])) + 8 * lr * unit<V>();
+        },
+        "p");
+    return bytes_of(p, m, v);
+  });
+}
+
+TYPED_TEST(Optimizer, LionMatchesReference) {
+  using M = typename TypeParam::Master;
+  using V = typename TypeParam::Moment;
+  using C = typename TypeParam::Copy;
+  for (int64_t n : {1, 65, 9001}) {
+    const double lr = 0.01, clip = 0.5, b1 = 0.9, b2 = 0.99, wd = 0.1;
+    run_everywhere([&](ThreadPool& pool) {
+      Buffer<M> p(random_values<M>(n, 91));
+      Buffer<V> m(std::vector<double>(n, 0.0));
+      Buffer<C> copy(n);
+      const int32_t ok = 1, refuse = 0;
+      LionScalars k{&lr, &clip, &ok, b1, b2, wd};
+      for (int64_t step = 1; step <= kSteps; ++step) {
+        // From the kernel's own momentum: a sign does not bear an error of a step before.
+        const Buffer<M> g(random_values<M>(n, 92 + step));
+        std::vector<double> want(n), mean(n);
+        for (int64_t i = 0; i < n; ++i) {
+          const double u = b1 * m[i] + (1 - b1) * clip * g[i];
+          want[i] = p[i] - lr * (wd * p[i] + (u > 0) - (u < 0));
+          mean[i] = b2 * m[i] + (1 - b2) * clip * g[i];
+        }
+        lion<M, V, M, C>(p.data(), m.data(), g.data(), copy.data(), n, k, pool);
+        expect_near(
+            p, want, [&](int64_t i) { return 4 * unit<M>() * (1 + std::abs(want[i])); }, "p");
+        expect_near(
+            m, mean, [&](int64_t i) { return (unit<V>() + 4 * unit<M>()) * (1 + std::abs(mean[i])); }, "m");
+        for (int64_t i = 0; i < n; ++i) EXPECT_EQ(copy[i], value(element<C>(p[i])));
+      }
+      const auto before = bytes_of(p, m, copy);
+      k.ok = &refuse;
+      lion<M, V, M, C>(p.data(), m.data(), p.data(), copy.data(), n, k, pool);
+      EXPECT_TRUE(bytes_of(p, m, copy) == before) << "a refused step changed something";
+      return before;
+    });
+  }
+}
+
 // A split master goes the way of the f32 master bit by bit, whatever moments and gradients are.
 template <class V, class G>
 void expect_split_equals_whole() {
@@ -140,6 +208,7 @@ void expect_split_equals_whole() {
       int32_t ok = 1;
       const AdamWScalars k{&lr, &step, &clip, &ok, 0.9, 0.95, 1e-8, 0.1};
       const SgdScalars ks{&lr, &clip, &ok, 0.9, 0.1, false};
+      const LionScalars kl{&lr, &clip, &ok, 0.9, 0.99, 0.1};
       const auto same = [&](const Buffer<float>& master, const Buffer<Bf16>& w,
                             const std::vector<int16_t>& r) {
         for (int64_t i = 0; i < n; ++i)
@@ -154,6 +223,9 @@ void expect_split_equals_whole() {
         EXPECT_TRUE(bytes_of(m, v) == bytes_of(m2, v2));
         sgd<float, V, G, Bf16>(q.data(), u.data(), g.data(), copy.data(), n, ks, pool);
         sgd_split<V, G>(weight2.data(), remainder2.data(), u2.data(), g.data(), n, ks, pool);
+        same(q, weight2, remainder2);
+        lion<float, V, G, Bf16>(q.data(), u.data(), g.data(), copy.data(), n, kl, pool);
+        lion_split<V, G>(weight2.data(), remainder2.data(), u2.data(), g.data(), n, kl, pool);
         same(q, weight2, remainder2);
       }
       const auto before = bytes_of(weight, m2, v2);

@@ -92,6 +92,7 @@ void clip_scale(const Bound& b, bool) {
   }
 }
 
+// AdamW, and Adam, whose decay is coupled.
 void adamw(const Bound& b, bool) {
   const graph::Attrs& a = b.instr->attrs;
   const UpdateScalars s = update_scalars(b);
@@ -105,7 +106,8 @@ void adamw(const Bound& b, bool) {
                            .beta1 = a.real("beta1"),
                            .beta2 = a.real("beta2"),
                            .eps = a.real("eps"),
-                           .weight_decay = decay ? a.real("weight_decay") : 0.0};
+                           .weight_decay = decay ? a.real("weight_decay") : 0.0,
+                           .coupled = b.instr->op == &graph::kAdam};
   };
   with_update_ranges(
       b, 2,
@@ -130,7 +132,8 @@ void sgd(const Bound& b, bool) {
                          .clip_scale = s.clip_scale,
                          .ok = &ok,
                          .momentum = momentum,
-                         .weight_decay = decay ? a.real("weight_decay") : 0.0};
+                         .weight_decay = decay ? a.real("weight_decay") : 0.0,
+                         .nesterov = a.integer("nesterov") != 0};
   };
   with_update_ranges(
       b, momentum > 0 ? 1 : 0,
@@ -141,6 +144,30 @@ void sgd(const Bound& b, bool) {
       [&](const auto& ranges) {
         for (const auto& r : ranges)
           k::sgd_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, with(r.decay), *b.pool);
+      });
+}
+
+void lion(const Bound& b, bool) {
+  const graph::Attrs& a = b.instr->attrs;
+  const UpdateScalars s = update_scalars(b);
+  const int32_t ok = *s.ok != 0;
+  const auto with = [&](bool decay) {
+    return k::LionScalars{.lr = s.lr,
+                          .clip_scale = s.clip_scale,
+                          .ok = &ok,
+                          .beta1 = a.real("beta1"),
+                          .beta2 = a.real("beta2"),
+                          .weight_decay = decay ? a.real("weight_decay") : 0.0};
+  };
+  with_update_ranges(
+      b, 1,
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::lion(r.master, r.moment1, r.gradient, r.copy, r.count, with(r.decay), *b.pool);
+      },
+      [&](const auto& ranges) {
+        for (const auto& r : ranges)
+          k::lion_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, with(r.decay), *b.pool);
       });
 }
 
@@ -155,7 +182,9 @@ const std::vector<Kernel>& update_kernels() {
                                             {&graph::kSumSquares, sum_squares, sum_squares_bytes},
                                             {&graph::kClipScale, clip_scale, nullptr},
                                             {&graph::kAdamW, adamw, nullptr},
-                                            {&graph::kSgd, sgd, nullptr}};
+                                            {&graph::kAdam, adamw, nullptr},
+                                            {&graph::kSgd, sgd, nullptr},
+                                            {&graph::kLion, lion, nullptr}};
   return table;
 }
 

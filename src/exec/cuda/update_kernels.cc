@@ -74,7 +74,8 @@ void adamw(const Bound& b, bool) {
                                 .beta1 = a.real("beta1"),
                                 .beta2 = a.real("beta2"),
                                 .eps = a.real("eps"),
-                                .weight_decay = a.real("weight_decay")};
+                                .weight_decay = a.real("weight_decay"),
+                                .coupled = b.instr->op == &graph::kAdam};
   const auto launch = [&](const auto& ranges) { k::adamw(std::span(ranges), scalars, b.stream); };
   with_update_ranges(b, 2, launch, launch);
 }
@@ -87,9 +88,23 @@ void sgd(const Bound& b, bool) {
                               .clip_scale = s.clip_scale,
                               .ok = s.ok,
                               .momentum = momentum,
-                              .weight_decay = a.real("weight_decay")};
+                              .weight_decay = a.real("weight_decay"),
+                              .nesterov = a.integer("nesterov") != 0};
   const auto launch = [&](const auto& ranges) { k::sgd(std::span(ranges), scalars, b.stream); };
   with_update_ranges(b, momentum > 0 ? 1 : 0, launch, launch);
+}
+
+void lion(const Bound& b, bool) {
+  const graph::Attrs& a = b.instr->attrs;
+  const UpdateScalars s = update_scalars(b);
+  const k::LionScalars scalars{.lr = s.lr,
+                               .clip_scale = s.clip_scale,
+                               .ok = s.ok,
+                               .beta1 = a.real("beta1"),
+                               .beta2 = a.real("beta2"),
+                               .weight_decay = a.real("weight_decay")};
+  const auto launch = [&](const auto& ranges) { k::lion(std::span(ranges), scalars, b.stream); };
+  with_update_ranges(b, 1, launch, launch);
 }
 
 }  // namespace
@@ -103,7 +118,9 @@ const std::vector<Kernel>& update_kernels() {
                                             {&graph::kSumSquares, sum_squares},
                                             {&graph::kClipScale, clip_scale},
                                             {&graph::kAdamW, adamw},
-                                            {&graph::kSgd, sgd}};
+                                            {&graph::kAdam, adamw},
+                                            {&graph::kSgd, sgd},
+                                            {&graph::kLion, lion}};
   return table;
 }
 

@@ -42,6 +42,9 @@ Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size
 Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return cost_update(in, out, 3);
 }
+Cost cost_lion(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return cost_update(in, out, 2);
+}
 Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
   return cost_update(in, out, attrs.real("momentum") > 0 ? 2 : 1);
 }
@@ -75,27 +78,49 @@ const OpDef kClipScale = {
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
 // remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
+const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
+                                          {"beta2", AttrKind::Real},
+                                          {"eps", AttrKind::Real},
+                                          {"weight_decay", AttrKind::Real},
+                                          {"ranges", AttrKind::Integers}};
 const OpDef kAdamW = {.name = "adamw",
                       .min_inputs = 8,
                       .max_inputs = kAnyNumber,
-                      .attrs = {{"beta1", AttrKind::Real},
-                                {"beta2", AttrKind::Real},
-                                {"eps", AttrKind::Real},
-                                {"weight_decay", AttrKind::Real},
-                                {"ranges", AttrKind::Integers}},
+                      .attrs = kAdamAttrs,
                       .infer = updated,
                       .cost = cost_adamw,
                       .elementwise = true,
                       .gated = true};
-const OpDef kSgd = {
-    .name = "sgd",
-    .min_inputs = 6,
-    .max_inputs = kAnyNumber,
-    .attrs = {{"momentum", AttrKind::Real}, {"weight_decay", AttrKind::Real}, {"ranges", AttrKind::Integers}},
-    .infer = updated,
-    .cost = cost_sgd,
-    .elementwise = true,
-    .gated = true};
+const OpDef kAdam = {.name = "adam",
+                     .min_inputs = 8,
+                     .max_inputs = kAnyNumber,
+                     .attrs = kAdamAttrs,
+                     .infer = updated,
+                     .cost = cost_adamw,
+                     .elementwise = true,
+                     .gated = true};
+const OpDef kLion = {.name = "lion",
+                     .min_inputs = 7,
+                     .max_inputs = kAnyNumber,
+                     .attrs = {{"beta1", AttrKind::Real},
+                               {"beta2", AttrKind::Real},
+                               {"weight_decay", AttrKind::Real},
+                               {"ranges", AttrKind::Integers}},
+                     .infer = updated,
+                     .cost = cost_lion,
+                     .elementwise = true,
+                     .gated = true};
+const OpDef kSgd = {.name = "sgd",
+                    .min_inputs = 6,
+                    .max_inputs = kAnyNumber,
+                    .attrs = {{"momentum", AttrKind::Real},
+                              {"nesterov", AttrKind::Integer},
+                              {"weight_decay", AttrKind::Real},
+                              {"ranges", AttrKind::Integers}},
+                    .infer = updated,
+                    .cost = cost_sgd,
+                    .elementwise = true,
+                    .gated = true};
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {.name = "update_bias",

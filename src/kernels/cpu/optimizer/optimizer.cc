@@ -30,14 +30,28 @@ void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradien
   variants<SplitOptimizerTypes<Moment, Gradient>>().sgd(weight, remainder, velocity, grad, n, scalars, pool);
 }
 
+template <class Master, class Moment, class Gradient, class Copy>
+void lion(Master* p, Moment* m, const Gradient* grad, Copy* copy, int64_t n, const LionScalars& scalars,
+          ThreadPool& pool) {
+  variants<OptimizerTypes<Master, Moment, Gradient, Copy>>().lion(p, m, grad, copy, n, scalars, pool);
+}
+
+template <class Moment, class Gradient>
+void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* grad, int64_t n,
+                const LionScalars& scalars, ThreadPool& pool) {
+  variants<SplitOptimizerTypes<Moment, Gradient>>().lion(weight, remainder, m, grad, n, scalars, pool);
+}
+
 #define INSTANTIATE(M, V, G, C)                           \
   template decltype(adamw<M, V, G, C>) adamw<M, V, G, C>; \
-  template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;
+  template decltype(sgd<M, V, G, C>) sgd<M, V, G, C>;     \
+  template decltype(lion<M, V, G, C>) lion<M, V, G, C>;
 QUINTET_OPTIMIZER_TYPES(INSTANTIATE)
 #undef INSTANTIATE
 #define INSTANTIATE(V, G)                                 \
   template decltype(adamw_split<V, G>) adamw_split<V, G>; \
-  template decltype(sgd_split<V, G>) sgd_split<V, G>;
+  template decltype(sgd_split<V, G>) sgd_split<V, G>;     \
+  template decltype(lion_split<V, G>) lion_split<V, G>;
 QUINTET_SPLIT_OPTIMIZER_TYPES(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -16,6 +16,7 @@ struct AdamWScalars {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
+  bool coupled = false;  // Adam: weight_decay * p is added to the gradient instead
 };
 
 // As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
@@ -50,6 +51,24 @@ void sgd(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t 
 template <class Moment, class Gradient>
 void sgd_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad, int64_t n,
                const SgdScalars& scalars, ThreadPool& pool);
+
+struct LionScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0.0;  // decoupled
+};
+
+// p -= lr * wd * p; p -= lr * sign(b1 m + (1 - b1) g), with sign(0) = 0; m = b2 m + (1 - b2) g. Same
+// instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lion(Master* p, Moment* m, const Gradient* grad, Copy* copy, int64_t n, const LionScalars& scalars,
+          ThreadPool& pool);
+template <class Moment, class Gradient>
+void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* grad, int64_t n,
+                const LionScalars& scalars, ThreadPool& pool);
 
 // Master, moments, gradient, copy.
 #define QUINTET_OPTIMIZER_TYPES(X)  \
@@ -92,12 +111,15 @@ struct OptimizerVariants {
                        typename Types::Copy>) adamw;
   decltype(&cpu::sgd<typename Types::Master, typename Types::Moment, typename Types::Gradient,
                      typename Types::Copy>) sgd;
+  decltype(&cpu::lion<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                      typename Types::Copy>) lion;
 };
 
 template <class MomentType, class GradientType>
 struct OptimizerVariants<SplitOptimizerTypes<MomentType, GradientType>> {
   decltype(&cpu::adamw_split<MomentType, GradientType>) adamw;
   decltype(&cpu::sgd_split<MomentType, GradientType>) sgd;
+  decltype(&cpu::lion_split<MomentType, GradientType>) lion;
 };
 
 }  // namespace quintet::kernels::cpu

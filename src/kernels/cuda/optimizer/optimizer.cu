@@ -132,6 +132,7 @@ template <class P>
 struct Factors {
   P keep, rate, root, clip;
   bool ok;
+  P decay = 0;  // Adam: of the gradient's term
 };
 
 template <class Master, class Moment, class Gradient>
@@ -155,8 +156,12 @@ struct AdamW {
   };
   __device__ Factors<P> factors(bool decay) const {
     const double correct1 = 1.0 - power(k.beta1, *k.step), correct2 = 1.0 - power(k.beta2, *k.step);
-    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr / correct1), P(1.0 / sqrt(correct2)),
-            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+    return {P(decay && !k.coupled ? 1.0 - *k.lr * k.weight_decay : 1.0),
+            P(*k.lr / correct1),
+            P(1.0 / sqrt(correct2)),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
+            k.ok == nullptr || *k.ok != 0,
+            P(decay ? k.weight_decay : 0.0)};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -171,7 +176,8 @@ struct AdamW {
     const P b1 = P(k.beta1), b2 = P(k.beta2), c1 = P(1.0 - k.beta1), c2 = P(1.0 - k.beta2), eps = P(k.eps);
 #pragma unroll
     for (int j = 0; j < V; ++j) {
-      const P g = P(gradient.v[j]) * f.clip;
+      P g = P(gradient.v[j]) * f.clip;
+      if (k.coupled) g = fma(f.decay, p.v[j], g);
       const P next_mean = fma(c1, g, b1 * P(mean.v[j]));
       const P next_square = fma(c2 * g, g, b2 * P(square.v[j]));
       // Every product and sum of an element that can be one rounding or two says which: compilers choose by
@@ -235,6 +241,51 @@ struct Sgd {
       p.v[j] = fma(-f.rate, move, p.v[j] * f.keep);
     }
     if (at.velocity != nullptr) store<V>(at.velocity + i, u);
+    at.master.template write<V>(i, p);
+  }
+};
+
+template <class Master, class Moment, class Gradient>
+struct Lion {
+  using P = typename Master::Arithmetic;
+  struct Place {
+    Master master;
+    Moment* m;
+    const Gradient* grad;
+    static Place of(const auto& range) { return {master_of(range), range.moment1, range.gradient}; }
+    bool wide() const { return master.wide() && in_packs(m) && in_packs(grad); }
+  };
+  LionScalars k;
+  template <int V>
+  struct Loaded {
+    typename Master::template Held<V> p;
+    Pack<Moment, V> m;
+    Pack<Gradient, V> g;
+  };
+  __device__ Factors<P> factors(bool decay) const {
+    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr), P(0),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+  }
+  template <int V>
+  __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
+    return {at.master.template read<V>(i), fetch<V>(at.m + i), fetch<V>(at.grad + i)};
+  }
+  template <int V>
+  __device__ __forceinline__ void apply(const Place& at, int64_t i, const Loaded<V>& in,
+                                        const Factors<P>& f) const {
+    auto p = Master::template value<V>(in.p);
+    auto mean = values<Moment, V>(in.m);
+    const auto gradient = values<Gradient, V>(in.g);
+    const P b1 = P(k.beta1), b2 = P(k.beta2), c1 = P(1.0 - k.beta1), c2 = P(1.0 - k.beta2);
+#pragma unroll
+    for (int j = 0; j < V; ++j) {
+      const P g = P(gradient.v[j]) * f.clip;
+      const P u = fma(c1, g, b1 * P(mean.v[j]));
+      const P sign = u > P(0) ? P(1) : u < P(0) ? P(-1) : P(0);
+      mean.v[j] = fma(c2, g, b2 * P(mean.v[j]));
+      p.v[j] = fma(-f.rate, sign, p.v[j] * f.keep);
+    }
+    store<V>(at.m + i, mean);
     at.master.template write<V>(i, p);
   }
 };
@@ -347,9 +398,22 @@ void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdSc
   update(Sgd<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "sgd");
 }
 
+template <class Master, class Moment, class Gradient, class Copy>
+void lion(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LionScalars& scalars,
+          Stream stream) {
+  update(Lion<PlainMaster<Master, Copy>, Moment, Gradient>{scalars}, ranges, stream, "lion");
+}
+
+template <class Moment, class Gradient>
+void lion(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LionScalars& scalars,
+          Stream stream) {
+  update(Lion<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "lion");
+}
+
 #define INSTANTIATE(M, V, G, C)                                                               \
   template void adamw(std::span<const UpdateRange<M, V, G, C>>, const AdamWScalars&, Stream); \
-  template void sgd(std::span<const UpdateRange<M, V, G, C>>, const SgdScalars&, Stream);
+  template void sgd(std::span<const UpdateRange<M, V, G, C>>, const SgdScalars&, Stream);     \
+  template void lion(std::span<const UpdateRange<M, V, G, C>>, const LionScalars&, Stream);
 INSTANTIATE(double, double, double, double)
 INSTANTIATE(double, double, double, float)
 INSTANTIATE(double, double, double, Bf16)
@@ -364,7 +428,8 @@ INSTANTIATE(float, Bf16, Bf16, Bf16)
 #undef INSTANTIATE
 #define INSTANTIATE(V, G)                                                                    \
   template void adamw(std::span<const SplitUpdateRange<V, G>>, const AdamWScalars&, Stream); \
-  template void sgd(std::span<const SplitUpdateRange<V, G>>, const SgdScalars&, Stream);
+  template void sgd(std::span<const SplitUpdateRange<V, G>>, const SgdScalars&, Stream);     \
+  template void lion(std::span<const SplitUpdateRange<V, G>>, const LionScalars&, Stream);
 INSTANTIATE(float, float)
 INSTANTIATE(float, Bf16)
 INSTANTIATE(Bf16, float)

@@ -20,6 +20,7 @@ struct AdamWScalars {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
+  bool coupled = false;  // Adam: weight_decay * p is added to the gradient instead
 };
 
 // As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
@@ -58,5 +59,23 @@ void sgd(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, co
 template <class Moment, class Gradient>
 void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdScalars& scalars,
          Stream stream);
+
+struct LionScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const double* ok = nullptr;          // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  double weight_decay = 0.0;  // decoupled
+};
+
+// p -= lr * wd * p; p -= lr * sign(b1 m + (1 - b1) g), with sign(0) = 0; m = b2 m + (1 - b2) g. Same
+// instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lion(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LionScalars& scalars,
+          Stream stream);
+template <class Moment, class Gradient>
+void lion(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LionScalars& scalars,
+          Stream stream);
 
 }  // namespace quintet::kernels::cuda

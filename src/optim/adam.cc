@@ -1,0 +1,15 @@
+// Adam (Kingma and Ba, 2015), with weight decay as a term of the gradient.
+#include "optim/step_builder.h"
+
+namespace quintet::optim {
+
+void adam(StepBuilder& b, Trained& t) {
+  const config::Optimizer& o = b.optimizer();
+  const ValueId m = b.moment(t, "adam.m"), v = b.second_moment(t, "adam.v");
+  b.update(
+      graph::kAdam,
+      {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps}, {"weight_decay", o.weight_decay}}, t,
+      {m, v});
+}
+
+}  // namespace quintet::optim
