@@ -98,7 +98,8 @@ std::vector<RankProgram> compile_world(const config::Recipe& recipe, const Compi
                                        int threads);
 
 // One representative per class, in the order of pipeline ranks: the first rank along all other axes. The
-// structure of a program depends only on the pipeline rank, so these represent the world. Also verified together.
+// structure of a program depends only on the pipeline rank, so these represent the world. They are also
+// verified together.
 Ranks compile_classes(const config::Recipe& recipe, const CompileOptions& options, int threads);
 
 // The same in two steps: trials, some of which are then expanded and verified.

@@ -275,7 +275,8 @@ struct Optimizer {
   double lr = 0;
   std::array<double, 2> betas = {0.9, 0.95};  // adamw, adam, lion
   double eps = 1e-8;                          // adamw, adam
-  // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the gradient.
+  // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
+  // gradient.
   double weight_decay = 0.1;
   double momentum = 0;     // sgd
   bool nesterov = false;   // sgd with momentum

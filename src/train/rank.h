@@ -47,8 +47,8 @@ std::vector<exec::OpKernels> kernels_of(const compiler::ModelFn& model);
 
 class Rank {
  public:
-  // Compiles and verifies, agrees with the other ranks (agreement.h), allocates the arena, creates communicators
-  // and initialises the weights. Collective over the world, whose size must match the recipe.
+  // Compiles and verifies, agrees with the other ranks (agreement.h), allocates the arena, creates
+  // communicators and initialises the weights. Collective over the world, whose size must match the recipe.
   Rank(const config::Recipe& recipe, comm::World& world, RankOptions options);
   ~Rank();
 
