@@ -163,7 +163,7 @@ TEST(Verdict, NothingFits) {
   EXPECT_EQ(v.answer, -1);
   EXPECT_EQ(v.text, "no layout that the engine can run fits this cluster");
   EXPECT_TRUE(rung(v, "offload").text.starts_with("plan-only: ")) << rung(v, "offload").text;
-  EXPECT_NE(rung(v, "offload").text.find("4 + 2 bytes a parameter"), std::string::npos);
+  EXPECT_NE(rung(v, "offload").text.find("4 + 2 bytes per parameter"), std::string::npos);
   EXPECT_TRUE(rung(v, "LoRA").text.starts_with("plan-only, if the task allows it: 2"))
       << rung(v, "LoRA").text;
 }

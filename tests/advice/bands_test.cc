@@ -79,7 +79,7 @@ TEST(Bands, FifteenMillionTokens) {
   EXPECT_EQ(context.state, Rung::State::DoesNotFit) << context.text;
   EXPECT_NE(context.text.find("of activations"), std::string::npos) << context.text;
   const std::string& offload = rung(v, "offload").text;
-  EXPECT_NE(offload.find("32 blocks x 491,520 rows x 4,096 x 2 bytes = 120.0 GiB of a device in host memory"),
+  EXPECT_NE(offload.find("32 blocks x 491,520 rows x 4,096 x 2 bytes = 120.0 GiB per device to host memory"),
             std::string::npos)
       << offload;
 }

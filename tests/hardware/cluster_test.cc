@@ -90,7 +90,7 @@ TEST(ClusterPhrase, ErrorsTeach) {
   EXPECT_NE(refusal("2x8").find("accelerator"), std::string::npos);
   EXPECT_NE(refusal("8 h1000").find("did you mean 'h100'"), std::string::npos);
   EXPECT_NE(refusal("2x8 h100, ib-ndx").find("ib-ndr"), std::string::npos);
-  EXPECT_NE(refusal("0 h100").find("0 is not a number of machines"), std::string::npos);
+  EXPECT_NE(refusal("0 h100").find("0 is not a count from 1"), std::string::npos);
   EXPECT_NE(refusal("12 h100").find("use 8 or 16"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price").find("must be followed by a value"), std::string::npos);
   EXPECT_NE(refusal("8 h100, price cheap").find("expected a number"), std::string::npos);

@@ -52,7 +52,7 @@ TEST(Terms, NothingIsFasterThanTheWireOrThePeak) {
   EXPECT_NE(stack("network = 1.2").find("network is 1.2"), std::string::npos) << stack("network = 1.2");
   EXPECT_NE(stack("network = 0").find("above 0 and at most 1"), std::string::npos);
   EXPECT_NE(stack("hidden = 1.5").find("hidden is 1.5"), std::string::npos);
-  EXPECT_NE(stack("tensor_hidden = 2").find("tensor_hidden 2"), std::string::npos);
+  EXPECT_NE(stack("tensor_hidden = 2").find("tensor_hidden is 2"), std::string::npos);
   EXPECT_NE(stack("memory = 0").find("must be above 0"), std::string::npos);
   EXPECT_NE(stack("reserved = 0.9").find("reserved is 0.9"), std::string::npos);
   EXPECT_EQ(stack("network = 1"), "no error");

@@ -118,7 +118,7 @@ TEST(Check, MoreInFlightThanPromised) {
 TEST(Check, MixedPairs) {
   Schedule s = dualpipev(2, 4);
   s.ranks[0][0].with_next = true;  // F with F
-  EXPECT_NE(why_not(s).find("0F0 is to run mixed with the next action"), std::string::npos);
+  EXPECT_NE(why_not(s).find("0F0 is marked as mixed with the next action"), std::string::npos);
   s = gpipe(1, 1);
   s.ranks[0][0].with_next = true;  // F with its own backward
   EXPECT_EQ(why_not(s), "schedule gpipe: deadlock: rank 0 at 0BW0 waits for 0F0 on rank 0");

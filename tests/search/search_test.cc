@@ -105,7 +105,7 @@ TEST(Search, NothingFits) {
   a.cluster.accelerator.memory_bytes = 4 << 20;
   const SearchResult s = search(small_llama(), a, small_space(), {.keep = 2, .plans = 50});
   EXPECT_TRUE(s.best.empty());
-  EXPECT_NE(to_text(s, a).find("nothing fits into 0.0 GiB"), std::string::npos);
+  EXPECT_NE(to_text(s, a).find("nothing fits into the 0.0 GiB of a device"), std::string::npos);
 }
 
 // What is found is a recipe that reads back as it is.
