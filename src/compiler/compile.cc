@@ -212,7 +212,6 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                            .grad = recipe.precision.gradients,
                            .split_master = recipe.precision.split_master(),
                            .fuse_adds = recipe.debug.runs(config::OptionalPass::FuseAdds),
-                           .in_place = recipe.debug.runs(config::OptionalPass::InPlace),
                            .workspace_bytes = options.workspace_bytes});
   });
   return {std::move(groups), std::move(program)};

@@ -98,12 +98,11 @@ struct Names<BackendKind> {
 };
 template <>
 struct Names<OptionalPass> {
-  static constexpr std::array<std::pair<OptionalPass, std::string_view>, 6> kTable = {
+  static constexpr std::array<std::pair<OptionalPass, std::string_view>, 5> kTable = {
       {{OptionalPass::Recompute, "recompute"},
        {OptionalPass::Fold, "fold"},
        {OptionalPass::Pack, "pack"},
        {OptionalPass::FuseAdds, "fuse_adds"},
-       {OptionalPass::InPlace, "in_place"},
        {OptionalPass::ShareMemory, "share_memory"}}};
 };
 // The element types allowed in a recipe; base has more.

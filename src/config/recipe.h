@@ -321,7 +321,6 @@ enum class OptionalPass : uint8_t {
   Fold,         // ops that visit the same rows become one (passes/fold.h)
   Pack,         // projections of one input become one matmul (passes/pack.h)
   FuseAdds,     // residuals are added by the op that makes the other term (graph/fuse_adds.h)
-  InPlace,      // a result takes over the bytes of an operand that is not read again
   ShareMemory,  // buffers that are never live together have the same bytes (program/allocate.h)
 };
 

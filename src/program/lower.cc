@@ -292,7 +292,7 @@ class GraphLowering {
     const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
     const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
     const Operand term = place(other, maker.block);
-    bool alone = e_.options().in_place && graph_.value(other).kind == graph::ValueKind::Result &&
+    bool alone = graph_.value(other).kind == graph::ValueKind::Result &&
                  last_use_[other.index()] == add && !viewed_.contains(term.buffer) &&
                  !grads_.contains(other) && !places_[out.index()].buffer.valid();
     for (int n = index + 1; n < add && alone; ++n)
@@ -306,7 +306,6 @@ class GraphLowering {
 
   // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
   void share_memory(const Node& node, int index) {
-    if (!e_.options().in_place) return;
     for (const auto& [o, i] : node.op->in_place) {
       // An operand or a result that this node does not have.
       if (static_cast<size_t>(i) >= node.inputs.size() || static_cast<size_t>(o) >= node.outputs.size())

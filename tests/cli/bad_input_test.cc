@@ -149,7 +149,7 @@ TEST(BadInput, MissingAndBrokenRecipes) {
 
 TEST(BadInput, GenerateNeedsAFinishedRun) {
   const SmallRun small;
-  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "not the folder of a finished run");
+  EXPECT_CONTAINS(quintet("generate /no/such/folder").err, "is not a finished run");
   EXPECT_EQ(quintet("generate /no/such/folder").code, 2);
   small.train();
   const std::string folder = "generate " + quoted(small.run_dir().string());

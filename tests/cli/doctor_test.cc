@@ -17,7 +17,7 @@ TEST(Doctor, SaysWhatThereIs) {
     EXPECT_NE(plain.out.find(part), std::string::npos) << plain.out;
   const Outcome json = quintet("doctor --json");
   EXPECT_EQ(json.code, 0);
-  EXPECT_EQ(json.out.find("{\"processor\": "), 0u) << json.out;
+  EXPECT_NE(json.out.find("\"processor\": "), std::string::npos) << json.out;
 }
 
 TEST(Doctor, ProbeWritesAClusterThatPlansRead) {

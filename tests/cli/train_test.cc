@@ -210,8 +210,9 @@ TEST_F(TrainUnderMpi, RanksWithDifferentRecipesAreFoundBeforeStepOne) {
   const std::string tool =
       kTool + " " + train(small, "--set parallel.tp=1 --set parallel.sequence_parallel=false");
   const Outcome o = shell(kMpirun + "-np 1 " + tool + " : -np 1 " + tool + " --set model.ffn=96");
-  EXPECT_EQ(o.code, 1) << o.err;
+  EXPECT_EQ(o.code, 2) << o.err;
   EXPECT_CONTAINS(o.err, "ends the job");
+  EXPECT_CONTAINS(o.err, "model.ffn is 64 on rank 0 and 96 on rank 1");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 

@@ -128,7 +128,7 @@ TEST(Program, PrintsARank) {
   EXPECT_CONTAINS(quintet(program + " --set eval.every=2 --evaluate").out, "evaluate");
   const Outcome far = quintet(program + " --rank 4");
   EXPECT_EQ(far.code, 2);
-  EXPECT_CONTAINS(far.err, "4 ranks, 0 to 3");
+  EXPECT_CONTAINS(far.err, "4 ranks; allowed: 0 to 3");
   const auto json = nlohmann::json::parse(quintet(program + " --rank 2 --json").out);
   EXPECT_EQ(json.at("rank"), 2);
   EXPECT_EQ(json.at("planned_peak_bytes"), full.arena_bytes);
