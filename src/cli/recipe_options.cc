@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include "cli/verbs.h"
 #include "config/names.h"
 #include "config/parse.h"
@@ -8,15 +5,6 @@
 #include "observe/metrics.h"
 
 namespace quintet::cli {
-namespace {
-
-std::vector<std::string> pass_names() {
-  std::vector<std::string> names;
-  for (const auto& [pass, name] : config::Names<config::OptionalPass>::kTable) names.emplace_back(name);
-  return names;
-}
-
-}  // namespace
 
 void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string& steps_help) {
   command.add_option("RECIPE", path, "recipe file (TOML)")->required();
@@ -27,13 +15,6 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command.add_option("--run-dir", run_dir, "run folder (run.dir)")->type_name("FOLDER");
-  command
-      .add_option("--disable-pass", disabled_passes,
-                  "skip an optional compiler pass, to find which one causes a wrong number "
-                  "(debug.disable_passes); repeatable")
-      ->type_name("NAME")
-      ->allow_extra_args(false)
-      ->check(CLI::IsMember(pass_names()));
   if (with_dtype)
     command
         .add_option(
@@ -47,8 +28,6 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
   if (!dtype.empty())  // first, so that --set takes precedence
     all = config::precision_overrides(*config::value_of<base::DType>(dtype));
   all.insert(all.end(), sets.begin(), sets.end());
-  if (!disabled_passes.empty())
-    all.push_back(fmt::format("debug.disable_passes=[\"{}\"]", fmt::join(disabled_passes, "\", \"")));
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));
   return config::load(path, all);

@@ -23,7 +23,7 @@ struct Verb {
 // The options common to all verbs that take a recipe.
 struct RecipeOptions {
   std::string path;
-  std::vector<std::string> sets, disabled_passes;
+  std::vector<std::string> sets;
   std::string run_dir, dtype;
   int64_t steps = 0;  // 0: not given
 

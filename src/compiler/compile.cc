@@ -128,12 +128,10 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   };
 
   const auto fold = [&](layout::LocalGraph local, bool backward) {
-    if (recipe.debug.runs(config::OptionalPass::Fold)) {
-      local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
-      graph::verify(local.graph, "fold", /*local=*/true);
-      pass.dump("fold", local.graph);
-    }
-    if (!options.pack || !recipe.debug.runs(config::OptionalPass::Pack)) return local;
+    local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
+    graph::verify(local.graph, "fold", /*local=*/true);
+    pass.dump("fold", local.graph);
+    if (!options.pack) return local;
     local = pass("pack", [&] { return passes::pack(std::move(local)); });
     graph::verify(local.graph, "pack", /*local=*/true);
     pass.dump("pack", local.graph);
@@ -143,9 +141,8 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
-  const bool recomputes = !options.infer && recipe.debug.runs(config::OptionalPass::Recompute);
-  std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
-  if (recomputes) {
+  std::optional<Fit> fit = options.fit;
+  if (!options.infer) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
     logical = pass("recompute", [&] {
@@ -211,7 +208,6 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                            .reduce = recipe.precision.reduce,
                            .grad = recipe.precision.gradients,
                            .split_master = recipe.precision.split_master(),
-                           .fuse_adds = recipe.debug.runs(config::OptionalPass::FuseAdds),
                            .workspace_bytes = options.workspace_bytes});
   });
   return {std::move(groups), std::move(program)};
@@ -254,8 +250,7 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
       return 0;
     });
   pass("free", [&] { return program::insert_frees(program), 0; });
-  const bool share = recipe.debug.runs(config::OptionalPass::ShareMemory);
-  pass("allocate", [&] { return program::allocate(program, share), 0; });
+  pass("allocate", [&] { return program::allocate(program), 0; });
   require_budget(front.fit, program);
   Back back{.groups = std::move(lowered.groups),
             .program = std::move(program),

@@ -96,15 +96,6 @@ struct Names<BackendKind> {
   static constexpr std::array<std::pair<BackendKind, std::string_view>, 3> kTable = {
       {{BackendKind::Auto, "auto"}, {BackendKind::Local, "local"}, {BackendKind::Mpi, "mpi"}}};
 };
-template <>
-struct Names<OptionalPass> {
-  static constexpr std::array<std::pair<OptionalPass, std::string_view>, 5> kTable = {
-      {{OptionalPass::Recompute, "recompute"},
-       {OptionalPass::Fold, "fold"},
-       {OptionalPass::Pack, "pack"},
-       {OptionalPass::FuseAdds, "fuse_adds"},
-       {OptionalPass::ShareMemory, "share_memory"}}};
-};
 // The element types allowed in a recipe; base has more.
 template <>
 struct Names<base::DType> {

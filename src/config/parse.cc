@@ -314,18 +314,6 @@ class Reader {
     }
   }
 
-  template <class E>
-  requires std::is_enum_v<E>
-  void read(const char* key, const toml::node& node, std::vector<E>& field) {
-    const toml::array* array = node.as_array();
-    if (array == nullptr) return wrong(key, node, "a list of strings");
-    field.clear();
-    for (const toml::node& item : *array) {
-      field.emplace_back();
-      read(key, item, field.back());
-    }
-  }
-
   static std::optional<double> number(const toml::node& node) {
     if (const auto v = node.value_exact<double>()) return v;
     if (const auto v = node.value_exact<int64_t>()) return static_cast<double>(*v);

@@ -64,12 +64,6 @@ std::string toml_value(const ReshardAfterForward& v) {
 std::string toml_value(const LossScale& v) { return v.dynamic ? toml_text("dynamic") : toml_value(v.value); }
 template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
-template <class E>
-requires std::is_enum_v<E> std::string toml_value(const std::vector<E>& v) {
-  std::string out = "[";
-  for (const E item : v) out += (out.size() > 1 ? ", " : "") + toml_text(name_of(item));
-  return out + "]";
-}
 
 // ---- JSON
 
@@ -81,12 +75,6 @@ Json json_value(const T& v) {
     return std::string(name_of(v));
   else
     return v;
-}
-template <class E>
-requires std::is_enum_v<E> Json json_value(const std::vector<E>& v) {
-  Json list = Json::array();
-  for (const E item : v) list.push_back(std::string(name_of(item)));
-  return list;
 }
 Json json_value(base::Bytes v) { return v.value; }
 Json json_value(const DimAxes& v) {

@@ -6,7 +6,6 @@
 // unresolved form.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -315,24 +314,6 @@ struct Run {
   bool operator==(const Run&) const = default;
 };
 
-// Passes of the compiler that a program is correct without: they save time or memory only.
-enum class OptionalPass : uint8_t {
-  Recompute,    // compute some results again instead of keeping them (memory.recompute)
-  Fold,         // ops that visit the same rows become one (passes/fold.h)
-  Pack,         // projections of one input become one matmul (passes/pack.h)
-  FuseAdds,     // residuals are added by the op that makes the other term (graph/fuse_adds.h)
-  ShareMemory,  // buffers that are never live together have the same bytes (program/allocate.h)
-};
-
-// For bisecting a wrong result; empty in every ordinary run.
-struct Debug {
-  std::vector<OptionalPass> disable_passes;
-  bool runs(OptionalPass pass) const {
-    return std::find(disable_passes.begin(), disable_passes.end(), pass) == disable_passes.end();
-  }
-  bool operator==(const Debug&) const = default;
-};
-
 struct Recipe {
   std::string name = "run";
   Model model;
@@ -345,7 +326,6 @@ struct Recipe {
   Loss loss;
   Eval eval;
   Run run;
-  Debug debug;
   bool operator==(const Recipe&) const = default;
 };
 

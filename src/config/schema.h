@@ -173,8 +173,6 @@ void for_each_key(R& r, V&& v) {
   v("run.timeout", r.run.timeout, Limits{1, 86400});
   v("run.dir", r.run.dir);
   v("run.log_every", r.run.log_every, count_from(1));
-
-  v("debug.disable_passes", r.debug.disable_passes);
 }
 
 }  // namespace quintet::config

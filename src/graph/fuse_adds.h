@@ -16,6 +16,5 @@ struct FusedAdds {
 };
 
 FusedAdds fuse_adds(const Graph& graph);
-FusedAdds no_fused_adds(const Graph& graph);  // every add stays a node of its own
 
 }  // namespace quintet::graph

@@ -1,7 +1,6 @@
 #include "program/allocate.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -67,7 +66,7 @@ int64_t place(Program& p, const std::vector<Lifetime>& life, int64_t base, std::
 
 }  // namespace
 
-void allocate(Program& p, bool share) {
+void allocate(Program& p) {
   int64_t top = 0;
   for (Buffer& b : p.buffers) {
     if (b.scope != Scope::Persistent) continue;
@@ -76,10 +75,7 @@ void allocate(Program& p, bool share) {
     top = round_up(top + b.bytes);
   }
   p.persistent_bytes = top;
-  std::vector<Lifetime> life = lifetimes(p);
-  if (!share)
-    for (Lifetime& l : life)
-      if (l.first >= 0) l = {0, std::numeric_limits<int>::max()};
+  const std::vector<Lifetime> life = lifetimes(p);
   const auto used = [&](Scope scope, const auto& also) {
     std::vector<size_t> list;
     for (size_t i = 0; i < p.buffers.size(); ++i)

@@ -12,9 +12,7 @@ namespace quintet::program {
 
 inline constexpr int64_t kBufferAlign = 64;
 
-// With share = false every transient buffer has bytes of its own, so that a result that changes points at a
-// lifetime or a wait.
-void allocate(Program& program, bool share = true);
+void allocate(Program& program);
 
 // What the arena holds when it is fullest: bytes by class, and the instruction at which that is. Found by
 // going through the calls in issue order, so that the micro-batches of a pipeline count as long as each is

@@ -35,7 +35,7 @@ class GraphLowering {
         local_(local),
         graph_(local.graph),
         stages_(stages),
-        fused_(emitter.options().fuse_adds ? graph::fuse_adds(graph_) : graph::no_fused_adds(graph_)),
+        fused_(graph::fuse_adds(graph_)),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
     // With W in bodies of its own, all of it runs after B.
@@ -292,9 +292,9 @@ class GraphLowering {
     const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
     const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
     const Operand term = place(other, maker.block);
-    bool alone = graph_.value(other).kind == graph::ValueKind::Result &&
-                 last_use_[other.index()] == add && !viewed_.contains(term.buffer) &&
-                 !grads_.contains(other) && !places_[out.index()].buffer.valid();
+    bool alone = graph_.value(other).kind == graph::ValueKind::Result && last_use_[other.index()] == add &&
+                 !viewed_.contains(term.buffer) && !grads_.contains(other) &&
+                 !places_[out.index()].buffer.valid();
     for (int n = index + 1; n < add && alone; ++n)
       for (const ValueId in : graph_.nodes()[static_cast<size_t>(n)].inputs) alone = alone && in != other;
     if (alone) {

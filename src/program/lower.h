@@ -19,7 +19,6 @@ struct LowerOptions {
   int accumulation = 1;
   graph::DType compute, master, reduce, grad;
   bool split_master = false;  // f32 masters as bf16 weight and i16 remainder
-  bool fuse_adds = true;      // an op adds the other term of a sum to its result (graph/fuse_adds.h)
   // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
   std::function<int64_t(const Instr&)> workspace_bytes;
 };

@@ -232,7 +232,6 @@ config::Recipe on_one_rank(config::Recipe r) {
   const int64_t sequences_together = r.batch.micro * r.parallel.dp();
   r.parallel = {};
   r.memory = {};
-  r.debug = {};
   const config::Moe& moe = r.model.moe;
   int64_t micro = r.batch.global;
   while (micro > moe.capacity_group && (micro * r.data.seq_len > kOneRankTokens ||

@@ -79,9 +79,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
 LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const data::Batches& batches,
                         const LayoutOptions& options, int64_t local_rank);
 
-// The same computation on one rank: no parallelism, no recompute, no pass disabled, and as few micro-batches
-// as fit into kOneRankTokens rows and keep together sequences that share something (a capacity, a balance
-// loss).
+// The same computation on one rank: no parallelism, no recompute, and as few micro-batches as fit into
+// kOneRankTokens rows and keep together sequences that share something (a capacity, a balance loss).
 inline constexpr int64_t kOneRankTokens = 16384;
 config::Recipe on_one_rank(config::Recipe recipe);
 

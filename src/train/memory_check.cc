@@ -25,9 +25,7 @@ compiler::CompileOptions compile_options(const config::Recipe& recipe, const com
 
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
                                       int threads) {
-  if (recipe.memory.recompute != config::RecomputeKind::Fit ||
-      !recipe.debug.runs(config::OptionalPass::Recompute))
-    return std::nullopt;
+  if (recipe.memory.recompute != config::RecomputeKind::Fit) return std::nullopt;
   return compiler::fit_recompute(recipe, compile_options(recipe, model, threads));
 }
 

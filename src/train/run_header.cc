@@ -306,10 +306,6 @@ class Header {
          counted(static_cast<int64_t>(program_.streams.size()), "stream"), up_to, ledger_.flops / 1e9, up_to,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
          base::human_duration(facts_.compile_ns));
-    std::vector<std::string_view> disabled;
-    for (const config::OptionalPass pass : r_.debug.disable_passes) disabled.push_back(config::name_of(pass));
-    if (!disabled.empty())
-      line("debug", "passes disabled, slower or larger than usual: {}", fmt::join(disabled, ", "));
   }
 
   const Recipe& r_;

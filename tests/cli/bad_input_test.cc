@@ -114,7 +114,6 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
       {"--steps 0", {"--steps"}},
       {"--steps many", {"--steps"}},
       {"--dtype fp16", {"--dtype"}},
-      {"--disable-pass lower", {"--disable-pass", "lower", "fold", "share_memory"}},
       {"--set", {"--set"}},
       {"--set nonsense", {"nonsense"}},
       {"--no-such-option", {"--no-such-option"}},

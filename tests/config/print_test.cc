@@ -25,8 +25,6 @@ Recipe random_recipe(std::mt19937_64& rng) {
   for (;;) {
     Recipe r;
     r.name = pick<std::string>(rng, {"a", "run-1", "x_y.z"});
-    r.debug.disable_passes =
-        pick<std::vector<OptionalPass>>(rng, {{}, {OptionalPass::Fold, OptionalPass::ShareMemory}});
     r.model = presets()[rng() % presets().size()];
     if (coin()) r.model.preset.clear();
     r.model.layers = 1 + static_cast<int64_t>(rng() % 8);

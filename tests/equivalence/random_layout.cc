@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "config/names.h"
 #include "config/print.h"
 #include "config/validate.h"
 #include "equivalence/random_recipe.h"
@@ -99,9 +98,6 @@ Case random_case(std::mt19937_64& random) {
     auto c = legal(draw_case(random));
     if (!c) continue;
     if (c->tight) make_tight(c->recipe);
-    // The reference on one rank has all passes, so this compares programs with and without one.
-    else if (constexpr auto& passes = config::Names<config::OptionalPass>::kTable; random() % 6 == 0)
-      c->recipe.debug.disable_passes = {passes[random() % passes.size()].first};
     return *c;
   }
 }

@@ -192,7 +192,6 @@ std::vector<Change> other_changes() {
   return {
       [](Case& c) { c.poison = false; },
       [](Case& c) { c.recipe.memory = {}; },
-      [](Case& c) { c.recipe.debug = {}; },
       [](Case& c) { c.recipe.batch.accumulation = 1; },
       [](Case& c) { c.recipe.batch.accumulation = std::min<int64_t>(c.recipe.batch.accumulation, 2); },
       [](Case& c) {
