@@ -16,7 +16,7 @@ std::vector<std::string> precision_overrides(base::DType compute) {
                                                            {"gradients", name_of(p.gradients)},
                                                            {"reduce", name_of(p.reduce)}};
   for (const auto& [key, value] : keys) all.push_back(fmt::format("precision.{}={}", key, value));
-  if (p.compute != base::DType::F32) all.push_back("precision.tf32=false");  // which is of f32
+  if (p.compute != base::DType::F32) all.push_back("precision.tf32=false");  // tf32 requires f32
   return all;
 }
 

@@ -157,7 +157,7 @@ TEST(Verdict, SeventyBillionOnTwoNodes) {
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
 }
 
-// 405B on four nodes of H100: nothing that runs fits; offload and LoRA are told from bytes.
+// 405B on four nodes of H100: nothing that runs fits; offload and LoRA are judged by bytes alone.
 TEST(Verdict, NothingFits) {
   const Verdict v = decide(full_size("llama3-405b", 64), on("4x8 h100"), few());
   EXPECT_EQ(v.answer, -1);

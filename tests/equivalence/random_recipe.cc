@@ -48,9 +48,9 @@ class Generator {
       r.precision.loss_scale = {true, 256};
       r.precision.loss_scale_window = pick(1, 2);
     }
-    // Last, so that what is drawn above does not depend on which optimizers there are.
+    // Last, so that what is drawn above does not depend on which optimizers there are. Lion is left out: its
+    // layouts still depart from one rank (seeds 172, 178 when it is drawn).
     if (r.optimizer.kind == OptimizerKind::Sgd)
-      // Not lion yet: signs of momenta that are mere rounding still make layouts depart (seeds 172, 178).
       r.optimizer.nesterov = r.optimizer.momentum > 0 && chance(1, 2);
     else
       r.optimizer.kind = std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam,

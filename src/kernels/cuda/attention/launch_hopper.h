@@ -5,7 +5,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Blocks to launch, one for each multiprocessor; 0 where the card or the code has no such kernels.
+// Blocks to launch, one per SM; 0 where the GPU or the build has no such kernels.
 int hopper_blocks();
 // Heads of 64 or 128 elements, groups of at most 64 query heads, no soft cap, no dropout, backward no sinks.
 bool suits_hopper(const TiledProblem& problem, bool backward);

@@ -256,7 +256,7 @@ CUtensorMap describe_matrix(const void* from, base::DType type, int64_t inner, i
   return map;
 }
 
-// One block a multiprocessor; 0 where the card or the code has no such instructions: only code for sm_90a
+// One block per SM; 0 where the GPU or the build lacks the instructions: only code for sm_90a
 // does, which no query tells apart from other code for Hopper.
 int blocks_of_card() {
 #if defined(QUINTET_SM90A)
