@@ -25,11 +25,26 @@ if(QUINTET_SANITIZE)
   target_link_options(quintet_flags INTERFACE -fsanitize=${QUINTET_SANITIZE})
 endif()
 
+# Sources are compiled six at a time: half of a unit's time goes into headers and templates that its neighbours need
+# too. Names in anonymous namespaces must therefore differ within a room; files that match a regex of SEPARATE share
+# names with their neighbours and are compiled alone.
+option(QUINTET_UNITY "compile the sources of a room in batches; OFF rebuilds less after a small edit" ON)
+function(quintet_batches target)
+  cmake_parse_arguments(B "" "" "SEPARATE;SOURCES" ${ARGN})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${QUINTET_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  foreach(regex ${B_SEPARATE})
+    set(alone ${B_SOURCES})
+    list(FILTER alone INCLUDE REGEX "${regex}")
+    set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+endfunction()
+
 function(quintet_room name)
-  cmake_parse_arguments(R "" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(R "" "" "DEPS;LIBS;SEPARATE" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/src/${name}/cuda/")  # a library of its own, in builds with CUDA
   add_library(quintet_${name} STATIC ${sources})
+  quintet_batches(quintet_${name} SEPARATE ${R_SEPARATE} SOURCES ${sources})
   target_include_directories(quintet_${name} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(quintet_${name} PRIVATE $<BUILD_INTERFACE:quintet_flags> PUBLIC fmt::fmt Threads::Threads ${R_LIBS})
@@ -47,12 +62,13 @@ endfunction()
 
 # One test program per folder of tests: tests/<name>/*_test.cc, linked with the rooms it names.
 function(quintet_tests name)
-  cmake_parse_arguments(T "" "" "ROOMS;LIBS" ${ARGN})
+  cmake_parse_arguments(T "" "" "ROOMS;LIBS;SEPARATE" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cc)
   if(NOT sources)
     return()
   endif()
   add_executable(test_${name} ${sources})
+  quintet_batches(test_${name} SEPARATE ${T_SEPARATE} SOURCES ${sources})
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE QUINTET_SOURCE_DIR="${PROJECT_SOURCE_DIR}" QUINTET_BINARY_DIR="${PROJECT_BINARY_DIR}")
   foreach(room ${T_ROOMS})

@@ -7,6 +7,7 @@
 namespace quintet::base {
 
 int64_t now_ns();
+inline double seconds_since(int64_t begin_ns) { return static_cast<double>(now_ns() - begin_ns) * 1e-9; }
 
 // Time since this process started, including loading its libraries, in steps of 10 ms. 0 when the system
 // does not report it.

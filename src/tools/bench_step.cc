@@ -30,8 +30,6 @@ namespace {
 
 constexpr int64_t kMinWarmup = 3;
 
-double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
-
 // Random tokens in the documents of `packed`, the same in every micro-batch.
 exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& packed, int64_t step,
                               int64_t place) {
@@ -145,7 +143,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
                     .log = first ? options.log : nullptr,
                     .fit = train::find_fit(recipe, {}, threads)});
   world.world().barrier();
-  bench.setup_seconds = seconds_since(begin);
+  bench.setup_seconds = base::seconds_since(begin);
 
   const int64_t valid = recipe.batch.micro * recipe.batch.accumulation * recipe.data.seq_len;
   const PackedRows packed = pack_documents(options.document_lengths, recipe.batch.micro, recipe.data.seq_len);
@@ -157,14 +155,14 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
     const int64_t start = base::now_ns();
     start_step();
     result = rank.finish_step();
-    return seconds_since(start);
+    return base::seconds_since(start);
   };
   bench.first_step_seconds = timed_step();
   bench.until_first_step_seconds = static_cast<double>(base::process_age_ns()) * 1e-9;
   const int64_t warm = base::now_ns();
   for (int64_t i = 1; i < std::max(options.warmup, kMinWarmup); ++i) timed_step();
   for (bool more = true; more;) {  // rank 0 decides for all
-    int32_t cold = seconds_since(warm) < options.warmup_seconds;
+    int32_t cold = base::seconds_since(warm) < options.warmup_seconds;
     if (world.size() > 1) world.world().broadcast(&cold, 1, base::DType::I32, 0);
     more = cold != 0;
     if (more) timed_step();
@@ -178,7 +176,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
     const bool ahead = rank.may_run_ahead() && i + 1 < options.steps;
     if (ahead) start_step();
     result = rank.finish_step();
-    seconds.push_back(seconds_since(done_ns));
+    seconds.push_back(base::seconds_since(done_ns));
     done_ns = base::now_ns();
     if (!ahead && i + 1 < options.steps) start_step();
   }

@@ -33,8 +33,6 @@ constexpr int64_t kWarmup = 3;
 // A GPU needs this long to reach its sustained clock.
 constexpr double kGpuProbeSeconds = 0.3;
 
-double seconds_since(int64_t begin_ns) { return static_cast<double>(base::now_ns() - begin_ns) * 1e-9; }
-
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -57,11 +55,11 @@ class Stepper {
     const int64_t begin = base::now_ns();
     const int64_t labels = batches_.count_labels(step_, rank_.dp_index());
     Timed t;
-    t.count = seconds_since(begin);
+    t.count = base::seconds_since(begin);
     rank_.start_step_from(
         step_, [this](int64_t step) { return load_of(step); }, labels);
     rank_.finish_step();
-    t.wall = seconds_since(begin);
+    t.wall = base::seconds_since(begin);
     t.load = load_seconds_;
     ++step_;
     return t;
@@ -74,7 +72,7 @@ class Stepper {
         [this, load = rank_.load_of(step, batches_)](int micro, const std::vector<exec::InputRows>& inputs) {
           const int64_t begin = base::now_ns();
           load(micro, inputs);
-          load_seconds_ += seconds_since(begin);
+          load_seconds_ += base::seconds_since(begin);
         };
   }
 

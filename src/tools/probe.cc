@@ -101,7 +101,7 @@ class Prober {
     comm_.barrier();
     const int64_t start = base::now_ns();
     body();
-    const double once = std::max(slowest(seconds_since(start)), 1e-9);
+    const double once = std::max(slowest(base::seconds_since(start)), 1e-9);
     // Short bodies are repeated within one measurement, to hide the overhead of the clock.
     const int inner = static_cast<int>(std::clamp(1e-3 / once, 1.0, 1000.0));
     const int outer = static_cast<int>(std::clamp(options_.seconds / (once * inner), 3.0, 1000.0));
@@ -109,13 +109,12 @@ class Prober {
     for (int i = 0; i < outer; ++i) {
       const int64_t from = base::now_ns();
       for (int j = 0; j < inner; ++j) body();
-      times.push_back(seconds_since(from) / inner);
+      times.push_back(base::seconds_since(from) / inner);
     }
     std::sort(times.begin(), times.end());
     return {std::max(slowest(times.front()), 1e-12), std::max(slowest(times[times.size() / 2]), 1e-12)};
   }
 
-  static double seconds_since(int64_t start) { return static_cast<double>(base::now_ns() - start) * 1e-9; }
 
   static Rate rate(double work, const Times& times) { return {work / times.best, work / times.median}; }
 
@@ -289,10 +288,10 @@ class Prober {
             file.write(piece);
           file.commit();
         }
-        wrote = seconds_since(start);
+        wrote = base::seconds_since(start);
         start = base::now_ns();
         const std::string back = base::read_file(path);
-        read = seconds_since(start);
+        read = base::seconds_since(start);
         QUINTET_CHECK(!back.empty() && back.back() == '\x5a', "{} reads back different data", path.string());
         base::remove_file(path);
       } catch (...) {
