@@ -71,11 +71,17 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 4> kTable = {
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 5> kTable = {
       {{OptimizerKind::AdamW, "adamw"},
        {OptimizerKind::Adam, "adam"},
        {OptimizerKind::Sgd, "sgd"},
-       {OptimizerKind::Lion, "lion"}}};
+       {OptimizerKind::Lion, "lion"},
+       {OptimizerKind::AdamW8bit, "adamw8bit"}}};
+};
+template <>
+struct Names<MomentsRounding> {
+  static constexpr std::array<std::pair<MomentsRounding, std::string_view>, 2> kTable = {
+      {{MomentsRounding::Nearest, "nearest"}, {MomentsRounding::Stochastic, "stochastic"}}};
 };
 template <>
 struct Names<ScheduleKind> {

@@ -205,15 +205,20 @@ inline constexpr double kFirstLossScale = 1024;
 // reason.
 enum class Master : uint8_t { F64, F32, Split, Bf16 };
 
+// How moments become narrower than the arithmetic. Stochastic: up with the probability of the part that is cut
+// off, by a random number of (run.seed, update, parameter, element, moment), so that every layout rounds alike.
+enum class MomentsRounding : uint8_t { Nearest, Stochastic };
+
 struct Precision {
   base::DType compute = base::DType::F32;  // activations and the weights that matmuls read
   Master master = Master::F32;             // the weights that the optimizer updates
   base::DType moments = base::DType::F32;
-  base::DType gradients = base::DType::F32;  // accumulated over micro-batches
-  base::DType reduce = base::DType::F32;     // gradients on the wire; defaults to `gradients`
-  bool tf32 = false;                         // cuda: f32 matmuls round their operands to a 10-bit mantissa
-  LossScale loss_scale = {};                 // a number or "dynamic", which is the default for f16
-  int64_t loss_scale_window = 2000;          // dynamic: good steps before the scale is doubled
+  MomentsRounding moments_rounding = MomentsRounding::Nearest;  // bf16 moments
+  base::DType gradients = base::DType::F32;                     // accumulated over micro-batches
+  base::DType reduce = base::DType::F32;  // gradients on the wire; defaults to `gradients`
+  bool tf32 = false;                      // cuda: f32 matmuls round their operands to a 10-bit mantissa
+  LossScale loss_scale = {};              // a number or "dynamic", which is the default for f16
+  int64_t loss_scale_window = 2000;       // dynamic: good steps before the scale is doubled
 
   // The defaults for a recipe that sets only compute: everything else in its accumulator type (f64 for f64,
   // otherwise f32), and a dynamic loss scale for f16, whose range ends at 65504.
@@ -254,7 +259,7 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion };
+enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit };
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
 // Learning rate over steps: a linear warm-up from 0 over `warmup` steps, then `kind`.
@@ -272,14 +277,16 @@ struct Schedule {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
-  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adam, lion
-  double eps = 1e-8;                          // adamw, adam
+  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adamw8bit, adam, lion
+  double eps = 1e-8;                          // adamw, adamw8bit, adam
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;
   double momentum = 0;     // sgd
   bool nesterov = false;   // sgd with momentum
   double clip_norm = 1.0;  // of the global gradient; 0 = off
+  double ema = 0;          // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off
+  int64_t block_size = 256;  // adamw8bit: elements that share a scale; a power of two
   Schedule schedule;
   std::vector<std::string> freeze;  // glob patterns (* and ?) over parameter names
   bool operator==(const Optimizer&) const = default;

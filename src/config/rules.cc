@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <string>
 #include <vector>
@@ -357,6 +358,21 @@ void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
         fmt::format("\"{}\"", name_of(Precision::of(p.compute).gradients)));
 }
 
+// With f64 the moments stay f64 numbers and are rounded to those of bf16: what verifies layouts.
+void rounding_is_of_narrow_moments(const Recipe& r, const Fail& fail) {
+  const Precision& p = r.precision;
+  if (p.moments_rounding == MomentsRounding::Nearest) return;
+  if (r.optimizer.kind == OptimizerKind::AdamW8bit)
+    return fail(
+        "precision.moments_rounding",
+        "\"stochastic\" has no effect with optimizer.name = \"adamw8bit\", which stores the nearest code",
+        "\"nearest\"");
+  if (p.moments == base::DType::F32)
+    fail("precision.moments_rounding",
+         "\"stochastic\" requires precision.moments = \"bf16\", got \"f32\", which is not rounded",
+         "\"nearest\"");
+}
+
 void f16_is_of_computing(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   const auto check = [&](const char* key, base::DType t) {
@@ -495,7 +511,8 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
-  const bool adam = o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam;
+  const bool adam =
+      o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam || o.kind == OptimizerKind::AdamW8bit;
   const std::string why = fmt::format("with optimizer.name = \"{}\"", name_of(o.kind));
   if (o.kind != OptimizerKind::Sgd) {
     idle(fail, "optimizer.momentum", o.momentum, d.momentum, why);
@@ -508,6 +525,27 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   if (o.kind == OptimizerKind::Sgd && o.betas != d.betas)
     fail("optimizer.betas", fmt::format("[{}, {}] has no effect {}", o.betas[0], o.betas[1], why),
          fmt::format("[{}, {}]", d.betas[0], d.betas[1]));
+}
+
+void block_size_is_a_power_of_two(const Recipe& r, const Fail& fail) {
+  const Optimizer& o = r.optimizer;
+  if (o.kind != OptimizerKind::AdamW8bit)
+    return idle(fail, "optimizer.block_size", o.block_size, kDefaultOptimizer.block_size,
+                fmt::format("with optimizer.name = \"{}\"", name_of(o.kind)));
+  const auto size = static_cast<uint64_t>(o.block_size);
+  if (!std::has_single_bit(size))
+    fail("optimizer.block_size", fmt::format("{} is not a power of two", o.block_size),
+         fmt::format("{} or {}", std::bit_floor(size), std::bit_ceil(size)));
+}
+
+// Takes the place of what the engine does not run yet.
+void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
+  if (r.optimizer.kind == OptimizerKind::AdamW8bit)
+    fail("optimizer.name", "\"adamw8bit\" is not supported yet",
+         "\"adamw\" with precision.moments = \"bf16\"");
+  if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
+    fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
+  if (r.optimizer.ema > 0) fail("optimizer.ema", "is not supported yet", "0");
 }
 
 void schedule_keys_fit_kind(const Recipe& r, const Fail& fail) {
@@ -623,6 +661,9 @@ std::vector<Rule> general_rules() {
        {"precision.compute", "precision.gradients"},
        narrow_gradients_are_of_narrow_weights},
 
+      {"precision.moments_rounding = \"stochastic\" requires bf16 moments",
+       {"precision.moments", "precision.moments_rounding", "optimizer.name"},
+       rounding_is_of_narrow_moments},
       {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
        f16_is_of_computing},
@@ -647,6 +688,12 @@ std::vector<Rule> general_rules() {
       {"memory.recompute_ops are known op classes", {"memory.recompute_ops"}, recompute_ops_are_known},
 
       {"optimizer keys match optimizer.name", {"optimizer.name"}, optimizer_keys_fit_name},
+      {"optimizer.block_size is a power of two and belongs to adamw8bit",
+       {"optimizer.name", "optimizer.block_size"},
+       block_size_is_a_power_of_two},
+      {"low-bit optimizer state is supported",
+       {"optimizer.name", "optimizer.ema", "precision.moments_rounding"},
+       low_bit_state_is_supported},
       {"optimizer.schedule keys match its kind", {"optimizer.schedule.kind"}, schedule_keys_fit_kind},
       {"inverse_sqrt requires optimizer.schedule.warmup",
        {"optimizer.schedule.kind", "optimizer.schedule.warmup"},

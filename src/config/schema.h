@@ -131,6 +131,7 @@ void for_each_key(R& r, V&& v) {
   v("precision.compute", r.precision.compute);
   v("precision.master", r.precision.master);
   v("precision.moments", r.precision.moments);
+  v("precision.moments_rounding", r.precision.moments_rounding);
   v("precision.gradients", r.precision.gradients);
   v("precision.reduce", r.precision.reduce);
   v("precision.tf32", r.precision.tf32);
@@ -151,6 +152,8 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.momentum", o.momentum, kBelowOne);
   v("optimizer.nesterov", o.nesterov);
   v("optimizer.clip_norm", o.clip_norm, kNotNegative);
+  v("optimizer.ema", o.ema, kBelowOne);
+  v("optimizer.block_size", o.block_size, Limits{8, 4096});
   v("optimizer.freeze", o.freeze);
   v("optimizer.schedule.kind", o.schedule.kind);
   v("optimizer.schedule.warmup", o.schedule.warmup, count_from(0));

@@ -14,6 +14,8 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
       return sgd;
     case config::OptimizerKind::Lion:
       return lion;
+    case config::OptimizerKind::AdamW8bit:
+      break;
   }
   base::fail_internal("unknown optimizer");
 }
