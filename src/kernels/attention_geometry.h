@@ -1,21 +1,21 @@
-// What attention is, whatever computes it.
+// The definition of attention, independent of the backend.
 #pragma once
 
 #include "base/row_order.h"
 
 namespace quintet::kernels {
 
-// Sizes, order of rows and masks of attention, on every backend, forward and backward. Pointers are in the
+// Sizes, row orders and masks of attention, on every backend, forward and backward. Pointers are in the
 // memory of the backend.
 //
-// The rows of q (and o, lse, documents, samples, positions) lie in order q_rows, those of k and v in order
-// k_rows: the same sequences, cut over the same number of ranks, but each may hold the rows of other ranks.
+// The rows of q (and o, lse, documents, samples, positions) are in order q_rows, those of k and v in order
+// k_rows: the same sequences, sharded over the same number of ranks, but possibly the rows of other ranks.
 // key_documents and key_positions are given for whole sequences, in order k_rows.whole().
 //
 // With i and j the positions of a query and a key in their common sequence, the query sees the key when
 // j <= i, documents[i] == key_documents[j], and i - j < window (window 0: no limit). A row with a negative
-// document is padding: as a query its output is 0, its lse is -inf and it gives no gradient; as a key nobody
-// sees it. The same holds for a query that sees none of the keys at hand. Local query head h reads KV head
+// document is padding: as a query its output is 0, its lse is -inf and it gives no gradient; as a key it is
+// never seen. The same holds for a query that sees none of the given keys. Local query head h reads KV head
 // h * kv_heads / heads; heads must be a multiple of kv_heads.
 struct AttentionGeometry {
   base::RowOrder q_rows, k_rows;
@@ -36,7 +36,7 @@ struct AttentionGeometry {
   const int32_t* key_documents = nullptr;  // [whole sequences]
 
   // Dropout of attention probabilities, off when dropout_p is 0. Probability (query i, key j) of head h is
-  // kept when word (key_positions[j] & 3) of philox(key of dropout, counter words {key_positions[j] >> 2,
+  // kept when word (key_positions[j] & 3) of philox(dropout key, counter words {key_positions[j] >> 2,
   // positions[i], samples[i], head_offset + h}) is at least dropout_p * 2^32, and is then divided by
   // 1 - dropout_p.
   double dropout_p = 0.0;

@@ -1,10 +1,10 @@
 // Attention masks as one interval of positions per row, and how tiles of queries meet blocks of keys.
 //
-// Causality, packed documents, windows, padding and cut sequences all leave each query one range of key
+// Causality, packed documents, windows, padding and sharded sequences all leave each query one range of key
 // positions, as long as the documents of a sequence are contiguous. A kernel needs nothing else: it walks the
-// runs of its key buffer (base/row_order.h), skips what lies outside the interval of a tile and compares two
+// runs of its key buffer (base/row_order.h), skips what is outside the interval of a tile and compares two
 // bounds per score inside. Plain integers, for host and device; tests/kernels/attention_interval_test.cc
-// holds them against the definition in attention_geometry.h.
+// checks them against the definition in attention_geometry.h.
 #pragma once
 
 #include "base/row_order.h"
@@ -25,14 +25,14 @@ struct Span {
 QUINTET_HOST_DEVICE int lesser(int a, int b) { return a < b ? a : b; }
 QUINTET_HOST_DEVICE int greater(int a, int b) { return a > b ? a : b; }
 
-// What a mask is besides its documents. With a window a query sees keys less than `window` positions away.
+// A mask apart from its documents. With a window a query sees keys less than `window` positions away.
 struct MaskRule {
   int window = 0;  // 0: no limit
   bool causal = true;
 };
 
-// The keys that the query at a position sees, where `document` is the span of its document (of padding:
-// empty, at the position itself). Both ends of the result never fall as the position rises within a sequence.
+// The keys that the query at `position` sees. `document` is the span of its document; for padding it is
+// empty, at the position itself. Both ends of the result are non-decreasing in `position` within a sequence.
 QUINTET_HOST_DEVICE Span keys_of(int position, Span document, MaskRule rule) {
   Span keys = document;
   if (rule.window > 0) keys.begin = greater(keys.begin, position - rule.window + 1);
@@ -43,7 +43,7 @@ QUINTET_HOST_DEVICE Span keys_of(int position, Span document, MaskRule rule) {
   return keys;
 }
 
-// The queries that see the key at a position: the same relation read the other way, monotone too.
+// The queries that see the key at `position`: the inverse relation, also monotone.
 QUINTET_HOST_DEVICE Span queries_of(int position, Span document, MaskRule rule) {
   Span queries = document;
   if (rule.window > 0) queries.end = lesser(queries.end, position + rule.window);
@@ -54,7 +54,7 @@ QUINTET_HOST_DEVICE Span queries_of(int position, Span document, MaskRule rule) 
   return queries;
 }
 
-// base::RowOrder in the integers that kernels use.
+// base::RowOrder in the integer type that kernels use.
 struct RowRuns {
   int seq_len, sequences, ranks, first, count, length, runs;
 
@@ -79,7 +79,7 @@ struct RowRuns {
     const int chunk = second ? 2 * ranks - 1 - (first + at) : first + at;
     return {((at * sequences + sequence) * 2 + (second ? 1 : 0)) * length, chunk * length};
   }
-  // The row of a position in a buffer that holds all ranks.
+  // The row of a position in a buffer that holds the rows of all ranks.
   QUINTET_HOST_DEVICE int row_in_whole(int sequence, int position) const {
     if (ranks == 1) return sequence * seq_len + position;
     const int index = position / length;
@@ -89,8 +89,8 @@ struct RowRuns {
   }
 };
 
-// The document of id key_documents[position] in a sequence whose ids, read as unsigned numbers, never fall
-// from one position to the next: so padding (negative) comes last. `id` gives the id of a position.
+// The span of the document with id key_documents[position], in a sequence whose ids are non-decreasing when
+// read as unsigned numbers: padding (negative) comes last. `id` returns the id of a position.
 template <class Id>
 QUINTET_HOST_DEVICE Span document_span(int position, int seq_len, const Id& id) {
   const unsigned own = static_cast<unsigned>(id(position));
@@ -115,14 +115,14 @@ QUINTET_HOST_DEVICE Span document_span(int position, int seq_len, const Id& id) 
   return {begin, low};
 }
 
-// Blocks of up to `size` consecutive rows that cover the part of a span which a buffer holds of a sequence.
+// Blocks of up to `size` consecutive rows that cover the part of a span that a buffer holds of a sequence.
 // No block crosses the end of a run.
 struct BlockWalk {
   int run = -1;
-  int row = 0, position = 0, end = 0;  // of the block: first row, first position; where its run's part ends
+  int row = 0, position = 0, end = 0;  // first row and position of the block; end of its run's part
 
   QUINTET_HOST_DEVICE int count(int size) const { return lesser(size, end - position); }
-  // Goes to the next block, at first to the first; false when there is none.
+  // Advances to the next block (the first call: to the first); false when there is none.
   QUINTET_HOST_DEVICE bool next(const RowRuns& rows, int sequence, Span span, int size) {
     row += size;
     position += size;
@@ -138,10 +138,10 @@ struct BlockWalk {
 };
 
 // Query heads that share a KV head are rows of one tile: row r of a tile is token r / heads, head r % heads.
-// Where a group has more heads than a tile rows, it is cut into `parts` of equal size.
+// A group with more heads than a tile has rows is split into `parts` of equal size.
 struct HeadPacking {
-  int heads, parts;     // of a tile; parts of a group
-  int tokens;           // of a tile
+  int heads, parts;     // per tile; parts per group
+  int tokens;           // per tile
   unsigned reciprocal;  // token of r = r * reciprocal >> 16, for r < 256
 
   HeadPacking() = default;

@@ -24,7 +24,7 @@ double median_of(std::vector<double> times) {
 Fastest find_fastest(size_t count, const std::function<double(size_t)>& time) {
   QUINTET_CHECK(count > 0, "there is nothing to choose from");
   std::vector<std::vector<double>> times(count);
-  std::vector<size_t> left(count);  // in the race, way 0 first
+  std::vector<size_t> left(count);  // still in the race, candidate 0 first
   std::iota(left.begin(), left.end(), 0);
   const auto run = [&](bool backwards) {
     for (size_t k = 0; k < left.size(); ++k) {

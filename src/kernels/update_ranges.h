@@ -1,4 +1,4 @@
-// Ranges of elements that an optimizer updates: where one begins in every buffer of its group.
+// Ranges of elements that an optimizer updates: the start of a range in every buffer of its group.
 #pragma once
 
 #include <cstdint>

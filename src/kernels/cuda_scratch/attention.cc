@@ -43,7 +43,7 @@ bool Attention::suits(const AttentionShape& s, AttentionMasks masks, base::DType
   const int64_t strides[] = {s.q_stride, s.k_stride, s.v_stride, s.o_stride};
   for (const int64_t stride : strides)
     if (stride % 8 != 0) return false;
-  // Offsets of segments are 32-bit numbers.
+  // Segment offsets are 32-bit numbers.
   const int64_t most = *std::max_element(std::begin(strides), std::end(strides)) * s.q_rows.rows();
   const std::optional<AttentionPart> part = visible_part(s);
   return (type == base::DType::BF16 || type == base::DType::F16) && s.dropout_p == 0 && part.has_value() &&
@@ -61,8 +61,8 @@ int64_t Attention::segments(const AttentionShape& s) {
   return s.q_rows.sequences * std::clamp<int64_t>(s.q_rows.seq_len / 128, 1, 64);
 }
 
-// Everything where it fits, else as much as there is room for, and in any case enough for one KV group (of
-// one sequence, where sequences can be told apart), estimated generously: without it there is no plan at all.
+// Everything if it fits, otherwise as much as there is memory for, but always enough for one KV group (of
+// one sequence, where sequences can be separated), estimated generously: cuDNN has no plan with less.
 int64_t Attention::workspace_bytes(const AttentionShape& s, AttentionMasks masks, bool backward) {
   const bool dense = masks == AttentionMasks::Dense;
   const int64_t own = attention_own_bytes(s, masks, backward);

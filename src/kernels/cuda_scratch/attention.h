@@ -1,4 +1,4 @@
-// The parts of the scratch of attention through cuDNN: ours lies before the library's.
+// Layout of the scratch of attention through cuDNN: Quintet's part precedes the library's.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -7,15 +7,15 @@ namespace quintet::kernels::cuda {
 
 int64_t attention_own_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward);
 
-// What the library's own scratch comes to at most for some sequences and query heads, whatever part of them
-// meets which part of the keys, by what its graph keeps: the sums of dout * o, dq in f32, dk and dv of every
-// query head where KV heads are shared; deterministic, the scores.
+// Upper bound of cuDNN's own scratch for a number of sequences and query heads, for every combination of
+// their rows and keys, derived from what its graph keeps: the sums of dout * o, dq in f32, dk and dv of every
+// query head where KV heads are shared; the scores when deterministic.
 int64_t attention_library_bytes(const AttentionShape& shape, AttentionMasks masks, bool backward,
                                 int64_t sequences, int64_t heads);
 
-// What AttentionHops keeps before the library's own scratch, in bytes from the start: the library's o and
-// lse, or its share of dq; and where rows do not ascend, everything that it reads and writes in the order in
-// which they do. The same for every hop and ring rank.
+// What AttentionHops stores before cuDNN's own scratch, as byte offsets from the start: cuDNN's o and lse, or
+// its contribution to dq; and where rows do not ascend, sorted copies of everything that it reads and writes.
+// The same for every hop and ring rank.
 struct HopScratch {
   bool sorts = false;
   int64_t o = 0, lse = 0;  // forward: results; backward: operands, sorted
@@ -24,10 +24,10 @@ struct HopScratch {
   int64_t bytes = 0;
 };
 HopScratch hop_scratch(const AttentionShape& shape, bool backward);
-// Of o, or dq, of the hops before, where all hops are made in one call.
+// Bytes of the o, or dq, of earlier hops, where all hops run in one call.
 int64_t running_bytes(const AttentionShape& shape, bool backward);
 
-// Of attention/segments.cuh's Segments: the arrays of the struct, and where segments start and end.
+// Bytes of Segments (attention/segments.cuh): the arrays of the struct, and where segments start and end.
 constexpr int64_t segments_bytes(int64_t most) {
   return (3 * most + 5 * (most + 1) + 1) * int64_t{sizeof(int32_t)};
 }

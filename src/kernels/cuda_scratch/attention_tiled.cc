@@ -1,4 +1,4 @@
-// The scratch and the limits of the tiled attention kernels (kernels/cuda/attention/tiled.h).
+// Scratch and limits of the tiled attention kernels (kernels/cuda/attention/tiled.h).
 #include "kernels/cuda/attention/tile_sizes.h"
 #include "kernels/cuda/attention/tiled.h"
 #include "kernels/cuda_scratch/sizes.h"

@@ -1,6 +1,6 @@
-// How kernels/cuda cuts its work where the cut decides the scratch: functions of the sizes alone, without a
-// vendor's header, so that builds without CUDA plan the same bytes. The kernels launch by these, and the
-// *_workspace_bytes() of kernels/cuda/*.h, defined in this folder, count by them.
+// How kernels/cuda splits its work where the split decides the scratch: functions of the sizes alone, free
+// of vendor headers, so that builds without CUDA plan the same bytes. Both the kernel launches and the
+// *_workspace_bytes() of kernels/cuda/*.h, defined in this folder, use them.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ constexpr int64_t aligned(int64_t bytes) {
   return divide_up(bytes, kWorkspaceAlignment) * kWorkspaceAlignment;
 }
 
-// Sums over rows (column_reduce.cuh): chunks of at least 32 rows, about a thousand blocks together with the
-// tiles of columns.
+// Sums over rows (column_reduce.cuh): chunks of at least 32 rows; with the column tiles about a thousand
+// blocks.
 constexpr int64_t column_chunks(int64_t rows, int64_t n) {
   const int64_t most = 1056 / ((n + 255) / 256 + (n == 0)), chunks = rows / 32 < most ? rows / 32 : most;
   return chunks < 1 ? 1 : chunks;
 }
 
-// The most blocks that a norm's fused backward pass is given, each with one partial sum: three for each of
-// 160 multiprocessors, at once or some behind the others.
+// The maximum number of blocks of a norm's fused backward pass, each with one partial sum: three for each of
+// 160 multiprocessors, whether they are resident at once or not.
 inline constexpr int64_t kNormPartials = 480;
 
-inline constexpr int64_t kReduceChunk = 32768;  // elements of one partial sum of a whole array
+inline constexpr int64_t kReduceChunk = 32768;  // elements per partial sum of a flat reduction
 
-// Items dealt to columns (columns.cuh): blocks of kDealThreads, at most kDealChunks of them, each with as
-// many items as the others and counts of all columns.
+// Distribution of items to columns (columns.cuh): blocks of kDealThreads, at most kDealChunks of them, each
+// with an equal number of items and counts of all columns.
 inline constexpr int kDealThreads = 1024, kDealColumns = 512;
 inline constexpr int64_t kDealChunks = 128;
 constexpr int64_t deal_chunk(int64_t items) {
@@ -43,25 +43,25 @@ constexpr int64_t deal_bytes(int64_t items, int64_t columns) {
   return deal_chunks(items) * columns * int64_t{sizeof(uint32_t)};
 }
 
-// Pairs are dealt to tiles of experts, with a column for all lower tiles.
+// Pairs are distributed to tiles of experts, with one more column for all lower tiles.
 inline constexpr int kRouteTile = kDealColumns - 1;
 constexpr int64_t route_tiles(int64_t experts) { return experts > 0 ? divide_up(experts, kRouteTile) : 1; }
 constexpr int64_t route_columns(int64_t experts) { return (experts < kRouteTile ? experts : kRouteTile) + 1; }
 
-// Where experts have a capacity, their pairs lie side by side by this many columns: those of an expert in
-// one, which other experts may share.
+// Where experts have a capacity, pairs are stored contiguously by this many columns: all pairs of an expert
+// are in one column, which other experts may share.
 inline constexpr int kLimitColumns = 128;
 struct LimitPair {
-  uint32_t place;  // in chosen, weights and kept
+  uint32_t place;  // index in chosen, weights and kept
   uint32_t expert;
 };
 struct LimitColumn {
-  uint32_t start, count;  // of its pairs, in those of the group
+  uint32_t start, count;  // range of its pairs within the group's
 };
 
-// Tokens of the embedding's gradient, those of one row of the table side by side at [begin, end). Rows are
-// dealt to at least 128 buckets by their low bits. Long rows are summed in segments of kEmbeddingSegment
-// tokens, by blocks of kEmbeddingThreads.
+// Tokens of the embedding's gradient; those of one table row are contiguous at [begin, end). Rows are
+// distributed to at least 128 buckets by their low bits. Long rows are summed in segments of
+// kEmbeddingSegment tokens, by blocks of kEmbeddingThreads.
 struct alignas(16) RowToken {
   uint32_t token, row, begin, end;
 };
@@ -72,12 +72,12 @@ constexpr int embedding_bucket_bits(int64_t vocab_local) {
   while (vocab_local > kEmbeddingBucketRows << bits) ++bits;
   return bits;
 }
-// In this order, each aligned; then two rows of partial sums for each segment.
+// In this order, each aligned; followed by two rows of partial sums per segment.
 struct EmbeddingScratch {
   int64_t by_row_bytes;   // the tokens
-  int64_t used_bytes;     // how many there are
-  int64_t present_bytes;  // a bit for every row of every bucket
-  int64_t arrived_bytes;  // a count for every segment and slab of columns
+  int64_t used_bytes;     // their number
+  int64_t present_bytes;  // one bit per row of every bucket
+  int64_t arrived_bytes;  // one count per segment and slab of columns
 };
 constexpr EmbeddingScratch embedding_scratch(int64_t tokens, int64_t vocab_local, int64_t n) {
   const int64_t word = sizeof(uint32_t);
@@ -87,7 +87,7 @@ constexpr EmbeddingScratch embedding_scratch(int64_t tokens, int64_t vocab_local
           .arrived_bytes = divide_up(tokens, kEmbeddingSegment) * divide_up(n, kEmbeddingThreads) * word};
 }
 
-// Chunks of rows that are summed by a block each: sums over tokens of the balance between experts.
+// Chunks of rows, summed by one block each: sums over tokens for the balance losses.
 constexpr int64_t balance_chunks(int64_t rows) {
   const int64_t chunks = rows / 64;
   return chunks < 1 ? 1 : chunks > 128 ? 128 : chunks;

@@ -1,4 +1,4 @@
-// Scratch of the kernels of kernels/cuda, as their headers declare it.
+// Scratch sizes of the kernels in kernels/cuda; contracts in their headers.
 #include <type_traits>
 
 #include "kernels/cuda/embedding/embedding.h"
@@ -14,7 +14,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Of the fused kernel's blocks, or of the chunks of the other way, which serves what that one cannot.
+// Partial sums of the fused kernel's blocks, or of the chunks of the fallback, which takes all other shapes.
 template <class T>
 int64_t rmsnorm_dw_workspace_bytes(int64_t rows, int64_t n) {
   const int64_t chunks = column_chunks(rows, n);
@@ -68,7 +68,7 @@ int64_t z_loss_workspace_bytes(int64_t rows) {
 int64_t route_workspace_bytes(int64_t tokens, int64_t choices, int64_t experts) {
   return route_tiles(experts) * deal_bytes(tokens * choices, route_columns(experts));
 }
-// Both ways: the slot of each pair.
+// Both directions: the slot of each pair.
 int64_t pack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
   return tokens * choices * int64_t{sizeof(int32_t)};
 }
@@ -78,7 +78,7 @@ int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices) {
 int64_t regroup_workspace_bytes(int64_t sources, int64_t experts) {
   return (2 * sources * experts + 1) * int64_t{sizeof(int64_t)};
 }
-// Where each expert's rows begin, and the end.
+// The first row of each expert, and the end.
 int64_t grouped_workspace_bytes(const GroupedArgs& shape) {
   return (shape.experts + 1) * static_cast<int64_t>(sizeof(int64_t));
 }

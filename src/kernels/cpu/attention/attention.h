@@ -1,5 +1,5 @@
 // Causal attention with grouped KV heads, document masks and a sliding window, computed by blocks with an
-// online softmax: the score matrix never exists.
+// online softmax: the score matrix is never materialised.
 #pragma once
 
 #include "kernels/attention_geometry.h"
@@ -18,9 +18,9 @@ template <class T>
 void attention(const AttentionShape& shape, const T* q, const T* k, const T* v, T* o, Stat<T>* lse,
                void* workspace, ThreadPool& pool);
 
-// One part of the keys of a sequence after another: o and lse are the result over the keys seen before and
-// those at hand. With o_before (stride o_stride) and lse_before null this is the first part. Each may be the
-// memory of its result. Workspace as attention.
+// Attention over the keys of a sequence part by part: o and lse are the result over all earlier keys and the
+// given ones. With o_before (stride o_stride) and lse_before null this is the first part. Each may alias its
+// result. Workspace as attention.
 template <class T>
 void attention_hop(const AttentionShape& shape, const T* q, const T* k, const T* v, const Stat<T>* o_before,
                    const Stat<T>* lse_before, Stat<T>* o, Stat<T>* lse, void* workspace, ThreadPool& pool);
@@ -35,14 +35,14 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* q, 
                         const T* o, const Stat<T>* lse, T* dq, T* dk, T* dv, void* workspace,
                         ThreadPool& pool);
 
-// The same for one part of the keys, with o and lse over all of them: dk and dv are the share of the rows at
-// hand, dq is dq_before (of the same stride, null: zero; may be dq) and the share.
+// The same for one part of the keys, with o and lse over all of them: dk and dv are of the given rows, dq is
+// dq_before (of the same stride, null: zero; may be dq) plus this part's contribution.
 template <class T>
 void attention_hop_backward(const AttentionShape& shape, const T* dout, const T* q, const T* k, const T* v,
                             const T* o, const Stat<T>* lse, const Stat<T>* dq_before, Stat<T>* dq, T* dk,
                             T* dv, void* workspace, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct AttentionVariants {
   decltype(&cpu::attention<T>) attention;

@@ -1,4 +1,4 @@
-// What the forward and the backward pass of attention share: packing, masks and dropout of one score block.
+// Shared by the forward and backward pass of attention: packing, masks and dropout of one score block.
 #pragma once
 
 #include "kernels/cpu/attention/layout.h"
@@ -13,7 +13,7 @@ inline constexpr int64_t kBlock = kAttentionBlock;
 inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// rows x width from T rows to S rows; columns up to the padded width become zero.
+// Converts rows x width from T rows to S rows; columns up to the padded width become zero.
 template <class S, class T>
 inline void pack_rows(const T* from, int64_t stride, int64_t rows, int64_t width, S* to, int64_t padded) {
   for (int64_t r = 0; r < rows; ++r) {
@@ -27,8 +27,8 @@ inline void pack_rows(const T* from, int64_t stride, int64_t rows, int64_t width
   }
 }
 
-// The transpose of kLanes x kLanes elements held in vectors: log2(kLanes) rounds that exchange ever larger
-// squares.
+// Transposes kLanes x kLanes elements held in vectors, in log2(kLanes) rounds that exchange squares of
+// doubling size.
 template <class S, int kSquare = 1>
 inline void transpose(Vec<S> (&v)[kLanes<S>]) {
   constexpr int w = kLanes<S>;
@@ -70,8 +70,8 @@ inline void pack_transposed(const T* from, int64_t stride, int64_t rows, int64_t
     }
 }
 
-// Rows of one run, at most kBlock of them: `row` is the first one's place in the buffer (of q, or of k and
-// v), `index` that in the arrays of documents and positions, `position` that in the sequence.
+// At most kBlock rows of one run. For the first row: `row` is its index in the buffer (of q, or of k and v),
+// `index` that in the arrays of documents and positions, `position` its position in the sequence.
 struct Block {
   int64_t row, index, position, rows;
   int64_t end() const { return position + rows; }
@@ -87,7 +87,7 @@ inline Block key_block(const AttentionShape& shape, int64_t sequence, int64_t ru
           smaller(kBlock, r.length - offset)};
 }
 
-// The first block of a run, by its offset, that reaches `position` or lies behind it.
+// The offset of the first block of a run that reaches `position` or starts after it.
 inline int64_t first_offset(const base::RowOrder::Run& run, int64_t position) {
   return larger(0, position - run.position) / kBlock * kBlock;
 }
@@ -110,7 +110,7 @@ inline DocumentRange documents_of(const int32_t* documents, const Block& block) 
   return range;
 }
 
-// Whether no row of `query` sees a row of `key`: certain when true.
+// True only if no row of `query` sees a row of `key`; false decides nothing.
 inline bool nothing_visible(const AttentionShape& shape, const Block& query, DocumentRange q_documents,
                             const Block& key, DocumentRange k_documents) {
   if (key.position >= query.end()) return true;
@@ -119,7 +119,7 @@ inline bool nothing_visible(const AttentionShape& shape, const Block& query, Doc
 }
 
 // Whether document and window let every row of `query` see every row of `key`, in whole vectors: then only
-// causality is left to ask for.
+// causality remains to be checked.
 template <class S>
 inline bool only_causal(const AttentionShape& shape, const Block& query, DocumentRange q_documents,
                         const Block& key, DocumentRange k_documents) {
@@ -128,12 +128,12 @@ inline bool only_causal(const AttentionShape& shape, const Block& query, Documen
          (shape.window == 0 || query.end() - 1 - key.position < shape.window);
 }
 
-// Keys of the block that lie at or before a position.
+// Number of keys of the block at or before a position.
 inline int64_t keys_until(int64_t position, const Block& key) {
   return larger(0, smaller(key.rows, position - key.position + 1));
 }
 
-// One key block as the masks need it: documents as wide as S, -2 (nobody's) behind the last key.
+// One key block as the masks need it: documents as wide as S, -2 (no document) past the last key.
 template <class S>
 inline void pack_documents(const int32_t* documents, const Block& key, IntOf<S>* to) {
   for (int64_t j = 0; j < kBlock; ++j) to[j] = j < key.rows ? document(documents, key.index + j) : -2;

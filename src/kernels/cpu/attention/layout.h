@@ -1,5 +1,5 @@
-// How attention cuts its work and lays out one worker's scratch. Independent of the instruction set, so that
-// the bytes a plan reserves hold on every machine.
+// How attention splits its work, and the layout of one worker's scratch. Independent of the instruction set,
+// so that the bytes a plan reserves hold on every machine.
 #pragma once
 
 #include "kernels/cpu/attention/attention.h"
@@ -17,11 +17,11 @@ constexpr int64_t line_elements(int64_t n) {
   return (n + line - 1) / line * line;
 }
 
-// Offsets in elements of S within a worker's slot of the forward pass.
+// Offsets in elements of S within a worker's slot in the forward pass.
 template <class S>
 struct AttentionLayout {
   int64_t group, qk_width, v_width;  // query heads per KV head; padded head sizes
-  int64_t run_blocks, blocks;        // query blocks of a run, of a sequence: no block crosses a run's end
+  int64_t run_blocks, blocks;        // query blocks per run, per sequence: no block crosses a run's end
   int64_t span_blocks, spans;        // query blocks of one task, tasks per (sequence, KV head)
   int64_t tasks;
   int64_t q, o, max, sum, kt, v, scores, key_documents, slot;

@@ -1,4 +1,4 @@
-// Dropout whose mask is a function of what an element is, so that every sharding gives the same mask.
+// Dropout whose mask depends on an element's global indices only, so that every sharding gives the same mask.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -12,7 +12,7 @@ template <class T>
 void dropout(const T* x, const int32_t* samples, const int32_t* positions, uint64_t key, double p,
              int64_t feature_offset, T* y, int64_t tokens, int64_t n, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct DropoutVariants {
   decltype(&cpu::dropout<T>) dropout;

@@ -1,4 +1,4 @@
-// Two parts of every head, side by side.
+// Concatenation of two parts of every head.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -14,7 +14,7 @@ template <class T>
 void join_heads_backward(const T* dy, bool shared, T* da, T* db, int64_t rows, int64_t heads, int64_t d1,
                          int64_t d2, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct HeadsVariants {
   decltype(&cpu::join_heads<T>) join_heads;

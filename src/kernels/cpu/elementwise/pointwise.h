@@ -1,4 +1,4 @@
-// Element-by-element moves and sums over n elements. Outputs may alias inputs of the same type.
+// Elementwise copies, casts and sums over n elements. Outputs may alias inputs of the same type.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -9,11 +9,11 @@ namespace quintet::kernels::cpu {
 template <class T>
 void add(const T* a, const T* b, T* c, int64_t n, ThreadPool& pool);
 
-// x[rows, n] + b[n] -> y, the bias of a linear.
+// x[rows, n] + b[n] -> y: the bias of a linear layer.
 template <class T>
 void add_bias(const T* x, const T* b, T* y, int64_t rows, int64_t n, ThreadPool& pool);
 
-// y += alpha * x, formed in the wider of the two statistics types and rounded once. X, Y any of the three
+// y += alpha * x, computed in the wider of the two Stat types and rounded once. X, Y any of the three
 // types.
 template <class X, class Y>
 void accumulate(const X* x, Y* y, double alpha, int64_t n, ThreadPool& pool);
@@ -31,7 +31,7 @@ void zero(void* y, int64_t bytes, ThreadPool& pool);
 template <class T>
 void scale(const T* x, double alpha, T* y, int64_t n, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct PointwiseVariants {
   decltype(&cpu::add<T>) add;

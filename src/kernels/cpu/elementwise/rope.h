@@ -8,14 +8,14 @@ namespace quintet::kernels::cpu {
 // For each token t, head h and d < head_dim / 2, with angle a = positions[t] * inv_freq[d], c = cos(a) *
 // scale and s = sin(a) * scale:
 //   y[d] = x[d] * c - x[d + head_dim/2] * s,   y[d + head_dim/2] = x[d + head_dim/2] * c + x[d] * s
-// `inverse` rotates by -a with the same scale: it is the backward pass. Rows of one token lie x_stride
-// (y_stride) elements apart, heads are contiguous within a row. y may be x. Angles are formed in double and
-// are exact to about 1 ulp of double for positions up to 2^27.
+// `inverse` rotates by -a with the same scale: it is the backward pass. Rows of consecutive tokens are
+// x_stride (y_stride) elements apart, heads are contiguous within a row. y may be x. Angles are computed in
+// double and are exact to about 1 ulp of double for positions up to 2^27.
 template <class T>
 void rope(const T* x, int64_t x_stride, const int32_t* positions, const double* inv_freq, double scale, T* y,
           int64_t y_stride, int64_t tokens, int64_t heads, int64_t head_dim, bool inverse, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct RopeVariants {
   decltype(&cpu::rope<T>) rope;

@@ -5,7 +5,7 @@
 
 namespace quintet::kernels::cpu {
 
-// y[t] = table[ids[t] - vocab_begin], or zeros when the id lies outside [vocab_begin, vocab_begin +
+// y[t] = table[ids[t] - vocab_begin], or zeros when the id is outside [vocab_begin, vocab_begin +
 // vocab_local). Negative ids are padding and give zeros.
 template <class T>
 void embedding(const T* table, const int32_t* ids, int64_t vocab_begin, int64_t vocab_local, T* y,
@@ -17,7 +17,7 @@ template <class T>
 void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t vocab_local, Grad<T>* dtable,
                   bool accumulate, int64_t tokens, int64_t n, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct EmbeddingVariants {
   decltype(&cpu::embedding<T>) embedding;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kGrain = 8;  // rows
 
-// Chunk c of `rows` rows, cut as chunks.h says.
+// First row of chunk c; column_chunks (reduce/chunks.h) defines their number.
 int64_t chunk_begin(int64_t rows, int64_t c) { return rows * c / column_chunks(rows); }
 
 // The sequence of a row where a buffer holds the rows of all ranks.

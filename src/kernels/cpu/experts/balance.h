@@ -1,5 +1,5 @@
-// The balance between experts: loads, the sums and slopes of balance losses, the z-loss, the selection bias.
-// S is the type of logits and scores: double or float. Sums over rows are formed in double.
+// Load balancing of experts: loads, the sums and slopes of balance losses, the z-loss, the selection bias.
+// S is the type of logits and scores: double or float. Sums over rows are computed in double.
 #pragma once
 
 #include "base/row_order.h"
@@ -18,28 +18,28 @@ template <class S>
 void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept, const S* scores,
                  double* load, bool accumulate, void* workspace, ThreadPool& pool);
 
-// Per sequence of `order` (all ranks' rows): sums[sequences, 2 * experts] of [assignments | scores].
+// Per sequence of `order` (rows of all ranks): sums[sequences, 2 * experts] of [assignments | scores].
 int64_t balance_sums_workspace_bytes(const base::RowOrder& order, int64_t experts);
 template <class S>
 void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const S* scores,
                   const int32_t* chosen, S* sums, void* workspace, ThreadPool& pool);
 
-// dscores[rows, experts]: every row gets the scores' half of its sequence's dsums.
+// dscores[rows, experts]: every row gets the scores half of its sequence's dsums.
 template <class S>
 void balance_dx(const base::RowOrder& order, int64_t experts, const S* dsums, S* dscores, ThreadPool& pool);
 
 struct BalanceLoss {
-  int64_t groups_here = 0;  // groups whose sums are here
+  int64_t groups_here = 0;  // groups whose sums are local
   int64_t groups = 0;       // groups over all ranks
-  int64_t tokens = 0;       // rows of a group, over all ranks
+  int64_t tokens = 0;       // rows per group, over all ranks
   int64_t experts = 0, k = 0;
   double coefficient = 0;
 };
 
-// loss = (or +=) coefficient / groups * experts * sum over groups here and experts of f P, with P = scores /
+// loss = (or +=) coefficient / groups * experts * sum over local groups and experts of f P, with P = scores /
 // tokens and f = assignments / (k * tokens), or with `running` (null: none) its assignments over their total.
 // slope[groups_here, 2 * experts] = dloss / dsums, where assignments are constants: 0 in their half. The
-// slope is always written anew.
+// slope is always overwritten.
 template <class S>
 void balance_loss(const BalanceLoss& s, const S* sums, const double* running, double* loss, bool accumulate,
                   S* slope);

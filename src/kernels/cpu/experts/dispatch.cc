@@ -12,7 +12,7 @@ QUINTET_SELECT_VARIANT(dispatch_variants, DispatchVariants)
 
 namespace {
 
-// Rows per parallel range, so that a range is worth waking a thread for.
+// Rows per parallel range, so that a range is worth waking a thread.
 int64_t copy_grain(int64_t row_bytes) {
   return std::max<int64_t>(1, 32768 / std::max<int64_t>(1, row_bytes));
 }
@@ -88,7 +88,7 @@ void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* wei
 
 void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64_t experts, bool inverse,
              std::byte* y, int64_t rows, int64_t row_bytes, void* workspace, ThreadPool& pool) {
-  // Blocks in the order of the result: where each begins there and where in x.
+  // Blocks in the order of the result: where each begins in the result and in x.
   const int64_t blocks = sources * experts;
   int64_t *to = static_cast<int64_t*>(workspace), *from = to + blocks + 1;
   const auto count = [&](int64_t source, int64_t expert) { return received[source * experts + expert]; };

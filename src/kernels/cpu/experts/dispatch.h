@@ -1,5 +1,5 @@
 // Moves token rows to the slots of their experts and back. A slot's entry in `order` is row * choices +
-// choice of the pair that took it, or negative where none did.
+// choice of the pair that occupies it, or negative when it is empty.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -7,33 +7,33 @@
 namespace quintet::kernels::cpu {
 
 // The slots of tokens x choices pairs, `kept` being each pair's expert or negative. Without `padded` the
-// pairs come by (expert, row, choice) and unused slots at the end; send[e] is how many expert e got. Padded,
-// every expert has slots / experts slots, unused ones behind the used ones, and that is what send says; a
-// pair beyond them is an InternalError.
+// pairs are sorted by (expert, row, choice) with unused slots at the end, and send[e] counts expert e's.
+// Padded, every expert has slots / experts slots, unused ones after the used ones, and send[e] is that
+// number; a pair that does not fit is an InternalError.
 void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
            int32_t* order, int32_t* send, void* workspace);
 int64_t route_workspace_bytes(int64_t experts);
 
-// y[slot] = x[order[slot] / choices], rows of `row_bytes` bytes. Unused slots are left as they are, or
+// y[slot] = x[order[slot] / choices], rows of `row_bytes` bytes. Unused slots are left unchanged, or
 // zeroed.
 void pack_rows(const std::byte* x, const int32_t* order, int64_t choices, bool zero_unused, std::byte* y,
                int64_t slots, int64_t row_bytes, ThreadPool& pool);
 
-// x[row] = sum of y over the row's slots, by choice, and of the addend's row (null: zero), which may be x.
-// Unused slots are not read.
+// x[row] = sum of y over the row's slots, in order of choice, plus the addend's row (null: zero), which may
+// be x. Unused slots are not read.
 template <class T>
 void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choices, const T* addend, T* x,
                  int64_t tokens, int64_t n, void* workspace, ThreadPool& pool);
 int64_t unpack_rows_workspace_bytes(int64_t tokens, int64_t choices);
 
-// packed[slot] = weights[order[slot]], and back: zero for pairs without a slot. S is float or double.
+// packed[slot] = weights[order[slot]], and the inverse: zero for pairs without a slot. S is float or double.
 template <class S>
 void pack_weights(const S* weights, const int32_t* order, bool zero_unused, S* packed, int64_t slots);
 template <class S>
 void unpack_weights(const S* packed, const int32_t* order, int64_t slots, S* weights, int64_t pairs);
 
-// Rows in the order [source][expert], as received[source * experts + expert] counts them, to
-// [expert][source], or back. At most `rows` rows; those beyond the counts are neither read nor written.
+// Permutes rows from order [source][expert], counted by received[source * experts + expert], to
+// [expert][source], or back. At most `rows` rows; those past the counts are neither read nor written.
 void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64_t experts, bool inverse,
              std::byte* y, int64_t rows, int64_t row_bytes, void* workspace, ThreadPool& pool);
 int64_t regroup_workspace_bytes(int64_t sources, int64_t experts);
@@ -42,7 +42,7 @@ int64_t regroup_workspace_bytes(int64_t sources, int64_t experts);
 template <class T>
 void sum_copies(const T* x, int64_t copies, T* y, int64_t n, ThreadPool& pool);
 
-// unpack_rows: `slot_of` has each pair's slot or a negative number.
+// For unpack_rows: `slot_of` holds each pair's slot or a negative number.
 template <class T>
 struct DispatchVariants {
   void (*sum_slots)(const T* y, const int32_t* slot_of, int64_t choices, const T* addend, T* x,

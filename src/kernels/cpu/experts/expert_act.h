@@ -1,4 +1,4 @@
-// The activation of routed experts, and the gate of a shared one. Stat<T> arithmetic; outputs may alias
+// The activation of routed experts, and the gate of a shared expert. Stat<T> arithmetic; outputs may alias
 // inputs of the same position.
 #pragma once
 
@@ -21,7 +21,7 @@ template <class T>
 void scale_rows_backward(const T* dz, const T* y, const T* g, T* dy, T* dg, int64_t rows, int64_t n,
                          ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct ExpertActVariants {
   decltype(&cpu::expert_act<T>) expert_act;

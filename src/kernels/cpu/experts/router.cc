@@ -9,7 +9,7 @@
 namespace quintet::kernels::cpu {
 namespace {
 
-// Rows that are widened at a time.
+// Rows widened at a time.
 constexpr int64_t kBlock = 256;
 
 constexpr int64_t aligned(int64_t bytes) { return round_up(bytes, kWorkspaceAlignment); }
@@ -20,7 +20,7 @@ inline constexpr bool kNarrow = !std::is_same_v<T, Stat<T>>;
 template <class T>
 inline constexpr base::DType kType = base::DTypeOf<T>::value;
 
-// Scratch of one product, rounded up so that it can be followed by more.
+// Scratch of one GEMM, rounded up so that more can follow it.
 int64_t product_bytes(int64_t m, int64_t n, int64_t k, base::DType t, int threads) {
   return aligned(gemm_workspace_bytes(m, n, k, t, t, threads));
 }
@@ -51,7 +51,7 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, void*
        workspace, router_workspace_bytes<T>(s, pool.threads()), pool);
 }
 
-// Narrow types: w widened, a block of dx in Stat<T>, scratch of the product.
+// Narrow types: w widened, a block of dx in Stat<T>, scratch of the GEMM.
 template <class T>
 int64_t router_dx_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;
@@ -99,7 +99,7 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
   }
 }
 
-// Narrow types: a block of x widened, scratch of the product.
+// Narrow types: a block of x widened, scratch of the GEMM.
 template <class T>
 int64_t router_dw_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;

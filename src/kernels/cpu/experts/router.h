@@ -1,6 +1,6 @@
-// The router's matrix products: logits = x w^T with x[rows, embed] and w[routes, embed], and their gradients.
-// Products and sums are in Stat<T>; what is narrower is widened first. A row's logits depend on that row and
-// w alone, to the bit, so who computes a row never changes which experts it chooses.
+// The router's matmul: logits = x w^T with x[rows, embed] and w[routes, embed], and its gradients. Computed
+// in Stat<T>; narrower operands are widened first. A row's logits depend on that row and w alone, to the bit,
+// so the choice of experts does not depend on which rank computes the row.
 #pragma once
 
 #include "kernels/cpu/support/types.h"

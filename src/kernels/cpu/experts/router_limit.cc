@@ -7,9 +7,9 @@
 namespace quintet::kernels::cpu {
 namespace {
 
-// A (row, choice) pair of a group; sorted, the pairs of an expert stand together, those to keep first.
+// A (row, choice) pair of a group; after sorting, the pairs of an expert are contiguous, those to keep first.
 struct Pair {
-  uint64_t priority;  // smaller is better
+  uint64_t priority;  // smaller is kept first
   int32_t expert;
   int32_t index;  // by (sequence, position, choice)
 
@@ -20,8 +20,8 @@ struct Pair {
   }
 };
 
-// Falls as the weight rises, and orders every bit pattern: a NaN must not break the sort. Weights are rounded
-// first (see kTieBits); to nearest, so that those that are often met, 1 and 1/2, do not lie at a boundary.
+// Decreases as the weight increases, and orders every bit pattern: a NaN must not break the sort. Weights are
+// rounded first (see kTieBits); to nearest, so that common values, 1 and 1/2, are not at a boundary.
 uint64_t falling(double weight, int tie_bits) {
   uint64_t bits = std::bit_cast<uint64_t>(weight + 0.0);  // -0 becomes 0
   const uint64_t sign = uint64_t{1} << 63;
@@ -41,7 +41,7 @@ int64_t limit_workspace_bytes(const LimitShape& s) {
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,
            ThreadPool& pool) {
-  const int64_t tokens = s.group * s.order.seq_len;  // of a group
+  const int64_t tokens = s.group * s.order.seq_len;  // per group
   const auto place = [&](int64_t group, int64_t index) {
     const int64_t token = index / s.k;
     const int64_t row =

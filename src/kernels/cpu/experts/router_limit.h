@@ -1,4 +1,4 @@
-// What is dropped where experts have a capacity.
+// Which assignments are dropped when experts have a capacity.
 #pragma once
 
 #include "base/row_order.h"
@@ -7,22 +7,22 @@
 namespace quintet::kernels::cpu {
 
 struct LimitShape {
-  base::RowOrder order;    // with the rows of all its ranks
+  base::RowOrder order;    // of a buffer that holds the rows of all its ranks
   int64_t k = 0;           // choices per row
   int64_t group = 1;       // consecutive sequences that share a capacity; divides order.sequences
-  int64_t capacity = 0;    // (row, choice) pairs that an expert takes in a group
-  bool by_weight = false;  // take the largest weights, else the first
+  int64_t capacity = 0;    // (row, choice) pairs per expert and group
+  bool by_weight = false;  // keep the largest weights, else the first
 };
 
-// Bits of the fraction that count when weights are compared. Tokens with equal pasts (the blanks at the start
-// of a line) have equal weights but for rounding, which the layout decides; the layout must not decide who is
-// dropped.
+// Bits of the fraction that count when weights are compared. Tokens with equal context (the blanks at the
+// start of a line) have equal weights up to rounding, which depends on the layout; the layout must not decide
+// which of them is dropped.
 template <class S>
 inline constexpr int kTieBits = sizeof(S) == 8 ? 28 : 14;
 
 // kept[rows, k] = chosen, or -1 where it is dropped; a negative choice stays negative. Ties of weights (equal
-// when rounded to kTieBits), and what is first, go by (sequence, position, choice). Weights are double or
-// float, of any value.
+// when rounded to kTieBits) and the meaning of "first" are decided by (sequence, position, choice). Weights
+// are double or float, of any value.
 int64_t limit_workspace_bytes(const LimitShape& s);
 template <class S>
 void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t* kept, void* workspace,

@@ -39,8 +39,8 @@ S dot(const S* a, const S* b, int64_t n) {
   return sum;
 }
 
-// Index of the largest key that is not taken, the lowest of equals; -1 when all are taken. A NaN is never
-// larger, so that every call finds something new.
+// Index of the largest key not yet taken, ties to the lower index; -1 when all are taken. A NaN never
+// compares larger, yet every call returns a new index.
 template <class S>
 int64_t best(const S* keys, const uint8_t* taken, int64_t n) {
   int64_t at = -1;
@@ -65,7 +65,7 @@ struct Scratch {
         group_taken(taken + s.experts) {}
 };
 
-// Takes the experts of all but the best groups out of the choice.
+// Excludes the experts of all but the best groups.
 template <class S>
 void keep_groups(const SelectShape& s, bool biased, const Scratch<S>& scratch) {
   const int64_t size = s.experts / s.groups;
@@ -87,7 +87,7 @@ void keep_groups(const SelectShape& s, bool biased, const Scratch<S>& scratch) {
     if (!scratch.group_taken[g]) std::fill_n(scratch.taken + g * size, size, uint8_t{1});
 }
 
-// `scores` are not divided yet.
+// `scores` are not normalised yet.
 template <class S>
 void choose(const SelectShape& s, const S* logits, const S* scores, const S* bias, int32_t* chosen,
             const Scratch<S>& scratch) {
@@ -102,7 +102,7 @@ void choose(const SelectShape& s, const S* logits, const S* scores, const S* bia
   }
 }
 
-// What the weights are before they are normalised and scaled.
+// The weights before they are normalised and scaled.
 template <class S>
 void raw_weights(const SelectShape& s, const S* logits, const S* scores, const int32_t* chosen, S* out) {
   for (int64_t j = 0; j < s.k; ++j) out[j] = (s.top_k_first ? logits : scores)[chosen[j]];
@@ -161,7 +161,7 @@ void select_dx(const SelectShape& s, const S* logits, const int32_t* chosen, con
     for (int64_t r = begin; r < end; ++r) {
       const S* z = logits + r * n;
       const int32_t* c = chosen + r * k;
-      S* g = dlogits + r * n;  // first the gradient of the scores, at the end that of the logits
+      S* g = dlogits + r * n;  // gradient of the scores, later that of the logits
 
       if (s.sigmoid)
         for (int64_t i = 0; i < n; ++i) p[i] = sigmoid(z[i]);

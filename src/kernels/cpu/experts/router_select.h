@@ -1,5 +1,5 @@
-// Which experts a token goes to, and with what weights. S is the type of logits, scores and weights: double
-// or float. All rows are independent of each other.
+// Chooses each token's experts and their weights. S is the type of logits, scores and weights: double or
+// float. All rows are independent of each other.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -11,19 +11,19 @@ struct SelectShape {
   bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax
   bool top_k_first = false;  // choose by logit; weights are the softmax over the chosen logits
   bool normalise = false;    // divide the weights by their sum (+ kSmallest)
-  double scale = 1;          // of the weights, last
+  double scale = 1;          // of the weights, applied last
   int64_t groups = 1;        // equal groups of consecutive experts, of which ...
-  int64_t groups_kept = 1;   // ... so many take part
+  int64_t groups_kept = 1;   // ... this many take part
 };
 
-// Added to sums that divide, so that rows of vanishing sigmoids give 0.
+// Added to sums used as divisors, so that rows of vanishing sigmoids give 0.
 inline constexpr double kSmallest = 1e-20;
 
 // scores[rows, experts]: softmax, or sigmoid divided by its row's sum (+ kSmallest).
-// chosen[rows, k]: the experts of the largest score (logit with top_k_first, sigmoid before it is divided)
-// plus bias (null: none), largest first, ties to the lower index; all different, whatever the logits are.
-// With positions (null: none) instead (position * k + j) mod experts. weights[rows, k]: of the chosen,
-// without bias.
+// chosen[rows, k]: the experts with the largest score (top_k_first: logit; sigmoid: before the division)
+// plus bias (null: none), largest first, ties to the lower index; always distinct, whatever the logits are.
+// With positions (null: none): (position * k + j) mod experts instead. weights[rows, k]: of the chosen
+// experts, without bias.
 template <class S>
 int64_t select_workspace_bytes(const SelectShape& s, int threads);
 template <class S>

@@ -1,7 +1,7 @@
 // Cross-entropy over a shard of the vocabulary: logits[rows, columns] hold global columns vocab_begin ...;
-// columns at or beyond `valid` are padding, count as -inf and get a zero gradient. Labels are global ids; a
-// negative label takes no part. With the vocabulary split over ranks the order is: row_max, all-reduce max,
-// row_sumexp, all-reduce sum of sumexp and target, cross_entropy_backward.
+// columns at or past `valid` are padding, count as -inf and get a zero gradient. Labels are global ids; rows
+// with a negative label are ignored. With the vocabulary sharded over ranks the order is: row_max, all-reduce
+// max, row_sumexp, all-reduce sum of sumexp and target, cross_entropy_backward.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -31,14 +31,14 @@ void cross_entropy_backward(T* logits, int64_t rows, int64_t columns, int64_t va
                             const Stat<T>* target, const double* seed, bool write_dlogits, double* loss_sum,
                             bool accumulate, double* row_loss, void* workspace, ThreadPool& pool);
 
-// The same in one visit to each row when the whole vocabulary is local (vocab_begin 0). seed may be null when
-// write_dlogits is false.
+// The same in one pass over each row when the whole vocabulary is local (vocab_begin 0). seed may be null
+// when write_dlogits is false.
 template <class T>
 void cross_entropy(T* logits, int64_t rows, int64_t columns, int64_t valid, const int32_t* labels,
                    const double* seed, bool write_dlogits, double* loss_sum, bool accumulate,
                    double* row_loss, void* workspace, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct LossVariants {
   decltype(&cpu::row_max<T>) row_max;

@@ -1,4 +1,4 @@
-// bf16 kernel for AMX: 2 x 2 tiles of 16 x 16 sums; one instruction takes 32 successive k.
+// bf16 kernel for AMX: 2 x 2 tiles of 16 x 16 sums; one instruction covers 32 consecutive k.
 #include "kernels/cpu/matmul/generic.h"
 #include "kernels/cpu/matmul/tile.h"
 

@@ -1,4 +1,4 @@
-// bf16 kernel for AVX512_BF16: one instruction multiplies two successive k and adds both products.
+// bf16 kernel for AVX512_BF16: one instruction multiplies two consecutive k and adds both products.
 #include "kernels/cpu/matmul/generic.h"
 #include "kernels/cpu/matmul/tile.h"
 

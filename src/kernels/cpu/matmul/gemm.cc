@@ -1,6 +1,6 @@
-// The product's driver: blocks C, packs A and B, hands panels to the register tile. k is never split between
-// threads and its blocks depend on k alone; that is what makes the bits independent of threads and of m and
-// n.
+// The GEMM driver: blocks C, packs A and B, hands panels to the register tile. k is never split between
+// threads and its blocks depend on k alone: this makes the bits independent of the number of threads and of
+// m and n.
 #include "kernels/cpu/matmul/gemm.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using base::DType;
 
 constexpr int64_t kLine = 64;
-// A C of bf16 or f16 whose k takes several blocks is summed in an f32 strip of at most this size.
+// A C of bf16 or f16 whose k spans several blocks is summed in an f32 strip of at most this size.
 constexpr int64_t kStripRows = 2048, kStripCols = 512;
 
 bool is_narrow(DType t) { return t == DType::BF16 || t == DType::F16; }
@@ -27,10 +27,10 @@ int64_t even_block(int64_t size, int64_t largest, int64_t step) {
   return round_up(ceil_div(size, ceil_div(size, largest)), step);
 }
 
-// How one product is cut, and where its scratch lies.
+// How one GEMM is blocked, and the layout of its scratch.
 struct Cut {
-  int64_t mc, nc, kc;        // Blocks of m (of one worker), n and k.
-  int64_t strip_rows;        // Rows of C that one pass over k covers: m without a strip.
+  int64_t mc, nc, kc;        // Blocks of m (per worker), n and k.
+  int64_t strip_rows;        // Rows of C that one pass over k covers: m when there is no strip.
   bool strip;                // Sums go to an f32 strip first.
   int64_t blocks_m;          // Blocks of m in one pass.
   int workers_m, workers_n;  // The grid of workers over one pass.
@@ -49,8 +49,8 @@ struct Cut {
       const int64_t work = ceil_div(panels_m, g) * (ceil_div(panels_n, threads / g) + 2);
       if (work < best) best = work, workers_m = g, workers_n = threads / g;
     }
-    // As many blocks as a worker's scratch asks for, a multiple of the workers. A worker takes the next block
-    // when it is done with one: where there are several each, a core that others disturb holds nobody up.
+    // As many blocks as a worker's scratch requires, a multiple of the workers. Workers take the next block
+    // as they finish one: with several blocks each, a core slowed down by other work delays nobody.
     blocks_m = round_up(ceil_div(panels_m, s.mc / s.mr), workers_m);
     mc = ceil_div(panels_m, blocks_m) * s.mr;
     a_offset = round_up(nc * kc * s.packed_size, kLine);
@@ -75,7 +75,7 @@ std::byte* element(void* base, int64_t index, DType type) {
   return static_cast<std::byte*>(base) + index * size_of(type);
 }
 
-// One tile of C whose sums do not go straight to their place: it sticks out of C, or C is narrow.
+// One tile of C whose sums are not written in place: it extends past C, or C is narrow.
 template <class Sum>
 void edge_tile(const TileKernel& kernel, int64_t k, const void* a, const void* b, Sum* c, int64_t ldc,
                int64_t rows, int64_t cols, bool add) {
@@ -146,8 +146,8 @@ class Product {
     });
   }
 
-  // Rows i.. of C (or of the strip) += A block * the packed B block. Who computes which block does not change
-  // a bit of it.
+  // Rows i.. of C (or of the strip) += A block * the packed B block. Which worker computes a block does not
+  // affect its bits.
   void multiply(int64_t i, int64_t rows, int64_t j, int64_t cols, int64_t p, int64_t depth,
                 const Target& to) {
     const int64_t panels_m = ceil_div(rows, s_.mr), panels_n = ceil_div(cols, s_.nr);
@@ -171,7 +171,7 @@ class Product {
     });
   }
 
-  // A block of C takes what is to be added just before its products: it then waits for them in the cache.
+  // Copies the addend into a block of C just before its sums, so that it is still in the cache for them.
   void take_addend(int64_t i, int64_t rows, int64_t j, int64_t cols) {
     if (g_.addend == nullptr || g_.addend == g_.c) return;
     for (int64_t row = i; row < i + rows; ++row)

@@ -16,7 +16,7 @@ namespace {
 using base::DType;
 
 #if defined(__x86_64__)
-// The compiler's test covers the processor and the operating system's saving of vector registers.
+// The compiler's builtin also checks that the operating system saves the vector registers.
 bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
@@ -33,7 +33,7 @@ bool has_amx() {
   // Leaf 7: bit 22 AMX-BF16, bit 24 AMX-TILE.
   if (!has_avx512() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d >> 22 & 1) || !(d >> 24 & 1))
     return false;
-  // Linux hands out the tile registers only on request; the answer then holds for all threads of the process.
+  // Linux enables the tile registers only on request, then for all threads of the process.
   constexpr long kArchReqXcompPerm = 0x1023, kXfeatureTileData = 18;
   return syscall(SYS_arch_prctl, kArchReqXcompPerm, kXfeatureTileData) == 0;
 }

@@ -18,7 +18,7 @@ namespace {
   __builtin_memcpy(&f, &u, 4);
   return f;
 }
-// f16 as bits: as base::F16.
+// f16 as bits, with the rounding of base::F16.
 struct Half {
   uint16_t bits;
 };
@@ -69,7 +69,7 @@ void pack_generic(const void* source, int64_t ld, bool k_contiguous, int64_t row
       for (int64_t p = 0; p < k; ++p) dst[p * R + r] = widen(src[r * ld + p]);
   } else if (rows == R) {
     for (int64_t p = 0; p < k; ++p) {
-      // Successive k are far apart: the processor does not foresee these addresses.
+      // Consecutive k are far apart: the hardware prefetcher does not predict these addresses.
       for (int r = 0; r < R; r += static_cast<int>(64 / sizeof(Src)))
         __builtin_prefetch(src + (p + 16) * ld + r);
       for (int r = 0; r < R; ++r) dst[p * R + r] = widen(src[p * ld + r]);

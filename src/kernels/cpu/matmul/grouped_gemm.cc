@@ -1,5 +1,5 @@
-// Experts with much work run one after another, each with all threads; the others are spread over the
-// threads, each expert on one, largest first: a small product is over before a team has met twice.
+// Experts with much work run one after another, each on all threads; the others are distributed over the
+// threads, one thread per expert, largest first: a small GEMM takes less time than synchronising a team.
 #include "kernels/cpu/matmul/grouped_gemm.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@ using device::ThreadPool;
 
 enum class Kind : uint8_t { Forward, Dx, Dw };
 
-// Work of one thread: from the first on a team costs nothing to speak of, below the second it costs more than
-// it gives.
+// FLOPs per thread: from kTeamFlops up the cost of a team is negligible, below kAloneFlops it exceeds the
+// gain.
 constexpr double kTeamFlops = 0x1p27, kAloneFlops = 0x1p23;
 
 constexpr int64_t kLine = 64;
@@ -34,7 +34,7 @@ P* advance(P* base, int64_t elements, DType type) {
   return static_cast<Byte*>(base) + elements * size_of(type);
 }
 
-// The product of one expert, whose rows begin at `first`.
+// The GEMM of one expert, whose rows begin at `first`.
 GemmArgs product(Kind kind, const GroupedArgs& g, int64_t expert, int64_t first, int64_t rows) {
   const int64_t weight = expert * g.out * g.in;
   GemmArgs p{.a_type = g.type, .b_type = g.type, .c_type = g.c_type};
@@ -71,7 +71,7 @@ int64_t bound(const GroupedArgs& g, int threads) {
                    gemm_workspace_bound(g.out, g.in, g.rows, g.type, g.c_type, threads)});
 }
 
-// Where each expert's rows begin, and the experts with the most rows first.
+// Where each expert's rows begin, and the experts in descending order of rows.
 struct Order {
   int64_t* begin;    // experts + 1
   int32_t* experts;  // by rows, then by index
@@ -93,8 +93,8 @@ struct Order {
   int64_t rows(int64_t expert) const { return begin[expert + 1] - begin[expert]; }
 };
 
-// How many of the largest experts get all threads: those with much work, and those that would leave the other
-// threads idle at the end for more than about a quarter of the time.
+// How many of the largest experts get all threads: those with much work, and those that would otherwise leave
+// the other threads idle at the end for more than about a quarter of the time.
 int64_t team_experts(const GroupedArgs& g, const Order& order, int threads) {
   if (threads == 1) return g.experts;
   int64_t left = order.begin[g.experts], count = 0;

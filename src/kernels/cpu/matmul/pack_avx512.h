@@ -9,7 +9,7 @@
 namespace quintet::kernels {
 namespace {
 
-// Rows become columns: lane j of row[i] goes to lane i of row[j].
+// Transposes: lane j of row[i] goes to lane i of row[j].
 inline __attribute__((always_inline)) void transpose_16x16(__m512i (&row)[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -42,7 +42,7 @@ inline __attribute__((always_inline)) void transpose_16x16(__m512i (&row)[16]) {
 
 inline uint32_t low_bits(int64_t n) { return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1u; }
 
-// 16 groups of one row, from element p on; zeros beyond k.
+// 16 groups of one row, from element p on; zeros past k.
 inline __m512i load_groups(const float* row, int64_t p, int64_t k) {
   return _mm512_maskz_loadu_epi32(static_cast<__mmask16>(low_bits(k - p < 16 ? k - p : 16)), row + p);
 }
@@ -79,8 +79,8 @@ void pack_groups(const void* source, int64_t ld, bool k_contiguous, int64_t rows
   constexpr auto kRowMask = static_cast<__mmask16>((1u << kWide) - 1u);
   for (int first = 0; first < R; first += 16) {
     const int64_t here = rows - first < kWide ? rows - first : kWide;
-    // With R < 16 a full store also writes the next group's place, which is written after it; only the last
-    // group of the panel must not reach further.
+    // With R < 16 a full store also overwrites the start of the next group, which is written after it; only
+    // the last group of the panel must not write past its end.
     const auto store = [&](int64_t g, __m512i v) {
       if (R >= 16 || g + 1 < groups)
         _mm512_storeu_si512(dst + g * R + first, v);
@@ -112,7 +112,7 @@ void pack_groups(const void* source, int64_t ld, bool k_contiguous, int64_t rows
     } else {
       const auto mask = static_cast<__mmask16>(low_bits(here));
       for (int64_t g = 0; g < groups; ++g) {
-        // Successive k are far apart: the processor does not foresee these addresses.
+        // Consecutive k are far apart: the hardware prefetcher does not predict these addresses.
         prefetch_across<T>(src + first, ld, g * kGroup);
         store(g, load_across(src + first, ld, g * kGroup, k, mask));
       }

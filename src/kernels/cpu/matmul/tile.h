@@ -1,4 +1,4 @@
-// What the product's driver knows of an instruction set: the shape of its register tile and four functions.
+// The GEMM driver's interface to an instruction set: the shape of its register tile and its functions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace quintet::kernels {
 
 // A panel holds mr rows of op(A) (or nr columns of op(B)) over a block of k, in groups of k_a (k_b)
-// successive k: element (row r, k p) lies at (p / k_a * mr + r) * k_a + p % k_a. Rows and k beyond the matrix
+// consecutive k: element (row r, k p) is at (p / k_a * mr + r) * k_a + p % k_a. Rows and k past the matrix
 // are zeros, k up to a multiple of k_step.
 struct TileShape {
   int mr, nr;
@@ -41,14 +41,14 @@ constexpr TileShape tile_shape(GemmIsa isa, base::DType type) {
   return {};
 }
 
-// Largest tile of any set, in elements: the size of the buffer for tiles that stick out of C.
+// Largest tile of any set, in elements: the size of the buffer for tiles that extend past C.
 constexpr int kMaxTile = 32 * 32;
 
 struct TileKernel {
   TileShape shape;
   base::DType sum_type;  // f64 or f32: what `tile` writes.
   // Packs `rows` rows (at most mr) over k elements into one panel. `src` points at the first element; rows
-  // are ld apart when k_contiguous, else successive k are.
+  // are ld apart when k_contiguous, else consecutive k are.
   void (*pack_a)(const void* src, int64_t ld, bool k_contiguous, int64_t rows, int64_t k, void* panel);
   void (*pack_b)(const void* src, int64_t ld, bool k_contiguous, int64_t rows, int64_t k, void* panel);
   // C tile (mr x nr) = or += A panel * B panel over k, a multiple of k_step.
@@ -56,7 +56,7 @@ struct TileKernel {
   // Rounds rows x cols sums to the operands' narrow type (bf16, f16); adds what C holds first when `add`.
   void (*round)(const float* sums, int64_t ld, int64_t rows, int64_t cols, uint16_t* c, int64_t ldc,
                 bool add);
-  // Called on each thread around its tiles, where not null.
+  // Called on each thread before and after its tiles, unless null.
   void (*begin)();
   void (*end)();
 };
@@ -72,7 +72,7 @@ struct TileKernels {
   }
 };
 
-// The kernels of one set for operands of one type. Null when the set was not compiled in.
+// The kernels of one set for operands of one type; null when the set was not compiled in.
 const TileKernel* portable_kernel(base::DType type);
 const TileKernel* avx2_kernel(base::DType type);
 const TileKernel* avx512_kernel(base::DType type);

@@ -44,7 +44,7 @@ template <class T>
 void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* rstd, Grad<T>* dw, Grad<T>* db,
                   bool accumulate, int64_t rows, int64_t n, void* workspace, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct NormVariants {
   decltype(&cpu::rmsnorm<T>) rmsnorm;

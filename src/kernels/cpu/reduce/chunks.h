@@ -1,5 +1,5 @@
-// Fixed splits of reductions: functions of the size alone, so that neither the number of threads nor the
-// instruction set moves a boundary.
+// Fixed splits of reductions: functions of the size alone, so that boundaries depend neither on the number of
+// threads nor on the instruction set.
 #pragma once
 
 #include <cstdint>

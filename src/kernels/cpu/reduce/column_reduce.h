@@ -6,7 +6,7 @@
 
 namespace quintet::kernels::cpu::QUINTET_ISA {
 
-// What K sums get from one row at one vector of columns.
+// The contribution of one row to K sums at one vector of columns.
 template <class S, int K>
 struct Columns {
   Vec<S> v[K];

@@ -28,7 +28,7 @@ void column_sum(const T* dy, Grad<T>* db, bool accumulate, int64_t rows, int64_t
 int64_t hash_workspace_bytes(int64_t bytes);
 uint64_t hash_bytes(const void* data, int64_t bytes, uint64_t seed, void* workspace, ThreadPool& pool);
 
-// The builds for each instruction set (support/isa.h).
+// The builds per instruction set (support/isa.h).
 template <class T>
 struct ReduceVariants {
   decltype(&cpu::sum_squares<T>) sum_squares;

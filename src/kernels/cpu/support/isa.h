@@ -1,6 +1,6 @@
-// Which build of the kernels runs. Each <concern>/*.inc is compiled once per instruction set into a
-// namespace of its own (see src/kernels/CMakeLists.txt); each publishes a table of function pointers, and the
-// public functions call through the table of the best set this processor has.
+// Selects the build of the kernels that runs. Each <concern>/*.inc is compiled once per instruction set into
+// a namespace of its own (see src/kernels/CMakeLists.txt); each build publishes a table of function pointers,
+// and the public functions call through the table of the best set that this processor has.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ void limit_isa(Isa most);
 
 }  // namespace quintet::kernels::cpu
 
-// Declares `template <class T> const Table<T>& name()` of each instruction set and defines `variants` of the
-// same shape, which picks one.
+// Declares `template <class T> const Table<T>& name()` per instruction set and defines `variants` of the same
+// signature, which picks one.
 #define QUINTET_SELECT_VARIANT(name, Table) \
   namespace baseline {                      \
   template <class T>                        \

@@ -42,7 +42,7 @@ using IntOf = std::conditional_t<sizeof(S) == 8, int64_t, int32_t>;
 template <class S>
 using IntVec = VectorN<IntOf<S>, kLanes<S>>;
 
-// A full vector, known when compiling; the tail of a range passes an int instead.
+// A full vector, known at compile time; the tail of a range passes an int instead.
 template <class S>
 using Full = std::integral_constant<int, kLanes<S>>;
 
@@ -84,7 +84,7 @@ inline VectorN<uint16_t, n> round_bf16(VectorN<float, n> v) {
 #endif
 }
 
-// n halves from n floats, exactly as base::F16 rounds.
+// n f16 from n floats, exactly as base::F16 rounds.
 template <int n>
 inline VectorN<uint16_t, n> round_f16(VectorN<float, n> v) {
 #if defined(__F16C__)
@@ -103,8 +103,7 @@ inline VectorN<uint16_t, n> round_f16(VectorN<float, n> v) {
 #endif
 }
 
-// Doubles to floats, rounded to odd: a further rounding to fewer bits then gives what rounding once would
-// have.
+// Doubles to floats, rounded to odd: rounding further to fewer bits then gives the same as rounding once.
 template <int n>
 inline VectorN<float, n> round_to_odd(VectorN<double, n> v) {
   using I = VectorN<int32_t, n>;
@@ -113,7 +112,7 @@ inline VectorN<float, n> round_to_odd(VectorN<double, n> v) {
   const I inexact = __builtin_convertvector(back != v, I);
   const I outward = __builtin_convertvector(v < 0.0 ? back < v : back > v, I);
   // Comparisons give -1 for true: one step towards zero where rounding went away from it, then the last bit
-  // set.
+  // is set.
   return bits_as<VectorN<float, n>>((bits_as<I>(nearest) + outward) | (inexact & 1));
 }
 
@@ -163,7 +162,7 @@ inline Vec<S> load(const T* p, Full<S> = {}) {
   }
 }
 
-// The first `count` elements from p, zeros behind.
+// The first `count` elements from p, then zeros.
 template <class S, class T>
 inline Vec<S> load(const T* p, int count) {
   T buffer[kLanes<S>] = {};
@@ -203,7 +202,7 @@ inline void store(T* p, Vec<S> v, int count) {
   std::memcpy(static_cast<void*>(p), buffer, sizeof(T) * static_cast<size_t>(count));
 }
 
-// a * b + c, fused where the set has it.
+// a * b + c, fused where the set has FMA.
 inline Vec<float> fma(Vec<float> a, Vec<float> b, Vec<float> c) {
 #if defined(__AVX512F__)
   return _mm512_fmadd_ps(a, b, c);
@@ -242,7 +241,7 @@ inline Vec<double> sqrt(Vec<double> a) {
 #endif
 }
 
-// a unless b is smaller (larger), so that a NaN in b stays.
+// a unless b is smaller (larger), so that a NaN in b propagates.
 inline Vec<float> at_most(float a, Vec<float> b) {
 #if defined(__AVX512F__)
   return _mm512_min_ps(splat(a), b);
@@ -298,7 +297,7 @@ inline S sum_lanes(Vec<S> v) {
   return fold_lanes<S, kLanes<S>>(v, [](auto a, auto b) { return a + b; });
 }
 
-// The largest lane; NaN if any is.
+// The largest lane; NaN if any lane is.
 template <class S>
 inline S max_lanes_nan(Vec<S> v) {
   S lane[kLanes<S>];
@@ -308,7 +307,7 @@ inline S max_lanes_nan(Vec<S> v) {
   return best;
 }
 
-// The largest lane, of which none is NaN, or any.
+// The largest lane; if some are NaN, any lane.
 template <class S>
 inline S max_lanes(Vec<S> v) {
   return fold_lanes<S, kLanes<S>>(v, [](auto a, auto b) { return a > b ? a : b; });
@@ -321,7 +320,7 @@ inline IntVec<S> lane_index() {
   return v;
 }
 
-// Calls f(i, count) over [0, n) by vectors; count is Full<S> but for the tail.
+// Calls f(i, count) over [0, n) by vectors; count is Full<S> except in the tail.
 template <class S, class F>
 inline void each(int64_t n, F&& f) {
   constexpr int w = kLanes<S>;
@@ -330,8 +329,8 @@ inline void each(int64_t n, F&& f) {
   if (i < n) f(i, static_cast<int>(n - i));
 }
 
-// The sum over [0, n) of f(i, count), whose lanes beyond count must be zero. Four running vectors hide the
-// latency of addition; the order depends on n alone.
+// The sum over [0, n) of f(i, count), whose lanes past count must be zero. Four accumulators hide the latency
+// of addition; the order depends on n alone.
 template <class S, class F>
 inline S sum_each(int64_t n, F&& f) {
   constexpr int w = kLanes<S>;
@@ -348,7 +347,7 @@ inline S sum_each(int64_t n, F&& f) {
   return sum_lanes<S>((a + b) + (c + d));
 }
 
-// The sum of n doubles by halves, so that the error grows with log n.
+// Pairwise sum of n doubles: the error grows with log n.
 inline double sum_pairwise(const double* x, int64_t n) {
   if (n <= 8) {
     double sum = 0;
@@ -358,7 +357,7 @@ inline double sum_pairwise(const double* x, int64_t n) {
   return sum_pairwise(x, n / 2) + sum_pairwise(x + n / 2, n - n / 2);
 }
 
-// Rows per parallel range, so that a range is worth waking a thread for.
+// Rows per parallel range, so that a range is worth waking a thread.
 inline int64_t row_grain(int64_t n) {
   const int64_t g = 8192 / (n > 0 ? n : 1);
   return g > 0 ? g : 1;

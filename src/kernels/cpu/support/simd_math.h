@@ -1,4 +1,4 @@
-// exp, sigmoid and sin/cos on vectors. Own polynomials: the Taylor series cut where the remainder is below
+// exp, sigmoid and sin/cos on vectors, by polynomials: Taylor series truncated where the remainder is below
 // half an ulp.
 #pragma once
 
@@ -65,7 +65,7 @@ inline Vec<S> exp(Vec<S> x) {
     return _mm512_scalef_pd(p, k);
 #else
   using I = IntVec<S>;
-  // 2^k in two steps, because k may lie outside the exponents of normal numbers.
+  // 2^k in two steps, because k may be outside the exponent range of normal numbers.
   const I n = bits_as<I>(shifted) - bits_as<I>(magic);
   const I half = n >> 1;
   const Vec<S> first = bits_as<Vec<S> >((half + C::kBias) << C::kMantissa);
@@ -74,7 +74,7 @@ inline Vec<S> exp(Vec<S> x) {
 #endif
 }
 
-// 1 / d to about 1 ulp for 1 <= d <= 2: where a division is slow, an estimate of 14 bits and one Newton step.
+// 1 / d to about 1 ulp for 1 <= d <= 2: where division is slow, a 14-bit estimate and one Newton step.
 inline Vec<float> reciprocal(Vec<float> d) {
 #if defined(__AVX512F__)
   const Vec<float> r = _mm512_rcp14_ps(d);

@@ -1,6 +1,6 @@
-// Products of small blocks that lie in workspace, for attention: C = A B or C += A B with C in registers, the
-// rows of B and C padded to whole vectors, and A read element by element, so that A may be transposed by its
-// strides.
+// Small matmuls on blocks in the workspace, for attention: C = A B or C += A B with C in registers, the rows
+// of B and C padded to whole vectors, and A read element by element, so that its strides may describe a
+// transpose.
 #pragma once
 
 #include "kernels/cpu/support/simd.h"
@@ -72,7 +72,7 @@ inline void tile_row(BlockA<S> a, Rows<const S> b, Rows<S> c, TileRange range) {
 }
 
 // For rows [0, m) of C in groups; range_of(i, count) gives the TileRange of rows [i, i + count). Columns
-// beyond a group's range are left as they are.
+// past a group's range are unchanged.
 template <class S, bool kAdd, class RangeOf>
 inline void block_matmul(int64_t m, BlockA<S> a, Rows<const S> b, Rows<S> c, RangeOf range_of) {
   int64_t i = 0;

@@ -1,4 +1,4 @@
-// The backward pass of our own attention, without atomics: dk and dv by tiles of keys, dq by tiles of
+// The native backward pass of attention, without atomics: dk and dv by tiles of keys, dq by tiles of
 // queries, each recomputing the scores.
 //
 // With P = exp(scale * s - lse), D the dropout factors and delta = dout . o:
@@ -16,7 +16,7 @@ struct Inputs {
   const Stat<T>*lse, *delta;
 };
 
-// delta[heads, rows] = dout . o, a warp per row and head; for all sequences where any is needed.
+// delta[heads, rows] = dout . o, a warp per row and head; for all sequences as soon as one is needed.
 template <class T>
 __global__ void __launch_bounds__(kTileThreads)
     delta_kernel(const __grid_constant__ TileShape shape, const T* dout, const T* o, Stat<T>* delta) {
@@ -49,7 +49,7 @@ __device__ __forceinline__ void gradients(const TileShape& shape, const Tile& qu
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const int i = warp * kRows + r, at = i * (kTile + 1) + lane;
-    // Both are chosen, not multiplied: a masked score may lie far above lse, and 0 * inf must not come in.
+    // Both are selected, not multiplied: a masked score may be far above lse, and 0 * inf must not enter.
     S weight = S(0), gradient = S(0);
     if (shape.sees(query, i, keys, lane)) {
       const int64_t row = static_cast<int64_t>(head) * shape.q_count + query.row + i;
@@ -72,7 +72,7 @@ __device__ __forceinline__ bool any_seen(const TileShape& shape, const Tile& que
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     any = any || (lane < kTile && shape.sees(query, warp * kRows + r, keys, lane));
-  return __syncthreads_or(any);  // also: the tiles of the last round are no longer read
+  return __syncthreads_or(any);  // also: the tiles of the last iteration are no longer read
 }
 
 // Shared memory in elements of S: tiles of k, v, q, dout and the results, P and dS.
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kTileThreads)
     keys_kernel(const __grid_constant__ TileShape shape, int tiles, const Inputs<T> in, T* dk, T* dv) {
   await_previous();
   if (shape.idle(static_cast<int>(blockIdx.z))) return;
-  // The first keys, which most queries see, go first.
+  // The first keys, which most queries see, come first.
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     keys_tile<kTile>(shape, tile, in, dk, dv);
     __syncthreads();
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(kTileThreads)
                    O* dq) {
   await_previous();
   if (shape.idle(static_cast<int>(blockIdx.z))) return;
-  // The longest tiles go first.
+  // The longest tiles come first.
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     queries_tile<kTile>(shape, tiles - 1 - tile, in, dq_before, dq);
     __syncthreads();

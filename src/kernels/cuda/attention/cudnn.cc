@@ -1,9 +1,9 @@
-// Attention through cuDNN's graph interface. Every tensor is [sequences, heads, rows, width] with strides
-// that fit our [tokens, heads, width]: nothing is transposed, and a part of the rows of every sequence is a
-// tensor too.
+// Attention through cuDNN's graph API. Every tensor is [sequences, heads, rows, width] with strides that
+// match Quintet's [tokens, heads, width]: nothing is transposed, and a part of the rows of every sequence is
+// a tensor too.
 //
-// A problem is cut into slices of sequences and KV groups that all run the same plan, one after another. The
-// largest slice whose plan keeps to the scratch is taken: most often everything at once.
+// A problem is split into slices of sequences and KV groups that all run the same plan, one after another.
+// The largest slice whose plan fits the scratch is used: usually the whole problem.
 #include <cudnn_frontend.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void check_dnn(cudnnStatus_t status, const char* what) {
 }
 
 struct Slice {
-  int64_t sequences = 0, groups = 0;  // of the problem, in one run of the plan
+  int64_t sequences = 0, groups = 0;  // in one execution of the plan
 };
 
 struct Plan {
@@ -105,7 +105,7 @@ class Builder {
     stats->set_dim({batch_, heads_, part_.q.count, 1});
     if (ragged_) {
       stats->set_stride(packed_stats()).set_ragged_offset(offsets(kOffsetsStats));
-    } else {  // straight into lse[heads, tokens]
+    } else {  // directly into lse[heads, tokens]
       stats->set_stride({part_.q.pitch, shape_.q_rows.rows(), 1, 1});
     }
     return std::move(graph_);
@@ -161,7 +161,7 @@ class Builder {
     if (t == nullptr) t = index(uid, "offsets", batch_ + 1);
     return t;
   }
-  // Documents: the sums lie as [tokens, all heads]; else packed for the slice.
+  // Documents: the sums are stored as [tokens, all heads]; otherwise packed for the slice.
   std::vector<int64_t> packed_stats() const {
     const int64_t rows = part_.q.count;
     if (ragged_) return {shape_.heads * rows, 1, shape_.heads, 1};
@@ -233,7 +233,7 @@ struct Attention::State {
     return at->second;
   }
 
-  // Null when the library has no plan for the slice within the scratch.
+  // Null when cuDNN has no plan for the slice within the scratch.
   std::unique_ptr<fe::graph::Graph> build(const AttentionShape& s, AttentionMasks masks, base::DType type,
                                           bool backward, const Slice& slice, int64_t bytes, int64_t& used) {
     Builder builder(s, masks, type, slice);
@@ -292,7 +292,7 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
   const int64_t bytes = workspace_bytes - attention_own_bytes(s, masks, backward);
   Plan plan;
   for (const Slice& slice : slices_of(s, masks)) {
-    // A plan that cannot fit need not be built to be refused.
+    // A plan that cannot fit is refused without building it.
     if (backward && s.deterministic &&
         attention_library_bytes(s, masks, true, slice.sequences, slice.groups * (s.heads / s.kv_heads)) >
             2 * bytes)
@@ -385,7 +385,7 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T*
   float* stats = reinterpret_cast<float*>(memory);
   void* plain = nullptr;
   if (dense) {
-    // The library reads its sums packed by slice: [slice of sequences][slice of heads][sequence][head][row].
+    // cuDNN reads its sums packed by slice: [slice of sequences][slice of heads][sequence][head][row].
     for (int64_t b = 0; b < s.q_rows.sequences; b += plan.slice.sequences)
       for (int64_t h = 0; h < s.heads; h += slice_heads)
         pack_stats(lse + h * s.q_rows.rows() + b * part.q.pitch + part.q.first, s.q_rows.rows(), part.q.pitch,

@@ -1,4 +1,4 @@
-// The forward pass of our own attention: an online softmax, one block per tile of query rows and head.
+// The native forward pass of attention: an online softmax, one block per tile of query rows and head.
 #include "kernels/cuda/attention/tile.cuh"
 
 namespace quintet::kernels::cuda {
@@ -28,8 +28,8 @@ __host__ __device__ constexpr int64_t forward_elements(int tile, int head_dim, i
   return static_cast<int64_t>(tile) * (2 * (head_dim + 1) + 2 * (value_dim + 1) + (tile + 1) + 3);
 }
 
-// to = own_share * out + old_share * before, row by row; `to` may be `before`. Several packs are on their way
-// at a time.
+// to = own_share * out + old_share * before, row by row; `to` may be `before`. Several 16-byte vectors are
+// in flight at a time.
 template <int V, class S, class O>
 __device__ __forceinline__ void merge_rows(const S* out, const S* own_share, const S* old_share, int rows,
                                            int width, const S* before, O* to, int64_t stride) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void merge_rows(const S* out, const S* own_share, con
       const auto earlier = values<S, V>(old[u]);
 #pragma unroll
       for (int k = 0; k < V; ++k) {
-        // Chosen, not multiplied: what counts for nothing may be infinite.
+        // Selected, not multiplied: a value with weight 0 may be infinite.
         S sum = own_share[i] == S(0) ? S(0) : out[i * (width + 1) + d + k] * own_share[i];
         if (merged) sum += earlier.v[k] * old_share[i];
         result.v[k] = static_cast<Stat<O>>(sum);
@@ -61,7 +61,7 @@ __device__ __forceinline__ void merge_rows(const S* out, const S* own_share, con
   }
 }
 
-// The running max is -inf for a row that has seen no key, and only for such a row.
+// The running max is -inf exactly for the rows that have seen no key.
 template <int kTile, class T, class O>
 __device__ __forceinline__ void forward_tile(const TileShape& shape, int number, const T* q, const T* k,
                                              const T* v, const Stat<T>* o_before, const Stat<T>* lse_before,
@@ -99,20 +99,20 @@ __device__ __forceinline__ void forward_tile(const TileShape& shape, int number,
         seen[r] = lane < kTile && shape.sees(query, warp * kRows + r, keys, lane);
         any = any || seen[r];
       }
-      if (!__syncthreads_or(any)) continue;  // also: the tiles of the last round are no longer read
+      if (!__syncthreads_or(any)) continue;  // also: the tiles of the last iteration are no longer read
       load_tile(k + keys.row * shape.k_stride + kv_head * width, shape.k_stride, keys.rows, width, kTile,
                 k_tile);
       load_tile(v + keys.row * shape.v_stride + kv_head * value_width, shape.v_stride, keys.rows, value_width,
                 kTile, v_tile);
       __syncthreads();
       tile_scores<kTile>(q_tile, k_tile, width, p);
-      // A warp goes on with the rows whose scores it has formed itself.
+      // Each warp continues with the rows whose scores it has computed itself.
       __syncwarp();
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const int i = warp * kRows + r;
         const S score = lane < kTile ? p[i * (kTile + 1) + lane] * static_cast<S>(shape.scale) : S(0);
-        // A NaN score need not raise the maximum: its weight is NaN, and with it the row's sum and output.
+        // A NaN score need not raise the maximum: its weight is NaN, and so are the row's sum and output.
         S best = minus_infinity<S>();
         if (seen[r]) best = score > Lowest<S>::value ? score : Lowest<S>::value;
         best = warp_fold(best, [](S a, S b) { return a > b ? a : b; });
@@ -133,7 +133,7 @@ __device__ __forceinline__ void forward_tile(const TileShape& shape, int number,
       tile_product<kTile, false>(p, v_tile, value_width, factor, out);
     }
   __syncthreads();
-  // Each row's own result, and the one before, weighed by their shares of the sum of exponentials.
+  // Each row's own result and the earlier one, weighted by their shares of the sum of exponentials.
   S* const old_share = factor;
   S* const own_share = p;
   if (thread < query.rows) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void forward_tile(const TileShape& shape, int number,
     S own = unseen ? S(0) : S(1) / sum[i], old = S(0), all = own_lse;
     if (lse_before != nullptr &&
         (unseen || (own_lse == minus_infinity<S>() && earlier != minus_infinity<S>()))) {
-      own = S(0);  // what came before stays, bit for bit
+      own = S(0);  // the earlier result stays, bit for bit
       old = S(1);
       all = earlier;
     } else if (earlier != minus_infinity<S>()) {
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kTileThreads)
                    const Stat<T>* o_before, const Stat<T>* lse_before, O* o, Stat<T>* lse) {
   await_previous();
   if (shape.idle(static_cast<int>(blockIdx.z))) return;
-  // The longest tiles, those at the end of a sequence, go first.
+  // The longest tiles, those at the end of a sequence, come first.
   for (int tile = static_cast<int>(blockIdx.x); tile < tiles; tile += static_cast<int>(gridDim.x)) {
     forward_tile<kTile>(shape, tiles - 1 - tile, q, k, v, o_before, lse_before, o, lse);
     __syncthreads();

@@ -1,4 +1,4 @@
-// What the kernels for Hopper share: which tile is whose, barriers that pass round, and a row's result.
+// Shared by the Hopper kernels: assignment of tiles to blocks, barriers of a ring of stages, a row's result.
 #pragma once
 
 #include "kernels/cuda/attention/hopper_products.cuh"
@@ -17,7 +17,7 @@ __device__ __forceinline__ void registers_up() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Where a ring of stages stands.
+// Position in a ring of stages.
 struct Turn {
   int stage = 0;
   uint32_t parity = 0;
@@ -30,8 +30,8 @@ struct Turn {
   }
 };
 
-// Warpgroups take turns at issuing products: named barriers from 1 on, each met by the group it is for and by
-// the one before it.
+// Warpgroups alternate in issuing MMAs: named barriers from 1 on, each shared by the warpgroup that waits on
+// it and the one before it.
 __device__ __forceinline__ void order_wait(int group) {
   asm volatile("bar.sync %0, 256;" ::"r"(1 + group) : "memory");
 }
@@ -39,15 +39,15 @@ __device__ __forceinline__ void order_next(int group) {
   asm volatile("bar.arrive %0, 256;" ::"r"(1 + group) : "memory");
 }
 
-// Items are sorted by falling cost and dealt back and forth, so that every block gets as much as any other.
-// Negative: there are no more; at least `items`: none in this round.
+// Items are sorted by descending cost and assigned in alternating direction, so that all blocks get equal
+// work. Negative: no more items; at least `items`: none in this round.
 __device__ __forceinline__ int item_of_round(int round, int items) {
   const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   if (round * blocks >= items) return -1;
   return round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
 }
 
-// A tile of queries of the heads that share a KV head, and the keys that some and that all of its rows see.
+// A query tile of the heads that share a KV head, and the keys seen by any and by all of its rows.
 struct HopperTile {
   int kv_head;
   RowTile tile;
@@ -68,7 +68,7 @@ __device__ __forceinline__ HopperTile query_item(const TiledProblem& p, int item
 }
 
 // Writes a row of o and its lse. `level` is the row's maximum in units of log2, `sum` this lane's part of the
-// sum; registers 4 * j + 2 * half of `out` are the row's.
+// sum; registers 4 * j + 2 * half of `out` belong to the row.
 template <class T, int kWidth>
 __device__ __forceinline__ void finish_row(const TiledProblem& p, const HopperTile& at, int r, int valid,
                                            int half, const float (&out)[kWidth / 2], float level, float sum) {

@@ -1,6 +1,6 @@
 // Backward on Hopper, in two kernels as in tiled_backward.cuh. hopper_dq has two warpgroups of 64 query rows
 // each and streams keys; hopper_dkv has two of 64 keys each and streams queries, with scores transposed. dq
-// finds lse and delta of every row and leaves them in the order in which dkv's tiles have rows.
+// computes lse and delta of every row and stores them in the row order of dkv's tiles.
 #pragma once
 
 #include "kernels/cuda/attention/hopper.cuh"
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                      dout = dout_tile + static_cast<uint32_t>(group) * 8192;
       float s[kKeys / 2], g[kKeys / 2];
       uint32_t ds[kKeys / 16][4];
-      int before = -1;  // the stage whose keys the last product reads
+      int before = -1;  // the stage whose keys the last MMA reads
       for (; more; more = walk.next(p.k_rows, tile.sequence, at.keys, kKeys), turn.advance<kStages>()) {
         const int begin = walk.position, count = walk.count(kKeys);
         const uint32_t k = k_tiles + turn.stage * Sizes::kKeyBytes,
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         begin_products();
         rows_product<T, kWidth>(s, q, kRowPanel, k, kKeyPanel);
         end_products();
-        // The product before it is done first: its operand's registers are free for those of dP.
+        // The previous MMA completes first: its operand's registers are reused for dP.
         await_products<1>();
         pin(dq);
         if (before >= 0 && thread % 128 == 0) arrive(&k_empty[before]);
@@ -226,7 +226,7 @@ struct HopperDkv {
   static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
   static constexpr int kPanels = kWidth / 64;
   static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
-  // Copies begin at multiples of 16 bytes: a row early where the first has an odd number.
+  // Copies start at multiples of 16 bytes: one row early where the first index is odd.
   static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
   static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
   static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + 1024;
@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   }
   __syncthreads();
   const int items = tiles * p.kv_heads;
-  // A tile of keys, and the queries that see some and that see all of them.
+  // A tile of keys, and the queries that see any and that see all of them.
   const auto key_item = [&](int item) {
     const int rank = item / p.kv_heads;
     HopperTile at{item % p.kv_heads,
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       float s[kRows / 2], g[kRows / 2];
       uint32_t left[kRows / 16][4];
       [[maybe_unused]] uint32_t ds[kRows / 16][4];
-      int before = -1;  // the stage that the last products read
+      int before = -1;  // the stage that the last MMAs read
       for (; more; more = walk.next(p.q_rows, tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
         const int position = walk.position, rows = walk.count(tokens) * p.group;
         const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes,
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         begin_products();
         rows_product<T, kWidth>(s, k, kKeyPanel, q, kRowPanel);
         end_products();
-        // The products before it are done first: their operands' registers are free for those of dP.
+        // The previous MMAs complete first: their operands' registers are reused for dP.
         await_products<1>();
         pin(dk);
         pin(dv);
@@ -394,8 +394,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
             x = masked && (j * 8 + i % 2 < from[i / 2] || j * 8 + i % 2 >= to[i / 2]) ? 0.0f : weight;
           }
         }
-        // dS is formed from the rounded weights: registers for both would be too many. With long rows it also
-        // waits for the weights' own registers.
+        // dS is computed from the rounded weights: registers for both would be too many. With long rows it
+        // reuses the weights' own registers.
         left_of<T>(s, left);
         begin_products();
         add_columns_product<T>(dv, left, dout, kRowPanel);
@@ -404,7 +404,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(g);
 #pragma unroll
         for (int j = 0; j < kRows / 8; ++j) {
-          // What stands past the block's rows was perhaps never written, and 0 * NaN must not come in.
+          // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
           const int row = j * 8 + lane % 4 * 2;
           const float delta[2] = {row < rows ? stats[j * 8].y : 0.0f,
                                   row + 1 < rows ? stats[j * 8 + 1].y : 0.0f};

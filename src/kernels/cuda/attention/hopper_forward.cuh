@@ -1,8 +1,8 @@
-// Forward on Hopper. A block lives through many tiles: one thread of a warpgroup of its own copies Q, K and V
-// tiles into shared memory ahead of use; each of the other warpgroups has 64 rows of queries. While one
-// weighs scores the others' products run, and within a warpgroup the scores of the next block of keys are
-// computed beside the product of the last weights with V. Rows past tokens * heads of a tile are whatever
-// shared memory holds: no other row reads them.
+// Forward on Hopper, with persistent blocks: one thread of a dedicated warpgroup prefetches Q, K and V tiles
+// into shared memory; each of the other warpgroups has 64 query rows. While one computes its softmax the
+// others' MMAs run, and within a warpgroup the scores of the next key block are computed alongside the matmul
+// of the last weights with V. Rows past tokens * heads of a tile have undefined contents: no other row reads
+// them.
 #pragma once
 
 #include "kernels/cuda/attention/hopper.cuh"
@@ -11,7 +11,7 @@ namespace quintet::kernels::cuda {
 
 template <int kWidth>
 struct HopperForward {
-  static constexpr int kGroups = hopper_forward_rows(kWidth) / 64;  // of warps, with rows
+  static constexpr int kGroups = hopper_forward_rows(kWidth) / 64;  // warpgroups with rows
   static constexpr int kThreads = 128 * (kGroups + 1);
   static constexpr int kRows = 64 * kGroups;
   static constexpr int kKeys = 128, kStages = 2;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
       if (p.idle(at.tile.sequence)) continue;
       BlockWalk walk;
       bool more = walk.next(p.k_rows, at.tile.sequence, at.keys, kKeys);
-      if (!more) continue;  // no row sees anything
+      if (!more) continue;  // no row sees a key
       await_turn(&q_empty, q_turn.parity ^ 1);
       announce(&q_full, static_cast<uint32_t>(p.packing.tokens * p.group * kWidth * 2));
       for (int c = 0; c < kPanels; ++c)
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
       float s[kKeys / 2], shrink[2];
       uint32_t weights[kKeys / 16][4];
       const uint32_t q = q_tile + static_cast<uint32_t>(group) * 8192;
-      // Masks and weighs the scores in s of the block at `begin`.
+      // Masks the scores of the block at `begin` in s and turns them into weights.
       const auto weigh = [&](int begin, int count) {
         const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
 #pragma unroll
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(HopperForward<kWidth>::kThreads, 1)
       finish_row<T, kWidth>(p, at, own_row + 8 * h, valid, h, out, top[h] * unit, sum[h]);
   }
 #else
-  __trap();  // hopper_blocks() says beforehand
+  __trap();  // hopper_blocks() is 0 in such builds
 #endif
 }
 

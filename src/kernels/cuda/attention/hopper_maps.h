@@ -1,4 +1,4 @@
-// Tensor maps of q, k, v and the like as the kernels for Hopper copy them.
+// Tensor maps of q, k, v and their gradients for the Hopper kernels.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"

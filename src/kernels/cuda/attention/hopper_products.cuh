@@ -1,9 +1,9 @@
-// Hopper's asynchronous products as attention uses them: 64 rows times 64 or 128 columns, the left operand in
-// shared memory or in registers, and the tensor maps and copies that bring tiles into shared memory.
+// Hopper's asynchronous MMA (wgmma) as attention uses it: 64 rows times 64 or 128 columns, the left operand
+// in shared memory or in registers, and the tensor maps and copies that bring tiles into shared memory.
 //
-// A tile has panels of 64 columns, each of its rows 128 bytes long and swizzled over eight rows (what a bulk
-// tensor copy of 64 columns writes). The same bytes serve with the columns as k (K-major) and, as a right
-// operand, with the rows as k (transposed).
+// A tile consists of panels of 64 columns, each row 128 bytes long and swizzled over eight rows (the layout
+// that a bulk tensor copy of 64 columns writes). The same bytes can be read with the columns as k (K-major)
+// and, as a right operand, with the rows as k (transposed).
 #pragma once
 
 #include "kernels/cuda/matmul/wgmma.cuh"
@@ -14,7 +14,7 @@ namespace quintet::kernels::cuda {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // Rows of 64 columns from `address` on (a multiple of 1024) with the columns as k: the next 16 columns are
-// 2 units of a descriptor later, the next panel panel_bytes / 16.
+// 2 descriptor units later, the next panel panel_bytes / 16.
 __device__ __forceinline__ uint64_t describe_rows(uint32_t address) {
   return uint64_t{1} << 62 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 16 | ((address & 0x3ffff) >> 4);
 }
@@ -74,7 +74,7 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed ? 1 : 0))
 
 // d = a b, or d += a b where `add` is not 0. kTransposed: b has its rows as k. Registers of d and of a are
-// placed as in multiply_add() (mma.cuh), 16 rows for each of the four warps.
+// distributed as in multiply_add() (mma.cuh), 16 rows for each of the four warps.
 template <class T, bool kTransposed, int kRegisters>
 __device__ __forceinline__ void product(float (&d)[kRegisters], uint64_t a, uint64_t b, int add) {
   if constexpr (kRegisters == 32) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ void product(float (&d)[kRegisters], const uint32_t (
 #undef QUINTET_16
 #undef QUINTET_4
 
-// d = a b^T of two tiles with kWidth columns: a has the 64 rows at its address of panels of `a_panel` bytes,
-// b all rows of its tile.
+// d = a b^T of two tiles with kWidth columns: a has 64 rows, at its address in panels of `a_panel` bytes; b
+// has all rows of its tile.
 template <class T, int kWidth, int kRegisters>
 __device__ __forceinline__ void rows_product(float (&d)[kRegisters], uint32_t a, uint32_t a_panel, uint32_t b,
                                              uint32_t b_panel) {
@@ -135,7 +135,7 @@ __device__ __forceinline__ void add_columns_product(float (&d)[kRegisters], cons
   for (int k = 0; k < kSteps; ++k) product<T, true>(d, a[k], right + 128 * k, 1);
 }
 
-// Accumulators as the left operand of the next product, rounded to T.
+// Accumulators as the left operand of the next MMA, rounded to T.
 template <class T, int kRegisters>
 __device__ __forceinline__ void left_of(const float (&d)[kRegisters], uint32_t (&a)[kRegisters / 8][4]) {
 #pragma unroll
@@ -144,7 +144,7 @@ __device__ __forceinline__ void left_of(const float (&d)[kRegisters], uint32_t (
     for (int i = 0; i < 4; ++i) a[k][i] = word_of<T>(d[8 * k + 2 * i], d[8 * k + 2 * i + 1]);
 }
 
-// Keeps the compiler from moving reads and writes of accumulators across products in flight.
+// Keeps the compiler from moving reads and writes of accumulators across MMAs in flight.
 template <int kRegisters>
 __device__ __forceinline__ void pin(float (&d)[kRegisters]) {
 #pragma unroll

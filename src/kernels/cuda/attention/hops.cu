@@ -1,5 +1,5 @@
-// What stands around the library: rows are brought into ascending order, and what it gives is joined with the
-// hops before.
+// The steps around cuDNN: rows are sorted into ascending order, and its results are merged with those of
+// earlier hops.
 #include "kernels/cuda/attention/hops.h"
 #include "kernels/cuda/attention/merge.h"
 #include "kernels/cuda/attention/places.cuh"
@@ -9,7 +9,7 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// Rows of ours from ascending ones, zero where they take no part; `from` null: the others stay as they are.
+// Rows in Quintet's order from ascending ones; those that take no part are zero. `from` null: only the zeros.
 template <class T>
 struct PlaceRows {
   Places places;
@@ -35,7 +35,7 @@ struct PlaceRows {
   }
 };
 
-// Ascending rows from ours.
+// Ascending rows from Quintet's order.
 template <class T>
 struct SortRows {
   Places places;
@@ -52,7 +52,7 @@ struct SortRows {
     put<V>(to + places.of(static_cast<uint32_t>(row)) * to_stride + i, x);
   }
 };
-// [lists, rows], as statistics and documents lie.
+// [lists, rows], the layout of statistics and documents.
 template <class T>
 struct SortColumns {
   Places places;
@@ -70,7 +70,7 @@ struct SortColumns {
   }
 };
 
-// Brings the operands of a call into ascending order, in the scratch.
+// Sorts the operands of a call into ascending order, in the scratch.
 class Sorter {
  public:
   Sorter(const AttentionShape& s, const AttentionPart& part, std::byte* memory, Stream stream)
@@ -119,8 +119,8 @@ T* at(std::byte* memory, int64_t offset) {
   return reinterpret_cast<T*>(memory + offset);
 }
 
-// Calls hop(ring rank of the keys, rows of k and v before its own, first, last), the queries' own rank first:
-// there every query sees something.
+// Calls hop(ring rank of the keys, offset of its rows in k and v, first, last), the queries' own rank first:
+// there every query sees a key.
 template <class F>
 void each_source(const AttentionShape& s, F&& hop) {
   const int64_t n = AttentionHops::hops(s), own = s.q_rows.first / s.q_rows.count;
@@ -217,7 +217,7 @@ void AttentionHops::backward(const AttentionShape& s, AttentionMasks masks, cons
   library_.backward<T>(t, masks, dout, q, k, v, o, lse, share, own_dk, own_dv, memory + scratch.bytes,
                        workspace_bytes - scratch.bytes, stream);
   add_hop_dq(s, part.q, share, t.dq_stride, dq_before, dq, stream);
-  if (!scratch.sorts && part.k.count == part.k.pitch) return;  // all is there
+  if (!scratch.sorts && part.k.count == part.k.pitch) return;  // all rows are covered
   const auto place = [&](const T* from, int64_t from_stride, T* to, int64_t stride, int64_t width) {
     each_row<kWide<T>, 4>(PlaceRows<T>{Places(s.k_rows, part.k), from_stride, stride, from, to},
                           s.k_rows.rows(), width, all_aligned16(to), stream, "attention_hop_backward");

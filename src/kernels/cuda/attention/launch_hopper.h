@@ -10,7 +10,7 @@ int hopper_blocks();
 // Heads of 64 or 128 elements, groups of at most 64 query heads, no soft cap, no dropout, backward no sinks.
 bool suits_hopper(const TiledProblem& problem, bool backward);
 
-// The problem's packing and tiles are set here; `order` must be of tiles of these sizes.
+// Sets the problem's packing and tiles; `order` must be for tiles of these sizes.
 int hopper_forward_tokens(const TiledProblem& problem);
 int hopper_dq_tokens(const TiledProblem& problem);
 template <class T>

@@ -1,12 +1,12 @@
-// The kernels of tiled_forward.cuh and tiled_backward.cuh by type and head sizes, compiled apart from one
-// another.
+// The kernels of tiled_forward.cuh and tiled_backward.cuh by type and head sizes, in separate translation
+// units.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
 
 namespace quintet::kernels::cuda {
 
-// `tiles` query tiles, or key tiles for dkv. The packing of the problem is that of the kernel.
+// `tiles` query tiles, or key tiles for dkv. The problem's packing must be the kernel's.
 template <class T>
 void launch_tiled_forward(HeadSizes sizes, const TiledProblem& problem, int64_t tiles, Stream stream);
 template <class T>

@@ -10,8 +10,8 @@ __device__ __forceinline__ float minus_infinity() { return -__int_as_float(0x7f8
 struct Share {
   float own, old, lse;
 };
-// Of one hop's result (when it has seen a key) and of what came before it in the result over all of their
-// keys. Where one of them has seen nothing the other is taken as it is.
+// The shares of one hop's result (when it has seen a key) and of the earlier result in the result over all of
+// their keys. Where one of them has seen nothing the other is taken unchanged.
 __device__ __forceinline__ Share share_of(bool seen, float own_lse, float earlier) {
   const float nothing = minus_infinity();
   if (!seen || (own_lse == nothing && earlier != nothing))
@@ -25,12 +25,12 @@ __device__ __forceinline__ Share share_of(bool seen, float own_lse, float earlie
 struct MergeShape {
   Places places;
   int64_t rows;
-  int width;                 // of a head
-  int64_t stride, o_stride;  // of the hop's o, and of ours
+  int width;                 // per head
+  int64_t stride, o_stride;  // of the hop's o, and of the merged one
 };
 
 // One head of kMergeRows rows. The statistics of a row are read and written by one thread, every element of o
-// by one: both may be in place. A block has as many whole rows of threads as kMergeThreads hold, so that a
+// by one: both may be in place. A block has as many whole rows of threads as fit kMergeThreads, so that each
 // thread stays in its columns.
 inline constexpr int kMergeThreads = 256, kMergeRows = 32, kMergeUnroll = 4;
 template <int V, class T, class O>
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kMergeThreads)
       if (i >= rows) break;
       const float own = own_share[i], old = old_share[i];
       if (own == 0.f && old == 1.f && in_place) continue;
-      // Chosen, not multiplied: what counts for nothing may be anything.
+      // Selected, not multiplied: a value with weight 0 may be anything.
       const auto new_values = values<T, V>(mine[u]);
       const auto old_values = values<float, V>(before[u]);
       Vals<float, V> sum;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   }
 }
 
-// dq = dq_before + the share.
+// dq = dq_before + this hop's contribution.
 template <class T, class O>
 struct AddShare {
   Places places;

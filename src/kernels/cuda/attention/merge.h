@@ -1,6 +1,6 @@
-// A hop of ring attention joined with the hops before: results are merged by their shares of the sums of
-// exponentials, shares of dq are added up. Rows that take no part (kernels/attention_part.h) keep what they
-// had, or are zero. What came before is null in the first hop; it may be the memory of its result.
+// Merges a hop of ring attention with the earlier hops: results are weighted by their shares of the sums of
+// exponentials, contributions to dq are added. Rows that take no part (kernels/attention_part.h) are
+// unchanged, or zero. Earlier results are null in the first hop; they may alias the new ones.
 #pragma once
 
 #include "kernels/attention_part.h"

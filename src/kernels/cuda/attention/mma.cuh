@@ -1,5 +1,5 @@
-// Synchronous tensor-core products of 16 x 8 x 16 elements (Ampere on), and tiles in shared memory that they
-// are read from without bank conflicts.
+// Synchronous tensor-core MMAs of 16 x 8 x 16 elements (Ampere on), and tiles in shared memory that are read
+// without bank conflicts.
 #pragma once
 
 #include "kernels/cuda/support/async_copy.cuh"
@@ -7,7 +7,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Four matrices of 8 x 8 elements, whose rows the lanes 0-7, 8-15, 16-23 and 24-31 address.
+// Four matrices of 8 x 8 elements, whose rows are addressed by lanes 0-7, 8-15, 16-23 and 24-31.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply_add(float (&d)[4], const uint32_t (&a)[
 }
 
 // A tile of rows of kWidth 16-bit elements (a multiple of 32). Within a row the 16-byte vectors are permuted
-// by the row, so that eight rows of one column of vectors lie in eight different groups of banks.
+// by the row, so that eight rows of one column of vectors are in eight different groups of banks.
 template <int kWidth>
 struct SharedTile {
   static_assert(kWidth % 32 == 0);
@@ -54,9 +54,9 @@ struct SharedTile {
   }
 };
 
-// What a lane of a warp gives load_matrices() for 16 x 16 elements of a tile. `row` is the lane's row of the
-// sixteen, `vector` 0 or 1. at() then takes a first row (a multiple of 8) and a first column (a multiple of
-// 16): constants, once loops are unrolled.
+// A lane's address for load_matrices() of 16 x 16 elements of a tile. `row` is the lane's row of the sixteen,
+// `vector` 0 or 1. at() then takes a first row (a multiple of 8) and a first column (a multiple of 16):
+// constants, once loops are unrolled.
 template <int kWidth>
 struct LaneAddress {
   uint32_t row_base, swizzle;
@@ -71,12 +71,12 @@ struct LaneAddress {
            (swizzle ^ static_cast<uint32_t>((vector & kMask) << 4));
   }
 };
-// As the left operand, rows of m with k contiguous: all four registers are those of one multiply_add.
+// As the left operand, rows of m with k contiguous: all four registers belong to one multiply_add.
 template <int kWidth>
 __device__ __forceinline__ LaneAddress<kWidth> left_operand(uint32_t tile, int first_row, int lane) {
   return {tile, first_row + lane % 16, lane / 16};
 }
-// As the right operand, rows of n with k contiguous: registers 0 and 1 are of columns 0-7 of n, 2 and 3 of
+// As the right operand, rows of n with k contiguous: registers 0 and 1 hold columns 0-7 of n, 2 and 3 hold
 // 8-15.
 template <int kWidth>
 __device__ __forceinline__ LaneAddress<kWidth> right_operand(uint32_t tile, int lane) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ LaneAddress<kWidth> right_transposed(uint32_t tile, i
   return {tile, lane % 16, lane / 16};
 }
 
-// A copy of 16 bytes to shared memory, of zeros where `valid` is false.
+// Copies 16 bytes to shared memory, zeros where `valid` is false.
 __device__ __forceinline__ void copy_or_zero(uint32_t shared, const void* global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0)
                : "memory");
@@ -99,7 +99,7 @@ __device__ __forceinline__ float exp2_fast(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-// About 2^-22 absolute: a soft cap multiplies the error, so the instruction for tanh (2^-11) does not do.
+// About 2^-22 absolute: a soft cap amplifies the error, so the tanh instruction (2^-11) is too coarse.
 __device__ __forceinline__ float tanh_fast(float x) {
   return 1.0f - __fdividef(2.0f, exp2_fast(x * 2.8853900817779268f) + 1.0f);
 }

@@ -1,4 +1,4 @@
-// Where rows of context ranks lie, and which of them take part in a hop.
+// The order of context ranks' rows, and which of them take part in a hop.
 #pragma once
 
 #include "kernels/attention_part.h"
@@ -6,10 +6,10 @@
 
 namespace quintet::kernels::cuda {
 
-// Of a row of ours: its place in ascending order (kernels/attention_part.h), and whether it takes part. Rows
-// are below 2^31.
+// For a row in Quintet's order: its index in ascending order (kernels/attention_part.h), and whether it takes
+// part. Row indices are below 2^31.
 struct Places {
-  uint32_t sequences, length, ranks;  // of a run; ranks in the buffer
+  uint32_t sequences, length, ranks;  // length of a run; ranks in the buffer
   uint32_t first, count, pitch;       // AttentionPart::Rows
 
   Places(const base::RowOrder& order, const AttentionPart::Rows& part)
@@ -20,7 +20,7 @@ struct Places {
         count(static_cast<uint32_t>(part.count)),
         pitch(static_cast<uint32_t>(part.pitch)) {}
 
-  // Ours: [rank][sequence][two chunks]. Ascending: [sequence][early chunks, late chunks of falling ranks].
+  // Quintet's: [rank][sequence][two chunks]. Ascending: [sequence][early chunks, late ones by falling rank].
   __device__ __forceinline__ uint32_t of(uint32_t row) const {
     if (ranks == 1) return row;
     const uint32_t chunk = row / length, pair = chunk / 2, rank = pair / sequences;

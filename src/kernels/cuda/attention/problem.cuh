@@ -1,5 +1,5 @@
-// What the tiled attention kernels are launched with, and what they share: rows of a tile, their intervals,
-// loading and storing.
+// Launch parameters and helpers of the tiled attention kernels: rows of a tile, their intervals, loading and
+// storing.
 #pragma once
 
 #include "kernels/attention_interval.h"
@@ -14,7 +14,7 @@ namespace quintet::kernels::cuda {
 inline constexpr int kWarps = 4, kTiledThreads = 32 * kWarps;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// The tensors are untyped, so that one struct serves every kernel. `wide`: o and dq are f32.
+// The tensors are untyped, so that all kernels share one struct. `wide`: o and dq are f32.
 struct TiledProblem {
   RowRuns q_rows, k_rows;
   int q_count, k_count;  // rows
@@ -23,8 +23,8 @@ struct TiledProblem {
   int64_t q_stride, k_stride, v_stride, o_stride, dq_stride, dk_stride, dv_stride;
   MaskRule rule;
   const Span* documents;   // [sequences, seq_len] spans; null: a sequence is one document
-  const int32_t* refused;  // [sequences]: where it is not 0, nothing is done; null: never
-  const uint32_t* order;   // tiles by falling cost; null: as they come, the last first
+  const int32_t* refused;  // [sequences]: where not 0, nothing is done; null: never
+  const uint32_t* order;   // tiles by descending cost; null: by number, the last first
   float scale, soft_cap;   // soft_cap 0: none
   bool wide;
   const float* sinks;  // [heads], null: none
@@ -39,7 +39,7 @@ struct TiledProblem {
   const float *o_before, *lse_before, *dq_before;
   void *o_out, *dq, *dk, *dv;
   float *lse_out, *delta_out;
-  float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta of rows of packed heads
+  float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads
   int64_t stats_pitch;
 
   __device__ __forceinline__ bool idle(int sequence) const {
@@ -57,7 +57,7 @@ struct TiledProblem {
   __device__ __forceinline__ int key_position(int sequence, int position) const {
     return key_positions[k_rows.row_in_whole(sequence, position)];
   }
-  // 0 or 1 / (1 - p), for a key by its place among the positions of dropout.
+  // 0 or 1 / (1 - p), for a key by its index in the dropout positions.
   __device__ __forceinline__ float keep(int query_row, int head, int key_place) const {
     const auto column = static_cast<uint32_t>(key_place);
     const Words<4> words =
@@ -69,7 +69,7 @@ struct TiledProblem {
 };
 
 // A tile of up to `size` consecutive rows of one run, by number. Numbers ascend with the position within each
-// sequence, and sequences alternate, so that the tiles of one rank of cost are launched together.
+// sequence, and sequences alternate, so that tiles of equal cost are launched together.
 struct RowTile {
   int sequence, row, position, count;
 };
@@ -81,7 +81,7 @@ __device__ __forceinline__ RowTile row_tile(const RowRuns& r, int size, int numb
   return {sequence, run.row + offset, run.position + offset, lesser(size, r.length - offset)};
 }
 
-// Rows [0, valid) of a tile from global memory, zeros for the others; `from` gives the address of a row.
+// Rows [0, valid) of a tile from global memory, zeros for the others; `from` returns the address of a row.
 // Columns from `width` on are zeros.
 template <int kWidth, int kRows, class T, class From>
 __device__ __forceinline__ void load_rows(uint32_t tile, int valid, int width, const From& from) {
@@ -96,8 +96,8 @@ __device__ __forceinline__ void load_rows(uint32_t tile, int valid, int width, c
     copy_or_zero(tile + SharedTile<kWidth>::offset(row, vector), source, inside);
   }
 }
-// The same of rows that are `stride` elements apart. A pointer that runs along keeps addresses out of
-// registers between blocks.
+// The same for rows that are `stride` elements apart. A running pointer keeps addresses out of registers
+// between blocks.
 template <int kWidth, int kRows, class T>
 __device__ __forceinline__ void load_strided(uint32_t tile, int valid, int width, const T* from,
                                              int64_t stride) {
@@ -130,8 +130,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&p)[4], int lane) {
   }
 }
 
-// Half the registers of accumulators: row lane / 4 (half = 0) or the eighth after it, times `factor`, rounded
-// to T. `width` is the number of columns to store. All lanes take part; `inside` says whether the row counts.
+// Stores half the accumulators: row lane / 4 (half = 0) or the eighth after it, times `factor`, rounded to T.
+// `width` is the number of columns to store. All lanes take part; `inside` says whether the row is stored.
 template <class T, int kTiles>
 __device__ __forceinline__ void store_row(const float (&acc)[kTiles][4], int half, float factor, T* to,
                                           int width, bool inside) {
@@ -169,9 +169,9 @@ __device__ __forceinline__ void store_wide_row(const float (&acc)[kTiles][4], in
   }
 }
 
-// How a row of the forward pass ends: what its weighted values are multiplied by, the share of what came
-// before, and its lse. `level` is the maximum of its scores in units of log2, `sum` the sum of their
-// exponentials relative to it.
+// The final step of a forward row: the factor of its weighted values, the share of the earlier result, and
+// its lse. `level` is the maximum of its scores in units of log2, `sum` the sum of their exponentials
+// relative to it.
 struct RowResult {
   float factor, share, lse;
 };
@@ -184,7 +184,7 @@ __device__ __forceinline__ RowResult row_result(const TiledProblem& p, bool insi
     sum = sum * factor + exp2_fast(sink - higher);
     level = higher;
   }
-  const bool unseen = level == -INFINITY && sum == 0.0f;  // NaN and infinite scores go on
+  const bool unseen = level == -INFINITY && sum == 0.0f;  // NaN and infinite scores propagate
   constexpr float kLn2 = 0.6931471805599453f;
   RowResult r{unseen ? 0.0f : factor / sum, 0.0f, unseen ? -INFINITY : (level + log2f(sum)) * kLn2};
   if (p.lse_before == nullptr || !inside) return r;

@@ -7,7 +7,7 @@ namespace {
 
 inline constexpr int kThreads = 1024, kWarps = kThreads / 32;
 
-// One block; each thread has a run of neighbouring tokens. `starts` and `ends` hold `most` numbers.
+// One block; each thread has a run of consecutive tokens. `starts` and `ends` hold `most` numbers.
 __global__ void __launch_bounds__(kThreads)
     segments_kernel(const int32_t* documents, int tokens, int seq_len,
                     const __grid_constant__ SegmentStrides strides, const __grid_constant__ Segments out,
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kSquare* kSquareRows)
   }
 }
 
-// A warp per token; only those of padding have anything to do.
+// A warp per token; only padding tokens need work.
 inline constexpr int kZeroThreads = 256, kZeroRows = kZeroThreads / 32;
 __global__ void __launch_bounds__(kZeroThreads)
     zero_rows_kernel(const int32_t* documents, int64_t tokens, const int32_t* refused, RowPart a, RowPart b,

@@ -1,8 +1,8 @@
-// What our own attention kernels share: where rows lie, who sees whom, tiles in shared memory.
+// Shared by the native attention kernels: row order, visibility, tiles in shared memory.
 //
 // A block works on kTile query rows and kTile key rows at a time, each within one run (base/row_order.h), in
-// Stat<T> arithmetic. 256 threads: lane j of a warp stands for key j where scores are formed, warps share the
-// rows. Tiles have kTile = 32 rows, or fewer where heads are so large that shared memory would not do.
+// Stat<T> arithmetic. 256 threads: lane j of a warp handles key j where scores are computed, warps share the
+// rows. Tiles have kTile = 32 rows, or fewer where heads are too large for shared memory.
 #pragma once
 
 #include "kernels/cuda/attention/attention.h"
@@ -13,7 +13,7 @@
 namespace quintet::kernels::cuda {
 
 inline constexpr int kTileThreads = 256, kTileWarps = kTileThreads / 32;
-inline constexpr int64_t kTileBytes = 96 << 10;  // of shared memory, where a smaller tile can do with them
+inline constexpr int64_t kTileBytes = 96 << 10;  // shared memory limit while a smaller tile exists
 
 // base::RowOrder for the device.
 struct TileRows {
@@ -40,7 +40,7 @@ struct TileRows {
     row = ((static_cast<int64_t>(at) * sequences + sequence) * 2 + (second ? 1 : 0)) * length;
     position = chunk * length;
   }
-  // Where a position lies in a buffer with the rows of all ranks.
+  // The row of a position in a buffer that holds the rows of all ranks.
   __device__ __forceinline__ int64_t row_in_whole(int sequence, int position) const {
     if (ranks == 1) return static_cast<int64_t>(sequence) * seq_len + position;
     const int index = position / length;
@@ -51,7 +51,7 @@ struct TileRows {
   }
 };
 
-// Consecutive rows of one run: `row` is the first one's place in its buffer, `index` that in the arrays of
+// Consecutive rows of one run: `row` is the first one's index in its buffer, `index` that in the arrays of
 // documents and positions.
 struct Tile {
   int64_t row, index;
@@ -67,7 +67,7 @@ struct TileShape {
   bool needed_each;
   bool drops;
   double kept;         // 1 / (1 - p)
-  uint64_t threshold;  // words from it on are kept
+  uint64_t threshold;  // words at or above it are kept
   const uint64_t* key;
   const int32_t *samples, *positions, *key_positions;
   uint32_t head_offset;
@@ -123,7 +123,7 @@ struct TileShape {
     t.rows = k.length - offset < tile ? k.length - offset : tile;
     return t;
   }
-  // Whether causality or the window keep every query of a tile from every key of another.
+  // Whether causality or the window hide every key of one tile from every query of the other.
   __device__ __forceinline__ bool apart(const Tile& query, const Tile& keys) const {
     return keys.position >= query.position + query.rows ||
            (window > 0 && query.position - (keys.position + keys.rows - 1) >= window);
@@ -152,7 +152,7 @@ struct TileShape {
   }
 };
 
-// Rows of a tile in shared memory lie width + 1 apart, so that lanes that stand for rows meet no bank twice.
+// Rows of a tile in shared memory are width + 1 apart: lanes that handle rows have no bank conflicts.
 template <class S, class T>
 __device__ __forceinline__ void load_tile(const T* from, int64_t stride, int rows, int width, int tile,
                                           S* to) {
@@ -225,14 +225,14 @@ __device__ __forceinline__ S* tile_memory() {
   return reinterpret_cast<S*>(raw);
 }
 
-// Tiles that a launch gives blocks to: a few where the work is rarely needed, which then take several each.
+// Tiles that get a block of their own: only a few where the work is rarely needed; blocks then loop.
 inline unsigned launched_tiles(const AttentionShape& s, int64_t tiles) {
   constexpr int64_t kRarely = 4;
   return static_cast<unsigned>(s.needed != nullptr && tiles > kRarely ? kRarely : tiles);
 }
 
 // Launches `kernel` (a template of the tile's rows) with the largest tile whose shared memory is within
-// kTileBytes, or with the smallest. `bytes` tells the shared memory of a tile's rows.
+// kTileBytes, or with the smallest. `bytes` returns the shared memory for a number of rows.
 template <class Bytes, class Launch>
 void with_tile(const Bytes& bytes, const Launch& launch) {
   if (bytes(32) <= kTileBytes) return launch(std::integral_constant<int, 32>{});

@@ -1,5 +1,5 @@
-// How the tiled attention kernels cut their work, and the scratch this decides: without a vendor's header, so
-// that plans made without CUDA know the same bytes.
+// How the tiled attention kernels split their work, and the scratch that follows: free of vendor headers, so
+// that plans made without CUDA compute the same bytes.
 #pragma once
 
 #include "kernels/attention_interval.h"
@@ -7,19 +7,19 @@
 
 namespace quintet::kernels::cuda {
 
-// Head sizes that kernels exist for; others are served by the next larger ones, with zeros.
+// Head sizes that kernels exist for; others use the next larger ones, padded with zeros.
 struct HeadSizes {
   int qk, value;
 };
 inline constexpr HeadSizes kHeadSizes[] = {{64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
 
-// Rows of a block: queries (tokens times the heads that share a KV head) or keys.
+// Rows per block: queries (tokens times the heads that share a KV head) or keys.
 constexpr int forward_rows(HeadSizes d) { return d.qk > 192 ? 64 : 128; }
 constexpr int dq_rows(HeadSizes d) { return d.qk > 128 ? 64 : 128; }
 constexpr int dkv_keys(HeadSizes d) { return d.qk > 64 ? 64 : 128; }
 constexpr int dkv_rows(HeadSizes d) { return d.qk > 128 ? 32 : 64; }
 
-// The kernels for Hopper: no smaller than the tiles above, whose number decides the scratch.
+// The Hopper kernels: tiles no smaller than those above, whose number decides the scratch.
 constexpr int hopper_forward_rows(int width) { return width > 64 ? 128 : 192; }
 inline constexpr int kHopperDqRows = 128, kHopperDkvKeys = 128;
 constexpr int hopper_dkv_rows(int width) { return width > 64 ? 64 : 128; }
@@ -35,7 +35,7 @@ constexpr int64_t tile_count(int64_t run_length, int64_t runs, int64_t sequences
   return (run_length + size - 1) / size * runs * sequences;
 }
 
-// The scratch of one call, in bytes from its start.
+// The scratch of one call, as byte offsets from its start.
 struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]

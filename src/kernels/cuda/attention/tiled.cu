@@ -9,10 +9,10 @@ namespace quintet::kernels::cuda {
 namespace {
 
 inline constexpr int kMaskThreads = 1024;
-inline constexpr int kMostShared = 12 << 10;  // ids of a sequence that are kept in shared memory
-inline constexpr int kCosts = 1024;           // classes of cost that tiles are sorted by
+inline constexpr int kMostShared = 12 << 10;  // ids of a sequence kept in shared memory
+inline constexpr int kCosts = 1024;           // cost classes that tiles are sorted by
 
-// Tiles of `size` rows of one side, to be sorted by the rows of the other side that they meet.
+// Tiles of `size` rows of one side, to be sorted by the number of rows of the other side that they meet.
 struct TileOrder {
   uint32_t* order;  // null: none
   int size, tiles;
@@ -24,11 +24,11 @@ struct MaskProblem {
   const int32_t *documents, *key_documents;
   Span* spans;
   int32_t* refused;
-  bool must;  // nothing may be refused
+  bool must;  // no sequence may be refused
   TileOrder queries, keys;
 };
 
-// Rows of a buffer that lie within a span.
+// Number of rows of a buffer within a span.
 __device__ __forceinline__ int rows_in(const RowRuns& rows, int sequence, Span span) {
   int sum = 0;
   for (int run = 0; run < rows.runs; ++run) {
@@ -38,8 +38,8 @@ __device__ __forceinline__ int rows_in(const RowRuns& rows, int sequence, Span s
   return sum;
 }
 
-// Blocks [0, sequences): the spans of a sequence's documents. The next one sorts query tiles, the last one
-// key tiles: tiles of equal cost in any order, which no result depends on.
+// Blocks [0, sequences): the spans of a sequence's documents. The next block sorts query tiles, the last one
+// key tiles: tiles of equal cost are in any order; no result depends on it.
 __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant__ MaskProblem p) {
   await_previous();
   const int sequence = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant
       if (i + 1 < length)
         bad |= static_cast<uint32_t>(own) > static_cast<uint32_t>(global_id(sequence, i + 1));
     }
-    // The queries' own ids must be those of the same positions.
+    // The queries' own ids must match those of the same positions.
     for (int i = thread; i < p.q_rows.runs * p.q_rows.length; i += kMaskThreads) {
       const RowRuns::Run run = p.q_rows.run(sequence, i / p.q_rows.length);
       const int offset = i % p.q_rows.length;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant
   const RowRuns &own = by_keys ? p.k_rows : p.q_rows, &other = by_keys ? p.q_rows : p.k_rows;
   if (t.order == nullptr) return;
   const int step = (length + kCosts - 1) / kCosts;
-  const auto cost_class = [&](int number) {  // 0: the most
+  const auto cost_class = [&](int number) {  // 0: the most expensive
     const RowTile tile = row_tile(own, t.size, number);
     const auto seen = [&](int position) {
       const Span document =
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant
   __syncthreads();
   for (int i = thread; i < t.tiles; i += kMaskThreads) atomicAdd(&counts[cost_class(i)], 1u);
   __syncthreads();
-  // Where each class begins: a sum over the lower ones, 32 classes a lane of the first warp.
+  // First index of each class: a sum over the lower ones, 32 classes per lane of the first warp.
   if (thread < 32) {
     constexpr int kEach = kCosts / 32;
     uint32_t sum = 0;
@@ -132,7 +132,7 @@ P* at(void* workspace, int64_t offset) {
   return reinterpret_cast<P*>(static_cast<std::byte*>(workspace) + offset);
 }
 
-// Everything but the tensors and the packing.
+// Everything except the tensors and the packing.
 TiledProblem problem_of(const AttentionShape& s, const TiledOptions& options, const TiledScratch& scratch,
                         void* workspace) {
   TiledProblem p{};
@@ -172,7 +172,7 @@ TiledProblem problem_of(const AttentionShape& s, const TiledOptions& options, co
   return p;
 }
 
-// The same problem for the kernels that take any documents, for the sequences that ours refused.
+// The same problem for the kernels that accept any documents, for the sequences refused here.
 AttentionShape refused_part(const AttentionShape& s, const int32_t* refused) {
   AttentionShape rest = s;
   rest.needed = refused;

@@ -3,9 +3,9 @@
 //   dv = (P F)^T dout,  dS = P (F dP - delta) with dP = dout v^T,  dk = scale dS^T q,  dq = scale dS k;
 // a soft cap multiplies dS by 1 - tanh^2.
 //
-// tiled_dq has blocks of query rows like the forward pass, and finds delta on the way. tiled_dkv has blocks
-// of keys and walks the queries that see them; scores are transposed there (keys are the rows), so that P and
-// dS are left operands as they come, and the heads of a group are summed by the products themselves.
+// tiled_dq has blocks of query rows like the forward pass, and computes delta along the way. tiled_dkv has
+// blocks of keys and walks the queries that see them; scores are transposed there (keys are the rows), so
+// that P and dS are left operands as computed, and the MMAs themselves sum over the heads of a group.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -15,13 +15,13 @@ namespace quintet::kernels::cuda {
 template <int kQk, int kValue>
 struct DqTiles {
   static constexpr int kRows = dq_rows({kQk, kValue}), kRowTiles = kRows / (16 * kWarps);
-  static constexpr int kKeys = kQk > 96 ? 32 : 64;  // of a stage; scores are formed 32 keys at a time
+  static constexpr int kKeys = kQk > 96 ? 32 : 64;  // per stage; scores are computed 32 keys at a time
   static constexpr int kSub = 32;
   static constexpr int kBlocks = kQk <= 64 ? 3 : kQk <= 192 ? 2 : 1;
   static constexpr int kBytes = (kRows + 2 * kKeys) * (kQk + kValue) * 2 + kRows * 16;
 };
 
-// The score of a soft cap, and the factor of its gradient.
+// The score under a soft cap, and the factor of its gradient.
 __device__ __forceinline__ float capped(float s, float inner, float cap, float& slope) {
   const float t = tanh_fast(s * inner);
   slope = 1.0f - t * t;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
 
   const uint32_t q_tile = shared_address(tiled_memory), dout_tile = q_tile + kRows * kQk * 2,
                  k_tiles = dout_tile + kRows * kValue * 2, v_tiles = k_tiles + 2 * kKeys * kQk * 2;
-  // Of each row: lse in units of log2 and delta; the keys that it sees.
+  // Per row: lse in units of log2 and delta; the keys that it sees.
   auto* const row_stats = reinterpret_cast<float2*>(tiled_memory + (kRows + 2 * kKeys) * (kQk + kValue) * 2);
   auto* const row_keys = reinterpret_cast<Span*>(row_stats + kRows);
   const T* const q = static_cast<const T*>(p.q) + static_cast<int64_t>(tile.row) * p.q_stride +
@@ -271,8 +271,8 @@ __global__ void __launch_bounds__(kTiledThreads, DqTiles<kQk, kValue>::kBlocks)
 template <int kQk, int kValue>
 struct DkvTiles {
   static constexpr int kKeys = dkv_keys({kQk, kValue}), kKeyTiles = kKeys / (16 * kWarps);
-  static constexpr int kRows = dkv_rows({kQk, kValue});               // of queries, in a stage
-  static constexpr int kSub = kQk > 128 || kKeyTiles == 2 ? 32 : 64;  // scores are formed for these at a time
+  static constexpr int kRows = dkv_rows({kQk, kValue});               // query rows per stage
+  static constexpr int kSub = kQk > 128 || kKeyTiles == 2 ? 32 : 64;  // scores computed at a time
   static constexpr bool kSplit = kQk + kValue > 320;  // dk and dv do not fit the registers together
   static constexpr int kBlocks = kSplit ? 1 : 2;
   static constexpr int kBytes =
@@ -295,7 +295,7 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
 
   const uint32_t k_tile = shared_address(tiled_memory), v_tile = k_tile + kKeys * kQk * 2,
                  q_tiles = v_tile + kKeys * kValue * 2, dout_tiles = q_tiles + 2 * kRows * kQk * 2,
-                 stats = dout_tiles + 2 * kRows * kValue * 2;  // of a stage: lse and delta
+                 stats = dout_tiles + 2 * kRows * kValue * 2;  // per stage: lse and delta
   const auto* const stat_values =
       reinterpret_cast<const float*>(tiled_memory + (kKeys + 2 * kRows) * (kQk + kValue) * 2);
   {
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
     load_strided<kQk, kKeys>(k_tile, tile.count, p.head_dim, k, p.k_stride);
     load_strided<kValue, kKeys>(v_tile, tile.count, p.value_dim, v, p.v_stride);
   }
-  // Where the rows of a block of queries lie, in elements from its first: in q, and in dout.
+  // Offsets of the rows of a query block, in elements from its first: in q, and in dout.
   auto* const places = reinterpret_cast<int2*>(tiled_memory + (kKeys + 2 * kRows) * (kQk + kValue) * 2 +
                                                2 * 2 * kRows * 4 + kKeys * 8);
   if (thread < kRows) {
@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
     end_copies();
 #pragma unroll 1
     for (int sub = 0; sub < kRows; sub += kSub) {
-      // Rows of queries, counted from the block's first, that some and that all keys of the warp are seen by.
+      // Query rows, counted from the block's first, that see any and that see all keys of the warp.
       if (sub >= rows || sub >= (some.end - position) * heads ||
           sub + kSub <= (some.begin - position) * heads)
         continue;
@@ -444,7 +444,7 @@ __global__ void __launch_bounds__(kTiledThreads, DkvTiles<kQk, kValue>::kBlocks)
           }
         }
       }
-      int from[kKeyTiles][2], to[kKeyTiles][2];  // of this thread's keys, rows of queries from `sub` on
+      int from[kKeyTiles][2], to[kKeyTiles][2];  // for this thread's keys: query rows from `sub` on
 #pragma unroll
       for (int m = 0; m < kKeyTiles; ++m)
 #pragma unroll

@@ -1,6 +1,6 @@
-// Forward: a block has kRows rows of queries (tokens of the heads that share a KV head) and walks the keys of
-// their intervals with an online softmax. Each warp has 16 * kRowTiles of the rows and skips the blocks of
-// keys that none of them sees.
+// Forward: a block has kRows query rows (tokens of the heads that share a KV head) and walks the keys of
+// their intervals with an online softmax. Each warp has 16 * kRowTiles of the rows and skips the key blocks
+// that none of them sees.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -11,7 +11,7 @@ template <int kQk, int kValue>
 struct ForwardTiles {
   static constexpr int kRows = forward_rows({kQk, kValue}), kRowTiles = kRows / (16 * kWarps);
   static constexpr int kKeys = kQk > 128 ? 32 : 64;
-  static constexpr int kBlocks = kQk <= 64 ? 3 : 2;  // on a multiprocessor
+  static constexpr int kBlocks = kQk <= 64 ? 3 : 2;  // per multiprocessor
   static constexpr int kBytes = (kRows * kQk + 2 * kKeys * (kQk + kValue)) * 2 + kRows * 8;
 };
 
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
   if (more) load_block(walk, 0);
   end_copies();
 
-  // The keys that each row sees; of the warp's rows, what some and what all of them see.
+  // The keys that each row sees, and those that any and that all of the warp's rows see.
   const int warp_row = warp * 16 * kRowTiles;
   Span* const row_keys =
       reinterpret_cast<Span*>(tiled_memory + (kRows * kQk + 2 * kKeys * (kQk + kValue)) * 2);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
     const int begin = walk.position, count = walk.count(kKeys);
     more = walk.next(p.k_rows, tile.sequence, tile_keys, kKeys);
     await_copies<0>();
-    __syncthreads();  // the block has come; the other stage is no longer read
+    __syncthreads();  // the block has arrived; the other stage is no longer read
     if (more) load_block(walk, stage ^ 1);
     end_copies();
     if (begin >= some.end || begin + count <= some.begin) continue;
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kTiledThreads, ForwardTiles<kQk, kValue>::kBlo
               if (j * 8 + i < from || j * 8 + i >= to) s[m][j][2 * h + i] = -INFINITY;
         }
     }
-    // Weights relative to the new maxima. -INFINITY as the maximum: the row has seen nothing yet.
+    // Weights relative to the new maxima. A maximum of -INFINITY: the row has seen no key yet.
     float shrink[kRowTiles][2];
     bool moved = false;
 #pragma unroll

@@ -5,7 +5,7 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// 0.5 (1 + tanh(u)) is the sigmoid of 2 u, so that no cancellation happens at large |u|.
+// 0.5 (1 + tanh(u)) is the sigmoid of 2 u, which avoids cancellation at large |u|.
 template <class T>
 __device__ __forceinline__ Stat<T> gelu_argument(Stat<T> x) {
   using S = Stat<T>;

@@ -1,5 +1,5 @@
-// Gated and plain activations, element by element, in Stat<T> arithmetic. Outputs may alias inputs of the
-// same position.
+// Gated and plain activations, elementwise, in Stat<T> arithmetic. Outputs may alias inputs of the same
+// position.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -10,13 +10,13 @@ namespace quintet::kernels::cuda {
 // so both may be halves of one packed matmul output; y rows are contiguous.
 template <class T>
 void swiglu(const T* gate, const T* up, int64_t in_stride, T* y, int64_t rows, int64_t n, Stream stream);
-// dgate and dup have row stride in_stride as gate and up have, and may alias them. `y` (null: none) receives
-// the forward's result again, for a weight gradient that was not given it, and may alias dy.
+// dgate and dup have row stride in_stride like gate and up, and may alias them. `y` (null: none) receives the
+// forward result again, for a weight gradient that does not have it, and may alias dy.
 template <class T>
 void swiglu_backward(const T* dy, const T* gate, const T* up, int64_t in_stride, T* dgate, T* dup, T* y,
                      int64_t rows, int64_t n, Stream stream);
 
-// The tanh form of GELU, as GPT-2: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+// The tanh form of GELU, as in GPT-2: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
 template <class T>
 void gelu(const T* x, T* y, int64_t n, Stream stream);
 template <class T>

@@ -8,8 +8,8 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-inline constexpr int kThreads = 256, kBlocks = 6;  // on a multiprocessor
-inline constexpr int kUnroll = 2;                  // packs of a thread, of one row
+inline constexpr int kThreads = 256, kBlocks = 6;  // per multiprocessor
+inline constexpr int kUnroll = 2;                  // vectors per thread, of one row
 
 template <class T>
 struct Dropout {
@@ -22,7 +22,7 @@ struct Dropout {
   int64_t offset, tokens, n;
 };
 
-// kEven: every thread has all its packs; without a branch the loads stay in front of the draws.
+// kEven: every thread has all its vectors; without a branch the loads stay ahead of the random draws.
 template <class T, int V, bool kEven>
 __global__ void __launch_bounds__(kThreads, kBlocks) dropout_kernel(Dropout<T> a) {
   await_previous();
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) dropout_kernel(Dropout<T> a
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
     if (kEven || pack(u) < packs) in[u] = fetch<V>(a.x + place(u));
-  // Draws of a pack: one for four elements, whose word's index is known when compiling, else one for each.
+  // Draws per vector: one for four elements, whose word index is a compile-time constant, else one for each.
   constexpr int kDraws = V % 4 == 0 ? V / 4 : V;
   const auto position = static_cast<uint32_t>(a.positions[row]),
              sample = static_cast<uint32_t>(a.samples[row]);

@@ -1,4 +1,4 @@
-// Dropout whose mask is a function of what an element is, so that every sharding gives the same mask.
+// Dropout whose mask depends on an element's global indices only, so that every sharding gives the same mask.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -6,8 +6,8 @@
 namespace quintet::kernels::cuda {
 
 // y[t, f] = keep ? x[t, f] / (1 - p) : 0, where with F = feature_offset + f the element is kept when word (F
-// & 3) of philox(*key, counter words {F >> 2, positions[t], samples[t], 0}) is at least p * 2^32: the mask of
-// the CPU, bit for bit. The backward pass is the same function on dy. 0 <= p < 1. y may alias x.
+// & 3) of philox(*key, counter words {F >> 2, positions[t], samples[t], 0}) is at least p * 2^32: the same
+// mask as on the CPU. The backward pass is the same function on dy. 0 <= p < 1. y may alias x.
 template <class T>
 void dropout(const T* x, const int32_t* samples, const int32_t* positions, const uint64_t* key, double p,
              int64_t feature_offset, T* y, int64_t tokens, int64_t n, Stream stream);

@@ -1,10 +1,10 @@
-// Loops over elements and over rows, the loads of several packs in flight before the first store.
+// Loops over elements and over rows, with the loads of several vectors in flight before the first store.
 //
 // A body F has, for V elements at i (each_row: at row r, column i),
 //   template <int V> auto load(int64_t i) const
 //   template <int V> void store(int64_t i, loaded)
-// Loads of a thread come before its stores, and no two threads share an element, so a body's outputs may
-// alias its inputs at the same position.
+// A thread's loads precede its stores, and no two threads share an element, so a body's outputs may alias its
+// inputs at the same position.
 #pragma once
 
 #include "kernels/cuda/support/launch.cuh"
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kEachThreads) each_row_kernel(F f, int64_t row
   }
 }
 
-// As each, over rows of n elements; `wide` needs n to be a multiple of V.
+// As each, over rows of n elements; `wide` requires n to be a multiple of V.
 template <int V, int U, class F>
 void each_row(const F& f, int64_t rows, int64_t n, bool wide, Stream stream, const char* what) {
   if (rows <= 0 || n <= 0) return;

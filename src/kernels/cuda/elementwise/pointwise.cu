@@ -51,7 +51,7 @@ struct AddBias {
   }
 };
 
-// y = alpha x, or y + alpha x, in the wider of the two statistics types.
+// y = alpha x, or y + alpha x, in the wider of the two Stat types.
 template <class X, class Y, bool kAdd>
 struct Convert {
   using W = std::conditional_t<std::is_same_v<X, double> || std::is_same_v<Y, double>, double, float>;
@@ -87,7 +87,7 @@ struct Convert {
 template <class X, class Y, bool kAdd>
 void convert(const X* x, Y* y, double alpha, int64_t n, Stream stream, const char* what) {
   using C = Convert<X, Y, kAdd>;
-  // The wider type sets the width, so the narrower one is moved 4 or 8 bytes at a time, in one access still.
+  // The wider type sets the width; the narrower one is moved 4 or 8 bytes at a time, still in one access.
   constexpr int width = 16 / static_cast<int>(std::max(sizeof(X), sizeof(Y)));
   each<width, 4>(C{x, y, static_cast<typename C::W>(alpha)}, n, all_aligned16(x, y), stream, what);
 }
@@ -129,7 +129,7 @@ struct Noise {
   }
 };
 
-// Block r of y comes from block (r % a) * b + r / a of x. Word is what one element stands for.
+// Block r of y comes from block (r % a) * b + r / a of x. Word is the unit of the copy.
 template <class Word>
 struct SwapBlocks {
   const Word* x;

@@ -7,11 +7,11 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// A thread has V pairs of one token, whose angles it forms once for some of the heads: no thread waits for
-// another, and the first rows are under way while angles are formed.
-inline constexpr int kThreads = 128, kBlocks = 6;  // on a multiprocessor: registers for all that is in flight
+// A thread has V pairs of one token, whose angles it computes once for several heads: no thread waits for
+// another, and the loads of the first rows are in flight while angles are computed.
+inline constexpr int kThreads = 128, kBlocks = 6;  // per multiprocessor: registers for all loads in flight
 inline constexpr int kUnroll = 4;                  // heads in flight at once
-// Threads get two rounds of heads where that leaves enough of them for a large card, else one.
+// Threads get two batches of heads where that leaves enough of them for a large GPU, else one.
 inline constexpr int64_t kManyThreads = 192 << 10;
 
 template <class T>
@@ -23,14 +23,14 @@ struct Rope {
   Stat<T> scale, sine_scale;
   int64_t x_stride, y_stride, tokens;
   int heads, half;
-  unsigned groups;  // of heads, group_heads in each
+  unsigned groups;  // of group_heads heads each
   int group_heads;
 };
 
-// Cosine and sine. The angle is brought into [-pi/4, pi/4] in double, so that large positions lose nothing;
-// there the polynomials are good to one unit in the last place of 1.
+// Cosine and sine. The angle is reduced to [-pi/4, pi/4] in double, so that large positions lose no accuracy;
+// there the polynomials are accurate to one unit in the last place of 1.
 __device__ __forceinline__ void cos_sin(double angle, float& c, float& s) {
-  constexpr double kRound = 0x1.8p52;  // a sum with it is an integer, in the low bits
+  constexpr double kRound = 0x1.8p52;  // adding it rounds to an integer, in the low bits
   constexpr double kTwoOverPi = 0x1.45f306dc9c883p-1;
   constexpr double kHalfPi = 0x1.921fb54442d18p+0, kHalfPiRest = 0x1.1a62633145c07p-54;
   const double shifted = fma(angle, kTwoOverPi, kRound), turns = shifted - kRound;
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) rope_kernel(Rope<T> a) {
       high[u] = fetch<V>(from + (head + u) * width + a.half);
     }
   };
-  constexpr int kPair = V % 2 == 0 ? 2 : 1;  // frequencies in one access
+  constexpr int kPair = V % 2 == 0 ? 2 : 1;  // frequencies per access
   Pack<double, kPair> frequencies[V / kPair];
 #pragma unroll
   for (int k = 0; k < V / kPair; ++k) frequencies[k] = fetch<kPair>(a.inv_freq + d + k * kPair);

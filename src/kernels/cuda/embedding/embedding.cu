@@ -6,7 +6,7 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// The row of the shard, or -1.
+// The row within the shard, or -1.
 __device__ __forceinline__ int64_t local_row(int32_t id, int64_t vocab_begin, int64_t vocab_local) {
   const int64_t row = id - vocab_begin;
   return id >= 0 && row >= 0 && row < vocab_local ? row : -1;
@@ -31,12 +31,12 @@ struct Gather {
 };
 
 // Tokens by row are summed in segments: a row of up to kSegment tokens is one, a longer row has one for every
-// kSegment of its tokens, counted from its first. A block sums those that begin in its tile of places, over a
-// slab of columns. The sum of a row that is one segment goes to the table at once. Those of a long row wait
-// as partial sums, and whichever of its blocks comes last adds them up in order.
+// kSegment of its tokens, counted from its first. A block sums those that begin in its tile of slots, over a
+// slab of columns. The sum of a single-segment row is written to the table at once. Those of a long row are
+// stored as partial sums, and the last of its blocks to finish adds them up in order.
 inline constexpr unsigned kSegment = kEmbeddingSegment, kTile = 8;
-inline constexpr int kThreads = kEmbeddingThreads, kBlocks = 6;  // on a multiprocessor
-inline constexpr unsigned kZeroRows = 8;                         // of a block that zeroes
+inline constexpr int kThreads = kEmbeddingThreads, kBlocks = 6;  // per multiprocessor
+inline constexpr unsigned kZeroRows = 8;                         // per zeroing block
 
 template <class T, class D>
 struct Sums {
@@ -47,15 +47,15 @@ struct Sums {
   unsigned slabs;
   unsigned sum_blocks;  // blocks from here on zero the rows without tokens
   D* dtable;
-  // Of the segments of long rows that begin in kSegment places, at most one is the first of its row and at
-  // most one is not: their partial sums are [place / kSegment, 1 if it is the first, n]. Blocks that have
-  // come to a row are counted where it begins, [place / kSegment, slab].
+  // Of the segments of long rows that begin in kSegment slots, at most one is the first of its row and at
+  // most one is not: their partial sums are [slot / kSegment, 1 if it is the first, n]. Blocks that have
+  // reached a row are counted where it begins, [slot / kSegment, slab].
   Stat<T>* partials;
   uint32_t* arrived;
 };
 
-// Partial sums of V columns, which may be more than one access. They are read past the cache of the
-// multiprocessor, since other blocks have written them in this launch.
+// Partial sums of V columns, which may be more than one access. They are read past L1, since other blocks
+// have written them in this launch.
 template <class S, int V>
 inline constexpr int kAccess = V < kWide<S> ? V : kWide<S>;
 template <int V, class S>
@@ -93,10 +93,10 @@ __device__ __forceinline__ uint32_t partial_at(uint32_t place, bool begins) {
   return place / kSegment * 2 + (begins ? 1 : 0);
 }
 
-// What comes of the sum behind a token.
+// What happens to the running sum after a token.
 enum class Then : uint32_t { GoesOn, ToTable, ToPartials };
 struct Term {
-  uint32_t token_then;  // the token, of 30 bits, and above it what then
+  uint32_t token_then;  // token in the low 30 bits, Then above
   uint32_t target;      // row of the table or of the partial sums
   __device__ uint32_t token() const { return token_then & 0x3fffffffu; }
   __device__ Then then() const { return static_cast<Then>(token_then >> 30); }
@@ -109,14 +109,14 @@ __device__ __forceinline__ Term term_of(const RowToken& t, uint32_t place) {
           is_long ? partial_at(place - in_segment, in_row < kSegment) : t.row};
 }
 
-// The terms of the segments that begin in a tile are [from, to), counted from the tile's first place.
+// The terms of the segments that begin in a tile are [from, to), counted from the tile's first slot.
 struct Tile {
   unsigned from, to;
-  bool any_long;  // some of the terms may be of long rows
+  bool any_long;  // some of the terms may belong to long rows
 };
 inline constexpr unsigned kMostTerms = kTile + kSegment - 1;
 
-// All threads call.
+// Called by all threads.
 __device__ __forceinline__ Tile load_terms(const RowGroups& groups, uint32_t tokens, uint32_t begin,
                                            Term* terms) {
   __shared__ unsigned from, to;
@@ -125,7 +125,7 @@ __device__ __forceinline__ Tile load_terms(const RowGroups& groups, uint32_t tok
   bool any_long = false;
   for (unsigned j = threadIdx.x; j < readable; j += blockDim.x) {
     const uint32_t place = begin + j;
-    const RowToken t = groups.by_row[place];  // of no meaning behind the used ones
+    const RowToken t = groups.by_row[place];  // undefined past the used ones
     if (place >= used) break;
     terms[j] = term_of(t, place);
     any_long |= terms[j].then() == Then::ToPartials;
@@ -142,7 +142,7 @@ __device__ __forceinline__ Tile load_terms(const RowGroups& groups, uint32_t tok
 template <class T, class D, bool kAdd>
 inline constexpr unsigned kBatch = kAdd && sizeof(T) == sizeof(D) ? 6 : 8;
 
-// Sums V columns from `column` on.
+// Sums V columns starting at `column`.
 template <int V, bool kAdd, class T, class D>
 __device__ __forceinline__ void sum_terms(const Sums<T, D>& a, const Tile& tile, const Term* terms,
                                           int64_t column) {
@@ -178,15 +178,15 @@ __device__ __forceinline__ void sum_terms(const Sums<T, D>& a, const Tile& tile,
   }
 }
 
-// Brings to the table those long rows of which this block's partial sums are the last to come. All threads
-// call; the active ones have columns.
+// Completes the long rows for which this block's partial sums arrive last: writes them to the table. Called
+// by all threads; the active ones have columns.
 template <int V, bool kAdd, class T, class D>
 __device__ __forceinline__ void finish_long_rows(const Sums<T, D>& a, uint32_t begin, const Tile& tile,
                                                  const Term* terms, unsigned slab, int64_t column,
                                                  bool active) {
-  __shared__ uint32_t complete[2], complete_count;  // a tile goes on with one long row and begins another
+  __shared__ uint32_t complete[2], complete_count;  // a tile may continue one long row and begin another
   if (threadIdx.x == 0) complete_count = 0;
-  __threadfence();  // this thread's partial sums before the block's arrival
+  __threadfence();  // partial sums become visible before the block's arrival
   __syncthreads();
   for (unsigned j = tile.from + threadIdx.x; j < tile.to; j += blockDim.x) {
     if (terms[j].then() != Then::ToPartials) continue;
@@ -228,7 +228,7 @@ __device__ __forceinline__ void zero_unused(const Sums<T, D>& a, unsigned block)
   }
 }
 
-// With kAdd to what the table has; else every row is written, whose old values are not read.
+// With kAdd adds to the table; otherwise every row is written and old values are not read.
 template <class T, class D, int V, bool kAdd>
 __global__ void __launch_bounds__(kThreads, kBlocks) sum_kernel(Sums<T, D> a) {
   await_previous();

@@ -2,25 +2,25 @@
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/thread_group.cuh"
 
-// One launch without a word between blocks: every block reads all ids and places the tokens of its bucket.
-// Tokens of lower buckets come before them, and are counted on the way. Warps have runs of tokens: a token's
-// place is behind those of its row in the runs of earlier warps and those found earlier in its own.
+// One launch without communication between blocks: every block reads all ids and stores the tokens of its
+// bucket. Tokens of lower buckets precede them, and are counted in the same pass. Warps have runs of tokens:
+// a token's slot is after those of its row in the runs of earlier warps and those found earlier in its own.
 namespace quintet::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kRows = kEmbeddingBucketRows;
 static_assert(kRows == 2 * kThreads, "a thread has two rows");
-constexpr int kStep = 16;               // ids that a lane reads at once
-constexpr uint32_t kHalf = 32 * kStep;  // tokens that a warp reads at once
-constexpr uint32_t kChunk = 2 * kHalf;  // tokens for which a word of each lane has the bits
-constexpr uint32_t kKept = 128;         // tokens of the bucket that a warp remembers
+constexpr int kStep = 16;               // ids read at once by a lane
+constexpr uint32_t kHalf = 32 * kStep;  // tokens read at once by a warp
+constexpr uint32_t kChunk = 2 * kHalf;  // tokens covered by one word of bits per lane
+constexpr uint32_t kKept = 128;         // tokens of the bucket kept by a warp
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Grouping {
   ShardIds in;
   RowGroups to;
-  unsigned rows;  // of a bucket
+  unsigned rows;  // per bucket
   uint32_t* counters;
   int64_t counter_count;
 };
@@ -29,9 +29,9 @@ struct Grouping {
 struct Bucket {
   uint32_t totals[kRows], begins[kRows];
   uint2 kept[kWarps][kKept];  // token and row, as the warp found them
-  uint16_t filled[kRows];     // rows that have tokens, in any order
+  uint16_t filled[kRows];     // rows with tokens, in any order
   uint32_t filled_count;
-  uint4 lower[kWarps / 4], sums[kWarps / 4];  // of each warp: tokens of lower buckets, tokens of its rows
+  uint4 lower[kWarps / 4], sums[kWarps / 4];  // per warp: tokens of lower buckets, tokens of its rows
 };
 
 struct Run {
@@ -43,7 +43,7 @@ __device__ __forceinline__ unsigned warp_of() { return threadIdx.x / 32; }
 __device__ __forceinline__ unsigned lower_lanes() { return (1u << lane_of()) - 1; }
 __device__ __forceinline__ uint32_t count_of(unsigned mask) { return static_cast<uint32_t>(__popc(mask)); }
 
-// The sum of v over this lane and lower ones.
+// Inclusive prefix sum of v over the lanes.
 __device__ __forceinline__ uint32_t warp_scan(uint32_t v) {
 #pragma unroll
   for (unsigned d = 1; d < 32; d *= 2) {
@@ -58,12 +58,12 @@ __device__ __forceinline__ Run run_of_warp(uint32_t tokens) {
   return {first, min(first + length, tokens)};
 }
 
-// The row in the shard, which has vocab_local. Ids below the shard, negative ones too, wrap to rows behind
-// it.
+// The row within the shard, which has vocab_local rows. Ids below the shard, negative ones too, wrap to rows
+// past it.
 __device__ __forceinline__ uint32_t row_of(const ShardIds& in, int32_t id) {
   return static_cast<uint32_t>(id) - in.vocab_begin;
 }
-// The token of a bit of this lane, in the chunk at `from`.
+// The token for a bit of this lane, in the chunk at `from`.
 __device__ __forceinline__ uint32_t token_of(uint32_t from, uint32_t bits) {
   return from + static_cast<uint32_t>(__ffs(static_cast<int>(bits)) - 1) * 32 + lane_of();
 }
@@ -71,7 +71,7 @@ __device__ __forceinline__ uint32_t bucket_row(const Grouping& a, uint32_t token
   return row_of(a.in, a.in.ids[token]) >> a.to.bits;
 }
 
-// id[u] is that of token from + u * 32 + lane, or -1 behind the run.
+// id[u] is that of token from + u * 32 + lane, or -1 past the run.
 __device__ __forceinline__ void read_ids(const ShardIds& in, uint32_t from, Run run, int32_t (&id)[kStep]) {
   const auto left = static_cast<int>(run.last - from), lane = static_cast<int>(lane_of());
   const int32_t* const at = in.ids + from + lane;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void read_ids(const ShardIds& in, uint32_t from, Run 
   }
 }
 
-// Sets bit kFirstBit + u where id[u] is of this block's bucket, and counts the ids of lower buckets.
+// Sets bit kFirstBit + u where id[u] is in this block's bucket, and counts the ids of lower buckets.
 template <int kFirstBit>
 __device__ __forceinline__ void mark_own(const Grouping& a, const int32_t (&id)[kStep], uint32_t& bits,
                                          uint32_t& lower) {
@@ -110,12 +110,12 @@ __device__ __forceinline__ void clear(const Grouping& a, uint32_t* counts, Bucke
 }
 
 struct Found {
-  uint32_t lower;  // tokens of lower buckets that this lane has met
+  uint32_t lower;  // tokens of lower buckets seen by this lane
   uint32_t mine;   // tokens of this bucket in the warp's run
 };
 
-// Counts the tokens of each row in the warp's run and remembers the first kKept of them. `even` and `odd` are
-// the ids of the first chunk's halves; those of the next chunk are on their way while a chunk is searched.
+// Counts the tokens of each row in the warp's run and keeps the first kKept of them. `even` and `odd` are the
+// ids of the first chunk's halves; those of the next chunk are prefetched while a chunk is searched.
 __device__ __forceinline__ Found search(const Grouping& a, Run run, int32_t (&even)[kStep],
                                         int32_t (&odd)[kStep], uint32_t* counts, Bucket& b) {
   Found found{};
@@ -142,8 +142,8 @@ __device__ __forceinline__ Found search(const Grouping& a, Run run, int32_t (&ev
   return found;
 }
 
-// Lists the rows that have tokens, and notes them for whoever zeroes the others. total[h] is that of row
-// thread + h * kThreads.
+// Lists the rows that have tokens, and marks them for the blocks that zero the others. total[h] is that of
+// row thread + h * kThreads.
 __device__ __forceinline__ void list_filled(const Grouping& a, const uint32_t (&total)[2], Bucket& b) {
 #pragma unroll
   for (unsigned h = 0; h < 2; ++h) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ uint32_t tokens_upto(uint32_t own, const Bucket& b) {
   return own;
 }
 
-// Turns the counts [warp, row] into the place of the warp's next token of the row.
+// Turns the counts [warp, row] into the slot of the warp's next token of the row.
 __device__ __forceinline__ void counts_to_places(unsigned rows, uint32_t* counts, const Bucket& b) {
 #pragma unroll 1
   for (unsigned i = threadIdx.x; i < b.filled_count; i += kThreads) {
@@ -188,8 +188,8 @@ __device__ __forceinline__ void counts_to_places(unsigned rows, uint32_t* counts
   }
 }
 
-// Writes up to 32 tokens, one of each lane that has `mine`; those of one row go in the order of lanes. All
-// lanes call.
+// Writes up to 32 tokens, one per lane that has `mine`; those of one row in lane order. Called by all
+// lanes.
 __device__ __forceinline__ void write_tokens(const Grouping& a, bool mine, uint32_t token, uint32_t row,
                                              uint32_t* places, const Bucket& b) {
   const unsigned found = __ballot_sync(kAllLanes, mine);
@@ -214,7 +214,7 @@ __device__ __forceinline__ void write_kept(const Grouping& a, uint32_t count, ui
   }
 }
 
-// Of a run with more tokens than are remembered.
+// For a run with more tokens than were kept.
 __device__ __forceinline__ void write_found_again(const Grouping& a, Run run, uint32_t* places,
                                                   const Bucket& b) {
 #pragma unroll 1

@@ -1,5 +1,5 @@
-// Tokens brought side by side by the row of the table that they look up: the first half of the embedding's
-// gradient.
+// Tokens sorted by the table row that they look up, so that those of a row are contiguous: the first half of
+// the embedding's gradient.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -7,12 +7,12 @@
 
 namespace quintet::kernels::cuda {
 
-// Rows are dealt to buckets by their low bits, so that frequent ids, which are often neighbours, spread.
+// Rows are assigned to buckets by their low bits, so that frequent ids, which are often neighbours, spread.
 struct RowGroups {
-  int bits;           // of a row that name its bucket
-  RowToken* by_row;   // [tokens], in an order that the ids alone decide; those behind *used are not written
-  uint32_t* used;     // how many tokens lie in the shard
-  uint32_t* present;  // [bucket, kEmbeddingBucketRows bits]: which rows have tokens
+  int bits;           // of a row that select its bucket
+  RowToken* by_row;   // [tokens], in an order fixed by the ids; those past *used are not written
+  uint32_t* used;     // number of tokens in the shard
+  uint32_t* present;  // [bucket, kEmbeddingBucketRows bits]: rows with tokens
 
   __device__ uint32_t bucket_of(uint32_t row) const { return row & ((1u << bits) - 1); }
   __device__ bool has_tokens(uint32_t row) const {

@@ -21,7 +21,7 @@ __device__ __forceinline__ S log_sum_exp(const S* x, int64_t n) {
   return max + log(warp_fold(sum, Plus{}));
 }
 
-// Chunks of rows are short chains: many threads, each with several loads on their way.
+// Chunks of rows are short serial chains: many threads, each with several loads in flight.
 inline constexpr int kChunkThreads = 1024;
 
 // partial[chunk, experts + 2]. Counts are integers until the end, so their order does not matter.
@@ -65,8 +65,8 @@ __global__ void __launch_bounds__(kChunkThreads)
   if (threadIdx.x == 0) out[experts + 1] = entropy;
 }
 
-// out[outer, n] = (or +=) the sum over chunks of partial[outer, chunks, n]. Every warp of a block has a run
-// of chunks, for a lane's sum; at the end the runs are added in their order.
+// out[outer, n] = (or +=) the sum over chunks of partial[outer, chunks, n]. Each warp of a block sums a run
+// of chunks, one column per lane; at the end the runs are added in order.
 inline constexpr int kRunAhead = 16;
 template <class S>
 __global__ void __launch_bounds__(kThreads)
@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads)
     atomicAdd(&counts[chosen[order.row(sequence, i / k) * k + i % k]], 1);
   __syncthreads();
   double* const out = partial + (sequence * chunks + chunk) * 2 * experts;
-  // Experts side by side, their rows in as many parts as there are threads for, added in order at the end.
+  // Adjacent threads have adjacent experts; spare threads split the rows into parts, added in order.
   constexpr int kAhead = 8;
   const int64_t width = experts < kThreads ? experts : kThreads, parts = kThreads / width;
   const int64_t part = threadIdx.x / width, rows = end - begin;
@@ -227,7 +227,7 @@ struct FewLogits {
   }
 };
 
-// kRows rows of every group of lanes are on their way at a time.
+// kRows rows of every group of lanes are in flight at a time.
 template <int kLanes, int kPer, int kRows>
 __global__ void __launch_bounds__(kChunkThreads)
     z_loss_few_kernel(const float* logits, int64_t rows, int experts, double* partial) {
@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(kThreads)
   await_previous();
   __shared__ double mean;
   if (*ok == 0) return;
-  if (threadIdx.x == 0) {  // in the CPU's order: who is above the mean must not depend on rounding
+  if (threadIdx.x == 0) {  // in the CPU's order: which side of the mean must not depend on rounding
     double sum = 0;
     for (int64_t i = 0; i < experts; ++i) sum += load[i];
     mean = sum / static_cast<double>(experts);
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kThreads)
 
 unsigned sum_blocks(int64_t sums) { return static_cast<unsigned>(divide_up(sums, 32)); }
 
-// Calls f with the FewLogits that hold a row; false where a row is too long, or not of float.
+// Calls f with the FewLogits that hold a row; false where a row is too long, or not float.
 template <class S, class F>
 bool with_few(int64_t experts, const F& f) {
   if (!std::is_same_v<S, float> || experts > 256) return false;
@@ -334,7 +334,7 @@ bool with_few(int64_t experts, const F& f) {
   return true;
 }
 
-// Counts of experts lie in a block's shared memory.
+// Expert counts are kept in a block's shared memory.
 size_t count_bytes(int64_t counts, const char* what) {
   if (counts > 12000)
     fail(std::string(what) + ": " + std::to_string(counts) + " experts are more than it is made for");

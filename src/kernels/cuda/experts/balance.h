@@ -1,5 +1,5 @@
-// The balance between experts: kernels/cpu/experts/balance.h on device memory. S is the type of logits and
-// scores: double or float. Sums over rows are formed in double, in an order that the sizes alone decide.
+// Load balancing of experts: kernels/cpu/experts/balance.h on device memory. S is the type of logits and
+// scores: double or float. Sums over rows are computed in double, in an order that only the sizes determine.
 #pragma once
 
 #include "kernels/cpu/experts/balance.h"
@@ -17,13 +17,13 @@ template <class S>
 void expert_load(const LoadShape& s, const int32_t* chosen, const int32_t* kept, const S* scores,
                  double* load, bool accumulate, void* workspace, Stream stream);
 
-// Per sequence of `order` (all ranks' rows): sums[sequences, 2 * experts] of [assignments | scores].
+// Per sequence of `order` (rows of all ranks): sums[sequences, 2 * experts] of [assignments | scores].
 int64_t balance_sums_workspace_bytes(const base::RowOrder& order, int64_t experts);
 template <class S>
 void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const S* scores,
                   const int32_t* chosen, S* sums, void* workspace, Stream stream);
 
-// dscores[rows, experts]: every row gets the scores' half of its sequence's dsums.
+// dscores[rows, experts]: every row gets the scores half of its sequence's dsums.
 template <class S>
 void balance_dx(const base::RowOrder& order, int64_t experts, const S* dsums, S* dscores, Stream stream);
 

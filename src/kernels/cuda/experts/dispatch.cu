@@ -12,7 +12,7 @@ __device__ __forceinline__ int64_t thread_index() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
 
-// No pair has a slot yet. (A memset would do, but the kernel behind it could not take its place early.)
+// Marks all pairs as without a slot. (A memset would do, but the next kernel could not start early after it.)
 __global__ void __launch_bounds__(kThreads) no_slots_kernel(int32_t* slot_of, int64_t pairs) {
   await_previous();
   const int64_t p = thread_index();
@@ -25,20 +25,20 @@ __global__ void __launch_bounds__(kThreads)
   if (s < slots && order[s] >= 0) slot_of[order[s]] = static_cast<int32_t>(s);
 }
 
-// Slots of rows' pairs are looked up kSlots at a time, so that as many rows are on their way.
+// Slots of a row's pairs are looked up kSlots at a time, so that as many rows are in flight.
 inline constexpr int kSlots = 4;
 struct SlotsOfRows {
   const int32_t* slot_of;
   int64_t choices, pairs;
-  // Of the pairs from `first` on that lie before `end`; negative where there is none.
+  // The slots of the pairs from `first` up to `end`; negative where there is none.
   __device__ __forceinline__ void find(int64_t first, int64_t end, int64_t (&slots)[kSlots]) const {
 #pragma unroll
     for (int c = 0; c < kSlots; ++c) slots[c] = first + c < end ? slot_of[first + c] : -1;
   }
 };
 
-// A row is read once, whatever the number of its slots. W is a word to move it by; nothing of it is used
-// again soon.
+// A row is read once, whatever the number of its slots. W is the word of the copy; nothing is reused
+// soon.
 template <class W>
 struct SpreadRows {
   const W* x;
@@ -62,7 +62,7 @@ struct SpreadRows {
   }
 };
 
-// A warp has a slot; only those without a pair have anything to do.
+// One warp per slot; only slots without a pair need work.
 template <class W>
 __global__ void __launch_bounds__(kThreads)
     clear_unused_kernel(const int32_t* order, int64_t slots, W* y, int64_t words) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = threadIdx.x % 32; i < words; i += 32) y[slot * words + i] = W{};
 }
 
-// R rows at a time: one, or as many as have kSlots pairs, no other number.
+// R rows at a time: either one, or as many as have kSlots pairs.
 template <class T, int R, bool kAdds>
 struct SumSlots {
   const T* y;
@@ -151,8 +151,8 @@ __global__ void __launch_bounds__(kThreads)
   if (s < slots && order[s] >= 0) weights[order[s]] = packed[s];
 }
 
-// The sum of value(i) over all i below, for every i below n; the total behind the last. One block of
-// kThreads, each thread with a run of neighbours; `totals` has a number for every warp.
+// Exclusive prefix sum of value(i) for every i below n, and the total after the last. One block of kThreads,
+// each thread with a run of neighbours; `totals` has a number for every warp.
 template <class F, class G>
 __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
   const int64_t each = (n + kThreads - 1) / kThreads, begin = threadIdx.x * each;
@@ -165,7 +165,7 @@ __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
     const int64_t left = __shfl_up_sync(0xffffffffu, at, d);
     if (threadIdx.x % 32 >= d) at += left;
   }
-  __syncthreads();  // the totals may still be read from before
+  __syncthreads();  // the totals may still be read by the previous call
   if (threadIdx.x % 32 == 31) totals[threadIdx.x / 32] = at;
   __syncthreads();
   at -= own;
@@ -177,7 +177,7 @@ __device__ void scan(int64_t n, const F& value, const G& put, int64_t* totals) {
   if (threadIdx.x == kThreads - 1) put(n, at);
 }
 
-// Blocks in the order of the result: where each begins there (to) and where in x (from).
+// Blocks in the order of the result: where each begins in the result (to) and in x (from).
 __global__ void __launch_bounds__(kThreads)
     regroup_table_kernel(const int32_t* received, int64_t sources, int64_t experts, bool inverse, int64_t* to,
                          int64_t* from) {
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
       blocks,
       [&](int64_t i) { return static_cast<int64_t>(received[inverse ? by_source(i) : by_expert(i)]); },
       [&](int64_t i, int64_t at) { to[i] = at; }, totals);
-  // x lies in the other order; its block i is the result's block of the index given.
+  // x is in the other order; its block i is the result's block with the given index.
   scan(
       blocks,
       [&](int64_t i) { return static_cast<int64_t>(received[inverse ? by_expert(i) : by_source(i)]); },
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
       totals);
 }
 
-// A block moves kRegroupRows rows of words, all of them on their way at a time.
+// A block moves kRegroupRows rows of words, all of them in flight at once.
 inline constexpr int kRegroupRows = 4;
 template <class W>
 __global__ void __launch_bounds__(kThreads)
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kThreads)
   if (first >= used) return;
   if (threadIdx.x < kRegroupRows) {
     const int64_t row = first + threadIdx.x;
-    int64_t low = 0, high = blocks;  // the last block that begins at or before the row, among those with rows
+    int64_t low = 0, high = blocks;  // the last non-empty block that begins at or before the row
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
       if (to[middle] <= row)
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) *rows = sum < most ? sum : most;
 }
 
-// Calls fn with both buffers as words that rows of them can be moved by, and the words of a row.
+// Calls fn with both buffers as words that divide their rows, and the words per row.
 template <class F>
 void with_words(const std::byte* x, std::byte* y, int64_t row_bytes, const F& fn) {
   const auto as = [&]<class W>(W) {
@@ -322,7 +322,7 @@ void unpack_rows(const T* y, const int32_t* order, int64_t slots, int64_t choice
                           divide_up(tokens, R), n, n % kWide<T> == 0 && all_aligned16(x, y, addend), stream,
                           "unpack_rows");
   };
-  // What is added is on its way too, so fewer rows keep memory as busy.
+  // The addend's loads are in flight too, so fewer rows saturate memory.
   if (choices == 1)
     addend != nullptr ? sum.template operator()<1, 2, true>() : sum.template operator()<kSlots, 1, false>();
   else if (choices == 2)

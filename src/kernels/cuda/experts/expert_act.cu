@@ -43,12 +43,12 @@ struct ExpertAct {
   }
 };
 
-// Rows with a sum over each. A body F has, with load and store as in each.cuh,
+// Rows with one sum per row. A body F has, with load and store as in each.cuh,
 //   load<V>(row, i)
 //   store<V>(row, i, loaded, scalar)  returns its terms of the sum
 //   scalar(row)                       computed once per row
 //   finish(row, scalar, sum)          ends the row
-// A warp has a row, so that nothing waits for other warps; long rows have a block.
+// A warp has a row, so that no warp waits for another; long rows get a block.
 template <int V, int U, bool kWhole, class F>
 __global__ void __launch_bounds__(kThreads) row_sums_kernel(F f, int64_t rows, int64_t n) {
   await_previous();
@@ -206,7 +206,7 @@ struct JoinHeads {
   }
 };
 
-// The other way: each column to its part.
+// The inverse: each column goes to its part.
 template <class T>
 struct SplitHeads {
   const T* y;

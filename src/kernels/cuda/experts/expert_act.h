@@ -1,12 +1,12 @@
-// The activation of routed experts, the gate of a shared one, and joined heads. Stat<T> arithmetic; outputs
-// may alias inputs of the same position, but for joined heads.
+// The activation of routed experts, the gate of a shared expert, and concatenation of heads. Stat<T>
+// arithmetic; outputs may alias inputs of the same position, except when concatenating.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
 
 namespace quintet::kernels::cuda {
 
-// h = weight[row] * silu(gate) * up, over the first *rows of `most` rows of n; `rows` lies on the device.
+// h = weight[row] * silu(gate) * up, over the first *rows of `most` rows of n; `rows` is on the device.
 template <class T>
 void expert_act(const T* gate, const T* up, const Stat<T>* weight, T* h, const int64_t* rows, int64_t most,
                 int64_t n, Stream stream);

@@ -1,5 +1,5 @@
-// Pairs are dealt to their experts. Experts come in tiles; a tile's first column are the pairs of all lower
-// tiles, which are only counted.
+// Distributes pairs to their experts. Experts come in tiles; a tile's first column collects the pairs of all
+// lower tiles, which are only counted.
 #include "kernels/cuda/experts/dispatch.h"
 #include "kernels/cuda/reduce/columns.cuh"
 
@@ -12,7 +12,7 @@ struct Route {
     uint32_t pair;
   };
   const int32_t* kept;
-  uint32_t experts, slots, each;  // `each` slots of an expert if padded
+  uint32_t experts, slots, each;  // `each`: slots per expert if padded
   bool padded;
   int column_count;
   int32_t *order, *send;
@@ -21,7 +21,7 @@ struct Route {
   __device__ __forceinline__ uint32_t first_expert() const { return blockIdx.y * uint32_t{kRouteTile}; }
 
   __device__ __forceinline__ Item read(uint32_t i) const {
-    const auto expert = static_cast<uint32_t>(kept[i]);  // what is negative becomes larger than all
+    const auto expert = static_cast<uint32_t>(kept[i]);  // a negative one becomes larger than all
     const uint32_t first = first_expert();
     const bool none = expert >= experts || expert >= first + kRouteTile;
     return {none ? -1 : expert < first ? 0 : static_cast<int>(expert - first + 1), i};

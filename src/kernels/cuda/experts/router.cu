@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(kProductThreads)
 template <class Tile, class A, class B, class C>
 void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
   if (p.m <= 0 || p.n <= 0) return;
-  // Tiles of rows are counted in grid.y: 4 million rows at least.
+  // Row tiles are counted in grid.y, which covers at least 4 million rows.
   const int64_t high = divide_up(p.m, Tile::kM);
   if (high > 65535)
     fail(std::string(what) + ": " + std::to_string(p.m) + " rows are more than it is made for");
@@ -85,7 +85,7 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Strea
   if (s.rows <= 0 || s.routes <= 0) return;
   if constexpr (kHalf<T>) {
     if (s.embed % 8 == 0 && all_aligned16(x, w)) {
-      // The fewer routes, the more warps share the depths of a row.
+      // The fewer routes, the more warps share the reduction of a row.
       if (s.routes <= 8) return logits_mma<T, 1, 1, 1, 8>(s, x, w, logits, stream);
       if (s.routes <= 16) return logits_mma<T, 2, 2, 1, 8>(s, x, w, logits, stream);
       if (s.routes <= 32) return logits_mma<T, 4, 2, 2, 4>(s, x, w, logits, stream);

@@ -1,7 +1,7 @@
-// The router's matrix products: logits = x w^T with x[rows, embed] and w[routes, embed], and their gradients.
-// Products and sums are in Stat<T>; what is narrower is widened first. A row's logits depend on that row and
-// w alone, to the bit, so who computes a row never changes which experts it chooses. In bf16 the gradients
-// take 16 bits of the fraction of dlogits, and give NaN where dlogits are infinite.
+// The router's matmul: logits = x w^T with x[rows, embed] and w[routes, embed], and its gradients. Computed
+// in Stat<T>; narrower operands are widened first. A row's logits depend on that row and w alone, to the bit,
+// so the choice of experts does not depend on which rank computes the row. In bf16 the gradients use 16 bits
+// of the mantissa of dlogits, and give NaN where dlogits are infinite.
 #pragma once
 
 #include "kernels/cpu/experts/router.h"

@@ -1,6 +1,6 @@
-// The pairs of a group are dealt to columns by their expert, in order. A block then has a column, and takes
-// its experts one by one: a radix search finds the last key that is kept, digit by digit, and how many of the
-// pairs that have it.
+// The pairs of a group are distributed to columns by their expert, in order. A block has one column, and
+// processes its experts one by one: a radix search finds the last key that is kept, digit by digit, and how
+// many of the pairs with that key.
 #include "kernels/cuda/experts/router_limit.h"
 #include "kernels/cuda/reduce/columns.cuh"
 #include "kernels/cuda/support/row_order.cuh"
@@ -22,7 +22,7 @@ struct Deal {
   int32_t* kept;
 
   __device__ __forceinline__ int columns() const { return kLimitColumns; }
-  // Of a pair, counted over all groups by (sequence, position, choice).
+  // Index of a pair, counted over all groups by (sequence, position, choice).
   __device__ __forceinline__ int64_t place(int64_t index) const {
     if (rows.ranks == 1) return index;
     const int64_t token = index / k;
@@ -43,7 +43,7 @@ struct Deal {
   }
 };
 
-// As on the CPU: falls as the weight rises and orders every bit pattern; rounded to kTieBits first.
+// As on the CPU: decreases as the weight increases and orders every bit pattern; rounded to kTieBits first.
 __device__ __forceinline__ uint64_t falling(double weight, int tie_bits) {
   uint64_t bits = static_cast<uint64_t>(__double_as_longlong(weight + 0.0));
   const uint64_t sign = uint64_t{1} << 63;
@@ -54,8 +54,8 @@ __device__ __forceinline__ uint64_t falling(double weight, int tie_bits) {
   return ~(bits & sign ? ~bits : bits | sign);
 }
 
-// What kTieBits leave of the low word is nothing for float, but for weights that are not finite: among those
-// the index decides.
+// After rounding to kTieBits the low word is zero for float, except for weights that are not finite: among
+// those the index decides.
 template <class S>
 using Key = std::conditional_t<sizeof(S) == 8, uint64_t, uint32_t>;
 template <class S>
@@ -66,14 +66,14 @@ __device__ __forceinline__ Key<S> key_of(S weight) {
 
 using dealing::count_of, dealing::lane_of, dealing::lower_lanes, dealing::warp_of, dealing::kAllLanes;
 inline constexpr unsigned kThreads = 1024, kWarps = kThreads / 32;
-inline constexpr unsigned kHeld = 6;  // pairs that a thread keeps in registers; others it reads again
+inline constexpr unsigned kHeld = 6;  // pairs a thread keeps in registers; others are reread
 inline constexpr unsigned kDigits = 256, kDigitBits = 8;
 
 struct Search {
   uint32_t digits[kDigits];
   uint32_t sums[kWarps];
   uint32_t expert, count;           // the next expert and its pairs
-  uint32_t digit, smaller, equals;  // the digit of the last kept, pairs with smaller ones and with it
+  uint32_t digit, smaller, equals;  // digit of the last kept; pairs below it, pairs with it
 };
 
 template <class S>
@@ -91,7 +91,7 @@ struct Column {
   Entry<S> held[kHeld];
 
   __device__ __forceinline__ Entry<S> read(uint32_t i) const {
-    if (i >= count) return {{0, ~0u}, 0};  // of no expert
+    if (i >= count) return {{0, ~0u}, 0};  // no expert
     const LimitPair pair = pairs[i];
     return {pair, weights != nullptr ? key_of(weights[pair.place]) : Key<S>{0}};
   }
@@ -100,7 +100,7 @@ struct Column {
 #pragma unroll
     for (unsigned h = 0; h < kHeld; ++h) held[h] = read(h * kThreads + threadIdx.x);
   }
-  // Calls f with every entry of this thread, in order, and in all threads equally often.
+  // Calls f with every entry of this thread, in order, and equally often in all threads.
   template <class F>
   __device__ __forceinline__ void each(const F& f) const {
 #pragma unroll
@@ -111,7 +111,7 @@ struct Column {
   }
 };
 
-// The lowest expert from `first` on, ~0 where there is none, and its pairs.
+// The lowest expert from `first` on, ~0 when there is none, and its pairs.
 template <class S>
 __device__ __forceinline__ void next_expert(const Column<S>& column, uint32_t first, Search& search) {
   if (threadIdx.x == 0) {
@@ -132,8 +132,8 @@ __device__ __forceinline__ void next_expert(const Column<S>& column, uint32_t fi
   __syncthreads();
 }
 
-// Finds the digit of the last of `need` pairs, which is at least one and at most as many as were counted. One
-// warp calls.
+// Finds the digit of the last of `need` pairs, which is between one and the number counted. Called by one
+// warp.
 __device__ __forceinline__ void find_digit(uint32_t need, Search& search) {
   constexpr unsigned kEach = kDigits / 32;
   uint32_t count[kEach], sum = 0;
@@ -158,12 +158,12 @@ __device__ __forceinline__ void find_digit(uint32_t need, Search& search) {
 }
 
 // Which pairs of an expert are kept: those whose key's upper bits are below `value`, and the first `need` of
-// those that have it.
+// those that are equal to it.
 template <class S>
 struct Last {
   Key<S> mask = 0, value = 0;
   uint32_t need;
-  bool all = false;  // that have it are kept
+  bool all = false;  // all equal ones are kept
 };
 
 template <class S>
@@ -188,7 +188,7 @@ __device__ __forceinline__ void find_last(const Column<S>& column, uint32_t expe
   }
 }
 
-// The number of pairs with flags in all lower threads; `total` counts all. All threads call.
+// Number of set flags in all lower threads; `total` counts all. Called by all threads.
 __device__ __forceinline__ uint32_t rank_of(bool flag, Search& search, uint32_t& total) {
   const unsigned flags = __ballot_sync(kAllLanes, flag);
   if (lane_of() == 0) search.sums[warp_of()] = count_of(flags);

@@ -1,5 +1,5 @@
-// What is dropped where experts have a capacity: kernels/cpu/experts/router_limit.h on device memory, with
-// the same decisions.
+// Which assignments are dropped when experts have a capacity: kernels/cpu/experts/router_limit.h on device
+// memory, with the same decisions.
 #pragma once
 
 #include "kernels/cpu/experts/router_limit.h"

@@ -1,12 +1,12 @@
-// The router's products on tensor cores. One operand is narrow (routes), the other is all the activations,
-// read or written once: it goes between global memory and registers, 16 bytes at a time, and never through
-// shared memory.
+// The router's GEMMs on tensor cores. One operand is narrow (routes), the other is all the activations, read
+// or written once: it moves between global memory and registers, 16 bytes at a time, bypassing shared
+// memory.
 //
-// What makes that possible: the terms of a dot product may be counted in any order, as long as both operands
-// are, and so may the columns of a result. In fragments of m16n8k16 a lane is (group, quarter) = (lane / 4,
-// lane % 4) and holds, of A, rows group and group + 8, of B, column group, of either the depths 2 quarter +
-// {0, 1, 8, 9}; of the result, rows group and group + 8 and columns 2 quarter + {0, 1}. Which depths and
-// columns of the matrices stand there is chosen such that a lane's share lies side by side.
+// This works because the terms of a dot product may be numbered in any order, as long as it is the same for
+// both operands, and so may the columns of a result. In fragments of m16n8k16 a lane is (group, quarter) =
+// (lane / 4, lane % 4) and holds, of A, rows group and group + 8, of B, column group, of both k = 2 quarter +
+// {0, 1, 8, 9}; of the result, rows group and group + 8 and columns 2 quarter + {0, 1}. The matrix elements
+// assigned to these indices are chosen such that a lane's elements are contiguous.
 #pragma once
 
 #include "kernels/cpu/experts/router.h"
@@ -34,7 +34,7 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint4& a, uint
   multiply_add<T>(c, a.x, a.y, a.z, a.w, b0, b1);
 }
 
-// 16 bytes that are used once: L1 is left to what is used again. Volatile keeps it behind await_previous().
+// 16 bytes that are used once: L1 is left to reused data. Volatile keeps it after await_previous().
 template <class T>
 __device__ __forceinline__ uint4 fetch_once(const T* p) {
   uint4 v;
@@ -58,17 +58,17 @@ struct Lane {
 };
 
 // logits[rows, routes] = x[rows, embed] w[routes, embed]^T. A warp has 16 * kHigh rows, 8 * kTiles routes and
-// one of kDepths shares of the depths, which are added in their order at the end. embed is a multiple of 8, x
-// and w of 16 bytes.
+// one of kDepths parts of k, which are added in order at the end. embed is a multiple of 8, x and w are
+// aligned to 16 bytes.
 template <class T, int kTiles, int kHigh, int kRowWarps, int kDepths>
 struct RouterLogits {
   static constexpr int kThreads = 32 * kRowWarps * kDepths, kWarpRows = 16 * kHigh,
                        kRows = kWarpRows * kRowWarps, kRoutes = 8 * kTiles;
-  // Lines of which a warp reads 4 KB, half as much where the sums take the registers.
+  // Line length: a warp reads 4 KB at a time, half as much where the sums take the registers.
   static constexpr int kHalves = (kTiles < 4 ? 4 : 2) / kHigh, kLine = 32 * kHalves;
   static constexpr int kResident = kTiles == 1 ? 4 : kTiles <= 4 ? 2 : 1;
-  static constexpr int kSums = kHigh * kTiles * 4;                     // of a lane
-  static constexpr bool kAtOnce = kRowWarps * kDepths * kSums <= 128;  // all shares fit into shared memory
+  static constexpr int kSums = kHigh * kTiles * 4;                     // per lane
+  static constexpr bool kAtOnce = kRowWarps * kDepths * kSums <= 128;  // all parts fit into shared memory
 
   const T *x, *w;
   float* logits;
@@ -79,7 +79,7 @@ struct RouterLogits {
     return (sizes.routes + kRoutes - 1) / kRoutes;
   }
 
-  // Sum i of a lane of the warp that has rows from row0 and routes from route0 on.
+  // Stores sum i of a lane of the warp whose rows start at row0 and routes at route0.
   __device__ __forceinline__ void put(int64_t row0, int route0, int lane, int i, float sum) const {
     const int64_t row = row0 + i / (kTiles * 4) * 16 + i % 4 / 2 * 8 + lane / 4;
     const int route = route0 + 8 * (i / 4 % kTiles) + 2 * (lane % 4) + i % 2;
@@ -100,7 +100,7 @@ struct RouterLogits {
     const auto here =
         static_cast<int>(rows - row0 < kWarpRows ? rows - row0 : kWarpRows) - lane.group;  // 8 r < here
     const T* const weights = w + static_cast<int64_t>(route0 + lane.group) * embed + 8 * lane.quarter;
-    const int length = embed - 8 * lane.quarter;  // of the lane
+    const int length = embed - 8 * lane.quarter;  // for this lane
     const int share = (embed + kDepths * kLine - 1) / (kDepths * kLine) * kLine, first = depth * share,
               last = first + share < embed ? first + share : embed;
     float sum[kHigh][kTiles][4] = {};
@@ -135,7 +135,7 @@ struct RouterLogits {
     const int me = static_cast<int>(threadIdx.x % 32);
     const auto sum_of = [&](int i) -> float& { return sum[i / (kTiles * 4)][i / 4 % kTiles][i % 4]; };
     if constexpr (kAtOnce) {
-      // Every warp adds up some sums of all lanes.
+      // Every warp adds up some of the sums, for all lanes.
 #pragma unroll
       for (int i = 0; i < kSums; ++i) shared[depth][row_warp][i][me] = sum_of(i);
       __syncthreads();
@@ -168,7 +168,7 @@ struct RouterLogits {
 // exact.
 struct SplitFragment {
   uint4 high, low;
-  // Of rows group (top) and group + 8, their four depths each.
+  // From rows group (top) and group + 8, four k each.
   __device__ __forceinline__ SplitFragment(const float (&top)[4], const float (&bottom)[4])
       : high(make_uint4(word_of<Bf16>(top[0], top[1]), word_of<Bf16>(bottom[0], bottom[1]),
                         word_of<Bf16>(top[2], top[3]), word_of<Bf16>(bottom[2], bottom[3]))),
@@ -182,15 +182,15 @@ struct SplitFragment {
   }
 };
 
-// dx[rows, embed] = dlogits[rows, routes] w[routes, embed], for bf16. A block keeps 256 columns of w, a warp
-// 32 of them, in registers, and goes through its rows; every warp of it makes fragments of dlogits for all.
-// Depth 16 s + 4 quarter + i is a lane's i-th of step s; column 8 quarter + 2 tile + {0, 1} is what it has of
-// a tile. embed is a multiple of 8, dx of 16 bytes, routes at most 16 * kSteps.
+// dx[rows, embed] = dlogits[rows, routes] w[routes, embed], for bf16. A block keeps 256 columns of w in
+// registers, 32 per warp, and iterates over its rows; each warp makes fragments of dlogits for all warps. k =
+// 16 s + 4 quarter + i is a lane's i-th of step s; column 8 quarter + 2 tile + {0, 1} is its part of a tile.
+// embed is a multiple of 8, dx aligned to 16 bytes, routes at most 16 * kSteps.
 template <int kSteps>
 struct RouterDx {
   static constexpr int kWarps = 8, kThreads = 32 * kWarps, kColumns = 32 * kWarps;
   static constexpr int kRowTiles = kSteps < kWarps ? kWarps / kSteps : 1, kRows = 16 * kRowTiles;
-  static constexpr int kShare = divide_up(kRowTiles * kSteps, kWarps);  // fragments that a warp makes
+  static constexpr int kShare = divide_up(kRowTiles * kSteps, kWarps);  // fragments made by a warp
   static constexpr int kResident = kSteps <= 2 ? 4 : kSteps == 4 ? 3 : kSteps == 8 ? 2 : 1;
 
   const float* dlogits;
@@ -262,7 +262,7 @@ struct RouterDx {
         fragments[half][0][fragment][me] = split.high;
         fragments[half][1][fragment][me] = split.low;
       }
-      __syncthreads();  // the other half was read before this barrier, and is written behind it
+      __syncthreads();  // the other half was read before this barrier, and is written after it
       if (tile + 1 < end) terms = fetch_terms(tile + 1);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
@@ -289,16 +289,16 @@ struct RouterDx {
   }
 };
 
-// partial[chunk, routes, embed] = the chunk's share of dlogits[rows, routes]^T x[rows, embed], for bf16. A
-// warp has 64 columns and 16 * kTiles routes, a block four warps side by side; fragments of dlogits are made
-// once for all four. Row 4 quarter + i of a step of 16 rows is a lane's i-th depth; column 8 group + tile is
-// what it has of a tile of x, so that the rows' packs of 8 become the fragments of 8 tiles. embed is a
-// multiple of 8, x and partial of 16 bytes.
+// partial[chunk, routes, embed] = the chunk's part of dlogits[rows, routes]^T x[rows, embed], for bf16. A
+// warp has 64 columns and 16 * kTiles routes, a block four adjacent warps; fragments of dlogits are made once
+// for all four. Row 4 quarter + i of a step of 16 rows is a lane's i-th k; column 8 group + tile is its part
+// of a tile of x, so that the rows' 16-byte vectors become the fragments of 8 tiles. embed is a multiple of
+// 8, x and partial are aligned to 16 bytes.
 template <int kTiles>
 struct RouterDw {
   static constexpr int kWarps = 4, kThreads = 32 * kWarps, kColumns = 64 * kWarps, kRoutes = 16 * kTiles;
   static constexpr int kResident = kTiles == 1 ? 4 : kTiles == 2 ? 3 : 2;
-  static constexpr int kAhead = 2;  // steps whose operands are on their way; they take the halves in turn
+  static constexpr int kAhead = 2;  // steps whose operands are in flight; they alternate halves
   static_assert(kAhead % 2 == 0);
   static_assert(kTiles <= kWarps);  // a warp makes a fragment
 
@@ -355,7 +355,7 @@ struct RouterDw {
     }
     for (int64_t first = begin; first < end; first += 16 * kAhead) {
 #pragma unroll
-      for (int a = 0; a < kAhead; ++a) {  // a step beyond the end adds zeros
+      for (int a = 0; a < kAhead; ++a) {  // a step past the end adds zeros
         const int64_t row = first + 16 * a;
         const int half = a % 2;
         if (warp < kTiles) {
@@ -363,7 +363,7 @@ struct RouterDw {
           fragments[half][0][warp][me] = split.high;
           fragments[half][1][warp][me] = split.low;
         }
-        __syncthreads();  // the other half was read before this barrier, and is written behind it
+        __syncthreads();  // the other half was read before this barrier, and is written after it
         terms[a] = terms_at(row + 16 * kAhead);
         uint32_t b[8][2];
 #pragma unroll
@@ -407,7 +407,7 @@ struct RouterDw {
   }
 };
 
-// kResident blocks are to fit on a multiprocessor at a time.
+// kResident blocks must fit on a multiprocessor at a time.
 template <class Product>
 __global__ void __launch_bounds__(Product::kThreads, Product::kResident)
     router_mma_kernel(const __grid_constant__ Product product) {

@@ -1,4 +1,4 @@
-// A warp has a row. Its keys lie in registers where that is enough, else they and their marks in shared
+// One warp per row. Its keys are in registers where they fit, otherwise they and their marks are in shared
 // memory.
 #include "kernels/cuda/experts/router_select.h"
 #include "kernels/cuda/support/launch.cuh"
@@ -12,7 +12,7 @@ using cpu::kSmallest;
 
 inline constexpr int kWarps = 4, kThreads = kWarps * 32;
 
-// Of SelectShape, what kernels read.
+// The part of SelectShape that kernels read.
 struct Shape {
   int64_t rows;
   int experts, k, groups, groups_kept;
@@ -65,8 +65,8 @@ __device__ __forceinline__ void softmax(const S* x, S* y, int n) {
   for (int i = lane(); i < n; i += 32) y[i] /= sum;
 }
 
-// Whether (a, i) goes before (b, j): the larger key, of equals the lower index, NaN last. An index of -1
-// stands for nothing.
+// Whether (a, i) precedes (b, j): the larger key, then the lower index, NaN last. An index of -1 means
+// none.
 template <class S>
 __device__ __forceinline__ bool before(S a, int i, S b, int j) {
   if (j < 0) return i >= 0;
@@ -77,7 +77,7 @@ __device__ __forceinline__ bool before(S a, int i, S b, int j) {
   return i < j;
 }
 
-// The best of the keys that are not taken, the same in all lanes.
+// The best key not yet taken, the same in all lanes.
 template <class S>
 __device__ __forceinline__ int best_of_warp(const S* keys, const uint8_t* taken, int n) {
   S key = 0;
@@ -122,7 +122,7 @@ struct Scratch {
         group_taken(taken + s.experts) {}
 };
 
-// Takes the experts of all but the best groups out of the choice.
+// Excludes the experts of all but the best groups.
 template <class S>
 __device__ void keep_groups(const Shape& s, bool biased, const Scratch<S>& scratch) {
   const int size = s.experts / s.groups;
@@ -198,14 +198,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Orders as `before` does keys: 0 stands for nothing, 1 for NaN, below all numbers.
+// Orders keys as `before` does: 0 means none, 1 is NaN, below all numbers.
 __device__ __forceinline__ uint32_t rank_of(float key) {
   if (key != key) return 1;
-  const uint32_t bits = __float_as_uint(key + 0.0f);  // one zero
+  const uint32_t bits = __float_as_uint(key + 0.0f);  // -0 becomes 0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// p = the scores of z, zero behind the experts; lane l has the experts l, l + 32, ...
+// p = the scores of z, zero past the experts; lane l has the experts l, l + 32, ...
 template <int kPer>
 __device__ __forceinline__ void few_scores(const Shape& s, const float (&z)[kPer], float (&p)[kPer]) {
   const auto in = [&](int j) { return lane() + 32 * j < s.experts; };
@@ -224,14 +224,14 @@ __device__ __forceinline__ void few_scores(const Shape& s, const float (&z)[kPer
 #pragma unroll
   for (int j = 0; j < kPer; ++j) p[j] /= total;
 }
-// softmax over the first n lanes, of which there is one at least; zero in the others.
+// softmax over the first n >= 1 lanes; zero in the others.
 __device__ __forceinline__ float softmax_of_lanes(float x, int n) {
   const float first = __shfl_sync(0xffffffffu, x, 0);
   const float max = warp_fold(lane() < n ? Larger{}(x, first) : first, Larger{});
   const float y = lane() < n ? Math<float>::exp(x - max) : 0.0f;
   return y / warp_fold(y, Plus{});
 }
-// What a lane's choice weighs before it is normalised; zero in lanes without one.
+// The weight of a lane's choice before normalising; zero in lanes without one.
 template <int kPer>
 __device__ __forceinline__ float few_weight(const Shape& s, const float (&z)[kPer], const float (&p)[kPer],
                                             int choice) {
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 1; j < kPer; ++j) best = rank[j] > best ? rank[j] : best;
     best = __reduce_max_sync(kAll, best);
-    unsigned at = kAll;  // of equals the lowest
+    unsigned at = kAll;  // ties: the lowest
 #pragma unroll
     for (int j = kPer - 1; j >= 0; --j)
       if (rank[j] == best) at = static_cast<unsigned>(me + 32 * j);
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (row >= s.rows) return;
   const int n = s.experts, k = s.k;
-  // Scores, gradient of the scores and at the end of the logits, weights before normalising, their gradients.
+  // Scores; gradient of the scores, later of the logits; weights before normalising; their gradients.
   S* const p = reinterpret_cast<S*>(memory) + threadIdx.x / 32 * (2 * n + 2 * k);
   S *const g = p + n, *const u = g + n, *const du = u + k;
   const S* z = logits + row * n;
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = lane(); j < k; j += 32) du[j] = (du[j] - mean) / sum;
     }
     __syncwarp();
-    // The choices of a row differ, unless balance is forced onto fewer experts than choices.
+    // The choices of a row are distinct, unless forced balance has fewer experts than choices.
     if (!s.top_k_first && lane() == 0)
       for (int j = 0; j < k; ++j) g[c[j]] += du[j];
     __syncwarp();
@@ -394,8 +394,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kPer; ++j) g[j] = (g[j] - mean) / sum;
   }
-  // Adds each choice's value to its expert, one choice after another: choices of a row differ, unless balance
-  // is forced onto fewer experts than choices.
+  // Adds each choice's value to its expert, one choice after another: the choices of a row are distinct,
+  // unless forced balance has fewer experts than choices.
   const auto add_to_experts = [&](float value) {
     for (int c = 0; c < s.k; ++c) {
       const int at = __shfl_sync(kAll, choice, c);

@@ -1,4 +1,4 @@
-// Which experts a token goes to, and with what weights: kernels/cpu/experts/router_select.h on device memory.
+// Chooses each token's experts and their weights: kernels/cpu/experts/router_select.h on device memory.
 // S is the type of logits, scores and weights: double or float.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace quintet::kernels::cuda {
 
 using cpu::SelectShape;
 
-// A NaN is chosen last here, where the CPU may choose it first.
+// A NaN is chosen last here; the CPU may choose it first.
 template <class S>
 void select(const SelectShape& s, const S* logits, const S* bias, const int32_t* positions, S* scores,
             int32_t* chosen, S* weights, Stream stream);

@@ -9,15 +9,15 @@ namespace quintet::kernels::cuda {
 namespace {
 
 // The blocks of a cluster share a row; each keeps its part in shared memory. Parts are small enough for
-// several blocks on a multiprocessor, which are at different rows: while one sums exponentials, another waits
-// for memory or writes. A cluster has one row: multiprocessors are not equally fast, and clusters of several
-// rows, which could fetch the next one while they write, end less evenly (up to 2 % slower).
-inline constexpr int kMostCluster = 8;  // what every card with clusters can do
+// several blocks per multiprocessor, which are at different rows: while one sums exponentials, another waits
+// for memory or writes. A cluster has one row: multiprocessors are not equally fast, and persistent clusters,
+// which could prefetch the next row while they write, end less evenly (up to 2 % slower).
+inline constexpr int kMostCluster = 8;  // supported by every GPU with clusters
 inline constexpr int64_t kLeastRowBytes = 24 << 10;
-// Five or six blocks; and three, where a row is too long for eight such parts.
+// Five or six blocks per multiprocessor; three where a row is too long for eight such parts.
 inline constexpr int kUsualThreads = 192, kLongThreads = 384;
 inline constexpr int64_t kUsualPartBytes = 40 << 10, kLongPartBytes = 72 << 10;
-[[maybe_unused]] inline constexpr int kCopies = 4;  // groups of packs of a row that are waited for one by one
+[[maybe_unused]] inline constexpr int kCopies = 4;  // groups of 16-byte vectors of a row, awaited one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 template <class T>
@@ -29,7 +29,7 @@ __device__ __forceinline__ Pack<T, kWide<T>> shared_pack(uint32_t from) {
                : "memory");
   return {raw};
 }
-// All groups but the last `left` are there.
+// Waits for all groups except the last `left`.
 __device__ __forceinline__ void await_all_but(int left) {
   if (left >= 3)
     await_copies<3>();
@@ -50,22 +50,22 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
   using S = Stat<T>;
   constexpr int V = kWide<T>, kWarps = kThreads / 32;
   extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ alignas(16) Running<S> sums[kMostCluster * kWarps];  // of every warp of the cluster
+  __shared__ alignas(16) Running<S> sums[kMostCluster * kWarps];  // per warp of the cluster
   __shared__ uint64_t barrier;
   const int rank = cluster_rank(), size = cluster_size();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
-  // Packs of this block, and those of them that hold valid columns; of these one may hold padding too.
+  // Vectors of this block, and those of them that hold valid columns; the last of these may include padding.
   const int begin = rank * part, packs = max(0, min(part, static_cast<int>(a.columns / V) - begin));
   const int valid = static_cast<int>(a.valid), partial = valid % V != 0 ? valid / V - begin : -1;
   const int readable = max(0, min(packs, (valid + V - 1) / V - begin));
   const int group = (packs + kThreads * kCopies - 1) / (kThreads * kCopies) * kThreads;
   const S seed = static_cast<S>(*a.seed);
-  uint32_t kept;  // this thread's first pack; a copy that is not formed anew in every loop
+  uint32_t kept;  // this thread's first vector; a copy that no loop recomputes
   asm volatile("mov.u32 %0, %1;" : "=r"(kept) : "r"(shared_address(memory) + threadIdx.x * 16));
   constexpr uint32_t kStepBytes = kThreads * 16;
   const int64_t r = blockIdx.x / static_cast<unsigned>(size);
   T* const x = a.logits + r * a.columns + (static_cast<int64_t>(begin) + thread) * V;
-  // Calls f(pack, its place, where it is in x) for this thread's readable packs of a group.
+  // Calls f(vector, its index, its index in x) for this thread's readable vectors of a group.
   const auto each_pack = [&](int g, auto f) {
     const int first = g * group + thread, end = min((g + 1) * group, readable);
     uint32_t place = kept + static_cast<uint32_t>(g * group) * 16;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
   const int32_t label = a.labels[r];
   if (size > 1) {
     if (thread == 0) make_barrier(&barrier, 1);
-    __syncthreads();  // compute-sanitizer takes it for a write of all threads, which would race with the
+    __syncthreads();  // compute-sanitizer sees it as a write by all threads, which would race with the
                       // copies
   }
   start_copies(0);  // before the label is waited for
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
       summing.add(v);
     });
   }
-  // From the sums of this warp to those of the row.
+  // Merges the sums of the warps into those of the row.
   Running<S> run = warp_merge<T>(summing.running());
   if (size == 1) {
     if (lane == 0) sums[warp] = run;
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
   const S factor = seed / run.sum;
   const int column = local_column(label, a.vocab_begin, a.valid),
             target_pack = column >= 0 ? column / V - begin : -1;
-  // Whoever has the label's logit writes the loss; without one, the first thread.
+  // The thread that has the label's logit writes the loss; without one, the first thread.
   bool writes_loss = column < 0 && rank == 0 && thread == 0;
   S logit = 0;
 #pragma unroll 1
@@ -165,7 +165,7 @@ struct Clusters {
   Clusters(const Clusters&) = delete;
 };
 
-// Whether the card has clusters and room for such ones, and the code is for such cards.
+// Whether the GPU has clusters and space for these, and the code was built for such GPUs.
 template <class T, int kThreads>
 bool can_run(int size, int64_t shared) {
   static std::mutex mutex;
@@ -185,7 +185,7 @@ bool can_run(int size, int64_t shared) {
           "cross_entropy");
     Clusters clusters(size, kThreads, shared, nullptr);
     can = cudaOccupancyMaxActiveClusters(&most, kernel, &clusters.config) == cudaSuccess && most > 0;
-    cudaGetLastError();  // a refusal is an answer
+    cudaGetLastError();  // a refusal is not an error
   }
   known[{device, size, shared}] = can;
   return can;
@@ -212,7 +212,7 @@ bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
                                : launch<T, kLongThreads>(a, rows, packs, kMostCluster, stream);
 }
 
-// Sums of doubles are more than blocks send at once; they go the other way.
+// Sums of doubles exceed what a block sends at once; they use the other kernel.
 template <>
 bool cross_entropy_in_clusters(const Loss<double>&, int64_t, Stream) {
   return false;

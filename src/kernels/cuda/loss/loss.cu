@@ -7,22 +7,22 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// One block a row. Several blocks share an SM, so that one computes while another waits for memory, and
-// a row that is read twice comes from the cache the second time. The long rows of large vocabularies would
-// not: their blocks have an SM to themselves and keep as much of the row in its shared memory as goes in.
+// One block per row. Several blocks share an SM, so that one computes while another waits for memory, and a
+// row that is read twice comes from the cache the second time. The long rows of large vocabularies would not:
+// their blocks have an SM to themselves and keep as much of the row in its shared memory as fits.
 inline constexpr int kThreads = 512, kSumBlocks = 3, kLongThreads = 1024;
 inline constexpr int64_t kLongBytes = 128 << 10;
 inline constexpr int kUnroll = 4;
-inline constexpr int kTileThreads = 256;  // where a row needs no sum, blocks have tiles of it
+inline constexpr int kTileThreads = 256;  // where a row needs no sum, each block has a tile of it
 
-// The first packs of a row in shared memory; each thread sees only what it put there itself.
+// The first vectors of a row in shared memory; each thread sees only what it stored itself.
 template <class T, int V>
 struct Kept {
   Pack<T, V>* data = nullptr;
   int packs = 0;
 };
 
-// Calls f(values) for the packs of a row that hold valid columns, columns beyond them as -inf.
+// Calls f(values) for the vectors of a row that hold valid columns, with columns past them as -inf.
 template <int V, class T, class F>
 __device__ __forceinline__ void visit(const T* x, int64_t valid, Kept<T, V> kept, F f) {
   const int columns = static_cast<int>(valid), packs = (columns + V - 1) / V,
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, kSumBlocks)
   __shared__ S shared[32];
   const int64_t r = blockIdx.x;
   const T* x = logits + r * columns;
-  S of_label = 0;  // fetched under the sum
+  S of_label = 0;  // loaded during the sum
   if (threadIdx.x == 0) {
     const int column = local_column(labels[r], vocab_begin, valid);
     if (column >= 0) of_label = load<1>(x + column).v[0];
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, kSumBlocks)
   }
 }
 
-// Loss and dlogits from sums that are known: a block has a tile of a row.
+// Loss and dlogits from known sums: a block has a tile of a row.
 template <class T, int V>
 __global__ void __launch_bounds__(kTileThreads) dlogits_kernel(Loss<T> a, unsigned tiles) {
   await_previous();
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kTileThreads) dlogits_kernel(Loss<T> a, unsign
   }
 }
 
-// Overwrites a row of logits by seed * (softmax - onehot). Nobody else reads the row any more.
+// Overwrites a row of logits with seed * (softmax - onehot). No other block reads the row any more.
 template <int V, class T>
 __device__ void write_dlogits_row(T* x, int columns, int valid, Kept<T, V> kept, int target,
                                   Running<Stat<T>> sums, Stat<T> seed) {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kLong ? kLongThreads : kThreads, kLong ? 1 : 2
                          static_cast<S>(*a.seed));
 }
 
-// What a block may have of shared memory, less what the kernel declares itself.
+// Shared memory available to a block, less what the kernel declares statically.
 int64_t most_shared_bytes() {
   int device = 0, bytes = 0;
   check(cudaGetDevice(&device), "cross_entropy");
@@ -195,7 +195,7 @@ void launch_whole(const Loss<T>& a, int64_t rows, Stream stream) {
     if (cross_entropy_in_clusters<T>(a, rows, stream)) return;
   constexpr int64_t kPack = sizeof(Pack<T, V>);
   const auto blocks = static_cast<unsigned>(rows);
-  // Packs of valid columns only: the others are not read in the first visit.
+  // Vectors of valid columns only: the others are not read in the first pass.
   const int64_t row = a.valid / V * kPack;
   if (a.write_dlogits && row > kLongBytes) {
     const auto kernel = loss_kernel<T, V, true>;

@@ -1,4 +1,4 @@
-// What the kernels of the loss share. Columns of a row are counted in int.
+// Shared by the loss kernels. Column indices of a row are int.
 #pragma once
 
 #include "kernels/cuda/support/launch.cuh"
@@ -18,9 +18,9 @@ struct Loss {
   double* losses;
 };
 
-// cross_entropy of long rows with write_dlogits, on cards with clusters of blocks (Hopper on): every row is
-// read once and stays in shared memory until its gradient is written. False, and nothing launched, where the
-// card or the length of rows does not suit it. Rows begin at multiples of 16 bytes.
+// cross_entropy of long rows with write_dlogits, on GPUs with thread block clusters (Hopper on): every row is
+// read once and stays in shared memory until its gradient is written. False, with nothing launched, where the
+// GPU or the row length does not allow it. Rows begin at multiples of 16 bytes.
 template <class T>
 bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream);
 
@@ -29,19 +29,19 @@ __device__ __forceinline__ S lowest() {
   return -static_cast<S>(INFINITY);
 }
 
-// The local column of a label, or -1 when it is not among the valid columns here.
+// The local column of a label, or -1 when it is not among the valid local columns.
 __device__ __forceinline__ int local_column(int32_t label, int64_t vocab_begin, int64_t valid) {
   const int64_t column = label - vocab_begin;
   return label >= 0 && column >= 0 && column < valid ? static_cast<int>(column) : -1;
 }
 
-// The largest of some logits, and the sum of exp(logit - max). Nothing yet: -inf and 0.
+// The largest of some logits, and the sum of exp(logit - max). Empty: -inf and 0.
 template <class S>
 struct Running {
   S max, sum;
 };
 
-// The same as packs come in. As long as all were -inf, exponentials are taken of the logits themselves: 0.
+// The same, updated by vectors. While all were -inf, exponentials are taken of the logits themselves: 0.
 template <class T>
 struct Summing {
   using S = Stat<T>;
@@ -71,7 +71,7 @@ __device__ __forceinline__ Running<Stat<T>> warp_merge(Running<Stat<T>> run) {
   const auto sum = run.max == max ? run.sum : run.sum * Math<T>::exp(run.max - max);
   return {max, warp_fold(sum, Plus{})};
 }
-// Of two parts.
+// Merges two parts.
 template <class T>
 __device__ __forceinline__ Running<Stat<T>> merge(Running<Stat<T>> a, Running<Stat<T>> b) {
   const auto max = MaxNan{}(a.max, b.max);
@@ -80,7 +80,7 @@ __device__ __forceinline__ Running<Stat<T>> merge(Running<Stat<T>> a, Running<St
   return {max, left + right};
 }
 
-// Columns beyond the valid ones as -inf.
+// Columns past the valid ones as -inf.
 template <int V, class S>
 __device__ __forceinline__ void mask_padding(Vals<S, V>& v, int column, int valid) {
   if (column + V > valid)
@@ -89,7 +89,7 @@ __device__ __forceinline__ void mask_padding(Vals<S, V>& v, int column, int vali
       if (column + k >= valid) v.v[k] = lowest<S>();
 }
 
-// What columns from `column` on have besides seed * softmax: -seed at the label, nothing beyond the valid
+// What columns from `column` on have besides seed * softmax: -seed at the label, nothing past the valid
 // ones.
 template <class T, int V>
 __device__ __forceinline__ void finish_dlogits(Vals<Stat<T>, V>& v, int column, int valid, int target,

@@ -1,8 +1,8 @@
 // Cross-entropy over a shard of the vocabulary: logits[rows, columns] hold global columns vocab_begin ...;
-// columns at or beyond `valid` are padding, count as -inf and get a zero gradient. Labels are global ids; a
-// negative label takes no part. With the vocabulary split over ranks the order is: row_max, all-reduce max,
-// row_sumexp, all-reduce sum of sumexp and target, cross_entropy_backward. Rows may be any chunk of a batch:
-// loss_sum accumulates over chunks.
+// columns at or past `valid` are padding, count as -inf and get a zero gradient. Labels are global ids; rows
+// with a negative label are ignored. With the vocabulary sharded over ranks the order is: row_max, all-reduce
+// max, row_sumexp, all-reduce sum of sumexp and target, cross_entropy_backward. Rows may be any chunk of a
+// batch: loss_sum accumulates over chunks.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -31,8 +31,8 @@ void cross_entropy_backward(T* logits, int64_t rows, int64_t columns, int64_t va
                             const Stat<T>* target, const double* seed, bool write_dlogits, double* loss_sum,
                             bool accumulate, double* row_loss, void* workspace, Stream stream);
 
-// The same in one visit to each row when the whole vocabulary is local (vocab_begin 0). seed may be null when
-// write_dlogits is false.
+// The same in one pass over each row when the whole vocabulary is local (vocab_begin 0). seed may be null
+// when write_dlogits is false.
 template <class T>
 void cross_entropy(T* logits, int64_t rows, int64_t columns, int64_t valid, const int32_t* labels,
                    const double* seed, bool write_dlogits, double* loss_sum, bool accumulate,

@@ -8,27 +8,27 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// Tiles of 128 x 256 elements of the result, over all experts. A block lives through many of them: one thread
-// brings boxes of the operands into shared memory, up to kStages ahead and into the next tile; two groups of
-// four warps have 64 rows of the tile each.
+// Tiles of 128 x 256 elements of the result, over all experts, with persistent blocks: one thread prefetches
+// boxes of the operands into shared memory, up to kStages ahead and into the next tile; two groups of four
+// warps have 64 rows of the tile each.
 inline constexpr int kM = 128, kN = 256, kK = 64, kStages = 4;
 inline constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads;
 inline constexpr int kBytesA = kM * kK * 2, kBytesB = kN * kK * 2, kStageBytes = kBytesA + kBytesB;
 inline constexpr int kMostExperts = 1024;
-// Boxes begin at multiples of 1024 bytes, for the swizzle.
+// Boxes start at multiples of 1024 bytes, for the swizzle.
 inline constexpr int kSharedBytes = kStages * kStageBytes + 1024;
 
 template <class C>
 struct Problem {
   C* c;
   const C* addend;  // null: none
-  bool accumulate;  // c += the product
-  int m, n, k;      // of an expert; m (or k, of weights) is the number of its rows instead
+  bool accumulate;  // c += the result
+  int m, n, k;      // per expert; m (k for dw) is replaced by its number of rows
   int experts;
   const int64_t* begin;
 };
 
-// Where the tiles of a block are, one after the other.
+// Iterates over the tiles of a block.
 template <bool kWeights>
 struct Tiles {
   const int* begin;  // of the experts' rows
@@ -46,7 +46,7 @@ struct Tiles {
     }
     return false;
   }
-  // Tiles of the same columns follow one another: they share the larger operand's boxes in the cache.
+  // Consecutive tiles have the same columns: they share the larger operand's boxes in the cache.
   __device__ int first_m() const { return (tile - before) % tiles_m() * kM; }
   __device__ int first_n() const { return (tile - before) / tiles_m() * kN; }
 };
@@ -66,7 +66,7 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&p)[4], int lane) {
   }
 }
 
-// Rows of a tile from registers to c.
+// Stores rows of a tile from registers to c.
 template <class C>
 __device__ __forceinline__ void store_tile(const Problem<C>& a, float (&d)[128], int64_t first_row, int rows,
                                            int row0, int n0) {
@@ -110,8 +110,8 @@ __device__ __forceinline__ void store_tile(const Problem<C>& a, float (&d)[128],
 }
 #endif
 
-// Forward: x w^T, both with k contiguous. Dx: dy w, where rows of w are of k. Dw: dy^T x, rows of both are of
-// k, an expert's rows.
+// Forward: x w^T, both with k contiguous. Dx: dy w, where rows of w run along k. Dw: dy^T x, where the rows
+// of both, an expert's rows, run along k.
 template <GroupedProduct kWhich, class T, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (thread == 0) {
     for (int s = 0; s < kStages; ++s) {
       make_barrier(&full[s], 1);
-      make_barrier(&empty[s], 2);  // the two groups that multiply
+      make_barrier(&empty[s], 2);  // the two groups that run MMAs
     }
     publish_barriers();
   }
@@ -183,11 +183,11 @@ __global__ void __launch_bounds__(kThreads, 1)
     float d[128];
 #pragma unroll
     for (float& x : d) x = 0;
-    int before = 0;  // the stage whose products may still run
+    int before = 0;  // the stage whose MMAs may still run
     for (int step = 0; step < steps; ++step, advance()) {
       await_turn(&full[stage], turn);
       if constexpr (kWeights) {
-        // Rows behind the expert's last are the next expert's, or were never written.
+        // Rows past the expert's last are the next expert's, or were never written.
         const int valid = rows - step * kK;
         if (valid < kK) {
           for (int at = thread; at < (kM + kN) / 64 * (kK - valid) * 8; at += 2 * kGroupThreads) {
@@ -218,11 +218,11 @@ __global__ void __launch_bounds__(kThreads, 1)
                m0 + group * 64, n0);
   }
 #else
-  __trap();  // blocks_of_card() tells beforehand
+  __trap();  // blocks_of_card() is 0 in such builds
 #endif
 }
 
-// The driver's function that describes a tensor, found at run time: nothing else here needs its library.
+// The driver's function that encodes a tensor map, found at run time: nothing else here needs the driver API.
 using Encode = decltype(&cuTensorMapEncodeTiled);
 Encode encoder() {
   static const Encode found = [] {
@@ -256,8 +256,8 @@ CUtensorMap describe_matrix(const void* from, base::DType type, int64_t inner, i
   return map;
 }
 
-// One block per SM; 0 where the GPU or the build lacks the instructions: only code for sm_90a
-// does, which no query tells apart from other code for Hopper.
+// One block per SM; 0 where the GPU or the build lacks the instructions: only sm_90a code has them, which no
+// query distinguishes from other code for Hopper.
 int blocks_of_card() {
 #if defined(QUINTET_SM90A)
   int device = 0, major = 0, minor = 0, processors = 0;
@@ -274,7 +274,7 @@ int blocks_of_card() {
 template <GroupedProduct kWhich, class T, class C>
 void launch(const GroupedArgs& g, const int64_t* begin, int blocks, Stream stream) {
   constexpr bool kWeights = kWhich == GroupedProduct::Dw, kForward = kWhich == GroupedProduct::Forward;
-  // dy and x of weights have 64 rows of k in a box; x or dy has rows of m, w of n or of k.
+  // For dw, dy and x have 64 rows of k in a box; otherwise x or dy has rows of m, w of n or of k.
   const int64_t width_a = kForward ? g.in : g.out;
   const CUtensorMap a = describe_matrix(g.a, g.type, width_a, g.rows, 0, kWeights ? kK : kM);
   const CUtensorMap b = kWeights ? describe_matrix(g.b, g.type, g.in, g.rows, 0, kK)
@@ -316,7 +316,7 @@ bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& g, const int64_t
   using base::DType;
   const bool types =
       (g.type == DType::BF16 || g.type == DType::F16) && (g.c_type == DType::F32 || g.c_type == g.type);
-  // Boxes may reach behind the last row, but there must be one.
+  // Boxes may extend past the last row, but there must be one.
   constexpr int64_t kMost = int64_t{1} << 30;
   if (!types || g.in <= 0 || g.out <= 0 || g.in % 8 != 0 || g.out % 8 != 0 || g.rows <= 0 ||
       g.experts > kMostExperts || g.rows > kMost || g.in > kMost || g.out > kMost ||

@@ -1,5 +1,5 @@
-// Grouped products of bf16 or f16 on Hopper's asynchronous tensor cores, for grouped_matmul.cu, which serves
-// everything else: other cards and types, widths that are no multiples of 8, addresses that are none of 16
+// Grouped GEMM of bf16 or f16 on Hopper's asynchronous tensor cores. grouped_matmul.cu calls it and handles
+// everything else: other GPUs and types, widths that are not multiples of 8, addresses not aligned to 16
 // bytes, more than 1024 experts.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace quintet::kernels::cuda {
 
 enum class GroupedProduct { Forward, Dx, Dw };
 
-// begin[experts + 1]: where each expert's rows begin. False, and nothing launched, where it cannot serve.
+// begin[experts + 1]: where each expert's rows begin. False, with nothing launched, where it does not apply.
 bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& args, const int64_t* begin, Stream stream);
 
 }  // namespace quintet::kernels::cuda

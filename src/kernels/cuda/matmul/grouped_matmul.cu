@@ -48,7 +48,7 @@ __device__ __forceinline__ bool find_tile(const int64_t* begin, int experts, int
   return expert >= 0;
 }
 
-// x w^T, or with kDx dy w: rows by experts.
+// x w^T, or with kDx dy w: rows are grouped by expert.
 template <bool kDx, bool kWideRows, class T, class C>
 __global__ void __launch_bounds__(kProductThreads)
     rows_kernel(const T* x, const T* w, C* y, const C* addend, int64_t n, int64_t k, int experts,
@@ -107,7 +107,7 @@ template <bool kDx, bool kWideRows, class T, class C>
 void launch_rows(const GroupedArgs& g, const int64_t* begin, Stream stream) {
   using Tile = TileFor<T, T, false, !kDx, kWideRows>;
   const int64_t n = kDx ? g.in : g.out, k = kDx ? g.out : g.in;
-  // Every expert may begin one tile more than its rows fill.
+  // Every expert may start one tile more than its rows fill.
   const int64_t tiles = divide_up(g.rows, Tile::kM) + g.experts;
   if (tiles > 65535) fail("grouped_linear: " + std::to_string(g.rows) + " rows are more than it is made for");
   const dim3 grid(static_cast<unsigned>(divide_up(n, Tile::kN)), static_cast<unsigned>(tiles));
@@ -128,7 +128,7 @@ void launch_weights(const GroupedArgs& g, const int64_t* begin, Stream stream) {
   check_launch("grouped_linear_dw");
 }
 
-// Calls fn<T, C>(wide) for the types of a product.
+// Calls fn<T, C>(wide) for the types of a GEMM.
 template <class F>
 void with_types(const GroupedArgs& g, const F& fn) {
   using base::DType;

@@ -1,9 +1,9 @@
-// One matrix product per expert, over the rows that were routed to it, with the meaning of
-// kernels::GroupedArgs on device pointers: how many rows an expert has is read on the device, so a product
+// Grouped GEMM: one matmul per expert, over the rows that were routed to it, with the meaning of
+// kernels::GroupedArgs on device pointers: the number of rows per expert is read on the device, so the call
 // can be captured.
 //
-// Bits: an element depends on its row and column of the operands alone. Counts that come to more than `rows`
-// are cut off there.
+// Bits: an element depends on its row and column of the operands alone. Counts that add up to more than
+// `rows` are truncated there.
 #pragma once
 
 #include "kernels/cpu/matmul/grouped_gemm.h"

@@ -36,8 +36,8 @@ cudaDataType_t data_type(DType t) {
   }
 }
 
-// What decides the choice of an algorithm. The library may ask for more alignment than 16 bytes; 256 is the
-// most that any kernel does.
+// The key by which an algorithm is chosen. cuBLASLt may want more alignment than 16 bytes; 256 is the most
+// that any of its kernels does.
 std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
   const auto alignment = [](const void* p) {
     const auto at = reinterpret_cast<uintptr_t>(p);
@@ -56,8 +56,8 @@ std::string problem_of(const GemmArgs& a, bool tf32, int64_t workspace_bytes) {
   return s.str();
 }
 
-// The library's descriptions of one problem. It is column-major: C^T = op(B)^T op(A)^T, so its first operand
-// is our B.
+// cuBLASLt's descriptors of one problem. It is column-major: C^T = op(B)^T op(A)^T, so its first operand is
+// Quintet's B.
 class Problem {
  public:
   Problem(const GemmArgs& a, bool tf32) {
@@ -103,7 +103,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
     check_blas(cublasLtMatmulPreferenceSetAttribute(preference, what, &value, sizeof(value)), "matmul");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_bytes));
-  // Not in place (the order of additions would be chance), not in C's type (bf16 partial sums).
+  // Not in place (the order of additions would be random), not in C's type (bf16 partial sums).
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto align = [&](cublasLtMatmulPreferenceAttributes_t what, const void* pointer) {
@@ -163,7 +163,7 @@ bool unhex(const std::string& text, cublasLtMatmulAlgo_t& algorithm) {
   return true;
 }
 
-// Device memory that goes when the holder does.
+// Device memory with the lifetime of its holder.
 struct Scratch {
   explicit Scratch(int64_t bytes) {
     check(cudaMalloc(&data, static_cast<size_t>(std::max<int64_t>(bytes, 1))), "matmul tune");
@@ -173,7 +173,7 @@ struct Scratch {
   void* data = nullptr;
 };
 
-// Zeros would run faster than real data do.
+// Random operands: zeros would run faster than real data.
 void fill_noise(void* y, DType type, int64_t n, Stream stream) {
   if (type == DType::F64) return cuda::fill_noise(static_cast<double*>(y), n, stream);
   if (type == DType::F32) return cuda::fill_noise(static_cast<float*>(y), n, stream);
@@ -195,7 +195,7 @@ struct Matmul::State {
   std::string home;  // device and library version
   bool tf32 = false;
   std::map<std::string, Choice> choices;
-  // Described once per problem; the map's text key costs a microsecond, next to a launch of several.
+  // Described once per problem; the map's text key costs a microsecond, compared to a launch of several.
   std::map<std::string, std::unique_ptr<Problem>> problems;
 
   Problem& problem(const GemmArgs& args, const std::string& key) {
@@ -223,7 +223,7 @@ void Matmul::allow_tf32(bool allow) { state_->tf32 = allow; }
 void Matmul::run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream) {
   if (args.m <= 0 || args.n <= 0) return;
   const bool separate = args.addend != nullptr && args.addend != args.c;
-  if (args.k <= 0) {  // a sum of nothing
+  if (args.k <= 0) {  // an empty sum
     const auto size = static_cast<size_t>(base::size_of(args.c_type));
     const size_t pitch = static_cast<size_t>(args.ldc) * size, width = static_cast<size_t>(args.n) * size;
     if (separate)
@@ -243,7 +243,7 @@ void Matmul::run(const GemmArgs& args, void* workspace, int64_t workspace_bytes,
         cublasLtMatmulAlgoCheck(state_->handle, problem.desc, problem.b, problem.a, problem.c, problem.c,
                                 &at->second.algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= static_cast<size_t>(workspace_bytes);
-    if (!at->second.checked) {  // from a file that this library does not understand
+    if (!at->second.checked) {  // read from a file, and not valid for this library
       state_->choices.erase(at);
       at = state_->choices.end();
     }
@@ -294,7 +294,7 @@ double Matmul::tune(const GemmArgs& given, int64_t workspace_bytes, Stream strea
   const int repeats = std::clamp(static_cast<int>(2000 / std::max(time(found[0].algo, 2), 1.0)), 2, 20);
   std::vector<bool> loaded(found.size());
   const Fastest fastest = find_fastest(found.size(), [&](size_t i) {
-    if (!loaded[i]) time(found[i].algo, 1);  // its code comes to the card
+    if (!loaded[i]) time(found[i].algo, 1);  // loads its code onto the GPU
     loaded[i] = true;
     return time(found[i].algo, repeats);
   });

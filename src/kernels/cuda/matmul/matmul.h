@@ -1,4 +1,4 @@
-// Matrix products through cuBLASLt, with the meaning of kernels::GemmArgs on device pointers.
+// GEMM through cuBLASLt, with the meaning of kernels::GemmArgs on device pointers.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,15 @@
 
 namespace quintet::kernels::cuda {
 
-// One per thread that launches, on the device that is current when it is made.
+// One per launching thread, on the device that is current when it is constructed.
 //
-// Which of the library's algorithms runs is decided per problem (sizes, strides, types, alignment,
-// workspace): the one that tune() found fastest, or else the library's first guess. No algorithm that adds
-// partial results in an order of chance or rounds them to less than f32 is ever taken, so the bits depend on
-// the problem and the algorithm alone.
+// Each problem (sizes, strides, types, alignment, workspace) runs the algorithm that tune() found fastest, or
+// else cuBLASLt's first heuristic choice. Algorithms that add partial results in a random order or round them
+// to less than f32 are never used, so the bits depend on the problem and the algorithm alone.
+//
 class Matmul {
  public:
-  // The scratch that the library asks for on Hopper; less is legal and narrows the choice.
+  // The scratch that cuBLASLt recommends on Hopper; less is legal and narrows the choice.
   static constexpr int64_t kWorkspaceBytes = 32 << 20;
 
   Matmul();
@@ -27,23 +27,23 @@ class Matmul {
   Matmul(const Matmul&) = delete;
   Matmul& operator=(const Matmul&) = delete;
 
-  // With tf32, products of f32 round their operands to 10 bits of mantissa. Off at first.
+  // With tf32, GEMMs of f32 round their operands to 10 bits of mantissa. Off by default.
   void allow_tf32(bool allow);
 
   // Types: f64 x f64 -> f64, f32 x f32 -> f32, bf16 x bf16 -> f32 or bf16, f16 x f16 -> f32 or f16. An addend
-  // may be C itself. A bf16 C that is added to in place may see the product rounded to bf16 before the
-  // addition: some of the library's kernels add in memory. With a separate addend, or an f32 C, there is one
-  // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be used by another stream
-  // meanwhile.
+  // may be C itself. A bf16 C that is accumulated in place may see the result rounded to bf16 before the
+  // addition: some of cuBLASLt's kernels add in memory. With a separate addend, or an f32 C, there is one
+  // rounding. The workspace must be aligned to kWorkspaceAlignment, and must not be in use by another
+  // stream.
   void run(const GemmArgs& args, void* workspace, int64_t workspace_bytes, Stream stream);
 
-  // Times the library's candidates for a problem on random operands of its own (args' pointers stand for
-  // their alignment only) and keeps the fastest; nothing happens when the problem is known already. Allocates
-  // and synchronises: before training, never inside a step. Returns the microseconds of one product.
+  // Times cuBLASLt's candidates for a problem on random operands of its own (args' pointers only give the
+  // alignment) and keeps the fastest; does nothing when the problem is known already. Allocates and
+  // synchronises: before training, never inside a step. Returns the microseconds of one GEMM.
   double tune(const GemmArgs& args, int64_t workspace_bytes, Stream stream);
 
-  // What tune() found, as text: one line per problem, headed by device and library version. Lines of another
-  // device or version are passed over when read, so one file can serve several machines.
+  // The result of tune() as text: one line per problem, after device and library version. Lines of another
+  // device or version are ignored when read, so one file can serve several machines.
   std::string tuned() const;
   void read_tuned(std::string_view text);
   // The same through a file; a missing file is an empty one. Saving keeps other devices' lines.

@@ -1,6 +1,6 @@
-// A product by tiles inside a block, C (+)= op(A) op(B) as GemmArgs means it, for problems whose sizes only
-// the device knows, and for those whose bits must not depend on the number of rows: an element of C is summed
-// over k in ascending order, whatever m and n are.
+// A tiled matmul inside a block, C (+)= op(A) op(B) as in GemmArgs, for problems whose sizes only the device
+// knows, and for those whose bits must not depend on the number of rows: an element of C is summed over k in
+// ascending order, whatever m and n are.
 #pragma once
 
 #include <mma.h>
@@ -91,7 +91,7 @@ template <class T, bool kTransA, bool kTransB>
 struct TensorTile {
   using Element = std::conditional_t<std::is_same_v<T, F16>, __half, __nv_bfloat16>;
   static constexpr int kM = 128, kN = 128, kK = 32;
-  // As the operand lies in memory: [m][k] or [k][m]; rows are padded against bank conflicts.
+  // As the operand is stored in memory: [m][k] or [k][m]; rows are padded against bank conflicts.
   static constexpr int kLdA = kTransA ? kM + 8 : kK + 8, kLdB = kTransB ? kK + 8 : kN + 8;
   static constexpr int kSizeA = kTransA ? kK * kLdA : kM * kLdA, kSizeB = kTransB ? kN * kLdB : kK * kLdB;
   static constexpr int kPatch = 20;  // row length of a warp's patch of results
@@ -104,11 +104,11 @@ struct TensorTile {
     };
   };
 
-  // 128 x 32 (or 32 x 128) elements, two packs of 8 for each thread.
+  // 128 x 32 (or 32 x 128) elements, two 16-byte vectors per thread.
   struct Staged {
     uint4 v[2];
   };
-  // `outer` counts rows as they lie, `inner` the contiguous dim.
+  // `outer` counts rows as stored, `inner` the contiguous dim.
   template <int kInner>
   static __device__ __forceinline__ Staged fetch_tile(const T* from, int64_t ld, int64_t outer0,
                                                       int64_t outer, int64_t inner0, int64_t inner) {
@@ -161,7 +161,7 @@ struct TensorTile {
       put_tile<kTransA ? kM : kK, kLdA>(a, memory.tiles.a[half]);
       put_tile<kTransB ? kK : kN, kLdB>(b, memory.tiles.b[half]);
     };
-    __syncthreads();  // the memory may still be read from before
+    __syncthreads();  // the memory may still be read by the previous tile
     if (p.k > 0) put_both(fetch_a(0), fetch_b(0), 0);
     __syncthreads();
     int half = 0;

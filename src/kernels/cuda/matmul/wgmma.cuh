@@ -1,5 +1,5 @@
-// Hopper's asynchronous products of 64 x 256 x 16 elements by four warps, operands in shared memory, and the
-// copies of tiles that bring them there (bulk tensor copies with a swizzle of 128 bytes).
+// Hopper's asynchronous MMA (wgmma) of 64 x 256 x 16 elements by four warps, operands in shared memory, and
+// the bulk tensor copies, with a swizzle of 128 bytes, that load them.
 #pragma once
 
 #include <cuda.h>
@@ -12,7 +12,7 @@ namespace quintet::kernels::cuda {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 // A box of a matrix, or of a stack of matrices, from global memory; coordinates count elements, the
-// contiguous dim first. What lies outside comes as zeros.
+// contiguous dim first. Elements outside are read as zeros.
 __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, int inner, int row,
                                          const uint64_t* barrier) {
   asm volatile(
@@ -30,16 +30,16 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       : "memory");
 }
 
-// An operand as boxes of rows of 128 bytes lie in shared memory, swizzled, at multiples of 1024 bytes. Rows
-// are of m or n with k contiguous (kMajorK), eight rows every 1024 bytes; or of k with 64 elements of m or n
-// contiguous, boxes of 64 rows one after the other.
+// Descriptor of an operand stored in shared memory as boxes of swizzled rows of 128 bytes, at multiples of
+// 1024 bytes. Rows are of m or n with k contiguous (kMajorK), eight rows every 1024 bytes; or of k with 64
+// elements of m or n contiguous, boxes of 64 rows one after the other.
 template <bool kMajorK>
 __device__ __forceinline__ uint64_t describe(uint32_t address) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62, kEightRows = uint64_t{1024 >> 4} << 32,
                      kNextBox = uint64_t{8192 >> 4} << 16;
   return kSwizzle128 | kEightRows | (kMajorK ? uint64_t{1} << 16 : kNextBox) | ((address & 0x3ffff) >> 4);
 }
-// From 16 elements of k to the next, in units of a descriptor.
+// From 16 elements of k to the next, in descriptor units.
 template <bool kMajorK>
 inline constexpr uint64_t kNextK16 = kMajorK ? 32 >> 4 : 2048 >> 4;
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.syn
 __device__ __forceinline__ void end_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-// Until all groups but the last kLeft are done.
+// Waits until all groups except the last kLeft are done.
 template <int kLeft>
 __device__ __forceinline__ void await_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");

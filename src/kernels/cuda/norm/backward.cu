@@ -14,34 +14,34 @@ struct Backward {
   const T *dy, *x, *w, *b;  // b null: none; for y only
   const Stat<T>*mean, *rstd;
   const T* addend;   // null: none
-  T *dx, *y;         // y null: not wanted
+  T *dx, *y;         // y null: not needed
   Stat<T>* partial;  // [dw, db][blocks, n]
   int64_t rows, n;
 };
 
-// Which rows a block has. The first `even_blocks` share the first `even_rows` in turn; the others have
-// `late_rows` each of those that are left.
+// Which rows a block has. The first `even_blocks` share the first `even_rows` in round-robin order; the
+// others have `late_rows` each of the rest.
 struct Shares {
   int even_blocks, even_rows, late_rows;
 };
 
-// Columns are shared among enough threads that a thread's weights and sums fit into registers, and few enough
-// that what is done once a row for each thread does not count.
+// Columns are split over enough threads that a thread's weights and sums fit into registers, and few enough
+// that each thread's work per row outweighs its fixed cost.
 using Shapes = NormShapes<NormShape<8, 2>, NormShape<32, 2>, NormShape<96, 1>, NormShape<64, 2>,
                           NormShape<64, 3>, NormShape<128, 2>, NormShape<128, 3>, NormShape<256, 2>,
                           NormShape<256, 3>, NormShape<512, 2>, NormShape<512, 3>, NormShape<512, 4>>;
 
-// A block's rows go to its groups in turn, and a thread keeps the sums of its columns.
+// A block's rows go to its groups in round-robin order, and a thread keeps the sums of its columns.
 template <class T, class Shape, bool kCentred, bool kDx, bool kDw>
 __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T> a, Shares shares) {
   await_previous();
   using S = Stat<T>;
   constexpr int V = kWide<T>, K = Shape::kPacks, kGroup = Shape::kGroup, kRows = Shape::kRows,
                 kStages = Shape::template kStages<kDx>;
-  // A row's products stay in registers too where there is room; else they are made again.
+  // A row's products stay in registers too if they fit; otherwise they are recomputed.
   constexpr bool kHold = K <= (kCentred ? 2 : 3);
-  constexpr int kLanes = kGroup < 32 ? kGroup : 32;          // that have one copy of a row's statistics
-  extern __shared__ uint4 dynamic[];                         // [stage][dy, x, addend][row of the block][pack]
+  constexpr int kLanes = kGroup < 32 ? kGroup : 32;          // lanes that share a copy of a row's statistics
+  extern __shared__ uint4 dynamic[];                         // [stage][dy, x, addend][row][vector]
   __shared__ S stats[kStages][2][Shape::kThreads / kLanes];  // rstd, mean
   __shared__ RowSums<Shape, kCentred ? 2 : 1, S> sums;
   const int lane = static_cast<int>(threadIdx.x) % kGroup, member = static_cast<int>(threadIdx.x) / kGroup;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
             step = even ? shares.even_blocks * kRows : kRows;
   const auto inside = [&](int j) { return lane + j * kGroup < packs; };
   uint4* const own = dynamic + member * packs + lane;
-  // `start` is the first element of this thread in the row.
+  // `start` is this thread's first element of the row.
   const auto fetch_row = [&](int row, int64_t start, int stage) {
     if (row < last) {
       uint4* const to = own + stage * size;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
 #pragma unroll
   for (int s = 0; s < kStages; ++s) fetch_row(row + s * step, start + s * stride, s);
 
-  // Weights as numbers where there is room.
+  // Weights as numbers if they fit.
   Vals<S, V> wide_w[kHold ? K : 1] = {};
   Pack<T, V> narrow_w[kHold ? 1 : K] = {};
   const auto weights = [&](int j) {
@@ -118,12 +118,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
   S dw[kDw ? K * V : 1] = {}, db[kDw && kCentred ? K * V : 1] = {};
   const S over_n = S(1) / S(a.n);
   int stage = 0, turn = 0;
-  // All groups of a block go round equally often, since the sums need whole warps; those without a row are
+  // All groups of a block iterate equally often, since the sums need whole warps; those without a row are
   // idle.
   for (int base = first; base < last; base += step, row += step, start += stride) {
     const bool active = kRows == 1 || row < last;
     await_copies<kStages - 1>();
-    __syncwarp();  // the statistics came by another lane
+    __syncwarp();  // another lane loaded the statistics
     const uint4* const from = own + stage * size;
     const S rstd = stats[stage][0][slot], mean = kCentred ? stats[stage][1][slot] : S(0);
     Vals<S, V> g[kHold && kDx ? K : 1], h[kHold && kDx ? K : 1];
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
         if constexpr (kDw) dw[j * V + k] += d.v[k] * hk;
         if constexpr (kDw && kCentred) db[j * V + k] += d.v[k];
       }
-      // Here and not beside dx: writes are spread more evenly.
+      // Here and not next to dx: this spreads the writes more evenly.
       if constexpr (kDx) {
         if (a.y == nullptr) continue;
         const auto b = bias(j);
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
     stage = stage + 1 == kStages ? 0 : stage + 1;
   }
   if constexpr (kDw) {
-    S* const all = reinterpret_cast<S*>(dynamic);  // [row of the block, n] when there are several
+    S* const all = reinterpret_cast<S*>(dynamic);  // [row of the block, n] when there are several rows
     await_copies<0>();
 #pragma unroll
     for (int out = 0; out < (kCentred ? 2 : 1); ++out) {
@@ -222,8 +222,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1) backward_kernel(Backward<T
   }
 }
 
-// out[n] = (or +=) the sum of partial[chunks, n], rounded to D once; the second sums lie behind the first. A
-// block has kTotalColumns columns, and so many threads for each that all their loads are under way at once.
+// out[n] = (or +=) the sum of partial[chunks, n], rounded to D once; the second sums follow the first. A
+// block has kTotalColumns columns, with enough threads for each that all their loads are in flight at once.
 inline constexpr int kTotalColumns = 8, kTotalLoads = 5;
 template <class D>
 __global__ void __launch_bounds__(1024)
@@ -264,7 +264,7 @@ void total(const float* partial, int64_t chunks, int64_t n, D* first, D* second,
   int threads = 256;
   while (threads < 1024 && chunks * kTotalColumns > int64_t{threads} * kTotalLoads) threads *= 2;
   const dim3 grid(static_cast<unsigned>(divide_up(n, kTotalColumns)), second != nullptr ? 2 : 1);
-  // Divides L1 as the kernel before it does, so that no multiprocessor stops to change over.
+  // Splits L1 like the kernel before it, so that no multiprocessor stalls to reconfigure.
   check(cudaFuncSetAttribute(total_kernel<D>, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "norm_dw");
@@ -330,12 +330,12 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
   if (kCentred && db != nullptr) column_total(a.partial + chunks * a.n, chunks, a.n, db, accumulate, stream);
 }
 
-// The shares of blocks and how many blocks there are. `most` run at a time; those with even shares go round
-// equally often.
+// The shares of blocks and the number of blocks. `most` run at a time; those with even shares iterate equally
+// often.
 //
-// Multiprocessors that write two rows for three that they read are not equally fast: of equal shares the last
-// ends 1.7 times later than the first. So most rows are shared evenly, and the rest is in small blocks, which
-// run where one is done. Which rows are summed together is the same in every run.
+// Multiprocessors that write two rows for three that they read are not equally fast: with equal shares the
+// last ends 1.7 times later than the first. So most rows are shared evenly, and the rest goes to small
+// blocks, which start as others finish. Which rows are summed together is the same in every run.
 std::pair<Shares, int64_t> shares_of(int64_t rows, int at_once, int64_t most, bool uneven) {
   constexpr int kLeastRounds = 8;
   const int64_t units = divide_up(rows, at_once), places = kNormPartials - most;

@@ -16,14 +16,14 @@ struct Forward {
   double eps;
 };
 
-// A row is short work, so a block takes it and ends: many loads in flight before the first sum, and small
-// blocks, so that other rows fill the wait for a row's sum. (Blocks that live through many rows, as in the
-// backward pass, are slower here.) A group of kGroup lanes shares a row, or the whole block, of at most
-// kThreads, when kGroup is 0; each thread has kPacks packs in registers.
+// A row is little work, so a block handles one and ends: many loads in flight before the first sum, and small
+// blocks, so that other rows hide the latency of a row's sum. (Persistent blocks, as in the backward pass,
+// are slower here.) A row is shared by a group of kGroup lanes, or by the whole block, of at most kThreads,
+// when kGroup is 0; each thread has kPacks 16-byte vectors in registers.
 template <int kGroupOf, int kPacksOf, int kThreadsOf>
 struct RowShape {
   static constexpr int kGroup = kGroupOf, kPacks = kPacksOf, kThreads = kThreadsOf;
-  static constexpr int kRows = kGroup > 0 ? kThreads / kGroup : 1;  // of a block
+  static constexpr int kRows = kGroup > 0 ? kThreads / kGroup : 1;  // per block
   static int threads(int64_t packs) {
     if (kGroup > 0) return kThreads;
     return static_cast<int>((packs + 32 * kPacks - 1) / (32 * kPacks) * 32);
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(Shape::kThreads) forward_kernel(Forward<T> a) 
   const int group = kGroup > 0 ? kGroup : static_cast<int>(blockDim.x);
   const int lane = static_cast<int>(threadIdx.x) % group;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Shape::kRows + threadIdx.x / group;
-  // A group without a row takes part in the sums of its warp with nothing.
+  // A group without a row contributes nothing to the sums of its warp.
   const int packs = row < a.rows ? static_cast<int>(a.n / V) : 0;
   const int64_t start = row * a.n;
   Pack<T, V> x[K];

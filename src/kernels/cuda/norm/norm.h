@@ -9,7 +9,7 @@ namespace quintet::kernels::cuda {
 // rstd = 1 / sqrt(mean(x^2) + eps); y = x * rstd * w. y may alias x.
 template <class T>
 void rmsnorm(const T* x, const T* w, T* y, Stat<T>* rstd, int64_t rows, int64_t n, double eps, Stream stream);
-// The same of sum = x + residual, rounded to T, which is written too; sum may alias x or residual.
+// The same for sum = x + residual, rounded to T, which is written too; sum may alias x or residual.
 template <class T>
 void add_rmsnorm(const T* x, const T* residual, const T* w, T* sum, T* y, Stat<T>* rstd, int64_t rows,
                  int64_t n, double eps, Stream stream);
@@ -28,8 +28,8 @@ template <class T, class D>
 void rmsnorm_dw(const T* dy, const T* x, const Stat<T>* rstd, D* dw, bool accumulate, int64_t rows, int64_t n,
                 void* workspace, Stream stream);
 
-// Both in one visit to dy and x. `y` (null: none) receives the forward's result again, for a weight gradient
-// that was not given it; it must not overlap dy, x or the addend. Workspace as rmsnorm_dw.
+// Both in one pass over dy and x. `y` (null: none) receives the forward result again, for a weight gradient
+// that does not have it; it must not overlap dy, x or the addend. Workspace as rmsnorm_dw.
 template <class T, class D>
 void rmsnorm_backward(const T* dy, const T* x, const T* w, const Stat<T>* rstd, const T* addend, T* dx, T* y,
                       D* dw, bool accumulate, int64_t rows, int64_t n, void* workspace, Stream stream);
@@ -57,7 +57,7 @@ void layernorm_dw(const T* dy, const T* x, const Stat<T>* mean, const Stat<T>* r
                   std::type_identity_t<D>* db, bool accumulate, int64_t rows, int64_t n, void* workspace,
                   Stream stream);
 
-// Both in one visit to dy and x, and `y` as in rmsnorm_backward; only it needs b, which may be null.
+// Both in one pass over dy and x, and `y` as in rmsnorm_backward; only it needs b, which may be null.
 // Workspace as layernorm_dw.
 template <class T, class D>
 void layernorm_backward(const T* dy, const T* x, const T* w, const T* b, const Stat<T>* mean,

@@ -1,7 +1,7 @@
-// How the threads of a norm's backward kernel share rows, and how rows reach them; and what forward and
-// backward have in common. A block lives through many rows: while it works on some, the next ones are on
-// their way into shared memory, where every thread keeps packs of 16 bytes of each operand that it alone
-// writes and reads. That keeps enough bytes in flight whatever the registers hold.
+// How the threads of a norm's backward kernel share rows, and how rows reach them; and helpers of forward and
+// backward. Blocks are persistent: while a block works on some rows, the next ones are prefetched into shared
+// memory, where every thread keeps 16-byte vectors of each operand that it alone writes and reads. That keeps
+// enough bytes in flight whatever the registers hold.
 #pragma once
 
 #include <bit>
@@ -12,15 +12,15 @@
 
 namespace quintet::kernels::cuda {
 
-// A block has rows in groups of kGroup threads, each with kPacks packs of its row. It is large, so that few
-// blocks have partial sums of weights to pass on: one runs on each multiprocessor, two, or three.
+// A block handles rows in groups of kGroup threads, each with kPacks vectors of its row. It is large, so that
+// there are few partial sums of weights: one to three blocks run on each multiprocessor.
 template <int kGroupOf, int kPacksOf>
 struct NormShape {
   static constexpr int kGroup = kGroupOf, kPacks = kPacksOf;
   // Rows of a block at a time: a power of two, since five of 96 threads were up to 13 % slower than four.
   static constexpr int kRows = std::bit_floor(512u / kGroup), kThreads = kRows * kGroup;
   static constexpr int64_t kMostPacks = kGroup * int64_t{kPacks};
-  // Rows of a group in shared memory: as many as pay (fewer operands, more rows) and have room.
+  // Rows of a group in shared memory: as many as pay off (fewer operands, more rows) and fit.
   template <bool kDx>
   static constexpr int kStages = kDx ? (kPacks <= 2 ? 3 : 2) : (kPacks <= 3 ? 4 : 3);
   static constexpr int64_t bytes(int64_t packs, int rows) { return int64_t{rows} * kRows * packs * 16; }
@@ -29,18 +29,18 @@ struct NormShape {
 template <class... Shapes>
 struct NormShapes {};
 
-// Rows are counted in 32 bits, some of them beyond the last.
+// Row indices have 32 bits, including some past the last row.
 inline constexpr int64_t kNormMostRows = int64_t{1} << 30;
 
-// Calls f(shape) with the shapes that a row fits, which come smallest first, until one returns true; false
-// when none does.
+// Calls f(shape) with the shapes that fit a row, smallest first, until one returns true; false when none
+// does.
 template <class F, class... Shapes>
 bool with_norm_shape(NormShapes<Shapes...>, int64_t packs, F&& f) {
   return ((packs <= Shapes::kMostPacks && f(Shapes{})) || ...);
 }
 
-// As many blocks as run at once; 0 where a block has no room. `most` is the largest `bytes` that the kernel
-// is ever given.
+// The number of blocks that run at once; 0 where not even one fits. `most` is the largest `bytes` that the
+// kernel is ever given.
 template <class K>
 int64_t resident_blocks(K* kernel, int threads, int64_t bytes, int64_t most) {
   constexpr int kStatic = 4096;  // no kernel declares more
@@ -62,13 +62,13 @@ int64_t resident_blocks(K* kernel, int threads, int64_t bytes, int64_t most) {
   return int64_t{processors} * each;
 }
 
-// Sums over the threads of a row, the same bits always. A group's sums take turns in two places, so that one
-// barrier a row is enough: whoever writes the first place again has passed the barrier of the second, where
-// all have read the first.
+// Sums over the threads of a row, the same bits always. A group's sums alternate between two slots, so that
+// one barrier per row is enough: a thread that rewrites the first slot has passed the barrier of the second,
+// by which all have read the first.
 template <class Shape, int N, class S>
 class RowSums {
  public:
-  // N sums at once; `turn` is 0 and 1 alternately. All lanes of a warp take part.
+  // N sums at once; `turn` alternates between 0 and 1. All lanes of a warp take part.
   __device__ __forceinline__ void sum(S (&v)[N], int turn) {
     constexpr int kLanes = Shape::kGroup < 32 ? Shape::kGroup : 32;
 #pragma unroll
@@ -80,7 +80,7 @@ class RowSums {
       if (threadIdx.x % 32 == 0)
 #pragma unroll
         for (int i = 0; i < N; ++i) part_[turn][member][i][threadIdx.x / 32 % kWarps] = v[i];
-      // Of the threads of this group; barrier 0 is __syncthreads.
+      // Only the threads of this group; barrier 0 is __syncthreads.
       asm volatile("bar.sync %0, %1;" ::"r"(member + 1), "n"(Shape::kGroup) : "memory");
 #pragma unroll
       for (int i = 0; i < N; ++i) {
@@ -97,7 +97,7 @@ class RowSums {
   alignas(16) S part_[2][kWarps > 1 ? Shape::kRows : 1][N][kWarps];
 };
 
-// The norm of an element before its weight, and with it: forward and backward give the same bits.
+// The norm of an element before its weight, and with it: shared, so that forward and backward agree exactly.
 template <bool kCentred, class S>
 __device__ __forceinline__ S normed(S x, S mean, S rstd) {
   return kCentred ? (x - mean) * rstd : x * rstd;
@@ -107,8 +107,8 @@ __device__ __forceinline__ S weighted(S h, S w, S b) {
   return kCentred ? fma(h, w, b) : h * w;
 }
 
-// Serves rows that no shape fits, that are not aligned, and doubles: one block a row, one element at a time,
-// the row read again for each use.
+// For rows that no shape fits, unaligned rows, and doubles: one block per row, one element at a time, the row
+// reread for each use.
 inline constexpr int kNormAnyThreads = 256;
 
 }  // namespace quintet::kernels::cuda

@@ -8,7 +8,7 @@ namespace quintet::kernels::cuda {
 
 inline constexpr int kColumnLanes = 32, kColumnRows = 8;
 
-// A term gives kOut values per element:
+// A term provides kOut values per element:
 //   template <int V> void at(int64_t r, int64_t i, Vals<S, V> (&out)[kOut])
 // Their sums over a chunk of rows go to partial[(out * chunks + chunk) * n + column].
 template <int V, class S, class Term>

@@ -1,15 +1,15 @@
-// Items dealt to columns, those of a column in the order of their numbers: counted by chunks in one launch,
-// placed in a second, without a sort. What an item is and where it goes, a body says:
+// Distributes items to columns, those of a column in index order: counted by chunks in one launch, placed in
+// a second, without a sort. A body defines the items and their destination:
 //
 //   using Item;                                  // with a member `column`, negative for items without one
 //   int columns() const;                         // at most kDealColumns
 //   Item read(uint32_t i) const;                 // item i
 //   void put(const Item&, uint32_t start, uint32_t rank) const;  // rank items of its column come before it,
-//                                                // start items lie in lower columns
+//                                                // start items are in lower columns
 //   void skip(const Item&) const;                // has no column
 //   void finish(const uint32_t* starts, const uint32_t* totals) const;  // all threads of all blocks, once
 //
-// blockIdx.x is the chunk. blockIdx.y and z are the body's: every (y, z) deals `items` items on its own.
+// blockIdx.x is the chunk. blockIdx.y and z are the body's: every (y, z) distributes `items` items.
 #pragma once
 
 #include "kernels/cuda/support/launch.cuh"
@@ -22,7 +22,7 @@ inline constexpr unsigned kThreads = kDealThreads, kWarps = kThreads / 32, kAllL
 static_assert(kWarps == 32, "a warp has a lane for every warp");
 
 struct Cut {
-  uint32_t items, length;  // of a chunk, a multiple of kThreads
+  uint32_t items, length;  // length of a chunk, a multiple of kThreads
 };
 
 __device__ __forceinline__ unsigned lane_of() { return threadIdx.x % 32; }
@@ -55,11 +55,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Adds up a table's counts: all chunks' into `totals`, those of chunks before this one into `before`. Both
-// are zero at first.
+// are zero initially.
 __device__ __forceinline__ void add_counts(const uint32_t* table, unsigned columns, uint32_t* totals,
                                            uint32_t* before) {
   constexpr unsigned kAhead =
-      20;  // counts on their way: as many as a thread has where 129 columns have 128 chunks
+      20;  // counts in flight: as many as a thread has with 129 columns and 128 chunks
   const unsigned column = threadIdx.x % columns, first = threadIdx.x / columns, step = kThreads / columns;
   if (first >= step) return;
   uint32_t total = 0, lower = 0;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void add_counts(const uint32_t* table, unsigned colum
   atomicAdd(before + column, lower);
 }
 
-// The sum of v over all lower threads. `sums` has a number for every warp. All threads call.
+// Exclusive prefix sum of v over the threads. `sums` has a number for every warp. Called by all threads.
 __device__ __forceinline__ uint32_t sum_of_lower(uint32_t v, uint32_t* sums) {
   uint32_t upto = v;
 #pragma unroll
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
     place_kernel(const __grid_constant__ B body, Cut cut, const uint32_t* counts) {
   await_previous();
   __shared__ uint32_t totals[kDealColumns], starts[kDealColumns], next[kDealColumns], sums[kWarps];
-  __shared__ uint16_t seen[kWarps * kDealColumns];  // of a column in a warp, then in the warps before it
+  __shared__ uint16_t seen[kWarps * kDealColumns];  // per column in a warp, then in the warps before it
   const auto columns = static_cast<unsigned>(body.columns());
   const uint32_t begin = blockIdx.x * cut.length, end = min(begin + cut.length, cut.items);
   uint32_t i = begin + threadIdx.x;
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace dealing
 
-// Deals `items` items for each of y x z; `counts` has deal_bytes(items, columns) for each.
+// Distributes `items` items for each of y x z; `counts` has deal_bytes(items, columns) for each.
 template <class B>
 void deal(const B& body, int64_t items, int64_t y, int64_t z, uint32_t* counts, Stream stream,
           const char* what) {

@@ -26,7 +26,7 @@ struct Or {
   __device__ __forceinline__ int32_t operator()(int32_t a, int32_t b) const { return a | b; }
 };
 
-// The block's share of x[n], its chunk number `chunk`.
+// The block's part of x[n]: chunk `chunk`.
 template <class T, int V, class Rule, class Fold>
 __device__ __forceinline__ void chunk_sum(const T* x, int64_t n, int64_t chunk, typename Rule::Sum* result,
                                           Fold fold) {
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kThreads)
   chunk_sum<T, V, Rule>(x, n, blockIdx.x, partial + blockIdx.x, fold);
 }
 
-// Parts of one launch, in its parameters.
+// Parts per launch, in its parameters.
 inline constexpr int kParts = 128;
 template <class T>
 struct Parts {

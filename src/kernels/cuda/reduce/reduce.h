@@ -7,14 +7,14 @@
 
 namespace quintet::kernels::cuda {
 
-// Bytes of scratch for sum_squares and any_nonfinite over n elements; over several parts, the sum of theirs.
+// Bytes of scratch for sum_squares and any_nonfinite over n elements; for several parts, the sum over them.
 int64_t reduce_workspace_bytes(int64_t n);
 
 // *out = (or +=) sum of x^2, squares and sums in double.
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream);
 
-// The same over several parts. The list is host memory that is read during the call.
+// The same over several parts. The list is in host memory and read during the call.
 template <class T>
 void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
                  Stream stream);

@@ -1,5 +1,5 @@
-// Copies from global to shared memory that run while their thread goes on. A thread sees what it copied
-// itself once it has waited; others see it after a barrier as well.
+// Asynchronous copies from global to shared memory. A thread sees what it copied itself once it has waited;
+// others see it after a barrier as well.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -26,7 +26,7 @@ template <int kBytes>
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   copy_async<kBytes>(shared_address(shared), global);
 }
-// The same of 16 bytes, with a policy of the L2 cache (l2_policy.cuh).
+// The same for 16 bytes, with an L2 cache policy (l2_policy.cuh).
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "l"(policy)
@@ -36,7 +36,7 @@ __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, 
 // Ends a group of this thread's copies, which may be empty.
 __device__ __forceinline__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until all but the last kLeft groups of this thread are there.
+// Waits until all groups of this thread except the last kLeft have arrived.
 template <int kLeft>
 __device__ __forceinline__ void await_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");

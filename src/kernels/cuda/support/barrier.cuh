@@ -1,5 +1,5 @@
-// Barriers in shared memory (Hopper on). A turn completes with as many arrivals as the barrier was made for
-// and with the bytes that were announced.
+// Barriers in shared memory (Hopper on). A phase completes with the number of arrivals that the barrier was
+// made for and with the announced bytes.
 #pragma once
 
 #include "kernels/cuda/support/async_copy.cuh"
@@ -11,21 +11,21 @@ __device__ __forceinline__ void make_barrier(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals)
                : "memory");
 }
-// Behind it other threads, of other blocks too, may meet the barriers that this one made.
+// After it other threads, of other blocks too, may use the barriers that this one made.
 __device__ __forceinline__ void publish_barriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 __device__ __forceinline__ void arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
-// Arrives, and says how many bytes will come besides.
+// Arrives, and announces the bytes that will follow.
 __device__ __forceinline__ void announce(uint64_t* barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
                : "memory");
 }
-// Until the turn of this parity (0, 1, 0, ...) is complete: what came in it can be read. kOfCluster: from
-// other blocks.
+// Waits until the phase of this parity (0, 1, 0, ...) is complete: its data can then be read. kOfCluster:
+// data from other blocks.
 template <bool kOfCluster = false>
 __device__ __forceinline__ void await_turn(uint64_t* barrier, uint32_t parity) {
   if constexpr (kOfCluster)

@@ -1,6 +1,6 @@
-// What blocks of a cluster (Hopper on) say to one another: words written to another block's shared memory
-// that tell a barrier there of their arrival. Unlike a barrier of the whole cluster, nobody waits for the
-// writes to global memory that went before.
+// Communication between the blocks of a cluster (Hopper on): words written to another block's shared memory,
+// whose arrival is signalled to a barrier there. Unlike with a barrier of the whole cluster, nobody waits for
+// earlier writes to global memory.
 #pragma once
 
 #include "kernels/cuda/support/barrier.cuh"
@@ -18,14 +18,14 @@ __device__ __forceinline__ int cluster_size() {
   asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(v));
   return v;
 }
-// By all threads: behind it every block of the cluster runs and has made its barriers.
+// Called by all threads: after it every block of the cluster runs and has made its barriers.
 __device__ __forceinline__ void start_cluster() {
   publish_barriers();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Writes two words to where `mine` lies in this block's shared memory, but in another block's, and tells its
-// barrier. The cluster must have two blocks at least (compute-sanitizer insists).
+// Writes two words to another block's shared memory, at the address that `mine` has in this block's, and
+// signals its barrier. The cluster must have at least two blocks (compute-sanitizer insists).
 __device__ __forceinline__ void send(int rank, const void* mine, float2 words, const uint64_t* barrier) {
   uint32_t to, told;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(shared_address(mine)), "r"(rank));

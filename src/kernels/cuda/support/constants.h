@@ -1,4 +1,4 @@
-// Small tables that kernels read on the device and the host knows before the first launch.
+// Small tables that kernels read on the device, known on the host before the first launch.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// Failures of the CUDA libraries. Apart from base/error.h because nvcc cannot read fmt.
+// Failures of the CUDA libraries. Separate from base/error.h because nvcc cannot compile fmt.
 #pragma once
 
 #include <string>

@@ -1,11 +1,11 @@
-// A sign from the device to the host.
+// A signal from the device to the host.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
 
 namespace quintet::kernels::cuda {
 
-// *word = value, seen by the host at once; `word` is page-locked host memory.
+// *word = value, immediately visible to the host; `word` is page-locked host memory.
 void mark(uint32_t* word, uint32_t value, Stream stream);
 
 }  // namespace quintet::kernels::cuda

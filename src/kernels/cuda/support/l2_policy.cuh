@@ -1,6 +1,6 @@
-// How long the L2 cache keeps what an access touches. Memory that is written some microseconds after it was
-// read is written faster where its lines are still there: they are asked to stay when they are read, and are
-// lines like all others once they are written. Code for cards from Ampere on only.
+// How long the L2 cache keeps the lines of an access. Memory that is written some microseconds after it was
+// read is written faster if its lines are still there: they are marked to stay when they are read, and become
+// normal lines again once they are written. Only in code for GPUs from Ampere on.
 #pragma once
 
 #include "kernels/cuda/support/vector16.cuh"
@@ -8,8 +8,8 @@
 namespace quintet::kernels::cuda {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-// Lines are the last to leave. Whoever reads with it must write with l2_as_usual(), or they stay longer than
-// they are of use.
+// Lines are evicted last. A kernel that reads with it must write with l2_as_usual(), or they stay longer than
+// they are useful.
 __device__ __forceinline__ uint64_t l2_keep() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));

@@ -1,4 +1,4 @@
-// Launching with checks, the 16-byte rule, and how a kernel begins.
+// Checked launches, the 16-byte rule, and the first statement of a kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,8 +14,8 @@ inline void check(cudaError_t status, const char* what) {
 }
 inline void check_launch(const char* what) { check(cudaGetLastError(), what); }
 
-// The virtual architecture that a kernel's code is of (90: Hopper). Code for an older card runs on a newer
-// one too, without what its own lacks.
+// The virtual architecture that a kernel was compiled for (90: Hopper). Code for an older GPU also runs on a
+// newer one, without the newer features.
 template <class K>
 int architecture_of(K* kernel, const char* what) {
   cudaFuncAttributes attributes{};
@@ -23,8 +23,8 @@ int architecture_of(K* kernel, const char* what) {
   return attributes.ptxVersion;
 }
 
-// Lets blocks of a kernel have all the shared memory there is: the same for all sizes, as other threads may
-// be launching the same kernel.
+// Allows blocks of a kernel to use all shared memory: the same for all sizes, as other threads may be
+// launching the same kernel.
 template <class K>
 void allow_all_shared(K* kernel, const char* what) {
   int device = 0, most = 0;
@@ -37,9 +37,9 @@ void allow_all_shared(K* kernel, const char* what) {
         what);
 }
 
-// The first statement of every kernel (tools/check_layers.py looks). In a captured graph a kernel may take
-// its place while the one before it still ends (device/cuda/overlap.h). Behind this line that one is complete
-// and what it wrote can be seen; the next kernel may take its place in turn. Elsewhere it does nothing.
+// The first statement of every kernel (checked by tools/check_layers.py). In a captured graph a kernel may
+// start while the previous one is still ending (device/cuda/overlap.h). After this line that one is complete
+// and its writes are visible, and the next kernel may start in turn. Elsewhere it does nothing.
 __device__ __forceinline__ void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
@@ -47,8 +47,8 @@ __device__ __forceinline__ void await_previous() {
 #endif
 }
 
-// Which of the parts of a launch a block serves: `parts` says how many there are (count) and how many blocks
-// the parts up to and with each have (block_end).
+// Which part of a launch a block belongs to: `parts` holds the number of parts (count) and, for each, the
+// number of blocks up to and including it (block_end).
 template <class Parts>
 __device__ __forceinline__ int part_of_block(const Parts& parts, unsigned block) {
   int low = 0, high = parts.count - 1;

@@ -5,8 +5,8 @@
 
 namespace quintet::kernels::cuda {
 
-// N counters become the words of N draws with one key, side by side: the multiplications of one fill the
-// latency of another, and what counters have in common is computed once.
+// N counters become the words of N draws with one key, interleaved: the multiplications of one fill the
+// latency of another, and what the counters share is computed once.
 template <int N>
 __device__ __forceinline__ void philox_each(uint64_t key, Words<4> (&c)[N]) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
@@ -14,7 +14,7 @@ __device__ __forceinline__ void philox_each(uint64_t key, Words<4> (&c)[N]) {
   for (int round = 0; round < 10; ++round) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      // Products as 64 bits: one instruction gives both halves.
+      // 64-bit products: one instruction gives both halves.
       const uint64_t first = uint64_t{0xD2511F53u} * c[i].w[0], second = uint64_t{0xCD9E8D57u} * c[i].w[2];
       c[i] = {{static_cast<uint32_t>(second >> 32) ^ c[i].w[1] ^ k0, static_cast<uint32_t>(second),
                static_cast<uint32_t>(first >> 32) ^ c[i].w[3] ^ k1, static_cast<uint32_t>(first)}};
@@ -30,7 +30,7 @@ __device__ __forceinline__ Words<4> philox(uint64_t key, uint32_t c0, uint32_t c
   return c[0];
 }
 
-// Words from this one on are kept, where a share p of all is dropped.
+// Words at or above it are kept when a fraction p is dropped.
 inline uint64_t keep_threshold(double p) {
   const double scaled = p * 0x1p32;
   const auto floor = static_cast<uint64_t>(scaled);

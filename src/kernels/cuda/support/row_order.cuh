@@ -1,4 +1,4 @@
-// base::RowOrder::row_in_whole on the device, for a buffer with the rows of all ranks.
+// base::RowOrder::row_in_whole on the device, for a buffer that holds the rows of all ranks.
 #pragma once
 
 #include "base/row_order.h"

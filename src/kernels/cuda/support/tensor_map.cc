@@ -7,7 +7,7 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-// The driver's function, found at run time: nothing else here needs its library.
+// The driver's function, found at run time: nothing else here needs the driver API.
 using Encode = decltype(&cuTensorMapEncodeTiled);
 Encode encoder() {
   static const Encode found = [] {

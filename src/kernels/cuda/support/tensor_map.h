@@ -1,4 +1,4 @@
-// Descriptions of tensors for bulk tensor copies (Hopper on).
+// Tensor maps for bulk tensor copies (Hopper on).
 #pragma once
 
 #include <cuda.h>
@@ -7,11 +7,11 @@
 
 namespace quintet::kernels::cuda {
 
-// Whether the driver can describe tensors.
+// Whether the driver can encode tensor maps.
 bool has_tensor_maps();
 
-// Up to three dims, the contiguous one first; strides in bytes, of dims 1 and 2, multiples of 16. Boxes may
-// reach past the tensor: what lies outside comes as zeros. Swizzled boxes are 64 elements of 16 bits wide.
+// Up to three dims, the contiguous one first; strides of dims 1 and 2 in bytes, multiples of 16. Boxes may
+// extend past the tensor: elements outside are read as zeros. Swizzled boxes are 64 16-bit elements wide.
 struct TensorDims {
   int rank = 2;
   int64_t sizes[3] = {1, 1, 1}, strides[2] = {0, 0};

@@ -1,4 +1,4 @@
-// Sums over the threads that share a row: one warp, or the whole block. Fixed trees, so the same bits always.
+// Sums over the threads that share a row: one warp, or the whole block. Fixed trees, so always the same bits.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -33,7 +33,7 @@ struct Plus {
     return a + b;
   }
 };
-// The larger; NaN if either is.
+// The larger; NaN if either is NaN.
 struct MaxNan {
   template <class S>
   __device__ __forceinline__ S operator()(S a, S b) const {

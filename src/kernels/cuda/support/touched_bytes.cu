@@ -6,9 +6,9 @@ namespace quintet::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kAhead = 4;  // words of a thread on their way
+constexpr int kAhead = 4;  // words in flight per thread
 
-// Words of 16 bytes from `head` on, single bytes before and behind them.
+// Words of 16 bytes from `head` on, single bytes before and after them.
 __global__ void __launch_bounds__(kThreads)
     last_changed_kernel(const unsigned char* data, int64_t bytes, int64_t head, unsigned char pattern,
                         unsigned long long* top) {

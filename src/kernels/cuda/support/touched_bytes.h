@@ -1,4 +1,4 @@
-// What was written to memory that had been set to a pattern.
+// Finds how far a buffer that had been filled with a pattern was written.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace quintet::kernels::cuda {
 
-// *top := 1 + the index of the last of data's bytes that is not `pattern`; 0 when all are. `top` is device
-// memory.
+// *top := 1 + the index of the last byte of data that differs from `pattern`; 0 when none does. `top` is
+// device memory.
 void last_changed(const std::byte* data, int64_t bytes, unsigned char pattern, unsigned long long* top,
                   Stream stream);
 

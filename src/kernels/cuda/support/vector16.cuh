@@ -1,4 +1,4 @@
-// V elements of T moved as one access, and their values as statistics.
+// V elements of T moved as one access, and their values in Stat<T>.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,7 +8,7 @@
 
 namespace quintet::kernels::cuda {
 
-// The types of 16 bits.
+// The 16-bit types.
 template <class T>
 inline constexpr bool kHalf = std::is_same_v<T, Bf16> || std::is_same_v<T, F16>;
 
@@ -144,8 +144,8 @@ __device__ __forceinline__ void store(T* p, const Vals<Stat<T>, V>& x) {
   put<V>(p, packed<T, V>(x));
 }
 
-// exp and division for values that end in T: bf16 keeps 8 bits and f16 11, so the fast forms
-// (about 2^-21 relative) do.
+// exp and division for values that end in T: bf16 keeps 8 bits and f16 11, so the fast forms (about 2^-21
+// relative) suffice.
 template <class T>
 struct Math {
   using S = Stat<T>;
@@ -159,7 +159,7 @@ struct Math {
   }
   // exp(x - m)
   static __device__ __forceinline__ S exp_less(S x, S m) {
-    if constexpr (kHalf<T>) {  // one multiplication and addition, one instruction of exp2
+    if constexpr (kHalf<T>) {  // one multiply-add, one exp2 instruction
       constexpr float kLog2E = 1.4426950408889634f;
       float y;
       asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(fmaf(x, kLog2E, -m * kLog2E)));
