@@ -22,7 +22,7 @@ double median_of(std::vector<double> times) {
 }  // namespace
 
 Fastest find_fastest(size_t count, const std::function<double(size_t)>& time) {
-  QUINTET_CHECK(count > 0, "there is nothing to choose from");
+  QUINTET_CHECK(count > 0, "no candidates to time");
   std::vector<std::vector<double>> times(count);
   std::vector<size_t> left(count);  // still in the race, candidate 0 first
   std::iota(left.begin(), left.end(), 0);

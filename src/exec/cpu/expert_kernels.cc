@@ -103,7 +103,7 @@ int64_t grouped_dw_bytes(const Instr& i, int threads) {
 int64_t routed_rows(const Bound& b, size_t received, int64_t planned) {
   const int32_t* counts = b.input<int32_t>(received);
   const int64_t rows = std::accumulate(counts, counts + b.in_type(received).count(), int64_t{0});
-  QUINTET_CHECK(rows <= planned, "{} rows were received where at most {} were planned", rows, planned);
+  QUINTET_CHECK(rows <= planned, "{} rows were received, at most {} were planned", rows, planned);
   return rows;
 }
 

@@ -23,7 +23,7 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
            int32_t* order, int32_t* send, void* workspace) {
   int64_t* next = static_cast<int64_t*>(workspace);  // the expert's next free slot
   const int64_t pairs = tokens * choices, each = experts > 0 ? slots / experts : 0;
-  QUINTET_CHECK(padded || pairs <= slots, "{} pairs for {} slots", pairs, slots);
+  QUINTET_CHECK(padded || pairs <= slots, "{} pairs do not fit {} slots", pairs, slots);
   std::fill_n(send, experts, 0);
   for (int64_t p = 0; p < pairs; ++p) {
     QUINTET_CHECK(kept[p] < experts, "pair {} chose expert {} of {}", p, kept[p], experts);
@@ -31,7 +31,8 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
   }
   int64_t used = 0;
   for (int64_t e = 0; e < experts; ++e) {
-    QUINTET_CHECK(!padded || send[e] <= each, "expert {} got {} rows, padded to {}", e, send[e], each);
+    QUINTET_CHECK(!padded || send[e] <= each, "expert {} got {} rows, but rows are padded to {}", e, send[e],
+                  each);
     next[e] = padded ? e * each : used;
     used += send[e];
   }
@@ -106,7 +107,7 @@ void regroup(const std::byte* x, const int32_t* received, int64_t sources, int64
     }
   to[0] = 0;
   for (int64_t b = 0; b < blocks; ++b) to[b + 1] += to[b];
-  QUINTET_CHECK(at <= rows, "{} rows were received where at most {} were planned", at, rows);
+  QUINTET_CHECK(at <= rows, "{} rows were received, at most {} were planned", at, rows);
   pool.parallel_for(0, at, copy_grain(row_bytes), [&](int64_t begin, int64_t end, int) {
     int64_t b = std::upper_bound(to, to + blocks + 1, begin) - to - 1;
     for (int64_t r = begin; r < end; ++b) {

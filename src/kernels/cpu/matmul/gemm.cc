@@ -225,13 +225,14 @@ class Product {
 
 void check(const GemmArgs& g) {
   const bool narrow = is_narrow(g.a_type);
-  QUINTET_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0, "sizes {} x {} x {}", g.m, g.n, g.k);
+  QUINTET_CHECK(g.m >= 0 && g.n >= 0 && g.k >= 0, "negative size of a GEMM: {} x {} x {}", g.m, g.n, g.k);
   QUINTET_CHECK((narrow || g.a_type == DType::F32 || g.a_type == DType::F64) && g.a_type == g.b_type &&
                     (g.c_type == g.a_type || (narrow && g.c_type == DType::F32)),
-                "no product {} x {} -> {}", to_string(g.a_type), to_string(g.b_type), to_string(g.c_type));
+                "unsupported dtypes of a GEMM: {} x {} -> {}", to_string(g.a_type), to_string(g.b_type),
+                to_string(g.c_type));
   QUINTET_CHECK(g.lda >= (g.trans_a ? g.m : g.k) && g.ldb >= (g.trans_b ? g.k : g.n) && g.ldc >= g.n,
-                "leading dims {}, {}, {} of a product {} x {} x {}, transposes {} {}", g.lda, g.ldb, g.ldc,
-                g.m, g.n, g.k, g.trans_a, g.trans_b);
+                "leading dims {}, {}, {} are too small for a GEMM {} x {} x {}, transposes {} {}", g.lda,
+                g.ldb, g.ldc, g.m, g.n, g.k, g.trans_a, g.trans_b);
 }
 
 void multiply(const GemmArgs& g, void* workspace, int64_t workspace_bytes, device::ThreadPool* pool) {
@@ -250,11 +251,10 @@ void multiply(const GemmArgs& g, void* workspace, int64_t workspace_bytes, devic
   }
   const TileKernel& kernel = tile_kernel(g.a_type);
   const Cut cut(g.m, g.n, g.k, kernel.shape, g.c_type, pool == nullptr ? 1 : pool->threads());
-  QUINTET_CHECK(cut.bytes <= workspace_bytes,
-                "a product {} x {} x {} of {} needs {} bytes of scratch, got {}", g.m, g.n, g.k,
-                to_string(g.a_type), cut.bytes, workspace_bytes);
-  QUINTET_CHECK(reinterpret_cast<uintptr_t>(workspace) % kLine == 0, "scratch at {} is not aligned to 64",
-                workspace);
+  QUINTET_CHECK(cut.bytes <= workspace_bytes, "a GEMM {} x {} x {} of {} needs {} bytes of scratch, got {}",
+                g.m, g.n, g.k, to_string(g.a_type), cut.bytes, workspace_bytes);
+  QUINTET_CHECK(reinterpret_cast<uintptr_t>(workspace) % kLine == 0,
+                "scratch at {} is not aligned to 64 bytes", workspace);
   Product(g, kernel, cut, static_cast<std::byte*>(workspace), pool).run();
 }
 

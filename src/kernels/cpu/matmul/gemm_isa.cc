@@ -103,7 +103,7 @@ GemmIsa gemm_isa() { return in_use().load(std::memory_order_relaxed); }
 void set_gemm_isa(GemmIsa isa) {
   bool here = false;
   for (GemmIsa one : gemm_isas()) here |= one == isa;
-  QUINTET_CHECK(here, "this machine cannot run {} kernels", to_string(isa));
+  QUINTET_CHECK(here, "this processor cannot run {} kernels", to_string(isa));
   in_use().store(isa, std::memory_order_relaxed);
 }
 

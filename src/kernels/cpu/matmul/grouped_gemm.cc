@@ -113,7 +113,7 @@ void run(Kind kind, const GroupedArgs& g, void* workspace, int64_t workspace_byt
   QUINTET_CHECK(needed <= workspace_bytes, "{} rows of {} experts need {} bytes of scratch, got {}", g.rows,
                 g.experts, needed, workspace_bytes);
   const Order order(g, workspace);
-  QUINTET_CHECK(order.begin[g.experts] <= g.rows, "{} rows were received where at most {} were planned",
+  QUINTET_CHECK(order.begin[g.experts] <= g.rows, "{} rows were received, at most {} were planned",
                 order.begin[g.experts], g.rows);
   const auto args = [&](int64_t i) {
     const int64_t e = order.experts[i];

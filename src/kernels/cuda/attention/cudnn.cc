@@ -59,7 +59,8 @@ struct Plan {
 
 AttentionPart part_of(const AttentionShape& s) {
   const std::optional<AttentionPart> part = visible_part(s);
-  if (!part.has_value()) fail("attention: rows that the library cannot be told");
+  if (!part.has_value())
+    fail("attention: cuDNN cannot express the visible part of these rows as one rectangle or triangle");
   return *part;
 }
 
@@ -250,8 +251,7 @@ struct Attention::State {
       return nullptr;
     if (!good(graph->get_workspace_size(used))) return nullptr;
     if (used <= bytes) return graph;
-    why_not =
-        "its plan wants " + std::to_string(used) + " bytes of scratch, there are " + std::to_string(bytes);
+    why_not = "its plan needs " + std::to_string(used) + " bytes of scratch, got " + std::to_string(bytes);
     return nullptr;
   }
 
@@ -279,11 +279,11 @@ bool Attention::prepare(const AttentionShape& s, AttentionMasks masks, bool back
                         base::DType type) {
   state_->why_not.clear();
   if (!suits(s, masks, type)) {
-    state_->why_not = "the problem does not suit the library";
+    state_->why_not = "cuDNN does not support such a problem";
     return false;
   }
   if (backward && !has_gradients(s, masks)) {
-    state_->why_not = "the library has no deterministic backward pass for documents without a score matrix";
+    state_->why_not = "cuDNN has no deterministic backward pass for packed documents";
     return false;
   }
   const std::string key = problem_of(s, masks, backward, type);
@@ -338,7 +338,7 @@ void Attention::forward(const AttentionShape& s, AttentionMasks masks, const T* 
   const AttentionPart part = part_of(s);
   const int64_t own = attention_own_bytes(s, masks, false), group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
-    fail("attention: scratch is smaller than it was prepared for");
+    fail("attention: the scratch is smaller than the prepared plan needs");
   auto* const memory = static_cast<std::byte*>(workspace);
   const bool dense = masks == AttentionMasks::Dense;
   Segments segments;
@@ -377,7 +377,7 @@ void Attention::backward(const AttentionShape& s, AttentionMasks masks, const T*
   const AttentionPart part = part_of(s);
   const int64_t own = attention_own_bytes(s, masks, true), group = s.heads / s.kv_heads;
   if (own + plan.workspace_bytes > workspace_bytes)
-    fail("attention: scratch is smaller than it was prepared for");
+    fail("attention: the scratch is smaller than the prepared plan needs");
   auto* const memory = static_cast<std::byte*>(workspace);
   const bool dense = masks == AttentionMasks::Dense;
   const int64_t slice_heads = plan.slice.groups * group, rows = part.q.count;

@@ -130,7 +130,7 @@ void merge_hop(const AttentionShape& s, const AttentionPart::Rows& part, const T
   const bool wide = all_aligned16(o_before, o);
   const int64_t across = s.value_dim / (wide ? kWide<float> : 1);
   if (across < 1 || across > kMergeThreads)
-    fail("attention_hop: heads of " + std::to_string(s.value_dim) + " are more than it is made for");
+    fail("attention_hop: heads of " + std::to_string(s.value_dim) + " elements are too large");
   const auto kernel = wide ? merge_kernel<kWide<float>, T, O> : merge_kernel<1, T, O>;
   const MergeShape shape{Places(s.q_rows, part), s.q_rows.rows(), static_cast<int>(s.value_dim), hop_stride,
                          s.o_stride};

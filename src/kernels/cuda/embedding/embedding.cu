@@ -275,7 +275,7 @@ void embedding_dw(const T* dy, const int32_t* ids, int64_t vocab_begin, int64_t 
     return;
   }
   if (tokens > int64_t{1} << 30)
-    fail("embedding_dw: " + std::to_string(tokens) + " tokens are more than it is made for (2^30)");
+    fail("embedding_dw: " + std::to_string(tokens) + " tokens, at most 2^30 are supported");
   const EmbeddingScratch sizes = embedding_scratch(tokens, vocab_local, n);
   auto* at = static_cast<unsigned char*>(workspace);
   const auto take = [&](int64_t bytes) {

@@ -337,7 +337,7 @@ bool with_few(int64_t experts, const F& f) {
 // Expert counts are kept in a block's shared memory.
 size_t count_bytes(int64_t counts, const char* what) {
   if (counts > 12000)
-    fail(std::string(what) + ": " + std::to_string(counts) + " experts are more than it is made for");
+    fail(std::string(what) + ": " + std::to_string(counts) + " experts, at most 12000 are supported");
   return static_cast<size_t>(counts) * sizeof(int);
 }
 

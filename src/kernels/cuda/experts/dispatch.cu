@@ -281,8 +281,7 @@ void with_words(const std::byte* x, std::byte* y, int64_t row_bytes, const F& fn
   const auto both = reinterpret_cast<uintptr_t>(x) | reinterpret_cast<uintptr_t>(y);
   if (row_bytes % 16 == 0 && all_aligned16(x, y)) return as(uint4{});
   if (row_bytes % 4 == 0 && both % 4 == 0) return as(uint32_t{});
-  if (row_bytes % 2 != 0)
-    fail("rows of " + std::to_string(row_bytes) + " bytes: no element has an odd number");
+  if (row_bytes % 2 != 0) fail("rows of " + std::to_string(row_bytes) + " bytes, expected an even number");
   as(uint16_t{});
 }
 

@@ -60,7 +60,8 @@ void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts
   constexpr int64_t kMost = int64_t{1} << 31;
   if (tokens * choices >= kMost || slots >= kMost || experts > kRouteTile * 65535)
     fail("route: " + std::to_string(slots) + " slots of " + std::to_string(experts) +
-         " experts are more than it is made for");
+         " experts, fewer than 2^31 slots and at most " + std::to_string(int64_t{65535} * kRouteTile) +
+         " experts are supported");
   const Route body{.kept = kept,
                    .experts = static_cast<uint32_t>(experts),
                    .slots = static_cast<uint32_t>(slots),

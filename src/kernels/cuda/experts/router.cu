@@ -21,7 +21,8 @@ void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
   // Row tiles are counted in grid.y, which covers at least 4 million rows.
   const int64_t high = divide_up(p.m, Tile::kM);
   if (high > 65535)
-    fail(std::string(what) + ": " + std::to_string(p.m) + " rows are more than it is made for");
+    fail(std::string(what) + ": " + std::to_string(p.m) + " rows, at most " +
+         std::to_string(int64_t{65535} * Tile::kM) + " are supported");
   const dim3 grid(static_cast<unsigned>(divide_up(p.n, Tile::kN)), static_cast<unsigned>(high));
   product_kernel<Tile, A, B, C><<<grid, kProductThreads, 0, stream>>>(p);
   check_launch(what);

@@ -246,8 +246,8 @@ void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t
   if (pairs <= 0) return;
   const int64_t groups = s.order.sequences / s.group, group_pairs = pairs / groups;
   if (pairs >= (int64_t{1} << 31) || groups >= (int64_t{1} << 16))
-    fail("limit: " + std::to_string(pairs) + " choices of " + std::to_string(groups) +
-         " groups are more than it is made for");
+    fail("limit: " + std::to_string(pairs) + " choices in " + std::to_string(groups) +
+         " groups, fewer than 2^31 choices and 2^16 groups are supported");
   auto* const memory = static_cast<std::byte*>(workspace);
   auto* const dealt = reinterpret_cast<LimitPair*>(memory);
   std::byte* const behind = memory + aligned(pairs * int64_t{sizeof(LimitPair)});

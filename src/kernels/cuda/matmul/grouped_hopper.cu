@@ -251,7 +251,7 @@ CUtensorMap describe_matrix(const void* from, base::DType type, int64_t inner, i
       CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    fail("grouped_linear: the driver describes no tensor of " + std::to_string(rows) + " x " +
+    fail("grouped_linear: the driver cannot encode a tensor map of " + std::to_string(rows) + " x " +
          std::to_string(inner) + " (error " + std::to_string(static_cast<int>(status)) + ")");
   return map;
 }

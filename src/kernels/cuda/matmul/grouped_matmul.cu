@@ -109,7 +109,7 @@ void launch_rows(const GroupedArgs& g, const int64_t* begin, Stream stream) {
   const int64_t n = kDx ? g.in : g.out, k = kDx ? g.out : g.in;
   // Every expert may start one tile more than its rows fill.
   const int64_t tiles = divide_up(g.rows, Tile::kM) + g.experts;
-  if (tiles > 65535) fail("grouped_linear: " + std::to_string(g.rows) + " rows are more than it is made for");
+  if (tiles > 65535) fail("grouped_linear: " + std::to_string(g.rows) + " rows are too many for one launch");
   const dim3 grid(static_cast<unsigned>(divide_up(n, Tile::kN)), static_cast<unsigned>(tiles));
   rows_kernel<kDx, kWideRows, T, C><<<grid, kProductThreads, 0, stream>>>(
       static_cast<const T*>(g.a), static_cast<const T*>(g.b), static_cast<C*>(g.c),
@@ -142,7 +142,7 @@ void with_types(const GroupedArgs& g, const F& fn) {
     return wide(g) ? fn(F16{}, float{}, std::true_type{}) : fn(F16{}, float{}, std::false_type{});
   if (g.type == DType::F16 && g.c_type == DType::F16)
     return wide(g) ? fn(F16{}, F16{}, std::true_type{}) : fn(F16{}, F16{}, std::false_type{});
-  fail("grouped_linear: no products of " + std::string(base::to_string(g.type)) + " into " +
+  fail("grouped_linear: no kernel from " + std::string(base::to_string(g.type)) + " to " +
        std::string(base::to_string(g.c_type)));
 }
 

@@ -32,7 +32,7 @@ cudaDataType_t data_type(DType t) {
     case DType::F16:
       return CUDA_R_16F;
     default:
-      fail("matmul: no products of " + std::string(base::to_string(t)));
+      fail("matmul: unsupported dtype " + std::string(base::to_string(t)));
   }
 }
 
@@ -123,7 +123,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> candidates(cublasLtHandle_t handle,
   found.resize(static_cast<size_t>(count));
   std::erase_if(found, [](const auto& f) { return f.state != CUBLAS_STATUS_SUCCESS; });
   if (found.empty())
-    fail("matmul: the library has no algorithm for " + problem_of(args, false, workspace_bytes));
+    fail("matmul: cuBLASLt has no algorithm for " + problem_of(args, false, workspace_bytes));
   return found;
 }
 

@@ -53,8 +53,8 @@ CUtensorMap describe_tensor(const void* from, base::DType type, const TensorDims
                 d.swizzle ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS)
-    fail(std::string(what) + ": the driver describes no tensor of " + std::to_string(d.sizes[0]) + " x " +
-         std::to_string(d.sizes[1]) + " x " + std::to_string(d.sizes[2]) + " (error " +
+    fail(std::string(what) + ": the driver cannot encode a tensor map of " + std::to_string(d.sizes[0]) +
+         " x " + std::to_string(d.sizes[1]) + " x " + std::to_string(d.sizes[2]) + " (error " +
          std::to_string(static_cast<int>(status)) + ")");
   return map;
 }
