@@ -8,7 +8,7 @@
 namespace quintet::graph {
 namespace {
 
-// A double always shows a point, an exponent or a word, so that the reader can tell it from an integer.
+// A double always shows a point, an exponent or a word, so that a reader can tell it from an integer.
 std::string real_text(double v) {
   std::string s = fmt::format("{}", v);
   return s.find_first_of(".einf") == std::string::npos ? s + ".0" : s;

@@ -1,5 +1,5 @@
-// Named parameters of a node (window, scale, ...). Each op lists the names and kinds it takes; the verifier
-// compares.
+// Named parameters of a node (window, scale, ...). Each op lists the names and kinds that it takes; the
+// verifier checks them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace quintet::graph {
 
 using AttrValue = std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 
-enum class AttrKind : uint8_t { Integer, Real, Text, Integers, Reals };  // same order as AttrValue
+enum class AttrKind : uint8_t { Integer, Real, Text, Integers, Reals };  // in the order of AttrValue
 
 struct AttrSpec {
   std::string_view name;

@@ -13,7 +13,7 @@ void GradContext::add(ValueId input, ValueId grad) {
     return;
   }
   const ValueId before = grads_[input.index()];
-  // emit() may move the table, so the place is looked up after it.
+  // emit() may reallocate the table, so the entry is looked up after it.
   const ValueId sum = before.valid() ? emit(kAdd, {before, grad}, {}, Phase::B).front() : grad;
   grads_[input.index()] = sum;
 }
@@ -31,7 +31,7 @@ void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<V
   std::vector<ValueId> grads(graph.values().size());
   GradContext context(graph, grads, param_grad, 0);
 
-  // A value needs a gradient when a trainable parameter flows into it.
+  // A value needs a gradient when it depends on a trainable parameter.
   context.needed_.assign(graph.values().size(), 0);
   for (const Param& p : graph.params()) context.needed_[p.value.index()] = p.trainable;
   for (const Node& node : graph.nodes())
@@ -41,7 +41,7 @@ void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<V
 
   for (const auto& [value, grad] : seeds) context.add(value, grad);
   for (size_t i = forward_nodes; i-- > 0;) {
-    const Node node = graph.nodes()[i];  // a copy: emitting nodes moves the vector
+    const Node node = graph.nodes()[i];  // a copy: emitting nodes reallocates the vector
     bool flows = false;
     for (const ValueId out : node.outputs) flows |= context.grad(out).valid();
     if (!flows) continue;

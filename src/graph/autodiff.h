@@ -6,15 +6,15 @@
 
 namespace quintet::graph {
 
-// What a gradient rule sees of the node it differentiates.
+// A gradient rule's view of the node that it differentiates.
 class GradContext {
  public:
   GradContext(Graph& graph, std::vector<ValueId>& grads, DType param_grad, int block)
       : graph_(graph), grads_(grads), param_grad_(param_grad), block_(block) {}
 
-  ValueId grad(ValueId output) const { return grads_[output.index()]; }  // invalid: nothing flows back
-  bool needs(ValueId input) const;        // false for inputs, frozen parameters and what depends on them only
-  void add(ValueId input, ValueId grad);  // sums with what is there
+  ValueId grad(ValueId output) const { return grads_[output.index()]; }  // invalid: no gradient
+  bool needs(ValueId input) const;        // false for inputs, frozen parameters and what depends only on them
+  void add(ValueId input, ValueId grad);  // adds to earlier contributions
   // Emits a node of the backward pass; `Phase::W` for gradients of parameters.
   std::vector<ValueId> emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase);
   DType param_grad() const { return param_grad_; }

@@ -129,9 +129,9 @@ Graph Builder::finish() {
   return std::move(graph_);
 }
 
-// Logits, loss and, being last, already the gradients of the head: all in the forward phase and in one row
-// group, so that whole logits never exist. Only the gradients that are wanted are computed, hence not before
-// all is known.
+// Logits, loss and also the gradients of the head: all in the forward phase and in one row group, so that
+// whole logits never exist. Only the gradients that are needed are computed, which is known only when the
+// model is complete.
 void Builder::emit_loss() {
   const ValueId seed = graph_.add_input({.kind = InputKind::Seed}, {DType::F64, {}});
   const auto emit_row = [&](const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {}) {

@@ -1,4 +1,4 @@
-// How a model is written: a sequence of calls, with no word about parallelism. Dim names carry all that the
+// How a model is written: a sequence of calls, independent of parallelism. Dim names carry all that the
 // layout needs. The builder opens every graph with the inputs of a micro-batch and closes it with a loss or
 // with logits.
 #pragma once
@@ -18,14 +18,14 @@ struct BuildOptions {
   int64_t tokens = 0;             // rows of a micro-batch over the whole mesh: micro x data ranks x seq_len
   int64_t seq_len = 0;
   int64_t loss_chunk = 0;     // token rows whose logits exist at once on a rank; 0: all
-  int64_t accumulation = 1;   // micro-batches per step: losses beside the main one are means over them
+  int64_t accumulation = 1;   // micro-batches per step: auxiliary losses are means over them
   bool packed = true;         // sequences may hold several documents
-  bool deterministic = true;  // the same bits in every run, also where that takes time
+  bool deterministic = true;  // the same bits in every run, even where that costs time
 };
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
 
-// How a router picks, see ops/router.cc.
+// How a router chooses experts, see ops/router.cc.
 struct SelectOptions {
   int64_t k = 1;
   bool sigmoid = false;      // else softmax
@@ -65,7 +65,7 @@ class Builder {
   ValueId layer_norm(ValueId x, ValueId w, ValueId b, double eps);
   ValueId rope(ValueId x, const std::vector<double>& inv_freq, double scale = 1.0);
   struct AttentionOptions {
-    int64_t window = 0;  // 0: the whole past
+    int64_t window = 0;  // 0: unlimited
     double scale = 1.0;
     double dropout = 0.0;
   };
@@ -78,12 +78,12 @@ class Builder {
   // Any op, such as one of the caller's own; its first result.
   ValueId emit(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs = {});
 
-  // Side by side in each head; b may be one part that all heads share ([tokens, choices=1, d]).
+  // Concatenates along each head; b may be one part that all heads share ([tokens, choices=1, d]).
   ValueId join_heads(ValueId a, ValueId b);
 
-  // ---- experts (builder_experts.cc); the ops' files say what each computes.
+  // ---- experts (builder_experts.cc); ops/*.cc define what each op computes.
 
-  // Equal on all ranks, zero at the start, changed at the end of a step only.
+  // Equal on all ranks, initially zero, changed only at the end of a step.
   ValueId state(std::string name, Type type);
 
   ValueId router(ValueId x, ValueId w);
@@ -91,11 +91,11 @@ class Builder {
     ValueId scores, chosen, weights;
   };
   Selection select(ValueId logits, const SelectOptions& options, ValueId bias = {});
-  // `capacity` rows per expert in every group of `group` sequences; by position: first come, else the largest
-  // weights.
+  // `capacity` rows per expert in every group of `group` sequences, kept by position or else by largest
+  // weight.
   ValueId limit(const Selection& selection, int64_t capacity, int64_t group, bool by_position);
 
-  // The way of rows to experts and back. pad: rows every expert gets, 0 for as many as there are.
+  // The exchange of rows with experts. pad: rows that every expert gets; 0: as many as choose it.
   struct Dispatch {
     ValueId order, send, received;
     int64_t choices, pad;
@@ -108,9 +108,9 @@ class Builder {
   ValueId expert_act(ValueId gate, ValueId up, ValueId row_weight, const Dispatch& dispatch);
   ValueId scale_rows(ValueId y, ValueId gate);  // sigmoid(gate) * y
 
-  // In training only: the load as a step sum; with a bias it moves at the end of the step, `rate` at a time.
+  // In training only: the load as a step sum; a bias is moved by `rate` at the end of the step.
   void report_load(const Selection& selection, ValueId kept, ValueId bias = {}, double rate = 0);
-  // In training only: losses beside the main one. Their values are step sums, their gradients join the
+  // In training only: auxiliary losses. Their values are step sums, their gradients are added to the
   // others.
   void balance_loss(const Selection& selection, double coefficient, Scope scope);
   void z_loss(ValueId logits, double coefficient);
@@ -122,7 +122,7 @@ class Builder {
   // an error.
   void freeze(const std::vector<std::string>& patterns);
 
-  // Finishes the graph: in mode Train appends the backward pass. The builder is spent afterwards.
+  // Finishes the graph: in mode Train appends the backward pass. The builder must not be used afterwards.
   Graph finish();
 
   Graph& graph() { return graph_; }
@@ -137,7 +137,7 @@ class Builder {
   BuildOptions options_;
   Graph graph_;
   ValueId ids_, labels_, positions_, documents_, samples_, dropout_key_, head_x_, head_w_;
-  std::vector<ValueId> losses_;  // beside the main one
+  std::vector<ValueId> losses_;  // auxiliary
   int block_ = 0;
   int64_t salt_ = 0;
   bool done_ = false;

@@ -1,4 +1,4 @@
-// The builder's part for mixtures of experts.
+// The builder's calls for mixtures of experts.
 #include "graph/builder.h"
 
 namespace quintet::graph {
@@ -91,7 +91,7 @@ void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) 
   const bool by_sequence = scope == Scope::Sequence;
   std::vector<ValueId> in = {emit(kBalanceSums, {s.scores, s.chosen},
                                   {{"scope", word}, {"seq_len", options_.seq_len}, {"cp", int64_t{1}}})};
-  if (scope == Scope::Global) {  // a step sum, so that it lives on to the next micro-batch
+  if (scope == Scope::Global) {  // a step sum, so that it persists to the next micro-batch
     in.push_back(emit(kRunningSum, {in[0]}));
     graph_.step_sums.push_back({"running", in[1], block_});
   }

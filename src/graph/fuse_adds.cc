@@ -21,7 +21,7 @@ FusedAdds fuse_adds(const Graph& graph) {
       const NodeId from = graph.value(product).producer, before = graph.value(other).producer;
       if (!from.valid() || product == other || uses[product.index()] != 1) continue;
       const Node& maker = nodes[from.index()];
-      // In the same body, and what is added is there before the product is.
+      // In the same body, and the addend is computed before the matmul.
       if (!maker.op->takes_addend || maker.outputs[0] != product || maker.row_group >= 0 ||
           maker.phase != add.phase || maker.block != add.block || !before.valid() ||
           before.index() >= from.index() || out.add_of[from.index()] >= 0)

@@ -1,7 +1,7 @@
-// Sums that are made on the way: where the result of a matmul (or of a norm's backward, or of rows that come
-// back from experts) exists only to be added to a value that is there before it, that value becomes a last
-// operand of the result's maker. Saves writing and reading the result once. Lowering asks for them
-// (program/lower.cc), and passes that would take such an add away.
+// Fused adds: where the result of a matmul (or of a norm's backward, or of rows returned from experts) is
+// used only to be added to a value that is computed earlier, that value becomes the last operand of the
+// result's producer. Saves writing and reading the result once. Used by lowering (program/lower.cc) and by
+// passes that would otherwise remove such an add.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 namespace quintet::graph {
 
 struct FusedAdds {
-  std::vector<int> add_of;     // by node: the add that this node makes on the way, or -1
-  std::vector<char> absorbed;  // by node: this add is made by another node
+  std::vector<int> add_of;     // by node: the add that this node performs, or -1
+  std::vector<char> absorbed;  // by node: this add is performed by another node
 };
 
 FusedAdds fuse_adds(const Graph& graph);

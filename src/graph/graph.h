@@ -1,5 +1,5 @@
 // The logical graph of one micro-batch: values with named dims, nodes in execution order. It says what is
-// computed, with no word about ranks; the partitioner (room layout) turns it into the local graph of a rank,
+// computed, independent of ranks; the partitioner (room layout) turns it into the local graph of a rank,
 // which has the same form plus the ops that change placements.
 #pragma once
 
@@ -19,13 +19,13 @@ struct OpDef;  // graph/op.h
 using ValueId = base::Id<struct ValueTag>;
 using NodeId = base::Id<struct NodeTag>;
 
-// F forward, B gradients of activations, W gradients of parameters. A pipeline schedule may move W away from
+// F forward, B gradients of activations, W gradients of parameters. A pipeline schedule may separate W from
 // B.
 enum class Phase : uint8_t { F, B, W };
 
-// A State outlives a micro-batch. In a model's graph it is a small value, equal on all ranks, zero at the
-// start, changed by the step's end only (the bias of a router that balances without a loss); in a step's
-// graph (step_graph.h) it is what the step finds.
+// A State outlives a micro-batch. In a model's graph it is a small value, equal on all ranks, initially zero,
+// changed only at the end of a step (the bias of a router that balances without a loss); in a step's graph
+// (step_graph.h) it is a value at the start of the step.
 enum class ValueKind : uint8_t { Input, Param, Result, State };
 
 struct Value {
@@ -42,13 +42,13 @@ struct Node {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   Phase phase = Phase::F;
-  int block = 0;       // which parameter group's surroundings: 0 embedding, 1..L blocks, L+1 head
+  int block = 0;       // 0 embedding, 1..L blocks, L+1 head
   int row_group = -1;  // >= 0: nodes of this group run chunk by chunk over token rows (see program/lower.h)
 };
 
 enum class Init : uint8_t { Normal, Ones, Zeros };
 
-// What the optimizer and the initialiser must know of a parameter.
+// What the optimizer and the initialiser need to know about a parameter.
 struct Param {
   ValueId value;
   Init init = Init::Normal;
@@ -59,10 +59,10 @@ struct Param {
   std::vector<ValueId> grads;  // contributions in execution order; their sum is the gradient
 };
 
-// A result that adds up over the micro-batches of a step and, at its end, over the ranks: what a run reports
-// about its experts, and what their balancing goes by.
+// A result that is summed over the micro-batches of a step and, at its end, over the ranks: statistics that a
+// run reports about its experts, and that their balancing uses.
 struct StepSum {
-  std::string name;  // "load", "balance_loss", "z_loss", or "running": only to live on, never reported
+  std::string name;  // "load", "balance_loss", "z_loss", or "running": only persisted, never reported
   ValueId value;
   int block = 0;
 };
@@ -80,8 +80,8 @@ class Graph {
   ValueId add_value(Value value);
   ValueId add_input(InputSpec spec, Type type);
   ValueId add_param(std::string name, Type type, Param info);
-  // Adds a node and its result values; types are the op's own inference. Throws UserError when the operands
-  // do not fit.
+  // Adds a node and its result values; types come from the op's inference. Throws UserError when the operands
+  // do not match.
   Node& add_node(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block);
   // Adds a node whose output types are given (local graphs: sizes follow the placement).
   Node& add_node_typed(const OpDef& op, std::vector<ValueId> inputs, Attrs attrs, Phase phase, int block,
@@ -104,7 +104,7 @@ class Graph {
   std::vector<StepSum> step_sums;
   std::vector<BiasUpdate> bias_updates;
   ValueId logits;         // inference graphs only
-  int64_t row_chunk = 0;  // rows of a chunk in row groups; 0: all rows at once
+  int64_t row_chunk = 0;  // rows per chunk in row groups; 0: all rows at once
   int num_blocks = 0;     // labels run 0 .. num_blocks - 1
 
  private:

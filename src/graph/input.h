@@ -1,4 +1,4 @@
-// What the host gives a graph: token rows of a micro-batch, and scalars of a step.
+// Inputs that the host provides to a graph: token rows of a micro-batch, and scalars of a step.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ enum class InputKind : uint8_t {
   Documents,
   Samples,
   // scalars
-  Seed,        // f64: the gradient of the loss by itself
+  Seed,        // f64: the gradient of the loss with respect to itself
   DropoutKey,  // i64
-  LossScale,   // f64: the gradient of losses beside the main one by themselves
-  User,        // an input of the user's own, by name
+  LossScale,   // f64: the same for auxiliary losses
+  User,        // a user-defined input, by name
 };
 
-// The token rows that a rank loads of an input: its own, or those of `ranks` neighbouring context ranks
+// The token rows of an input that a rank loads: its own, or those of `ranks` neighbouring context ranks
 // together (base/row_order.h).
 struct RowSpan {
   int ranks = 1;
@@ -37,8 +37,8 @@ struct InputSpec {
   friend auto operator<=>(const InputSpec&, const InputSpec&) = default;
 };
 
-// How texts of graphs and programs show an input ("ids"; "documents:4" for the rows of 4 context ranks), and
-// back. Nothing else reads the text: a name that is no built-in one is a user's.
+// The text form of an input in graphs and programs ("ids"; "documents:4" for the rows of 4 context ranks),
+// and back. Nothing else parses the text: a name that is not built in is a user's.
 std::string to_string(const InputSpec& spec);
 InputSpec parse_input(std::string_view text);
 

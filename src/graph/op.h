@@ -1,5 +1,5 @@
 // Everything known about an op, in one place: its operands' types, its gradient, its cost and how it may be
-// sharded. Kernels live in room kernels and are bound by name in room exec. The table of all ops is
+// sharded. Kernels are in room kernels and are bound by name in room exec. The table of all ops is
 // graph/ops/table.cc.
 #pragma once
 
@@ -17,7 +17,7 @@ struct Cost {
   double bytes = 0;  // each operand read or written once
 };
 
-// What kind of work an op is: for the words of memory.recompute_ops, for simulation and for reports.
+// The kind of work: for the words of memory.recompute_ops, for simulation and for reports.
 enum class OpClass : uint8_t {
   Other,
   Matmul,
@@ -25,7 +25,7 @@ enum class OpClass : uint8_t {
   Attention,
   Norm,
   Activation,
-  Rope,  // and the heads it joins
+  Rope,  // and the concatenation of its heads
   Bias,
   Dropout,
   Residual,
@@ -33,32 +33,32 @@ enum class OpClass : uint8_t {
   Loss,
   Router,
   Dispatch,   // rows to experts and back
-  Balance,    // loads and losses of experts
-  Placement,  // changes placements: local graphs only, put in by the partitioner
+  Balance,    // load statistics and balance losses of experts
+  Placement,  // changes placements: local graphs only, inserted by the partitioner
 };
 std::string_view to_string(OpClass c);  // "expert matmul"
 
 enum class OpPass : uint8_t { Forward, InputGradient, WeightGradient };
 
-// The GEMM behind an op: m x k by k x n, `groups` times.
+// The GEMM that an op performs: m x k by k x n, `groups` times.
 struct Gemm {
   double m = 0, n = 0, k = 0, groups = 1;
 };
 
 inline constexpr int kAbsent = -1;
-inline constexpr int kReplicated = -2;  // outputs only: equal on all shards, although the dim is not in it
+inline constexpr int kReplicated = -2;  // outputs only: equal on all shards, although it lacks the dim
 
 enum class Reduction : uint8_t { Sum, Max };
 
-// One direction in which an op's work can be divided, without a word about the mesh: the index of the dim in
-// each operand. An input where it is absent is needed whole; an output where it is absent is then a partial
-// result, to be combined by `reduction`.
+// One direction in which an op's work can be sharded, independent of the mesh: the index of the dim in each
+// operand. An input that lacks the dim is needed whole; an output that lacks it is then a partial result, to
+// be combined by `reduction`.
 struct OpDim {
   Dim key;                   // the layout maps this name to mesh axes
   std::vector<int> in, out;  // per operand: index of the dim, or kAbsent
   Reduction reduction = Reduction::Sum;
-  bool any_row = true;  // Tokens only: may be cut between any two rows; false: whole sequences
-  bool spread = false;  // Tokens only: cut over the tensor ranks too, whether or not sequence parallel is on
+  bool any_row = true;  // Tokens only: may be split between any two rows; false: whole sequences
+  bool spread = false;  // Tokens only: split over the tensor ranks too, with or without sequence parallel
   bool padded = false;  // the size need not divide: the last shards hold padding (zero, masked by the op)
 };
 
@@ -67,28 +67,28 @@ struct OpDef {
   int min_inputs, max_inputs;
   std::vector<AttrSpec> attrs;
   std::vector<Type> (*infer)(const std::vector<Type>& in, const Attrs& attrs);
-  // Emits the nodes that turn output gradients into input gradients; null for ops that only occur in
+  // Emits the nodes that compute input gradients from output gradients; null for ops that occur only in
   // backward.
   void (*gradient)(GradContext& g, const Node& node) = nullptr;
   Cost (*cost)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
   std::vector<OpDim> (*dims)(const std::vector<Type>& in, const std::vector<Type>& out,
                              const Attrs& attrs) = nullptr;
-  // Pairs (output, input) whose memory may be the same when the input is not used again.
+  // Pairs (output, input) that may share memory when the input is not used again.
   std::vector<std::pair<int, int>> in_place = {};
   bool passes_partial =
       false;  // linear in all inputs together: partial inputs over the same axes give a partial output
-  // A decision (routing, what is dropped) or a running sum: its results are kept, never computed again.
+  // A decision (routing, dropping) or a running sum: its results are kept, never recomputed.
   bool keep = false;
-  // Results that are written anew even where the op adds to its sums (see program::Accumulate).
+  // Results that are overwritten even where the op adds to its sums (see program::Accumulate).
   std::vector<int> anew = {};
-  // Of the step: works on stored values element by element, so that they may be cut anywhere. Operand 0 is
-  // read, results are the new values of the operands after it, in order and in place; scalars come last.
+  // Step ops: works elementwise on stored values, so that they may be split anywhere. Operand 0 is read,
+  // results are the new values of the operands after it, in order and in place; scalars come last.
   bool elementwise = false;
-  // Writes what outlives the step, and writes nothing when its operand `ok` is 0.
+  // Writes state that outlives the step, and writes nothing when its operand `ok` is 0.
   bool gated = false;
   OpClass op_class = OpClass::Other;
   OpPass pass = OpPass::Forward;
-  // Null for ops that are no GEMM.
+  // Null for ops that are not a GEMM.
   Gemm (*gemm)(const std::vector<Type>& in, const std::vector<Type>& out) = nullptr;
   // In programs a last operand may be added to the first result (graph/fuse_adds.h).
   bool takes_addend = false;
@@ -97,9 +97,9 @@ struct OpDef {
 const std::vector<const OpDef*>& all_ops();
 const OpDef* find_op(std::string_view name);  // null when unknown
 
-// Elements of one row of a value whose first dim is rows.
+// Elements per row of a value whose first dim is rows.
 double row_width(const Type& type);
-// The GEMM of an op whose first operand is [rows, k] and whose first result [rows, n], and of one that
+// The GEMM of an op whose first operand is [rows, k] and whose first result is [rows, n], and of one that
 // contracts the rows of its two operands.
 Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out);
 Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out);
@@ -108,8 +108,8 @@ Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out);
 Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 double total_bytes(const std::vector<Type>& in, const std::vector<Type>& out);
 
-// Rule of ops that treat all positions of the first operand alike: every dim but the last `whole` ones is
-// divisible, and other operands follow by dim name.
+// Rule of ops that treat all positions of the first operand alike: every dim except the last `whole` ones can
+// be sharded, and other operands follow by dim name.
 std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<Type>& out, int whole);
 
 // The op declarations, by file.

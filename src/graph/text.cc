@@ -13,8 +13,8 @@
 namespace quintet::graph {
 namespace {
 
-constexpr std::string_view kInitNames[] = {"normal", "ones", "zeros"};  // same order as Init
-constexpr std::string_view kPhaseNames[] = {"F", "B", "W"};             // same order as Phase
+constexpr std::string_view kInitNames[] = {"normal", "ones", "zeros"};  // in the order of Init
+constexpr std::string_view kPhaseNames[] = {"F", "B", "W"};             // in the order of Phase
 
 std::string reference(ValueId id) { return id.valid() ? fmt::format("%{}", id) : "none"; }
 
@@ -24,7 +24,7 @@ std::string references(const std::vector<ValueId>& ids) {
   return text;
 }
 
-// Reads one line from left to right; every refusal names the line and shows where it stopped.
+// Parses one line from left to right; every refusal names the line and shows where it stopped.
 class LineReader {
  public:
   LineReader(std::string_view line, int number) : rest_(line), number_(number) { skip_space(); }
@@ -158,7 +158,7 @@ Type parse_type(LineReader& in) {
   return type;
 }
 
-// A number is real when it shows a point, an exponent or a word (inf, nan); see to_string(Attrs).
+// A number is real when it has a point, an exponent or is a word (inf, nan); see to_string(Attrs).
 AttrValue parse_number(LineReader& in) {
   LineReader probe = in;
   const std::string_view token = probe.word("a value");
@@ -205,7 +205,7 @@ const OpDef& parse_op(LineReader& in) {
                   near ? fmt::format("; the nearest is '{}'", *near) : "");
 }
 
-// Gathers values under the numbers they carry in the text, then builds the graph in that order.
+// Collects values by their numbers in the text, then builds the graph in that order.
 class Parser {
  public:
   Graph parse(std::string_view text) {

@@ -32,7 +32,7 @@ class Verifier {
   }
 
  private:
-  static constexpr int32_t kUndefined = -1, kSource = -2;  // else the index of the node that gives the value
+  static constexpr int32_t kUndefined = -1, kSource = -2;  // else the index of the producing node
 
   template <class... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) const {

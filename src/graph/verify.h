@@ -1,11 +1,11 @@
-// What must hold of every graph, checked after every pass. A failure is ours, not the user's: InternalError
-// "after <pass>: node %12 linear: ...", with the node named by its first result as in the text form.
+// Invariants of every graph, checked after every pass. A failure is a bug, not a user's mistake:
+// InternalError "after <pass>: node %12 linear: ...", with the node named by its first result as in the text
+// form.
 //
-// - an op's operands are as many as it takes and are defined before their use; a result is given by one node
-//   only
+// - an op has a legal number of operands, all defined before their use; one node produces each result
 // - attributes are exactly those of the op's list, by name and kind
-// - result types are the op's own inference (logical graphs; ops that change placements are exempt)
-// - a phase uses no results of a later one: F none of B or W, and B none of W, for W may be moved behind
+// - result types match the op's inference (logical graphs; ops that change placements are exempt)
+// - a phase uses no results of a later one: F none of B or W, and B none of W, because W may be moved after
 //   every B
 // - blocks are labelled 0 .. num_blocks - 1
 // - names of inputs and parameters are unique, and every parameter has one entry in Graph::params()

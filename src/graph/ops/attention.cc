@@ -2,28 +2,27 @@
 // key_documents[tokens] -> o[tokens, heads, dv], lse[heads, tokens]. Causal inside sequences of seq_len rows;
 // a query sees keys of its own document only, at most `window` back (0: all). Query heads share KV heads in
 // groups of heads / kv_heads. packed = 0 promises one document in every sequence. deterministic = 0 allows a
-// backend to add up gradients in an order of chance. With dropout > 0 samples, positions (of the queries),
+// backend to sum gradients in a random order. With dropout > 0 samples, positions (of the queries),
 // key_positions and dropout_key follow.
 //
-// Two ways to divide heads: by KV head (then the queries of that group come along), and by query head inside
-// a group (then K and V are needed whole and their gradients are partial sums). The second is what tp >
-// kv_heads uses.
+// Heads can be sharded in two ways: by KV head (with the queries of its group), and by query head inside a
+// group (then K and V are needed whole and their gradients are partial sums). The second is used where tp >
+// kv_heads.
 //
-// Context divides the rows of the queries inside their sequences; K and V are then needed whole, or ring rank
-// by ring rank (attention_hop). Rows lie in the order of base/row_order.h with ranks = cp. Of these ranks
-// every ring rank holds `ulysses` neighbouring ones: ring = cp / ulysses, and ring rank g (the part of
+// Context shards the rows of the queries inside their sequences; K and V are then needed whole, or ring rank
+// by ring rank (attention_hop). Rows are in the order of base/row_order.h with ranks = cp. Each ring rank
+// holds `ulysses` neighbouring ones of these ranks: ring = cp / ulysses, and ring rank g (the part of
 // Dim::Context) has queries of the ranks from g * ulysses on. Everything about keys except K and V of a hop
-// is whole sequences.
+// covers whole sequences.
 //
-// attention_hop: the result over the keys of ring rank g - hop merged with that of the hops before, which
+// attention_hop: the result over the keys of ring rank g - hop merged with that of earlier hops, which
 // follow as o_before and lse_before when hop > 0. o stays in the dtype of statistics. attention_hop_dx adds
-// the hop's share of dq to dq_before (dtype of statistics), which follows when hop > 0, and gives the hop's
-// shares of dk and dv; its o and lse are the results over all keys, o in the dtype of q. Hops exist in local
-// graphs only.
+// the hop's contribution of dq to dq_before (dtype of statistics), which follows when hop > 0, and returns
+// the hop's contributions to dk and dv; its o and lse are the results over all keys, o in the dtype of q.
+// Hops exist in local graphs only.
 //
-// qkv_attention: q, k and v side by side in one value [tokens, heads + 2 kv_heads, d] with d = dv, and so
-// are their gradients in qkv_attention_dx; without dropout. In local graphs only, where passes/pack.h puts
-// them.
+// qkv_attention: q, k and v packed in one value [tokens, heads + 2 kv_heads, d] with d = dv, and likewise
+// their gradients in qkv_attention_dx; without dropout. In local graphs only, inserted by passes/pack.h.
 #include <algorithm>
 
 #include "graph/ops/support.h"
@@ -37,13 +36,13 @@ int64_t hop_of(const Attrs& attrs) {
 }
 int64_t ring_of(const Attrs& attrs) { return attrs.integer("cp") / attrs.integer("ulysses"); }
 
-// Operands that stand at the end: documents, key_documents and, with dropout, samples, positions,
-// key_positions and the key.
+// Trailing operands: documents, key_documents and, with dropout, samples, positions, key_positions and the
+// key.
 size_t num_indices(const Attrs& attrs) { return drops(attrs) ? 6 : 2; }
 
 enum class Role : uint8_t { Query, Key, Lse, QueryIndex, KeyIndex, Scalar };
 
-// The roles of the indices, in order.
+// The roles of these operands, in order.
 std::vector<Role> index_roles(const Attrs& attrs) {
   if (!drops(attrs)) return {Role::QueryIndex, Role::KeyIndex};
   return {Role::QueryIndex, Role::KeyIndex, Role::QueryIndex, Role::QueryIndex, Role::KeyIndex, Role::Scalar};
@@ -81,7 +80,7 @@ void require_indices(std::string_view op, const std::vector<Type>& in, size_t fi
   }
 }
 
-// q, k and v start at `first`, the indices at `indices`. Gives o (in q's dtype) and lse.
+// q, k and v start at `first`, the index operands at `indices`. Returns o (in q's dtype) and lse.
 std::vector<Type> infer_results(std::string_view op, const std::vector<Type>& in, size_t first,
                                 size_t indices, const Attrs& attrs) {
   const Type &q = in[first], &k = in[first + 1], &v = in[first + 2];
@@ -119,7 +118,7 @@ Type in_stat(Type t) {
   return t;
 }
 
-// Results of the hops before, from operand `first` on: of the types of the results.
+// Results of earlier hops, from operand `first` on, with the types of the results.
 void require_running(std::string_view op, const std::vector<Type>& in, size_t first,
                      const std::vector<Type>& out) {
   for (size_t i = first; i < in.size(); ++i)
@@ -151,8 +150,8 @@ void gradient(GradContext& g, const Node& n) {
   for (size_t i = 0; i < 3; ++i) g.add(n.inputs[i], out[i]);
 }
 
-// Query-key pairs that are really computed for `tokens` rows of queries: on average half of the sequence, or
-// the band of the window; a hop sees its share of the keys (the order of rows makes all ranks alike).
+// Query-key pairs actually computed for `tokens` query rows: on average half of the sequence, or the band of
+// the window; a hop sees its share of the keys (the row order balances all ranks).
 double pairs(int64_t tokens, const Attrs& attrs) {
   const double s = static_cast<double>(attrs.integer("seq_len"));
   const double w =
@@ -237,7 +236,7 @@ std::vector<OpDim> dims_dx(const std::vector<Type>&, const std::vector<Type>&, c
   return rule(in, {Role::Query, Role::Key, Role::Key});
 }
 
-// The operands of an op with q, k and v side by side at `first`, as the plain op has them.
+// The operands of an op with packed q, k and v at `first`, as the plain op has them.
 std::vector<Type> unpacked(std::string_view op, const std::vector<Type>& in, size_t first,
                            const Attrs& attrs) {
   const Type& p = in[first];
@@ -308,8 +307,8 @@ const OpDef kAttentionDx = {.name = "attention_dx",
                             .op_class = OpClass::Attention,
                             .pass = OpPass::InputGradient};
 
-// What is updated in place stands at the end: behind two indices without dropout, behind six with it. Where
-// the pairs of the one case meet indices of the other, types differ, and memory is shared by equal types
+// Operands updated in place are last: after two index operands without dropout, after six with it. Where the
+// pairs of one case point at index operands of the other, types differ, and memory is shared by equal types
 // only.
 const OpDef kAttentionHop = {.name = "attention_hop",
                              .min_inputs = 5,

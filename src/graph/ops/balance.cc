@@ -1,10 +1,10 @@
-// The balance between experts: what is reported about it, and the losses that press for it.
+// Load balance of experts: the statistics that are reported, and the auxiliary losses.
 //
-// A balance loss of scope "micro" or "sequence" compares, in each group of rows (all rows of the micro-batch
-// over all ranks, or one sequence), the share of assignments f_i with the mean score P_i of expert i:
+// A balance loss of scope "micro" or "sequence" relates, in each group of rows (all rows of the micro-batch
+// over all ranks, or one sequence), the fraction of assignments f_i to the mean score P_i of expert i:
 //   loss = coefficient / groups * experts * sum over groups and experts of f_i P_i.
-// With scope "global" f comes from all assignments so far in the step. Assignments are counts: nothing flows
-// back through them.
+// With scope "global" f comes from all assignments so far in the step. Assignments are counts: they have no
+// gradient.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -18,7 +18,7 @@ void require_scope(std::string_view op, const Attrs& attrs) {
              "scope is \"micro\", \"sequence\" or \"global\", got \"{}\"", scope);
 }
 
-// The sums of [assignments | scores] per expert: one row for each sequence, or one for all tokens.
+// The sums of [assignments | scores] per expert: one row per sequence, or one for all tokens.
 Type sums_type(DType dtype, int64_t experts, int64_t tokens, const Attrs& attrs) {
   Type t{dtype, {}};
   if (by_sequence(attrs)) t.dims.push_back({Dim::Tokens, tokens / attrs.integer("seq_len")});
@@ -50,7 +50,7 @@ void gradient_sums(GradContext& g, const Node& n) {
     g.add(n.inputs[0], g.emit(kBalanceDx, {g.grad(n.outputs[0]), n.inputs[1]}, n.attrs, Phase::B)[0]);
 }
 
-// balance_dx: dsums, chosen -> dscores; chosen says only how many rows there are.
+// balance_dx: dsums, chosen -> dscores; chosen only gives the number of rows.
 std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &dsums = in[0], &chosen = in[1];
   require_scope("balance_dx", attrs);
@@ -73,7 +73,7 @@ std::vector<OpDim> dims_sums(const std::vector<Type>& in, const std::vector<Type
   return spread_tokens(in, out, attrs);
 }
 
-// running_sum: sums -> f64 of the same size, which adds up over the micro-batches of a step. Its operand is
+// running_sum: sums -> f64 of the same size, accumulated over the micro-batches of a step. Its operand is
 // whole on every rank.
 std::vector<Type> infer_running(const std::vector<Type>& in, const Attrs&) {
   OP_REQUIRE("running_sum",
@@ -127,7 +127,7 @@ std::vector<Type> infer_dsums(const std::vector<Type>& in, const Attrs& attrs) {
   return {in[0]};
 }
 
-// Both: sequences have their own part of the loss; other scopes are computed whole, on every rank alike.
+// Both: sequences have their own part of the loss; other scopes are computed whole, equally on every rank.
 std::vector<OpDim> dims_loss(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
   if (by_sequence(attrs)) return {tokens_dim(in, out, /*any_row=*/false)};
   return {};

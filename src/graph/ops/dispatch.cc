@@ -1,12 +1,12 @@
-// The way of token rows to their experts and back. A token has k (token, choice) pairs; those that are kept
-// become slots, ordered by expert. Slots lie on the token's side, routed rows on the expert's side:
+// Moves token rows to their experts and back. A token has k (token, choice) pairs; those that are kept become
+// slots, ordered by expert. Slots are on the token's side, routed rows on the expert's side:
 //
 //   kept -> route -> order, send          x, order -> pack -> slots -> to_experts -> routed -> experts
 //   send -> exchange_counts -> received   tokens <- unpack <- slots <- to_tokens <- routed <-
 //
-// How many slots and routed rows there are is known in the step only; their types say how many there may be.
-// Rows beyond are neither read nor written. With pad > 0 every expert has the same number of slots instead,
-// and those that no pair took are zero.
+// The numbers of slots and routed rows are known only within the step; their types give upper bounds. Rows
+// past the actual number are neither read nor written. With pad > 0 every expert has the same number of slots
+// instead, and unused ones are zero.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -18,13 +18,13 @@ bool is_index(const Type& t, Dim name) {
   return t.dtype == DType::I32 && t.num_dims() == 1 && t.dims[0].name == name;
 }
 
-// `t` with other rows.
+// `t` with another first dim.
 Type with_rows(Type t, Dim name, int64_t size) {
   t.dims[0] = {name, size};
   return t;
 }
 
-// All operands are cut along their first dim, wherever the tokens they belong to are cut.
+// All operands are split along their first dim, wherever the tokens that they belong to are split.
 std::vector<OpDim> by_tokens(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return {{.key = Dim::Tokens,
            .in = std::vector<int>(in.size(), 0),
@@ -72,7 +72,7 @@ void gradient_pack(GradContext& g, const Node& n) {
   g.add(n.inputs[0], g.emit(kUnpack, {g.grad(n.outputs[0]), n.inputs[1]}, std::move(attrs), Phase::B)[0]);
 }
 
-// Token rows behind `slots` slots: a function of the slots, or the attribute `rows` where they are padded.
+// Token rows for `slots` slots: a function of the slots, or the attribute `rows` when padded.
 int64_t unpacked_rows(std::string_view op, int64_t slots, const Attrs& attrs) {
   const int64_t choices = attrs.integer("choices");
   OP_REQUIRE(op, choices > 0, "expects choices > 0, got {}", choices);
@@ -146,8 +146,8 @@ void gradient_unpack_weights(GradContext& g, const Node& n) {
         g.emit(kPackWeights, {g.grad(n.outputs[0]), n.inputs[1]}, packing(n.attrs), Phase::B)[0]);
 }
 
-// exchange_counts: send[counts] -> received[counts]. This op and the next two are where rows change ranks:
-// the partitioner turns them into collectives, or into nothing where one rank holds all experts.
+// exchange_counts: send[counts] -> received[counts]. In this op and the next two rows move between ranks: the
+// partitioner turns them into collectives, or into nothing where one rank holds all experts.
 std::vector<Type> infer_exchange_counts(const std::vector<Type>& in, const Attrs&) {
   OP_REQUIRE("exchange_counts", is_index(in[0], Dim::Counts), "expects send i32[counts], got {}",
              to_string(in[0]));
@@ -178,7 +178,7 @@ void gradient_to_tokens(GradContext& g, const Node& n) {
 }
 
 // regroup: value[routed, d...], received[counts = sources * experts] -> the same rows, from the order
-// [source][expert] in which they arrive to [expert][source]; with inverse = 1 the other way.
+// [source][expert] in which they arrive to [expert][source]; inverse = 1: the other direction.
 std::vector<Type> infer_regroup(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &value = in[0], &received = in[1];
   const int64_t experts = attrs.integer("experts");

@@ -1,5 +1,5 @@
-// embedding: table[vocab, embed], ids[tokens] -> y[tokens, embed]. With the rows of the table divided, each
-// shard gives zero for ids it does not hold, and the sum over shards is the answer.
+// embedding: table[vocab, embed], ids[tokens] -> y[tokens, embed]. When the rows of the table are sharded,
+// each shard returns zero for ids that it does not hold, and the sum over shards is the result.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {

@@ -1,6 +1,6 @@
-// What experts do to the rows that were routed to them. `received` is i32[counts = sources * experts], as
-// [source][expert]; the rows of one expert are contiguous, in expert order, the sum over the sources of its
-// counts many. Rows beyond the sum of all counts are neither read nor written.
+// Computation of experts on the rows routed to them. `received` is i32[counts = sources * experts], as
+// [source][expert]; the rows of one expert, the sum of its counts over the sources, are contiguous, in expert
+// order. Rows past the sum of all counts are neither read nor written.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -17,7 +17,7 @@ void require_received(std::string_view op, const Type& t, int64_t experts) {
 
 bool is_expert_weight(const Type& t) { return t.num_dims() == 3 && t.dims[0].name == Dim::Experts; }
 
-// Rows may be cut anyhow, each rank with counts of its own, as long as every rank has the weights; or by
+// Rows may be split anywhere, each rank with its own counts, as long as every rank has the weights; or by
 // expert. `rows_in` says which inputs have rows or counts in their first dim.
 void push_row_dims(std::vector<OpDim>& rule, const std::vector<int>& rows_in,
                    const std::vector<int>& rows_out, const std::vector<int>& experts_in,
@@ -49,7 +49,7 @@ void gradient(GradContext& g, const Node& n) {
                     {{"out", text_of(g.param_grad())}, {"experts", g.graph().type(w).size(0)}}, Phase::W)[0]);
 }
 
-// Rows are counted as the type has them: with perfect balance that is what a rank computes.
+// Counts the rows of the type: what a rank computes under perfect balance.
 Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return grouped_cost(in, out, static_cast<double>(in[0].size(0)),
                       static_cast<double>(in[1].size(1) * in[1].size(2)));
@@ -118,7 +118,7 @@ void require_act(std::string_view op, const Type& gate, const Type& up, const Ty
                  weight.dims[0] == gate.dims[0],
              "expects row_weight {}[routed={}], got {}", to_string(base::accumulator_of(gate.dtype)),
              gate.size(0), to_string(weight));
-  require_received(op, received, 1);  // only how many rows there are is of interest
+  require_received(op, received, 1);  // only the number of rows matters
 }
 
 std::vector<Type> infer_act(const std::vector<Type>& in, const Attrs&) {
@@ -185,7 +185,7 @@ std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
   return {in[1], in[2]};
 }
 
-// Of one expert each: rows [expert rows, k] by w[experts, a, b].
+// One per expert: rows [expert rows, k] by w[experts, a, b].
 Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&) {
   const Type& w = in[1];
   const double experts = static_cast<double>(w.size(0));

@@ -1,5 +1,5 @@
-// join_heads: a[tokens, heads, d1], b[tokens, heads, d2] -> [tokens, heads, d1 + d2]: each head's part
-// without positions and its rotated part, side by side (multi-head latent attention). b may be one part that
+// join_heads: a[tokens, heads, d1], b[tokens, heads, d2] -> [tokens, heads, d1 + d2]: concatenates each
+// head's part without positions and its rotated part (multi-head latent attention). b may be one part that
 // all heads share: b[tokens, choices=1, d2].
 #include "graph/ops/support.h"
 

@@ -1,7 +1,7 @@
 // linear: x[tokens, in...], w[out..., in...] -> y[tokens, out...]. Several named dims are contracted or
-// produced at once, so heads never have to be merged with head_dim. The bias is an op of its own: it must be
+// produced at once, so heads never have to be merged with head_dim. The bias is a separate op: it must be
 // added after the sum over shards of the contracted dims. In programs linear and linear_dx may have a third
-// operand of the result's type that is added to the product (see graph/fuse_adds.h).
+// operand of the result's type that is added to it (see graph/fuse_adds.h).
 #include <algorithm>
 
 #include "graph/ops/support.h"

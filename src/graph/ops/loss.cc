@@ -1,5 +1,5 @@
-// The cross-entropy over a vocabulary that may be divided, in three ops: row_max, row_sum_exp, loss_grad.
-// With the vocabulary over several ranks their rules ask for one maximum and one sum per row, never for the
+// The cross-entropy over a vocabulary that may be sharded, in three ops: row_max, row_sum_exp, loss_grad.
+// With the vocabulary over several ranks their rules exchange one maximum and one sum per row, never the
 // logits.
 #include "graph/ops/support.h"
 
@@ -9,7 +9,7 @@ namespace {
 // row_max: logits[tokens, vocab] -> max[tokens]
 Type per_row(const Type& logits) { return {base::accumulator_of(logits.dtype), {logits.dims[0]}}; }
 
-// Two sums per row; the second dim is written as head_dim=2: an unshardable pair.
+// Two sums per row; the second dim is called head_dim=2: a pair that is never sharded.
 Type sums_per_row(const Type& logits) {
   return {base::accumulator_of(logits.dtype), {logits.dims[0], {Dim::HeadDim, 2}}};
 }
@@ -36,7 +36,7 @@ std::vector<OpDim> dims_max(const std::vector<Type>& in, const std::vector<Type>
 }
 
 // row_sum_exp: logits, max, labels -> sums[tokens, 2]: sum of exp(logit - max), and the label's logit. Both
-// are sums over shards, so they travel in one message.
+// are sums over shards, so they share one message.
 std::vector<Type> infer_sum_exp(const std::vector<Type>& in, const Attrs&) {
   require_logits("row_sum_exp", in[0]);
   require_max_and_labels("row_sum_exp", in[0], in[1], in[2]);
@@ -61,7 +61,7 @@ std::vector<Type> infer_loss_grad(const std::vector<Type>& in, const Attrs&) {
   return {{DType::F64, {}}, in[0]};
 }
 
-// cross_entropy: logits, labels, seed -> loss, dlogits: the three in one where the whole vocabulary is here
+// cross_entropy: logits, labels, seed -> loss, dlogits: all three in one where the whole vocabulary is local
 // (see passes/fold.h)
 std::vector<Type> infer_cross_entropy(const std::vector<Type>& in, const Attrs&) {
   require_logits("cross_entropy", in[0]);

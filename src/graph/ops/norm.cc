@@ -1,6 +1,6 @@
 // rms_norm and layer_norm over the last dim; all dims before it are independent rows (tokens, or tokens x
 // heads for the norms of queries and keys). Statistics are kept in the accumulator type for the backward
-// pass. In programs the backward ops that give dx may have an addend like it as their last operand (see
+// pass. In programs the backward ops that return dx may have an addend of its type as their last operand (see
 // graph/fuse_adds.h).
 #include "graph/ops/support.h"
 
@@ -48,8 +48,8 @@ void require_sum(std::string_view op, const Type& x, const Type& residual) {
   OP_REQUIRE(op, x == residual, "expects two terms alike, got {} and {}", to_string(x), to_string(residual));
 }
 
-// The operands of an op that gives dx: as require_backward, with the weight third and perhaps an addend after
-// all others.
+// The operands of an op that returns dx: as require_backward, with the weight third and possibly an addend
+// after all others.
 void require_dx(std::string_view op, const std::vector<Type>& in, size_t first_stats, size_t without_addend) {
   OP_REQUIRE(op, in.size() == without_addend || in.back() == in[1], "expects an addend like x {}, got {}",
              to_string(in[1]), to_string(in.back()));
@@ -74,8 +74,8 @@ std::vector<Type> infer_add_rms(const std::vector<Type>& in, const Attrs&) {
   return {in[0], in[0], stats_of(in[0])};
 }
 
-// rms_norm_backward: dy, x, w, rstd [, addend] -> dx, dw [, y]: both gradients in one visit to dy and x, and
-// with `again` the forward's result too (see passes/fold.h)
+// rms_norm_backward: dy, x, w, rstd [, addend] -> dx, dw [, y]: both gradients in one pass over dy and x, and
+// with `again` the forward result too (see passes/fold.h)
 std::vector<Type> infer_rms_backward(const std::vector<Type>& in, const Attrs& attrs) {
   require_dx("rms_norm_backward", in, 3, 4);
   std::vector<Type> out = {in[1], {dtype_attr(attrs, "out"), {in[0].dims.back()}}};
@@ -95,7 +95,7 @@ void gradient_layer(GradContext& g, const Node& n) {
   const ValueId mean = n.outputs[1], rstd = n.outputs[2];
   if (g.needs(x)) g.add(x, g.emit(kLayerNormDx, {dy, x, w, mean, rstd}, {}, Phase::B)[0]);
   const std::string out_type = text_of(g.param_grad());
-  if (g.needs(w)) {  // the bias comes along for free
+  if (g.needs(w)) {  // the bias gradient comes for free
     const int64_t bias = g.needs(b);
     const auto out = g.emit(kLayerNormDw, {dy, x, mean, rstd}, {{"out", out_type}, {"bias", bias}}, Phase::W);
     g.add(w, out[0]);
@@ -119,7 +119,7 @@ std::vector<Type> infer_add_layer(const std::vector<Type>& in, const Attrs&) {
 }
 
 // layer_norm_backward: dy, x, w, b, mean, rstd [, addend] -> dx, dw [, db] [, y]: as rms_norm_backward;
-// `bias` says whether db is wanted, and b is read for y only
+// `bias` says whether db is returned, and b is read for y only
 std::vector<Type> infer_layer_backward(const std::vector<Type>& in, const Attrs& attrs) {
   require_dx("layer_norm_backward", in, 4, 6);
   require_weight("layer_norm_backward", in[1], in[3]);

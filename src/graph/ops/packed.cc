@@ -1,6 +1,6 @@
-// Projections of one input whose results lie side by side in the columns of one value: one product makes them
-// all, one gives the gradient of their input, one the gradients of their weights. In local graphs only, where
-// passes/pack.h puts them.
+// Projections of one input whose results are packed in the columns of one value: one matmul computes them
+// all, one the gradient of their input, one the gradients of their weights. In local graphs only, inserted by
+// passes/pack.h.
 //
 // linears: x[tokens, in...], w_i[out_i, rest..., in...] -> y[tokens, sum of out_i, rest...]
 // linears_dx: dy, w_i -> dx like x
@@ -15,12 +15,12 @@ namespace {
 
 using Dims = std::vector<DimSize>;
 
-// Results of one weight by itself.
+// Results of a single weight.
 Dims produced_by(const Type& w, size_t contracted) {
   return {w.dims.begin(), w.dims.end() - static_cast<ptrdiff_t>(contracted)};
 }
 
-// The results of all weights side by side; the packed dim takes the first one's name.
+// The packed results of all weights; the packed dim takes the first one's name.
 Dims side_by_side(std::string_view op, const std::vector<Dims>& parts) {
   Dims all = parts.front();
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -115,7 +115,7 @@ Cost cost_dw(const std::vector<Type>& in, const std::vector<Type>& out, const At
   return {.flops = 2.0 * static_cast<double>(in[0].size(0)) * weights, .bytes = total_bytes(in, out)};
 }
 
-// The graph is local: what was to be divided is divided already.
+// The graph is local: everything is sharded already.
 std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return {tokens_dim(in, out)};
 }

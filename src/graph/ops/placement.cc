@@ -1,5 +1,5 @@
-// Ops that change how a value lies over the mesh. They occur only in local graphs, where the partitioner puts
-// them; `atoms` are indices of mesh atoms, major to minor.
+// Ops that change the placement of a value over the mesh. They occur only in local graphs, inserted by the
+// partitioner; `atoms` are indices of mesh atoms, major to minor.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -64,7 +64,7 @@ const OpDef kZeroUnlessFirst = {.name = "zero_unless_first",
                                 .cost = cost_by_bytes,
                                 .in_place = {{0, 0}},
                                 .op_class = OpClass::Placement};
-// The value of the rank before this one in the ring of `atoms`.
+// The value of the previous rank in the ring of `atoms`.
 const OpDef kRingShift = {.name = "ring_shift",
                           .min_inputs = 1,
                           .max_inputs = 1,
@@ -74,9 +74,9 @@ const OpDef kRingShift = {.name = "ring_shift",
                           .op_class = OpClass::Placement};
 // value, send, received: rows to the ranks of their experts (back = 0) or to those of their tokens (back =
 // 1). Each rank owns `experts` experts; each row goes to, or comes from, `copies` ranks. With `send` as the
-// only operand: the counts themselves, to each rank those of its experts. With pad > 0 every rank sends so
-// many rows to each expert: nobody need look at the counts. The partitioner gives the result's type: how many
-// rows there may be.
+// only operand: the counts themselves, to each rank those of its experts. With pad > 0 every rank sends that
+// many rows to each expert, and counts are not read. The partitioner sets the result's type: an upper bound
+// of the rows.
 const OpDef kAllToAllV = {.name = "all_to_all_v",
                           .min_inputs = 1,
                           .max_inputs = 3,

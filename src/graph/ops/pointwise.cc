@@ -1,4 +1,4 @@
-// Elementwise ops: every dim is divisible and all operands are divided alike.
+// Elementwise ops: every dim can be sharded and all operands are sharded alike.
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -19,8 +19,8 @@ std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
   return require_alike("add", in), same_as_first(in, {});
 }
 
-// swiglu: gate, up -> silu(gate) * up. In local graphs gate and up may lie side by side in one operand
-// [tokens, 2 * ffn], and then so do their gradients (passes/pack.h). Half of such a type.
+// swiglu: gate, up -> silu(gate) * up. In local graphs gate and up may be packed in one operand
+// [tokens, 2 * ffn], and likewise their gradients (passes/pack.h). Half of such a type.
 Type half(std::string_view op, Type both) {
   OP_REQUIRE(op, has_tokens(both) && both.num_dims() == 2 && both.size(1) % 2 == 0,
              "expects gate and up side by side in [tokens, 2 * ffn], got {}", to_string(both));
@@ -55,14 +55,14 @@ std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
   return infer_swiglu_gradients("swiglu_dx", in);
 }
 
-// swiglu_backward: swiglu_dx that also gives the forward's result again (see passes/fold.h)
+// swiglu_backward: swiglu_dx that also returns the forward result (see passes/fold.h)
 std::vector<Type> infer_swiglu_backward(const std::vector<Type>& in, const Attrs&) {
   std::vector<Type> out = infer_swiglu_gradients("swiglu_backward", in);
   out.push_back(in[0]);
   return out;
 }
 
-// Side by side: the graph is local, what was to be divided is divided already.
+// Packed: the graph is local, everything is sharded already.
 std::vector<OpDim> dims_swiglu(const std::vector<Type>& in, const std::vector<Type>& out,
                                const Attrs& attrs) {
   return in.size() == 1 ? std::vector<OpDim>{tokens_dim(in, out)} : dims(in, out, attrs);
@@ -90,8 +90,8 @@ void gradient_add(GradContext& g, const Node& n) {
   g.add(n.inputs[1], dy);
 }
 
-// dropout: x, samples, positions, dropout_key -> y. The mask is a function of what an element is (sample,
-// position, feature), so the same op on dy is its gradient and every layout draws the same mask.
+// dropout: x, samples, positions, dropout_key -> y. The mask is a function of an element's global indices
+// (sample, position, feature), so the same op on dy is its gradient and every layout draws the same mask.
 void gradient_dropout(GradContext& g, const Node& n) {
   std::vector<ValueId> in = n.inputs;
   in[0] = g.grad(n.outputs[0]);

@@ -1,7 +1,7 @@
 // rope: x[tokens, heads, head_dim], positions[tokens] -> y like x. Rotation of the pairs (i, i + head_dim/2)
 // by position * inv_freq[i], times `scale` (YaRN's attention factor; 1 otherwise). The inverse rotation is
-// its gradient. rope_first rotates the first `heads` heads only and leaves the others as they are: q and k,
-// with v beside them (passes/pack.h).
+// its gradient. rope_first rotates only the first `heads` heads and leaves the others unchanged: q and k,
+// packed with v (passes/pack.h).
 #include "graph/ops/support.h"
 
 namespace quintet::graph {
@@ -43,7 +43,7 @@ std::vector<Type> infer_first(const std::vector<Type>& in, const Attrs& attrs) {
   return infer_any("rope_first", in, attrs);
 }
 
-// In place nothing but the rotated heads moves.
+// In place only the rotated heads are moved.
 Cost cost_first(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
   const Cost all = cost(in, out, attrs);
   const double share = static_cast<double>(attrs.integer("heads")) / static_cast<double>(in[0].size(1));

@@ -1,8 +1,8 @@
 // The router of a block with experts: logits per token and expert, the choice of k experts with their
-// weights, and what is dropped where experts have a capacity.
+// weights, and which assignments are dropped when experts have a capacity.
 //
-// router: x[tokens, embed], w[routes, embed] -> logits[tokens, routes] in the accumulator's dtype: products
-// and sums are never rounded to a narrower one.
+// router: x[tokens, embed], w[routes, embed] -> logits[tokens, routes] in the accumulator's dtype: never
+// rounded to a narrower one.
 #include "graph/ops/routing.h"
 
 namespace quintet::graph {
@@ -48,7 +48,7 @@ std::vector<Type> infer_router_dw(const std::vector<Type>& in, const Attrs& attr
   return {{dtype_attr(attrs, "out"), {dlogits.dims[1], x.dims[1]}}};
 }
 
-// The same product in all three: rows x routes x embed.
+// The same GEMM in all three: rows x routes x embed.
 Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   const double w = static_cast<double>(in[1].dims[0].name == Dim::Routes ? in[1].count() : out[0].count());
   return {.flops = 2.0 * static_cast<double>(in[0].size(0)) * w, .bytes = total_bytes(in, out)};
@@ -58,10 +58,10 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
 // weights[tokens, choices].
 //   scores   probabilities over all experts: softmax, or sigmoid divided by its row's sum
 //   chosen   the k experts with the largest score + bias, largest first, ties to the lower index. The score
-//            is the softmax, the sigmoid (not divided), or with top_k_first the logit itself. With groups,
-//            only experts of the groups_kept best groups take part; a group is as good as the sum of its two
-//            best experts with a bias, as its best expert without. With force_balance: (position * k + j) mod
-//            experts.
+//            is the softmax, the sigmoid (before the division), or with top_k_first the logit itself. With
+//            groups, only experts of the groups_kept best groups take part; a group is ranked by the sum of
+//            its two best experts with a bias, by its best expert without. With force_balance: (position * k
+//            + j) mod experts.
 //   weights  the chosen experts' scores without bias, or with top_k_first the softmax over the chosen
 //            logits; divided by their sum when `normalise` is 1; times `scale`
 void require_scoring(std::string_view op, const Attrs& attrs) {
@@ -139,10 +139,10 @@ std::vector<Type> infer_select_dx(const std::vector<Type>& in, const Attrs& attr
   return {logits};
 }
 
-// limit: chosen, weights -> kept: chosen, or -1 where an expert has no place left. In each group of `group`
-// sequences an expert takes `capacity` (token, choice) pairs: those of the largest weights, or the first
-// ones; ties and "first" go by (sequence, position, choice). Which rows these are with context ranks follows
-// from base/row_order.h with all ranks' rows in the operands. Groups are never cut.
+// limit: chosen, weights -> kept: chosen, or -1 where an expert is full. In each group of `group` sequences
+// an expert takes `capacity` (token, choice) pairs: those of the largest weights, or the first ones; ties and
+// "first" are decided by (sequence, position, choice). With context ranks the operands hold all ranks' rows,
+// in the order of base/row_order.h. Groups are never split.
 std::vector<Type> infer_limit(const std::vector<Type>& in, const Attrs& attrs) {
   const Type &chosen = in[0], &weights = in[1];
   OP_REQUIRE("limit",

@@ -1,4 +1,4 @@
-// Operands and rules that the ops of the router, of the balance between experts and of experts share.
+// Operands and rules shared by the ops of routers, of load balancing and of experts.
 #pragma once
 
 #include "graph/ops/support.h"
@@ -7,7 +7,7 @@ namespace quintet::graph {
 
 inline bool is_accumulator(DType t) { return t == DType::F32 || t == DType::F64; }
 
-// [tokens, routes]: a number per token and expert.
+// [tokens, routes]: one number per token and expert.
 inline bool is_row_of_routes(const Type& t) {
   return has_tokens(t) && t.num_dims() == 2 && t.dims[1].name == Dim::Routes;
 }
@@ -18,7 +18,7 @@ inline bool is_choice(const Type& t, const Type& rows, DType dtype) {
          t.dims[1].name == Dim::Choices && t.dims[0] == rows.dims[0];
 }
 
-// A number per token and expert that is never narrower than sums are: logits, scores.
+// One number per token and expert, never narrower than the accumulator: logits, scores.
 inline void require_routes(std::string_view op, std::string_view name, const Type& t) {
   OP_REQUIRE(op, is_row_of_routes(t) && is_accumulator(t.dtype),
              "expects {}[tokens, routes] in f32 or f64, got {}", name, to_string(t));

@@ -7,7 +7,7 @@
 
 namespace quintet::graph {
 
-// Refuses operands with a message that names the op and shows both sides.
+// Refuses operands with a message that names the op, what was expected and what was given.
 #define OP_REQUIRE(op, condition, ...)                                                       \
   do {                                                                                       \
     if (!(condition)) ::quintet::base::fail_user("[{}] {}", op, ::fmt::format(__VA_ARGS__)); \

@@ -155,7 +155,7 @@ std::vector<OpDim> rowwise_dims(const std::vector<Type>& in, const std::vector<T
     for (const Type& t : in) d.in.push_back(index(t, name));
     for (const Type& t : out) d.out.push_back(index(t, name));
     rule.push_back(d);
-    d.key = Dim::Experts;  // rows of experts lie with their experts
+    d.key = Dim::Experts;  // rows of experts are placed with their experts
     if (name == Dim::Routed) rule.push_back(std::move(d));
   }
   return rule;
