@@ -1,4 +1,4 @@
-// The step after passes/flatten: nodes over whole parameter groups, as the program runs them.
+// The step after passes/flatten: nodes over whole parameter groups, as the program executes them.
 #pragma once
 
 #include "graph/step_graph.h"
@@ -8,7 +8,7 @@ namespace quintet::layout {
 
 // A value of the flat graph that is a state of all parameters of a group.
 struct FlatValue {
-  int group = -1;  // -1: no group's, but a scalar, a step sum or a state that every rank has whole
+  int group = -1;  // -1: a scalar, a step sum or a state that every rank has whole
   graph::Role role = graph::Role::Moment;
   std::string slot;  // of graph::StateDecl
   graph::DType dtype = graph::DType::F32;

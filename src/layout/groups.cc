@@ -59,7 +59,7 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       s.offset = round_up(group.used, kSegmentAlign);
       group.used = s.offset + s.count;
     }
-    // Shards are of equal size; a group that nobody divides needs no padding at its end.
+    // Shards are of equal size; a group that is not sharded needs no padding at its end.
     const int64_t shards = mesh.size(group.data.shard);
     group.count = shards == 1 ? group.used : round_up(group.used, kSegmentAlign * shards);
     groups.push_back(std::move(group));
@@ -105,7 +105,7 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
 }
 
 AtomList Group::replicas(const Segment& segment, int zero) const {
-  // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+  // Frozen parameters have no state to shard, until zero 3 shards the parameters themselves.
   const bool divided = trainable || zero == 3;
   return set_union(segment.replicated, divided ? without(data.all, data.shard) : data.all);
 }

@@ -1,6 +1,6 @@
 // Parameter groups: the parameters of one block as one flat buffer, so that one collective gathers or reduces
-// them all without copies. A group's local elements (after tensor parallelism) lie one parameter after
-// another; ZeRO cuts the flat buffer into equal ranges over the shard atoms, with padding at the end.
+// them all without copies. A group's local elements (after tensor parallelism) are stored parameter after
+// parameter; ZeRO splits the flat buffer into equal ranges over the shard atoms, with padding at the end.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace quintet::layout {
 
 struct Segment {
-  graph::ValueId param;  // in the local graph the groups were made from
+  graph::ValueId param;  // in the local graph that the groups were made from
   std::string name;
   graph::Type global, local;  // shapes of the whole parameter and of this rank's part of it
   Placement placement;        // for computing
@@ -32,15 +32,15 @@ struct Group {
   DataAtoms data;                 // where gradients are summed and state is stored in shards
   std::vector<Segment> segments;  // those with extra_partial first, so that they are one range
   int64_t count = 0;              // flat elements with padding: a multiple of the number of shards
-  int64_t used = 0;               // flat elements that belong to segments or lie between them
+  int64_t used = 0;               // flat elements in segments or between them
 
   // A parameter that several pipeline ranks use (tied embedding and head): these ranks hold copies of the
-  // group, in a group of its own, sum their gradients and make the same update. Empty: held by one pipeline
-  // rank.
+  // group, which contains nothing else, sum their gradients and apply the same update. Empty: one pipeline
+  // rank holds it.
   std::vector<int> shared_by;  // pipeline ranks
 
   int64_t shard_count(int shards) const { return count / shards; }
-  // The ranks that hold the same elements of a segment's state as this one does.
+  // The ranks that hold the same elements of a segment's state as this one.
   AtomList replicas(const Segment& segment, int zero) const;
 };
 
@@ -51,13 +51,13 @@ inline constexpr int64_t kSegmentAlign = 8;
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
                                const Stages& stages, int stage_rank);
 
-// Where element `i` of a rank's local part of a parameter lies in the whole parameter; -1 for padding.
+// Maps element `i` of a rank's local part of a parameter to its index in the whole parameter; -1 for padding.
 class GlobalIndex {
  public:
   GlobalIndex(const Segment& segment, const Mesh& mesh, RankId rank);
   int64_t operator()(int64_t local) const;
 
-  // By dim: the local part, the whole, and where in it the part begins.
+  // By dim: sizes of the local part and of the whole, and where in it the part begins.
   const std::vector<int64_t>& local_sizes() const { return local_sizes_; }
   const std::vector<int64_t>& global_sizes() const { return global_sizes_; }
   const std::vector<int64_t>& begins() const { return begins_; }

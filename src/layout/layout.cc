@@ -15,7 +15,7 @@ using graph::Dim;
 
 namespace {
 
-// The ranks in their order, cut where some dim uses a part of an axis only (config/mesh_cuts.h).
+// The ranks in order, split where a dim uses only a part of an axis (config/mesh_cuts.h).
 Mesh make_mesh(const config::Parallel& p, const base::DimDemands& demands) {
   struct Axis {
     const char* name;
@@ -145,7 +145,7 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
   layout.prefetch = static_cast<int>(p.prefetch);
   layout.dense.all = layout.data();
   layout.expert.all = layout.experts.edp;
-  if (p.zero >= 1) {  // replicas keep copies; everybody else divides
+  if (p.zero >= 1) {  // replicas keep copies; all other ranks shard
     layout.dense.shard = without(layout.dense.all, layout.replicate);
     layout.expert.shard = without(layout.expert.all, layout.replicate);
   }

@@ -1,5 +1,5 @@
-// A layout: which mesh atoms divide which named dim, and over which atoms parameters, gradients and optimizer
-// state are stored in shards. It is all that the recipe's [parallel] section means.
+// A layout: which mesh atoms shard which named dim, and over which atoms parameters, gradients and optimizer
+// state are stored in shards. It is the complete meaning of the recipe's [parallel] section.
 #pragma once
 
 #include <map>
@@ -9,22 +9,22 @@
 
 namespace quintet::layout {
 
-// Context parallelism: token rows are divided by the context atoms too, in zig-zag order (base/row_order.h).
-// Attention alone needs whole sequences; these say how it gets them.
+// Context parallelism: token rows are sharded by the context atoms too, in zig-zag order (base/row_order.h).
+// Only attention needs whole sequences; these fields say how it gets them.
 struct Context {
   AtomList atoms;  // cp, major to minor: those of `rows`, then those of `heads`
-  AtomList rows;   // query rows stay divided by these: K and V are gathered, or travel round the ring
-  AtomList heads;  // rows are exchanged for heads over these (Ulysses), first those that divide KV heads too
+  AtomList rows;   // query rows stay sharded by these: K and V are gathered, or sent around the ring
+  AtomList heads;  // rows are exchanged for heads over these (Ulysses), first those that shard KV heads too
   AtomList kv_heads;
   bool ring = false;
   int ranks = 1;  // cp
 };
 
-// Where experts live: ep x etp ranks out of data x context x tensor ranks share the experts; over the rest,
-// edp, they are replicated, and there their gradients are summed.
+// Placement of experts: ep x etp ranks out of data x context x tensor ranks share the experts; over the
+// rest, edp, they are replicated, and their gradients are summed.
 struct ExpertMesh {
   AtomList ep, etp, edp;
-  AtomList group() const { return concat(ep, etp); }  // who exchanges tokens with whom
+  AtomList group() const { return concat(ep, etp); }  // the ranks that exchange tokens
 };
 
 // Over which atoms a parameter's gradient is a sum over samples, and over which of these it is stored in
@@ -37,10 +37,10 @@ struct DataAtoms {
 
 struct Layout {
   Mesh mesh;
-  std::map<graph::Dim, AtomList> dims;  // dims that are not in it are not divided
+  std::map<graph::Dim, AtomList> dims;  // absent dims are not sharded
   AtomList samples;                     // ranks that hold different sequences: dp
   AtomList tensor;                      // tp
-  // Sequence parallel: token rows are divided by these atoms too, wherever no other dim of an op uses them.
+  // Sequence parallel: token rows are sharded by these atoms too, wherever no other dim of an op uses them.
   AtomList sequence;
   AtomList pipeline;   // pp: stages of the graph, not a placement
   AtomList replicate;  // dp_replicate
@@ -60,19 +60,19 @@ struct Layout {
   AtomList everything() const;                                        // all atoms of more than one rank
 };
 
-// What a graph asks of a layout: its dims that ranks may divide, ordered by dim and size, each once.
+// What a graph requires of a layout: its dims that ranks may shard, ordered by dim and size, each once.
 base::DimDemands demands_of(const graph::Graph& graph);
 
-// Nothing of a model matters but the dims it has. The second form is for the built-in families, before there
-// is a graph.
+// Only the dims of a model matter. The second form is for the built-in families, before there is a
+// graph.
 Layout make_layout(const config::Parallel& parallel, const base::DimDemands& demands);
 Layout make_layout(const config::Parallel& parallel, const config::Model& model);
 
-// Where a parameter lies for computing: each of its dims as the layout divides it, the first dim to claim an
-// atom having it. (Storage in ZeRO shards is a matter of groups, see groups.h.)
+// The placement of a parameter for computing: each of its dims as the layout shards it; an atom goes to the
+// first dim that claims it. (Storage in ZeRO shards is decided by groups, see groups.h.)
 Placement param_placement(const Layout& layout, const graph::Type& type);
 bool is_expert_param(const graph::Type& type);
-// Where it is stored between steps, and with it its gradient after reduction and its optimizer state.
+// Its placement between steps, and that of its reduced gradient and its optimizer state.
 Placement storage_of(const Layout& layout, const graph::Type& type);
 
 }  // namespace quintet::layout

@@ -1,7 +1,7 @@
 // The mesh: an ordered list of atoms, outermost first. A named axis (dp_shard, tp, ...) is a product of
-// consecutive atoms; an axis is cut into several atoms where one dim uses only a part of it (fewer KV heads
-// than tp, resharding to k of the data ranks). Ranks count through the atoms with the last one fastest, so
-// inner axes sit on near ranks.
+// consecutive atoms; an axis is split into several atoms where a dim uses only a part of it (fewer KV heads
+// than tp, resharding to k of the data ranks). Ranks are numbered with the last atom fastest, so inner axes
+// have neighbouring ranks.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ using RuleTable = std::map<const graph::OpDef*, Rule>;
 // The walk over the logical graph.
 class Partitioner : public RuleContext {
  public:
-  // Where inputs, parameters and states are.
+  // The placement of inputs, parameters and states.
   using Sources = std::function<Placement(ValueId)>;
   Partitioner(const graph::Graph& logical, const Layout& layout, Sources sources)
       : RuleContext(logical, layout), sources_(std::move(sources)) {}
@@ -74,7 +74,7 @@ void Partitioner::add_source(ValueId logical, Placement placement) {
   settle(logical, id, std::move(placement));
 }
 
-// Contributions to a parameter's gradient must be placed as the parameter is and be partial over the same
+// Contributions to a parameter's gradient must have the parameter's placement and be partial over the same
 // atoms, so that they can be summed in place.
 void Partitioner::add_grads(const graph::Param& logical) {
   if (logical.grads.empty()) return;
@@ -110,7 +110,7 @@ Placement source_of_model(const graph::Value& v, const Layout& layout) {
   return p;
 }
 
-// Every rank has added up the losses and sums of its own rows, and every pipeline stage those of its blocks.
+// Every rank has summed the losses and step sums of its own rows, every pipeline stage those of its blocks.
 Placement source_of_step(const graph::StepGraph& step, ValueId id, const LocalGraph& train,
                          const Layout& layout) {
   const graph::Type& type = step.graph.type(id);

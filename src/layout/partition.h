@@ -1,13 +1,13 @@
 // The partitioner: logical graph x layout -> the local graph of a rank. It walks the nodes once, forward and
 // backward alike, and calls each op's rule (layout/rule.h). The op's dims say along which named dims the work
-// may be divided, the layout says by which atoms, and wherever the placement an operand has is not the one
-// the op needs, the transition between them is inserted.
+// may be sharded, the layout says by which atoms, and wherever an operand's placement is not the one that the
+// op needs, the transition between them is inserted.
 //
 // Two rules keep memory and traffic down:
 //  - Partial values stay partial through `add` only, so several partial terms share one reduction; terms that
-//    are divided alike are added before they are gathered.
-//  - A gathered copy serves the uses of one pass: what lives from forward to backward is the value before the
-//    gather.
+//    are sharded alike are added before they are gathered.
+//  - A gathered copy is used within one pass only: what is kept from forward to backward is the value before
+//    the gather.
 #pragma once
 
 #include "graph/step_graph.h"
@@ -15,7 +15,7 @@
 
 namespace quintet::layout {
 
-// A dim of the op that is divided, for kernels that must know which part they hold (vocabulary rows, dropout
+// A sharded dim of an op, for kernels that must know which part they hold (vocabulary rows, dropout
 // features).
 struct Division {
   graph::Dim key;
@@ -29,8 +29,8 @@ struct LocalGraph {
   std::vector<Placement> placements;             // by local ValueId
   std::vector<std::vector<Division>> divisions;  // by local NodeId
   std::vector<graph::ValueId> origin;            // by local ValueId: the logical value it is (a piece of)
-  // Sums of stored values, by local NodeId and operand: atoms over which ranks hold the same of it, of which
-  // only the first counts it.
+  // For sums of stored values, by local NodeId and operand: atoms over which ranks hold the same elements,
+  // of which only the first rank counts them.
   std::vector<std::vector<AtomList>> once;
 };
 
@@ -41,13 +41,13 @@ struct OpRule {
   Rule rule;
 };
 
-// `extra` are the rules of ops defined outside room graph; every other op without a built-in rule is divided
+// `extra` are the rules of ops defined outside room graph; every other op without a built-in rule is sharded
 // by its dims.
 LocalGraph partition(const graph::Graph& logical, const Layout& layout,
                      const std::vector<OpRule>& extra = {});
 
-// The step's graph: states are where they are stored. `train` is the partitioned model, whose step sums the
-// step takes over.
+// The step's graph: states have their storage placement. `train` is the partitioned model, whose step sums
+// the step continues.
 LocalGraph partition_step(const graph::StepGraph& step, const LocalGraph& train, const Layout& layout,
                           const std::vector<OpRule>& extra = {});
 

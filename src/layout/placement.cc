@@ -19,7 +19,7 @@ AtomList tail(const AtomList& list, size_t from) {
   return {list.begin() + static_cast<ptrdiff_t>(from), list.end()};
 }
 
-// Atoms [begin, end) of a dim that the dim `target` wants next; an empty run at `keep` when there is none.
+// Atoms [begin, end) of a dim that belong to dim `target` next; an empty run at `keep` when there are none.
 struct Move {
   size_t begin, end, target;
 };
@@ -75,8 +75,8 @@ std::vector<Transition> redistribute(const Placement& from, const Placement& to)
     steps.push_back(std::move(t));
   };
 
-  // Strip what the target does not have at this place, from the minor end: a run of atoms that another dim
-  // wants next moves there by all-to-all; what lies behind the run, or cannot move, is gathered.
+  // Removes what the target does not have here, from the minor end: a run of atoms that another dim needs
+  // next moves there by all-to-all; atoms after the run, and those that cannot move, are gathered.
   for (size_t d = 0; d < now.dims.size(); ++d) {
     for (size_t keep; (keep = common_prefix(now.dims[d], to.dims[d])) < now.dims[d].size();) {
       const Move move = last_move(now, to, d, keep);

@@ -15,7 +15,7 @@ using graph::ValueId;
 
 namespace {
 
-// The size that a direction of an op divides, read off an operand that is cut if there is one.
+// The size that a direction of an op shards, from an operand that is sharded if there is one.
 graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
                         const std::vector<graph::Type>& out) {
   graph::DimSize any{d.key, 1};
@@ -33,7 +33,7 @@ graph::DimSize dim_size(const OpDim& d, const std::vector<graph::Type>& in,
 
 // Atoms for each direction of an op. Inner dims claim first; token rows take the data atoms and, where
 // nothing else uses them, those of sequence parallel. An op that needs whole sequences takes the atoms that
-// hold different ones, and may divide its heads by context atoms instead (Ulysses).
+// hold different ones, and may shard its heads by context atoms instead (Ulysses).
 std::vector<AtomList> assign(const Layout& layout, const std::vector<OpDim>& directions) {
   bool whole_sequences = false;
   for (const OpDim& d : directions) whole_sequences |= d.key == Dim::Tokens && !d.any_row;
@@ -66,8 +66,8 @@ bool divides_further(const Placement& p, const Placement& wanted) {
   return true;
 }
 
-// Operands that are placed alike: when they are partial sums, add the terms and leave the sum open; when they
-// are divided further than the op asks for, add the parts, so that one value is gathered and not two.
+// For operands that are placed alike: when they are partial sums, adds the terms and leaves the sum open;
+// when they are sharded further than the op needs, adds the parts, so that one value is gathered, not two.
 bool add_in_place(RuleContext& c, const Divided& d) {
   const Node& node = d.node;
   const Placement &pa = c.placement(c.current(node.inputs[0])), &pb = c.placement(c.current(node.inputs[1]));
@@ -183,7 +183,7 @@ ValueId RuleContext::use(ValueId logical, const Placement& wanted, const Node& c
   if (gathers && logical_.value(logical).kind == graph::ValueKind::Input) return load(logical, wanted);
   ValueId id = have;
   for (const Transition& t : steps) id = transition(t, id, logical, consumer);
-  // A reduction settles the value for everybody; a gather or slice is a copy for this pass only.
+  // A reduction settles the value for all users; a gather or slice is a copy for this pass only.
   const bool settles = !from.partial.empty() && wanted.partial.empty();
   if (settles)
     current_[logical.index()] = id;
@@ -208,14 +208,14 @@ ValueId RuleContext::load(ValueId input, const Placement& wanted) {
 
 ValueId RuleContext::transition(const Transition& t, ValueId input, ValueId logical, const Node& consumer) {
   rules::TransitionNode step = rules::node_of(t);
-  // Inside a row group only what is computed there can be exchanged chunk by chunk.
+  // Inside a row group only values computed there can be exchanged chunk by chunk.
   const NodeId producer = out_.graph.value(input).producer;
   const int group = producer.valid() ? out_.graph.nodes()[producer.index()].row_group : -1;
   Node& node =
       emit(*step.op, {input}, std::move(step.attrs), consumer, {local_of(logical_.type(logical), t.after)});
   node.row_group = group == consumer.row_group ? group : -1;
-  // The copy serves the whole pass: a user of phase B must not find it in W, behind which a schedule may
-  // put it.
+  // The copy is for the whole pass: a user in phase B must not depend on a copy in W, which a schedule may
+  // move after it.
   const bool made_in_w = producer.valid() && out_.graph.nodes()[producer.index()].phase == Phase::W;
   if (node.phase == Phase::W && !made_in_w) node.phase = Phase::B;
   const ValueId result = node.outputs[0];

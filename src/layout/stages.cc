@@ -22,7 +22,7 @@ std::vector<int64_t> balance(const graph::Graph& graph, int stages) {
           node.op->cost(graph::input_types(graph, node), graph::output_types(graph, node), node.attrs).flops;
   std::vector<double> prefix(layers + 1, 0);
   for (size_t l = 0; l < layers; ++l) prefix[l + 1] = prefix[l] + cost[l + 1];
-  // worst[s][l]: the least possible cost of the dearest of the first s stages when they hold l layers.
+  // worst[s][l]: the least possible cost of the most expensive of the first s stages when they hold l layers.
   const double never = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> worst(n + 1, std::vector<double>(layers + 1, never));
   std::vector<std::vector<size_t>> from(n + 1, std::vector<size_t>(layers + 1, 0));
@@ -35,7 +35,7 @@ std::vector<int64_t> balance(const graph::Graph& graph, int stages) {
         if (s == n) here += cost.back();
         const double all = std::max(worst[s - 1][k], here);
         if (all <= worst[s][l])
-          worst[s][l] = all, from[s][l] = k;  // the last of equals: earlier stages get more
+          worst[s][l] = all, from[s][l] = k;  // ties: the last, so that earlier stages get more
       }
   QUINTET_CHECK(worst[n][layers] < never, "{} layers do not fill {} stages", layers, stages);
   std::vector<int64_t> sizes(n);

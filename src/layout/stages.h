@@ -1,4 +1,4 @@
-// How a pipeline cuts the model: blocks into virtual stages, virtual stages onto pipeline ranks.
+// How a pipeline splits the model: blocks into virtual stages, virtual stages onto pipeline ranks.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace quintet::layout {
 
 struct Stages {
-  std::vector<int> of_block;  // by block label: its virtual stage, never decreasing
+  std::vector<int> of_block;  // by block label: its virtual stage, non-decreasing
   std::vector<int> rank_of,
       chunk_of;  // by virtual stage: the pipeline rank that holds it, and as which chunk
 
@@ -24,8 +24,8 @@ struct Stages {
 // No pipeline: one stage.
 Stages one_stage(int num_blocks);
 
-// Layers per virtual stage, contiguous, so that the most expensive stage costs least; the embedding counts in
-// the first, the head in the last. Among equals earlier stages get more. Costs are the forward FLOPs of the
+// Layers per virtual stage, contiguous, minimising the cost of the most expensive stage; the embedding counts
+// in the first, the head in the last. Ties give earlier stages more. Costs are the forward FLOPs of the
 // blocks.
 std::vector<int64_t> balance(const graph::Graph& graph, int stages);
 

@@ -31,7 +31,7 @@ class Fold {
       if (op == &graph::kRmsNormDx) fold_rms_norm(i);
       if (op == &graph::kLayerNormDx) fold_layer_norm(i);
     }
-    // Which adds are made on the way depends on the order.
+    // Which adds are fused into their producer depends on the order.
     r_ = Rewrite(r_.finish());
     index();
     const graph::FusedAdds fused = graph::fuse_adds(r_.graph());
@@ -48,7 +48,7 @@ class Fold {
     for (size_t i = 0; i < r_.size(); ++i) by_op_[{node(i).op, node(i).block}].push_back(i);
   }
 
-  // The one node of a block with this op, in the forward pass or not, whose operands begin with `inputs`.
+  // The only node of a block with this op, in the forward pass or not, whose operands begin with `inputs`.
   std::optional<size_t> find(const graph::OpDef& op, int block, bool forward,
                              const std::vector<ValueId>& inputs) const {
     const auto at = by_op_.find({&op, block});
@@ -58,7 +58,7 @@ class Fold {
     return std::nullopt;
   }
 
-  // Whether a node needs a value that another one makes, over any number of nodes between them.
+  // Whether a node depends on a value that another one produces, directly or through other nodes.
   bool leads(ValueId value, size_t maker, size_t to) const {
     std::vector<ValueId> found = {value};
     const auto needs = [&](size_t i) {
@@ -78,7 +78,7 @@ class Fold {
                        [&](size_t i) { return is_message(node(i)); });
   }
 
-  // Whether the backward op `dx` may write what `again` computes: nobody before it needs the result.
+  // Whether the backward op `dx` may write what `again` computes: no earlier node needs the result.
   bool may_rewrite(size_t again, size_t dx) const {
     const ValueId y = node(again).outputs[0];
     return !leads(y, again, dx) && !travels(y) && !travels(node(dx).inputs[0]);
@@ -123,15 +123,15 @@ class Fold {
     fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], maker.inputs[2]}, graph::kLayerNormBackward, 4);
   }
 
-  // dx takes over its weight's gradients and, where it may, the norm that was to run again. Its operands from
-  // `stats` on are the statistics, which that norm gives after its result.
+  // dx takes over its weight's gradients and, where possible, the norm that was to be recomputed. Its
+  // operands from `stats` on are the statistics, which that norm returns after its result.
   void fold_norm(size_t dx, size_t dw, const graph::OpDef& norm, const std::vector<ValueId>& operands,
                  const graph::OpDef& backward, size_t stats) {
     Node& merged = r_.node(dx);
     const auto first = find(norm, merged.block, true, operands),
                again = find(norm, merged.block, false, operands);
     bool rewrites = first && again && may_rewrite(*again, dx);
-    for (size_t i = stats; rewrites && i < merged.inputs.size(); ++i)  // nobody else wants them
+    for (size_t i = stats; rewrites && i < merged.inputs.size(); ++i)  // no other node reads them
       rewrites =
           node(*again).outputs[1 + i - stats] == merged.inputs[i] && r_.readers(merged.inputs[i]).size() == 2;
     merged.op = &backward;
@@ -146,7 +146,7 @@ class Fold {
     r_.remove(*again);
   }
 
-  // In the place of the add: weights are there at any time.
+  // At the position of the add: weights are available at any time.
   void fold_sum(size_t add) {
     Node& merged = r_.node(add);
     const ValueId sum = merged.outputs[0];

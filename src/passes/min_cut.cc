@@ -25,7 +25,7 @@ bool MinCut::find_levels(size_t source, size_t sink) {
   return level_[sink] >= 0;
 }
 
-// Sends up to `most` from the node to the sink along edges that lead one level on.
+// Sends up to `most` from the node to the sink along edges to the next level.
 MinCut::Capacity MinCut::push(size_t node, size_t sink, Capacity most) {
   if (node == sink) return most;
   for (size_t& i = next_[node]; i < edges_of_[node].size(); ++i) {

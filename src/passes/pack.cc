@@ -30,7 +30,7 @@ class Pack {
   }
 
   layout::LocalGraph run() {
-    // By what they read: an op, the same computed again, and its gradient.
+    // By what they read: an op, the same op recomputed, and its gradient.
     std::map<Values, Indices> attention, swiglu;
     for (size_t i = 0; i < r_.size(); ++i) {
       const Node& n = r_.node(i);
@@ -51,7 +51,7 @@ class Pack {
   }
 
  private:
-  // ---- Projections: linear ops of one input, and what their gradients go into ----
+  // ---- Projections: linear ops of one input, and the consumers of their gradients ----
 
   struct Projections {
     Indices linears;
@@ -70,8 +70,8 @@ class Pack {
       if (p.x != r_.node(p.linears[0]).inputs[0] || !is_beside(p.linears.back(), p.linears[0]))
         return std::nullopt;
     }
-    // A parameter that other layers use too has contributions of theirs: whether this one is the first
-    // differs from parameter to parameter, and one op either adds or does not.
+    // A parameter that other layers use too gets contributions from them: whether this one is the first
+    // differs from parameter to parameter, and one op either adds to all or to none.
     const std::set<ValueId> distinct(p.weights.begin(), p.weights.end());
     if (distinct.size() != p.weights.size() ||
         std::any_of(distinct.begin(), distinct.end(), [&](ValueId w) { return shared_.contains(w); }))
@@ -80,7 +80,7 @@ class Pack {
   }
 
   struct Gradients {
-    Indices dx, dw, adds;  // adds: of the dx to each other
+    Indices dx, dw, adds;  // adds: sums of the dx
     ValueId sum, x;
   };
   std::optional<Gradients> find_gradients(const Values& grads, const Projections& p) const {
@@ -95,7 +95,7 @@ class Pack {
       if (dx.op != &graph::kLinearDx || dx.inputs.size() != 2 || dx.inputs[1] != p.weights[i] ||
           !is_beside(g.dx[i], g.dx[0]))
         return std::nullopt;
-      // A gradient that is summed over ranks first is not the parameter's own yet, and may travel apart.
+      // A gradient that is first summed over ranks is not final yet, and may be sent separately.
       if (dw.op != &graph::kLinearDw || dw.inputs[0] != grads[i] || dw.inputs[1] != dw0.inputs[1] ||
           dw.attrs != dw0.attrs || !gradients_.contains(dw.outputs[0]) || !is_beside(g.dw[i], g.dw[0]))
         return std::nullopt;
@@ -104,13 +104,13 @@ class Pack {
     return sum_of(g) ? std::optional(g) : std::nullopt;
   }
 
-  // What becomes one value, and who uses it. Without a gradient's op among the uses (an evaluation, or a
-  // forward pass whose values are computed again for the gradient) there are no gradients.
+  // Values that become one, and their users. Without a gradient op among the users (evaluation, or a forward
+  // pass whose values are recomputed for the gradient) there are no gradients.
   struct Group {
     Values values;
     Indices uses;
     Projections projections;
-    Indices ropes, ropes_back;  // of attention; empty: nothing is rotated
+    Indices ropes, ropes_back;  // for attention; empty: nothing is rotated
     std::optional<size_t> dx;
     std::optional<Gradients> gradients;
   };
@@ -181,7 +181,7 @@ class Pack {
     dw.outputs = std::move(gradients);
   }
 
-  // The last of some nodes becomes all of them.
+  // Replaces the last of several nodes by their merged form.
   Node& merge(const Indices& nodes) {
     const size_t last = *std::max_element(nodes.begin(), nodes.end());
     for (const size_t i : nodes)
@@ -219,8 +219,8 @@ class Pack {
     keep(std::move(g), fits, groups);
   }
 
-  // Values of one layer are packed everywhere or nowhere: what is computed again for a gradient that stays
-  // apart is then the same, to the bit, as what was computed first.
+  // Values of one layer are packed everywhere or nowhere: what is recomputed for a gradient that stays
+  // separate is then the same, to the bit, as what was computed first.
   void keep(Group g, bool fits, std::vector<Group>& groups) {
     if (fits)
       groups.push_back(std::move(g));
@@ -235,7 +235,7 @@ class Pack {
     return v[1] != v[2] && alike(v[0], v[1]) && alike(v[0], v[2]);
   }
 
-  // All rotations that give the same as the one that made v; none where v is not rotated.
+  // All rotations with the same result as the one that produced v; empty if v is not rotated.
   Indices rotations_of(ValueId v) const {
     Indices all;
     const Node* const rope = r_.maker(v);
@@ -247,14 +247,14 @@ class Pack {
     return all;
   }
 
-  // What the first of them made. A rotation that is computed again from a value that was kept is not worth
-  // it: side by side the rotated values take the place of those, so they are kept instead.
+  // The result of the first of them. Recomputing a rotation from a value that was kept does not pay off:
+  // packed, the rotated values take the place of those, so they are kept instead.
   ValueId first(ValueId rotated) const {
     const Indices rotations = rotations_of(rotated);
     return rotations.empty() ? rotated : r_.node(rotations[0]).outputs[0];
   }
 
-  // The nodes that read a value, or what a later rotation made equal to it.
+  // The nodes that read a value, or the equal result of a later rotation.
   Indices readers(ValueId v) const {
     Indices all = r_.readers(v);
     for (const size_t i : rotations_of(v)) {
@@ -269,7 +269,7 @@ class Pack {
     return ropes.empty() ? v : r_.maker(v)->inputs[0];
   }
 
-  // The rotations of q and of k, alike and of values that nobody else reads; empty: neither is rotated.
+  // The rotations of q and of k, if alike and of values with no other readers; empty: neither is rotated.
   std::optional<Indices> find_ropes(const Values& values) const {
     Indices ropes;
     for (const ValueId v : {values[0], values[1]}) {
@@ -371,9 +371,9 @@ class Pack {
   }
 
   Rewrite r_;
-  std::set<ValueId> gradients_;  // of parameters, here and whole
+  std::set<ValueId> gradients_;  // of parameters, local and whole
   std::set<ValueId> shared_;     // parameters with several contributions to their gradient
-  std::set<Values> apart_;       // weights of projections that stay values of their own
+  std::set<Values> apart_;       // weights of projections that stay separate
 };
 
 }  // namespace

@@ -67,7 +67,7 @@ class Recompute {
   }
 
  private:
-  // The value as the backward pass reads it: kept, or computed again just before its first use.
+  // The value as the backward pass reads it: kept, or recomputed just before its first use.
   ValueId backward_use(ValueId v) {
     const graph::NodeId producer = in_.value(v).producer;
     if (!producer.valid() || !dropped_[producer.index()]) return moved_[v.index()];
@@ -87,7 +87,7 @@ class Recompute {
 
   const Graph& in_;
   Graph out_;
-  std::vector<ValueId> moved_, again_;  // by value of in_: its copy, and its copy computed again
+  std::vector<ValueId> moved_, again_;  // by value of in_: its copy, and its recomputed copy
   Marks dropped_;
 };
 

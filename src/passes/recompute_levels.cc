@@ -16,8 +16,8 @@ using graph::ValueKind;
 
 namespace {
 
-// Ops of equal worth come one after another, in the order of the model, and not in one level: times are
-// counted in units of which a nanosecond has many, and an op's place in its block decides between equals.
+// Ops of equal value are selected one after another, in model order, and not in one level: times are counted
+// in fractions of a nanosecond, and an op's index in its block breaks ties.
 constexpr int64_t kUnitsPerNano = 4096;
 
 class Block {
@@ -32,7 +32,7 @@ class Block {
       const auto [it, is_new] = values_.try_emplace(v.index());
       if (!is_new) return;
       it->second.read_later = read_later[v.index()];
-      // What is there anyway costs nothing more: parameters, inputs, and what other blocks keep.
+      // What is kept anyway costs nothing more: parameters, inputs, and what other blocks keep.
       const bool free = graph.value(v).kind != ValueKind::Result || (!inside && read_later[v.index()]);
       it->second.bytes = free ? 0 : prices.bytes[v.index()];
     };
@@ -104,16 +104,16 @@ class Block {
     return level;
   }
 
-  // The fewest bytes whatever the time, and of such sets the quickest.
+  // The fewest bytes regardless of time, and of such sets the fastest.
   Level least_kept() const {
     int64_t all = 1;
     for (size_t place = 0; place < nodes_.size(); ++place) all += units_of(place);
     return cut(all, 1);
   }
 
-  // The set with the least kept_bytes * byte_price + time * time_price. A value that is needed in the
-  // backward pass is on the source's side, and so is an op that is recomputed. Cut edges are what is paid: a
-  // needed value whose op is not recomputed is kept, an op that is recomputed takes its time.
+  // The set with the least kept_bytes * byte_price + time * time_price. A value that the backward pass needs
+  // is on the source's side, and so is an op that is recomputed. Cut edges are the cost: a needed value
+  // whose op is not recomputed is kept, an op that is recomputed takes its time.
   Level cut(int64_t byte_price, int64_t time_price) const {
     std::map<size_t, size_t> place_of_value, place_of_node;
     for (const auto& [v, info] : values_) place_of_value.emplace(v, 2 + place_of_value.size());

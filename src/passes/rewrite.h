@@ -1,4 +1,4 @@
-// A local graph while nodes of it are merged: who reads what, and which nodes are gone.
+// A local graph while nodes of it are being merged: the readers of values, and which nodes are gone.
 #pragma once
 
 #include "layout/partition.h"
@@ -13,24 +13,24 @@ class Rewrite {
   size_t size() const { return gone_.size(); }  // nodes
   const graph::Node& node(size_t i) const { return local_.graph.nodes()[i]; }
   graph::Node& node(size_t i) { return local_.graph.nodes()[i]; }
-  // The nodes that read a value, in order, as the graph was at the beginning.
+  // The nodes that read a value, in order, as in the original graph.
   const std::vector<size_t>& readers(graph::ValueId v) const { return readers_[v.index()]; }
-  // The node that made a value at the beginning; null when none did.
+  // The node that produced a value in the original graph; null when none did.
   const graph::Node* maker(graph::ValueId v) const {
     const graph::NodeId producer = local_.graph.value(v).producer;
     return producer.valid() ? &node(producer.index()) : nullptr;
   }
   size_t maker_index(graph::ValueId v) const { return local_.graph.value(v).producer.index(); }
-  // A value that the model does not have.
+  // Adds a value that the model does not have.
   graph::ValueId add_value(graph::Type type);
 
-  // A node that became another one is divided like that one.
+  // A node that became another one is sharded like that one.
   void take_divisions(size_t to, size_t from) { local_.divisions[to] = local_.divisions[from]; }
 
   bool is_gone(size_t i) const { return gone_[i] != 0; }
   void remove(size_t i) { gone_[i] = 1; }
 
-  // What is left in its old order, but for nodes that need what is now made later: they follow it.
+  // The remaining nodes in their old order; those that need a value produced later now follow its producer.
   layout::LocalGraph finish();
 
  private:
@@ -39,7 +39,7 @@ class Rewrite {
   std::vector<char> gone_;                    // by node: merged into another
 };
 
-// Whether ranks exchange what the node gives.
+// Whether ranks exchange the node's result.
 bool is_message(const graph::Node& node);
 
 }  // namespace quintet::passes

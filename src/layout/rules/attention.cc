@@ -1,10 +1,11 @@
-// Attention needs whole sequences. Where context parallelism cuts them, K and V are gathered or rows
-// exchanged for heads (both follow from the op's dims), or K and V travel from rank to rank: ring attention.
+// Attention needs whole sequences. Where context parallelism splits them, K and V are gathered or rows are
+// exchanged for heads (both follow from the op's dims), or K and V are sent from rank to rank: ring
+// attention.
 //
-// Ring attention: at hop h a rank holds the K and V rows of the rank h places before it. Each hop's result is
-// merged into that of the earlier hops, and the next rows are in flight while a hop computes. In the backward
-// pass the gradients of K and V travel one hop behind: a rank adds its term to what arrived while it computed
-// the term. One more hop takes them home.
+// Ring attention: at hop h a rank holds the K and V rows of the rank h positions before it. Each hop's result
+// is merged into that of the earlier hops, and the next rows are in flight while a hop computes. In the
+// backward pass the gradients of K and V follow one hop later: a rank adds its term to the sum that arrived
+// while it computed the term. One more hop returns them to their owner.
 #include "base/error.h"
 #include "layout/rules/families.h"
 
@@ -21,7 +22,7 @@ graph::Type with_dtype(graph::Type type, graph::DType dtype) {
   return type;
 }
 
-// Rows of cut sequences are stored in an order of their own (base/row_order.h), which kernels must know.
+// Rows of split sequences are stored in a special order (base/row_order.h), which kernels must know.
 Attrs row_order_attrs(const RuleContext& c, const Node& node) {
   Attrs attrs = node.attrs;
   attrs.set("cp", int64_t{c.layout().context.ranks});
@@ -38,8 +39,8 @@ class Ring {
   void backward();
 
  private:
-  // By the op's dims, but K and V and their gradients stay divided by the ring's atoms: the sum over the ring
-  // is made on the way.
+  // By the op's dims, except that K and V and their gradients stay sharded by the ring's atoms: the sum over
+  // the ring is computed along the way.
   Placement on_ring(size_t operand, Side side) const {
     Placement p = c_.placement_of(d_, operand, side);
     p.partial = without(p.partial, ring_);
@@ -72,7 +73,7 @@ class Ring {
     return moved;
   }
 
-  // Running sums are kept in the wider dtype; what others read is in the model's.
+  // Running sums are kept in the wider dtype; final results are in the model's.
   ValueId narrowed(ValueId value, graph::DType dtype) {
     const graph::Type wide = c_.local().type(value);
     if (wide.dtype == dtype) return value;
@@ -132,7 +133,7 @@ void Ring::backward() {  // do, q, k, v, o, lse, ... -> dq, dk, dv
     c_.note(out[1], node.outputs[1], dk_at);
     c_.note(out[2], node.outputs[2], dv_at);
     dq = out[0];
-    // The sum of the ranks before arrives while this hop computes, and this rank's term is added to it.
+    // The sum of the previous ranks arrives while this hop computes, and this rank's term is added to it.
     const auto with_term = [&](ValueId before, ValueId term, const Placement& at, size_t result) {
       if (!before.valid()) return term;
       const ValueId sum = c_.emit(graph::kAdd, {before, term}, {}, node, {c_.local().type(term)}).outputs[0];
@@ -140,7 +141,7 @@ void Ring::backward() {  // do, q, k, v, o, lse, ... -> dq, dk, dv
       return sum;
     };
     dk = with_term(dk, out[1], dk_at, 1), dv = with_term(dv, out[2], dv_at, 2);
-    dk = shift(dk), dv = shift(dv);  // after the last hop: home
+    dk = shift(dk), dv = shift(dv);  // after the last hop: back to their owner
     operands[2] = next_k, operands[3] = next_v;
   }
   c_.settle(node.outputs[0], narrowed(dq, dtype), dq_at);

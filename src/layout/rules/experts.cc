@@ -1,7 +1,7 @@
-// Rows that go to the ranks of their experts and back. Every rank of the exchange group (ep x etp) sends each
+// Exchange of rows with the ranks of their experts. Every rank of the exchange group (ep x etp) sends each
 // of its rows to all etp ranks that share the row's expert; they return terms of a sum, which the sender adds
-// up. Rows that arrive are grouped by expert. How many arrive is known in the step only, so buffers have room
-// for the bound that `route` set, unless experts are padded to the same number of rows.
+// up. Rows that arrive are grouped by expert. Their number is known only within the step, so buffers are
+// sized by the bound that `route` set, unless experts are padded to the same number of rows.
 #include "base/error.h"
 #include "layout/rules/families.h"
 
@@ -19,14 +19,14 @@ graph::Type with_rows(graph::Type type, Dim name, int64_t rows) {
   return type;
 }
 
-// One exchange: who takes part, what it sends, and where rows are on either side of it.
+// One exchange: the participating ranks, what a rank sends, and the rows' placement on either side.
 struct Exchange {
   const AtomList group, slots, routed;
   const int members;
   const int64_t copies;
   const ValueId send;     // local: rows for each expert
-  const int64_t experts;  // of this rank
-  const int64_t pad;      // rows that this rank sends to each expert; 0: as many as choose it
+  const int64_t experts;  // on this rank
+  const int64_t pad;      // rows sent by this rank to each expert; 0: as many as choose it
 
   Exchange(const RuleContext& c, ValueId send_counts)
       : group(c.layout().experts.group()),
@@ -67,7 +67,7 @@ ValueId regroup(RuleContext& c, ValueId rows, ValueId received, bool inverse, co
 void exchange_counts(RuleContext& c, const Node& node) {
   const Exchange e(c, node.inputs[0]);
   Attrs attrs = e.attrs(false, 0);
-  // Padded, all counts are the same: those that are sent are those that would arrive.
+  // Padded, all counts are equal: the counts sent are those that would arrive.
   if (e.pad > 0 && e.copies == 1) attrs.set("atoms", std::vector<int64_t>());
   const Node& local = c.emit(graph::kAllToAllV, {e.send}, std::move(attrs), node,
                              {with_rows(c.local().type(e.send), Dim::Counts, e.members * e.experts)});
@@ -88,7 +88,7 @@ void to_experts(RuleContext& c, const Node& node) {
   c.settle(node.outputs[0], out, at);
 }
 
-// Terms of a sum over etp come back as they are and are added up by the sender.
+// Terms of a sum over etp are returned unreduced and added up by the sender.
 void to_tokens(RuleContext& c, const Node& node) {
   const Exchange e(c, node.inputs[1]);
   const ValueId received = c.current(node.inputs[2]);
@@ -110,7 +110,7 @@ void to_tokens(RuleContext& c, const Node& node) {
   c.settle(node.outputs[0], out, at);
 }
 
-// How many experts a rank has cannot be read off rows.
+// The number of experts on a rank cannot be derived from rows.
 void grouped_linear_dw(RuleContext& c, const Node& node) {
   const Divided d = c.divide(node);
   Attrs attrs = node.attrs;

@@ -1,4 +1,4 @@
-// The rules of the built-in ops, by family. layout/rules/table.cc joins them with their ops.
+// The rules of the built-in ops, by family. layout/rules/table.cc maps ops to them.
 #pragma once
 
 #include "layout/rule.h"
@@ -9,7 +9,7 @@ namespace quintet::layout::rules {
 void attention(RuleContext& context, const graph::Node& node);
 void attention_dx(RuleContext& context, const graph::Node& node);
 
-// routing.cc: ops that look across the rows of a sequence, and ops that count token rows.
+// routing.cc: ops that depend on several rows of a sequence, and ops that count token rows.
 void with_row_order(RuleContext& context, const graph::Node& node);
 void with_token_rows(RuleContext& context, const graph::Node& node);
 void route(RuleContext& context, const graph::Node& node);
@@ -20,7 +20,7 @@ void to_experts(RuleContext& context, const graph::Node& node);
 void to_tokens(RuleContext& context, const graph::Node& node);
 void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 
-// step.cc: ops of the optimizer's step, on stored values.
+// step.cc: ops of the optimizer step, on stored values.
 void elementwise(RuleContext& context, const graph::Node& node);
 void on_all_ranks(RuleContext& context, const graph::Node& node);
 void sum_squares(RuleContext& context, const graph::Node& node);

@@ -1,4 +1,4 @@
-// Routing: ops that look across the rows of a sequence, and the sizes of what is sent to experts.
+// Routing: ops that depend on several rows of a sequence, and the sizes of what is sent to experts.
 #include <algorithm>
 
 #include "base/error.h"
@@ -12,7 +12,7 @@ using graph::Node;
 
 namespace {
 
-// A rank's share of the token rows, which these ops cannot read off their operands.
+// Adds a rank's number of token rows, which these ops cannot derive from their operands.
 Attrs with_local_token_rows(const RuleContext& c, const Divided& d) {
   Attrs attrs = d.node.attrs;
   for (size_t i = 0; i < d.directions.size(); ++i)
@@ -23,7 +23,7 @@ Attrs with_local_token_rows(const RuleContext& c, const Divided& d) {
 
 }  // namespace
 
-// Rows of sequences that are cut over context ranks are stored in an order of their own (base/row_order.h).
+// Rows of sequences that are split over context ranks are stored in a special order (base/row_order.h).
 void with_row_order(RuleContext& c, const Node& node) {
   Attrs attrs = node.attrs;
   attrs.set("cp", int64_t{c.layout().context.ranks});
@@ -37,8 +37,8 @@ void with_token_rows(RuleContext& c, const Node& node) {
 
 // Bounds that follow from a rank's tokens. The most rows that can reach it: every sender can send each of its
 // tokens to as many experts as the rank has, but no token more often than it chooses, and no expert gets more
-// than its capacity. With padding all is fixed: an expert gets from a sender what the capacities of the
-// sender's groups of sequences allow, or all its tokens if fewer.
+// than its capacity. With padding the number is fixed: an expert gets from a sender as many rows as the
+// capacities of the sender's groups of sequences allow, or all its tokens if fewer.
 void route(RuleContext& c, const Node& node) {
   const Layout& layout = c.layout();
   const Divided d = c.divide(node);
@@ -52,8 +52,8 @@ void route(RuleContext& c, const Node& node) {
   int64_t routed = senders * tokens * std::min(kept.size(1), experts);
   const graph::NodeId from = c.logical().value(node.inputs[0]).producer;
   if (senders > 1 && from.valid() && c.logical().nodes()[from.index()].op == &graph::kLimit) {
-    // An expert takes its capacity from each group of sequences, and no more. (A single rank's rows stay
-    // where they were sorted.)
+    // An expert takes at most its capacity from each group of sequences. (A single rank's rows stay where
+    // they were sorted.)
     const Attrs& limit = c.logical().nodes()[from.index()].attrs;
     const int64_t groups =
         kept.size(0) / (limit.integer("group") * limit.integer("seq_len")) / c.parts(layout.samples);

@@ -1,4 +1,4 @@
-// The explicit list of ops that are not divided by their dims alone: nothing registers itself.
+// The explicit list of ops that are not sharded by their dims alone: nothing registers itself.
 #include "layout/rules/families.h"
 
 namespace quintet::layout {
