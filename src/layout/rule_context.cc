@@ -110,7 +110,7 @@ graph::Type RuleContext::local_of(const graph::Type& global, const Placement& p)
 }
 
 Divided RuleContext::divide(const Node& node) const {
-  QUINTET_CHECK(node.op->dims != nullptr, "[{}] has no dims along which it is divided, and no sharding rule",
+  QUINTET_CHECK(node.op->dims != nullptr, "[{}] has neither dims to shard nor a sharding rule",
                 node.op->name);
   Divided d{node, graph::input_types(logical_, node), graph::output_types(logical_, node), {}, {}};
   d.directions = node.op->dims(d.in, d.out, node.attrs);

@@ -91,7 +91,7 @@ class Fold {
     const NodeId maximum = r_.graph().value(max).producer, sum = r_.graph().value(sums).producer;
     if (node(maximum.index()).op != &graph::kRowMax || node(sum.index()).op != &graph::kRowSumExp) return;
     QUINTET_CHECK(r_.readers(max).size() == 2 && r_.readers(sums).size() == 1,
-                  "somebody else reads the sums of a row");
+                  "the row maximum or the row sums have another reader");
     merged.op = &graph::kCrossEntropy;
     merged.inputs = {logits, labels, seed};
     r_.remove(maximum.index());
@@ -118,7 +118,8 @@ class Fold {
     const auto dw = find(graph::kLayerNormDw, node(dx).block, false, {in[0], in[1], in[3], in[4]});
     if (!dw) return;
     const Node& maker = node(r_.graph().value(in[3]).producer.index());
-    QUINTET_CHECK(maker.op == &graph::kLayerNorm, "a mean that {} made", maker.op->name);
+    QUINTET_CHECK(maker.op == &graph::kLayerNorm, "the mean comes from [{}], expected [layer_norm]",
+                  maker.op->name);
     r_.node(dx).inputs = {in[0], in[1], in[2], maker.inputs[2], in[3], in[4]};
     fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], maker.inputs[2]}, graph::kLayerNormBackward, 4);
   }

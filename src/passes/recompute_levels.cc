@@ -67,7 +67,7 @@ class Block {
     for (size_t i = 0; i + 1 < list.size(); ++i)
       QUINTET_CHECK(std::includes(list[i + 1].nodes.begin(), list[i + 1].nodes.end(), list[i].nodes.begin(),
                                   list[i].nodes.end()),
-                    "level {} of a block does not hold the one before it", i + 1);
+                    "level {} of a block does not contain the one before it", i + 1);
     return list;
   }
 
@@ -151,7 +151,7 @@ class Block {
 
 std::vector<Level> recompute_levels(const Graph& graph, int block, const Prices& prices) {
   QUINTET_CHECK(prices.bytes.size() == graph.values().size() && prices.nanos.size() == graph.nodes().size(),
-                "prices of another graph");
+                "the prices belong to another graph");
   return Block(graph, block, prices).levels();
 }
 

@@ -55,7 +55,7 @@ layout::LocalGraph Rewrite::finish() {
     }
     std::erase_if(waiting, place);
   }
-  QUINTET_CHECK(waiting.empty(), "{} nodes wait for what nobody makes", waiting.size());
+  QUINTET_CHECK(waiting.empty(), "{} nodes depend on values that no node produces", waiting.size());
   graph.nodes() = std::move(order);
   local_.divisions = std::move(divisions);
   return std::move(local_);

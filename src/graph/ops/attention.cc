@@ -90,7 +90,7 @@ std::vector<Type> infer_results(std::string_view op, const std::vector<Type>& in
   OP_REQUIRE(op,
              q.size(2) == k.size(2) && k.size(1) == v.size(1) && k.dims[0] == v.dims[0] &&
                  q.dims[0].name == k.dims[0].name,
-             "q, k and v do not fit together: {}, {}, {}", to_string(q), to_string(k), to_string(v));
+             "the shapes of q, k and v do not match: {}, {}, {}", to_string(q), to_string(k), to_string(v));
   OP_REQUIRE(op,
              q.dtype == k.dtype && q.dtype == v.dtype && q.dims[1].name == Dim::Heads &&
                  k.dims[1].name == Dim::KvHeads && v.dims[1].name == Dim::KvHeads,
@@ -241,7 +241,7 @@ std::vector<Type> unpacked(std::string_view op, const std::vector<Type>& in, siz
                            const Attrs& attrs) {
   const Type& p = in[first];
   const int64_t heads = attrs.integer("heads"), kv_heads = attrs.integer("kv_heads");
-  OP_REQUIRE(op, !drops(attrs), "has no dropout, got {}", attrs.real("dropout"));
+  OP_REQUIRE(op, !drops(attrs), "does not support dropout, got {}", attrs.real("dropout"));
   OP_REQUIRE(op, p.num_dims() == 3 && p.size(1) == heads + 2 * kv_heads,
              "expects [tokens, {} + 2 * {} heads, d], got {}", heads, kv_heads, to_string(p));
   std::vector<Type> out = in;

@@ -77,7 +77,7 @@ int64_t unpacked_rows(std::string_view op, int64_t slots, const Attrs& attrs) {
   const int64_t choices = attrs.integer("choices");
   OP_REQUIRE(op, choices > 0, "expects choices > 0, got {}", choices);
   if (attrs.integer("pad") > 0) return attrs.integer("token_rows");
-  OP_REQUIRE(op, slots % choices == 0, "{} slots are no whole tokens of {} choices", slots, choices);
+  OP_REQUIRE(op, slots % choices == 0, "{} slots are not whole tokens of {} choices", slots, choices);
   return slots / choices;
 }
 

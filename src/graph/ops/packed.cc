@@ -61,7 +61,7 @@ std::vector<Type> infer_dx(const std::vector<Type>& in, const Attrs&) {
   std::vector<Type> forward = in;
   forward[0] = dx;
   const Type y = infer(forward, {})[0];
-  OP_REQUIRE("linears_dx", y == dy, "the weights give {} side by side, dy is {}", to_string(y),
+  OP_REQUIRE("linears_dx", y == dy, "the packed results of the weights are {}, dy is {}", to_string(y),
              to_string(dy));
   return {dx};
 }

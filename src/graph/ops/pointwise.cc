@@ -23,7 +23,7 @@ std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
 // [tokens, 2 * ffn], and likewise their gradients (passes/pack.h). Half of such a type.
 Type half(std::string_view op, Type both) {
   OP_REQUIRE(op, has_tokens(both) && both.num_dims() == 2 && both.size(1) % 2 == 0,
-             "expects gate and up side by side in [tokens, 2 * ffn], got {}", to_string(both));
+             "expects packed gate and up [tokens, 2 * ffn], got {}", to_string(both));
   both.dims[1].size /= 2;
   return both;
 }
@@ -45,7 +45,7 @@ void gradient_swiglu(GradContext& g, const Node& n) {
 // dy, gate and up -> their gradients
 std::vector<Type> infer_swiglu_gradients(std::string_view op, const std::vector<Type>& in) {
   if (in.size() == 2)
-    OP_REQUIRE(op, half(op, in[1]) == in[0], "gate and up side by side are {}, dy is {}", to_string(in[1]),
+    OP_REQUIRE(op, half(op, in[1]) == in[0], "packed gate and up are {}, dy is {}", to_string(in[1]),
                to_string(in[0]));
   else
     require_alike(op, in);

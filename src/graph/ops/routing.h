@@ -36,7 +36,8 @@ inline void require_row_order(std::string_view op, int64_t rows, const Attrs& at
   const int64_t seq_len = attrs.integer("seq_len"), cp = attrs.integer("cp");
   OP_REQUIRE(op, seq_len >= 1 && rows % seq_len == 0, "{} rows are not whole sequences of {}", rows, seq_len);
   OP_REQUIRE(op, cp == 1 || (cp > 1 && seq_len % (2 * cp) == 0),
-             "sequences of {} do not cut into two equal chunks for each of {} context ranks", seq_len, cp);
+             "sequences of {} cannot be split into two equal chunks for each of {} context ranks", seq_len,
+             cp);
 }
 
 // Any row on its own, over the tensor ranks too.
