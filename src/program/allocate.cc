@@ -13,7 +13,7 @@ namespace {
 int64_t round_up(int64_t n) { return (n + kBufferAlign - 1) / kBufferAlign * kBufferAlign; }
 
 struct Lifetime {
-  int first = -1, last = -1;  // in the numbering of all bodies' instructions, one body after another
+  int first = -1, last = -1;  // instructions, numbered through all bodies
 };
 
 std::vector<Lifetime> lifetimes(const Program& p) {
@@ -38,8 +38,8 @@ std::vector<Lifetime> lifetimes(const Program& p) {
   return out;
 }
 
-// Gives the buffers offsets from `base` on: largest first, each at the lowest one that is free for its whole
-// lifetime. Returns the end of the highest.
+// Assigns offsets to the buffers from `base` on: largest first, each at the lowest offset that is free for
+// its whole lifetime. Returns the end of the highest.
 int64_t place(Program& p, const std::vector<Lifetime>& life, int64_t base, std::vector<size_t> order) {
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return p.buffers[a].bytes > p.buffers[b].bytes; });
@@ -100,8 +100,8 @@ void allocate(Program& p) {
     return;
   }
   QUINTET_CHECK(used(Scope::Step, any).empty(), "buffers of a step among micro-batches that overlap");
-  // What outlives a body stands in frames, each once for every slot; what
-  // does not shares the bytes below the frames, for bodies run one at a time.
+  // Buffers that outlive a body are in frames, each repeated for every slot; the others share the bytes below
+  // the frames, for bodies that run one at a time.
   top = round_up(place(p, life, top, used(Scope::Body, any)));
   for (size_t f = 0; f < slots.count.size(); ++f) {
     const std::vector<size_t> own =
@@ -111,7 +111,7 @@ void allocate(Program& p) {
     top += frame * slots.count[f];
   }
   unroll_slots(p, slots);
-  // To the last byte of a buffer, not of a frame: the last slot may have no use for the end of its frame.
+  // To the last byte of a buffer, not of a frame: the last slot may not use the end of its frame.
   for (const Buffer& b : p.buffers)
     if (b.scope != Scope::Persistent && b.offset >= 0) grow(b.offset + b.bytes, b.bytes == 0);
 }

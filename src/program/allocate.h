@@ -1,6 +1,6 @@
 // The allocator: every buffer gets its offset in the rank's one arena before the first step. Persistent
-// buffers stand at the bottom; above them transient ones share bytes where their lifetimes, in issue order,
-// do not meet. Streams may run ahead of the issue order: the waits that make the reuse safe are found
+// buffers are at the bottom; above them transient ones share bytes where their lifetimes, in issue order, do
+// not overlap. Streams may run ahead of the issue order: the waits that make the reuse safe are found
 // afterwards, by bytes (expand.h).
 #pragma once
 
@@ -14,9 +14,9 @@ inline constexpr int64_t kBufferAlign = 64;
 
 void allocate(Program& program);
 
-// What the arena holds when it is fullest: bytes by class, and the instruction at which that is. Found by
-// going through the calls in issue order, so that the micro-batches of a pipeline count as long as each is
-// under way.
+// The contents of the arena at its fullest: bytes by class, and the instruction at which that is. Found by
+// walking the calls in issue order, so that each micro-batch of a pipeline counts for as long as it is in
+// flight.
 struct Peak {
   std::array<int64_t, kNumMemoryClasses> by_class{};
   int64_t live_bytes = 0;  // sum of live buffers; the arena may be larger by fragmentation

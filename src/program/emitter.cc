@@ -57,7 +57,7 @@ CommId Emitter::add_pair(const std::string& name, const AtomList& atoms, RankId 
   return it->second;
 }
 
-// The plain names are those of the common cases: state over data ranks, values over the others.
+// Plain names are for the common cases: state over data ranks, values over the others.
 CommId Emitter::comm(const AtomList& atoms, Traffic traffic) {
   const bool over_data = mesh().atom(atoms.front()).axis.starts_with("dp");
   if (traffic == Traffic::State) return comm(atoms, over_data ? "" : "state");
@@ -107,8 +107,8 @@ void Emitter::all_reduce_on(CommId comm, StreamId stream, const Operand& data, I
   emit(std::move(like));
 }
 
-// Activations travel up, gradients down. Every partner and direction has a stream of its own: a message never
-// stands behind one that waits for another partner, which is what schedules assume.
+// Activations go up, gradients down. Every partner and direction has its own stream: a message never queues
+// after one that waits for another partner, which is what schedules assume.
 void Emitter::send(const Operand& data, int to, bool up, Instr like) {
   like.kind = InstrKind::Collective;
   like.collective = {CollectiveKind::Send, pair(stage_rank(), to, up ? "up" : "down"), data.type.count(),
@@ -183,8 +183,8 @@ void Emitter::ring_shift(const Operand& in, const Operand& out, const AtomList& 
     (sends ? message.in : message.out) = {data};
     emit(std::move(message));
   };
-  // The receive first: what is sent is then still held when its place is chosen. On the bytes of what is sent
-  // it would wait for the sending, which waits for the next rank to receive, and so on round the ring.
+  // The receive first: the buffer being sent is then still live when its offset is chosen. In the same bytes
+  // it would wait for the send, which waits for the next rank to receive, and so on around the ring.
   pass((here + size - 1) % size, false, out);
   pass(here, true, in);
 }

@@ -8,12 +8,12 @@
 namespace quintet::program {
 namespace {
 
-// The arena cut at every boundary of every operand: an operand is then a run of pieces, and what was last
-// done to a piece is a few integers.
+// The arena split at every boundary of every operand: an operand is then a run of pieces, and the last
+// accesses to a piece are a few integers.
 class Pieces {
  public:
   explicit Pieces(const Program& p) : program_(p) {
-    std::vector<char> whole(p.buffers.size(), 0);  // most operands are whole buffers: each once is enough
+    std::vector<char> whole(p.buffers.size(), 0);  // most operands are whole buffers: add each once
     for (const Body& body : p.bodies)
       for (const Instr& instr : body.instrs)
         for (const auto* list : {&instr.in, &instr.out})
@@ -45,7 +45,7 @@ class Pieces {
   std::vector<int64_t> cuts_;
 };
 
-// Pieces of the operands of every instruction, found once and used by every call.
+// Pieces of the operands of every instruction, computed once for all calls.
 struct Access {
   int first, last;
   bool write;
@@ -161,7 +161,7 @@ class Expander {
   std::vector<int> writers_;                                // by piece: stream and position of the last write
   std::vector<int> readers_;                                // by piece and stream: last read since that write
   std::vector<int> length_;                                 // by stream
-  std::vector<std::vector<int>> known_;    // by stream: what is complete before its next instruction
+  std::vector<std::vector<int>> known_;    // by stream: complete before its next instruction
   std::vector<std::vector<int>> history_;  // by stream; by position and stream: the same, at its completion
   std::vector<int> scratch_;
 };

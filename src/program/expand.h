@@ -1,6 +1,6 @@
-// The expanded program: the instructions of a list of calls in issue order, each with its place in its stream
-// and the instructions of other streams that must be complete before it starts. Streams run in order, so a
-// wait for one instruction is a wait for all before it in that stream.
+// The expanded program: the instructions of a list of calls in issue order, each with its position in its
+// stream and the instructions of other streams that must be complete before it starts. Streams run in order,
+// so a wait for one instruction is a wait for all before it in that stream.
 #pragma once
 
 #include "program/program.h"
@@ -31,7 +31,7 @@ inline const Instr& instr_of(const Program& p, const Issue& issue) {
   return p.bodies[static_cast<size_t>(issue.body)].instrs[static_cast<size_t>(issue.instr)];
 }
 
-// Whether an instruction takes part in a call, and whether it then adds to its output.
+// Whether an instruction is executed in a call, and whether it then adds to its output.
 inline bool takes_part(const Instr& instr, const Call& call) {
   return instr.when == When::Always || (instr.when == When::FirstCall && call.first) ||
          (instr.when == When::LastCall && call.last);
@@ -41,8 +41,8 @@ inline bool accumulates(const Instr& instr, const Call& call) {
          (instr.accumulate == Accumulate::NotFirstCall && !call.first);
 }
 
-// Expands the calls and inserts the fewest waits that order every two accesses to the same bytes of which one
-// writes. Between two runs of the result all streams are drained.
+// Expands the calls and inserts the minimum of waits that order every two accesses to the same bytes of which
+// one writes. All streams are drained between two runs of the result.
 Expanded expand(const Program& program, const std::vector<Call>& calls);
 
 }  // namespace quintet::program

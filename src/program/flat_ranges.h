@@ -1,5 +1,5 @@
-// Ranges of elements that a sum of squares or an update works on, as its attribute "ranges" has them: four
-// numbers each, by operand and then by element.
+// Ranges of elements that a sum of squares or an update covers, as encoded in its attribute "ranges": four
+// numbers each, sorted by operand and then by element.
 #pragma once
 
 #include <span>
@@ -23,8 +23,8 @@ inline std::vector<FlatRange> flat_ranges(const Instr& instr) { return flat_rang
 inline constexpr std::string_view kUpdateScalars[] = {scalars::kLearningRate, scalars::kClipScale,
                                                       scalars::kOk, scalars::kUpdateCount};
 
-// How many groups an update has: as many as gradients, which are all its operands but the scalars. Each has
-// as many results as the others, after those of the group before.
+// The number of groups of an update: that of its gradients, which are all its operands except the scalars.
+// All groups have the same number of results, group after group.
 inline size_t updated_groups(const Instr& update) { return update.in.size() - std::size(kUpdateScalars); }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
 // Whether masters are split: weight and remainder are the first two results of a group.

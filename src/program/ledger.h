@@ -1,7 +1,7 @@
-// The ledger: what a rank sends and computes in one run of an expanded program, added up from the
-// instructions themselves. Bytes follow the ring convention: of a message of B bytes (the whole, over all
-// members) a member of a group of n sends 2(n-1)/n B for an all-reduce and (n-1)/n B for an all-gather,
-// reduce-scatter or all-to-all. Of a message between two stages the sender sends all, the receiver nothing.
+// The ledger: what a rank sends and computes in one run of an expanded program, summed over the instructions
+// themselves. Bytes follow the ring convention: of a message of B bytes (the whole, over all members) a
+// member of a group of n sends 2(n-1)/n B for an all-reduce and (n-1)/n B for an all-gather, reduce-scatter
+// or all-to-all. Of a message between two stages the sender sends all, the receiver nothing.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct LedgerRow {
 };
 
 struct Ledger {
-  std::vector<LedgerRow> rows;             // by communicator, then kind; none that is empty
+  std::vector<LedgerRow> rows;             // by communicator, then kind; empty ones omitted
   std::array<double, 3> flops_by_phase{};  // by graph::Phase
   double flops = 0;                        // multiply and add count as two
   double touched_bytes = 0;                // operands of compute instructions, each read or written once
@@ -33,7 +33,7 @@ struct Ledger {
 
 Ledger make_ledger(const Program& program, const Expanded& expanded);
 
-// FLOPs and touched bytes of an instruction; none of a collective.
+// FLOPs and touched bytes of an instruction; zero for a collective.
 graph::Cost cost_of(const Instr& instr);
 
 // Bytes of the whole message of a collective in a group of `members`.

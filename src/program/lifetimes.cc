@@ -4,15 +4,15 @@ namespace quintet::program {
 
 namespace {
 
-// Messages round a ring stay inside their body, unlike those between stages.
+// Messages around a ring stay inside their body, unlike those between stages.
 bool is_ring_send(const Program& p, const Instr& instr) {
   return instr.kind == InstrKind::Collective && instr.collective.kind == CollectiveKind::Send &&
          !joins_stages(p, instr);
 }
 
-// What goes round a ring is on its way while the next hop computes: until the instruction that reads what
-// came in its place. Freed at once, its bytes would go to that hop's results, and the hop would wait for the
-// sending.
+// A ring message is in flight while the next hop computes: until the instruction that reads what was received
+// in exchange. If freed at once, its bytes would go to that hop's results, and the hop would wait for the
+// send.
 int end_of_sending(const std::vector<Instr>& instrs, int send) {
   const Instr& receive = instrs[static_cast<size_t>(send) - 1];  // Emitter::ring_shift
   for (size_t i = static_cast<size_t>(send) + 1; i < instrs.size(); ++i)
@@ -28,7 +28,7 @@ void insert_frees(Program& program) {
     int first_body = -1, last_body = -1, last_instr = -1;
     bool travels = false;  // sent to or received from another stage
   };
-  // A step and an evaluation are runs of their own: a buffer that both use ends in each.
+  // A step and an evaluation are separate runs: a buffer that both use ends in each.
   std::vector<char> evaluates(program.bodies.size(), 0);
   for (const Call& call : program.eval_calls) evaluates[static_cast<size_t>(call.body)] = 1;
   std::vector<Touch> of_step(program.buffers.size()), of_evaluation(program.buffers.size());
@@ -55,7 +55,7 @@ void insert_frees(Program& program) {
     buffer.scope = Scope::Body;
     for (const Touch* t : {&of_step[i], &of_evaluation[i]}) {
       if (t->last_body < 0) continue;
-      // A buffer in a message is its micro-batch's own: the next micro-batch need not wait for the message.
+      // A buffer of a message belongs to its micro-batch: the next micro-batch need not wait for the message.
       if (t->first_body != t->last_body || t->travels) buffer.scope = Scope::Micro;
       const auto& instrs = program.bodies[static_cast<size_t>(t->last_body)].instrs;
       const int last = is_ring_send(program, instrs[static_cast<size_t>(t->last_instr)])

@@ -38,7 +38,7 @@ class GraphLowering {
         fused_(graph::fuse_adds(graph_)),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
-    // With W in bodies of its own, all of it runs after B.
+    // With W in separate bodies, all of it runs after B.
     for (const bool late : {false, true})
       for (size_t i = 0; i < graph_.nodes().size(); ++i) {
         if ((splits_backward && graph_.nodes()[i].phase == Phase::W) != late) continue;
@@ -127,7 +127,7 @@ class GraphLowering {
 
   bool is_here(const Node& node) const { return stages_.rank_of_block(node.block) == e_.stage_rank(); }
 
-  // Every rank has the inputs of its micro-batches: a part of one is taken where it is read, not sent.
+  // Every rank has the inputs of its micro-batches: a part of one is sliced where it is read, not sent.
   bool is_part_of_input(ValueId id) const {
     const NodeId producer = graph_.value(id).producer;
     if (!producer.valid() || graph_.nodes()[producer.index()].op != &graph::kSlice) return false;
@@ -181,7 +181,7 @@ class GraphLowering {
     e_.emit(std::move(load));
   }
 
-  // Where a value is. Values get their buffer when they are first written.
+  // The location of a value. Values get their buffer when they are first written.
   Operand place(ValueId id, int block) {
     if (const auto param = params_.find(id); param != params_.end())
       return groups_.param(param->second.first, *param->second.second, block);
@@ -224,7 +224,7 @@ class GraphLowering {
     return sum == step_sums_.end() ? -1 : sum->second;
   }
 
-  // This rank's of equal parts that lie one after another.
+  // This rank's part of several equal parts that are stored one after another.
   Operand slice_of(const Node& node) { return part_of(place(node.inputs[0], node.block), node); }
   Operand part_of(Operand part, const Node& node) {
     const auto& list = node.attrs.integers("atoms");
@@ -272,7 +272,7 @@ class GraphLowering {
         instr.accumulate = mode;
       }
       if (out == graph_.loss) instr.accumulate = Accumulate::NotFirstCall;
-      if (step_sum(out) >= 0) instr.accumulate = Accumulate::Always;  // the step begins with zeros
+      if (step_sum(out) >= 0) instr.accumulate = Accumulate::Always;  // zeroed when the step begins
     }
     // Results without rows are sums over all chunks.
     const bool sums =
@@ -286,8 +286,8 @@ class GraphLowering {
     e_.emit(std::move(instr));
   }
 
-  // What a node adds to its result on the way (see graph/fuse_adds.h). The sum takes over its bytes when
-  // nobody else reads them from here on.
+  // The addend that a node adds to its result (see graph/fuse_adds.h). The sum takes over its bytes when no
+  // later node reads them.
   Operand addend(const Node& maker, int index, int add) {
     const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
     const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
@@ -304,10 +304,10 @@ class GraphLowering {
     return term;
   }
 
-  // An output takes over the bytes of an input that nobody reads afterwards, where the op allows it.
+  // An output takes over the bytes of an input that is not read afterwards, where the op allows it.
   void share_memory(const Node& node, int index) {
     for (const auto& [o, i] : node.op->in_place) {
-      // An operand or a result that this node does not have.
+      // Pairs with an operand or a result that this node does not have.
       if (static_cast<size_t>(i) >= node.inputs.size() || static_cast<size_t>(o) >= node.outputs.size())
         continue;
       const ValueId out = node.outputs[static_cast<size_t>(o)], in = node.inputs[static_cast<size_t>(i)];
@@ -331,7 +331,7 @@ class GraphLowering {
     const ValueId in = node.inputs[0], out = node.outputs[0];
     like.op = nullptr;
     like.attrs = {};
-    // With the value, so that two messages of one size are told apart.
+    // With the value, so that two messages of one size can be distinguished.
     like.note = fmt::format("{} %{}", node.op->name, in.value);
     const bool is_max = node.attrs.find("reduce") && node.attrs.text("reduce") == "max";
     const auto reduction = is_max ? graph::Reduction::Max : graph::Reduction::Sum;
@@ -388,15 +388,15 @@ class GraphLowering {
     return n;
   }
 
-  // A buffer like `shape` for what a collective needs in another order.
+  // A buffer like `shape` for data that a collective needs in another order.
   Operand exchange_buffer(ValueId id, const Operand& shape) {
     return {e_.add_buffer(fmt::format("%{}.exchange", id.value), shape.bytes(), MemoryClass::Communication,
                           Scope::Body),
             0, shape.type};
   }
 
-  // Pieces of `split` go to the others, and what comes is joined along `join`. The collective itself sends
-  // contiguous pieces and lays what it receives one after another.
+  // Pieces of `split` are sent to the other ranks, and the pieces received are joined along `join`. The
+  // collective itself sends contiguous pieces and stores those it receives one after another.
   void lower_all_to_all(const Node& node, const AtomList& atoms, Instr like) {
     const int64_t members = e_.mesh().size(atoms);
     const Operand to = place(node.outputs[0], node.block);
@@ -412,7 +412,7 @@ class GraphLowering {
     if (before > 1) e_.swap_blocks(received, to, members, before, std::move(like));
   }
 
-  // Rows to the ranks of their experts, or back; alone, a rank keeps them where they are.
+  // Rows to the ranks of their experts, or back; on a single rank they stay where they are.
   void lower_exchange(const Node& node, const AtomList& atoms, Instr like) {
     if (atoms.empty()) {
       Operand same = place(node.inputs[0], node.block);
@@ -427,7 +427,7 @@ class GraphLowering {
     e_.all_to_all_v(std::move(in), place(node.outputs[0], node.block), atoms, std::move(like));
   }
 
-  // Nodes that run chunk by chunk over token rows: what is made and used up inside exists for one chunk only.
+  // Nodes that run chunk by chunk over token rows: values used only inside exist for one chunk at a time.
   void lower_row_group(const std::vector<int>& nodes) {
     int64_t total = 0;
     const auto inside = [&](NodeId n) {
@@ -469,10 +469,10 @@ class GraphLowering {
   std::set<ValueId> chunk_local_;
   int64_t chunk_rows_ = 0;
   std::vector<int> last_use_;  // by value: the last node that reads it
-  std::set<BufferId> viewed_;  // buffers of which another value is a part
+  std::set<BufferId> viewed_;  // buffers that contain another value
 };
 
-// Communicators in one order for all ranks, so that all create them in the same order.
+// Sorts communicators, so that all ranks create them in the same order.
 void sort_comms(Program& p) {
   std::vector<size_t> order(p.comms.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -512,7 +512,7 @@ std::vector<ScalarDecl> scalar_table() {
           scalar(scalars::kGoodSteps, Kind::State)};
 }
 
-// In a pipeline several micro-batches are under way at once, each with inputs of its own.
+// In a pipeline several micro-batches are in flight at once, each with its own inputs.
 void add_inputs(Emitter& e, const graph::Graph& graph) {
   const Scope scope = e.layout().pipeline.empty() ? Scope::Persistent : Scope::Body;
   for (const graph::Value& v : graph.values())
@@ -538,7 +538,7 @@ void add_states(Emitter& e, const graph::Graph& graph) {
   if (first > 0) p.sums = e.add_buffer("sums", first * 8, MemoryClass::Inputs, Scope::Persistent);
 }
 
-// The calls of a step: what the schedule lists for this pipeline rank, or micro-batches one after another.
+// The calls of a step: the schedule's for this pipeline rank, or micro-batches one after another.
 void add_calls(Program& p, const Graphs& graphs, int stage_rank, int accumulation,
                const std::vector<int>& forward, const std::vector<int>& backward,
                const std::vector<int>& weight) {
@@ -597,7 +597,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
       train.lower(BodyKind::Backward, c, split ? std::set{Phase::B} : std::set{Phase::B, Phase::W});
       backward[static_cast<size_t>(c)] = e.current_body();
     }
-    // A schedule may put W off behind the B of other chunks: what W reads lives through all of them.
+    // A schedule may delay W until after the B of other chunks: what W reads lives through all of them.
     if (split) weight.resize(static_cast<size_t>(chunks));
     for (int c = static_cast<int>(weight.size()); c-- > 0;) {
       train.lower(BodyKind::Weight, c, {Phase::W});

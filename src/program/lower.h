@@ -1,6 +1,6 @@
 // Lowering: local graphs and parameter groups -> the bodies of a rank's step program. Here the storage of
-// parameters (ZeRO), the moments at which they are gathered and their gradients reduced, and the optimizer's
-// step become instructions like any other.
+// parameters (ZeRO), when they are gathered and their gradients reduced, and the optimizer step become
+// instructions like any other.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,9 @@ struct LowerOptions {
 struct Graphs {
   const layout::LocalGraph* train = nullptr;
   const layout::LocalGraph* evaluate = nullptr;  // may be null
-  const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, logits out
+  const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, returns logits
   const std::vector<layout::Group>* groups = nullptr;
-  const layout::FlatStep* step = nullptr;  // with train: what follows its last micro-batch
+  const layout::FlatStep* step = nullptr;  // with train: runs after its last micro-batch
   const layout::Stages* stages = nullptr;
   // The pipeline's schedule; null: no pipeline, micro-batches one after another.
   const schedule::Schedule* schedule = nullptr;

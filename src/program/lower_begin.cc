@@ -1,4 +1,4 @@
-// What every step begins with, and the ends of an evaluation.
+// The first instructions of every step, and the end of an evaluation.
 #include "program/lowering.h"
 
 namespace quintet::program {

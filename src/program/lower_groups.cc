@@ -24,20 +24,20 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
   const int zero = layout.zero;
-  // Gradients of one micro-batch alone exist from its backward pass on: they lie over activations that are
-  // dead by then.
+  // Gradients of a single micro-batch exist only from its backward pass on: they reuse bytes of activations
+  // that are dead by then.
   const Scope grad_scope = o.accumulation == 1 && layout.pipeline.empty() ? Scope::Step : Scope::Persistent;
 
   for (size_t i = 0; i < groups.size(); ++i) {
     const Group& g = groups[i];
     for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
     Storage& own = storage_[i];
-    // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+    // Frozen parameters have no state to shard, until zero 3 shards the parameters themselves.
     const bool divided = g.trainable || zero == 3;
     const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
     own.first = divided ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
     own.count = divided ? range : g.count;
-    // A buffer of the rank's own range, or of the whole group.
+    // A buffer for the rank's own range, or for the whole group.
     const auto add_slot = [&](graph::Role role, graph::Keep keep, const std::string& name, DType dtype,
                               MemoryClass memory_class, bool whole = false,
                               Scope scope = Scope::Persistent) -> GroupSlot& {
@@ -115,7 +115,7 @@ void GroupLowering::begin_pass(const std::vector<Use>& uses, bool forward,
       runs_.push_back({use.group, use.block, use.node, use.node, 0, BufferId()});
     }
   }
-  // A gather is issued when the run `prefetch` before it begins.
+  // A gather is issued when the run `prefetch` runs earlier begins.
   for (size_t i = 0; i < runs_.size(); ++i) {
     const size_t ahead = static_cast<size_t>(layout.prefetch);
     runs_[i].issue = runs_[i >= ahead ? i - ahead : 0].first;
@@ -159,8 +159,7 @@ void GroupLowering::gather(Run& run) {
     emitter_.all_gather(flat_view(st.param, 0, range, dtype), whole, g.data.shard, like, Traffic::State);
   }
   // The last block's parameters are the first that the backward pass needs: gathering them again would gain
-  // nothing.
-  // (In a pipeline several micro-batches would each keep a copy.)
+  // nothing. (In a pipeline several micro-batches would each keep a copy.)
   const bool is_last = run.block == groups_.back().block && layout.pipeline.empty();
   if (forward_ && wanted_in_backward_[static_cast<size_t>(run.group)] && (layout.keep_gathered || is_last))
     storage.kept = run.gathered;
@@ -242,7 +241,7 @@ void GroupLowering::reduce_grads(int group) {
              .block = g.block,
              .note = "reduce " + g.name};
 
-  // What is sent is defined to the last element: nobody else writes the padding between and behind
+  // Everything that is sent must be defined: no other instruction writes the padding between and after
   // parameters.
   const bool is_transient = emitter_.program().buffer(buffer).scope != Scope::Persistent;
   const auto zero = [&](int64_t begin, int64_t end) {
@@ -260,8 +259,8 @@ void GroupLowering::reduce_grads(int group) {
   }
   zero(written, g.count);
 
-  // Segments whose gradient is a sum over other axes as well (norm weights under sequence parallelism) stand
-  // in front, those with the same axes side by side: one reduction for each run.
+  // Segments whose gradient is also a sum over other axes (norm weights under sequence parallelism) come
+  // first, those with the same axes contiguously: one reduction for each run.
   for (size_t i = 0; i < g.segments.size();) {
     const AtomList& atoms = g.segments[i].extra_partial;
     size_t end = i + 1;
@@ -327,8 +326,8 @@ void GroupLowering::reduce_grads(int group) {
       emitter_.all_reduce(message, rest, graph::Reduction::Sum, last, Traffic::State);
       return message;
     });
-  // Copies of a parameter on several pipeline ranks: once a step, when each has its own sum, so that no stage
-  // waits for another inside the pipeline.
+  // Copies of a parameter on several pipeline ranks: summed once per step, when each has its own sum, so that
+  // no stage waits for another inside the pipeline.
   if (!g.shared_by.empty()) {
     QUINTET_CHECK(g.shared_by.size() == 2, "{} is shared by {} pipeline ranks", g.name, g.shared_by.size());
     emitter_.all_reduce_on(emitter_.pair(g.shared_by[0], g.shared_by[1], "shared"),

@@ -8,11 +8,11 @@
 
 namespace quintet::program {
 
-// Parameters, their gradients and the step's scalars travel beside the values of the model: on a stream and
-// on communicators of their own, so that neither queues behind the other where they are of the same ranks.
+// Parameters, their gradients and the step's scalars are sent separately from the values of the model: on a
+// stream and communicators of their own, so that neither queues after the other between the same ranks.
 enum class Traffic : uint8_t { Values, State };
 
-// Appends instructions to one body and names the things they need.
+// Appends instructions to one body and creates the buffers, streams and communicators that they need.
 class Emitter {
  public:
   Emitter(Program& program, const layout::Layout& layout, const LowerOptions& options)
@@ -29,10 +29,10 @@ class Emitter {
   int current_body() const { return static_cast<int>(program_.bodies.size()) - 1; }
 
   BufferId add_buffer(std::string name, int64_t bytes, MemoryClass memory_class, Scope scope);
-  // Of the atoms' group; for another `purpose` a channel of its own.
+  // For the atoms' group; another `purpose` gets a separate channel.
   CommId comm(const layout::AtomList& atoms, const std::string& purpose = {});
   CommId comm(const layout::AtomList& atoms, Traffic traffic);
-  // Of two pipeline ranks that are alike otherwise; `what` names the channel.
+  // For two pipeline ranks with otherwise equal coordinates; `what` names the channel.
   CommId pair(int from, int to, const std::string& what);
   StreamId stream_named(const std::string& name);
   int stage_rank() const { return layout_.mesh.index(options_.rank, layout_.pipeline); }
@@ -53,7 +53,7 @@ class Emitter {
                       graph::Reduction r, Instr like, Traffic traffic = Traffic::Values);
   void all_to_all(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   void all_to_all_v(std::vector<Operand> in, const Operand& out, const layout::AtomList& atoms, Instr like);
-  // To the next rank of the ring that the atoms span, from the one before.
+  // To the next rank of the ring that the atoms span, from the previous one.
   void ring_shift(const Operand& in, const Operand& out, const layout::AtomList& atoms, Instr like);
   // [a, b, rest] -> [b, a, rest]
   void swap_blocks(const Operand& in, const Operand& out, int64_t a, int64_t b, Instr like);
@@ -63,7 +63,7 @@ class Emitter {
   const layout::Layout& layout_;
   const LowerOptions& options_;
   CommId add_pair(const std::string& name, const layout::AtomList& atoms, RankId from, RankId to);
-  RankId at_stage(int stage_rank) const;  // this rank's counterpart at another pipeline rank
+  RankId at_stage(int stage_rank) const;  // this rank's counterpart on another pipeline rank
   std::map<std::pair<layout::AtomList, std::string>, CommId> comms_;
   std::map<std::string, CommId> pairs_;
 };
@@ -77,7 +77,7 @@ class GroupLowering {
   GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, const layout::FlatStep* step);
 
   const std::vector<layout::Group>& groups() const { return groups_; }
-  // Which group and segment hold the parameter of this name; a null segment: it is not on this rank.
+  // The group and segment that hold the parameter of this name; a null segment: it is not on this rank.
   std::pair<int, const layout::Segment*> find(const std::string& param) const;
 
   // Plans the gathers of one pass over `uses`: (group, block) of every node's parameter operands in node
@@ -85,10 +85,10 @@ class GroupLowering {
   struct Use {
     int group, block, node;
   };
-  // A forward pass is told which groups the backward pass will want (empty: there is none).
+  // A forward pass gets the groups that the backward pass will need (empty: there is none).
   void begin_pass(const std::vector<Use>& uses, bool forward, std::vector<char> wanted_in_backward);
   void before_node(int node);  // issues the gathers that belong before this node
-  void after_node(int node);   // keeps what the backward pass wants
+  void after_node(int node);   // keeps what the backward pass needs
   Operand param(int group, const layout::Segment& segment, int block) const;
 
   Operand grad(int group, const layout::Segment& segment);
@@ -98,7 +98,7 @@ class GroupLowering {
   std::pair<int64_t, int64_t> own_range(int group) const {
     return {storage(group).first, storage(group).count};
   }
-  // The same of a state of the group, as the step reads and writes it: one operand, or two of a split master.
+  // The same range of a state of the group, as the step reads and writes it; two operands for a split master.
   std::vector<Operand> operands(const layout::FlatValue& value) const;
 
  private:
@@ -110,13 +110,13 @@ class GroupLowering {
     int64_t first = 0, count = 0;  // this rank's range of the flat group
     BufferId param, grad;
     BufferId grad_block;  // zero 2, 3: whole gradient of this micro-batch
-    BufferId kept;        // gathered parameters, or a slice of them, that live from forward to backward
+    BufferId kept;        // gathered parameters, or a slice of them, kept from forward to backward
     bool kept_slice = false;
   };
   void gather(Run& run);
   const Storage& storage(int group) const { return storage_[static_cast<size_t>(group)]; }
   bool gathered(int group) const;       // parameters are stored in shards and must be gathered to be used
-  bool divides_grads(int group) const;  // every micro-batch's gradient is reduced to shards at once
+  bool divides_grads(int group) const;  // each micro-batch's gradient is reduced to shards at once
 
   Emitter& emitter_;
   const std::vector<layout::Group>& groups_;

@@ -34,7 +34,7 @@ enum class MemoryClass : uint8_t {
 };
 inline constexpr int kNumMemoryClasses = 7;
 
-// How long the bytes of a buffer stay its own.
+// How long a buffer owns its bytes.
 enum class Scope : uint8_t {
   Persistent,  // for the whole run
   Step,        // from its first use in a step to the end of the step
@@ -58,13 +58,13 @@ struct Operand {
 };
 
 // Send and Recv are the two sides of a message between the members of a communicator of two. AllToAllV is the
-// exchange of rows between tokens and experts; how many rows go where is read from its operands, unless all
-// experts are padded to the same (exec/exchange_rows.h).
+// exchange of rows between tokens and experts; the numbers of rows are read from its operands, unless all
+// experts are padded to the same number (exec/exchange_rows.h).
 enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, AllToAllV, Send, Recv };
 
 // A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,
-// of the whole message for AllReduce, and at most received for AllToAllV. AllReduce works in place; AllGather
-// and ReduceScatter may (out lies in in, or in in out, at the rank's own range).
+// of the whole message for AllReduce, and the maximum received for AllToAllV. AllReduce works in place;
+// AllGather and ReduceScatter may (out is part of in, or in of out, at the rank's own range).
 struct Collective {
   CollectiveKind kind;
   CommId comm;
@@ -77,17 +77,17 @@ enum class InstrKind : uint8_t {
   Compute,  // op on operands
   Collective,
   LoadBatch,  // the host fills the inputs of a micro-batch
-  Free,       // the bytes of `frees` are no longer its own
+  Free,       // the lifetime of `frees` ends
 };
 
-// In which calls of its body an instruction takes part.
+// In which calls of its body an instruction is executed.
 enum class When : uint8_t { Always, FirstCall, LastCall };
 
-// Whether a result is added to what the output holds. It concerns sums: results without token rows. Rows that
-// an instruction writes beside such a sum, and what OpDef::anew names, are always written anew.
+// Whether a result is added to what the output holds. Applies to sums: results without token rows. Rows that
+// an instruction writes besides such a sum, and results in OpDef::anew, are always overwritten.
 enum class Accumulate : uint8_t { Never, NotFirstCall, Always };
 
-// The part of a divided dim that this rank holds: rows [begin, begin + size) of which the first `valid` are
+// The part of a sharded dim that this rank holds: rows [begin, begin + size) of which the first `valid` are
 // real.
 struct Part {
   graph::Dim dim;
@@ -111,13 +111,13 @@ struct Instr {
   std::string note;  // "gather block3"
 };
 
-// Backward computes gradients of activations and, unless the schedule splits them off into Weight, of
+// Backward computes gradients of activations and, unless the schedule moves them to Weight, of
 // parameters.
 enum class BodyKind : uint8_t { Begin, Forward, Backward, Weight, Step, Evaluate, EvaluateEnd, Infer };
 
 struct Body {
   BodyKind kind;
-  int chunk = 0;  // which of the rank's virtual pipeline stages it works on
+  int chunk = 0;  // which of the rank's virtual pipeline stages
   std::vector<Instr> instrs;
 };
 
@@ -140,7 +140,7 @@ struct Stream {
 };
 
 // A number that the program computes with, in a slot of 8 bytes of the buffer `scalars`. Inputs have the
-// first slots, so that one copy brings them to a device.
+// first slots, so that one copy transfers them to a device.
 enum class ScalarKind : uint8_t {
   Input,   // the host sets it before every run
   Result,  // a run computes it
@@ -153,7 +153,7 @@ struct ScalarDecl {
   double initial = 0;                      // State: at the start of a run
 };
 
-// Those that the host sets and reads.
+// The scalars that the host sets and reads.
 namespace scalars {
 inline constexpr std::string_view kCount = "count";             // valid tokens of the global batch
 inline constexpr std::string_view kLearningRate = "lr";         // of this step
@@ -162,34 +162,34 @@ inline constexpr std::string_view kSeed = "seed";               // of the backwa
 inline constexpr std::string_view kLoss = "loss";               // sum over the valid tokens
 inline constexpr std::string_view kSumSquares = "sum_squares";  // of the gradients, with the loss scale
 inline constexpr std::string_view kNorm = "norm";               // of the gradients, without the loss scale
-inline constexpr std::string_view kClipScale = "clip_scale";    // what updates multiply gradients by
+inline constexpr std::string_view kClipScale = "clip_scale";    // factor that updates apply to gradients
 inline constexpr std::string_view kOk = "ok";                   // 0: the step is skipped
 inline constexpr std::string_view kUpdateCount = "update_count";
 inline constexpr std::string_view kSkippedInRow = "skipped_in_row";
 inline constexpr std::string_view kSkippedTotal = "skipped_total";
-// What gradients are multiplied by: the gradient of a loss term by itself. 1 unless it is set.
+// The factor of gradients: the gradient of a loss term with respect to itself. 1 unless it is set.
 inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kGoodSteps = "good_steps";  // in a row, since the loss scale last changed
 }  // namespace scalars
 
-// What a rank holds of a state of all parameters of a group (graph::StateDecl), for initialising, saving and
+// A rank's part of a state of all parameters of a group (graph::StateDecl), for initialising, saving and
 // comparing.
 struct GroupSlot {
-  int group = 0;  // index into the groups the program was lowered from
+  int group = 0;  // index into the groups that the program was lowered from
   graph::Role role = graph::Role::Weight;
   graph::Keep keep = graph::Keep::Saved;
   std::string slot;                        // graph::StateDecl::slot
-  graph::DType dtype = graph::DType::F32;  // as elements are read and written: f32 of a split master
+  graph::DType dtype = graph::DType::F32;  // as elements are read and written: f32 for a split master
   int64_t first = 0, count = 0;            // the rank's own range of the flat group
-  // Where its own range begins. The buffer may hold more: whole parameters, of which this range alone is up
-  // to date when a step starts, or whole gradients, of which this range alone is reduced.
+  // Where its own range begins. The buffer may hold more: whole parameters, of which only this range is up
+  // to date when a step starts, or whole gradients, of which only this range is reduced.
   BufferId buffer;
   int64_t offset_bytes = 0;
-  // A split master (base/split_float.h): `buffer` has the upper halves, this the lower ones of the own range.
+  // A split master (base/split_float.h): lower halves of the own range; `buffer` has the upper ones.
   BufferId lower;
 };
 
-// What is updated, saved and drawn at the start: masters, and weights that are their own.
+// The states that are updated, saved and initialised: masters, and weights without a master.
 inline bool holds_weights(const GroupSlot& s) {
   return s.keep == graph::Keep::Saved && (s.role == graph::Role::Weight || s.role == graph::Role::Master);
 }
@@ -239,7 +239,7 @@ struct Program {
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   Buffer& buffer(BufferId id) { return buffers[id.index()]; }
-  // The input whose buffer this is; null when it is none.
+  // The input with this buffer; null when there is none.
   const InputPlace* input(BufferId id) const {
     for (const InputPlace& place : inputs)
       if (place.buffer == id) return &place;
@@ -250,7 +250,7 @@ struct Program {
   const GroupSlot* find_slot(int group, std::string_view slot) const;  // null: the group has none
 };
 
-// Whether it goes between pipeline stages, over a communicator of two of them instead of a part of the mesh:
+// Whether it runs between pipeline stages, over a communicator of two of them instead of a part of the mesh:
 // a message, or a sum of gradients that they share.
 inline bool joins_stages(const Program& p, const Instr& instr) {
   return instr.kind == InstrKind::Collective && p.comms[instr.collective.comm.index()].atoms.empty();
@@ -261,5 +261,5 @@ inline constexpr int64_t kScalarBytes = 8;  // of one slot
 std::string_view to_string(MemoryClass c);
 std::string_view to_string(BodyKind k);
 std::string_view to_string(CollectiveKind k);
-// Planned bytes by class at the moment of the peak.
+
 }  // namespace quintet::program

@@ -55,8 +55,8 @@ SlotPlan plan_slots(const Program& p) {
     for (const Instr& instr : body.instrs)
       each_operand(instr, [&](BufferId id) {
         if (p.buffer(id).scope != Scope::Micro) return;
-        // A buffer that goes between stages is its micro-batch's own as long as its chunk has it under way:
-        // the next micro-batch need not wait for the message.
+        // A buffer that is sent between stages belongs to its micro-batch as long as that is in flight in its
+        // chunk: the next micro-batch need not wait for the message.
         extend(touched[id.index()], joins_stages(p, instr) ? of_chunk.at(body.chunk) : Stretch{b, b});
       });
   }
@@ -65,7 +65,7 @@ SlotPlan plan_slots(const Program& p) {
   for (size_t i = 0; i < p.buffers.size(); ++i)
     if (p.buffers[i].scope == Scope::Micro && touched[i].first >= 0)
       plan.frame_of_buffer[i] = frames.try_emplace(touched[i], static_cast<int>(frames.size())).first->second;
-  // An evaluation runs when no step does: what only it touches may stand on anything of a step.
+  // An evaluation never runs during a step: buffers that only it touches may overlap any of a step.
   for (size_t i = 0; i < p.buffers.size(); ++i)
     if (p.buffers[i].scope == Scope::Micro && plan.frame_of_buffer[i] < 0) plan.frame_of_buffer[i] = 0;
   plan.count.assign(std::max<size_t>(frames.size(), 1), 1);

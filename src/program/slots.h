@@ -1,7 +1,7 @@
-// Slots: in a pipeline several micro-batches are under way at once. What outlives a body stands in a *frame*:
-// the buffers that the same stretch of bodies needs (a chunk's forward to its backward, its backward to its
-// weight gradients, ...). A micro-batch holds a slot of a frame from the first call of that stretch to the
-// last, and the frame exists once per slot. The program stays one of fixed addresses: bodies are repeated per
+// Slots: in a pipeline several micro-batches are in flight at once. Buffers that outlive a body are in a
+// *frame*: the buffers that the same range of bodies needs (a chunk's forward to its backward, its backward
+// to its weight gradients, ...). A micro-batch holds a slot of a frame from the first call of that range to
+// the last, and the frame exists once per slot. Addresses in the program stay fixed: bodies are repeated per
 // slot, with the slot's buffers.
 #pragma once
 
@@ -12,18 +12,18 @@
 namespace quintet::program {
 
 struct SlotPlan {
-  // Whether the calls of a micro-batch are not one after another in the order of the bodies. If they are, a
-  // lifetime is a stretch of instructions and slots are not needed.
+  // False: the calls of each micro-batch follow one another in the order of the bodies; then a lifetime is a
+  // range of instructions and slots are not needed.
   bool interleaved = false;
   std::vector<int> count;                       // by frame: slots
   std::map<std::pair<int, int>, int> of_micro;  // (frame, micro-batch) -> slot
-  std::vector<int> frame_of_buffer;             // Micro buffers: the frame it stands in; others: -1
+  std::vector<int> frame_of_buffer;             // Micro buffers: its frame; others: -1
 };
 
 // From the order of the calls.
 SlotPlan plan_slots(const Program& program);
 
-// Repeats bodies and buffers for the slots after the first; buffers have their offsets for the first.
+// Repeats bodies and buffers for the slots after the first; offsets are those of the first slot.
 void unroll_slots(Program& program, const SlotPlan& slots);
 
 }  // namespace quintet::program

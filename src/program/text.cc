@@ -14,7 +14,7 @@ namespace {
 
 using text::word;
 
-constexpr size_t kShownItems = 4;      // of a long attribute list or member list, for people
+constexpr size_t kShownItems = 4;      // of a long attribute or member list, in the readable form
 constexpr size_t kShownOperands = 16;  // updates of all groups have hundreds
 
 std::string id_text(BufferId id) { return id.valid() ? fmt::format("@{}", id) : "none"; }
@@ -146,7 +146,7 @@ std::string call_text(const Call& c) {
   return fmt::format("body={} micro={}{}{}", c.body, c.micro, c.first ? " first" : "", c.last ? " last" : "");
 }
 
-// Calls by the names of their bodies; a repeated stretch of up to four is written once.
+// Calls by the names of their bodies; a repeated sequence of up to four is written once.
 std::string folded_calls(const Program& p, const std::vector<Call>& calls) {
   const auto name = [&](size_t i) { return to_string(p.bodies[static_cast<size_t>(calls[i].body)].kind); };
   std::string t;

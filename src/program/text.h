@@ -1,6 +1,6 @@
 // A program as text. Two forms of the same lines:
-//  - for people (`quintet program`): buffers by name, long attribute lists cut short, repeated calls folded;
-//  - full: everything, by number, so that parse_text gives back an equal program.
+//  - readable (`quintet program`): buffers by name, long attribute lists truncated, repeated calls folded;
+//  - full: everything, by number, so that parse_text returns an equal program.
 //
 //   program rank=0 world=4 arena=4096 persistent=1024 scalars=@0 workspace=@1 result=none
 //   stream 0 "compute"
@@ -15,8 +15,8 @@
 //     free @9 phase=F block=1
 //   call body=1 micro=0 first last
 //
-// Fields that have their usual value (when=always, accumulate=never, workspace=0, block=-1, no attributes,
-// parts or note) are left out. Blank lines and lines that begin with # are skipped.
+// Fields with their default value (when=always, accumulate=never, workspace=0, block=-1, no attributes, parts
+// or note) are omitted. Blank lines and lines that begin with # are skipped.
 #pragma once
 
 #include <string>
@@ -29,19 +29,19 @@ namespace quintet::program {
 struct TextOptions {
   enum class Form : uint8_t {
     Folded,    // bodies once, calls as `repeat 16 { forward backward }`
-    Expanded,  // for people: every issue with its position and waits
+    Expanded,  // readable: every issue with its position and waits
   };
   Form form = Form::Folded;
-  bool full = false;  // reads back; folded only
+  bool full = false;  // can be parsed; folded only
 };
 
 std::string to_text(const Program& program, const Expanded& expanded, const TextOptions& options = {});
 
-// One instruction on one line, without its end.
+// One instruction on one line, without a newline.
 std::string to_text(const Program& program, const Instr& instr, bool full = false);
 
-// Reads the full form. UserError with the line's number and what was expected there.
-// `extra` are ops beside the built-in ones.
+// Parses the full form. UserError with the line number and what was expected there.
+// `extra` are ops in addition to the built-in ones.
 Program parse_text(std::string_view text, const std::vector<const graph::OpDef*>& extra = {});
 
 }  // namespace quintet::program

@@ -1,4 +1,4 @@
-// Internal to room program: the words of the text form, shared by its writer and its reader.
+// Internal to room program: the words of the text form, shared by its writer and its parser.
 #pragma once
 
 #include <array>

@@ -9,7 +9,7 @@
 namespace quintet::program {
 namespace {
 
-// Reads one line from left to right; blanks between words do not count.
+// Parses one line from left to right; blanks between words are ignored.
 class Cursor {
  public:
   Cursor(std::string_view line, int number, const std::vector<const graph::OpDef*>& extra_ops)
@@ -17,7 +17,7 @@ class Cursor {
     skip();
   }
 
-  // Null when there is none of this name.
+  // Null when there is no op of this name.
   const graph::OpDef* op(std::string_view name) const {
     for (const graph::OpDef* extra : *extra_ops_)
       if (extra->name == name) return extra;
@@ -83,7 +83,7 @@ class Cursor {
       if (words[i] == found) return static_cast<Enum>(i);
     before.fail(what);
   }
-  // For enums that know their own names.
+  // For enums with to_string and parse functions.
   template <class Enum>
   Enum named(int count, std::string_view what) {
     const Cursor before = *this;
@@ -93,7 +93,7 @@ class Cursor {
     before.fail(what);
   }
   bool sees(std::string_view text) const { return rest_.starts_with(text); }
-  // Whether the number here shows a point, an exponent or a word (inf, nan).
+  // Whether the next number has a point, an exponent or is a word (inf, nan).
   bool sees_real() const {
     return rest_.substr(0, rest_.find_first_of(" ,}]>")).find_first_of(".einf") != std::string_view::npos;
   }
@@ -276,7 +276,7 @@ GroupSlot parse_slot(Cursor& in) {
   return s;
 }
 
-// Numbers stand in the text for people; they must count up from 0.
+// Numbers are in the text for readers; they must count up from 0.
 void expect_index(Cursor& in, size_t index) {
   const Cursor before = in;
   if (in.number<size_t>("a number") != index) before.fail(fmt::format("number {}", index));

@@ -103,7 +103,7 @@ class InstrChecker {
     };
     if (instr.accumulate != Accumulate::Never && std::all_of(instr.out.begin(), instr.out.end(), has_rows))
       fail("is to add to its result, but has no sum among its results");
-    // How many rows there are is read from the counts of all experts and sources.
+    // The number of rows is read from the counts of all experts and sources.
     for (const auto* list : {&instr.in, &instr.out})
       for (const Operand& o : *list)
         if (o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Counts &&
@@ -129,7 +129,7 @@ class InstrChecker {
           part.valid != std::clamp<int64_t>(part.global - part.begin, 0, part.size))
         fail("part of {}: {} + {} of {}, {} of them valid", graph::to_string(part.dim), part.begin, part.size,
              part.global, part.valid);
-    // Operand types tie all sizes together but that of a vocabulary that only one operand has.
+    // Operand types determine all sizes except that of a vocabulary that only one operand has.
     for (const Part& part : instr.parts)
       for (const auto* list : {&instr.in, &instr.out})
         for (const Operand& o : *list)
@@ -137,14 +137,14 @@ class InstrChecker {
             if (d.name == part.dim && d.name == graph::Dim::Vocab && d.size != part.size)
               fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
                    part.size);
-    // A bias has one element per expert, the load it follows two more: its op knows both.
+    // A bias has one element per expert, its load two more: the op knows both.
     if (instr.op->dims || instr.op == &graph::kUpdateBias)
       check_types(instr);
     else
       check_flat(instr);
   }
 
-  // A step that is skipped leaves every bit of what outlives it.
+  // A skipped step leaves every bit of persistent state unchanged.
   void check_gate(const Instr& instr) const {
     for (const Operand& out : instr.out) {
       const Buffer& b = p_.buffer(out.buffer);
@@ -160,7 +160,7 @@ class InstrChecker {
     fail("writes what outlives the step and does not read ok");
   }
 
-  // An attribute may give the whole size of a dim of which this rank holds a part.
+  // An attribute may hold the whole size of a dim of which this rank has a part.
   static bool fits(const Instr& instr, const graph::Type& have, graph::Type wanted) {
     if (have.num_dims() == wanted.num_dims())
       for (size_t d = 0; d < have.dims.size(); ++d)
@@ -171,7 +171,7 @@ class InstrChecker {
     return have == wanted;
   }
 
-  // Ops of the model and the update of a bias: results are what the op infers from the operands.
+  // Ops of the model and the update of a bias: results have the types that the op infers.
   void check_types(const Instr& instr) const {
     std::vector<graph::Type> in, wanted;
     for (const Operand& o : instr.in) in.push_back(o.type);
@@ -205,7 +205,7 @@ class InstrChecker {
     }
   }
 
-  // All operands outside the scalars have one size.
+  // All operands except the scalars have one size.
   void check_alike(const Instr& instr) const {
     int64_t count = -1;
     const bool same_dtype = instr.op == &graph::kCopy || instr.op == &graph::kAccumulate;
@@ -219,7 +219,7 @@ class InstrChecker {
       }
   }
 
-  // Moments of the group that an update writes first.
+  // Number of moments of the first group that an update writes.
   size_t moments_of_update(const Instr& update) const {
     int group = -1;
     for (const GroupSlot& s : p_.slots)
@@ -261,7 +261,7 @@ class InstrChecker {
     check_ranges(instr, groups);
   }
 
-  // Ranges lie inside the first `operands` operands, one behind the other.
+  // Ranges are inside the first `operands` operands, in ascending order without overlap.
   void check_ranges(const Instr& instr, size_t operands) const {
     const graph::AttrValue* value = instr.attrs.find("ranges");
     const auto* numbers = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
@@ -292,8 +292,8 @@ class InstrChecker {
   }
 
   // Rows between tokens and experts: with one operand the counts, with three the rows and both sides' counts.
-  // What they hold is seen in the step only (padded experts' can be told); how many there are, and the width
-  // of a row, is checked here.
+  // The counts themselves are known only within the step (except for padded experts); their number and the
+  // width of a row are checked here.
   void check_exchange(const Instr& instr, const Communicator& comm) const {
     const Collective& c = instr.collective;
     if ((instr.in.size() != 1 && instr.in.size() != 3) || instr.out.size() != 1)
@@ -401,7 +401,7 @@ void check_tables(const Program& p) {
     if (b.bytes < 0) fail(where, "buffer {} has {} bytes", b.name, b.bytes);
     if (b.offset < 0) {
       if (b.scope == Scope::Persistent) fail(where, "buffer {} has no offset", b.name);
-      continue;  // never touched, or empty: instructions are checked on their own
+      continue;  // never touched, or empty: instructions are checked separately
     }
     if (b.offset % kBufferAlign != 0)
       fail(where, "buffer {} at {} is not aligned to {} bytes", b.name, b.offset, kBufferAlign);

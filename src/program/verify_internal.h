@@ -25,12 +25,12 @@ template <class... Args>
       fmt::format("program: {}: {}", where, fmt::format(text, std::forward<Args>(args)...)));
 }
 
-// verify.cc: what one instruction or table shows by itself.
+// verify.cc: what can be checked on one instruction or table alone.
 void check_tables(const Program& p);
 void check_instructions(const Program& p);
 // verify_issues.cc: issues against calls.
 void check_issues(const Program& p, const Expanded& e);
-// verify_memory.cc: what the sequence of issues does to memory.
+// verify_memory.cc: the effect of the sequence of issues on memory.
 void check_memory(const Program& p, const Expanded& e);
 
 }  // namespace quintet::program::verifier

@@ -1,4 +1,4 @@
-// Whether the issues are what the calls say, and waits point backwards.
+// Whether the issues match the calls, and waits point backwards.
 #include <map>
 
 #include "program/verify_internal.h"

@@ -1,4 +1,4 @@
-// Whether a rank's program is its class's, at the rank's own place in the mesh.
+// Whether a rank's program is that of its class, at the rank's mesh coordinates.
 #include <algorithm>
 
 #include "program/verify.h"
@@ -9,7 +9,7 @@ namespace verifier {
 namespace {
 
 // Attributes that depend on coordinates: flat ranges are clipped to the rank's part of a group, and `keep`
-// says whether the rank is the first of those that hold the same.
+// says whether the rank is the first of those that hold the same elements.
 bool depends_on_rank(const std::string& attribute) { return attribute == "ranges" || attribute == "keep"; }
 
 class Member {
@@ -50,7 +50,7 @@ class Member {
     require(p_.buffers.size() == rep_.buffers.size(), "number of buffers");
     for (size_t i = 0; i < p_.buffers.size(); ++i) {
       const Buffer &mine = p_.buffers[i], &theirs = rep_.buffers[i];
-      const bool scratch = p_.workspace.valid() && p_.workspace.index() == i;  // each backend has its own
+      const bool scratch = p_.workspace.valid() && p_.workspace.index() == i;  // depends on the backend
       if (mine.name != theirs.name || (mine.bytes != theirs.bytes && !scratch) ||
           mine.memory_class != theirs.memory_class || mine.scope != theirs.scope)
         fail(fmt::format("rank {}", p_.rank),
@@ -97,8 +97,8 @@ class Member {
     check_comm(x, y);
   }
 
-  // A part of a buffer may begin later by a whole number of parts; of token rows, which are cut further into
-  // chunks, by a whole number of rows.
+  // A part of a buffer may begin later by a whole number of parts; for token rows, which are further split
+  // into chunks, by a whole number of rows.
   void check_operands(const std::vector<Operand>& mine, const std::vector<Operand>& theirs) const {
     must(mine.size() == theirs.size(), "number of operands");
     for (size_t i = 0; i < mine.size(); ++i) {
@@ -132,7 +132,7 @@ class Member {
   }
 
   // The communicator that the mesh has here in place of the representative's. Numbers differ, since
-  // communicators are sorted by their members; each of mine stands for one of theirs.
+  // communicators are sorted by their members; each of this program's corresponds to one of theirs.
   void check_comm(const Collective& x, const Collective& y) {
     must(x.comm.valid() && x.comm.index() < p_.comms.size(), "communicator");
     CommId& theirs = theirs_of_[x.comm.index()];
@@ -144,7 +144,7 @@ class Member {
     const bool message = x.kind == CollectiveKind::Send || x.kind == CollectiveKind::Recv;
     std::vector<RankId> members;
     int position = b.position;
-    if (a.atoms.empty()) {  // the same two pipeline places
+    if (a.atoms.empty()) {  // the same two pipeline ranks
       const std::vector<RankId> places = mesh_.group(p_.rank, pipeline_);
       for (const RankId m : b.members)
         members.push_back(places[static_cast<size_t>(mesh_.index(m, pipeline_))]);

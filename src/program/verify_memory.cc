@@ -1,5 +1,5 @@
-// Lifetimes, first writes and races, in one walk over the issues. The arena is cut at every boundary of every
-// view into pieces, so that a view is a run of pieces and all bytes of a piece share one history.
+// Lifetimes, first writes and races, in one walk over the issues. The arena is split at every boundary of
+// every view into pieces, so that a view is a run of pieces and all bytes of a piece share one history.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -10,16 +10,16 @@
 namespace quintet::program::verifier {
 namespace {
 
-// What rows and counts of an exchange between tokens and experts are, as far as the ways differ. Rows come in
-// the order of their senders and must be regrouped before anything else reads them, and again on their way
-// back; both by the counts of their exchange.
+// The order of rows and the origin of counts in an exchange between tokens and experts. Rows arrive in the
+// order of their senders and must be regrouped before anything else reads them, and again before they are
+// returned; both by the counts of their exchange.
 struct Order {
   enum class Kind : uint8_t {
     Plain,
-    BySender,    // rows as they came
-    ForSenders,  // rows ready to go back
-    Received,    // counts of what comes
-    Sent,        // of an operand only: counts that did not come from the others
+    BySender,    // rows as they arrived
+    ForSenders,  // rows ready to be returned
+    Received,    // counts of incoming rows
+    Sent,        // operands only: counts that were not received
   } kind = Kind::Plain;
   BufferId counts;  // BySender, ForSenders
   friend bool operator==(const Order&, const Order&) = default;
@@ -28,16 +28,16 @@ struct Order {
 struct Access {
   int first, last;  // pieces
   BufferId buffer;
-  enum class Kind : uint8_t { Read, Write, Scratch } kind;  // a scratch write holds nothing for anybody
-  bool flat;  // a stretch of a group buffer: padding between parameters need not be written
+  enum class Kind : uint8_t { Read, Write, Scratch } kind;  // nobody reads a scratch write
+  bool flat;  // a range of a group buffer: padding between parameters may be unwritten
   graph::DType dtype;
-  bool anew;  // never added to: token rows, and results that the op always writes anew
+  bool anew;  // always overwritten: token rows, and results in OpDef::anew
   Order order;
 };
 
 struct Piece {
   BufferId owner;                     // the buffer through which these bytes were last written
-  std::optional<graph::DType> dtype;  // as it was written; none: before this program
+  std::optional<graph::DType> dtype;  // as written; none: before this program
   int generation = 0;                 // of that buffer
   int writer_stream = -1, writer_position = -1;
   Order order;
@@ -79,7 +79,7 @@ class MemoryWalk {
     int generation = 0;
     int call = -1, micro = -1;     // where it became live
     int freed_in = -1;             // call
-    const Issue* issue = nullptr;  // that made it live
+    const Issue* issue = nullptr;  // the one that made it live
   };
 
   int64_t begin_of(const Operand& o) const { return p_.buffer(o.buffer).offset + o.offset_bytes; }
@@ -103,10 +103,10 @@ class MemoryWalk {
            instr.in.size() == 3;
   }
 
-  // In which order an instruction needs its operands, and leaves its result.
+  // The order in which an instruction needs its operands, and leaves its result.
   static Order needed_order(const Instr& instr, size_t operand) {
     if (exchanges_rows(instr)) {
-      if (operand > 0 && instr.attrs.integer("pad") > 0) return {};  // all counts are the same
+      if (operand > 0 && instr.attrs.integer("pad") > 0) return {};  // all counts are equal
       if (operand == 1) return {Order::Kind::Sent, {}};
       if (operand == 2) return {Order::Kind::Received, {}};
       if (instr.attrs.integer("back")) return {Order::Kind::ForSenders, instr.in[2].buffer};
@@ -140,7 +140,7 @@ class MemoryWalk {
 
   void find_cuts() {
     element_bytes_.assign(p_.buffers.size(), 0);
-    std::vector<char> whole(p_.buffers.size(), 0);  // cut already at both ends
+    std::vector<char> whole(p_.buffers.size(), 0);  // split already at both ends
     for (const Body& body : p_.bodies)
       for (const Instr& instr : body.instrs) {
         for (const auto* list : {&instr.in, &instr.out})
@@ -216,7 +216,7 @@ class MemoryWalk {
     }
   }
 
-  // Inputs come with each batch and gradients begin anew in each step; of parameters that are gathered in
+  // Inputs arrive with each batch and gradients restart in each step; of parameters that are gathered in
   // place only the rank's own range is up to date.
   void forget_what_the_step_makes() {
     const auto forget = [&](BufferId id) {
@@ -293,7 +293,7 @@ class MemoryWalk {
     }
   }
 
-  // Only the last write and the reads since then need comparing: what came before was compared with that
+  // Only the last write and the reads since then need comparing: earlier accesses were compared with that
   // write, and happens-before is transitive.
   void write(const Issue& issue, const Access& a, size_t s) {
     const int generation = state_[a.buffer.index()].generation;
@@ -316,7 +316,7 @@ class MemoryWalk {
     }
   }
 
-  // What of stream t has happened before this issue of stream s, its own operands included.
+  // The last position of stream t that happens before this issue of stream s, its own operands included.
   int seen(int t, size_t s, const Issue& issue) const {
     return static_cast<size_t>(t) == s ? issue.position : clock_[static_cast<size_t>(t)];
   }
@@ -348,7 +348,7 @@ class MemoryWalk {
   }
 
   // Group buffers have padding after a parameter, up to a multiple of kSegmentAlign elements, and at the end,
-  // up to equal ranges for all shards. Nobody writes it in a gradient, and no result depends on it.
+  // up to equal ranges for all shards. It is never written in a gradient, and no result depends on it.
   bool is_padding(const Access& a, int64_t begin, int64_t end) const {
     const Buffer& b = p_.buffer(a.buffer);
     if (!a.flat || b.memory_class != MemoryClass::Gradients) return false;
@@ -405,7 +405,7 @@ class MemoryWalk {
     State& st = state_[id.index()];
     const Buffer& b = p_.buffer(id);
     if (!st.live) {
-      // Legal when the instructions that touch it take no part in this call.
+      // Legal when the instructions that touch it are not executed in this call.
       if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is freed twice", b.name);
       st.freed_in = issue.call;
       return;
@@ -472,10 +472,10 @@ class MemoryWalk {
   std::vector<int> readers_;                // by piece and stream: last read since the last write
   std::vector<State> state_;                // by buffer
   std::map<int64_t, BufferId> occupied_;    // live buffers by offset
-  std::vector<std::vector<int>> clocks_;    // by stream and position: what is complete when that is
+  std::vector<std::vector<int>> clocks_;    // by stream and position: what is complete once it is
   std::vector<std::vector<int>> issue_at_;  // by stream and position
   std::vector<int> clock_;                  // of the current issue, at its start
-  int shards_ = 1;                          // into which group buffers are cut
+  int shards_ = 1;                          // into which group buffers are split
   int64_t live_micro_ = 0, live_body_ = 0;
 };
 

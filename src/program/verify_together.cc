@@ -1,4 +1,4 @@
-// What can only be seen with several ranks side by side: communicators, sequences, one order, deadlock.
+// Checks that need several ranks at once: communicators, sequences, one order, deadlock.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,15 +17,15 @@ bool is_message(const Instr& instr) {
          (instr.collective.kind == CollectiveKind::Send || instr.collective.kind == CollectiveKind::Recv);
 }
 
-// A place at a meeting: a program, and of a ring (see Together::ring_of) the side of the message it is on.
+// A participant of a meeting: a program and, for a ring (see Together::ring_of), its side of the message.
 struct Seat {
   size_t program;
   bool receives = false;
   friend auto operator<=>(const Seat&, const Seat&) = default;
 };
 
-// A set of programs that meet: the same communicator as its members know it. A meeting takes place when all
-// seats are taken.
+// A set of programs that meet: one communicator as its members see it. A meeting happens when all seats are
+// taken.
 struct Group {
   std::string name;
   std::vector<RankId> members;
@@ -33,7 +33,7 @@ struct Group {
   bool ring = false;
 };
 
-// What one program does at a meeting, as far as the others must do the same.
+// What one program does at a meeting, as far as the others must match it.
 struct Entry {
   int issue;
   const Instr* instr;
@@ -152,7 +152,7 @@ class Together {
     entries_.resize(groups_.size());
     for (size_t g = 0; g < groups_.size(); ++g) entries_[g].resize(groups_[g].seats.size());
     for (size_t r = 0; r < count_; ++r) {
-      std::vector<size_t> seat_of_comm(p_[r]->comms.size());  // where it is not a ring
+      std::vector<size_t> seat_of_comm(p_[r]->comms.size());  // if it is not a ring
       for (size_t i = 0; i < seat_of_comm.size(); ++i) {
         const Group& group = groups_[static_cast<size_t>(group_of_[r][i])];
         if (!group.ring) seat_of_comm[i] = seat_of(r, {}, group);
@@ -188,9 +188,9 @@ class Together {
     }
   }
 
-  // The communicator is the meeting place; its number may differ from rank to rank. Label and block tell
-  // messages of one size apart, so that a rank that sends its parts of two parameters in the wrong order is
-  // found.
+  // The communicator is the meeting point; its number may differ from rank to rank. Label and block
+  // distinguish messages of one size, so that a rank that sends its parts of two parameters in the wrong
+  // order is found.
   static bool agree(const Instr& x, const Instr& y) {
     const Collective &a = x.collective, &b = y.collective;
     const bool message = (a.kind == CollectiveKind::Send && b.kind == CollectiveKind::Recv) ||
@@ -203,7 +203,7 @@ class Together {
   }
 
   // The union of all issue orders over collectives has no cycle. Found by running every program's collectives
-  // one after another in issue order, without streams: a cycle is what that stalls at. Messages are left out:
+  // one after another in issue order, without streams: a cycle makes that stall. Messages are left out:
   // pipelines send up and down in opposite orders, each pair on streams of its own.
   void one_order() {
     std::vector<std::vector<int>> queue(count_);  // issues
@@ -214,7 +214,7 @@ class Together {
           queue[r].push_back(static_cast<int>(k));
       }
     std::vector<size_t> done(count_, 0);         // of the queue
-    std::vector<size_t> met(groups_.size(), 0);  // meetings that took place
+    std::vector<size_t> met(groups_.size(), 0);  // meetings held
     std::vector<std::vector<size_t>> present(groups_.size());
     std::vector<size_t> todo(count_);
     for (size_t r = 0; r < count_; ++r) todo[r] = r;
@@ -236,8 +236,8 @@ class Together {
       if (done[r] < queue[r].size()) return fail_order(r, queue, done, met, group_at_head);
   }
 
-  // Every program that stalled stands at a meeting for which another is missing, which stands elsewhere:
-  // following that leads into a cycle.
+  // Every program that stalled waits at a meeting for a missing one, which waits elsewhere: following that
+  // leads into a cycle.
   template <class GroupAtHead>
   [[noreturn]] void fail_order(size_t start, const std::vector<std::vector<int>>& queue,
                                const std::vector<size_t>& done, const std::vector<size_t>& met,
@@ -253,7 +253,7 @@ class Together {
       if (seen != path.end()) cycle.assign(seen, path.end());
       path.push_back(missing->program);
     }
-    // Each is what the one before it waits for: it issues its own collective before the other's.
+    // Each is what the previous one waits for: it issues its own collective before the other's.
     std::string report;
     for (size_t i = 0; i < cycle.size(); ++i) {
       const size_t r = cycle[i], before = cycle[(i + cycle.size() - 1) % cycle.size()];
@@ -268,10 +268,10 @@ class Together {
          "ranks issue collectives in different orders, all must follow one:{}", report);
   }
 
-  // Runs all streams of all programs as far as they get. A plain instruction is done when it is at the head
-  // of its stream and what it waits for is done; one that needs partners when all of them are there too.
-  // Steps never take anything away from each other, so the order of trying them does not matter: what
-  // stalls here stalls always.
+  // Runs all streams of all programs as far as they get. A plain instruction completes when it is at the head
+  // of its stream and what it waits for is complete; one that needs partners when all of them are there too.
+  // Steps never disable each other, so the order of trying them does not matter: what stalls here always
+  // stalls.
   void dry_run() {
     ranks_.resize(count_);
     for (size_t r = 0; r < count_; ++r) {
@@ -297,11 +297,11 @@ class Together {
   struct Rank {
     std::vector<std::vector<int>> streams;  // issues by position
     std::vector<size_t> done;               // by stream
-    std::vector<char> arrived;              // by stream: its head stands at a meeting
+    std::vector<char> arrived;              // by stream: its head waits at a meeting
   };
   using Place = std::pair<size_t, size_t>;  // program and stream
 
-  // Moves the streams of a program on; gives the programs that a meeting set free.
+  // Advances the streams of a program; returns the programs that a meeting released.
   std::vector<size_t> advance(size_t r) {
     std::vector<size_t> woken;
     Rank& rank = ranks_[r];
@@ -310,12 +310,12 @@ class Together {
       for (size_t s = 0; s < rank.streams.size(); ++s) {
         while (rank.done[s] < rank.streams[s].size() && !rank.arrived[s] && ready(r, s)) {
           const std::vector<Place>* partners = arrive(r, s);
-          if (partners == nullptr) {  // needs nobody
+          if (partners == nullptr) {  // needs no partner
             ++rank.done[s];
             moved = true;
             continue;
           }
-          if (partners->empty()) break;  // not everybody is there yet
+          if (partners->empty()) break;  // some are still missing
           for (const auto& [other, stream] : std::vector<Place>(*partners)) {
             ++ranks_[other].done[stream];
             ranks_[other].arrived[stream] = false;
@@ -338,7 +338,7 @@ class Together {
   }
 
   // The head of the stream takes its seat at its meeting. Null: it needs none. Empty: others are missing.
-  // Otherwise all who met. The two sides of a ring are one program's: they meet when both are there.
+  // Otherwise all participants. The two sides of a ring belong to one program: they meet when both are there.
   const std::vector<Place>* arrive(size_t r, size_t s) {
     const Instr& instr = instr_of(*p_[r], head_of(r, s));
     if (instr.kind != InstrKind::Collective) return nullptr;
@@ -395,7 +395,7 @@ class Together {
   std::vector<std::vector<int>> group_of_;                // by program and CommId: into groups_
   std::vector<std::vector<std::vector<Entry>>> entries_;  // by group and seat: all it issues there, in order
   std::vector<Rank> ranks_;
-  std::vector<std::vector<Place>> present_;  // by group: who waits there
+  std::vector<std::vector<Place>> present_;  // by group: the streams that wait there
   std::vector<Place> met_;
 };
 

@@ -62,7 +62,7 @@ void route(RuleContext& c, const Node& node) {
   }
   if (const int64_t pad = attrs.integer("pad"); pad > 0) {
     const int64_t here = std::min(tokens, pad / c.parts(layout.samples));
-    QUINTET_CHECK(here > 0, "experts padded to {} rows are split over {} sample ranks", pad,
+    QUINTET_CHECK(here > 0, "{} padded rows per expert cannot be split over {} sample ranks", pad,
                   c.parts(layout.samples));
     attrs.set("pad", here);
     slots = all_experts * here;
