@@ -161,7 +161,7 @@ class Expander {
   std::vector<int> writers_;                                // by piece: stream and position of the last write
   std::vector<int> readers_;                                // by piece and stream: last read since that write
   std::vector<int> length_;                                 // by stream
-  std::vector<std::vector<int>> known_;    // by stream: complete before its next instruction
+  std::vector<std::vector<int>> known_;                     // by stream: complete before its next instruction
   std::vector<std::vector<int>> history_;  // by stream; by position and stream: the same, at its completion
   std::vector<int> scratch_;
 };
