@@ -99,7 +99,7 @@ void allocate(Program& p) {
     grow(place(p, life, top, all), all.empty());
     return;
   }
-  QUINTET_CHECK(used(Scope::Step, any).empty(), "buffers of a step among micro-batches that overlap");
+  QUINTET_CHECK(used(Scope::Step, any).empty(), "micro-batches overlap, but some buffers have step scope");
   // Buffers that outlive a body are in frames, each repeated for every slot; the others share the bytes below
   // the frames, for bodies that run one at a time.
   top = round_up(place(p, life, top, used(Scope::Body, any)));

@@ -16,7 +16,7 @@ Instr& Emitter::emit(Instr instr) {
   if (instr.kind == InstrKind::Compute && options_.workspace_bytes) {
     instr.workspace_bytes = options_.workspace_bytes(instr);
     QUINTET_CHECK(instr.workspace_bytes == 0 || instr.stream == kComputeStream,
-                  "[{}] wants scratch outside the compute stream", instr.op->name);
+                  "[{}] needs scratch outside the compute stream", instr.op->name);
     Buffer& workspace = program_.buffer(program_.workspace);
     workspace.bytes = std::max(workspace.bytes, instr.workspace_bytes);
   }

@@ -12,7 +12,7 @@ std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges) {
 
 std::vector<FlatRange> flat_ranges(const graph::Attrs& attrs) {
   const std::vector<int64_t>& numbers = attrs.integers("ranges");
-  QUINTET_CHECK(numbers.size() % 4 == 0, "{} numbers are no ranges", numbers.size());
+  QUINTET_CHECK(numbers.size() % 4 == 0, "{} numbers are not whole ranges of 4", numbers.size());
   std::vector<FlatRange> ranges;
   for (size_t i = 0; i < numbers.size(); i += 4)
     ranges.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3] != 0});

@@ -146,7 +146,7 @@ class GraphLowering {
         const int from_rank = stages_.rank_of[static_cast<size_t>(from)],
                   to_rank = stages_.rank_of[static_cast<size_t>(to)];
         if (from_rank == to_rank || !seen.emplace(v, to).second) continue;
-        QUINTET_CHECK(writer.phase != Phase::W, "a parameter's gradient travels between stages");
+        QUINTET_CHECK(writer.phase != Phase::W, "a parameter's gradient is sent between stages");
         transfers_.push_back({v, producer.value, writer.block, writer.phase == Phase::F ? Phase::F : Phase::B,
                               from, to, from_rank == e_.stage_rank(), to_rank == e_.stage_rank()});
       }

@@ -64,7 +64,7 @@ class InstrChecker {
     for (const graph::DimSize& d : o.type.dims)
       if (d.size < 0) fail("{} has a dim of size {}", b.name, d.size);
     if (o.offset_bytes < 0 || o.offset_bytes + o.bytes() > b.bytes)
-      fail("the view of bytes {} to {} does not lie inside {} of {} bytes", o.offset_bytes,
+      fail("the view of bytes {} to {} is not inside {} of {} bytes", o.offset_bytes,
            o.offset_bytes + o.bytes(), b.name, b.bytes);
     if (o.offset_bytes % base::size_of(o.type.dtype) != 0)
       fail("the view of {} begins at byte {}, inside an element of {}", b.name, o.offset_bytes,
@@ -76,7 +76,7 @@ class InstrChecker {
     if (instr.workspace_bytes == 0) return;
     const int64_t have = p_.workspace.valid() ? p_.buffer(p_.workspace).bytes : 0;
     if (instr.workspace_bytes < 0 || instr.workspace_bytes > have)
-      fail("wants {} bytes of scratch, the workspace has {}", instr.workspace_bytes, have);
+      fail("needs {} bytes of scratch, the workspace has {}", instr.workspace_bytes, have);
   }
 
   void check_load(const Instr& instr) const {
@@ -92,7 +92,8 @@ class InstrChecker {
     if (!instr.frees.valid() || instr.frees.index() >= p_.buffers.size()) fail("frees no buffer");
     const Scope scope = p_.buffer(instr.frees).scope;
     if (scope == Scope::Persistent || scope == Scope::Step)
-      fail("{} lives for the whole {}", p_.buffer(instr.frees).name, scope == Scope::Step ? "step" : "run");
+      fail("frees {}, which lives for the whole {}", p_.buffer(instr.frees).name,
+           scope == Scope::Step ? "step" : "run");
     if (!instr.in.empty() || !instr.out.empty()) fail("a free has no operands");
   }
 
@@ -102,7 +103,7 @@ class InstrChecker {
       return o.type.num_dims() > 0 && o.type.dims[0].name == graph::Dim::Tokens;
     };
     if (instr.accumulate != Accumulate::Never && std::all_of(instr.out.begin(), instr.out.end(), has_rows))
-      fail("is to add to its result, but has no sum among its results");
+      fail("accumulates, but none of its results is a sum");
     // The number of rows is read from the counts of all experts and sources.
     for (const auto* list : {&instr.in, &instr.out})
       for (const Operand& o : *list)
@@ -120,7 +121,7 @@ class InstrChecker {
         const auto& pairs = instr.op->in_place;
         const std::pair<int, int> pair(static_cast<int>(i), static_cast<int>(j));
         if (!(out == span(in)) || std::find(pairs.begin(), pairs.end(), pair) == pairs.end())
-          fail("result {} lies on operand {} in {}, which the op does not allow", i, j, name(in));
+          fail("result {} overlaps operand {} in {}, which the op does not allow", i, j, name(in));
       }
     }
     check_gate(instr);
@@ -157,7 +158,7 @@ class InstrChecker {
     const int64_t ok = p_.scalar_slot(scalars::kOk) * kScalarBytes;
     for (const Operand& in : instr.in)
       if (in.buffer == p_.scalars && in.offset_bytes == ok) return;
-    fail("writes what outlives the step and does not read ok");
+    fail("writes state that outlives the step and does not read ok");
   }
 
   // An attribute may hold the whole size of a dim of which this rank has a part.
@@ -303,11 +304,11 @@ class InstrChecker {
       if (o->type.dtype != c.dtype)
         fail("{} is {}, the message {}", name(*o), base::to_string(o->type.dtype), base::to_string(c.dtype));
     if (out.type.count() != c.count || c.count <= 0)
-      fail("has room for {} elements, the message for {}", out.type.count(), c.count);
+      fail("the result holds {} elements, the message {}", out.type.count(), c.count);
     for (const char* attr : {"experts", "copies", "back", "pad"})
       if (!instr.attrs.find(attr)) fail("has no attribute {}", attr);
     for (const Operand& o : instr.in)
-      if (span(o).meets(span(out))) fail("{} lies in the result", name(o));
+      if (span(o).meets(span(out))) fail("{} overlaps the result", name(o));
 
     const int64_t members = static_cast<int64_t>(comm.members.size());
     const int64_t experts = instr.attrs.integer("experts"), copies = instr.attrs.integer("copies");
@@ -332,8 +333,7 @@ class InstrChecker {
     };
     for (const Operand* o : {&in, &out})
       if (o->bytes() != p_.buffer(o->buffer).bytes)
-        fail("{} bytes of {} for rows of which any number may come: not the whole buffer", o->bytes(),
-             name(*o));
+        fail("{} bytes of {} for rows of unknown number: not the whole buffer", o->bytes(), name(*o));
     if (in.type.dims.empty() || row(in.type) != row(out.type))
       fail("rows of {} become rows of {}", graph::to_string(in.type), graph::to_string(out.type));
     if (instr.attrs.integer("back") && out.type.size(0) % copies != 0)
@@ -356,7 +356,7 @@ class InstrChecker {
     if (!stream.valid()) stream = instr.stream;
     if (stream != instr.stream)
       fail("communicator {} is used on stream {} elsewhere", comm.name, p_.streams[stream.index()].name);
-    if (instr.stream == kComputeStream) fail("a collective on the compute stream");
+    if (instr.stream == kComputeStream) fail("a collective must not run on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
     if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr, comm);
     if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
@@ -408,8 +408,8 @@ void check_tables(const Program& p) {
     const int64_t limit =
         b.scope == Scope::Persistent ? std::min(p.persistent_bytes, p.arena_bytes) : p.arena_bytes;
     if (b.bytes > 0 && b.offset + b.bytes > limit)
-      fail(where, "buffer {} at {} to {} lies outside the {} bytes of {}", b.name, b.offset,
-           b.offset + b.bytes, limit, b.scope == Scope::Persistent ? "persistent memory" : "the arena");
+      fail(where, "buffer {} at {} to {} is outside the {} bytes of {}", b.name, b.offset, b.offset + b.bytes,
+           limit, b.scope == Scope::Persistent ? "persistent memory" : "the arena");
   }
   for (const BufferId id : {p.scalars, p.workspace})
     if (!id.valid() || id.index() >= p.buffers.size())

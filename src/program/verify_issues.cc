@@ -35,7 +35,7 @@ void check_issues(const Program& p, const Expanded& e) {
         fail(name_of(p, call.body, static_cast<int>(i)), "{}", missing);
       int& position = length[instr.stream.index()];
       if (issue.position != position)
-        fail(name_of(p, issue), "stands at position {} of its stream, not {}", issue.position, position);
+        fail(name_of(p, issue), "is at position {} of its stream, not {}", issue.position, position);
       if (issue.num_waits < 0 || issue.first_wait < 0 ||
           static_cast<size_t>(issue.first_wait) + static_cast<size_t>(issue.num_waits) > e.waits.size())
         fail(name_of(p, issue), "has waits outside the list");

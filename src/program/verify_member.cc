@@ -42,7 +42,7 @@ class Member {
  private:
   void require(bool same, std::string_view what) const {
     if (!same)
-      fail(fmt::format("rank {}", p_.rank), "its {} is not that of rank {}, which stands for its class", what,
+      fail(fmt::format("rank {}", p_.rank), "its {} is not that of rank {}, which represents its class", what,
            rep_.rank);
   }
 
@@ -54,7 +54,7 @@ class Member {
       if (mine.name != theirs.name || (mine.bytes != theirs.bytes && !scratch) ||
           mine.memory_class != theirs.memory_class || mine.scope != theirs.scope)
         fail(fmt::format("rank {}", p_.rank),
-             "buffer {} is {} of {} bytes; on rank {}, which stands for its class, {} of {} bytes", i,
+             "buffer {} is {} of {} bytes; on rank {}, which represents its class, {} of {} bytes", i,
              mine.name, mine.bytes, rep_.rank, theirs.name, theirs.bytes);
     }
   }
@@ -76,7 +76,7 @@ class Member {
 
   void must(bool same, std::string_view what) const {
     if (!same)
-      fail(name_of(p_, body_, instr_), "differs in its {} from {}, which stands for its class", what,
+      fail(name_of(p_, body_, instr_), "differs in its {} from {}, which represents its class", what,
            name_of(rep_, body_, instr_));
   }
 

@@ -363,7 +363,7 @@ class MemoryWalk {
     State& st = state_[id.index()];
     if (st.live) {
       if (b.scope == Scope::Micro && st.micro != call.micro)
-        fail(name_of(p_, issue), "{} still holds what belongs to micro-batch {}", b.name, st.micro);
+        fail(name_of(p_, issue), "{} still holds data of micro-batch {}", b.name, st.micro);
       return;
     }
     if (st.freed_in == issue.call) fail(name_of(p_, issue), "{} is used after it was freed", b.name);
@@ -432,7 +432,7 @@ class MemoryWalk {
       if (!state_[i].live || b.scope == Scope::Persistent || b.scope == Scope::Step) continue;
       if (b.scope == Scope::Micro && (!micro_ends || state_[i].micro != micro)) continue;
       fail(fmt::format("rank {}, end of {} (call {})", p_.rank, to_string(kind), last.call),
-           "{} is not freed; it was begun by {}", b.name, name_of(p_, *state_[i].issue));
+           "{} is not freed; it was first used by {}", b.name, name_of(p_, *state_[i].issue));
     }
   }
 

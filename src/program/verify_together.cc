@@ -175,7 +175,7 @@ class Together {
         for (size_t i = 0; i < std::min(own.size(), model.size()); ++i)
           if (!agree(*own[i].instr, *model[i].instr))
             fail(name_of(*p_[program], issue(program, own[i].issue)),
-                 "is number {} on communicator {}, where the others have {}", i, groups_[g].name,
+                 "is number {} on communicator {}, where the other members have {}", i, groups_[g].name,
                  name_of(*p_[first], issue(first, model[i].issue)));
         if (own.size() == model.size()) continue;
         const bool fewer = own.size() < model.size();
@@ -357,7 +357,7 @@ class Together {
       for (size_t s = 0; s < ranks_[r].streams.size(); ++s) {
         if (ranks_[r].done[s] >= ranks_[r].streams[s].size()) continue;
         if (where.empty()) where = name_of(*p_[r], head_of(r, s));
-        report += fmt::format("\n  rank {} stream {} stands at {} and waits for {}", p_[r]->rank,
+        report += fmt::format("\n  rank {} stream {} is at {} and waits for {}", p_[r]->rank,
                               p_[r]->streams[s].name, name_of(*p_[r], head_of(r, s)), waits_for(r, s));
       }
     fail(where, "deadlock:{}", report);

@@ -184,7 +184,7 @@ TEST(VerifyTogether, ReportsWhoWaitsForWhomInADeadlock) {
   } catch (const base::InternalError& error) {
     const std::string text = error.what();
     EXPECT_NE(text.find("deadlock"), std::string::npos) << text;
-    EXPECT_NE(text.find("rank 0 stream a stands at"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 0 stream a is at"), std::string::npos) << text;
     EXPECT_NE(text.find("waits for rank 1"), std::string::npos) << text;
     EXPECT_NE(text.find("waits for position 0 of its stream b"), std::string::npos) << text;
   }

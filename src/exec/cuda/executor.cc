@@ -36,7 +36,7 @@ comm::ReduceOp op_of(graph::Reduction r) {
 // The index of this rank's device, made current.
 int choose_device(int wanted) {
   const int count = gpu::device_count();
-  QUINTET_CHECK(count > 0, "no CUDA device: require_device was not asked");
+  QUINTET_CHECK(count > 0, "no CUDA device: require_device was not called");
   const int index = wanted % count;
   gpu::use_device(index);
   return index;
@@ -92,7 +92,7 @@ CudaExecutor::~CudaExecutor() {
   if (started_ == finished_) return;
   try {
     gpu::use_device(device_);
-    for (const auto& c : comms_) c->abort("the rank's executor goes while a step is under way");
+    for (const auto& c : comms_) c->abort("the rank's executor is destroyed while a step is running");
     for (const gpu::Stream& stream : streams_) stream.synchronize();
   } catch (...) {  // what failed first is told by who failed
   }
@@ -191,7 +191,7 @@ int CudaExecutor::take_inputs(Prepared& p, const Inputs& inputs) {
 }
 
 void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const Inputs* next) {
-  QUINTET_CHECK(started_ - finished_ < 2, "two runs are under way already");
+  QUINTET_CHECK(started_ - finished_ < 2, "two runs are in progress already");
   gpu::use_device(device_);
   try {
     Prepared& p = prepare(expanded);
@@ -234,7 +234,7 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
 }
 
 void CudaExecutor::finish() {
-  QUINTET_CHECK(started_ > finished_, "no run is under way");
+  QUINTET_CHECK(started_ > finished_, "no run is in progress");
   gpu::use_device(device_);
   const Readback& back = readback(finished_);
   try {

@@ -10,7 +10,7 @@ std::optional<Missing> missing() {
 }
 
 std::unique_ptr<Executor> make_executor(const program::Program&, comm::World&, const ExecutorOptions&) {
-  QUINTET_CHECK(false, "an executor of a backend that is missing: require_device was not asked");
+  QUINTET_CHECK(false, "this build has no CUDA backend: require_device was not called");
 }
 
 SharedMemory shared_memory(int64_t, int64_t) { return {}; }
