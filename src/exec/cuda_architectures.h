@@ -1,4 +1,4 @@
-// Which cards a build has code for, by its list of architectures as CMake takes it: "90a" or "80;90a;100".
+// The GPUs that a build has code for, from CMake's list of architectures: "90a" or "80;90a;100".
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace quintet::exec::cuda {
 
-// Whether a card of compute capability major.minor can run it: code of its own, or code for an older card
-// that the driver translates, which no "90a" is. Words such as "native" say nothing, so yes.
+// Whether a GPU of compute capability major.minor can run it: native code, or code for an older GPU that the
+// driver can translate, which "90a" is not. For words such as "native" nothing is known: true.
 bool has_code(std::string_view architectures, int major, int minor);
-// The one to build for such a card: of Hopper the one with all its instructions.
+// The architecture to build for such a GPU: for Hopper the one with all its instructions.
 std::string architecture_of(int major, int minor);
 
 }  // namespace quintet::exec::cuda

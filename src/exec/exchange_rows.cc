@@ -49,7 +49,7 @@ RowExchange plan_rows(const Operands& b, int group, const RowCounts& counts) {
     arrived += theirs;
   }
   if (!attrs.integer("back")) return rows;
-  // Back: what was received is sent, each copy's rows into a block of their own.
+  // Return direction: received rows are sent back, each copy's rows into a separate block.
   for (size_t m = 0; m < members; ++m) out_at[m] += static_cast<int64_t>(m) % copies * slots;
   std::swap(rows.exchange.send_offsets, rows.exchange.recv_offsets);
   std::swap(rows.exchange.send_counts, rows.exchange.recv_counts);

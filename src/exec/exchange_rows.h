@@ -1,5 +1,5 @@
-// The exchange of rows between tokens and experts (program::CollectiveKind::AllToAllV): what goes where is
-// read from the counts when it runs.
+// The row exchange between tokens and experts (program::CollectiveKind::AllToAllV): sizes are read from the
+// counts when it runs.
 #pragma once
 
 #include <vector>
@@ -9,9 +9,9 @@
 
 namespace quintet::exec {
 
-// The counts that decide what goes where: `send` this rank's rows by expert, `received` what each member
-// sends it by own expert. Both lie in host memory; null where nobody looks at them: every expert is padded to
-// the same rows, or it is the counts themselves that are exchanged.
+// The counts that decide the sizes: `send` is this rank's rows by expert, `received` what each member sends
+// it by own expert. Both are in host memory; null when they are not read: every expert is padded to the same
+// number of rows, or the counts themselves are exchanged.
 struct RowCounts {
   const int32_t* send = nullptr;
   const int32_t* received = nullptr;

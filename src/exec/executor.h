@@ -1,5 +1,5 @@
-// Runs expanded programs of one rank. One interface, a backend per device: cpu/ and cuda/ (cuda_missing/ in
-// builds without it). Memory belongs to the backend; the host reaches it by ranges of buffers.
+// Runs expanded programs of one rank. One interface, one backend per device: cpu/ and cuda/ (cuda_missing/ in
+// builds without it). Memory belongs to the backend; the host accesses it by ranges of buffers.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ struct Kernel;  // exec/cuda/kernel.h
 
 enum class Device : uint8_t { Cpu, Cuda };
 
-// The kernels of an op that is not built in; null where there is none.
+// The kernels of an op that is not built in; null if there is none.
 struct OpKernels {
   const graph::OpDef* op = nullptr;
   const cpu::Kernel* cpu = nullptr;
@@ -35,17 +35,17 @@ struct OpKernels {
 struct ExecutorOptions {
   Device device = Device::Cpu;
   int threads = 1;  // Cpu: of this rank's kernels
-  // Computation and collectives in issue order, freed bytes overwritten with NaN: a use after free shows.
-  // (Messages between pipeline stages stay beside them; their buffers are left as they are.)
+  // Computation and collectives run in issue order, freed bytes are overwritten with NaN to expose uses after
+  // free. (Messages between pipeline stages still run concurrently; their buffers are left alone.)
   bool poison = false;
   int device_index = 0;   // Cuda: which of the machine's devices, modulo their number
-  bool capture = true;    // Cuda: a run becomes a graph that is replayed; false: every launch anew
-  bool tune = true;       // Cuda: products are timed once per problem, before the first run, given `tuned`
-  base::Path tuned = {};  // Cuda: the file in which the choices are kept between runs; empty: none
-  bool tf32 = false;      // Cuda: products of f32 round their operands to 10 bits of mantissa
-  // Told once per expansion that cannot be captured, and why.
+  bool capture = true;    // Cuda: runs are captured and replayed as graphs; false: launched one by one
+  bool tune = true;       // Cuda: GEMMs are timed once per problem, before the first run, given `tuned`
+  base::Path tuned = {};  // Cuda: file of tuned algorithms, kept between runs; empty: none
+  bool tf32 = false;      // Cuda: GEMMs of f32 round their operands to 10 bits of mantissa
+  // Called once per expansion that cannot be captured, with the reason.
   std::function<void(const std::string&)> log = {};
-  std::vector<OpKernels> kernels = {};  // beside the built-in ones
+  std::vector<OpKernels> kernels = {};  // in addition to the built-in ones
 };
 
 // An input of a micro-batch, for the host to fill.
@@ -56,7 +56,7 @@ struct InputRows {
 // Fills the inputs of a micro-batch, which come in the order of Program::inputs.
 using LoadBatch = std::function<void(int micro, const std::vector<InputRows>& inputs)>;
 
-// The inputs of a run. Those of one source with the same id of at least 0 are the same.
+// The inputs of a run. Inputs of one source with the same non-negative id are equal.
 struct Inputs {
   LoadBatch load;
   const void* source = nullptr;
@@ -69,8 +69,8 @@ struct Range {
   int64_t offset = 0, bytes = 0;
 };
 
-// What a range holds, for the host to read: the memory itself, or a copy of it. Valid until the next run or
-// write.
+// The contents of a range, for the host to read: the memory itself, or a copy of it. Valid until the next run
+// or write.
 class HostBytes {
  public:
   explicit HostBytes(const std::byte* memory) : data_(memory) {}
@@ -84,7 +84,7 @@ class HostBytes {
 
 // Numbers drawn into a range that holds elements [first, first + n) of a box: element i of the box is element
 // `begin` + i of the whole, dim by dim. Each is 0 or 1 or stddev x base::normal(key, its index in the whole);
-// what lies outside the whole is padding and becomes 0.
+// elements outside the whole are padding and become 0.
 struct Draw {
   enum class Kind : uint8_t { Zeros, Ones, Normal };
   Kind kind = Kind::Zeros;
@@ -101,22 +101,22 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Begins a run. Where the device works on its own, the inputs of the next run of this expansion are loaded
+  // Starts a run. If the device works asynchronously, the inputs of the next run of this expansion are loaded
   // meanwhile if `next` is given and has an id; that run then does not call its load.
   virtual void start(const program::Expanded& expanded, const Inputs& inputs, const Inputs* next) = 0;
-  // Returns when the oldest run that was started is done; scalars and sums are its own until the next start.
+  // Returns when the oldest started run is complete; scalars and sums are then its own until the next start.
   virtual void finish() = 0;
-  // Whether a second run may be started while the first is not finished, so that the device never waits for
-  // the host. The scalars that the host sets are those of the run that is started next.
+  // Whether a second run may be started before the first is finished, so that the device never waits for the
+  // host. The scalars that the host sets belong to the run that is started next.
   virtual bool runs_ahead() const { return false; }
   void run(const program::Expanded& expanded, const LoadBatch& load) {
     start(expanded, Inputs{.load = load}, nullptr);
     finish();
   }
 
-  // The host's view of memory, between runs: none is under way.
+  // The host's access to memory, between runs: none may be in progress.
   virtual HostBytes read(const Range& range) const = 0;
-  // `fill` is given the bytes to write, all of them: what they held before is unknown.
+  // `fill` must write all of the bytes that it gets: their old contents are unknown.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
   virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;
   // The same numbers in f32, each split (base/split_float.h) into a bf16 of `high` and an i16 of `low`.
@@ -130,37 +130,37 @@ class Executor {
   // The buffer Program::sums after a run; empty when there is none.
   virtual std::span<const double> sums() const = 0;
 
-  // The next run is recorded; streams of `trace` are those of the program, in order.
+  // Records the next run; streams of `trace` are those of the program, in order.
   virtual void trace_next(observe::RankTrace* trace, int64_t step) = 0;
 
-  // High-water mark by what was really written. Call begin before a run and end after it, twice: each time
+  // High-water mark of the bytes actually written. Call begin before a run and end after it, twice: each time
   // the bytes above the persistent ones are first set to a pattern (the second its complement, so that a
-  // written byte cannot hide in both), and the highest changed byte is found. Also checks that nothing was
-  // written beyond the plan.
+  // written byte cannot match both), and the highest changed byte is found. Also checks that nothing was
+  // written past the plan.
   virtual void begin_measuring(int round) = 0;
   virtual void end_measuring(int round) = 0;
   int64_t measured_peak_bytes() const { return measured_; }
 
-  // For measurements, after the last run that matters: what is written is spoilt. Seconds of an instruction
-  // of the program that runs alone, over and over for about `seconds`; and bytes read and written per second
-  // by copies inside the device's memory. 0: the backend does not tell.
+  // For measurements, after the last run that matters: results are overwritten. Seconds of an instruction of
+  // the program that runs alone, repeated for about `seconds`; and bytes read and written per second by
+  // copies within the device's memory. 0: not supported by the backend.
   virtual double time_alone(const program::Issue&, double /*seconds*/) { return 0; }
   virtual double copy_bytes_per_s(double /*seconds*/) { return 0; }
 
-  // "CPU, 8 threads", "NVIDIA H200"; and what the device holds beside the arena.
+  // "CPU, 8 threads", "NVIDIA H200"; and the bytes allocated on the device outside the arena.
   virtual std::string device_name() const = 0;
   virtual int64_t extra_bytes() const { return 0; }
 
  protected:
   Executor() = default;
-  // Takes in that bytes up to `top` of the arena were changed.
+  // Records that bytes up to `top` of the arena were changed.
   void note_touched(const program::Program& program, int64_t top);
 
  private:
   int64_t measured_ = 0;
 };
 
-inline constexpr int64_t kGuardBytes = 4096;  // behind the planned arena: must stay untouched
+inline constexpr int64_t kGuardBytes = 4096;  // after the planned arena: must stay untouched
 inline constexpr unsigned char kMeasurePatterns[2] = {0xA5, 0x5A};
 
 // Allocates the arena, zeroed, and creates the communicators (all ranks do so together). The program must
@@ -168,30 +168,30 @@ inline constexpr unsigned char kMeasurePatterns[2] = {0xA5, 0x5A};
 std::unique_ptr<Executor> make_executor(const program::Program& program, comm::World& world,
                                         const ExecutorOptions& options);
 
-// Scratch that an instruction needs: what the compiler plans. Needs neither a device nor a build with its
+// Scratch that an instruction needs, for the compiler's plan. Needs neither a device nor a build with its
 // backend. `threads`: of kernels on Cpu.
 std::function<int64_t(const program::Instr&)> workspace_of(Device device, int threads,
                                                            std::vector<OpKernels> kernels = {});
 
-// What a user should know of an instruction before it runs there, with the key that helps: that its kernel is
-// far slower than what the device can do. Empty for nearly all.
+// A remark for the user about an instruction before it runs, with the recipe key that helps: that its kernel
+// is far slower than the device. Empty for nearly all.
 std::string remark_on(Device device, const program::Instr& instr);
 
 // Why this process cannot run programs on a device, as a clause, and what would change that.
 struct Missing {
   std::string why, remedy;
 };
-// Empty where it can.
+// Empty if it can.
 std::optional<Missing> missing(Device device);
 
-// UserError that says what is missing and what to do, unless this process can run programs on the device.
+// UserError with what is missing and what to do, unless this process can run programs on the device.
 void require_device(Device device);
 
-// Free memory that several ranks use together: all those of a machine, or those of a card. Bytes 0: unknown.
+// Free memory that several ranks share: all ranks of a machine, or those of a GPU. Bytes 0: unknown.
 struct SharedMemory {
   int64_t bytes = 0, ranks = 1;
 };
-// What the rank on device `index` has, if as many ranks as `ranks_here` are on this machine.
+// Memory of the rank on device `index`, with `ranks_here` ranks on this machine.
 SharedMemory shared_memory(Device device, int64_t index, int64_t ranks_here);
 
 }  // namespace quintet::exec

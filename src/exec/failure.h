@@ -1,4 +1,4 @@
-// What ended a step, in words: for the peers that are told of it.
+// The reason why a step ended, as text for the peers that are notified.
 #pragma once
 
 #include <exception>

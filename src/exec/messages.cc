@@ -31,7 +31,7 @@ std::vector<int> frees_before_messages(const program::Program& p, const program:
     int64_t begin, end;
     int position;
   };
-  std::map<program::BufferId, Freed> freed;  // the last time of each buffer
+  std::map<program::BufferId, Freed> freed;  // the last one of each buffer
   std::vector<int> waits(expanded.issues.size(), -1);
   for (size_t i = 0; i < expanded.issues.size(); ++i) {
     const Instr& instr = instr_of(p, expanded.issues[i]);

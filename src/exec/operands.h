@@ -1,4 +1,4 @@
-// An instruction with the addresses of its operands: what kernels of every backend are given.
+// An instruction with the addresses of its operands: the argument of kernels of every backend.
 #pragma once
 
 #include <vector>
@@ -7,14 +7,14 @@
 
 namespace quintet::exec {
 
-// What an instruction has of a dim; null when the op does not divide it.
+// This rank's part of a dim; null when the op does not shard it.
 inline const program::Part* part_of(const program::Instr& instr, graph::Dim dim) {
   for (const program::Part& p : instr.parts)
     if (p.dim == dim) return &p;
   return nullptr;
 }
 
-// Elements of one row of a value whose first dim is rows.
+// Elements per row of a value whose first dim is rows.
 inline int64_t columns(const graph::Type& t) {
   int64_t n = 1;
   for (size_t i = 1; i < t.dims.size(); ++i) n *= t.dims[i].size;

@@ -32,7 +32,7 @@ kernels::GroupedArgs grouped(const Instr& i, int64_t experts, int64_t out, int64
           .c_type = i.out[0].type.dtype};
 }
 
-// What select and select_dx have in common; the choices are those of `chosen`.
+// Shared by select and select_dx; the choices are those of `chosen`.
 k::SelectShape scoring(const Attrs& a, const Type& logits, const Type& chosen) {
   return {.rows = logits.size(0),
           .experts = logits.size(1),
@@ -59,7 +59,7 @@ LinearShape linear_dw_shape(const Instr& i) {
 
 namespace {
 
-// Null where addresses are not known: then only sizes are asked for.
+// Null when addresses are not known: then only sizes are needed.
 std::byte* address(const std::vector<std::byte*>& list, size_t i) { return list.empty() ? nullptr : list[i]; }
 
 // Columns from `first` on of the rows at `base`.
@@ -67,7 +67,7 @@ std::byte* columns_at(std::byte* base, int64_t first, base::DType type) {
   return base == nullptr ? nullptr : base + first * base::size_of(type);
 }
 
-// Parts of a packed value: one each, or neighbours whose matrices lie one behind the other together.
+// Parts of a packed value: one each, or neighbours combined whose matrices are contiguous.
 struct Part {
   std::byte* matrix;
   int64_t first, count;  // columns of the packed value = rows of the matrix

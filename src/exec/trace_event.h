@@ -1,4 +1,4 @@
-// How an instruction appears in a trace, the same on every backend.
+// The form of an instruction in a trace, the same on every backend.
 #pragma once
 
 #include "observe/trace.h"

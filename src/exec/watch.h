@@ -1,4 +1,4 @@
-// Looks after a piece of work from outside: a thread that is stuck in a driver's call cannot look itself.
+// A watchdog for a piece of work: a thread that is stuck in a driver call cannot check the time itself.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace quintet::exec {
 
 class Watch {
  public:
-  // Calls `late`, from a thread of its own, unless this object goes within `limit`.
+  // Calls `late`, from its own thread, unless this object is destroyed within `limit`.
   Watch(std::chrono::nanoseconds limit, std::function<void()> late)
       : thread_([limit, late = std::move(late)](const std::stop_token& gone) {
           std::mutex mutex;
@@ -23,7 +23,7 @@ class Watch {
         }) {}
 
  private:
-  std::jthread thread_;  // is asked to stop and joined at the end
+  std::jthread thread_;  // stopped and joined by the destructor
 };
 
 }  // namespace quintet::exec

@@ -1,4 +1,4 @@
-// From a dtype to the C++ type that kernels are templates of.
+// Maps a dtype to the C++ type that kernels are instantiated with.
 #pragma once
 
 #include <type_traits>
@@ -27,7 +27,7 @@ auto with_type(base::DType t, F&& fn) {
 }
 
 // Calls fn with a value of the C++ type of a parameter's gradient, computed from elements of T: bf16 for
-// bf16, or what they are summed in.
+// bf16, otherwise the type of the sums.
 template <class T, class F>
 void with_gradient(base::DType t, F&& fn) {
   if constexpr (std::is_same_v<T, double>) {
@@ -39,7 +39,7 @@ void with_gradient(base::DType t, F&& fn) {
   }
 }
 
-// Calls fn with the C++ type of a dtype of 16 bits.
+// Calls fn with the C++ type of a 16-bit dtype.
 template <class F>
 void with_half(base::DType t, F&& fn) {
   if (t == base::DType::BF16) return fn(base::Bf16{});
@@ -68,13 +68,13 @@ void with_f32_or_bf16(base::DType t, const char* what, F&& fn) {
   base::fail_internal("no update kernel for {} of {}", what, base::to_string(t));
 }
 
-// Of an update (exec/updates.h).
+// The types of an update (exec/updates.h).
 struct UpdateTypes {
   base::DType master, moment, gradient, copy;
 };
 
-// Calls fn with the types of master, moments, gradient and low-precision copy. Bf16 gradients are there with
-// bf16 copies only.
+// Calls fn with the types of master, moments, gradient and low-precision copy. Bf16 gradients are supported
+// with bf16 copies only.
 template <class F>
 void with_update_types(const UpdateTypes& t, F&& fn) {
   using base::Bf16;

@@ -72,7 +72,7 @@ void CpuExecutor::bind() {
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
-        b.kernel = &find_kernel(*instr.op, options_.kernels);  // a missing kernel shows now, not in step 30
+        b.kernel = &find_kernel(*instr.op, options_.kernels);  // fails now, not in step 30
       if (instr.kind == InstrKind::LoadBatch)
         for (size_t i = 0; i < instr.out.size(); ++i)
           inputs_.back().push_back(
@@ -111,7 +111,7 @@ void CpuExecutor::write(const Range& range, const std::function<void(std::byte*)
 
 namespace {
 
-// Element i of what is drawn.
+// Element i of a draw.
 double drawn(const Draw& d, int64_t i) {
   if (d.kind == Draw::Kind::Zeros) return 0.0;
   int64_t local = d.first + i, at = 0, stride = 1;
@@ -164,8 +164,8 @@ void CpuExecutor::convert(const Range& from, base::DType from_type, const Range&
   });
 }
 
-// Which thread carries an issue: that of its stream, but the calling thread for collectives whose result the
-// next issue of the compute stream waits for. What needs a thread of its own stays on its stream.
+// Which thread executes an issue: that of its stream, except that the calling thread executes collectives
+// whose result the next issue of the compute stream waits for. Messages always stay on their own stream.
 const CpuExecutor::Lanes& CpuExecutor::lanes_of(const Expanded& expanded) {
   for (const auto& [key, lanes] : lane_cache_)
     if (key == &expanded) return *lanes;
@@ -243,7 +243,7 @@ void CpuExecutor::run_lane(StreamId stream) {
 
 void CpuExecutor::run_issue(const Issue& issue) {
   const Instr& instr = instr_of(program_, issue);
-  // Streams run in order even when their instructions are carried by two threads.
+  // Streams run in order even when two threads execute their instructions.
   if (instr.stream != kComputeStream && issue.position > 0) wait_for({instr.stream, issue.position - 1});
   for (int w = 0; w < issue.num_waits; ++w)
     wait_for(expanded_->waits[static_cast<size_t>(issue.first_wait + w)]);
@@ -319,7 +319,7 @@ void CpuExecutor::wait_for(const program::Wait& wait) {
 void CpuExecutor::advance(StreamId stream, int position) {
   std::atomic<int>& progress = progress_[stream.index()];
   int done = progress.load(std::memory_order_relaxed);
-  // A failure has set the counter to its maximum; it must not fall back.
+  // A failure has set the counter to its maximum; it must not be lowered.
   while (done <= position && !progress.compare_exchange_weak(done, position + 1, std::memory_order_release)) {
   }
   progress.notify_all();
@@ -333,7 +333,7 @@ void CpuExecutor::fail(std::exception_ptr error) {
       progress_[s] = std::numeric_limits<int>::max();
       progress_[s].notify_all();
     }
-    // Peers may be waiting for us in a collective, and our own other thread for them.
+    // Peers may be waiting for this rank in a collective, and another thread of this rank for them.
     world_.abort(message_of(error_));
   }
 }

@@ -1,6 +1,6 @@
-// Runs a rank on the CPU. The calling thread carries the compute stream; every other stream has a thread of
-// its own, so that communication runs beside computation where the program allows and a stream that waits for
-// another rank holds nobody else up. A collective that the very next computation waits for runs on the
+// Runs a rank on the CPU. The calling thread executes the compute stream; every other stream has its own
+// thread, so that communication overlaps computation where the program allows and a stream that waits for
+// another rank delays no other stream. A collective that the very next computation waits for runs on the
 // calling thread: there is nothing to overlap.
 #pragma once
 
@@ -49,7 +49,7 @@ class CpuExecutor : public Executor {
   void advance(program::StreamId stream, int position);
   void communicate(program::StreamId stream);
   void fail(std::exception_ptr error);
-  using Lanes = std::vector<std::vector<int>>;  // by carrying stream: issues in order
+  using Lanes = std::vector<std::vector<int>>;  // by executing stream: issues in order
   const Lanes& lanes_of(const program::Expanded& expanded);
 
   const program::Program& program_;
@@ -74,7 +74,7 @@ class CpuExecutor : public Executor {
   std::exception_ptr error_;
   std::atomic<int> error_taken_{0};
 
-  // The streams' threads: woken with a run's number, each answers with it.
+  // The streams' threads: woken with a run's number, which each stores when it is done.
   std::vector<std::thread> threads_;
   std::atomic<int> run_number_{0};
   std::unique_ptr<std::atomic<int>[]> run_done_;  // by stream

@@ -1,5 +1,5 @@
-// Where kernels write gradients of parameters. They sum in Stat<T>; what a recipe keeps in bf16 is summed in
-// scratch in front of the kernel's own, and then rounded into place, or added to what is there, once.
+// Where kernels write gradients of parameters. They sum in Stat<T>; gradients that a recipe keeps in bf16 are
+// summed in scratch before the kernel's own, then rounded into place, or added to the old values, once.
 #pragma once
 
 #include <initializer_list>
@@ -14,7 +14,7 @@ inline int64_t sums_bytes(const graph::Type& gradient) {
   return gradient.dtype == graph::DType::BF16 ? (bytes + to - 1) / to * to : 0;
 }
 
-// What the kernel's own scratch is preceded by.
+// Bytes of that scratch.
 inline int64_t sums_bytes(const program::Instr& i, std::initializer_list<size_t> outputs) {
   int64_t bytes = 0;
   for (const size_t o : outputs)

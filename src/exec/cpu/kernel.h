@@ -1,5 +1,5 @@
-// How an instruction meets its kernel on the CPU: pointers resolved once, then a plain function call per
-// execution.
+// How an instruction is bound to its kernel on the CPU: pointers are resolved once, then each execution is a
+// plain function call.
 #pragma once
 
 #include "base/error.h"
@@ -27,7 +27,7 @@ struct Kernel {
 // The kernel of an op, built in or one of `extra`; an InternalError when there is none.
 const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra = {});
 
-// Scratch an instruction needs with `threads` threads: what the compiler plans for this backend.
+// Scratch that an instruction needs with `threads` threads: the compiler plans this for the CPU backend.
 int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra = {});
 
 // The tables, one per file of kernels.

@@ -17,7 +17,7 @@ std::optional<Missing> missing() {
   if (count == 0)
     return Missing{"this machine has no usable GPU (" + reason + ")",
                    "run where there is an NVIDIA card with a driver for CUDA 13"};
-  // Whichever cards ranks take: it will not do where no card has code.
+  // Any GPU that a rank may use: an error only if the build has code for none of them.
   for (int i = 0; i < count; ++i) {
     const device::cuda::DeviceFacts card = device::cuda::device_facts(i);
     if (has_code(QUINTET_CUDA_ARCHITECTURES, card.major, card.minor)) return std::nullopt;
@@ -29,8 +29,8 @@ std::optional<Missing> missing() {
                  "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + architecture + " and rebuild"};
 }
 
-// Ranks are dealt to the machine's cards, also where each process is shown a card of its own. Where they are
-// not, and a card has more of them, this says too much and the allocation fails.
+// Ranks are distributed over the machine's GPUs, even where each process sees only one GPU of its own. If
+// they are not, and a GPU has more ranks, this reports too much and the allocation fails.
 SharedMemory shared_memory(int64_t index, int64_t ranks_here) {
   const int64_t seen = device::cuda::device_count();
   if (seen == 0) return {};

@@ -33,7 +33,7 @@ comm::ReduceOp op_of(graph::Reduction r) {
   return r == graph::Reduction::Sum ? comm::ReduceOp::Sum : comm::ReduceOp::Max;
 }
 
-// The index of this rank's device, made current.
+// The index of this rank's device, which is made current.
 int choose_device(int wanted) {
   const int count = gpu::device_count();
   QUINTET_CHECK(count > 0, "no CUDA device: require_device was not called");
@@ -75,26 +75,26 @@ CudaExecutor::CudaExecutor(const program::Program& program, comm::World& world,
   }
   streams_[0].copy(address(program.scalars), readbacks_[0].values.data(), scalars_bytes(program));
   progress_.mark(0, 0,
-                 streams_[0].handle());  // its code is loaded now, not behind a call that waits for a peer
+                 streams_[0].handle());  // loads its code now, not after a call that waits for a peer
   streams_[0].synchronize();
   std::vector<comm::DeviceGroup> groups;
   for (const program::Communicator& c : program.comms) groups.push_back({c.members, c.name});
   if (world.size() > 1 || !groups.empty()) comms_ = comm::make_device_communicators(groups, world, device_);
-  // Everything that is sent lies in the arena.
+  // All buffers that are sent are in the arena.
   for (const auto& c : comms_) c->register_memory(memory_.data(), memory_.bytes());
   bind();
   prepare_kernels();
 }
 
-// A run that is still under way, because something else failed, must not lose its memory. With peers it may
-// wait for them in vain, so its calls are ended.
+// A run still in progress, because something else failed, must not lose its memory. It may wait for its peers
+// forever, so its calls are aborted.
 CudaExecutor::~CudaExecutor() {
   if (started_ == finished_) return;
   try {
     gpu::use_device(device_);
     for (const auto& c : comms_) c->abort("the rank's executor is destroyed while a step is running");
     for (const gpu::Stream& stream : streams_) stream.synchronize();
-  } catch (...) {  // what failed first is told by who failed
+  } catch (...) {  // the first failure is reported where it occurred
   }
 }
 
@@ -114,14 +114,14 @@ void CudaExecutor::bind() {
       for (const program::Operand& o : instr.in) b.in.push_back(address_of(o));
       for (const program::Operand& o : instr.out) b.out.push_back(address_of(o));
       if (instr.kind == InstrKind::Compute)
-        b.kernel = &find_kernel(*instr.op, options_.kernels);  // a missing kernel shows now, not in step 30
+        b.kernel = &find_kernel(*instr.op, options_.kernels);  // fails now, not in step 30
       list.push_back(std::move(b));
     }
   }
 }
 
-// Rank 0 times first and tells the others, so that equal products run equal algorithms on all ranks; the
-// others time what only they have. The file is rank 0's.
+// Rank 0 tunes first and broadcasts its results, so that equal GEMMs run equal algorithms on all ranks; the
+// others tune only the problems that rank 0 does not have. Rank 0 owns the file.
 void CudaExecutor::prepare_kernels() {
   const auto prepare_all = [&] {
     for (std::vector<Bound>& list : bound_)
@@ -181,7 +181,7 @@ void CudaExecutor::load(Prepared& p, int slot, const Inputs& inputs) const {
   to.id = inputs.id;
 }
 
-// The slot that holds the inputs of this run: loaded during the one before, or now.
+// The slot that holds the inputs of this run: loaded during the previous run, or now.
 int CudaExecutor::take_inputs(Prepared& p, const Inputs& inputs) {
   for (int slot = 0; slot < 2; ++slot)
     if (inputs.id >= 0 && p.slots[slot].id == inputs.id && p.slots[slot].source == inputs.source) return slot;
@@ -199,11 +199,11 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
     Prepared::Slot& slot = p.slots[p.slot];
     std::copy(host_scalars_.begin(), host_scalars_.end(), reinterpret_cast<double*>(slot.host.data()));
     const gpu::Stream& compute = streams_[0];
-    // On the compute stream, as the scalars below: some kilobytes that the step begins and ends with, so
-    // another stream would have nothing to run beside them.
+    // On the compute stream, like the scalars below: a few kilobytes at the start and end of the step, with
+    // nothing that another stream could overlap.
     compute.copy(p.staging.data(), slot.host.data(), p.plan.staging_bytes);
     compute.record(slot.copied);
-    slot.id = -1;  // inputs of one run
+    slot.id = -1;  // used by one run only
     slot.run = started_;
     Readback& back = readback(started_);
     back.expanded = &expanded;
@@ -218,7 +218,7 @@ void CudaExecutor::start(const Expanded& expanded, const Inputs& inputs, const I
     } else {
       launch(expanded, p);
     }
-    // Ranks that would wait for each other in vain are found before they do. Later runs repeat these calls.
+    // Detects ranks that would deadlock before they do. Later runs repeat these calls.
     if (p.runs == 0 && world_.size() > 1) comm::compare_calls(comms_, world_);
     auto* const values = reinterpret_cast<double*>(back.values.data());
     compute.copy(values, address(program_.scalars), scalars_bytes(program_));
@@ -251,7 +251,7 @@ void CudaExecutor::give_up() {
   streams_[0].drop_capture();
   for (const auto& c : comms_) try {
       c->abort(why);
-    } catch (...) {  // the first failure is the one to tell
+    } catch (...) {  // the first failure is the one to report
     }
   if (world_.size() > 1) world_.abort(why);
   throw;
@@ -264,7 +264,7 @@ void CudaExecutor::tell_not_captured(const Prepared& p) const {
 
 void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
   const gpu::Stream& compute = streams_[0];
-  // Libraries load their code when it is first used, which a capture cannot hold: the first run is plain.
+  // Libraries load their code on first use, which cannot be captured: the first run is not captured.
   const bool again = options_.capture && p.runs > 0;
   if (!again || !p.plan.not_captured.empty())
     return launch_watched(expanded, p, nullptr, again && !p.capture_failed);
@@ -273,7 +273,7 @@ void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
       enqueue(expanded, p, nullptr, false);
       p.graph = compute.end_capture();
     } catch (const std::exception& e) {
-      // Not where others have captured theirs, and not without a word.
+      // Not if peers have captured theirs, and not silently.
       if (world_.size() > 1 || !options_.log) throw;
       compute.drop_capture();
       enqueue(expanded, p, nullptr, false);
@@ -285,11 +285,11 @@ void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
   p.graph.launch(compute.handle());
 }
 
-// The queue of a device holds about a thousand launches. When the first of them waits for a peer that does
-// not come, this thread is stuck in the driver at some point and cannot see that the timeout has passed.
+// A device's queue holds about a thousand launches. When the first of them waits for a peer that never
+// arrives, this thread eventually blocks in the driver and cannot see that the timeout has passed.
 void CudaExecutor::launch_watched(const Expanded& expanded, Prepared& p, Timer* timer, bool replays) {
   if (world_.size() == 1) return enqueue(expanded, p, timer, replays);
-  constexpr std::chrono::seconds kMore{5};  // what notices it in the usual way comes first
+  constexpr std::chrono::seconds kMore{5};  // the regular timeout comes first
   const auto limit = world_.timeout() + kMore;
   const Watch watch(limit, [&, limit] {
     world_.abort(fmt::format(
@@ -322,7 +322,7 @@ void CudaExecutor::enqueue(const Expanded& expanded, Prepared& p, Timer* timer, 
     const LaunchPlan::Step& step = p.plan.steps[i];
     const LaunchPlan::Piece* const piece =
         replays && step.piece >= 0 ? &p.plan.pieces[static_cast<size_t>(step.piece)] : nullptr;
-    if (piece != nullptr && piece->issues.front() != static_cast<int>(i)) continue;  // went with the first
+    if (piece != nullptr && piece->issues.front() != static_cast<int>(i)) continue;  // part of a launch
     const gpu::Stream& stream = streams_[static_cast<size_t>(step.lane)];
     for (int w = 0; w < step.num_waits; ++w)
       stream.wait(p.events[static_cast<size_t>(p.plan.waits[static_cast<size_t>(step.first_wait + w)])]);
@@ -418,7 +418,7 @@ void CudaExecutor::exchange_rows(const Bound& b, comm::DeviceCommunicator& comm,
   comm.all_to_all_v(rows.exchange, rows.dtype, stream.handle());
 }
 
-// Other ranks may fail meanwhile.
+// Other ranks may fail in the meantime.
 void CudaExecutor::wait_for(const gpu::Event& event) {
   if (world_.size() == 1) return event.synchronize();
   comm::wait_for_device([&] { return event.done(); }, comms_, world_, [&] { return progress_.describe(); });
@@ -476,7 +476,7 @@ void CudaExecutor::draw(const Range& range, base::DType dtype, const Draw& d) {
   });
 }
 
-// Through a small piece of memory, so that no f32 copy of the weights ever exists.
+// In small pieces, so that no f32 copy of the weights ever exists.
 void CudaExecutor::draw_split(const Range& high, const Range& low, const Draw& d) {
   constexpr int64_t kPiece = int64_t{1} << 22;  // elements
   gpu::use_device(device_);
@@ -490,7 +490,7 @@ void CudaExecutor::draw_split(const Range& high, const Range& low, const Draw& d
     draw_numbers(numbers, n, d, first, streams_[0]);
     kernels::cuda::split_master(numbers, weight + first, remainder + first, n, streams_[0].handle());
   }
-  streams_[0].synchronize();  // before the memory goes
+  streams_[0].synchronize();  // before the memory is freed
 }
 
 void CudaExecutor::convert(const Range& from, base::DType from_type, const Range& to, base::DType to_type) {

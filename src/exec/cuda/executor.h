@@ -1,19 +1,19 @@
-// Runs a rank on a GPU. One host thread puts the whole expansion on the device's streams, in issue order,
-// with events where the program waits; nothing inside waits for the device unless the sizes of an exchange of
-// rows have to be read back. The first run of an expansion is launched kernel by kernel, the second is
-// captured into a graph, which from then on is replayed; or into several, see plan.h.
+// Runs a rank on a GPU. One host thread enqueues the whole expansion on the device's streams, in issue order,
+// with events where the program waits; it never waits for the device unless the sizes of a row exchange have
+// to be read back. The first run of an expansion is launched kernel by kernel, the second is captured into a
+// graph, which is replayed from then on; or into several, see plan.h.
 //
 // The parameters of a block that share a group of ranks are one buffer, and so are their gradients: each is
 // gathered or reduced by one call. The messages of an exchange are one group of calls
-// (comm/nccl/operation.h). Calls of different blocks are never grouped: the first would be done with the last
-// only.
+// (comm/nccl/operation.h). Calls of different blocks are never grouped: the first would complete only with
+// the last.
 //
-// Which algorithms products take is decided by timing, once: the choices are in a file, which the next run
-// finds. Without a file to keep them in nothing is timed, so that repeated runs give the same bits.
+// GEMM algorithms are chosen by timing, once: the choices are stored in a file, which the next run reads.
+// Without such a file nothing is timed, so that repeated runs give the same bits.
 //
-// Before the launches one copy brings scalars and inputs to the device; behind them one copy brings scalars
-// and sums back. Both memories are the executor's own, beside the arena, and there are two of each: the host
-// fills and reads those of one run while the device has those of another.
+// Before the launches one copy transfers scalars and inputs to the device; after them one copy transfers
+// scalars and sums back. Both buffers are the executor's own, outside the arena, and there are two of each:
+// the host fills and reads those of one run while the device uses those of another.
 #pragma once
 
 #include <map>
@@ -55,7 +55,7 @@ class CudaExecutor : public Executor {
   int64_t extra_bytes() const override;
 
  private:
-  // What is kept of an expansion between its runs.
+  // State of an expansion that is kept between its runs.
   struct Prepared {
     LaunchPlan plan;
     std::vector<device::cuda::Event> events;
@@ -63,16 +63,16 @@ class CudaExecutor : public Executor {
     struct Slot {
       device::cuda::Pinned host;
       device::cuda::Event copied;  // the device has read it
-      int64_t run = -1;            // the last to use it
+      int64_t run = -1;            // the last run that used it
       const void* source = nullptr;
-      int64_t id = -1;  // -1: nothing of use
+      int64_t id = -1;  // -1: none
     } slots[2];
-    int slot = 0;                 // of the run that was started last
-    device::cuda::Pinned counts;  // of exchanges of rows
+    int slot = 0;                 // of the last started run
+    device::cuda::Pinned counts;  // of row exchanges
     int64_t runs = 0;
     device::cuda::Graph graph;
     std::vector<device::cuda::Graph> pieces;
-    bool capture_failed = false;  // so every run is launched kernel by kernel
+    bool capture_failed = false;  // every run is launched kernel by kernel
   };
   class Timer;
 
@@ -96,7 +96,7 @@ class CudaExecutor : public Executor {
   void launch(const program::Expanded& expanded, Prepared& p);
   void tell_not_captured(const Prepared& p) const;
   void launch_watched(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
-  // With `replays` the pieces of the plan are launched as graphs, captured where they are new.
+  // With `replays` the pieces of the plan are launched as graphs, captured on first use.
   void enqueue(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
   void enqueue_piece(const program::Expanded& expanded, Prepared& p, const LaunchPlan::Piece& piece);
   void enqueue_instr(const program::Expanded& expanded, const Prepared& p, size_t issue);
@@ -104,7 +104,7 @@ class CudaExecutor : public Executor {
   void exchange_rows(const Bound& bound, comm::DeviceCommunicator& comm, const Prepared& p,
                      const LaunchPlan::Step& step);
   void wait_for(const device::cuda::Event& event);
-  // Tells peers, which may be waiting for us in a collective, and goes on with the exception.
+  // Notifies peers, which may be waiting for this rank in a collective, and rethrows the exception.
   [[noreturn]] void give_up();
 
   const program::Program& program_;
@@ -112,7 +112,7 @@ class CudaExecutor : public Executor {
   const ExecutorOptions options_;
   const int device_;
   device::cuda::Memory memory_;
-  std::byte* arena_;  // in memory_, such that the workspace is aligned as kernels want it
+  std::byte* arena_;  // in memory_, such that the workspace is aligned for kernels
   std::vector<device::cuda::Stream> streams_;
   Readback readbacks_[2];
   int64_t started_ = 0, finished_ = 0;  // runs

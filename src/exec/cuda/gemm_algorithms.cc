@@ -8,7 +8,7 @@
 namespace quintet::exec::cuda {
 namespace {
 
-// All ranks' texts on all of them.
+// All-gathers the ranks' texts.
 std::vector<std::string> gather(const std::string& mine, comm::World& world) {
   comm::Communicator& all = world.world();
   const auto ranks = static_cast<size_t>(world.size());
@@ -58,7 +58,7 @@ std::string agree_on_algorithms(const std::string& mine, bool found_new, const b
                                 comm::World& world) {
   int64_t any = found_new;
   world.world().all_reduce(&any, 1, base::DType::I64, comm::ReduceOp::Max);
-  if (any == 0) return mine;  // all have what rank 0 read and told
+  if (any == 0) return mine;  // all have what rank 0 read and broadcast
   std::vector<std::string> texts = gather(mine, world);
   std::string agreed;
   if (world.rank().value == 0) {

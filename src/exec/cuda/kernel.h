@@ -1,5 +1,5 @@
-// How an instruction meets its kernels on a GPU: addresses and library plans are made once, then a launch per
-// execution.
+// How an instruction is bound to its kernels on a GPU: addresses and library plans are resolved once, then
+// each execution is a launch.
 #pragma once
 
 #include "base/error.h"
@@ -10,7 +10,7 @@
 
 namespace quintet::exec::cuda {
 
-class Libraries;  // handles, plans and tuned choices of cuBLASLt and cuDNN (exec/cuda/libraries.h)
+class Libraries;  // handles, plans and tuned algorithms of cuBLASLt and cuDNN (exec/cuda/libraries.h)
 
 struct Kernel;
 

@@ -1,5 +1,5 @@
-// What kernels share across the instructions of a rank: handles, plans and tuned choices of cuBLASLt and
-// cuDNN, and constants in device memory.
+// Shared by the kernels of a rank's instructions: handles, plans and tuned algorithms of cuBLASLt and cuDNN,
+// and constants in device memory.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@
 namespace quintet::exec::cuda {
 
 struct LibraryOptions {
-  bool tune = true;  // time the candidates of every product in prepare(); else the library's first guess runs
-  bool tf32 = false;  // products of f32 round their operands to 10 bits of mantissa
+  bool tune = true;  // time the candidates of every GEMM in prepare(); else use cuBLASLt's first choice
+  bool tf32 = false;  // GEMMs of f32 round their operands to 10 bits of mantissa
 };
 
-// One per thread that launches, on the device that is current when it is made.
+// One per launching thread, on the device that is current when it is constructed.
 class Libraries {
  public:
   explicit Libraries(LibraryOptions options = {});
@@ -26,7 +26,7 @@ class Libraries {
   kernels::cuda::Matmul& matmul() { return matmul_; }
   kernels::cuda::Attention& attention() { return attention_; }
   bool tunes() const { return options_.tune; }
-  // What prepare() found that a user should know, told when all is prepared.
+  // Remarks of prepare() for the user, reported when everything is prepared.
   std::set<std::string>& remarks() { return remarks_; }
 
   // A copy of host memory on the device that lives as long as this object. Equal bytes share one copy.

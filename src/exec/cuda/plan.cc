@@ -67,7 +67,7 @@ class Planner {
       const program::Wait& wait = e_.waits[static_cast<size_t>(issue.first_wait + w)];
       add(wait.stream, wait.position);
     }
-    // A stream whose issues are carried by two lanes stays in order all the same.
+    // A stream whose issues are executed by two lanes still runs in order.
     if (poison_ && issue.position > 0) add(instr(i).stream, issue.position - 1);
     if (free_before >= 0) add(program::kComputeStream, free_before);
     step.num_waits = static_cast<int>(plan_.waits.size()) - step.first_wait;
@@ -115,7 +115,7 @@ class Planner {
            i.in.size() > 1 && i.attrs.integer("pad") == 0;
   }
 
-  // Counts that were read back serve until something is written where they lie.
+  // Counts that were read back stay valid until something is written where they are stored.
   void counts() {
     std::map<std::pair<Bytes, Bytes>, int64_t> places;
     std::map<std::pair<Bytes, Bytes>, bool> known;
@@ -143,7 +143,7 @@ class Planner {
 
   void pieces() {
     if (poison_ || plan_.counts_bytes == 0) return;
-    constexpr int kShortest = 4;  // kernels; fewer are launched as fast one by one
+    constexpr int kShortest = 4;  // kernels; fewer are as fast when launched one by one
     std::map<std::vector<int64_t>, int> graphs;
     std::vector<int> now;
     const auto finish = [&] {

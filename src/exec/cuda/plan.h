@@ -1,10 +1,10 @@
 // How an expansion becomes launches: which issues are followed by an event, which events each waits for, and
-// where in the staging memory the inputs lie. Made once per expansion, without a device.
+// the layout of the inputs in the staging memory. Made once per expansion, without a device.
 //
-// An exchange of rows between ranks by counts is launched by the host once it knows how many rows go where,
-// so an expansion with such exchanges is no graph (one where experts are padded to the same rows is). The
-// host reads the counts of a layer back once: the exchanges of its rows, weights and gradients all go by
-// them. What the compute stream does between waits and events is replayed as graphs of its own, the pieces.
+// A row exchange by counts is launched by the host once it knows how many rows go where, so an expansion with
+// such exchanges is not one graph (with padded experts it is). The host reads the counts of a layer back
+// once: the exchanges of its rows, weights and gradients all use them. The work of the compute stream between
+// waits and events is replayed as separate graphs, the pieces.
 #pragma once
 
 #include <string>
@@ -16,14 +16,14 @@ namespace quintet::exec::cuda {
 
 struct LaunchPlan {
   struct Step {
-    int lane = 0;        // stream that carries the issue
+    int lane = 0;        // stream that executes the issue
     int first_wait = 0;  // events, in `waits`
     int num_waits = 0;
     int event = -1;  // recorded after it; -1: none
     int load = -1;   // LoadBatch: index into `loads`
-    int piece = -1;  // of `pieces`; -1: launched by itself
-    // Exchange of rows by counts: where these are in the page-locked memory for counts, and whether this one
-    // brings them there.
+    int piece = -1;  // index into `pieces`; -1: launched by itself
+    // Row exchange by counts: their offset in the page-locked memory for counts, and whether this issue
+    // transfers them there.
     int64_t counts = -1;
     bool reads_back = false;
   };
@@ -32,7 +32,7 @@ struct LaunchPlan {
   int num_events = 0;
   std::vector<char> lane_used;  // by stream
 
-  // Inputs of one LoadBatch, behind the scalars in the staging memory.
+  // Inputs of one LoadBatch, after the scalars in the staging memory.
   struct Load {
     int micro = 0;
     struct Input {
@@ -48,18 +48,18 @@ struct LaunchPlan {
   int64_t counts_bytes = 0;
 
   // Issues of the compute stream without collectives, in order. The first may wait for events, and the last
-  // may be followed by one. Pieces that launch the same share a graph.
+  // may be followed by one. Pieces with equal launches share a graph.
   struct Piece {
     std::vector<int> issues;
     int graph = 0;
   };
-  std::vector<Piece> pieces;  // none where one graph can hold everything, or where nothing may be captured
+  std::vector<Piece> pieces;  // empty if one graph can hold everything, or capturing is off
   int num_graphs = 0;
 
   std::string not_captured;  // why one graph cannot hold it, and what is replayed instead; empty: it can
 };
 
-// With `poison` everything but messages is carried by the compute stream in issue order.
+// With `poison` the compute stream executes everything except messages, in issue order.
 LaunchPlan make_launch_plan(const program::Program& program, const program::Expanded& expanded, bool poison);
 
 }  // namespace quintet::exec::cuda

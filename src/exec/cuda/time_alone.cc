@@ -1,4 +1,5 @@
-// What the parts of a step take when each has the device to itself: the floors that a step is held against.
+// Time of each part of a step when it has the device to itself: the lower bounds that a step is compared
+// with.
 #include <algorithm>
 
 #include "exec/cuda/executor.h"
@@ -6,8 +7,8 @@
 namespace quintet::exec::cuda {
 namespace {
 
-// Seconds of one call, from batches long enough that launches do not matter. The first third of the time only
-// brings the clocks down to what the card sustains.
+// Seconds per call, from batches long enough that launches do not matter. The first third of the time only
+// lets the clocks settle at what the GPU sustains.
 template <class F>
 double seconds_of(const device::cuda::Stream& stream, double seconds, const F& call) {
   const device::cuda::Event begin(true), end(true);

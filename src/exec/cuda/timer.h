@@ -1,4 +1,4 @@
-// When each instruction of a traced run began and ended on the device.
+// Start and end of each instruction of a traced run on the device.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace quintet::exec::cuda {
 
-// Two events around every instruction. Where the host cannot launch as fast as the device works, what it was
-// late by is counted with the instruction.
+// Two events around every instruction. If the host cannot launch as fast as the device works, its delay is
+// included in the instruction.
 class CudaExecutor::Timer {
  public:
   // Waits for `stream`: events are related to the host's clock there.
@@ -18,7 +18,7 @@ class CudaExecutor::Timer {
 
   void begin(size_t issue, const device::cuda::Stream& stream);
   void end(const device::cuda::Stream& stream);
-  // After all of it is done.
+  // After everything has completed.
   void write(observe::RankTrace& trace, int64_t step) const;
 
  private:

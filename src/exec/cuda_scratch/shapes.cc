@@ -32,7 +32,7 @@ struct AttentionPlace {
   bool backward;
 };
 
-// Null for every other instruction.
+// Null for all other instructions.
 const AttentionPlace* place_of(const Instr& i) {
   static const AttentionPlace places[] = {
       {&graph::kAttention, 0, 3, false},    {&graph::kAttentionDx, 1, 6, true},
@@ -50,7 +50,7 @@ bool suits_tiles(const Instr& i, const k::AttentionShape& s, size_t first) {
 
 bool suits_library(const Instr& i, const k::AttentionShape& s, size_t first) {
   const AttentionPlace* const place = place_of(i);
-  // The library's deterministic gradient wants a score matrix in scratch and is slower than our own.
+  // cuDNN's deterministic gradient needs a score matrix in scratch and is slower than the native kernels.
   const bool own_gradient = s.deterministic && place != nullptr && place->backward &&
                             s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) &&
                             suits_tiles(i, s, first);

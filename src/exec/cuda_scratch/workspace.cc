@@ -33,7 +33,7 @@ int64_t library_bytes(const Instr& i, const k::AttentionShape& s, bool backward)
                        : k::Attention::workspace_bytes(s, masks_of(i), backward);
 }
 
-// Of the kernels that serve where the library does not: it may turn out to have no plan.
+// For the kernels that run where cuDNN does not: it may turn out to have no plan.
 int64_t own_attention_bytes(const Instr& i, const k::AttentionShape& s, size_t first, bool backward) {
   if (suits_tiles(i, s, first)) return kKeyBytes + k::TiledAttention::workspace_bytes(s, backward);
   if (!backward) return kKeyBytes;
@@ -119,7 +119,7 @@ int64_t regroup_bytes(const Instr& i) {
 int64_t grouped_bytes(const Instr& i) { return k::grouped_workspace_bytes(grouped_with_weight(i)); }
 int64_t grouped_dw_bytes(const Instr& i) { return k::grouped_workspace_bytes(grouped_of_weight(i)); }
 
-// The number of rows that came.
+// The number of rows received.
 int64_t routed_rows_bytes(const Instr&) { return int64_t{sizeof(int64_t)}; }
 
 int64_t sum_squares_bytes(const Instr& i) {
