@@ -13,7 +13,7 @@ namespace quintet::exec {
 
 void Executor::note_touched(const program::Program& program, int64_t top) {
   QUINTET_CHECK(top <= program.arena_bytes,
-                "rank {}: a kernel wrote {} bytes beyond the planned arena of {} bytes", program.rank,
+                "rank {}: a kernel wrote {} bytes past the planned arena of {} bytes", program.rank,
                 top - program.arena_bytes, program.arena_bytes);
   measured_ = std::max(measured_, top);
 }

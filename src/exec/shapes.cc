@@ -186,8 +186,8 @@ kernels::AttentionGeometry attention_geometry(const Instr& i, size_t first, size
     s.k_rows = whole;
   }
   QUINTET_CHECK(s.q_rows.rows() == q.size(0) && s.k_rows.rows() == key.size(0),
-                "[{}] of ring rank {}: {} and {} rows of q and k are expected, they have {} and {}",
-                i.op->name, rank, s.q_rows.rows(), s.k_rows.rows(), q.size(0), key.size(0));
+                "[{}] of ring rank {}: expected {} and {} rows of q and k, got {} and {}", i.op->name, rank,
+                s.q_rows.rows(), s.k_rows.rows(), q.size(0), key.size(0));
   s.heads = q.size(1);
   s.kv_heads = key.size(1);
   s.head_dim = q.size(2);
@@ -242,7 +242,7 @@ k::LimitShape limit_shape(const Instr& i) {
                            .capacity = i.attrs.integer("capacity"),
                            .by_weight = i.attrs.text("policy") == "probability"};
   QUINTET_CHECK(s.order.sequences % s.group == 0,
-                "a rank holds {} sequences, which cuts a group of {} that share a capacity",
+                "a rank holds {} sequences, which splits a group of {} that share a capacity",
                 s.order.sequences, s.group);
   return s;
 }

@@ -44,7 +44,7 @@ template <class F>
 void with_half(base::DType t, F&& fn) {
   if (t == base::DType::BF16) return fn(base::Bf16{});
   if (t == base::DType::F16) return fn(base::F16{});
-  base::fail_internal("{} is not a type of 16 bits", base::to_string(t));
+  base::fail_internal("{} is not a 16-bit type", base::to_string(t));
 }
 
 // Calls fn with the type of logits, scores and weights of routing.
@@ -56,7 +56,7 @@ auto with_stat(base::DType t, F&& fn) {
     case base::DType::F32:
       return fn(float{});
     default:
-      base::fail_internal("routing is done in f32 or f64, not in {}", base::to_string(t));
+      base::fail_internal("routing requires f32 or f64, got {}", base::to_string(t));
   }
 }
 
@@ -80,7 +80,7 @@ void with_update_types(const UpdateTypes& t, F&& fn) {
   using base::Bf16;
   if (t.master == base::DType::F64) {
     if (t.moment != base::DType::F64 || t.gradient != base::DType::F64)
-      base::fail_internal("f64 master weights want f64 moments and gradients");
+      base::fail_internal("f64 master weights require f64 moments and gradients");
     if (t.copy == base::DType::F32) return fn(double{}, double{}, double{}, float{});
     if (t.copy == base::DType::BF16) return fn(double{}, double{}, double{}, Bf16{});
     return fn(double{}, double{}, double{}, double{});
@@ -93,7 +93,7 @@ void with_update_types(const UpdateTypes& t, F&& fn) {
       if constexpr (std::is_same_v<G, float>)
         t.copy == base::DType::F16 ? fn(float{}, V{}, G{}, base::F16{}) : fn(float{}, V{}, G{}, float{});
       else
-        base::fail_internal("bf16 gradients of {} weights", base::to_string(t.copy));
+        base::fail_internal("no update kernel for bf16 gradients with {} weights", base::to_string(t.copy));
     });
   });
 }

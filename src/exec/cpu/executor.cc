@@ -197,7 +197,7 @@ const CpuExecutor::Lanes& CpuExecutor::lanes_of(const Expanded& expanded) {
 
 void CpuExecutor::start(const Expanded& expanded, const Inputs& inputs, const Inputs*) {
   QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()),
-                "an expansion of another program");
+                "the expansion belongs to another program");
   expanded_ = &expanded;
   load_ = &inputs.load;
   lanes_ = &lanes_of(expanded);

@@ -16,7 +16,7 @@ std::optional<Missing> missing() {
   const int count = device::cuda::device_count(&reason);
   if (count == 0)
     return Missing{"this machine has no usable GPU (" + reason + ")",
-                   "run where there is an NVIDIA card with a driver for CUDA 13"};
+                   "run on a machine with an NVIDIA GPU and a driver for CUDA 13"};
   // Any GPU that a rank may use: an error only if the build has code for none of them.
   for (int i = 0; i < count; ++i) {
     const device::cuda::DeviceFacts card = device::cuda::device_facts(i);
@@ -25,7 +25,7 @@ std::optional<Missing> missing() {
   const device::cuda::DeviceFacts card = device::cuda::device_facts(0);
   const std::string architecture = architecture_of(card.major, card.minor);
   return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU 0 (" + card.name +
-                     ") is of architecture " + architecture,
+                     ") has architecture " + architecture,
                  "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + architecture + " and rebuild"};
 }
 

@@ -145,14 +145,15 @@ void CudaExecutor::prepare_kernels() {
     for (const std::string& remark : libraries_.remarks()) options_.log(remark);
   if (first && options_.tune && !tunes && options_.log)
     options_.log(
-        "matrix products take the library's first choices: there is no folder in which what timing finds "
-        "would be kept for the next run (QUINTET_CACHE_DIR names one)");
+        "GEMM algorithms are cuBLASLt's first choices, not tuned: there is no cache folder to keep tuned "
+        "ones "
+        "in for the next run (set QUINTET_CACHE_DIR)");
   gpu::synchronize_device();
 }
 
 CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
   QUINTET_CHECK(expanded.num_streams == static_cast<int>(program_.streams.size()),
-                "an expansion of another program");
+                "the expansion belongs to another program");
   const auto [it, is_new] = prepared_.try_emplace(&expanded);
   Prepared& p = it->second;
   if (!is_new) return p;
@@ -293,7 +294,7 @@ void CudaExecutor::launch_watched(const Expanded& expanded, Prepared& p, Timer* 
   const auto limit = world_.timeout() + kMore;
   const Watch watch(limit, [&, limit] {
     world_.abort(fmt::format(
-        "the step was not launched within {} s: the queue of the GPU is full, and its first call waits for a "
+        "the step was not launched within {} s: the GPU's queue is full, and its first call waits for a "
         "peer{}",
         std::chrono::duration_cast<std::chrono::seconds>(limit).count(), progress_.describe()));
   });
@@ -452,7 +453,7 @@ template <class T>
 void draw_numbers(T* to, int64_t count, const Draw& d, int64_t first, const gpu::Stream& stream) {
   namespace k = kernels::cuda;
   static_assert(kMaxDrawDims == k::kMaxBoxDims);
-  QUINTET_CHECK(d.box.size() <= kMaxDrawDims, "numbers in {} dims", d.box.size());
+  QUINTET_CHECK(d.box.size() <= kMaxDrawDims, "draws of {} dims are not supported", d.box.size());
   k::Box box;
   box.dims = static_cast<int>(d.box.size());
   for (size_t i = 0; i < d.box.size(); ++i) {
@@ -507,7 +508,7 @@ double CudaExecutor::scalar(std::string_view name) const { return finished()[pro
 
 void CudaExecutor::set_scalar(std::string_view name, double value) {
   const auto slot = static_cast<size_t>(program_.scalar_slot(name));
-  QUINTET_CHECK(slot < host_scalars_.size(), "scalar {} is the program's", name);
+  QUINTET_CHECK(slot < host_scalars_.size(), "scalar {} is computed by the program", name);
   host_scalars_[slot] = value;
 }
 

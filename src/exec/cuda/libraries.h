@@ -14,7 +14,7 @@
 namespace quintet::exec::cuda {
 
 struct LibraryOptions {
-  bool tune = true;  // time the candidates of every GEMM in prepare(); else use cuBLASLt's first choice
+  bool tune = true;   // time the candidates of every GEMM in prepare(); else use cuBLASLt's first choice
   bool tf32 = false;  // GEMMs of f32 round their operands to 10 bits of mantissa
 };
 

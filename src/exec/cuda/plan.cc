@@ -59,7 +59,7 @@ class Planner {
       LaunchPlan::Step& other =
           plan_.steps[static_cast<size_t>(issue_at_[stream.index()][static_cast<size_t>(position)])];
       if (other.lane == step.lane) return;  // in order anyway
-      QUINTET_CHECK(&other < &step, "issue {} waits for one that comes later", i);
+      QUINTET_CHECK(&other < &step, "issue {} waits for a later one", i);
       if (other.event < 0) other.event = plan_.num_events++;
       plan_.waits.push_back(other.event);
     };
@@ -184,9 +184,9 @@ class Planner {
     const auto reads = std::count_if(plan_.steps.begin(), plan_.steps.end(),
                                      [](const LaunchPlan::Step& s) { return s.reads_back; });
     return fmt::format(
-        "experts on other ranks: how many rows go where is read back in every step, {} times (all-to-all of "
-        "rows); the computing in between is replayed as {} pieces from {} graphs; with "
-        "model.moe.capacity_factor and model.moe.pad it would be one",
+        "experts on other ranks: the row counts of all-to-alls are read back {} times in every step; the "
+        "computation in between is replayed as {} pieces from {} graphs; with model.moe.capacity_factor and "
+        "model.moe.pad it would be one",
         reads, plan_.pieces.size(), plan_.num_graphs);
   }
 

@@ -66,11 +66,12 @@ std::string remark_on(const Instr& i) {
   const base::DType type = i.in[place->first].type.dtype;
   const std::string why =
       type != base::DType::BF16 && type != base::DType::F16
-          ? fmt::format("they take bf16 and f16, this is {} (precision.compute = \"bf16\")",
+          ? fmt::format("tensor-core kernels take bf16 and f16, got {} (precision.compute = \"bf16\")",
                         base::to_string(type))
-          : fmt::format("they take head sizes that are multiples of 8 up to 256, these are {} and {}",
-                        s.head_dim, s.value_dim);
-  return fmt::format("{} runs without tensor cores, slower by an order of magnitude and more: {}",
+          : fmt::format(
+                "tensor-core kernels take head sizes that are multiples of 8 up to 256, got {} and {}",
+                s.head_dim, s.value_dim);
+  return fmt::format("{} runs without tensor cores, slower by an order of magnitude or more: {}",
                      place->backward ? "attention's gradient" : "attention", why);
 }
 
