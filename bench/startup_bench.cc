@@ -1,7 +1,7 @@
-// What starting a large job costs: rank 0, which compiles and verifies one program per class of ranks, and an
-// ordinary rank, which compiles and verifies its own; and what the ranks exchange to agree.
+// Cost of starting a large job: rank 0, which compiles and verifies one program per class of ranks, and an
+// ordinary rank, which compiles and verifies its own; and the bytes that the ranks exchange to agree.
 //   startup_bench [--threads N]
-// Each role runs in a process of its own, so that its peak memory is its own.
+// Each role runs in a separate process, so that its peak memory can be measured.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ struct Case {
   std::vector<std::string> sets;
 };
 
-// Layouts as they are used at these sizes: Llama 3 405B on 16,384 GPUs is the published one.
+// Layouts in use at these sizes: Llama 3 405B on 16,384 GPUs is the published one.
 const std::vector<Case> kCases = {
     {"64 ranks, 8B",
      "llama3-8b",
@@ -55,7 +55,7 @@ config::Recipe recipe_of(const Case& c) {
 
 struct Cost {
   double seconds = 0;
-  double megabytes = 0;  // peak of the process, less what it had before
+  double megabytes = 0;  // peak of the process, minus its size before
 };
 
 Cost measure(const std::function<void()>& work) {
@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
     const config::Recipe recipe = recipe_of(c);
     const int64_t world = recipe.parallel.world(), classes = recipe.parallel.pp;
     const base::RankId last(static_cast<int32_t>(world - 1));
-    // Rank 0 compiles its own program by itself, as every rank does, and then all classes.
+    // Rank 0 compiles its own program first, like every rank, and then all classes.
     const Cost first = measure([&] {
       const compiler::Compiled own = compiler::compile(recipe, {});
       train::recipe_hash(recipe);

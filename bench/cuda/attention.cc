@@ -1,4 +1,4 @@
-// Attention: our own tiled kernels beside cuDNN, over dense shapes, packed documents and a window.
+// Attention: the native tiled kernels compared with cuDNN, over dense shapes, packed documents and a window.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
@@ -13,11 +13,11 @@ namespace {
 struct Shape {
   const char* what;
   int64_t sequences, seq_len, heads, kv_heads, head_dim, value_dim;
-  int64_t documents = 0;  // tokens of each; negative: their mean, drawn log-normal; 0: one a sequence
+  int64_t documents = 0;  // tokens of each; negative: their mean, log-normal; 0: one per sequence
   int64_t window = 0;
 };
 
-// Ids by row, and the pairs that see one another.
+// Document ids by row; `pairs` receives the number of visible query-key pairs.
 std::vector<int32_t> draw_documents(const Shape& p, double& pairs) {
   std::vector<int32_t> ids;
   uint32_t state = 7;
@@ -52,7 +52,7 @@ std::string rate(double flops, double ms) { return std::to_string(static_cast<in
 
 }  // namespace
 
-// FLOPs over visible pairs, backward two and a half times the matmuls of forward.
+// FLOPs over visible pairs; backward counts two and a half times the matmuls of forward.
 void attentions() {
   const Shape shapes[] = {{"1b", 4, 4096, 32, 8, 64, 64},
                           {"1b, documents of 508", 4, 4096, 32, 8, 64, 64, 508},

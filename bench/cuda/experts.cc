@@ -1,5 +1,6 @@
-// Mixture-of-experts kernels: router, routing, row moves, activation, balance. Also latent attention's joined
-// heads and the kernels around ring hops and packed documents. Small operands are included for latency only.
+// Mixture-of-experts kernels: router, routing, row moves, activation, balance. Also the concatenated heads
+// of latent attention and the kernels around ring hops and packed documents. Small operands measure latency
+// only.
 #include "cuda/harness.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/segments.cuh"

@@ -117,7 +117,7 @@ inline void report(const std::string& name, double bytes, const std::function<vo
 
 // experts.cc: the kernels of mixtures of experts.
 void experts();
-// attention.cc: our own kernels beside cuDNN.
+// attention.cc: the native kernels compared with cuDNN.
 void attentions();
 // hops.cc: attention by hops of a ring.
 void hops();

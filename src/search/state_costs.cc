@@ -24,7 +24,7 @@ constexpr double kReductionsWaitedFor = 0.7;  // estimated from simulated steps
 
 double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
 
-// Of all that the optimizer keeps beside the weight and its master, for every parameter.
+// Bytes per parameter of all optimizer state other than the weight and its master.
 double moment_bytes(const config::Recipe& r) {
   double bytes = 0;
   for (const graph::StateDecl& state : optim::states_of_parameter(r.optimizer, r.precision))

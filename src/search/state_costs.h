@@ -42,7 +42,7 @@ class StateCostModel {
   const config::Recipe& recipe_;
   const sim::Machine& machine_;
   Place dense_, expert_;
-  double moments_ = 0;  // bytes for every parameter
+  double moments_ = 0;  // bytes per parameter
 };
 
 }  // namespace quintet::search

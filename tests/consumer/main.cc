@@ -1,5 +1,5 @@
-// A model of one's own through the public headers: a residual network over token embeddings, which no family
-// of Quintet has, trained on four ranks. The model does not speak of parallelism; the recipe alone does.
+// A user-defined model through the public headers: a residual network over token embeddings, which is none of
+// Quintet's families, trained on four ranks. Only the recipe mentions parallelism, not the model.
 
 #include <quintet/builder.h>
 #include <quintet/callbacks.h>
@@ -33,7 +33,7 @@ graph::Graph my_model(const graph::BuildOptions& options) {
   return b.finish();
 }
 
-// Each number follows from the one before it, so there is something to learn.
+// Each token follows from the one before it, so there is something to learn.
 data::Corpus my_data() {
   std::vector<int32_t> tokens;
   for (int32_t i = 0, value = 1; i < 4000; ++i) tokens.push_back(value = (value * 7 + 3) % 50);

@@ -35,7 +35,7 @@ void require(bool condition, std::string_view op, const Type& got) {
 }
 bool is_channel_row(const Type& t) { return t.num_dims() == 2 && t.dims[1].name == channels(); }
 
-// ---- channel_scale: x[tokens, channels], s[channels] -> y; the attribute says how many channels there are
+// ---- channel_scale: x[tokens, channels], s[channels] -> y; the attribute is the number of channels
 
 std::vector<Type> infer_scale(const std::vector<Type>& in, const Attrs& attrs) {
   require(is_channel_row(in[0]) && in[1].num_dims() == 1 && in[0].size(1) == attrs.integer("channels"),
@@ -64,7 +64,7 @@ std::vector<OpDim> dims_scale_dw(const std::vector<Type>&, const std::vector<Typ
           {.key = base::Dim::Tokens, .in = {0, 0}, .out = {graph::kAbsent}}};
 }
 
-// A rank holds only its share of the channels: the attribute is made local.
+// A rank holds only its part of the channels: the attribute is made local.
 void rule_scale(layout::RuleContext& c, const Node& node) {
   const layout::Divided d = c.divide(node);
   Attrs attrs = node.attrs;

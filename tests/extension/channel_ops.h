@@ -1,4 +1,4 @@
-// Two ops, a dim and a model that no room of Quintet knows: what a user's project would hold.
+// Two ops, a dim and a model that Quintet does not contain: what a user's project would define.
 #pragma once
 
 #include "compiler/custom_model.h"

@@ -1,5 +1,5 @@
-// What a user can add without touching the engine: ops with rules and kernels of their own, a dim, and a
-// model that uses them, in any layout.
+// What a user can add without changing the engine: ops with their own rules and kernels, a dim, and a model
+// that uses them, in any layout.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -94,7 +94,7 @@ TEST(Extension, ProgramsWithForeignOpsReadBack) {
   EXPECT_THROW(program::parse_text(text), base::UserError);
 }
 
-// The layout fuzz: random layouts of the model, every number of every step against one rank.
+// The layout fuzz: random layouts of the model; every number of every step must equal that of one rank.
 TEST(Extension, RandomLayoutsComputeWhatOneRankComputes) {
   int64_t tried = 0, divided = 0, pipelines = 0, contexts = 0;
   for (uint64_t seed = 1; tried < 30; ++seed) {

@@ -1,4 +1,4 @@
-// Clusters as phrases. What may name a file is left out: cluster_file.cc has those.
+// Clusters as phrases. Phrases that may name a file are left out: cluster_file.cc covers those.
 #include "fuzz/target.h"
 #include "hardware/cluster.h"
 

@@ -1,4 +1,4 @@
-// Program texts in the full form: what is read prints as text that reads back the same.
+// Program texts in the full form: an accepted text prints as text that parses to the same program.
 #include "fuzz/target.h"
 #include "program/text.h"
 

@@ -1,4 +1,4 @@
-// Recipes: a text that is accepted prints as TOML that reads back as the same recipe.
+// Recipes: an accepted text prints as TOML that parses to the same recipe.
 #include "config/parse.h"
 #include "config/print.h"
 #include "fuzz/target.h"

@@ -1,5 +1,5 @@
-// A main for fuzz targets without libFuzzer: runs every file of the given folders once, and mutations of each
-// that are the same in every run. A file named good_* must be accepted.
+// A main for fuzz targets without libFuzzer: runs every file of the given folders once, and deterministic
+// mutations of each. A file named good_* must be accepted.
 //
 //   fuzz_recipe tests/fuzz/corpus/recipe
 #include <filesystem>

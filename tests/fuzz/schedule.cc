@@ -1,4 +1,4 @@
-// Schedule files: what is read prints as text that reads back the same, and the checker survives it.
+// Schedule files: an accepted file prints as text that parses to the same schedule, and can be checked.
 #include "fuzz/target.h"
 #include "schedule/check.h"
 #include "schedule/text.h"

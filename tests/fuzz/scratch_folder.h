@@ -1,4 +1,4 @@
-// A folder for targets whose parser reads files; in memory where the system has such a place.
+// A folder for targets whose parser reads files; in memory if the system has such a file system.
 #pragma once
 
 #include <unistd.h>

@@ -1,8 +1,8 @@
-// What the fuzz targets share. A target is LLVMFuzzerTestOneInput over one parser of outside input; libFuzzer
+// Shared by the fuzz targets. A target is LLVMFuzzerTestOneInput over one parser of external input; libFuzzer
 // drives it (make fuzz-parsers), or replay.cc with the committed corpus (make test).
 //
-// A parser may refuse its input with a UserError and nothing else: any other exception, a signal, a report of
-// a sanitizer or a broken require() is a finding.
+// A parser may refuse its input with a UserError and nothing else: any other exception, a signal, a sanitizer
+// report or a failed require() is a finding.
 #pragma once
 
 #include <cstddef>

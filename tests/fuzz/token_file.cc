@@ -1,5 +1,5 @@
 // Token files. The input is a pair of files in one: a byte of flags, four bytes with the length of the index,
-// the index, the tokens. With flag 1 the checksums are made right, which no mutation would find by chance.
+// the index, the tokens. With flag 1 the checksums are corrected, which no mutation would hit by chance.
 #include "data/token_file.h"
 
 #include <cstring>
@@ -10,7 +10,7 @@
 
 namespace {
 
-constexpr size_t kBinChecksum = 40;  // its place in the index; see docs/formats/token_file.md
+constexpr size_t kBinChecksum = 40;  // offset in the index; see docs/formats/token_file.md
 
 void store(std::string& text, size_t at, uint64_t value) {
   if (at + sizeof value <= text.size()) std::memcpy(text.data() + at, &value, sizeof value);

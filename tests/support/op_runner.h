@@ -1,4 +1,4 @@
-// Runs single ops on host memory through the CPU kernels: what a program's instruction does, without a
+// Runs single ops on host memory through the CPU kernels: what an instruction does, without a
 // program.
 #pragma once
 
@@ -24,8 +24,8 @@ struct HostTensor {
   bool is_real() const { return type.dtype == graph::DType::F64; }
 };
 
-// The two sums of a row are a pair in the type f64[tokens, 2], but the kernels keep them as two arrays one
-// after the other (exec/cpu/row_kernels.cc): the other way round here.
+// The two sums of a row are a pair in the type f64[tokens, 2], but the kernels store them as two arrays one
+// after the other (exec/cpu/row_kernels.cc): this transposes them.
 inline HostTensor exchange_pairs(const HostTensor& t, bool to_kernel) {
   HostTensor out(t.type);
   const int64_t rows = t.type.size(0);
@@ -37,7 +37,7 @@ inline HostTensor exchange_pairs(const HostTensor& t, bool to_kernel) {
   return out;
 }
 
-// Executes one op. `parts` says which part of each divided dim the operands hold; every dim of the op's rule
+// Executes one op. `parts` says which part of each sharded dim the operands hold; every dim of the op's rule
 // must be in it. An op that works in place (loss_grad) gets a copy of its input.
 inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs& attrs,
                                       const std::vector<HostTensor>& in,
@@ -55,7 +55,7 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   exec::cpu::Bound bound;
   bound.instr = &instr;
   bound.pool = &pool;
-  // Kernels may ask for aligned scratch.
+  // Kernels may require aligned scratch.
   const auto address = reinterpret_cast<uintptr_t>(workspace.data());
   bound.workspace = reinterpret_cast<std::byte*>((address + 63) / 64 * 64);
   for (HostTensor& t : inputs) bound.in.push_back(t.bytes.data());
@@ -68,7 +68,7 @@ inline std::vector<HostTensor> run_op(const graph::OpDef& op, const graph::Attrs
   return outputs;
 }
 
-// The parts of an op that nothing divides.
+// The parts of an unsharded op.
 inline std::vector<program::Part> whole_parts(const graph::OpDef& op, const std::vector<graph::Type>& in,
                                               const std::vector<graph::Type>& out,
                                               const graph::Attrs& attrs) {
@@ -84,24 +84,24 @@ inline std::vector<program::Part> whole_parts(const graph::OpDef& op, const std:
   return parts;
 }
 
-// An op with operands to try it on.
+// An op with example operands.
 struct OpExample {
   const graph::OpDef* op;
   graph::Attrs attrs;
   std::vector<HostTensor> in;
   std::vector<size_t> outputs = {0};   // those that the gradient test differentiates
-  std::vector<size_t> constants = {};  // float operands that no gradient reaches
+  std::vector<size_t> constants = {};  // float operands without a gradient
 };
 
-// Every op that has a sharding rule, in f64, on 12 token rows (four sequences of three, two of them of two
+// Every op that has a sharding rule, in f64, on 12 token rows (four sequences of three, two of which have two
 // documents).
 std::vector<OpExample> op_examples();
-// Those of dispatch, experts and joined heads, which op_examples() includes: 2 choices of 4 experts.
+// Those of dispatch, experts and concatenated heads, which op_examples() includes: 2 choices of 4 experts.
 std::vector<OpExample> expert_examples();
-// Those of the router and of the balance between experts, which it includes too: 2 choices of 8 experts.
+// Those of routers and load balancing, which it includes too: 2 choices of 8 experts.
 std::vector<OpExample> router_examples();
-// Ops whose rows have an order of their own on every rank: cutting them is not cutting their operands. Tested
-// in expert_sharding_test.cc.
+// Ops whose rows have a different order on every rank: sharding them is not slicing their operands. Tested in
+// expert_sharding_test.cc.
 bool is_dispatch(const graph::OpDef& op);
 
 }  // namespace quintet::tests

@@ -1,4 +1,4 @@
-// A small Llama for tests that need a legal recipe and care for a few of its keys: they set those.
+// A small Llama for tests that need a legal recipe: they set only the keys that matter to them.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ lr = 1e-3
 steps = 1
 )";
 
-// `own` is what a file of tests changes for all of them, `sets` what one test changes.
+// `own` are the settings of a test file, `sets` those of one test.
 inline config::Recipe small_recipe(std::vector<std::string> own, const std::vector<std::string>& sets = {}) {
   own.insert(own.end(), sets.begin(), sets.end());
   return config::parse(kSmallRecipe, own);
