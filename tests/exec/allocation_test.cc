@@ -1,7 +1,7 @@
-// A step allocates no memory for tensors: everything lies in the arena that was planned.
+// A step allocates no memory for tensors: everything is in the planned arena.
 //
-// Counted: calls of malloc, calloc, realloc and the aligned forms (operator new goes through them) of more
-// than 4 KiB, on every thread of the process, while armed. Smaller ones are bookkeeping of collectives and
+// Counted: calls of malloc, calloc, realloc and the aligned forms (operator new uses them) of more than
+// 4 KiB, on every thread of the process, while armed. Smaller ones are bookkeeping of collectives and
 // waits.
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -104,7 +104,7 @@ TEST(Allocation, TheCounterCounts) {
   EXPECT_EQ(large_allocations.load(), 1);
 }
 
-// A ring over two context ranks.
+// A ring of two context ranks.
 config::Recipe ring() {
   config::Recipe r = recipe(1, 0, 1);
   r.parallel.cp = 2;
@@ -153,7 +153,7 @@ TEST(Allocation, NoneForTensorsInsideAStep) {
   }
 }
 
-// Graphs, programs, threads' stacks and the corpus besides the arena.
+// Graphs, programs, thread stacks and the corpus in addition to the arena.
 constexpr int64_t kOverheadBytes = int64_t{32} << 20;
 
 TEST(Allocation, ResidentMemoryIsTheArenaAndAConstant) {

@@ -8,7 +8,7 @@ namespace {
 TEST(CudaCode, RunsOnItsOwnCardsAndWhatTheDriverTranslates) {
   EXPECT_TRUE(has_code("90a", 9, 0));
   EXPECT_FALSE(has_code("90a", 8, 0));
-  EXPECT_FALSE(has_code("90a", 10, 0));  // such code is of one architecture
+  EXPECT_FALSE(has_code("90a", 10, 0));  // such code runs on one architecture only
   EXPECT_TRUE(has_code("80,90a,100", 8, 6));
   EXPECT_TRUE(has_code("80;90a;100", 12, 0));
   EXPECT_FALSE(has_code("80,90a,100", 7, 5));

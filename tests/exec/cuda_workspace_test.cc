@@ -1,4 +1,4 @@
-// Scratch on a GPU, counted by hand. Needs neither a GPU nor a build for one.
+// Scratch on a GPU, computed by hand. Needs neither a GPU nor a build for one.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -28,7 +28,7 @@ program::Program for_each_instr(const std::vector<std::string>& sets,
   return std::move(c.program);
 }
 
-// Most scratch of an op, by name.
+// Largest scratch of each op, by name.
 std::map<std::string, int64_t> scratch_of(const std::vector<std::string>& sets) {
   std::map<std::string, int64_t> most;
   int64_t all = 0;
@@ -55,14 +55,14 @@ TEST(CudaWorkspace, OfADenseModel) {
   // Tokens by row, their number, bits of 128 buckets of 1024 rows, a count for each of 128 segments and four
   // slabs, two rows for each segment.
   EXPECT_EQ(most.at("embedding_dw"), kRows * 16 + 256 + 128 * 1024 / 8 + 128 * 4 * 4 + 128 * 2 * 512 * 4);
-  EXPECT_EQ(most.at("qkv_attention"), 24 * kMiB);  // the slack, and half as much again
-  // Statistics; the library's sums, dq, and dk and dv of every query head; slack.
+  EXPECT_EQ(most.at("qkv_attention"), 24 * kMiB);  // the slack, and half of it again
+  // Statistics; cuDNN's sums, dq, and dk and dv of every query head; slack.
   EXPECT_EQ(most.at("qkv_attention_dx"),
             kRows * kHeads * 4 + kRows * kHeads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB);
 }
 
-// Of heads of 64 or 128 our own tiled kernels, as of packed documents; of others the library, with the scores
-// of all heads where they fit into 1 GiB.
+// Heads of 64 or 128 use the native tiled kernels, like packed documents; others cuDNN, with the scores of
+// all heads where they fit into 1 GiB.
 TEST(CudaWorkspace, OfDeterministicAttention) {
   const auto most = scratch_of({"run.deterministic=true"});
   EXPECT_EQ(most.at("qkv_attention_dx"),
@@ -72,9 +72,9 @@ TEST(CudaWorkspace, OfDeterministicAttention) {
             kRows * 16 * 4 + kRows * 16 * (4 + 1024 * 2 + 2 * 2 * 32) + 16 * kMiB);
 }
 
-// Packed documents are served by our own tiled kernels: the key of dropout; a flag for each sequence; the
-// span of every token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; lse
-// and the sum of dout * o of every row. Deterministic or not.
+// Packed documents use the native tiled kernels: the dropout key; a flag for each sequence; the span of every
+// token's document; the order of tiles of 32 tokens and 4 heads, backward of 128 keys too; lse and the sum of
+// dout * o of every row. Deterministic or not.
 TEST(CudaWorkspace, OfPackedDocuments) {
   for (const char* deterministic : {"run.deterministic=true", "run.deterministic=false"}) {
     const auto most = scratch_of({"data.pack=true", deterministic});
@@ -84,15 +84,15 @@ TEST(CudaWorkspace, OfPackedDocuments) {
   }
 }
 
-// What the library does not serve has the sums of our own kernels, behind the key of dropout.
+// Where cuDNN does not apply: the sums of the native kernels, after the dropout key.
 TEST(CudaWorkspace, OfOurOwnAttention) {
   const auto most = scratch_of({"precision.compute=f32"});
   EXPECT_EQ(most.at("qkv_attention"), 256);
   EXPECT_EQ(most.at("qkv_attention_dx"), 256 + kRows * kHeads * 4);
 }
 
-// Half of the rows of every sequence, as each of two ring ranks has them: the hop's o and lse, or its dq, and
-// what the library wants. Here that is the least for one KV group of a sequence.
+// Half of the rows of every sequence, as on each of two ring ranks: the hop's o and lse, or its dq, and
+// cuDNN's scratch. Here that is the minimum for one KV group of a sequence.
 TEST(CudaWorkspace, OfHopsOfARing) {
   const std::vector<std::string> ring = {"parallel.cp=2", "parallel.cp_method=\"ring\""};
   const auto most = scratch_of(ring);
@@ -101,7 +101,7 @@ TEST(CudaWorkspace, OfHopsOfARing) {
   EXPECT_EQ(most.at("attention_hop_dx"),
             rows * width * 2 + rows * kHeads * 4 +
                 (512 * 4 * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2);
-  // Packed, by our own kernels: spans of whole sequences, tiles of the rows at hand.
+  // Packed, native kernels: spans of whole sequences, tiles of the given rows.
   std::vector<std::string> packed = ring;
   packed.push_back("data.pack=true");
   EXPECT_EQ(scratch_of(packed).at("attention_hop"), 256 + 256 + kRows * 8 + 256);
@@ -122,7 +122,7 @@ TEST(CudaWorkspace, OfRowsThatWereExchangedForHeads) {
                          (1024 * heads * (4 + 4 * kHeadDim + 2 * 2 * kHeadDim) + 16 * kMiB) * 3 / 2));
 }
 
-// As hops of a ring in one call: o or dq of the hops before comes on top.
+// Like hops of a ring in one call, plus o or dq of earlier hops.
 TEST(CudaWorkspace, OfGatheredKeys) {
   const auto ring = scratch_of({"parallel.cp=2", "parallel.cp_method=\"ring\""}),
              gather = scratch_of({"parallel.cp=2", "parallel.cp_method=\"gather\""});
@@ -135,7 +135,7 @@ TEST(CudaWorkspace, OfExperts) {
   const auto most = scratch_of({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=1024"});
   const int64_t pairs = kRows * 2;
   EXPECT_EQ(most.at("router_dw"), 8 * 4 * 512 * 4);  // eight chunks of 512 rows
-  EXPECT_EQ(most.at("route"), 8 * 5 * 4);  // eight chunks count pairs of four experts and of lower tiles
+  EXPECT_EQ(most.at("route"), 8 * 5 * 4);  // eight chunks count pairs of four experts, and of lower tiles
   EXPECT_EQ(most.at("grouped_linear"), 5 * 8);
   EXPECT_EQ(most.at("unpack"), pairs * 4);
   // Pairs, ends of columns in the four groups, counts of their two chunks.

@@ -1,4 +1,4 @@
-// What the host sees and does between runs.
+// The host's access to an executor between runs.
 #include "exec/executor.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 namespace scalars = program::scalars;
 
-// Two buffers and the scalars, nothing to run.
+// Two buffers and the scalars, no instructions.
 program::Program bare_program() {
   program::Program p;
   p.streams = {{"compute"}};
@@ -50,7 +50,7 @@ double number(const exec::HostBytes& bytes, size_t i) {
 
 TEST(Executor, DrawsByPlaceInTheWhole) {
   with_executor([](exec::Executor& e) {
-    // The right lower part of a 5 x 7 whole, in boxes of 3 x 4: the last row and column are padding.
+    // The lower right part of a 5 x 7 whole, in boxes of 3 x 4: the last row and column are padding.
     const std::vector<int64_t> box = {3, 4}, whole = {5, 7}, begin = {3, 4};
     const exec::Draw draw{.kind = exec::Draw::Kind::Normal,
                           .stddev = 0.5,

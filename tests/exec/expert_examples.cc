@@ -28,12 +28,12 @@ std::vector<OpExample> expert_examples() {
   const auto real = [&](std::vector<DimSize> dims) { return random.real(std::move(dims)); };
   const Attrs none, out = {{"out", std::string("f64")}};
 
-  // Every seventh pair is dropped, and all of one token.
+  // Every seventh pair is dropped, and all pairs of one token.
   HostTensor kept(Type{DType::I32, {T, C}});
   for (int64_t i = 0; i < 24; ++i)
     kept.index()[i] = i % 7 == 0 ? -1 : static_cast<int32_t>(i * i % 5 % kExperts);
   kept.index()[8] = kept.index()[9] = -1;
-  // Uneven, one expert empty, rows beyond the counts.
+  // Uneven, one expert empty, rows past the counts.
   HostTensor received(Type{DType::I32, {counts}});
   for (int64_t e = 0; e < kExperts; ++e) received.index()[e] = std::array{5, 0, 9, 3}[static_cast<size_t>(e)];
 

@@ -1,6 +1,6 @@
-// Ops on routed rows, divided. Each rank has rows in an order of its own, with counts of its own, so the
-// operands are cut by what a row is: which expert's, whose token's. Rows beyond the counts are NaN, and
-// results must leave theirs alone.
+// Ops on routed rows, sharded. Each rank has rows in its own order with its own counts, so the operands are
+// split by a row's expert and token. Rows past the counts are NaN, and results must leave theirs
+// unchanged.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ std::vector<HostTensor> run(const graph::OpDef& op, const Attrs& attrs, const st
   return run_op(op, attrs, in, op.infer(types_of(in), attrs), {});
 }
 
-// What one rank has of a division.
+// A rank's part under a sharding.
 struct Share {
   std::vector<int64_t> rows;      // of the whole, in the rank's order
   std::vector<int32_t> counts;    // two sources
@@ -59,7 +59,7 @@ Share share_of(const std::vector<int32_t>& received, Dim key, int64_t part, int6
   return s;
 }
 
-// The rank's part of an operand that the rule divides.
+// The rank's part of an operand that the rule shards.
 HostTensor cut(const HostTensor& t, const Share& s) {
   Type type = t.type;
   switch (type.dims[0].name) {
@@ -86,7 +86,7 @@ HostTensor cut(const HostTensor& t, const Share& s) {
   }
 }
 
-// Puts the rank's result where it belongs in the whole; a result that is not divided is a term of a sum.
+// Writes the rank's result to its place in the whole; a result that is not sharded is a term of a sum.
 void put(const HostTensor& part, const Share& s, bool divided, HostTensor& whole) {
   const int64_t n = columns(whole.type);
   if (!divided) {
@@ -156,7 +156,7 @@ const OpExample& example(const std::vector<OpExample>& list, const graph::OpDef&
   base::fail_internal("no example of {}", op.name);
 }
 
-// Each part of the tokens packed, changed slot by slot and unpacked for itself, against all of them at once.
+// Each part of the tokens packed, changed slot by slot and unpacked separately, against all of them at once.
 TEST(ExpertSharding, TokensDivide) {
   const std::vector<OpExample> list = expert_examples();
   const HostTensor &kept = example(list, graph::kRoute).in[0], &x = example(list, graph::kPack).in[0],
@@ -210,8 +210,8 @@ TEST(ExpertSharding, TokensDivide) {
   }
 }
 
-// Two ranks with two experts each, three times as many rows as one of them has: what a rank receives,
-// regrouped, goes through its experts and back as the whole does.
+// Two ranks with two experts each, three times as many rows as one of them has: the rows that a rank
+// receives, regrouped, pass through its experts and back like the whole.
 TEST(ExpertSharding, RegroupedRowsMeetTheirExperts) {
   const std::vector<OpExample> list = expert_examples();
   const OpExample& linear = example(list, graph::kGroupedLinear);

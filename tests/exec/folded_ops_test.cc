@@ -1,4 +1,4 @@
-// Ops that stand for several (passes/fold.h) give the bits of those they stand for.
+// Fused ops (passes/fold.h) give the same bits as the ops that they replace.
 #include <gtest/gtest.h>
 
 #include "exec/random_tensors.h"

@@ -21,8 +21,8 @@ double dot(const HostTensor& a, const HostTensor& b) {
   return sum;
 }
 
-// With step h the central difference is off by about h^2 f''' / 6 and by u |L| / h; h = 1e-5 makes both about
-// 1e-10 of the terms here, whose derivatives are of order 1 to 100.
+// With step h the central difference has an error of about h^2 f''' / 6 plus u |L| / h; h = 1e-5 makes both
+// about 1e-10 of the terms here, whose derivatives are of order 1 to 100.
 constexpr double kStep = 1e-5, kTolerance = 1e-7;
 
 // d(sum of dy * y)/dx by autodiff and by differences, for every float operand; y are the outputs that the
@@ -87,7 +87,7 @@ TEST(Gradient, EveryOpAgreesWithFiniteDifferences) {
     check_gradient(e);
     ++checked[e.op];
   }
-  // Rows that change ranks: on one rank nothing runs, and each is the other's gradient.
+  // Rows that move between ranks: on one rank nothing runs, and each is the other's gradient.
   checked[&graph::kToExperts] = checked[&graph::kToTokens] = 1;
   for (const graph::OpDef* op : graph::all_ops())
     if (op->gradient != nullptr) {

@@ -40,7 +40,7 @@ Attrs attention(int64_t seq_len, int64_t window, double dropout, int64_t cp) {
           {"ulysses", int64_t{1}}, {"packed", int64_t{1}}, {"deterministic", int64_t{1}}};
 }
 
-// An index of the rows of two ranks, of which one is given.
+// Index values for the rows of two ranks, given those of one.
 HostTensor twice(const HostTensor& t) {
   Type type = t.type;
   type.dims[0].size *= 2;
@@ -156,8 +156,8 @@ std::vector<OpExample> op_examples() {
        {m.real({T, V}), m.positive({T}), m.positive({T, {Dim::HeadDim, 2}}), labels, seed}},
       {&graph::kCrossEntropy, none, {m.real({T, V}), labels, seed}},
   };
-  // Attention with KV heads as many as query heads, half as many, and one; over whole sequences, and over
-  // sequences of 4 and 12 rows whose rows lie as two context ranks have them.
+  // Attention with as many KV heads as query heads, half as many, and one; over whole sequences, and over
+  // sequences of 4 and 12 rows in the row order of two context ranks.
   for (const int64_t kv : {4, 2, 1})
     for (const double dropout : {0.0, 0.25})
       for (const int64_t window : {0, 2})
@@ -173,7 +173,7 @@ std::vector<OpExample> op_examples() {
           back.insert(back.end(), tail.begin(), tail.end());
           list.push_back({&graph::kAttention, attrs, in});
           list.push_back({&graph::kAttentionDx, attrs, back});
-          if (cp == 1 && dropout == 0) {  // q, k and v side by side
+          if (cp == 1 && dropout == 0) {  // packed q, k and v
             Attrs joint = attrs;
             joint.set("heads", H.size);
             joint.set("kv_heads", kv);
@@ -186,7 +186,7 @@ std::vector<OpExample> op_examples() {
             list.push_back({&graph::kQkvAttentionDx, joint, packed_back});
           }
           if (seq == kTokens) continue;
-          // Hops: the last of a ring, with what came before; on one rank the first and only one.
+          // Hops: the last of a ring, with earlier results; on one rank the first and only one.
           Attrs hop = attrs;
           hop.set("hop", int64_t{cp - 1});
           if (cp == 2) {

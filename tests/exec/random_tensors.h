@@ -1,4 +1,4 @@
-// Operands of f64 for examples of ops; the same numbers for the same seed and order of calls.
+// f64 operands for examples of ops; the same numbers for the same seed and order of calls.
 #pragma once
 
 #include <cmath>

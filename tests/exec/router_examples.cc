@@ -15,7 +15,7 @@ constexpr double kLowest = 0.1;  // of scores, weights and sums
 const DimSize T{Dim::Tokens, kTokens}, E{Dim::Embed, 8}, R{Dim::Routes, kExperts}, C{Dim::Choices, kChoices},
     kSums{Dim::Flat, 2 * kExperts};
 
-// Different experts of a row, expert 1 more often than others.
+// Distinct experts per row, expert 1 more often than others.
 HostTensor choices() {
   HostTensor t(Type{DType::I32, {T, C}});
   for (int32_t r = 0; r < kTokens; ++r) {
@@ -73,8 +73,8 @@ std::vector<OpExample> router_examples() {
        sums("sequence", kSeq, 1),
        {m.real({{Dim::Tokens, kTokens / kSeq}, kSums}), chosen}},
       {&graph::kRunningSum, {}, {whole}},
-      // Assignments are counts, so a loss is not to be differentiated by them; gradient_test.cc does so by
-      // the scores behind them.
+      // Assignments are counts, so a loss is not differentiated with respect to them; gradient_test.cc uses
+      // the scores instead.
       {&graph::kBalanceLoss, loss("sequence", kSeq, 4), {by_sequence}, {0}, {0}},
       {&graph::kBalanceLoss, loss("micro", kTokens, 1), {whole}, {0}, {0}},
       {&graph::kBalanceLoss, loss("global", kTokens, 1), {whole, m.positive({kSums}, kLowest)}, {0}, {1}},

@@ -1,4 +1,4 @@
-// The router with its losses as a graph, and what its kernels do with results that add up.
+// The router with its losses as a graph, and accumulation of results in its kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -29,8 +29,8 @@ HostTensor scalar(double value) {
   return t;
 }
 
-// x w^T -> choice -> balance loss of a scope, z-loss, and weights; gradients of all three at once arrive at x
-// and w. The objective is their sum, with the weights times `dweights`.
+// x w^T -> choice -> balance loss of a scope, z-loss, and weights; gradients of all three at once reach x and
+// w. The objective is their sum, with the weights times `dweights`.
 void check_losses(const std::string& scope) {
   SCOPED_TRACE(scope);
   Graph g;
@@ -137,7 +137,7 @@ struct Call {
   std::vector<std::byte> workspace;
 };
 
-// What has no token rows adds up when it is asked to; a slope beside a loss is written anew.
+// Results without token rows accumulate when asked to; a slope next to a loss is overwritten.
 TEST(Router, SumsAddUpOverCalls) {
   const std::set<const graph::OpDef*> sums = {&graph::kRouterDw, &graph::kExpertLoad, &graph::kRunningSum,
                                               &graph::kBalanceLoss, &graph::kZLoss};

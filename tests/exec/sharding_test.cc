@@ -1,5 +1,5 @@
-// Every sharding rule against the unsharded op: operands are cut as the rule says, each shard runs through
-// the CPU kernel with the parts that lowering would give it, and the results are put together as the rule
+// Every sharding rule against the unsharded op: operands are split as the rule says, each shard runs through
+// the CPU kernel with the parts that lowering would give it, and the results are combined as the rule
 // says.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using graph::Dim;
 using graph::OpDim;
 using graph::Type;
 
-// Part `part` of `parts` along a dim; beyond the end lies padding, zero.
+// Part `part` of `parts` along a dim, with zero padding past the end.
 HostTensor slice(const HostTensor& t, int dim, int part, int parts) {
   const auto d = static_cast<size_t>(dim);
   Type type = t.type;
@@ -32,7 +32,7 @@ HostTensor slice(const HostTensor& t, int dim, int part, int parts) {
   return out;
 }
 
-// The inverse: parts side by side, padding cut off.
+// The inverse: parts concatenated, padding removed.
 HostTensor join(const std::vector<HostTensor>& list, int dim, int64_t global) {
   const auto d = static_cast<size_t>(dim);
   Type type = list[0].type;
@@ -155,7 +155,7 @@ class RuleTest {
   }
 
  private:
-  // What may be divided where rows may not: sequences, or groups of them. Sums of sequences have a row each.
+  // What may be split where rows may not: sequences, or groups of them. Sums of sequences have a row each.
   int64_t uncut(const OpDim& d) const {
     int64_t size = dim_size(d, in_, out_);
     if (e_.attrs.find("scope") == nullptr)
@@ -180,14 +180,14 @@ class RuleTest {
     }
     const bool hop = e_.op == &graph::kAttentionHop || e_.op == &graph::kAttentionHopDx;
     if (e_.op != &graph::kAttention && e_.op != &graph::kAttentionDx && !hop) return true;
-    // Rows lie in the order of cp ranks: these are the parts along context; along tokens only plain order can
-    // be cut. A hop's rows are one part of them.
+    // Rows are in the order of cp ranks: these are the parts along context; along tokens only plain order can
+    // be split. A hop's rows are one part of them.
     const int64_t cp = e_.attrs.integer("cp");
     for (const auto& [direction, parts] : cuts) {
       if (rule_[direction].key == Dim::Context && (parts != cp || hop)) return false;
       if (rule_[direction].key == Dim::Tokens && cp != 1) return false;
     }
-    // Attention: cut between KV heads first; query heads inside a group only where one KV head is left.
+    // Attention: split between KV heads first; query heads inside a group only where one KV head is left.
     const size_t k = e_.op == &graph::kAttention || e_.op == &graph::kAttentionHop ? 1 : 2;
     const int64_t kv_heads = in_[k].size(1), heads = in_[k - 1].size(1);
     return kv_heads % kv_parts == 0 && (head_parts == 1 || kv_heads == kv_parts) &&
@@ -227,7 +227,7 @@ TEST(Sharding, EveryRuleAgreesWithTheWholeOp) {
   std::map<const graph::OpDef*, int> tried;
   for (const OpExample& e : op_examples()) tried[e.op] += RuleTest(e).run();
   for (const graph::OpDef* op : graph::all_ops())
-    if (op->dims != nullptr && !is_dispatch(*op) && op != &graph::kRunningSum) {  // which nothing divides
+    if (op->dims != nullptr && !is_dispatch(*op) && op != &graph::kRunningSum) {  // never sharded
       EXPECT_GE(tried[op], 2) << op->name;
     }
 }

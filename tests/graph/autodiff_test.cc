@@ -25,8 +25,8 @@ int count(const Graph& g, const OpDef& op, Phase phase) {
 
 const Node& producer(const Graph& g, ValueId id) { return g.nodes()[g.value(id).producer.index()]; }
 
-// Results of the backward pass that nothing uses and that are no parameter's gradient. An op with several
-// results may give one in vain (dV where V's weight is frozen), but never all of them.
+// Results of the backward pass that nothing uses and that are not a parameter's gradient. An op with several
+// results may compute an unused one (dV where V's weight is frozen), but never only unused ones.
 std::vector<std::string> wasted_nodes(const Graph& g) {
   std::set<ValueId> used;
   for (const Node& n : g.nodes()) used.insert(n.inputs.begin(), n.inputs.end());
@@ -39,7 +39,7 @@ std::vector<std::string> wasted_nodes(const Graph& g) {
   return wasted;
 }
 
-// The whole graph of a Llama of one block, tied, with V's weight frozen, as it was read and found right.
+// The whole graph of a tied one-block Llama with V's weight frozen, reviewed by hand.
 TEST(Autodiff, OneBlockLlama) {
   const std::string want = base::read_file(QUINTET_SOURCE_DIR "/tests/graph/one_block_llama.graph");
   const std::string got = to_text(tiny_llama({.tied = true, .freeze = {"wv.weight"}}));
@@ -60,7 +60,7 @@ TEST(Autodiff, FrozenParametersHaveNoWeightGradients) {
     EXPECT_FALSE(param(some, name).trainable);
     EXPECT_TRUE(param(some, name).grads.empty());
   }
-  // Gradients still pass through, on their way to the embedding.
+  // Gradients still pass through to the embedding.
   EXPECT_EQ(count(some, kLinearDx, Phase::B), count(all, kLinearDx, Phase::B));
   EXPECT_EQ(param(some, "embed.weight").grads.size(), 1u);
 }
@@ -98,7 +98,7 @@ TEST(Autodiff, TiedTableGetsTwoContributions) {
   EXPECT_EQ(producer(g, grads[1]).phase, Phase::W);
 }
 
-// Tied and alone trainable: the gradient through the embedding must not be forgotten.
+// Tied, and the only trainable parameter: the gradient through the embedding must be included.
 TEST(Autodiff, TiedTableAloneStillGetsBoth) {
   const Graph g = tiny_llama({.tied = true, .freeze = {"*norm.weight", "w*", "gate.*", "up.*", "down.*"}});
   EXPECT_EQ(param(g, "embed.weight").grads.size(), 2u);
@@ -149,7 +149,7 @@ TEST(Autodiff, ParameterWithoutGradientMayBeFrozen) {
 
 TEST(Autodiff, AllFrozenIsRefused) { EXPECT_THROW(tiny_llama({.freeze = {"*"}}), base::UserError); }
 
-// x + x: the very first thing that the backward pass computes is a sum of gradients.
+// x + x: the first thing that the backward pass computes is a sum of gradients.
 TEST(Autodiff, ValueUsedTwiceByOneNode) {
   Builder b(testing::train_options());
   const ValueId table = b.weight("table", {{Dim::Vocab, 37}, {Dim::Embed, 16}}, 0.02);

@@ -24,7 +24,7 @@ TEST(Cost, LinearBytesFollowTheDtype) {
   EXPECT_EQ(cost_of(c).flops, 2.0 * 8 * (4 * 6) * 16);
 }
 
-// Pairs that a causal mask with a window leaves, counted one by one.
+// Visible pairs under a causal mask with a window, counted one by one.
 double count_pairs(int64_t tokens, int64_t seq_len, int64_t window) {
   double pairs = 0;
   for (int64_t q = 0; q < tokens; ++q)
@@ -49,7 +49,8 @@ TEST(Cost, Attention) {
     }
 }
 
-// Queries cut over context ranks cost their share, and the hops of a ring cost together what one op costs.
+// Queries sharded over context ranks cost their share, and the hops of a ring together cost as much as one
+// op.
 TEST(Cost, AttentionOverContext) {
   OpCase whole = op_case(kAttention), part = whole, hop = op_case(kAttentionHop);
   for (OpCase* c : {&whole, &part, &hop}) {
@@ -58,7 +59,7 @@ TEST(Cost, AttentionOverContext) {
   }
   for (const size_t i : {0, 3}) part.in[i].dims[0].size = 4;
   EXPECT_EQ(cost_of(part).flops * 2, cost_of(whole).flops);
-  // The hop's case has as many rows of queries as the whole has, of twice as long a batch: two hops see all.
+  // The hop has as many query rows as the whole, of a batch twice as long: two hops see all keys.
   EXPECT_EQ(cost_of(hop).flops * 2, cost_of(whole).flops);
   OpCase backward = op_case(kAttentionDx), hop_backward = op_case(kAttentionHopDx);
   for (OpCase* c : {&backward, &hop_backward}) c->attrs.set("seq_len", int64_t{8});

@@ -2,7 +2,7 @@
 
 namespace quintet::graph::testing {
 
-// Tokens 8 of 2 choices, hence 16 slots and routed rows; 4 experts of width 10, one source.
+// 8 tokens with 2 choices, hence 16 slots and routed rows; 4 experts of width 10, one source.
 std::vector<OpCase> expert_cases() {
   const DimSize tokens{Dim::Tokens, 8}, embed{Dim::Embed, 16}, choices{Dim::Choices, 2}, one{Dim::Choices, 1},
       slots{Dim::Slots, 16}, routed{Dim::Routed, 16}, counts{Dim::Counts, 4}, experts{Dim::Experts, 4},

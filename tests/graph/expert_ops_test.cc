@@ -1,4 +1,4 @@
-// What the ops of expert dispatch, of experts and of joined heads infer, refuse, cost and how they divide.
+// Inference, refusals, cost and sharding of the ops of dispatch, experts and concatenated heads.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -117,7 +117,7 @@ TEST(ExpertOps, WeightsStayWideBesideNarrowRows) {
   EXPECT_EQ(c.out()[2].dtype, DType::F32);
 }
 
-// A product of all routed rows with one expert's weight: with perfect balance, what runs.
+// A matmul of all routed rows with one expert's weight: what runs under perfect balance.
 TEST(ExpertOps, CostOfTheGroupedProducts) {
   for (const OpDef* op : {&kGroupedLinear, &kGroupedLinearDx, &kGroupedLinearDw}) {
     const OpCase& c = op_case(*op);
@@ -125,7 +125,7 @@ TEST(ExpertOps, CostOfTheGroupedProducts) {
   }
 }
 
-// Rows of tokens are cut over the tensor ranks too; decisions are kept.
+// Token rows are sharded over the tensor ranks too; decisions are kept.
 TEST(ExpertOps, DispatchIsSpreadAndKept) {
   for (const OpCase& c : expert_cases()) {
     for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs))
@@ -137,7 +137,7 @@ TEST(ExpertOps, DispatchIsSpreadAndKept) {
   }
 }
 
-// The division by experts comes after that by rows, and takes the weights along.
+// Sharding by experts comes after that by rows, and shards the weights too.
 TEST(ExpertOps, RowsAndThenExperts) {
   for (const OpDef* op :
        {&kGroupedLinear, &kGroupedLinearDx, &kGroupedLinearDw, &kExpertAct, &kExpertActDx}) {
@@ -203,7 +203,7 @@ TEST(ExpertOps, Gradients) {
       SCOPED_TRACE(std::string(op->name) + " " + to_string(c.attrs));
       const Emitted e = backward(c);
       EXPECT_EQ(e.ops, want);
-      // A gradient has the type of what it is the gradient of, padded or not.
+      // A gradient has the type of the value that it belongs to, padded or not.
       for (const Param& p : e.graph.params())
         for (const ValueId grad : p.grads) EXPECT_EQ(e.graph.type(grad), e.graph.type(p.value));
     }

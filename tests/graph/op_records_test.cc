@@ -1,4 +1,4 @@
-// What an op's record says of it, beside types, gradient and dims, which have tests of their own.
+// The parts of an op's record other than types, gradient and dims, which have their own tests.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -23,7 +23,7 @@ TEST(OpRecords, ModelsUseOpsOfAClass) {
     if (op->dims != nullptr && op != &kCast) EXPECT_NE(op->op_class, OpClass::Other) << op->name;
 }
 
-// Only what the partitioner puts in has no dims along which it is divided.
+// Only ops that the partitioner inserts have no dims to shard.
 TEST(OpRecords, PlacementOpsHaveNoDims) {
   for (const OpDef* op : all_ops())
     if (op->op_class == OpClass::Placement) EXPECT_EQ(op->dims, nullptr) << op->name;

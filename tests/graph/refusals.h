@@ -1,4 +1,4 @@
-// What an op infers, as text, and uses that it must refuse: a good use of it, spoiled in one place.
+// Inferred types as text, and uses that an op must refuse: a good use of it with one defect.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace quintet::graph::testing {
 
 std::string text(const std::vector<Type>& types);  // separated by ", "
-std::string inferred(const OpDef& op);             // what the first case of the op gives
+std::string inferred(const OpDef& op);             // result types of the op's first case
 
 using Spoil = std::function<void(OpCase&)>;
 struct Refusal {

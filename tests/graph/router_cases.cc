@@ -2,7 +2,7 @@
 
 namespace quintet::graph::testing {
 
-// Tokens 8 in sequences of 4, embed 16, 6 experts of which 2 are chosen.
+// 8 tokens in sequences of 4, embed 16, 6 experts of which 2 are chosen.
 std::vector<OpCase> router_cases() {
   const DimSize tokens{Dim::Tokens, 8}, embed{Dim::Embed, 16}, routes{Dim::Routes, 6},
       choices{Dim::Choices, 2}, sequences{Dim::Tokens, 2}, sums_dim{Dim::Flat, 12};

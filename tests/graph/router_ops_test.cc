@@ -1,5 +1,5 @@
-// What the ops of the router and of the balance between experts infer and refuse, how they divide, and how
-// gradients find their way through a choice.
+// Inference, refusals and sharding of the ops of routers and load balancing, and gradients through the choice
+// of experts.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -159,7 +159,8 @@ std::vector<Refusal> refusals() {
 
 TEST(RouterOps, Refused) { testing::expect_refusals(refusals(), router_cases()); }
 
-// A choice is over the tensor ranks too wherever rows stand alone; what a sequence shares is not cut in it.
+// Choices are sharded over the tensor ranks too where rows are independent; ops on sequences do not split
+// them.
 TEST(RouterOps, SpreadOrWholeSequences) {
   for (const OpCase& c : router_cases())
     for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs)) {
@@ -183,8 +184,8 @@ TEST(RouterOps, Cost) {
   }
 }
 
-// A gradient that arrives for the weights, for the scores, or for both makes one select_dx that takes just
-// these; nothing flows into the bias.
+// A gradient for the weights, for the scores, or for both makes one select_dx that takes just these; the bias
+// gets none.
 TEST(RouterOps, GradientsThroughAChoice) {
   for (const int which : {1, 2, 3}) {
     Graph g;

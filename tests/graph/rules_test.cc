@@ -1,5 +1,5 @@
-// The sharding rules, held against the types of one good use of every op. That a divided op computes what the
-// whole op computes is tested in room layout.
+// The sharding rules, checked against the types of one good use of every op. That a sharded op computes the
+// same as the whole op is tested in room layout.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -20,7 +20,7 @@ TEST(Rules, EveryOpWithARuleHasACase) {
   }
 }
 
-// Rows that belong to tokens or experts under another name: they are cut where those are.
+// Rows that belong to tokens or experts under another name: they are split where those are.
 bool follows(Dim dim, Dim key) {
   switch (key) {
     case Dim::Tokens:
@@ -34,13 +34,13 @@ bool follows(Dim dim, Dim key) {
   }
 }
 
-// Works on rows of experts: which tokens they belong to is not known.
+// Works on rows of experts: their tokens are not known.
 bool is_routed(const OpDef& op) {
   return &op == &kRegroup || &op == &kGroupedLinear || &op == &kGroupedLinearDx || &op == &kGroupedLinearDw ||
          &op == &kExpertAct || &op == &kExpertActDx;
 }
 
-// Sums of each sequence, or who has a place among those of a group of sequences.
+// Works on sums per sequence, or on a capacity shared by a group of sequences.
 bool by_sequence(const OpCase& c) {
   const AttrValue* scope = c.attrs.find("scope");
   return c.op == &kLimit || (scope != nullptr && *scope == AttrValue(std::string("sequence")));
@@ -73,8 +73,8 @@ TEST(Rules, FitTheOperands) {
       check_side(d.in, c.in, false);
       check_side(d.out, out, true);
 
-      // Where the operand's dim is the key itself, all operands agree on its size; only a hop of a ring has
-      // a share of the rows in q, k and v, and all of them in the indices of keys, and sums of each sequence
+      // Where the operand's dim is the key itself, all operands agree on its size; except that a ring hop
+      // has a part of the rows in q, k and v, and all of them in the key indices, and that sums per sequence
       // have fewer rows than their terms.
       std::set<int64_t> sizes;
       bool divides_something = false;
@@ -84,8 +84,8 @@ TEST(Rules, FitTheOperands) {
           divides_something = true;
           const DimSize dim = types[i].dims[static_cast<size_t>(at[i])];
           if (dim.name == d.key) sizes.insert(dim.size);
-          // The queries of a KV head come along with it, and context is token rows; nothing else is divided
-          // under another name.
+          // The queries of a KV head follow it, and context shards token rows; no other dim is sharded under
+          // another name.
           else
             EXPECT_TRUE((d.key == Dim::KvHeads && dim.name == Dim::Heads) ||
                         (d.key == Dim::Context && dim.name == Dim::Tokens) || follows(dim.name, d.key))
@@ -103,8 +103,8 @@ TEST(Rules, FitTheOperands) {
   }
 }
 
-// An operand that has the dim must be divided along it: a rule that calls it whole would compute with all of
-// it against a part of the others.
+// An operand that has the dim must be sharded along it: a rule that declares it whole would combine all of it
+// with a part of the others.
 TEST(Rules, NoOperandWithTheDimIsCalledWhole) {
   for (const OpCase& c : op_cases()) {
     const std::vector<Type> out = c.out();
@@ -129,7 +129,7 @@ TEST(Rules, TokensDivideEverywhere) {
     for (const OpDim& d : c.op->dims(c.in, c.out(), c.attrs))
       if (d.key == Dim::Tokens) {
         ++tokens;
-        // Only attention and what is counted by sequence look at other rows, those of their own sequence.
+        // Only attention and ops that count per sequence look at other rows, those of their own sequence.
         EXPECT_EQ(d.any_row, c.op != &kAttention && c.op != &kAttentionDx && c.op != &kQkvAttention &&
                                  c.op != &kQkvAttentionDx && !is_hop(*c.op) && !by_sequence(c))
             << c.op->name;
@@ -146,15 +146,14 @@ TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
     for (const auto& [output, input] : c.op->in_place) {
       SCOPED_TRACE(c.op->name);
       ASSERT_LT(input, c.op->max_inputs);
-      // An addend, which only programs have, or values that lie side by side.
+      // An addend, which only programs have, or packed values.
       if (static_cast<size_t>(input) >= c.in.size() || static_cast<size_t>(output) >= out.size()) continue;
       EXPECT_EQ(out[static_cast<size_t>(output)], c.in[static_cast<size_t>(input)]);
     }
   }
 }
 
-// A hop's running results stand at the end, at a place that depends on dropout: of the pairs, those that fit
-// are these and no others.
+// A hop's running results are last, at an index that depends on dropout: exactly these pairs match.
 TEST(Rules, HopsUpdateWhatStandsAtTheEnd) {
   for (const OpCase& c : op_cases()) {
     if (!is_hop(*c.op)) continue;
@@ -172,7 +171,7 @@ TEST(Rules, HopsUpdateWhatStandsAtTheEnd) {
   }
 }
 
-// The dims whose division leaves a partial result, per op: these are the reductions that a layout pays for.
+// The dims whose sharding leaves a partial result, per op: the reductions that a layout pays for.
 TEST(Rules, PartialResults) {
   const auto partial = [](const OpCase& c) {
     std::set<std::string> found;

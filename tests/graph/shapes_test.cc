@@ -1,4 +1,4 @@
-// What each op infers and what it refuses. A refusal names the op and shows the types.
+// The types that each op infers, and its refusals, which name the op and show the types.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -81,7 +81,7 @@ TEST(Shapes, StatisticsAreWide) {
   EXPECT_EQ(c.out()[1].dtype, DType::F64);
 }
 
-// Puts another type in the place of operand i.
+// Replaces the type of operand i.
 testing::Spoil operand(size_t i, Type type) {
   return [i, type](OpCase& c) { c.in[i] = type; };
 }
@@ -259,7 +259,7 @@ std::vector<Refusal> refusals() {
 TEST(Shapes, Refused) { testing::expect_refusals(refusals(), {}); }
 
 TEST(Shapes, EveryOpWithSomethingToRefuseIsTested) {
-  std::set<const OpDef*> tested = {&kGelu, &kCast};  // take whatever comes
+  std::set<const OpDef*> tested = {&kGelu, &kCast};  // accept any type
   for (const Refusal& r : refusals()) tested.insert(r.op);
   for (const OpCase& c : testing::expert_cases()) tested.insert(c.op);  // in expert_ops_test.cc
   for (const OpCase& c : testing::router_cases()) tested.insert(c.op);  // in router_ops_test.cc

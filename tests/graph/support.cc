@@ -52,7 +52,7 @@ Attrs qkv_attrs() {
   return attrs;
 }
 
-// A hop of a ring of two. Rows of q, k and v are half of those of the indices of keys.
+// A hop of a ring of two. q, k and v have half the rows of the key indices.
 Attrs hop_attrs(double dropout, int64_t hop) {
   Attrs attrs = attention_attrs(dropout);
   attrs.set("cp", int64_t{2});
@@ -70,7 +70,7 @@ std::vector<OpCase> make_cases() {
       {"inv_freq", std::vector<double>{1, 0.1, 0.01}}, {"scale", 1.0}, {"inverse", int64_t{0}}};
   Attrs rope_first = rope;
   rope_first.set("heads", int64_t{6});
-  Type gate_up = hidden, qkv = q;  // gate and up, and q, k and v side by side
+  Type gate_up = hidden, qkv = q;  // packed gate and up; packed q, k and v
   gate_up.dims[1].size *= 2;
   qkv.dims[1].size = q.size(1) + 2 * k.size(1);
   return {

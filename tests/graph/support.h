@@ -17,13 +17,13 @@ struct OpCase {
   std::vector<Type> out() const { return op->infer(in, attrs); }
 };
 
-// One good use of every op that has a sharding rule. Sizes differ from dim to dim, so that a mix-up shows:
+// One good use of every op that has a sharding rule. Sizes differ from dim to dim, so that mix-ups are found:
 // tokens 8, embed 16, heads 4, kv_heads 2, head_dim 6, ffn 24, vocab 37.
 const std::vector<OpCase>& op_cases();
 const OpCase& op_case(const OpDef& op);  // the first of that op
-// Those of dispatch, experts and joined heads, which op_cases() includes (expert_cases.cc).
+// Those of dispatch, experts and concatenated heads, which op_cases() includes (expert_cases.cc).
 std::vector<OpCase> expert_cases();
-// Those of the router and of the balance between experts, which it includes too (router_cases.cc).
+// Those of routers and load balancing, which it includes too (router_cases.cc).
 std::vector<OpCase> router_cases();
 
 // f32[...] from the names of the dims; their sizes are those above.

@@ -27,7 +27,7 @@ bool same_bits(const AttrValue& a, const AttrValue& b) {
   return a == b;
 }
 
-// Member by member, so that a member that the text forgets shows.
+// Member by member, so that a member that the text omits is found.
 void expect_same(const Graph& a, const Graph& b) {
   EXPECT_EQ(a.loss, b.loss);
   EXPECT_EQ(a.logits, b.logits);
@@ -149,7 +149,7 @@ TEST(GraphText, RoundTripOfOddThings) {
   expect_round_trip(g);
 }
 
-// Numbers of values need not follow the order of nodes, nor parameters the order of their numbers.
+// Value numbers need not follow the order of nodes, nor parameters the order of their numbers.
 TEST(GraphText, OrderIsFree) {
   const Graph g = parse_text(R"(
 # a comment, and blank lines
@@ -224,7 +224,7 @@ TEST(GraphText, Refusals) {
   }
 }
 
-// Whatever is cut off the end, the parser refuses or reads, and never does anything else.
+// Every prefix of a text is either parsed or refused.
 TEST(GraphText, EveryPrefixIsReadOrRefused) {
   const std::string text = to_text(tiny_llama());
   for (size_t n = 0; n < text.size(); n += 3) {

@@ -1,4 +1,4 @@
-// Each rule of the verifier is broken once, in a graph that is good otherwise.
+// Each rule of the verifier is violated once, in an otherwise valid graph.
 #include "graph/verify.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Node& node(Graph& g, const OpDef& op, Phase phase = Phase::F) {
 
 Param& some_param(Graph& g, std::string_view name) { return *g.find_param(g.find(name)); }
 
-// The graph must be refused with a message that holds all the parts.
+// The graph must be refused with a message that contains all the parts.
 void expect_refused(const Graph& g, const std::vector<std::string>& parts, bool local = false) {
   try {
     verify(g, "a pass", local);

@@ -21,7 +21,7 @@ TYPED_TEST_SUITE(Activation, AllTypes);
 
 TYPED_TEST(Activation, MatchReference) {
   using T = TypeParam;
-  // exp's argument carries |u| units of error into the result, and a handful of roundings follow.
+  // exp's argument carries |u| units of error into the result, followed by a handful of roundings.
   const double u = unit<Stat<T>>();
   for (int64_t n : {1, 7, 65, 9001}) {
     auto x = random_values<T>(n, 31, 4.0);
@@ -45,7 +45,7 @@ TYPED_TEST(Activation, MatchReference) {
           bs, s, [&](int64_t i) { return u * inner(i) * std::abs(s[i]) + 1e-44; }, "silu");
       expect_near(
           bds, ds, [&](int64_t i) { return u * inner(i) * std::abs(dy[i]) + 1e-44; }, "dsilu");
-      // Once exp underflows, what is lost is below |x| times the smallest number.
+      // Once exp underflows, the error is below |x| times the smallest number.
       expect_near(
           bg, g, [&](int64_t i) { return u * inner(i) * std::abs(g[i]) + 1e-36; }, "gelu");
       expect_near(
@@ -69,7 +69,7 @@ TYPED_TEST(Activation, SwigluOnPackedHalves) {
         dpacked[r * 2 * n + n + i] = dy[r * n + i] * silu_value(g);
       }
     run_everywhere([&](ThreadPool& pool) {
-      Buffer<T> in(packed), out(rows * n), bdy(dy);  // all in place, as plans lay it
+      Buffer<T> in(packed), out(rows * n), bdy(dy);  // all in place, as planned
       swiglu<T>(in.data(), in.data() + n, 2 * n, out.data(), rows, n, pool);
       swiglu_backward<T>(bdy.data(), in.data(), in.data() + n, 2 * n, in.data(), in.data() + n, bdy.data(),
                          rows, n, pool);

@@ -1,5 +1,5 @@
-// Attention over rows that are cut over context ranks: queries of some ranks against whole keys, and against
-// the keys of one ring rank after another.
+// Attention over rows sharded over context ranks: queries of some ranks against whole keys, and against the
+// keys of one ring rank after another.
 #include "kernels/attention_problem.h"
 
 namespace quintet::kernels::cpu::test {
@@ -29,7 +29,7 @@ const CutCase kCutCases[] = {
     {{"heads only", 2, 132, 2, 1, 8, 10, 0, 1, 0.0}, 3, 3},
 };
 
-// A problem in whole order, its buffers, and what must come out for any rows of it.
+// A problem in whole order, its buffers, and the expected results for any rows of it.
 template <class T>
 class Cut {
   using S = Stat<T>;
@@ -53,12 +53,12 @@ class Cut {
     return order;
   }
 
-  // What queries of an order have: inputs, masks and results.
+  // The queries in a row order: inputs, masks and results.
   struct Queries {
     base::RowOrder rows;
     std::vector<int32_t> documents, samples, positions;
     Buffer<T> q, dout;
-    Buffer<T> o;      // as attention gives it, or what the hops gave, rounded
+    Buffer<T> o;      // of attention, or of the hops, rounded
     Buffer<S> sum_o;  // of the hops
     Buffer<S> lse, sum_dq;
     Buffer<T> dq;
@@ -106,7 +106,7 @@ class Cut {
     return s;
   }
 
-  // Checks what the queries get: o, lse and dq.
+  // Checks the results of the queries: o, lse and dq.
   void forward_and_backward(Queries& q, Keys& k) const {
     const AttentionShape s = shape(q, k);
     Buffer<uint8_t> forward(attention_workspace_bytes<T>(s, pool_.threads())),
@@ -137,7 +137,7 @@ class Cut {
     for (int64_t i = 0; i < q.o.size(); ++i) q.o.data()[i] = element<T>(q.sum_o[i]);
   }
 
-  // In bf16 the backward pass reads o rounded to T: delta is off by that much.
+  // In bf16 the backward pass reads o rounded to T: delta has that error.
   double stored() const { return kHalf<T> ? unit<T>() : 0; }
 
   template <class O>
@@ -152,7 +152,7 @@ class Cut {
     expect_near(
         q.lse, columns_in_order(p_.lse, p_.c.heads, q.rows), [&](int64_t) { return e_; }, "lse");
   }
-  // `hops`: how many roundings of a running sum went into a result, beyond the last.
+  // `hops`: number of roundings of a running sum in a result, in addition to the last.
   template <class O>
   void expect_o(const Buffer<O>& o, const Queries& q, double hops = 0) const {
     expect_rows(o, shape_of(p_).o_stride, p_.o, p_.abs_o, p_.o_width(), q.rows, e_ * (1 + hops), "o");
@@ -194,7 +194,7 @@ template <class T>
 class AttentionCut : public testing::Test {};
 TYPED_TEST_SUITE(AttentionCut, AllTypes);
 
-// Runs `check` on every case; what it returns must not depend on the number of threads.
+// Runs `check` on every case; its result must not depend on the number of threads.
 template <class T>
 void on_every_cut(const std::function<std::vector<uint8_t>(const Cut<T>&)>& check) {
   for (const CutCase& c : kCutCases) {
@@ -225,7 +225,7 @@ TYPED_TEST(AttentionCut, QueriesOfSomeRanksAgainstAllKeys) {
   });
 }
 
-// What head parallelism has: all rows of both, one rank after another.
+// The layout of head parallelism: all rows of both, one rank after another.
 TYPED_TEST(AttentionCut, AllQueriesAgainstAllKeys) {
   using T = TypeParam;
   on_every_cut<T>([](const Cut<T>& cut) {
@@ -267,7 +267,7 @@ TYPED_TEST(AttentionCut, HopsOfARingAddUp) {
   });
 }
 
-// One rank of one sequence: hops with the same keys under other documents.
+// One rank of one sequence: hops with the same keys under different documents.
 struct OneRank {
   static constexpr int64_t kRows = 70, kDim = 8;
   ThreadPool pool{1};
@@ -299,12 +299,12 @@ TEST(AttentionHop, HopsThatSeeNothingLeaveNoTrace) {
     EXPECT_EQ(plain.lse[3], -std::numeric_limits<double>::infinity());
     for (int64_t d = 0; d < OneRank::kDim; ++d) EXPECT_EQ(plain.o[3 * OneRank::kDim + d], 0);
 
-    with.hop(-1, true);  // nothing to see at all
+    with.hop(-1, true);  // sees no key at all
     for (int64_t i = 0; i < OneRank::kRows; ++i)
       EXPECT_EQ(with.lse[i], -std::numeric_limits<double>::infinity());
     for (int64_t i = 0; i < with.o.size(); ++i) EXPECT_EQ(with.o[i], 0);
     with.hop(7, false);
-    with.hop(0, false);  // the first that sees something
+    with.hop(0, false);  // the first that sees a key
     EXPECT_EQ(bytes_of(with.o, with.lse), bytes_of(plain.o, plain.lse));
     with.hop(7, false);
     with.hop(-1, false);
@@ -313,7 +313,7 @@ TEST(AttentionHop, HopsThatSeeNothingLeaveNoTrace) {
   limit_isa(Isa::Avx512);
 }
 
-// Twice the same keys: the same mean, and log 2 more.
+// The same keys twice: the same mean, and lse + log 2.
 TEST(AttentionHop, TheSameKeysTwice) {
   OneRank once, twice;
   once.hop(0, true);
@@ -342,8 +342,8 @@ TEST(AttentionHop, FarApart) {
   }
 }
 
-// Keys whose scores are -inf have no weight beside others, in whatever hop they come; alone they give no
-// number, as they do in one softmax.
+// Keys with scores of -inf have no weight next to others, in whichever hop they come; alone they give NaN, as
+// in one softmax.
 TEST(AttentionHop, ScoresOfMinusInfinity) {
   for (const Isa set : instruction_sets()) {
     limit_isa(set);
@@ -371,7 +371,7 @@ TEST(AttentionHop, ScoresOfMinusInfinity) {
   limit_isa(Isa::Avx512);
 }
 
-// A broken number that a query sees must not pass for a key it does not see.
+// A NaN that a query sees must not be treated as an invisible key.
 TEST(AttentionHop, NotANumberStays) {
   for (const Isa set : instruction_sets()) {
     limit_isa(set);

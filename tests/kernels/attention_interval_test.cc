@@ -115,7 +115,7 @@ TEST(AttentionInterval, SpansAreTheDefinition) {
               << "query " << i << ", key " << j;
           ASSERT_EQ(j >= queries.begin && j < queries.end, sees(g, {s, j}, {s, i}));
         }
-        // Tiles take their range from their first and last row.
+        // Tiles derive their range from their first and last row.
         ASSERT_TRUE(keys.begin >= last_keys.begin && keys.end >= last_keys.end);
         ASSERT_TRUE(queries.begin >= last_queries.begin && queries.end >= last_queries.end);
         last_keys = keys, last_queries = queries;
@@ -124,8 +124,8 @@ TEST(AttentionInterval, SpansAreTheDefinition) {
   }
 }
 
-// Every pair that sees one another is met once, and no other is let through: tiles of `own` rows that walk
-// blocks of the other side, by the intervals of one side.
+// Every visible pair is met exactly once, and no other passes: tiles of `own` rows that walk blocks of the
+// other side, by the intervals of one side.
 TEST(AttentionInterval, WalksMeetEveryPairOnce) {
   std::mt19937 random(2);
   for (int round = 0; round < 200; ++round) {

@@ -53,14 +53,14 @@ TEST(AttentionPart, AscendingRowsAreTheSame) {
       const base::RowOrder together = ascending(order);
       EXPECT_EQ(together.count, 1);
       ASSERT_EQ(together.rows(), order.rows());
-      std::vector<int64_t> of_one;  // of the first sequence, whose rows are told by its runs
+      std::vector<int64_t> of_one;  // rows of the first sequence, from its runs
       for (int64_t r = 0; r < order.runs(); ++r)
         for (int64_t i = 0; i < order.run_length(); ++i) of_one.push_back(order.run(0, r).position + i);
       const std::vector<int64_t> found = positions_of(together);
       for (size_t i = 0; i < found.size(); ++i) EXPECT_EQ(found[i], of_one[i % of_one.size()]) << i;
     }
   const base::RowOrder askew{.seq_len = 16, .sequences = 1, .ranks = 4, .first = 1, .count = 2};
-  EXPECT_EQ(ascending(askew).count, 2);  // no rank of a coarser cut
+  EXPECT_EQ(ascending(askew).count, 2);  // not a rank of a coarser split
 }
 
 TEST(AttentionPart, IsNotThereForOtherShapes) {

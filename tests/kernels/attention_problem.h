@@ -1,4 +1,4 @@
-// One problem of attention, the plain double computation of everything, and its rows in any order.
+// An attention problem, its reference in plain double, and its rows in any order.
 #pragma once
 
 #include "kernels/cpu/attention/attention.h"
@@ -26,7 +26,7 @@ inline std::vector<int32_t> documents_for(const Case& c) {
   return ids;
 }
 
-// A case with its inputs, and the plain double computation of everything.
+// A case with its inputs and its reference in plain double.
 struct Problem {
   Case c;
   int64_t tokens, group;
@@ -36,7 +36,7 @@ struct Problem {
   int64_t head_offset = 3;
   std::vector<double> q, k, v, dout;       // contiguous
   std::vector<double> o, lse, dq, dk, dv;  // results
-  // The same sums over absolute terms: what relative errors of the terms can do.
+  // The same sums over absolute terms: they bound the effect of relative errors of the terms.
   std::vector<double> abs_o, abs_dq, abs_dk, abs_dv;
 
   int64_t q_width() const { return c.heads * c.head_dim; }
@@ -130,7 +130,7 @@ Problem problem_for(const Case& c) {
   return p;
 }
 
-// Rows of `width` placed `stride` apart with a sentinel between.
+// Rows of `width`, `stride` apart, with a sentinel in between.
 template <class T>
 Buffer<T> spread(const std::vector<double>& rows, int64_t width, int64_t stride) {
   std::vector<double> out(rows.size() / width * stride, 77);
@@ -148,7 +148,7 @@ Buffer<T> gather(const Buffer<T>& rows, int64_t width, int64_t stride) {
   return Buffer<T>(out);
 }
 
-// The token, in plain order, that lies in each row of a buffer.
+// The token, in plain order, of each row of a buffer.
 inline std::vector<int64_t> tokens_of(const base::RowOrder& order) {
   std::vector<int64_t> tokens(static_cast<size_t>(order.rows()), -1);
   for (int64_t s = 0; s < order.sequences; ++s)
@@ -159,14 +159,14 @@ inline std::vector<int64_t> tokens_of(const base::RowOrder& order) {
   return tokens;
 }
 
-// Rows of `width`, as an order holds them.
+// Rows of `width` in a row order.
 template <class V>
 std::vector<V> in_order(const std::vector<V>& rows, int64_t width, const base::RowOrder& order) {
   std::vector<V> out;
   for (const int64_t t : tokens_of(order)) out.insert(out.end(), &rows[t * width], &rows[t * width] + width);
   return out;
 }
-// heads x tokens, the tokens as an order holds them.
+// heads x tokens, with the tokens in a row order.
 inline std::vector<double> columns_in_order(const std::vector<double>& rows, int64_t heads,
                                             const base::RowOrder& order) {
   std::vector<double> out;
@@ -176,7 +176,7 @@ inline std::vector<double> columns_in_order(const std::vector<double>& rows, int
   return out;
 }
 
-// Everything but the rows' orders and the index arrays. Rows are padded, unevenly.
+// Everything except the row orders and the index arrays. Row strides are padded, unevenly.
 inline AttentionShape shape_of(const Problem& p) {
   const Case& c = p.c;
   AttentionShape shape;

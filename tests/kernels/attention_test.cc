@@ -36,7 +36,7 @@ TYPED_TEST(Attention, MatchesReference) {
     shape.positions = shape.key_positions = p.positions.data();
     const int64_t qw = p.q_width(), kw = p.k_width(), vw = p.v_width(), ow = p.o_width();
     const double e = relative_error<S>(p);
-    // In bf16 the backward pass reads o rounded to T: delta is off by that much.
+    // In bf16 the backward pass reads o rounded to T: delta has that error.
     const double stored = kHalf<T> ? unit<T>() : 0;
     run_everywhere([&](ThreadPool& pool) {
       const Buffer<T> q = spread<T>(p.q, qw, shape.q_stride), k = spread<T>(p.k, kw, shape.k_stride),

@@ -57,8 +57,8 @@ TYPED_TEST(Balance, Load) {
         Buffer<uint8_t> work(expert_load_workspace_bytes(s));
         expert_load<S>(s, chosen.data(), kept.data(), scores.data(), load.data(), accumulate, work.data(),
                        pool);
-        // Counts are exact; of the entropy, each term is rounded to S twice, and the sums of both sides are
-        // in double.
+        // Counts are exact; each term of the entropy is rounded to S twice, and both sides sum in
+        // double.
         const double terms = static_cast<double>(s.rows * s.experts);
         const auto slack = [&](int64_t i) {
           return i == s.experts + 1 ? (4 * unit<S>() + terms * 0x1p-53) * (want.back() + 1) : 0.0;
@@ -83,7 +83,7 @@ TYPED_TEST(Balance, UniformScoresHaveTheEntropyOfTheirNumber) {
   EXPECT_NEAR(load[9], 2 * std::log(8.0), 8 * unit<S>());
 }
 
-// The sequence that each row belongs to, by the words of base/row_order.h.
+// The sequence of each row, by the definition in base/row_order.h.
 std::vector<int64_t> sequences(const base::RowOrder& o) {
   std::vector<int64_t> out;
   for (int64_t c = 0; c < o.ranks; ++c)
@@ -128,7 +128,7 @@ TYPED_TEST(Balance, SumsAndTheirGradient) {
   }
 }
 
-// The rows of a sequence are added in the order of its positions: the bits do not tell how it was cut.
+// The rows of a sequence are added in the order of positions: the bits do not depend on the sharding.
 TYPED_TEST(Balance, SumsDoNotDependOnTheContextRanks) {
   using S = TypeParam;
   const int64_t experts = 4, k = 1, seq_len = 96, chunk = seq_len / 6;
@@ -204,7 +204,7 @@ TYPED_TEST(Balance, ZLoss) {
       SCOPED_TRACE(testing::Message() << rows << " x " << experts);
       const double coefficient = 0.01, dloss = 3;
       auto x = random_values<S>(rows * experts, 5);
-      if (rows > 1) x[0] = 200;  // beyond what exp() can take in f32
+      if (rows > 1) x[0] = 200;  // past the range of exp() in f32
       std::vector<double> want_dx;
       double want = accumulate ? 7.0 : 0.0;
       for (int64_t r = 0; r < rows; ++r) {
@@ -224,7 +224,7 @@ TYPED_TEST(Balance, ZLoss) {
         z_loss<S>(logits.data(), rows, experts, coefficient, loss.data(), accumulate, work.data(), pool);
         z_loss_dx<S>(logits.data(), rows, experts, coefficient, &dloss, dx.data(), pool);
         EXPECT_NEAR(loss[0], want, 32 * unit<S>() * want);
-        // Beside the large logit the others' share is nothing that f32 can hold.
+        // Next to the large logit the others' share is not representable in f32.
         const auto slack = [&](int64_t i) {
           return 64 * unit<S>() * std::abs(want_dx[i]) + std::numeric_limits<float>::min();
         };
@@ -236,7 +236,7 @@ TYPED_TEST(Balance, ZLoss) {
 
 TYPED_TEST(Balance, BiasMovesAgainstTheLoad) {
   using S = TypeParam;
-  const std::vector<double> load = {4, 0, 2, 2, 1e9, 1e9};  // dropped and entropy behind the experts
+  const std::vector<double> load = {4, 0, 2, 2, 1e9, 1e9};  // dropped and entropy after the experts
   Buffer<S> bias(std::vector<double>{0.5, 0.5, 0.5, 0.5});
   update_bias<S>(load.data(), 4, 0.125, bias.data());
   EXPECT_EQ(bias.values(), (std::vector<double>{0.375, 0.625, 0.5, 0.5}));

@@ -23,7 +23,7 @@ Routed run_route(const Indices& kept, int64_t choices, int64_t experts, int64_t 
   return r;
 }
 
-// Three tokens of two choices, four experts; one pair is dropped.
+// Three tokens with two choices, four experts; one pair is dropped.
 const Indices kKept = {2, 0, -1, 2, 0, 3};
 
 TEST(Dispatch, RouteOrdersByExpertThenRowThenChoice) {
@@ -47,18 +47,18 @@ TEST(Dispatch, RouteTakesAllDroppedAndNoTokens) {
 
 TEST(Dispatch, RouteRefusesWhatDoesNotFit) {
   EXPECT_THROW(run_route({0, 0}, 1, 2, 1), base::InternalError);  // two rows, padded to one
-  EXPECT_THROW(run_route({0, 2}, 1, 2, 0), base::InternalError);  // an expert that is not there
+  EXPECT_THROW(run_route({0, 2}, 1, 2, 0), base::InternalError);  // no such expert
 }
 
 template <class T>
 class DispatchRows : public testing::Test {};
 TYPED_TEST_SUITE(DispatchRows, AllTypes);
 
-// 50 tokens of 3 choices over 7 experts, some dropped.
+// 50 tokens with 3 choices over 7 experts, some dropped.
 Indices many_kept() {
   Indices kept;
   for (int i = 0; i < 150; ++i) kept.push_back(i % 11 == 0 ? -1 : (i * i + i / 3) % 7);
-  for (int i = 30; i < 33; ++i) kept[static_cast<size_t>(i)] = -1;  // a token that no expert sees
+  for (int i = 30; i < 33; ++i) kept[static_cast<size_t>(i)] = -1;  // a token without an expert
   return kept;
 }
 
@@ -79,7 +79,7 @@ TYPED_TEST(DispatchRows, PackAndUnpack) {
           const int32_t pair = r.order[static_cast<size_t>(s)];
           double& value = y[static_cast<size_t>(s * n + i)];
           if (pair < 0) {
-            value = std::nan("");  // nobody may read it
+            value = std::nan("");  // must not be read
             continue;
           }
           sums[static_cast<size_t>(pair / choices * n + i)] += value;
@@ -110,7 +110,7 @@ TYPED_TEST(DispatchRows, PackAndUnpack) {
         expect_near(
             unpacked, sums, [&](int64_t i) { return 3 * unit<Stat<T>>() * sizes[static_cast<size_t>(i)]; },
             "unpacked");
-        // Added to x, and in its place.
+        // Added to x, and in place.
         Buffer<T> added(tokens * n), in_place(x);
         unpack_rows<T>(by.data(), r.order.data(), slots, choices, bx.data(), added.data(), tokens, n,
                        workspace.data(), pool);
@@ -151,7 +151,7 @@ TYPED_TEST(DispatchRows, Weights) {
 TEST(Dispatch, RegroupTurnsSourcesAndExpertsRound) {
   const int64_t sources = 3, experts = 2, row = 3, rows = 16;
   const Indices received = {2, 1, 0, 4, 3, 0};  // [source][expert]
-  // Rows as they arrive: source, expert and the number among those of both.
+  // Rows as they arrive: source, expert and the index among those of both.
   std::vector<double> arrive, grouped;
   for (int64_t s = 0; s < sources; ++s)
     for (int64_t e = 0; e < experts; ++e)
@@ -183,7 +183,7 @@ TEST(Dispatch, RegroupTurnsSourcesAndExpertsRound) {
   });
 }
 
-// Enough rows that every worker begins in the middle of a block.
+// Enough rows that every worker starts in the middle of a block.
 TEST(Dispatch, RegroupOfManyRows) {
   const int64_t sources = 4, experts = 3, rows = 60000;
   const Indices received = {5000, 0, 20000, 1, 7000, 0, 0, 0, 9000, 3000, 12000, 2};

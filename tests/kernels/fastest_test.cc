@@ -24,11 +24,12 @@ TEST(Fastest, TheFirstStaysUnlessAnotherIsClearlyFaster) {
   EXPECT_EQ(find_fastest(3, [](size_t i) { return i == 0 ? 100.0 : 99.5; }).index, 0u);
   EXPECT_EQ(find_fastest(3, [](size_t i) { return i == 1 ? 98.0 : 100.0; }).index, 1u);
   EXPECT_EQ(find_fastest(1, [](size_t) { return 5.0; }).time, 5);
-  // However slow the first is.
+  // However slow the first one is.
   EXPECT_EQ(find_fastest(2, [](size_t i) { return i == 0 ? 100.0 : 10.0; }).index, 1u);
 }
 
-// Sixteen ways of the same speed, 1 % of noise and a clock that falls by 10 %: one of many always looks best.
+// Sixteen candidates of equal speed, 1 % of noise and a clock that drops by 10 %: one of many always looks
+// best.
 TEST(Fastest, NoiseDoesNotWin) {
   std::mt19937 random(7);
   std::normal_distribution<double> noise(1, 0.01);
@@ -42,8 +43,8 @@ TEST(Fastest, NoiseDoesNotWin) {
     found +=
         find_fastest(16, [&](size_t i) { return (i == 5 ? 95 : 100) * clock() * noise(random); }).index == 5;
   }
-  // About one in seven: three others, each with a chance of some percent to look 1 % better than the first.
-  // The least of five medians moves in four races of five.
+  // About one in seven: three others, each with a few percent chance to look 1 % better than the first. The
+  // minimum of five medians would change in four races of five.
   EXPECT_LT(moved, kRaces / 5);
   EXPECT_GT(found, kRaces * 9 / 10);
 }

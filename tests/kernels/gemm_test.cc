@@ -62,7 +62,7 @@ double unit_roundoff(DType type) {
   return type == DType::F64 ? 0x1p-53 : type == DType::F32 ? 0x1p-24 : type == DType::F16 ? 0x1p-11 : 0x1p-8;
 }
 
-// A product with random operands. Matrices fill their storage exactly, so a sanitizer sees reads beyond the
+// A GEMM with random operands. Matrices fill their storage exactly, so that a sanitizer sees reads past the
 // last row.
 struct Problem {
   Case shape;
@@ -82,7 +82,7 @@ struct Problem {
     args.a = a.data(), args.b = b.data();
   }
 
-  // Padding between rows is NaN: whoever reads it spoils the result.
+  // Padding between rows is NaN: reading it spoils the result.
   static std::vector<std::byte> random(std::string_view name, int64_t rows, int64_t cols, int64_t ld,
                                        DType type) {
     const int64_t count = rows == 0 || cols == 0 ? 0 : (rows - 1) * ld + cols;
@@ -102,7 +102,7 @@ struct Problem {
     constexpr int64_t kGuard = 256;
     std::unique_ptr<std::byte, AlignedFree> memory(static_cast<std::byte*>(
         std::aligned_alloc(64, static_cast<size_t>((bytes + 2 * kGuard + 63) / 64 * 64))));
-    // 0xff makes NaN of every type, so scratch that is read before it is written shows.
+    // 0xff is NaN in every type, which exposes scratch that is read before it is written.
     std::memset(memory.get(), 0xff, static_cast<size_t>(bytes + 2 * kGuard));
     std::vector<std::byte> out = c;
     GemmArgs g = args;
@@ -128,8 +128,8 @@ struct Problem {
   }
 
   // Each element against an 80-bit sum. With unit roundoff u of the sums, a sum of k products in any order,
-  // plus C, is off by at most (k + 2) u / (1 - (k + 2) u) times the sum of magnitudes; rounding to C's type
-  // adds its roundoff.
+  // plus C, has an error of at most (k + 2) u / (1 - (k + 2) u) times the sum of magnitudes; rounding to C's
+  // type adds its roundoff.
   void check(const std::vector<std::byte>& out) const {
     const double u = unit_roundoff(accumulator_of(types.ab)), gamma = (double(shape.k) + 2) * u;
     ASSERT_LT(gamma, 0.1);
@@ -196,7 +196,7 @@ TEST_P(Gemm, MatchesTheReferenceOnRandomShapes) {
 }
 
 TEST_P(Gemm, MatchesTheReferenceBeyondOneBlockOfEverySize) {
-  // m beyond a thread's block and beyond the bf16 strip, n beyond the strip, several blocks of k.
+  // m larger than a thread's block and than the bf16 strip, n larger than the strip, several blocks of k.
   for (Types types : kTypes) {
     const Problem tall({2085, 3, 530, false, true}, types), wide({3, 4200, 40, true, false, true}, types);
     tall.check(tall.run(2));
@@ -247,8 +247,8 @@ TEST_P(Gemm, AnElementDoesNotDependOnWhatLiesAroundIt) {
     }
 }
 
-// An addend elsewhere gives the bits of a C that held it; C's own content plays no part, and padding is left
-// alone.
+// A separate addend gives the bits of a C that held it; C's own content does not matter, and padding is left
+// unchanged.
 TEST_P(Gemm, AnAddendIsAddedAsIfCHadHeldIt) {
   const Case shapes[] = {{100, 70, 600, false, true, true}, {30, 40, 0, false, false, true},
                          {64, 2100, 96, true, false, true}, {300, 33, 1100, false, true, true, 3},

@@ -40,7 +40,7 @@ int64_t rows_of(const Case& c, int64_t expert) {
 }
 int64_t total(const Case& c) { return std::accumulate(c.received.begin(), c.received.end(), int64_t{0}); }
 
-// Random values in the first `used`, NaN behind them.
+// Random values in the first `used`, NaN after them.
 template <class T>
 Buffer<T> poisoned(int64_t used, int64_t count, uint64_t seed) {
   std::vector<double> v = random_values<T>(used, seed);
@@ -90,7 +90,7 @@ struct Problem {
     grouped_linear_dw(g, workspace.data(), bytes, pool);
   }
 
-  // One product per expert.
+  // One GEMM per expert.
   void reference(bool accumulate) {
     int64_t first = 0;
     for (int64_t e = 0; e < c.experts; ++e) {
@@ -161,7 +161,7 @@ void compare_with_products() {
           Problem<T, C> got(c), expected(c);
           got.grouped(pool, accumulate);
           expected.reference(accumulate);
-          // Rows beyond the counts hold what they held: both start from the same bytes.
+          // Rows past the counts keep their contents: both start from the same bytes.
           EXPECT_TRUE(got.y.bytes() == expected.y.bytes()) << "y";
           EXPECT_TRUE(got.dx.bytes() == expected.dx.bytes()) << "dx";
           EXPECT_TRUE(got.dw.bytes() == expected.dw.bytes()) << "dw";
@@ -175,7 +175,7 @@ TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF32) { compare_with_products<fl
 TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertBf16) { compare_with_products<Bf16, float>(); }
 TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF16) { compare_with_products<F16, float>(); }
 
-// Against sums written out, so that a mistake in both drivers shows.
+// Against explicit sums, so that a mistake in both drivers is found.
 TEST(GroupedGemm, MatchesSums) {
   const Case c = {"", 12, 3, 4, 5, 2, {1, 0, 2, 3, 0, 1}};
   Problem<double, double> p(c);
@@ -202,7 +202,7 @@ TEST(GroupedGemm, MatchesSums) {
   for (size_t i = 0; i < dw.size(); ++i) EXPECT_NEAR(p.dw[static_cast<int64_t>(i)], dw[i], 1e-13);
 }
 
-// dx with an addend is the sum of both, in place and apart; rows beyond the counts stay as they were.
+// dx with an addend is the sum of both, in place and separate; rows past the counts are unchanged.
 TEST(GroupedGemm, AddsToTheGradientOnTheWay) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
@@ -247,7 +247,7 @@ TEST(GroupedGemm, RefusesMoreRowsThanPlanned) {
   EXPECT_NO_THROW(grouped_linear(g, workspace.data(), bytes, pool));
 }
 
-// A smaller product may be cut into larger blocks, yet never needs more than the bound says.
+// A smaller GEMM may use larger blocks, but never needs more than the bound.
 TEST(GroupedGemm, ScratchBoundHoldsForEverySmallerProduct) {
   const struct {
     DType ab, c;

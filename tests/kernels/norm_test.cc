@@ -7,7 +7,7 @@ namespace {
 
 struct Reference {
   std::vector<double> y, mean, rstd, dx, dw, db;
-  std::vector<double> abs_dw, abs_db;  // sums of the absolute terms, which bound the rounding of the sums
+  std::vector<double> abs_dw, abs_db;  // sums of absolute terms, which bound the rounding of the sums
 };
 
 // Plain double loops; with centred = false this is RMSNorm.
@@ -30,7 +30,7 @@ Reference reference(const std::vector<double>& x, const std::vector<double>& w, 
       out.y[r * n + i] = h * w[i] + (centred ? b[i] : 0);
       out.dw[i] += g[i] * h;
       out.db[i] += g[i];
-      // What an error of the mean (of order 1) does to a term counts as well.
+      // Includes the effect of an error of the mean (of order 1) on a term.
       out.abs_dw[i] += std::abs(g[i]) * (std::abs(h) + rstd);
       out.abs_db[i] += std::abs(g[i]);
       m1 += centred ? g[i] * w[i] / n : 0;
@@ -95,7 +95,7 @@ TYPED_TEST(Norm, MatchesReference) {
         const auto row = [&](int64_t i) { return static_cast<size_t>(i / n); };
         expect_near(
             rstd, want.rstd, [&](int64_t i) { return u * 4 * want.rstd[i]; }, "rstd");
-        // The mean of a row of one is exact, but the deviation from it is only as good as the mean's
+        // The mean of a row of one is exact, but the deviation from it is only as accurate as the mean's
         // rounding.
         const double spread = 8.0;
         expect_near(
@@ -125,7 +125,7 @@ TYPED_TEST(Norm, MatchesReference) {
     }
 }
 
-// In place of the gradient, of the addend, and apart: the gradient plus the addend, rounded once.
+// In place of the gradient, of the addend, and separate: the gradient plus the addend, rounded once.
 TYPED_TEST(Norm, AddsToTheGradientOnTheWay) {
   using T = TypeParam;
   using S = Stat<T>;

@@ -136,7 +136,7 @@ TYPED_TEST(Optimizer, AdamIsAdamwOnDecayedGradients) {
     k.coupled = false;
     k.weight_decay = 0;
     adamw<M, V, M, C>(q.data(), m2.data(), v2.data(), decayed.data(), nullptr, n, k, pool);
-    // Apart by the rounding of the term, which only some instruction sets fuse into the sum.
+    // They differ by the rounding of the term, which only some instruction sets fuse into the sum.
     std::vector<double> want(n);
     for (int64_t i = 0; i < n; ++i) want[static_cast<size_t>(i)] = q[i];
     expect_near(
@@ -162,7 +162,7 @@ TYPED_TEST(Optimizer, LionMatchesReference) {
       const int32_t ok = 1, refuse = 0;
       LionScalars k{&lr, &clip, &ok, b1, b2, wd};
       for (int64_t step = 1; step <= kSteps; ++step) {
-        // From the kernel's own momentum: a sign does not bear an error of a step before.
+        // From the kernel's own momentum: a sign does not tolerate the error of an earlier step.
         const Buffer<M> g(random_values<M>(n, 92 + step));
         std::vector<double> want(n), mean(n);
         for (int64_t i = 0; i < n; ++i) {
@@ -186,7 +186,7 @@ TYPED_TEST(Optimizer, LionMatchesReference) {
   }
 }
 
-// A split master goes the way of the f32 master bit by bit, whatever moments and gradients are.
+// A split master follows the f32 master bit by bit, for all types of moments and gradients.
 template <class V, class G>
 void expect_split_equals_whole() {
   for (const int64_t n : {1, 7, 65, 9001})
@@ -244,7 +244,7 @@ TEST(SplitOptimizer, MasterIsTheF32Master) {
   expect_split_equals_whole<Bf16, Bf16>();
 }
 
-// A bf16 gradient counts as the f32 number that it is.
+// A bf16 gradient counts as the same f32 number.
 TEST(Optimizer, NarrowGradients) {
   const int64_t n = 133;
   device::ThreadPool pool(1);

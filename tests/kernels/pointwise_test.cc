@@ -78,7 +78,7 @@ TEST(PointwisePairs, AccumulateAndCastEveryPair) {
 }
 
 TEST(PointwisePairs, Bf16RoundsAsTheScalarTypeDoes) {
-  // Every upper half with the lower halves at which rounding turns, infinities and NaNs included.
+  // Every upper half with the lower halves around which rounding changes, infinities and NaNs included.
   std::vector<float> x;
   for (uint32_t high = 0; high < 65536; high += 7)
     for (uint32_t low : {0u, 1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
@@ -96,8 +96,8 @@ TEST(PointwisePairs, Bf16RoundsAsTheScalarTypeDoes) {
 }
 
 TEST(PointwisePairs, F16RoundsAndWidensAsTheScalarTypeDoes) {
-  // Every upper half with lower halves at, beside and far from those at which rounding turns; then every
-  // pattern of f16.
+  // Every upper half with lower halves at, next to and far from those at which rounding changes; then every
+  // f16 bit pattern.
   std::vector<float> x;
   for (uint32_t high = 0; high < 65536; high += 7)
     for (uint32_t low : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x3000u, 0x8000u, 0xf000u, 0xffffu})
@@ -142,7 +142,7 @@ TEST(PointwisePairs, DoubleToF16RoundsOnce) {
 }
 
 TEST(PointwisePairs, DoubleToBf16RoundsOnce) {
-  // Just beside the midpoints of bf16, closer to them than floats are: rounding through float would tie.
+  // Right next to the midpoints of bf16, closer than floats can be: rounding through float would tie.
   std::vector<double> x;
   for (int k = 0; k < 200; ++k)
     for (double sign : {-1.0, 1.0})
@@ -181,7 +181,7 @@ TYPED_TEST(Dropout, MaskBelongsToTheElement) {
       kept += keep;
       want[t * n + f] = keep ? x[t * n + f] / (1 - p) : 0;
     }
-  // Three and a half deviations of the binomial.
+  // Three and a half standard deviations of the binomial distribution.
   EXPECT_NEAR(kept, 0.7 * tokens * n, 3.5 * std::sqrt(0.21 * tokens * n));
   run_everywhere([&](ThreadPool& pool) {
     const Buffer<T> in(x);

@@ -102,7 +102,7 @@ TEST(Hash, SameEverywhereAndEveryBitCounts) {
           << at << "." << bit;
       data[at] ^= static_cast<uint8_t>(1 << bit);
     }
-  // Two chunks exchanged.
+  // Two chunks swapped.
   std::rotate(data.begin(), data.begin() + 65536, data.begin() + 131072);
   EXPECT_TRUE(seen.insert(hash_bytes(data.data(), 130000, 9, workspace.data(), one)).second);
 }

@@ -1,5 +1,5 @@
-// The router's products, the choice of experts and what is dropped, against references that follow the
-// definitions word by word.
+// The router's matmuls, the choice of experts and dropping, against references that follow the definitions
+// literally.
 #include "kernels/cpu/experts/router.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ TYPED_TEST(RouterProducts, MatchReference) {
           size_dx[r * s.embed + e] += std::abs(d * b);
           size_dw[i * s.embed + e] += std::abs(d * a);
         }
-    // A sum of n products in S is off by at most n units of the sum of their sizes.
+    // A sum of n products in S has an error of at most n units of the sum of their magnitudes.
     const auto bound = [](const std::vector<double>& sizes, int64_t n) {
       return [&sizes, n](int64_t i) { return static_cast<double>(n + 1) * unit<S>() * sizes[i]; };
     };
@@ -72,8 +72,8 @@ TYPED_TEST(RouterProducts, MatchReference) {
   }
 }
 
-// A row's logits are the same bits whoever computes it: an expert must not be chosen on one rank and not on
-// another.
+// A row's logits have the same bits wherever they are computed: an expert must not be chosen on one rank and
+// not on another.
 TYPED_TEST(RouterProducts, ARowDependsOnItselfAlone) {
   using T = TypeParam;
   using S = Stat<T>;
@@ -222,7 +222,7 @@ TYPED_TEST(Select, TiesGoToTheLowerIndex) {
   }
 }
 
-// With a bias a group counts its two best, without it its best.
+// With a bias a group is ranked by its two best experts, without one by its best.
 TYPED_TEST(Select, GroupsByTheirTwoBestOnlyWithABias) {
   using S = TypeParam;
   ThreadPool pool(1);
@@ -232,7 +232,7 @@ TYPED_TEST(Select, GroupsByTheirTwoBestOnlyWithABias) {
   EXPECT_EQ(ints(run_select<S>(s, logits, {0, 0, 0, 0}, {}, pool).chosen), (std::vector<int32_t>{2, 3}));
 }
 
-// The bias moves the choice, never the weights.
+// The bias affects the choice, never the weights.
 TYPED_TEST(Select, BiasIsNotInTheWeights) {
   using S = TypeParam;
   ThreadPool pool(1);
@@ -271,7 +271,7 @@ TYPED_TEST(Select, VanishingSigmoidsGiveZeros) {
   for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(got.weights[i], 0);
 }
 
-// select_dx against differences of the reference's weights and scores, for a fixed choice.
+// select_dx against finite differences of the reference's weights and scores, for a fixed choice.
 TYPED_TEST(Select, GradientMatchesDifferences) {
   using S = TypeParam;
   for (const auto& [sigmoid, top_k_first] : {std::pair{false, false}, {true, false}, {false, true}})
@@ -315,13 +315,13 @@ struct Choice {
   int64_t sequence, position, choice;
   double weight;
   int32_t expert;
-  size_t at;  // in the operands
+  size_t at;  // index in the operands
 };
 
-// By definition: all pairs of a group and an expert, sorted; the first `capacity` stay.
+// By definition: all pairs of a group and an expert, sorted; the first `capacity` are kept.
 std::vector<int32_t> reference(const LimitShape& s, const std::vector<int32_t>& chosen,
                                const std::vector<double>& weights) {
-  // Where each row belongs, by the words of base/row_order.h.
+  // Where each row belongs, by the definition in base/row_order.h.
   std::vector<std::pair<int64_t, int64_t>> rows;  // (sequence, position)
   const base::RowOrder& o = s.order;
   if (o.ranks == 1) {
@@ -414,7 +414,7 @@ TYPED_TEST(Limit, ExactSets) {
   EXPECT_EQ(run_limit<S>(s, {0, 0, 0, 1}, {0.1, 0.2, 0.3, 0.4}, pool), (V{0, 0, 0, 1}));
 }
 
-// Zig-zag over two ranks: a sequence of four lies as positions 0 3 | 1 2.
+// Zig-zag over two ranks: a sequence of four is stored as positions 0 3 | 1 2.
 TYPED_TEST(Limit, FirstComeGoesByPositionNotByRow) {
   using S = TypeParam;
   ThreadPool pool(1);
@@ -425,7 +425,7 @@ TYPED_TEST(Limit, FirstComeGoesByPositionNotByRow) {
   EXPECT_EQ(run_limit<S>(s, {5, 5, 5, 5}, {1, 1, 1, 1}, pool), (std::vector<int32_t>{5, -1, 5, -1}));
 }
 
-// Tokens with equal pasts have equal weights but for rounding, which differs from layout to layout.
+// Tokens with equal context have equal weights up to rounding, which differs from layout to layout.
 TYPED_TEST(Limit, RoundingDoesNotDecideWhoIsDropped) {
   using S = TypeParam;
   ThreadPool pool(1);
@@ -436,7 +436,7 @@ TYPED_TEST(Limit, RoundingDoesNotDecideWhoIsDropped) {
     EXPECT_EQ(run_limit<S>(s, {0, 0, 0, 0}, {w * (1 - u), w, w * (1 + 2 * u), w * (1 + u)}, pool),
               (std::vector<int32_t>{0, 0, -1, -1}))
         << w;
-  // What differs by more than rounding is told apart.
+  // Differences larger than rounding are distinguished.
   const double d = std::ldexp(1.0, 1 - kTieBits<S>);
   EXPECT_EQ(run_limit<S>(s, {0, 0, 0, 0}, {0.5, 0.5 * (1 + d), 0.5, 0.5 * (1 + d)}, pool),
             (std::vector<int32_t>{-1, 0, -1, 0}));

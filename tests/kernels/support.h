@@ -32,7 +32,7 @@ T element(double v) {
   if constexpr (!kHalf<T>) {
     return static_cast<T>(v);
   } else {
-    // Through float there may be two roundings: take the nearest of the neighbours, the even one of two.
+    // Through float there may be two roundings: take the nearest neighbour, or the even one of two.
     const T guess(static_cast<float>(v));
     if (!std::isfinite(v) || !std::isfinite(static_cast<float>(guess))) return guess;
     T best = guess;
@@ -54,13 +54,13 @@ constexpr double unit() {
          : std::is_same_v<T, F16>   ? 0x1p-11
                                     : 0x1p-8;
 }
-// The error of one rounding of numbers too small for that.
+// The error of one rounding of numbers that are too small for that.
 template <class T>
 constexpr double least() {
   return std::is_same_v<T, F16> ? 0x1p-25 : 0;
 }
 
-// n elements of T between guard bytes, aligned as a workspace is; the guards are checked when it goes.
+// n elements of T between guard bytes, aligned like a workspace; the guards are checked by the destructor.
 template <class T>
 class Buffer {
  public:
@@ -146,7 +146,7 @@ std::vector<uint8_t> bytes_of(const B&... buffers) {
   return all;
 }
 
-// Each got[i] within one rounding to T of expected[i], plus slack[i] (the error of the sums that led to it).
+// Each got[i] within one rounding to T of expected[i], plus slack[i] (the error of its sums).
 template <class T, class Slack>
 void expect_near(const Buffer<T>& got, const std::vector<double>& expected, Slack slack, const char* what) {
   ASSERT_EQ(got.size(), static_cast<int64_t>(expected.size()));

@@ -75,8 +75,8 @@ TEST(Groups, SegmentsWithTheSameOpenAtomsAreNeighbours) {
   }
 }
 
-// Over all ranks every element of a parameter is held equally often: once for each choice of the atoms that
-// do not divide it. Elements that are not there are padding, behind the end of a divided dim.
+// Over all ranks every element of a parameter is held equally often: once for each coordinate in the atoms
+// that do not shard it. Elements outside are padding, past the end of a sharded dim.
 TEST(Groups, GlobalIndexIsABijectionOverRanks) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);

@@ -19,7 +19,7 @@ std::vector<std::vector<int>> coordinates(const std::vector<int>& sizes) {
   }
 }
 
-// Ordered lists of different atoms.
+// Ordered lists of distinct atoms.
 void lists(int n, const AtomList& start, std::vector<AtomList>& out) {
   out.push_back(start);
   for (int a = 0; a < n; ++a)

@@ -25,7 +25,7 @@ int count(const Local& l, const graph::OpDef& op, const std::function<bool(const
   return n;
 }
 
-// Transitions carry the block of the node that wants them; here they count for the block that made the value.
+// Transitions have the block of their consumer; here they count for the block of their producer.
 int in_block(const Local& l, const graph::OpDef& op, int block, bool forward) {
   return count(l, op, [&](const graph::Node& n) {
     const graph::NodeId producer = l.local.graph.value(n.inputs[0]).producer;
@@ -59,7 +59,7 @@ TEST(Partition, TensorParallelHasTwoReductionsPerBlockAndPass) {
     EXPECT_EQ(in_block(l, graph::kAllReduce, block, false), 2)
         << "gradients of q, k, v or gate, up do not share theirs";
   }
-  EXPECT_EQ(in_block(l, graph::kAllReduce, 0, true), 1);  // embedding rows of a divided vocabulary
+  EXPECT_EQ(in_block(l, graph::kAllReduce, 0, true), 1);  // embedding rows of a sharded vocabulary
   EXPECT_EQ(in_block(l, graph::kAllReduce, 0, false), 0);
   // The head's maximum, its sums, and its input gradient, which is computed in the forward phase.
   EXPECT_EQ(in_block(l, graph::kAllReduce, 3, true) + in_block(l, graph::kAllReduce, 3, false), 3);
@@ -73,14 +73,14 @@ TEST(Partition, SequenceParallelScattersAndGathers) {
     EXPECT_EQ(in_block(l, graph::kAllReduce, block, true) + in_block(l, graph::kAllReduce, block, false), 0);
     EXPECT_EQ(in_block(l, graph::kAllGather, block, true), 2);
     EXPECT_EQ(in_block(l, graph::kReduceScatter, block, true), 2);
-    // Two for the gradients that arrive, two for inputs that the weight gradients want whole again.
+    // Two for incoming gradients, two for inputs that the weight gradients need whole again.
     EXPECT_EQ(in_block(l, graph::kAllGather, block, false), 4);
     EXPECT_EQ(in_block(l, graph::kReduceScatter, block, false), 2);
   }
 }
 
-// What lives from forward to backward under sequence parallelism has a part of the rows only, unless another
-// of its dims is divided.
+// Under sequence parallelism values kept from forward to backward hold only a part of the rows, unless
+// another of their dims is sharded.
 TEST(Partition, NoGatheredCopyLivesFromForwardToBackward) {
   const Local l = partitioned({.tp = 2, .sequence_parallel = true});
   const graph::Graph& g = l.local.graph;
@@ -122,7 +122,7 @@ TEST(Partition, FewerKvHeadsThanTensorRanks) {
   for (const int block : {1, 2}) EXPECT_EQ(in_block(l, graph::kAllReduce, block, true), 2);
   EXPECT_EQ(count(l, graph::kAllGather, [](const graph::Node&) { return true; }), 0);
   // Ranks that share a KV head see different queries: the gradients of k and v are sums over the inner atom,
-  // settled before rope and the matmuls take them up.
+  // reduced before rope and the matmuls use them.
   EXPECT_EQ(over(tp), 2);
   EXPECT_EQ(over({tp[1]}), 2);
   const graph::Graph& g = l.local.graph;

@@ -1,5 +1,5 @@
-// Every redistribution between every two placements on small meshes, run on dense arrays by a plain
-// interpreter and compared with cutting the dense value directly.
+// Every redistribution between every two placements on small meshes, executed on dense arrays by a plain
+// interpreter and compared with slicing the dense value directly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Array {
   double at(int64_t i, int64_t j) const { return data[static_cast<size_t>(i * columns() + j)]; }
 };
 
-// The part [begin, begin + size) of a dim; zero where it reaches beyond the end.
+// The part [begin, begin + size) of a dim; zero past the end.
 Array cut(const Array& a, int dim, int64_t begin, int64_t size) {
   std::vector<int64_t> shape = a.shape;
   shape[static_cast<size_t>(dim)] = size;
@@ -68,7 +68,7 @@ class Interpreter {
  public:
   Interpreter(const Mesh& mesh, Array dense) : mesh_(mesh), dense_(std::move(dense)) {}
 
-  // What a rank holds of the dense value when nothing is partial.
+  // A rank's part of the dense value when nothing is partial.
   Array own_part(const Placement& p, RankId rank) const {
     Array a = dense_;
     for (size_t d = 0; d < p.dims.size(); ++d) {
@@ -126,7 +126,7 @@ class Interpreter {
       const int64_t size = shard_size(a.shape[static_cast<size_t>(dim)], n);
       return cut(a, dim, me * size, size);
     };
-    // Gathered padding falls away at the end of the whole dim.
+    // Gathered padding is removed at the end of the whole dim.
     const auto trim = [&](const Array& a, int dim) {
       const size_t d = static_cast<size_t>(dim);
       return cut(a, dim, 0, shard_size(dense_.shape[d], mesh_.size(t.after.dims[d])));
@@ -155,7 +155,7 @@ class Interpreter {
   Array dense_;
 };
 
-// Every way to give each atom to a dim, to the partial set or to nobody, in every order within a dim.
+// Every way to assign each atom to a dim, to the partial set or to nothing, in every order within a dim.
 void enumerate(int atom, int num_atoms, const Placement& p, std::vector<Placement>& out) {
   if (atom == num_atoms) {
     out.push_back(p);
@@ -200,7 +200,7 @@ std::string show(const Placement& p) {
   return s;
 }
 
-// Runs all pairs that `legal` admits; gives how many there were.
+// Runs all pairs that `legal` admits; returns their number.
 int check_pairs(const Mesh& mesh, const std::vector<int64_t>& shape, Reduction reduction,
                 const std::function<bool(const Placement&, const Placement&)>& legal) {
   std::mt19937_64 rng(3);
@@ -252,7 +252,7 @@ TEST(Redistribute, AllPairsOfTwoDims) {
   EXPECT_EQ(check_pairs(mesh_of({2, 2, 2}), {8, 8}, Reduction::Sum, kAll), 92 * 92);
 }
 
-// Maxima can be settled but not opened.
+// Maxima can be reduced but not opened.
 TEST(Redistribute, PartialMaxima) {
   const auto closes = [](const Placement& from, const Placement& to) {
     return without(to.partial, from.partial).empty();
@@ -261,8 +261,8 @@ TEST(Redistribute, PartialMaxima) {
   EXPECT_GT(check_pairs(mesh_of({2, 2, 2}), {8, 8}, Reduction::Max, closes), 1000);
 }
 
-// A size that does not divide is legal where at most one atom divides the dim: shards of a part of the mesh
-// do not nest otherwise.
+// A size that is not divisible is legal where at most one atom shards the dim: otherwise shards of a part of
+// the mesh do not nest.
 TEST(Redistribute, RaggedSizes) {
   const auto single = [](const Placement& from, const Placement& to) {
     for (const Placement* p : {&from, &to})
@@ -295,10 +295,10 @@ TEST(Redistribute, CheapestStepsOfTheCommonCases) {
   EXPECT_EQ(kinds(rows, columns), std::vector{Kind::AllToAll});
   EXPECT_EQ(kinds(whole, rows), std::vector{Kind::Slice});
   EXPECT_EQ(kinds(whole, open), std::vector{Kind::ZeroUnlessFirst});
-  // Two open atoms of which one is wanted on a dim: scatter first, then reduce the smaller rest.
+  // Two open atoms of which one is needed on a dim: scatter first, then reduce the smaller rest.
   const Placement open2{.dims = {{}, {}}, .partial = {0, 1}};
   EXPECT_EQ(kinds(open2, rows), (std::vector{Kind::ReduceScatter, Kind::AllReduce}));
-  // Neighbouring atoms go in one step.
+  // Neighbouring atoms take one step.
   EXPECT_EQ(kinds(open2, Placement{.dims = {{0, 1}, {}}, .partial = {}}), std::vector{Kind::ReduceScatter});
   EXPECT_EQ(kinds(open2, whole), std::vector{Kind::AllReduce});
 }

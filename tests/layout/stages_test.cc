@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing;
 
-// Cost of a block label, counted once more, from the graph.
+// Cost of each block label, computed independently from the graph.
 std::vector<double> costs(const graph::Graph& g) {
   std::vector<double> cost(static_cast<size_t>(g.num_blocks), 0);
   for (const graph::Node& n : g.nodes())
@@ -38,7 +38,7 @@ double dearest(const std::vector<double>& cost, const std::vector<int64_t>& size
   return most;
 }
 
-// Every way to cut `layers` into `stages` parts of at least one.
+// Every way to split `layers` into `stages` parts of at least one.
 void each_cut(int64_t layers, int stages, std::vector<int64_t>& so_far,
               const std::function<void(const std::vector<int64_t>&)>& fn) {
   if (stages == 1) {
@@ -55,7 +55,7 @@ void each_cut(int64_t layers, int stages, std::vector<int64_t>& so_far,
 }
 
 TEST(Stages, BalanceIsTheBestOfAllCuts) {
-  for (const int64_t vocab : {37, 400, 4000})  // a head of less than a block, of about one, of several
+  for (const int64_t vocab : {37, 400, 4000})  // a head smaller than a block, about as large, larger
     for (const int stages : {1, 2, 3, 4}) {
       const graph::Graph g = small_llama({.blocks = 9, .vocab = vocab});
       const std::vector<double> cost = costs(g);
@@ -75,7 +75,7 @@ TEST(Stages, BlocksFollowAnExplicitList) {
   EXPECT_THROW(stage_of_blocks({2, 2}, 7), std::exception);
 }
 
-// A tied table is held by the first and the last pipeline rank, in a group of its own; everything else once.
+// A tied table is held by the first and the last pipeline rank, in a separate group; everything else once.
 TEST(Stages, GroupsOfAllStagesHoldEveryParameter) {
   for (const bool tied : {false, true}) {
     const Local l = partitioned({.dp_shard = 2, .zero = 3, .pp = 3}, {.blocks = 5, .tied = tied});

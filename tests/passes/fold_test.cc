@@ -49,7 +49,7 @@ int count_again(const graph::Graph& g) {
   }));
 }
 
-// Folded, verified, with as many divisions as nodes and every gradient made once.
+// Folded, verified, with one division entry per node and every gradient computed once.
 graph::Graph folded(const Case& c, bool backward = true) {
   layout::LocalGraph local = fold(local_of(c), {.backward = backward});
   graph::verify(local.graph, "fold", /*local=*/true);
@@ -76,7 +76,7 @@ TEST(Fold, RecomputedNormsAndSwiGluAreWrittenByTheirBackward) {
   EXPECT_EQ(count(g, graph::kSwiGlu), 2);
   EXPECT_EQ(count(g, graph::kSwiGluDx), 0);
   EXPECT_EQ(count(g, graph::kSwiGluBackward), 2);
-  // Statistics come from the forward pass, and a weight gradient follows what writes its operand again.
+  // Statistics come from the forward pass, and a weight gradient follows the op that rewrites its operand.
   for (const graph::Node& n : g.nodes())
     if (n.op == &graph::kRmsNormBackward) {
       EXPECT_EQ(g.nodes()[g.value(n.inputs[3]).producer.index()].phase, graph::Phase::F);
@@ -91,7 +91,7 @@ TEST(Fold, NothingIsWrittenAgainThatWasKept) {
   EXPECT_EQ(count(g, graph::kSwiGluDx), 2);
 }
 
-// A whole block again: the norms' results lead to their own gradients, so they cannot come with them.
+// Whole-block recompute: the norms' results are needed for their own gradients, so the two cannot be fused.
 TEST(Fold, WhatTheGradientNeedsIsComputedBeforeIt) {
   const graph::Graph g = folded({.recompute = config::RecomputeKind::Full, .ops = {}});
   EXPECT_EQ(count(g, graph::kRmsNorm), 9);
@@ -106,7 +106,7 @@ TEST(Fold, BAndWStayApartWhereTheyRunApart) {
   EXPECT_EQ(count(g, graph::kCrossEntropy), 1);
 }
 
-// With tensor ranks the gradient of a norm's result travels: weight gradients run meanwhile.
+// With tensor ranks the gradient of a norm's result is sent: weight gradients run meanwhile.
 TEST(Fold, MessagesKeepWorkToHideBehind) {
   for (const bool sequence_parallel : {false, true}) {
     const graph::Graph g = folded({.tp = 2, .sequence_parallel = sequence_parallel});
@@ -143,7 +143,7 @@ TEST(Fold, LayerNormsAreFoldedLikeRmsNorms) {
   EXPECT_EQ(count_again(kept), 0);
 }
 
-// A matmul with a bias behind it cannot add the residual; the norm behind it can. Not so in the next block.
+// A matmul followed by a bias cannot add the residual; the norm after it can, but not in the next block.
 TEST(Fold, AResidualWithoutAMatmulIsAddedByTheNormBehindIt) {
   const Case gpt2 = {.family = config::Family::Gpt2, .recompute = config::RecomputeKind::None};
   const graph::Graph before = local_of(gpt2).graph;
@@ -162,8 +162,8 @@ TEST(Fold, AResidualWithoutAMatmulIsAddedByTheNormBehindIt) {
   }
 }
 
-// Of the residuals of a Llama, those that a matmul adds on its way stay with it; between tensor ranks there
-// is a message in between.
+// Of the residuals of a Llama, those that a matmul adds stay with it; with tensor ranks there is a message in
+// between.
 TEST(Fold, AMatmulKeepsItsResidual) {
   EXPECT_EQ(count(folded({}), graph::kAddRmsNorm), 0);
   for (const bool sequence_parallel : {false, true})
@@ -171,7 +171,7 @@ TEST(Fold, AMatmulKeepsItsResidual) {
         << sequence_parallel;
 }
 
-// A whole block again: its sum and norm are computed again together as well.
+// Whole-block recompute: its sum and norm are recomputed together as well.
 TEST(Fold, RecomputedSumsAreFoldedToo) {
   const graph::Graph g =
       folded({.family = config::Family::Gpt2, .recompute = config::RecomputeKind::Full, .ops = {}});

@@ -63,7 +63,7 @@ struct Counts {
   friend bool operator==(const Counts&, const Counts&) = default;
 };
 Counts counts(const graph::Graph& g) {
-  int gates = 0;  // SwiGLU and its gradient with gate and up side by side
+  int gates = 0;  // SwiGLU and its gradient with packed gate and up
   for (const graph::Node& n : g.nodes())
     gates += (n.op == &graph::kSwiGlu && n.inputs.size() == 1) ||
              (n.op == &graph::kSwiGluDx && n.inputs.size() == 2);
@@ -84,7 +84,7 @@ TEST(Pack, ProjectionsLieSideBySide) {
     const graph::Graph g = packed({.kv_heads = kv_heads});
     EXPECT_EQ(counts(g), kAll);
     EXPECT_EQ(count(g, graph::kRope) + count(g, graph::kAttention) + count(g, graph::kAttentionDx), 0);
-    // What is left: the ways out of attention and of SwiGLU, and the head.
+    // The rest: the output projections of attention and of SwiGLU, and the head.
     EXPECT_EQ(count(g, graph::kLinear), 2 * kLayers + 1);
     EXPECT_EQ(count(g, graph::kLinearDw), 2 * kLayers + 1);
     for (const graph::Node& n : g.nodes())
@@ -95,8 +95,8 @@ TEST(Pack, ProjectionsLieSideBySide) {
   EXPECT_EQ(counts(packed({.tp = 2})), kAll);
 }
 
-// What is computed again is packed like what was computed first. Rotations are not computed again: the
-// rotated values lie where those before them lay.
+// Recomputed values are packed like the first ones. Rotations are not recomputed: the rotated values replace
+// their operands in memory.
 TEST(Pack, WithWhatIsComputedAgain) {
   Counts again = kAll;
   again.gates += kLayers;
@@ -115,7 +115,7 @@ TEST(Pack, LeavesWhatDoesNotFit) {
   EXPECT_EQ(counts(packed({.kv_heads = 2, .tp = 4})), kGates);
 }
 
-// A forward pass is packed where the values that are computed again for its gradient are, and not otherwise.
+// A forward pass is packed only if the values recomputed for its gradient are.
 TEST(Pack, EverywhereOrNowhere) {
   constexpr Counts kGatesAgain{2 * kLayers, kLayers, kLayers, 0, 0, 0, 3 * kLayers};
   const auto full = config::RecomputeKind::Full;

@@ -31,8 +31,8 @@ Prices prices_of(const graph::Graph& g) {
   return p;
 }
 
-// Bytes that live from forward to backward when the nodes are recomputed: read off the rewritten graph, in a
-// way of its own.
+// Bytes kept from forward to backward when the nodes are recomputed: derived independently from the rewritten
+// graph.
 int64_t kept_bytes(const graph::Graph& g, const std::vector<size_t>& nodes, int block) {
   Marks marks(g.nodes().size(), 0);
   for (const size_t n : nodes) marks[n] = 1;
@@ -66,14 +66,14 @@ TEST(RecomputeLevels, StartsWithNothingAndEveryStepIsWorthLess) {
       ASSERT_GT(levels[i].nanos, levels[i - 1].nanos);
       const double now = static_cast<double>(levels[i - 1].kept_bytes - levels[i].kept_bytes) /
                          static_cast<double>(levels[i].nanos - levels[i - 1].nanos);
-      EXPECT_LE(now, worth * 1.01);  // an op's place decides between equals
+      EXPECT_LE(now, worth * 1.01);  // an op's index breaks ties
       worth = now;
     }
     for (const Level& l : levels) EXPECT_EQ(l.kept_bytes, kept_bytes(g, l.nodes, 1));
   }
 }
 
-// Against all sets of a block's ops: none lies below the levels' line, and the last keeps the least.
+// Against all sets of a block's ops: none is below the levels' line, and the last keeps the least.
 TEST(RecomputeLevels, NoSetOfOpsIsBetter) {
   const graph::Graph g = tiny(config::Family::Llama, 1);
   const Prices prices = prices_of(g);
@@ -84,7 +84,7 @@ TEST(RecomputeLevels, NoSetOfOpsIsBetter) {
     if (may[i]) nodes.push_back(i);
   ASSERT_LE(nodes.size(), 16u);
   int64_t least = levels[0].kept_bytes;
-  for (uint32_t set = 0; set < (1u << nodes.size()); set += 1 + set % 3) {  // two of three: they are many
+  for (uint32_t set = 0; set < (1u << nodes.size()); set += 1 + set % 3) {  // two of three, to save time
     std::vector<size_t> chosen;
     int64_t nanos = 0;
     for (size_t i = 0; i < nodes.size(); ++i)
@@ -102,7 +102,7 @@ TEST(RecomputeLevels, NoSetOfOpsIsBetter) {
   EXPECT_GE(least, levels.back().kept_bytes);
 }
 
-// A decision is never made again, and what another block reads stays.
+// Decisions are never recomputed, and values that another block reads are kept.
 TEST(RecomputeLevels, KeepsDecisionsAndBoundaries) {
   graph::Graph g = tiny(config::Family::Llama);
   graph::OpDef decision = graph::kSwiGlu;
