@@ -1,6 +1,6 @@
-// Attention over rows that lie as context ranks have them, in bf16 and f16 through the table of kernels:
-// every rank and hop of a ring, and whole sequences, against the CPU's kernels in f64, and through cuDNN
-// indeed.
+// Attention over rows in the order of context ranks, in bf16 and f16 through the kernel table: every rank and
+// hop of a ring, and whole sequences, against the CPU's kernels in f64. Also checks that cuDNN is actually
+// used.
 #include <cmath>
 #include <random>
 
@@ -16,7 +16,7 @@ using graph::Type;
 
 struct Ring {
   int64_t ranks, sequences, chunk, heads, kv_heads, head_dim;
-  int64_t ulysses = 1;  // neighbours whose rows lie in one buffer
+  int64_t ulysses = 1;  // neighbours whose rows are in one buffer
 
   int64_t pieces() const { return ulysses * sequences; }  // of two chunks each
   int64_t local_rows() const { return pieces() * 2 * chunk; }
@@ -65,7 +65,7 @@ graph::Attrs hop_attrs(const Ring& r, int64_t hop, bool deterministic) {
   return attrs;
 }
 
-// The op as ring rank g has it.
+// The op as on ring rank g.
 OpRun op_of(const graph::OpDef& op, const graph::Attrs& attrs, std::vector<HostTensor> in, int64_t g,
             int64_t ranks) {
   OpRun run{&op, attrs, std::move(in), {}};
@@ -86,7 +86,7 @@ struct Outcome {
   std::vector<HostTensor> want, got;  // of the CPU in f64; of the GPU
 };
 
-// Also with the results in the memory of what came before, which is operand `before` on.
+// Also with the results aliasing the earlier ones, which are operands from `before` on.
 Outcome run_both(const OpRun& run, int64_t g, int64_t ranks, bool same_bits, size_t before) {
   std::vector<HostTensor> wide;
   for (const HostTensor& t : run.in) wide.push_back(to_f64(t));
@@ -150,7 +150,7 @@ class GpuHops : public testing::TestWithParam<std::tuple<Ring, DType>> {
       const Outcome out = run_both(run, g, r.ranks, true, before);
       expect_similar(reals(out.got[0]), reals(out.want[0]), rounding(), "o");
       expect_lse(out.got[1], out.want[1]);
-      // Who sees nothing keeps what came before, to the bit.
+      // Queries that see nothing keep the earlier result, bit for bit.
       if (j > g) {
         EXPECT_EQ(chunk_bytes(r, out.got[0], 0), chunk_bytes(r, o, 0));
       }
@@ -189,7 +189,7 @@ class GpuHops : public testing::TestWithParam<std::tuple<Ring, DType>> {
       if (j > g) {
         EXPECT_EQ(chunk_bytes(r, out.got[0], 0), chunk_bytes(r, dq, 0));
       }
-      if (j < g)  // nobody sees the late keys
+      if (j < g)  // no query sees the late keys
         for (const size_t i : {1, 2}) {
           const std::vector<std::byte> late = chunk_bytes(r, out.got[i], 1);
           EXPECT_EQ(late, std::vector<std::byte>(late.size()));
@@ -237,7 +237,7 @@ void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
         all.index()[order.row_in_whole(s, p)] = p + 9 > r.seq_len() ? -1 : p < r.seq_len() / 3 ? 0 : 1;
     documents = all;
   }
-  // Deterministic gradients of documents are not the library's.
+  // cuDNN has no deterministic gradients of documents.
   const graph::Attrs attrs = attrs_of(r, !packed, packed);
   const OpRun run = op_of(graph::kAttention, attrs, {q, k, v, documents, all}, g, r.ranks);
   const Outcome out = run_both(run, g, r.ranks, true, run.in.size());
@@ -257,7 +257,7 @@ void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
                  root_mean_square(reals(dout)));
 }
 
-// Rows that came from several ranks: of one document each, and of several with padding.
+// Rows of several ranks: one document each, and several with padding.
 TEST(GpuWholeKeys, OfWholeSequences) {
   for (const Ring& r : {Ring{1, 3, 64, 8, 2, 64, 2}, Ring{1, 2, 50, 4, 4, 128, 4}})
     for (const DType dtype : {DType::BF16, DType::F16})

@@ -1,5 +1,5 @@
-// Attention by its definition (kernels/attention_geometry.h) in f64, pair by pair, with what only the tiled
-// kernels have: attention that is not causal, soft caps, sinks. Slow and plain on purpose.
+// Attention by its definition (kernels/attention_geometry.h) in f64, pair by pair, including options of the
+// tiled kernels only: non-causal attention, soft caps, sinks. Deliberately slow and plain.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ struct ReferenceAttention : kernels::AttentionGeometry {
   std::vector<double> sinks;  // empty: none
   uint64_t dropout_key = 0;
 
-  // Rows as the tensors have them: positions and sequences of each.
+  // Rows in the order of the tensors: position and sequence of each.
   struct Place {
     int64_t sequence, position, row, whole;  // `whole`: the row among key_documents
   };
@@ -57,7 +57,7 @@ struct ReferenceResult {
 };
 
 // o, lse and gradients in one pass. With `before` (o and lse of other keys) the results are those over all
-// keys, and the gradients the share of the keys at hand.
+// keys, and the gradients those of the given keys.
 inline ReferenceResult reference_attention(const ReferenceAttention& a, const std::vector<double>& q,
                                            const std::vector<double>& k, const std::vector<double>& v,
                                            const std::vector<double>& dout,

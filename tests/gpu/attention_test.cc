@@ -1,5 +1,5 @@
-// Attention at sizes of real models: bf16 through cuDNN and through our own kernels, against our own kernels
-// in f64 (which op_test.cc holds against the CPU's), forward and gradients.
+// Attention at sizes of real models: bf16 through cuDNN and through the native kernels, against the native
+// kernels in f64 (which op_test.cc compares with the CPU's), forward and gradients.
 #include "kernels/cuda/attention/attention.h"
 
 #include <cmath>
@@ -75,7 +75,7 @@ struct Values {
         dout(random_values<Bf16>(s.q_rows.rows() * s.o_stride, 4)) {}
 };
 
-// Backward takes its own o and lse, as in training.
+// Backward uses its own o and lse, as in training.
 template <class T>
 void run_plain(const AttentionShape& s, const Values& in, Results<T>& out) {
   Device<T> q(in.q), k(in.k), v(in.v), dout(in.dout);
@@ -104,8 +104,8 @@ void run_library(Attention& library, const AttentionShape& s, AttentionMasks mas
   require(cudaDeviceSynchronize());
 }
 
-// As far as 16 bits allow. The first keys of a sequence are all that its first queries see: terms of dv as
-// large as dout, which cancel too.
+// As accurate as 16 bits allow. The first queries of a sequence see only its first keys: terms of dv as large
+// as dout, which may also cancel.
 template <class T>
 void expect_similar(Results<T>& got, Results<double>& want, double rounding, const AttentionShape& s,
                     const Values& in) {
@@ -130,7 +130,7 @@ TEST(GpuAttention, OwnKernelsInBf16) {
   }
 }
 
-// The values are of bf16, which f16 holds but for the smallest: those are off by 2^-25 at most.
+// The values are bf16 numbers, which f16 represents except for the smallest: their error is at most 2^-25.
 TEST(GpuAttention, F16OfOwnKernelsAndOfTheLibrary) {
   Attention library;
   for (const Problem& p : kProblems) {
@@ -170,7 +170,7 @@ TEST(GpuAttention, LibraryDense) {
   }
 }
 
-// Less scratch than the whole problem wants: the same results slice by slice.
+// Less scratch than the whole problem needs: the same results slice by slice.
 TEST(GpuAttention, LibraryInSlices) {
   const AttentionShape s = shape_of({"slices", 4, 512, 16, 8, 64, 64, 0});
   const Values in(s);
@@ -197,8 +197,8 @@ TEST(GpuAttention, LibraryInSlices) {
   EXPECT_GE(served, 1);
 }
 
-// Documents of many lengths, padding at the end of a sequence; and batches that the library must leave to our
-// own kernels: more documents than it has room for, documents that fall.
+// Documents of many lengths, padding at the end of a sequence; and batches that cuDNN must leave to the
+// native kernels: too many documents, or decreasing ids.
 TEST(GpuAttention, LibraryDocuments) {
   Attention library;
   for (const Problem& p : kProblems)
@@ -212,7 +212,7 @@ TEST(GpuAttention, LibraryDocuments) {
           if (kind == 1) d = static_cast<int32_t>((t * 3 + b) / 700);  // a few
           if (kind == 1 && t + 40 > p.seq_len) d = -1;
           if (kind == 2) d = static_cast<int32_t>(t / 3);                        // too many
-          if (kind == 3) d = static_cast<int32_t>(3 - t / (p.seq_len / 3 + 1));  // falling
+          if (kind == 3) d = static_cast<int32_t>(3 - t / (p.seq_len / 3 + 1));  // decreasing
           documents.push_back(d);
         }
       auto on_device = integers(documents);
@@ -227,8 +227,8 @@ TEST(GpuAttention, LibraryDocuments) {
     }
 }
 
-// Our own kernels in f64 against the CPU's, with every kind of mask, tiles of every size, and rows that lie
-// as context ranks have them: whole, and a ring's hop.
+// The native kernels in f64 against the CPU's, with every kind of mask, tiles of every size, and rows in the
+// order of context ranks: whole, and a ring's hop.
 TEST(GpuAttention, OwnKernelsMatchTheCpu) {
   struct Case {
     int64_t seq_len, heads, kv_heads, head_dim, value_dim, window, ranks;
@@ -330,7 +330,7 @@ TEST(GpuAttention, OwnKernelsMatchTheCpu) {
     }
     const auto size = [](size_t) {
       return 10.0;
-    };  // scores are of order 10, and their exponents' errors follow
+    };  // scores are of order 10, and so are the errors of the exponents
     expect_close(bo, o, 1000, size, "o");
     expect_close(blse, lse, 1000, size, "lse");
     expect_close(bdq, dq, 1000, size, "dq");
@@ -339,7 +339,7 @@ TEST(GpuAttention, OwnKernelsMatchTheCpu) {
   }
 }
 
-// The runs of documents, in the order of tokens; what the library cannot serve is refused.
+// The runs of documents, in token order; what cuDNN cannot handle is refused.
 TEST(GpuAttention, SegmentsOfDocuments) {
   struct Case {
     std::vector<int32_t> documents;
@@ -350,8 +350,8 @@ TEST(GpuAttention, SegmentsOfDocuments) {
                         {{0, 0, 0, 0, 0, 0}, 3, 2, {0, 3}, {3, 3}},
                         {{-1, -1, -1, 4, 4, 4}, 3, 3, {3}, {3}},
                         {{0, 1, 2, 3}, 4, 3, {}, {}},    // too many
-                        {{1, 1, 0, 0}, 4, 3, {}, {}},    // falling
-                        {{0, -1, 0, 0}, 4, 3, {}, {}}};  // behind padding
+                        {{1, 1, 0, 0}, 4, 3, {}, {}},    // decreasing
+                        {{0, -1, 0, 0}, 4, 3, {}, {}}};  // after padding
   for (const Case& c : cases) {
     const auto tokens = static_cast<int64_t>(c.documents.size());
     auto documents = integers(c.documents);
@@ -379,7 +379,7 @@ TEST(GpuAttention, SegmentsOfDocuments) {
   }
 }
 
-// What the scratch is planned by needs no device, and keeps to its bounds.
+// The size of the scratch needs no device, and respects its bounds.
 TEST(GpuAttention, ScratchIsBounded) {
   for (const Problem& p : kProblems) {
     AttentionShape s = shape_of(p);

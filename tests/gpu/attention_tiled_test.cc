@@ -1,6 +1,6 @@
 // The tiled attention kernels against the definition in f64 (attention_reference.h): every kind of mask,
-// order of rows, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all
-// gradients; the same bits twice. Both sets of kernels: for Ampere on, and for Hopper where the GPU is one.
+// row order, head size, soft caps, sinks and dropout, alone and in random combinations; o, lse and all
+// gradients; the same bits twice. Both sets of kernels: for Ampere on, and for Hopper if the GPU is one.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -36,7 +36,7 @@ std::ostream& operator<<(std::ostream& to, const Case& c) {
             << ", dropout " << c.dropout;
 }
 
-// Ids of whole sequences, in the order of k_rows.whole(), and places within documents.
+// Ids of whole sequences, in the order of k_rows.whole(), and positions within documents.
 void draw_documents(const Case& c, const base::RowOrder& rows, std::mt19937& random,
                     std::vector<int32_t>& ids, std::vector<int32_t>& places) {
   ids.assign(static_cast<size_t>(c.sequences * c.seq_len), 0);
@@ -212,7 +212,7 @@ TEST(GpuTiledAttention, Groups) {
                  2);
 }
 
-// Documents whose ids come back, and padding inside them: the kernels without tensor cores serve these.
+// Documents whose ids recur, and padding inside them: these use the kernels without tensor cores.
 TEST(GpuTiledAttention, RecurringDocuments) {
   for (const int64_t dim : {64, 128}) {
     check_both({.head_dim = dim, .value_dim = dim, .documents = Documents::Recurring}, 1);

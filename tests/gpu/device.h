@@ -19,8 +19,8 @@ inline void require(cudaError_t status) {
   if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
 }
 
-// n elements on the device, `shift` elements behind a 256-byte boundary (odd shifts force the scalar paths),
-// filled with NaN bytes so that what a kernel leaves out is seen; bytes around them must stay as they were.
+// n elements on the device, `shift` elements after a 256-byte boundary (odd shifts force the scalar paths),
+// filled with NaN bytes to expose what a kernel does not write; bytes around them must stay unchanged.
 template <class T>
 class Device {
  public:
@@ -85,8 +85,8 @@ Device<T> integers(const std::vector<T>& from) {
   return Device<T>(std::vector<double>(from.begin(), from.end()));
 }
 
-// Each got[i] within one rounding to T of expected[i] plus slack * scale(i): the error of the arithmetic that
-// led to it, in units of the statistics type.
+// Each got[i] within one rounding to T of expected[i] plus slack * scale(i): the error of the preceding
+// arithmetic, in units of the Stat type.
 template <class T, class Scale>
 void expect_close(Device<T>& got, const std::vector<double>& expected, double slack, Scale scale,
                   const char* what) {
@@ -110,10 +110,10 @@ void expect_close(Device<T>& got, const std::vector<double>& expected, double sl
       got, expected, slack, [&](size_t i) { return std::abs(expected[i]); }, what);
 }
 
-// Sizes are ragged on purpose; a shift of 1 takes away the alignment that wide accesses need.
+// Sizes are deliberately ragged; a shift of 1 removes the alignment that wide accesses need.
 inline constexpr int64_t kShifts[] = {0, 1};
 
-// Set by run_all.sh. That checker slows kernels down a thousandfold, so some tests leave out what shows it
+// Set by run_all.sh. racecheck slows kernels down a thousandfold, so some tests skip cases that show it
 // nothing new.
 inline bool under_racecheck() { return std::getenv("QUINTET_RACECHECK") != nullptr; }
 

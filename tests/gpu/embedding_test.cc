@@ -21,20 +21,20 @@ Ids mixed(int64_t tokens, int64_t spread) {
     ids.push_back(t % 11 == 5 ? -1 : t % 3 == 0 ? 1 : static_cast<int32_t>(t * t * 7919 % spread));
   return ids;
 }
-// `each` tokens of every row, far apart.
+// `each` tokens for every row, far apart.
 Ids evenly(int64_t rows, int64_t each) {
   Ids ids;
   for (int64_t t = 0; t < rows * each; ++t) ids.push_back(static_cast<int32_t>(t % rows));
   return ids;
 }
-// Row r has r tokens, so that rows and their segments begin everywhere in a tile.
+// Row r has r tokens, so that rows and their segments start everywhere in a tile.
 Ids growing(int64_t rows) {
   Ids ids;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t i = 0; i < r; ++i) ids.push_back(static_cast<int32_t>(r));
   return ids;
 }
-// In each of 16 runs of 1024 tokens 120 to 135 have one id: what a warp remembers, nearly, just and not.
+// In each of 16 runs of 1024 tokens 120 to 135 have one id: just below, at and above what a warp keeps.
 Ids about_what_is_kept() {
   Ids ids;
   for (int64_t t = 0; t < 16 * 1024; ++t) {
@@ -80,7 +80,7 @@ void check_gradient(const Case& c, bool accumulate, int64_t shift) {
   auto ids = integers(c.ids);
   Device<T> bdy(dy, shift);
   Device<uint8_t> workspace(embedding_dw_workspace_bytes<T>(tokens, c.local, c.n));
-  // A table that is written whole has NaN before, which must not be read.
+  // A table that is overwritten holds NaN before, which must not be read.
   const auto run = [&](Device<D>& dtable) {
     embedding_dw<T, D>(bdy.data(), ids.data(), c.begin, c.local, dtable.data(), accumulate, tokens, c.n,
                        workspace.data(), nullptr);
@@ -103,7 +103,7 @@ void check_gradients() {
   for (const Case& c : cases())
     for (bool accumulate : {false, true})
       for (int64_t shift : kShifts) {
-        // Types and addresses change nothing in how blocks share memory.
+        // Types and addresses do not change how blocks share memory.
         if (under_racecheck() && (!std::is_same_v<T, Bf16> || shift != 0 || c.ids.size() > 7000)) continue;
         check_gradient<T, D>(c, accumulate, shift);
       }

@@ -1,5 +1,5 @@
-// Ops of experts and routing at sizes where the kernels' ways part from those of small examples: several
-// tiles of a product, several sources, hundreds of experts, groups of experts, sequences cut over ranks.
+// Ops of experts and routing at sizes where kernels take other paths than in small examples: several tiles of
+// a GEMM, several sources, hundreds of experts, groups of experts, sequences sharded over ranks.
 #include <cmath>
 #include <numeric>
 
@@ -50,7 +50,7 @@ HostTensor counts(const std::vector<int32_t>& values) {
   return t;
 }
 
-// The reference is the CPU on the same operands: in f64 where the kernels sum, typed where they only move.
+// The reference is the CPU on the same operands: in f64 where kernels sum, typed where they only move data.
 OpRun widened(const OpRun& run) {
   OpRun wide = run;
   for (auto* list : {&wide.in, &wide.out})
@@ -69,7 +69,7 @@ void compare_bits(const OpRun& run) {
     EXPECT_EQ(got[i].bytes, want[i].bytes) << run.op->name << " result " << i;
 }
 
-// An op whose results begin as noise.
+// An op whose results initially hold noise.
 OpRun over_noise(Random& random, const graph::OpDef& op, const Attrs& attrs, std::vector<HostTensor> in,
                  bool accumulate = false) {
   std::vector<Type> types;
@@ -79,7 +79,7 @@ OpRun over_noise(Random& random, const graph::OpDef& op, const Attrs& attrs, std
   return run;
 }
 
-// Rows from `first` on become NaN: nobody may read them.
+// Rows from `first` on become NaN: they must not be read.
 HostTensor without_rows(HostTensor t, int64_t first) {
   const size_t row = t.bytes.size() / static_cast<size_t>(t.type.size(0));
   std::fill(t.bytes.begin() + static_cast<std::ptrdiff_t>(row) * first, t.bytes.end(), std::byte{0xff});
@@ -90,10 +90,10 @@ TEST(GpuExpertOps, GroupedProductsOfSeveralTiles) {
   Random random;
   struct Case {
     int64_t out, in;
-    std::vector<int32_t> received;  // of five experts, from two sources
+    std::vector<int32_t> received;  // for five experts, from two sources
   };
-  // One expert has no rows, one more than a tile. The last has more steps than a pipeline has stages, in all
-  // three products.
+  // One expert has no rows, one more than a tile. The last has more steps than the pipeline has stages, in
+  // all three GEMMs.
   const std::vector<int32_t> few = {70, 0, 3, 129, 20, 91, 0, 1, 8, 0},
                              many = {300, 0, 64, 1, 200, 90, 0, 64, 6, 13};
   const int64_t experts = 5;
@@ -174,7 +174,7 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
       if (S.size > 20000) continue;
       const HostTensor order = run_on_cpu(run)[0];
       const Attrs moves = {{"choices", choices}, {"pad", pad}, {"token_rows", tokens}};
-      for (const int64_t width : {7, 24}) {  // no whole packs, and some
+      for (const int64_t width : {7, 24}) {  // not whole 16-byte vectors, and whole ones
         const DimSize W{Dim::Embed, width};
         compare_bits({&graph::kPack,
                       moves,
@@ -183,7 +183,7 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
         for (const DType dtype : kTypes) {
           const HostTensor rows = random.real(dtype, {S, W});
           compare({&graph::kUnpack, moves, {rows, order}, {random.real(dtype, {T, W})}}, dtype);
-          // Added to rows, and in their place.
+          // Added to rows, and in place.
           OpRun added{&graph::kUnpack,
                       moves,
                       {rows, order, random.real(dtype, {T, W})},
@@ -205,21 +205,21 @@ TEST(GpuExpertOps, RouteAndPackManyExperts) {
     }
 }
 
-// Sizes on both sides of every way that the products are cut; rows of which not all are whole packs.
+// Sizes on both sides of every split of the GEMMs; rows of which not all are whole 16-byte vectors.
 TEST(GpuExpertOps, RouterOfManySizes) {
   Random random;
   for (const auto& [most_rows, routes, embed] : {std::tuple<int64_t, int64_t, int64_t>{1500, 8, 264},
                                                  {333, 5, 72},
                                                  {70, 16, 1032},
                                                  {200, 24, 328},
-                                                 {6500, 64, 512},  // several tiles of rows for a block
+                                                 {6500, 64, 512},  // several row tiles per block
                                                  {97, 130, 320},
                                                  {64, 256, 64},
                                                  {40, 300, 72},
                                                  {33, 7, 30},
                                                  {1, 1, 8}})
     for (const DType dtype : kTypes) {
-      // Blocks of products by tiles share much memory, whatever the type.
+      // Blocks of tiled GEMMs share much memory, whatever the type.
       if (under_racecheck() && dtype == DType::F64) continue;
       const int64_t rows = under_racecheck() ? std::min<int64_t>(most_rows, 100) : most_rows;
       SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(embed) + ", " + std::to_string(routes) +
@@ -235,7 +235,7 @@ TEST(GpuExpertOps, RouterOfManySizes) {
       for (const bool accumulate : {false, true})
         compare(over_noise(random, graph::kRouterDw, out, {dlogits, x}, accumulate), dtype);
 
-      // A row's logits, to the bit, whoever computes them: all but the first row alone.
+      // A row's logits are the same, to the bit, wherever they are computed: all but the first row alone.
       if (rows == 1) continue;
       const size_t row_bytes = x.bytes.size() / static_cast<size_t>(rows);
       HostTensor rest(Type{dtype, {{Dim::Tokens, rows - 1}, E}});
@@ -246,7 +246,7 @@ TEST(GpuExpertOps, RouterOfManySizes) {
     }
 }
 
-// Rows of one pack, of some, and of so many that a block has a row; of those planned not all came.
+// Rows of one vector, of several, and so long that each has a block; fewer rows received than planned.
 TEST(GpuExpertOps, RowsOfAllLengths) {
   Random random;
   for (const int64_t n : {8, 37, 264, 1408, 8456})
@@ -285,7 +285,7 @@ TEST(GpuExpertOps, HeadsOfSeveralPacks) {
       }
 }
 
-// Scores that are drawn apart never tie within rounding, so both sides choose the same.
+// Well-separated scores never tie within rounding, so both sides choose the same.
 TEST(GpuExpertOps, SelectAmongManyExperts) {
   Random random;
   for (const auto& [experts, k, groups, kept] : {std::tuple<int64_t, int64_t, int64_t, int64_t>{256, 8, 8, 4},
@@ -319,7 +319,7 @@ TEST(GpuExpertOps, SelectAmongManyExperts) {
       }
 }
 
-// On both sides of what registers hold; choices of a row may be equal.
+// On both sides of what fits into registers; choices of a row may be equal.
 TEST(GpuExpertOps, SelectGradientsOfManyExperts) {
   Random random;
   for (const auto& [experts, k] : {std::pair<int64_t, int64_t>{1, 1},
@@ -379,7 +379,7 @@ TEST(GpuExpertOps, RouteManyPairs) {
       }
 }
 
-// Weights with many ties, or none, or any bits; sequences that lie as two context ranks have them.
+// Weights with many ties, or none, or any bits; sequences in the row order of two context ranks.
 HostTensor tied(Random& random, const std::vector<DimSize>& dims) {
   HostTensor weights(Type{DType::F64, dims});
   for (int64_t i = 0; i < weights.type.count(); ++i)
@@ -427,7 +427,7 @@ TEST(GpuExpertOps, LimitDropsTheSamePairs) {
     }
 }
 
-// Several chunks of pairs; more pairs of an expert than the threads of its block hold.
+// Several chunks of pairs; more pairs per expert than the threads of its block hold.
 TEST(GpuExpertOps, LimitDropsTheSameOfManyPairs) {
   Random random;
   const int64_t seq_len = 1500;
@@ -438,7 +438,7 @@ TEST(GpuExpertOps, LimitDropsTheSameOfManyPairs) {
   compare_limits(random, seq_len, random.indices(dims, 1), ties, 3000);
 }
 
-// Experts as few as lanes, more than threads; rows that no number of chunks divides, and a single one.
+// As few experts as lanes, more than threads; numbers of rows that no number of chunks divides, and one row.
 TEST(GpuExpertOps, SumsOverRowsOfAllSizes) {
   Random random;
   for (const int64_t experts : {1, 8, 9, 32, 64, 100, 256, 300})

@@ -23,15 +23,15 @@ std::vector<int32_t> labels_for(int64_t rows, int64_t vocab) {
 constexpr int64_t kSizes[][3] = {
     {1, 1, 1},           {7, 50, 50},       {33, 1024, 1000},  {5, 50304, 50257},
     {4, 131072, 128256}, {4, 1001, 900},    {6, 20000, 19993},  // a row in one block's shared memory
-    {220, 36880, 36865},                                        // blocks that share rows
-    {2, 120000, 119993}, {3, 131072, 90001}};                   // six of them; some with padding alone
+    {220, 36880, 36865},                                        // clusters
+    {2, 120000, 119993}, {3, 131072, 90001}};                   // clusters of six; some with padding only
 
 TYPED_TEST(GpuLoss, WholeVocabulary) {
   using T = TypeParam;
   device::ThreadPool pool(1);
   for (const auto& [rows, columns, valid] : kSizes)
     for (int64_t shift : kShifts) {
-      if (rows > 100 && shift > 0) continue;  // the other paths have seen enough
+      if (rows > 100 && shift > 0) continue;  // covered by the smaller cases
       SCOPED_TRACE(testing::Message() << rows << " x " << columns << " + " << shift);
       const auto x = random_values<T>(rows * columns, 1, 3.0);
       const auto labels = labels_for(rows, valid);
@@ -58,7 +58,7 @@ TYPED_TEST(GpuLoss, WholeVocabulary) {
     }
 }
 
-// The pieces over two shards of the vocabulary, joined as ranks would, against the whole.
+// The pieces over two shards of the vocabulary, combined as ranks would, against the whole.
 TYPED_TEST(GpuLoss, ShardsOfTheVocabulary) {
   using T = TypeParam;
   using S = Stat<T>;
@@ -140,7 +140,7 @@ TYPED_TEST(GpuLoss, NanIsSeen) {
     }
 }
 
-// Forbidden columns: logits of -inf have no share, also where a thread meets nothing else.
+// Forbidden columns: logits of -inf contribute nothing, also where a thread has no others.
 TYPED_TEST(GpuLoss, MinusInfinityHasNoShare) {
   using T = TypeParam;
   for (const int64_t columns : {640, 20000}) {

@@ -52,7 +52,7 @@ void check_product(Matmul& matmul, int64_t m, int64_t n, int64_t k, bool trans_a
         sum += term;
         total += std::abs(term);
       }
-      // In place the library may round a product of 16 bits before it adds.
+      // In place cuBLASLt may round a 16-bit result before it adds.
       const bool in_place = add == Add::Accumulate || add == Add::AddendIsC;
       if (in_place && cpu::test::kHalf<C>) total += std::abs(sum - c[at]) * unit<C>() / (32 * unit<float>());
       want[at] = sum;
@@ -111,7 +111,7 @@ TEST(GpuMatmul, TunedChoicesAreKeptInAFile) {
   second.load(path);
   EXPECT_EQ(second.tuned_count(), 1);
   EXPECT_EQ(second.tuned(), first.tuned());
-  // The kept choice computes.
+  // The stored algorithm computes the same result.
   check_product<Bf16, Bf16>(second, 512, 768, 1024, false, true, Add::No, 0);
   EXPECT_EQ(second.tuned_count(), 1);
   std::filesystem::remove(path);

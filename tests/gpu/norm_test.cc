@@ -11,8 +11,8 @@ template <class T>
 class GpuNorm : public testing::Test {};
 TYPED_TEST_SUITE(GpuNorm, cpu::test::AllTypes);
 
-// One size for each way of sharing a row among threads, rows that are no multiple of 16 bytes, and so many
-// that blocks go round several times.
+// One size for each way of sharing a row among threads, rows that are not multiples of 16 bytes, and so many
+// rows that blocks iterate several times.
 constexpr int64_t kShapes[][2] = {{1, 1},     {5, 7},     {300, 128}, {1003, 64}, {37, 512},
                                   {129, 768}, {43, 640},  {43, 300},  {40, 1024}, {35, 1536},
                                   {65, 2048}, {21, 3072}, {33, 4096}, {11, 6144}, {9, 8192},
@@ -60,8 +60,8 @@ TYPED_TEST(GpuNorm, MatchesCpu) {
   for (bool centred : {false, true})
     for (const auto& [most_rows, n] : kShapes)
       for (int64_t shift : kShifts) {
-        // Two rounds of blocks at the most, whose groups of threads all have rows; other types and addresses
-        // change nothing in how blocks share memory.
+        // At most two iterations of blocks whose groups of threads all have rows; other types and addresses
+        // do not change how blocks share memory.
         const bool rounds = n == 64 && shift == 0 && std::is_same_v<T, Bf16>;
         const int64_t rows = under_racecheck() ? std::min<int64_t>(most_rows, rounds ? 9000 : 17) : most_rows;
         if (under_racecheck() && shift != 0 && n > 1001) continue;
@@ -167,12 +167,12 @@ TYPED_TEST(GpuNorm, BackwardInPlace) {
   }
 }
 
-// Blocks that go round several times, small ones behind them, and rows left over: the bits of every row as if
-// it were among few, and sums as those of slices.
+// Blocks that iterate several times, small ones after them, and rows left over: the bits of every row are as
+// if it were among few, and sums are those of slices.
 template <class T>
 void many_rows(int64_t rows, int64_t n, bool centred) {
   using S = Stat<T>;
-  // Short ones where rows are few: a launch each takes its time under a checker.
+  // Short slices where rows are few: each launch takes its time under a checker.
   const int64_t slice = under_racecheck() ? 7001
                         : rows > 20000    ? 1003
                                           : 61,
@@ -253,16 +253,16 @@ void many_rows(int64_t rows, int64_t n, bool centred) {
 TEST(GpuNormRows, ManyRowsLikeFew) {
   int processors = 0;
   require(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, 0));
-  // Rows that a block of bf16 has at a time, and how often all blocks go round: from eight times on, small
-  // ones come behind them.
+  // Rows that a block of bf16 has at a time, and how often all blocks iterate: from eight times on, small
+  // ones follow them.
   struct Case {
     int64_t n, at_once, rounds;
   };
   for (const Case& c : {Case{64, 64, 9},
                         {128, 64, 9},
-                        {384, 16, 5},  // in f32 as 768 in bf16
+                        {384, 16, 5},  // f32, like 768 in bf16
                         {512, 16, 2},
-                        {768, 4, 18},  // of two blocks on a multiprocessor
+                        {768, 4, 18},  // two blocks per multiprocessor
                         {1024, 8, 9},
                         {2048, 4, 9},
                         {4096, 2, 9},
@@ -270,8 +270,8 @@ TEST(GpuNormRows, ManyRowsLikeFew) {
                         {16384, 1, 4},
                         {1000, 8, 2}})
     for (const bool centred : {false, true}) {
-      // One size with a row for a part of a warp, one for several warps, which is enough to see blocks go
-      // round.
+      // One size with a row for a part of a warp, one for several warps: enough to see blocks
+      // iterate.
       if (under_racecheck() && c.n != 64 && c.n != 768) continue;
       const int64_t rounds = under_racecheck() && c.n == 768 ? 4 : c.rounds,
                     rows = rounds * c.at_once * processors + 13;

@@ -1,4 +1,4 @@
-// Runs single ops through the kernels of the CPU and of the GPU: what a program's instruction does, without a
+// Runs single ops through the kernels of the CPU and of the GPU: what an instruction does, without a
 // program.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace quintet::tests {
 
-// An op with its operands; results hold what stood there before, and may be the memory of operands.
+// An op with its operands; results have initial contents, and may alias operands.
 struct OpRun {
   const graph::OpDef* op;
   graph::Attrs attrs;
@@ -80,8 +80,8 @@ inline std::vector<HostTensor> run_on_cpu(OpRun run) {
   return run.out;
 }
 
-// Twice the same, to see that the bits are (unless they need not be): the second time through what prepare()
-// has found the first time.
+// Runs twice, to check that the bits are equal (unless they need not be): the second time with what the first
+// prepare() has found.
 inline std::vector<HostTensor> run_on_gpu(const OpRun& run, exec::cuda::Libraries& libraries,
                                           bool same_bits = true) {
   using kernels::cuda::test::Device;
@@ -129,9 +129,9 @@ inline exec::cuda::Libraries& libraries() {
   return instance;
 }
 
-// Numbers within one rounding to their dtype (or several, or to a narrower one on the way), and within some
-// hundred roundings of the arithmetic (whose terms are as large as the largest result), counts exactly. Where
-// what is wanted was rounded to its dtype too, the two may be a whole step of it apart.
+// Numbers within one rounding to their dtype (or several, or to a narrower one in between), and within some
+// hundred roundings of the arithmetic (whose terms are as large as the largest result); counts exactly. If
+// the expected value was rounded to its dtype too, the two may differ by a whole step of it.
 inline void expect_close(const HostTensor& got, const HostTensor& want, graph::DType dtype,
                          const std::string& what, int roundings = 1,
                          graph::DType rounded_to = graph::DType::F64, bool both_rounded = false) {

@@ -16,7 +16,7 @@ namespace {
 using graph::DType;
 using graph::Type;
 
-// Operands that hold statistics, or numbers that are f64 whatever the model's dtype is.
+// Operands that hold statistics, or numbers that are f64 in every model dtype.
 std::set<size_t> statistics(const OpExample& e) {
   static const std::map<const graph::OpDef*, std::set<size_t>> table = {
       {&graph::kRmsNormDx, {3}},      {&graph::kRmsNormDw, {2}},      {&graph::kRmsNormBackward, {3}},
@@ -48,7 +48,7 @@ struct Pair {
   OpRun reference, run;  // on the CPU in f64; on the GPU
 };
 
-// An example in a dtype; results begin as `before` where they are added to.
+// An example in a dtype; results start as `before` where they are added to.
 Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
   Pair p;
   for (OpRun* r : {&p.reference, &p.run}) {
@@ -91,14 +91,14 @@ Pair in_dtype(const OpExample& e, DType dtype, bool accumulate) {
   };
   finish(p.reference);
   finish(p.run);
-  if (e.op == &graph::kLimit) p.reference = p.run;  // which weights count as equal depends on the dtype
+  if (e.op == &graph::kLimit) p.reference = p.run;  // which weights tie depends on the dtype
   return p;
 }
 
 void compare(const Pair& p, DType dtype) {
   const std::vector<HostTensor> want = run_on_cpu(p.reference), got = run_on_gpu(p.run, libraries());
-  // Products of weights that do not lie side by side are added one after the other, in the result's dtype;
-  // norms of a sum are those of the sum as it is kept.
+  // Results of weights that are not contiguous are added one after the other, in the result's dtype; norms of
+  // a sum are those of the stored sum.
   const bool of_sum = p.run.op == &graph::kAddRmsNorm || p.run.op == &graph::kAddLayerNorm;
   const int roundings = p.run.op == &graph::kLinearsDx ? static_cast<int>(p.run.in.size()) - 1
                         : of_sum                       ? 3
@@ -108,7 +108,7 @@ void compare(const Pair& p, DType dtype) {
                  of_sum ? dtype : DType::F64);
 }
 
-// Rows that no pair took, or that lie beyond the counts, are left as they were: zero here, on both sides.
+// Rows without a pair, or past the counts, are unchanged: zero here, on both sides.
 TEST(GpuOps, MatchTheCpu) {
   std::set<const graph::OpDef*> seen;
   for (const OpExample& e : op_examples()) {
@@ -192,7 +192,7 @@ TEST(GpuOps, StepScalars) {
   for (const double squares : {0.25, 9.0, inf, nan})
     for (const double loss : {1.5, nan})
       for (const double limit : {0.0, 1.0})
-        for (const int64_t window : {0, 4, 5}) {  // three good steps so far
+        for (const int64_t window : {0, 4, 5}) {  // after three good steps
           const HostTensor scale = scalar(8), updates = scalar(3), in_row = scalar(1), total = scalar(2),
                            good = scalar(3), none = scalar(0);
           compare_bits({&graph::kClipScale,
@@ -233,7 +233,7 @@ TEST(GpuOps, SumOfSquaresOverRanges) {
             DType::F64);
 }
 
-// Of an update of two groups, the second of 77 elements.
+// For an update of two groups, the second with 77 elements.
 const std::vector<program::FlatRange> kUpdated = {
     {0, 0, 1000, true}, {0, 1003, 997, false}, {0, 2000, 2999, true}, {1, 0, 40, false}, {1, 41, 36, true}};
 
@@ -301,7 +301,7 @@ void compare_split(const OpRun& run) {
   }
 }
 
-// Weight and remainder of the CPU and of the GPU, as the masters that they are together.
+// Weight and remainder of the CPU and of the GPU, combined into masters.
 TEST(GpuOps, UpdatesOfSplitMasters) {
   const int64_t n = 5000;
   const std::vector<int64_t> ranges = program::to_attribute(kUpdated);

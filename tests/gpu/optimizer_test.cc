@@ -11,8 +11,8 @@
 namespace quintet::kernels::cuda::test {
 namespace {
 
-// Ragged ranges with gaps between them, the first of them aligned; then more than a launch has, half of them
-// aligned.
+// Ragged ranges with gaps between them, the first of them aligned; then more than one launch takes, half of
+// them aligned.
 struct Range {
   int64_t first, count;
   bool decay;
@@ -104,7 +104,7 @@ void check_adamw() {
   EXPECT_EQ(copy.values(), std::vector<double>(static_cast<size_t>(kCount), 9.0));
   scalars.set({kLr, 7, kClip, 1});
   adamw(std::span(ranges), k, nullptr);
-  // Moments of 16 bits are rounded after the weights used them.
+  // 16-bit moments are rounded after the weights used them.
   expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
   expect_reference(bm.values(), m, unit<V>(), unit<M>(), "m");
   expect_reference(bv.values(), v, unit<V>(), unit<M>(), "v");
@@ -125,8 +125,8 @@ TEST(GpuAdamW, Bf16MomentsF32Copy) { check_adamw<float, Bf16, float, float>(); }
 TEST(GpuAdamW, Bf16Moments) { check_adamw<float, Bf16, float, Bf16>(); }
 TEST(GpuAdamW, Bf16MomentsAndGradient) { check_adamw<float, Bf16, Bf16, Bf16>(); }
 
-// What becomes of an element does not depend on its place: in its pack, among its thread's packs, behind them
-// or in a range that has none. (A product and a sum that the compiler may join are joined at some places
+// An element's result does not depend on its position: in its vector, among its thread's vectors, after them
+// or in a range without any. (The compiler may contract a multiplication and an addition at some positions
 // only.)
 template <class M, class V, class G, class C>
 void check_places() {
@@ -170,7 +170,7 @@ TEST(GpuAdamW, PlacesDoNotMatter) {
   check_places<float, float, Bf16, Bf16>();
 }
 
-// Joined by the host's definition.
+// Combined by the host's definition.
 std::vector<float> joined(Device<Bf16>& weight, Device<int16_t>& remainder) {
   const std::vector<Bf16> high = weight.get();
   const std::vector<int16_t> low = remainder.get();
@@ -182,7 +182,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// The split master is the f32 master bit for bit.
+// The split master equals the f32 master bit for bit.
 template <class V, class G>
 void check_split() {
   const auto p0 = random_values<float>(kCount, 1), g = random_values<G>(kCount, 2);

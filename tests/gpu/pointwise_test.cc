@@ -114,7 +114,7 @@ TEST(GpuPointwiseBytes, SwapBlocks) {
   }
 }
 
-// Rows of whole packs and others; what lies between the rows stays.
+// Rows of whole 16-byte vectors and others; bytes between the rows are unchanged.
 TEST(GpuPointwiseBytes, CopyRows) {
   for (const auto& [rows, bytes, stride] : {std::tuple<int64_t, int64_t, int64_t>{7, 64, 96},
                                             {5, 64, 64},
@@ -133,7 +133,7 @@ TEST(GpuPointwiseBytes, CopyRows) {
     }
 }
 
-// The last of several, at both ends, around packs, in several blocks.
+// The last of several, at both ends, around vectors, in several blocks.
 TEST(GpuPointwiseBytes, LastChanged) {
   for (const int64_t bytes : {1, 15, 40, 5000, 100001})
     for (const int64_t shift : kShifts)
@@ -172,7 +172,7 @@ TYPED_TEST(GpuPointwise, SumSquaresAndNonFinite) {
     }
 }
 
-// The fast exponential of bf16 and f16 is good to about 2^-21; here in units of f32.
+// The fast exponential of bf16 and f16 is accurate to about 2^-21; here in units of f32.
 template <class T>
 constexpr double kExpUnits = cpu::test::kHalf<T> ? 64 : 16;
 
@@ -210,7 +210,7 @@ TYPED_TEST(GpuPointwise, Swiglu) {
        {std::pair<int64_t, int64_t>{1, 1}, {33, 24}, {130, 1376}, {70000, 8}, {17, 101}})
     for (int64_t shift : kShifts) {
       SCOPED_TRACE(testing::Message() << rows << " x " << n << " + " << shift);
-      const int64_t stride = 2 * n;  // gate and up side by side
+      const int64_t stride = 2 * n;  // packed gate and up
       const auto packed = random_values<T>(rows * stride, 1, 2.0), dy = random_values<T>(rows * n, 2);
       Device<T> bp(packed, shift), bdy(dy, shift), y(rows * n, shift), again(rows * n, shift),
           d(rows * stride, shift);
@@ -225,7 +225,7 @@ TYPED_TEST(GpuPointwise, Swiglu) {
       expect_close(y, want, kExpUnits<T>, "swiglu");
       expect_close(again, want, kExpUnits<T>, "swiglu again");
       expect_close(d, dwant, kExpUnits<T>, scale, "swiglu_backward");
-      // In place, as the plan will lay it.
+      // In place, as planned.
       swiglu_backward<T>(bdy.data(), bp.data(), bp.data() + n, stride, bp.data(), bp.data() + n, bdy.data(),
                          rows, n, nullptr);
       EXPECT_EQ(bp.bits(), d.bits());
@@ -243,7 +243,7 @@ TYPED_TEST(GpuPointwise, RopeOnPackedRows) {
                                                 {257, 5, 96}})
     for (bool inverse : {false, true})
       for (int64_t shift : kShifts) {
-        const int64_t stride = (heads + 2) * head_dim;  // two heads of V behind
+        const int64_t stride = (heads + 2) * head_dim;  // followed by two heads of V
         const auto x = random_values<T>(tokens * stride, 1);
         std::vector<double> inv_freq, positions;
         std::vector<int32_t> at;

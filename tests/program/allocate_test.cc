@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-// Life of every buffer, found by looking at every instruction, in one numbering over all bodies.
+// Lifetime of every buffer, found by looking at every instruction, numbered through all bodies.
 struct Life {
   int first = -1, last = -1;
 };
@@ -57,8 +57,8 @@ void check_no_overlap(const Program& p) {
   }
 }
 
-// The most bytes that are live at one moment, each buffer rounded up to the alignment: no allocator can do
-// with less.
+// The most bytes that are live at one moment, each buffer rounded up to the alignment: no allocator can use
+// less.
 int64_t lower_bound(const Program& p) {
   const std::vector<Life> life = lives(p);
   int moments = 0;
@@ -105,8 +105,8 @@ TEST(Allocate, NoLiveBuffersOverlapInRandomPrograms) {
     check_no_overlap(p);
     const int64_t bound = lower_bound(p);
     EXPECT_GE(p.arena_bytes, bound);
-    // Alignment can cost a pad per live buffer; beyond that fragmentation is bounded in practice, not in
-    // theory.
+    // Alignment can cost one pad per live buffer; apart from that fragmentation is bounded in practice, not
+    // in theory.
     EXPECT_LE(static_cast<double>(p.arena_bytes), 1.35 * static_cast<double>(bound) + 60.0 * kBufferAlign);
     if (bound > 0) worst = std::max(worst, static_cast<double>(p.arena_bytes) / static_cast<double>(bound));
   }
@@ -159,7 +159,7 @@ TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchUnderWay) {
     EXPECT_EQ(peak.live_bytes, live_by_calls(c.program, c.step));
     EXPECT_LE(peak.live_bytes, c.program.arena_bytes);
   }
-  // Twice the micro-batches under way, twice the activations that are kept.
+  // Twice the micro-batches in flight, twice the kept activations.
   const auto activations = [](const std::string& m) {
     const Program p =
         compile_small({"parallel.pp=2", "parallel.schedule=gpipe", "batch.accumulation=" + m}).program;

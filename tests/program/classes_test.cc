@@ -1,5 +1,5 @@
-// Ranks of a class have one program at different places of the mesh: what is found for one of them holds for
-// all, and a rank that has anything else is found.
+// Ranks of a class have one program at different mesh coordinates: what is checked for one of them holds for
+// all, and a rank with any other difference is found.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -61,7 +61,7 @@ TEST(Classes, AreVerifiedTogetherByTheirRepresentatives) {
   }
 }
 
-// The hash is neither of the kernels' scratch nor of anything else that belongs to a rank.
+// The hash includes neither the kernels' scratch nor anything else that belongs to a rank.
 TEST(Classes, ScratchIsARanksOwn) {
   const config::Recipe recipe = small_recipe({"parallel.tp=2"});
   compiler::CompileOptions options{.rank = RankId(1)};
@@ -203,7 +203,7 @@ TEST(Classes, AMemberThatHasAnythingElseIsFound) {
       if (s.ranks.size() == 1) continue;
       for (int t = 0; t < kTries; ++t) {
         Program p = s.ranks[1 + below(rng, s.ranks.size() - 1)].program;
-        if (s.representative(p).rank == p.rank) continue;  // what is changed there changes the class
+        if (s.representative(p).rank == p.rank) continue;  // a change there changes the class
         if (!kind.apply(p, rng)) continue;
         ++tried;
         const std::string found = s.complaint(p);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-// Every rank's program is the one it would make alone, to the last wait.
+// Every rank's program equals the one that it would compile alone, to the last wait.
 TEST(CompileWorld, EqualsOneRankAfterAnother) {
   for (const testing::Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);

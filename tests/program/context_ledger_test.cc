@@ -21,7 +21,7 @@ Overrides context(int cp, const std::string& method, Overrides more = {}) {
   return more;
 }
 
-// Collectives of a kind in one phase of the model, over all micro-batches, with what they send in bytes.
+// Collectives of a kind in one phase of the model, over all micro-batches, with the bytes that they send.
 struct Traffic {
   int64_t count = 0;
   double sent = 0;
@@ -47,8 +47,8 @@ int64_t row_bytes(int64_t ranks, int64_t heads, int64_t size = 4) {
   return kTokens / ranks * heads * kHeadDim * size;
 }
 
-// Forward K and V make cp - 1 hops. Backward they make them again, and their gradients cp: the last takes
-// them home.
+// Forward K and V make cp - 1 hops. Backward they repeat them, and their gradients make cp: the last returns
+// them to their owner.
 TEST(ContextLedger, RingSendsKAndVOncePerHopAndTheirGradientsHome) {
   for (const int cp : {2, 4, 8})
     for (const int kv_heads : {2, 4})
@@ -71,7 +71,7 @@ TEST(ContextLedger, RingSendsKAndVOncePerHopAndTheirGradientsHome) {
         }
 }
 
-// What a hop reads is what came in the hop before, and it is sent on while that hop computes.
+// A hop reads what arrived during the previous hop, which is forwarded while that hop computes.
 TEST(ContextLedger, RingSendsOnWhatItReceived) {
   const Compiled c = compile_small(context(4, "ring"));
   for (const Body& body : c.program.bodies) {
@@ -85,7 +85,7 @@ TEST(ContextLedger, RingSendsOnWhatItReceived) {
       if (i.op != &graph::kAttentionHop) continue;
       const auto hop = static_cast<size_t>(i.attrs.integer("hop"));
       if (hop == 0) continue;
-      // Two messages a hop, K then V; the first two of a block are its own.
+      // Two messages per hop, K then V; the first two of a block are its own.
       const size_t end = received.size() - (hop + 1 < 4 ? 2 : 0);
       EXPECT_EQ(i.in[1].buffer, received[end - 2]);
       EXPECT_EQ(i.in[2].buffer, received[end - 1]);
@@ -114,7 +114,7 @@ TEST(ContextLedger, GatherMovesWholeKAndVTwiceAndTheirGradientsOnce) {
   }
 }
 
-// Q, K, V there and O back; backward those again, dO there, and dQ, dK, dV back. Each exchange sends (n - 1)
+// Q, K, V out and O back; backward those again, dO out, and dQ, dK, dV back. Each exchange sends (n - 1)
 // / n of a rank's own rows, which are 1 / cp of all.
 TEST(ContextLedger, UlyssesSendsAShareOfItsOwnRows) {
   for (const int cp : {2, 4}) {
@@ -129,7 +129,7 @@ TEST(ContextLedger, UlyssesSendsAShareOfItsOwnRows) {
   }
 }
 
-// Rows are exchanged for heads among `ulysses` neighbours; the ring moves the rows of all of them, of fewer
+// Rows are exchanged for heads among `ulysses` neighbours; the ring moves the rows of all of them, with fewer
 // heads.
 TEST(ContextLedger, UlyssesTimesRingIsBoth) {
   const Overrides o = context(4, "ulysses+ring", {"parallel.ulysses=2"});
@@ -142,7 +142,7 @@ TEST(ContextLedger, UlyssesTimesRingIsBoth) {
 }
 
 // Forward the counts, the rows, their weights, and the results back; backward the gradient of the results
-// there, those of the rows and weights back. Sizes are what can come at most.
+// out, those of the rows and weights back. Sizes are the planned maxima.
 TEST(ContextLedger, ExpertsExchangeFourTimesForwardAndThreeTimesBackward) {
   for (const int ep : {2, 4}) {
     const Overrides o = {fmt::format("parallel.dp_shard={}", ep),

@@ -1,5 +1,5 @@
-// Golden program texts of the shipped recipes and of every kind of layout. A text changes only when somebody
-// means it to: run test_program with QUINTET_UPDATE_GOLDENS=1 and review the difference with the change.
+// Golden program texts of the shipped recipes and of every kind of layout. A text changes only on purpose:
+// run test_program with QUINTET_UPDATE_GOLDENS=1 and review the difference with the change.
 //
 // A file holds the checksums of every rank's whole text (program::to_text, full), body by body, and rank 0's
 // bodies at both ends of a step for reading. The layouts in kWhole are stored whole.
@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 const fs::path kFolder = fs::path(QUINTET_SOURCE_DIR) / "tests/golden/programs";
 fs::path golden_path(const std::string& name) { return kFolder / (name + ".txt"); }
 
-// Beside all_layouts(): what only the end of a step sees.
+// In addition to all_layouts(): what only affects the end of a step.
 std::vector<testing::Layout> step_layouts() {
   return {
       {"frozen", {"optimizer.freeze=[\"*attn*\"]", "parallel.dp_shard=2", "parallel.zero=1"}},
@@ -54,7 +54,7 @@ std::string checksum(std::string_view text) {
                      base::checksum_of({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
 }
 
-// The full text by parts: what stands before the first body, every body, and the calls.
+// The full text in parts: the lines before the first body, every body, and the calls.
 std::vector<std::pair<std::string, std::string>> parts_of(const std::string& text) {
   std::vector<std::pair<std::string, std::string>> parts = {{"tables", ""}};
   std::istringstream lines(text);
@@ -128,7 +128,7 @@ TEST(GoldenPrograms, OfTheShippedRecipes) {
                   golden_text("recipe_" + file.stem().string(), config::load(file.string(), {})));
 }
 
-// The parser's fuzz starts from texts of today: a text of yesterday would be refused at its first line.
+// The parser's fuzz corpus must be current: an outdated text would be refused at its first line.
 TEST(GoldenPrograms, OfTheFuzzCorpus) {
   const std::vector<testing::Layout> layouts = {
       {"good_one", {}},
@@ -141,7 +141,7 @@ TEST(GoldenPrograms, OfTheFuzzCorpus) {
   }
 }
 
-// A stored text that no test reads any more says nothing.
+// Every stored text must be read by a test.
 TEST(GoldenPrograms, AllStoredTextsAreCompared) {
   std::vector<std::string> known;
   for (const auto& list : {all_layouts(), step_layouts()})

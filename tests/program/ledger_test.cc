@@ -50,7 +50,7 @@ TEST(Ledger, AMessageIsSentOnceByItsSender) {
   EXPECT_EQ(sent_bytes(d, 2), 0);
 }
 
-// Between stages go the residual stream of every micro-batch, and its gradient back: 8 tokens x embed 16.
+// Stages exchange the residual stream of every micro-batch, and its gradient back: 8 tokens x embed 16.
 TEST(Ledger, PipelinesSendTheResidualStreamBothWays) {
   const std::vector<std::string> pipeline = {"parallel.pp=3", "model.layers=3", "batch.accumulation=4"};
   for (int rank = 0; rank < 3; ++rank) {
@@ -158,7 +158,7 @@ TensorCounts tensor_counts(int layers, int accumulation, bool sequence_parallel)
                                     fmt::format("batch.accumulation={}", accumulation),
                                     fmt::format("parallel.sequence_parallel={}", sequence_parallel)});
   const Ledger ledger = make_ledger(c.program, c.step);
-  // With sequence parallel what is all-reduced over tp is gradients, which travel apart.
+  // With sequence parallel only gradients are all-reduced over tp, on a separate communicator.
   const CommId tp = comm_named(c.program, "tp"),
                reduces = sequence_parallel ? comm_named(c.program, "tp state") : tp;
   return {ledger.collectives(reduces, CollectiveKind::AllReduce),
@@ -166,7 +166,7 @@ TensorCounts tensor_counts(int layers, int accumulation, bool sequence_parallel)
           ledger.collectives(tp, CollectiveKind::ReduceScatter)};
 }
 
-// Differences in the number of layers and micro-batches leave what one block adds.
+// Differencing over the number of layers and micro-batches isolates the contribution of one block.
 TEST(Ledger, TensorParallelHasFourAllReducesPerBlockAndMicroBatch) {
   const TensorCounts a = tensor_counts(2, 2, false), b = tensor_counts(5, 2, false);
   EXPECT_EQ(b.all_reduce - a.all_reduce, 3 * 2 * 4);
@@ -176,11 +176,11 @@ TEST(Ledger, TensorParallelHasFourAllReducesPerBlockAndMicroBatch) {
 
 TEST(Ledger, SequenceParallelTurnsEachIntoGatherAndScatter) {
   const TensorCounts a = tensor_counts(2, 2, true), b = tensor_counts(5, 2, true);
-  // Two gathers come on top: the weight gradients want the gathered inputs again, and a gathered copy does
-  // not live from forward to backward.
+  // Plus two gathers: the weight gradients need the gathered inputs again, and a gathered copy is not kept
+  // from forward to backward.
   EXPECT_EQ(b.reduce_scatter - a.reduce_scatter, 3 * 2 * 4);
   EXPECT_EQ(b.all_gather - a.all_gather, 3 * 2 * (4 + 2));
-  // Norm weights see parts of the rows: their gradients are summed over tp, once a step and group.
+  // Norm weights see parts of the rows: their gradients are summed over tp, once per step and group.
   EXPECT_EQ(b.all_reduce - a.all_reduce, 3);
 }
 
@@ -188,7 +188,7 @@ TEST(Ledger, FlopsAreThoseOfTheMatmulsAndScaleWithTheBatch) {
   const Compiled one = compile_small({"batch.accumulation=1"}),
                  four = compile_small({"batch.accumulation=4"});
   const Ledger a = make_ledger(one.program, one.step), b = make_ledger(four.program, four.step);
-  // 6 x weights x tokens, of all matrices but the embedding table; attention and the rest come on top.
+  // 6 x weights x tokens, over all matrices except the embedding table; attention and the rest are extra.
   int64_t weights = 0;
   for (const layout::Group& g : one.groups)
     for (const layout::Segment& s : g.segments)

@@ -1,11 +1,11 @@
-// Planted faults. One rank's program is changed at a random place; the verifier must complain if and only if
+// Injected faults. One rank's program is changed at a random place; the verifier must complain if and only if
 // the change is a fault. What is a fault:
 //  - kinds marked Always: any such change breaks a rule that other ranks, the op or the allocator rely on;
 //  - kinds marked Oracle: decided by oracle.h, which is brute force and shares no code with the verifier. A
-//    change that it calls none (two independent instructions swapped, an update of persistent state left out,
+//    change that it accepts (two independent instructions swapped, an update of persistent state left out,
 //    ...) may change results, but breaks no rule of memory, order or communication, and must pass.
-// Changes to instructions are followed by a fresh expand(), so that the waits fit the changed program and the
-// fault has to be found in the program itself.
+// Changes to instructions are followed by a fresh expand(), so that the waits match the changed program and
+// the fault has to be found in the program itself.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -39,7 +39,7 @@ struct Kind {
   const char* name;
   Fault fault;
   bool expand;                                // again, after the change
-  std::function<bool(Subject&, Rng&)> apply;  // false: there is no place for it
+  std::function<bool(Subject&, Rng&)> apply;  // false: it does not apply
 };
 
 struct Place {
@@ -48,7 +48,7 @@ struct Place {
 
 std::vector<Place> places(const Program& p, const std::function<bool(const Instr&)>& wanted) {
   std::vector<Place> list;
-  // Those that are issued: the first or last call of a body that is repeated for slots is that of one slot.
+  // Those that are issued: the first or last call of a body that is repeated for slots belongs to one slot.
   const auto issued = [&](size_t b, const Instr& instr) {
     return std::any_of(p.calls.begin(), p.calls.end(), [&](const Call& c) {
       return static_cast<size_t>(c.body) == b && takes_part(instr, c);
@@ -60,7 +60,7 @@ std::vector<Place> places(const Program& p, const std::function<bool(const Instr
   return list;
 }
 
-// A random instruction of the wanted sort, or null.
+// A random instruction that is `wanted`, or null.
 Instr* pick(Program& p, Rng& rng, const std::function<bool(const Instr&)>& wanted, Place* at = nullptr) {
   const std::vector<Place> list = places(p, wanted);
   if (list.empty()) return nullptr;
@@ -115,7 +115,7 @@ bool move_free_earlier(Subject& s, Rng& rng) {
   return true;
 }
 
-// The dims of an operand that has some, a little larger or smaller.
+// Makes the dims of an operand slightly larger or smaller.
 bool resize_operand(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
   Instr* instr = pick(s.program, rng, wanted);
   if (!instr) return false;
@@ -123,7 +123,7 @@ bool resize_operand(Subject& s, Rng& rng, const std::function<bool(const Instr&)
   for (auto* operands : {&instr->in, &instr->out})
     for (Operand& o : *operands)
       if (!o.type.dims.empty() && o.buffer != s.program.scalars) list.push_back(&o);
-  // Of what was chosen this op wants to know the rows alone: how many choices each has is nothing to it.
+  // This op reads only the rows of `chosen`: the number of choices does not matter to it.
   if (instr->op == &graph::kBalanceDx) std::erase(list, &instr->in[1]);
   if (list.empty()) return false;
   graph::DimSize& dim = list[below(rng, list.size())]->type.dims.back();
@@ -171,7 +171,7 @@ bool drop_wait(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& aw
   return true;
 }
 
-// One side of a message a little longer or shorter, consistent in itself.
+// Makes one side of a message slightly longer or shorter, consistent in itself.
 bool resize_message(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng, is_message);
   if (!instr) return false;
@@ -195,7 +195,7 @@ bool change_peer(Subject& s, Rng& rng) {
   return true;
 }
 
-// A send in the place of a receive, or the other way round.
+// Replaces a receive by a send, or the reverse.
 bool turn_message(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng, is_message);
   if (!instr) return false;
@@ -204,7 +204,7 @@ bool turn_message(Subject& s, Rng& rng) {
   return true;
 }
 
-// What travels, of one kind of collective at a time.
+// Messages, of one kind of collective at a time.
 bool is_ring_message(const Program& p, const Instr& i) {
   return is_message(i) && !p.comms[i.collective.comm.index()].atoms.empty();
 }
@@ -212,7 +212,7 @@ bool drop_ring_message(Subject& s, Rng& rng) {
   return drop(s, rng, [&](const Instr& i) { return is_ring_message(s.program, i); });
 }
 
-// A view of a message or of rows, moved by an element.
+// Moves a view of a message or of rows by an element.
 bool shift_operand(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng,
                       [](const Instr& i) { return is_message(i) || is_all_to_all(i) || is_exchange(i); });
@@ -239,7 +239,7 @@ bool resize_exchange(Subject& s, Rng& rng) {
   return true;
 }
 
-// Rows without their counts, with one list of them, or with the lists exchanged.
+// Rows without their counts, with one list of them, or with the lists swapped.
 bool take_counts(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng, moves_rows);
   if (!instr) return false;
@@ -247,7 +247,7 @@ bool take_counts(Subject& s, Rng& rng) {
   if (how == 0)
     instr->in.resize(1);
   else if (how == 3 && instr->attrs.integer("pad") > 0)
-    return false;  // both are the same
+    return false;  // both are equal
   else if (how == 3)
     std::swap(instr->in[1], instr->in[2]);
   else
@@ -256,7 +256,7 @@ bool take_counts(Subject& s, Rng& rng) {
   return true;
 }
 
-// The counts of another block's exchange, or those sent in place of those received.
+// The counts of another block's exchange, or the sent ones in place of the received ones.
 bool change_counts(Subject& s, Rng& rng, const std::function<bool(const Instr&)>& wanted) {
   Instr* instr = pick(s.program, rng, wanted);
   Instr* other = pick(s.program, rng, moves_counts);
@@ -269,7 +269,7 @@ bool change_counts(Subject& s, Rng& rng, const std::function<bool(const Instr&)>
   return true;
 }
 
-// Rows go on in the order in which they came.
+// Rows are used in the order in which they arrived.
 bool bypass_regroup(Subject& s, Rng& rng) {
   Instr* instr = pick(s.program, rng, is_regroup);
   if (!instr) return false;
@@ -295,7 +295,7 @@ bool change_exchange_attribute(Subject& s, Rng& rng) {
   return true;
 }
 
-// What came from another rank is freed as soon as it is there, before it is read.
+// Received data is freed as soon as it arrives, before it is read.
 bool free_received(Subject& s, Rng& rng) {
   Place at{};
   Instr* instr = pick(
@@ -313,7 +313,7 @@ bool free_received(Subject& s, Rng& rng) {
   return false;
 }
 
-// The next rows arrive where those lie that go on to the next rank.
+// The next rows arrive in the bytes of those being forwarded to the next rank.
 bool receive_on_what_is_sent(Subject& s, Rng& rng) {
   Place at{};
   const Instr* receive = pick(
@@ -341,7 +341,7 @@ bool overlap_buffers(Subject& s, Rng& rng) {
   return true;
 }
 
-// Collectives of a communicator that has others too, to another stream.
+// Moves collectives of a communicator that has others too to another stream.
 bool change_collective_stream(Subject& s, Rng& rng) {
   Program& p = s.program;
   Instr* instr = pick(p, rng, is_collective);
@@ -430,7 +430,7 @@ const std::vector<Kind>& kinds() {
        [](Subject& s, Rng& r) { return resize_operand(s, r, is_collective); }},
       {"resize a model op's operand", Fault::Always, true,
        [model_op](Subject& s, Rng& r) {
-         // The one operand of a z-loss is tied to nothing.
+         // The single operand of a z-loss constrains nothing.
          return resize_operand(s, r, [&](const Instr& i) { return model_op(i) && i.op != &graph::kZLoss; });
        }},
       {"resize a flat op's operand", Fault::Always, true,

@@ -51,7 +51,7 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
         std::any_of(p.inputs.begin(), p.inputs.end(), [&](const auto& in) { return in.buffer.index() == i; });
     paint(b.offset, b.offset + b.bytes, made_anew ? 0 : life[i]);
   }
-  for (const GroupSlot& s : p.slots) {  // gathered in place: this rank's range alone is up to date
+  for (const GroupSlot& s : p.slots) {  // gathered in place: only this rank's range is up to date
     if (s.role != graph::Role::Weight) continue;
     const Buffer& b = p.buffer(s.buffer);
     for (const Body& body : p.bodies)
@@ -172,7 +172,7 @@ std::string race_fault(const Program& p, const Expanded& e) {
   return "";
 }
 
-// Takes away nodes without predecessors until none is left.
+// Removes nodes without predecessors until none is left.
 static bool has_cycle(const std::vector<std::vector<int>>& next) {
   std::vector<int> degree(next.size(), 0), ready;
   for (const auto& list : next)
@@ -215,7 +215,7 @@ std::string world_fault(const std::vector<const Program*>& programs,
         auto& nodes = meeting_nodes[{c.name, c.members}];
         if (words.size() == nodes.size()) nodes.push_back(new_node());
         node = nodes[words.size()];
-        // A message is one thing with two sides: at the second member, its receipt reads as its sending.
+        // A message has two sides: on the second member, its receive is compared as a send.
         CollectiveKind kind = instr.collective.kind;
         const bool first = !c.members.empty() && c.members[0] == p.rank;
         if (!first && kind == CollectiveKind::Recv)

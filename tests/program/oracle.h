@@ -1,5 +1,5 @@
-// What is a fault, decided the slow and plain way: byte by byte, pair by pair, by search for a cycle. The
-// verifier is compared with this. Each function gives a description of the first fault, or an empty string.
+// Decides what is a fault by brute force: byte by byte, pair by pair, by search for a cycle. The verifier is
+// compared with this. Each function returns a description of the first fault, or an empty string.
 #pragma once
 
 #include <map>
@@ -12,20 +12,20 @@ namespace quintet::program::testing {
 
 using Range = std::pair<int64_t, int64_t>;  // bytes [first, second)
 using Padding =
-    std::map<BufferId, std::vector<Range>>;  // bytes of gradient buffers that belong to no parameter
+    std::map<BufferId, std::vector<Range>>;  // bytes of gradient buffers outside all parameters
 
-// Where the gradients of a compiled program have padding, from its groups.
+// The padding of a compiled program's gradients, from its groups.
 Padding padding_of(const compiler::Compiled& compiled);
 
-// A byte is read that was not written since its buffer came to life; a buffer is touched after its free,
-// freed twice or not at all; two live buffers share a byte.
+// A byte is read that was not written since its buffer became live; a buffer is touched after its free, freed
+// twice or not at all; two live buffers share a byte.
 std::string memory_fault(const Program& p, const Expanded& e, const Padding& padding);
 
 // Two accesses to one byte, one of them a write, that no chain of stream order and waits connects.
 std::string race_fault(const Program& p, const Expanded& e);
 
 // Members issue different sequences, or the graph of stream order, waits and meetings has a cycle; or that of
-// the issue orders of all ranks over their collectives, messages left out.
+// the issue orders of all ranks over their collectives, without messages.
 std::string world_fault(const std::vector<const Program*>& programs,
                         const std::vector<const Expanded*>& expanded);
 

@@ -43,7 +43,7 @@ TEST(Step, IsOneSumOfSquaresAndOneUpdateInEveryLayout) {
   }
 }
 
-// One segment behind the other is one range, unless they differ in weight decay or padding lies between.
+// Contiguous segments form one range, unless they differ in weight decay or have padding in between.
 TEST(Step, RangesAreAsFewAsCanBe) {
   const auto ranges = [](const graph::OpDef& op, const Overrides& overrides) {
     compiler::Compiled c = compile_small(overrides);
@@ -125,7 +125,7 @@ TEST(Step, FaultsOfRangesAreFound) {
               i.out[1].offset_bytes += 8;
             }),
       squares);
-  // A step that is skipped must not write.
+  // A skipped step must not write.
   has(fault(graph::kAdamW, [](Instr& i) { i.op = &graph::kCopy; }), "outlives the step, and is not gated");
   // Into the first moments.
   BufferId moment;

@@ -10,7 +10,7 @@
 
 namespace quintet::program::testing {
 
-// A small Llama in which sizes differ from dim to dim and the vocabulary does not divide.
+// A small Llama in which sizes differ from dim to dim and the vocabulary is not divisible.
 inline const std::string kSmall = R"(
 name = "small"
 [model]
@@ -43,7 +43,7 @@ inline compiler::Compiled compile_small(const Overrides& overrides, int rank = 0
   return compiler::compile(small_recipe(overrides), {.rank = base::RankId(rank)});
 }
 
-// The programs of all ranks, with what they expand to.
+// The programs of all ranks, with their expansions.
 struct World {
   std::vector<Program> programs;
   std::vector<Expanded> expanded;
@@ -105,7 +105,7 @@ inline const std::vector<Layout>& layouts() {
   return list;
 }
 
-// Pipelines: every way in which bodies, slots, chunks and shared parameters come together.
+// Pipelines: all combinations of bodies, slots, chunks and shared parameters.
 inline const std::vector<Layout>& pipeline_layouts() {
   static const std::vector<Layout> list = {
       {"pp_1f1b", {"parallel.pp=2", "batch.accumulation=4"}},
@@ -129,7 +129,7 @@ inline const std::vector<Layout>& pipeline_layouts() {
   return list;
 }
 
-// Sequences cut over ranks: every method, and mixes with the other axes.
+// Sequences sharded over ranks: every method, and mixes with the other axes.
 inline const std::vector<Layout>& context_layouts() {
   static const std::vector<Layout> list = {
       {"cp_gather", {"parallel.cp=2", "parallel.cp_method=gather"}},
@@ -147,7 +147,7 @@ inline const std::vector<Layout>& context_layouts() {
   return list;
 }
 
-// Experts on ranks of their own: with and without copies of rows, padding, dropping, biases and all sums.
+// Expert parallelism: with and without copies of rows, padding, dropping, biases and all sums.
 inline const std::vector<Layout>& expert_layouts() {
   static const std::vector<Layout> list = [] {
     std::vector<Layout> moe = {

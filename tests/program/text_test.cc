@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing;
 
-// Every field, one by one, so that a field that the text forgets shows.
+// Field by field, so that a field that the text omits is found.
 bool same(const Operand& a, const Operand& b) {
   return a.buffer == b.buffer && a.offset_bytes == b.offset_bytes && a.type == b.type;
 }
@@ -107,8 +107,8 @@ TEST(ProgramText, FullFormReadsBack) {
   }
 }
 
-// So that what reads back above is there: one program with a ring, experts, states and sums, one with
-// Ulysses.
+// Makes sure that the layouts above cover everything: one program with a ring, experts, states and sums, one
+// with Ulysses.
 TEST(ProgramText, LayoutsHaveWhatTheTextMustHold) {
   const auto compiled = [](const std::string& name) {
     for (const Layout& layout : all_layouts())

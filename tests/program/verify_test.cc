@@ -71,7 +71,7 @@ TEST(Verify, FailureNamesRankBodyInstructionAndFault) {
 }
 
 // Two ranks, each with two streams and two communicators of the same members, which they use in opposite
-// orders: for a sum each, or for a message from one to the other and one back.
+// orders: for one sum each, or for a message in each direction.
 World crossed_world(bool messages) {
   World world;
   for (int r = 0; r < 2; ++r) {
@@ -114,7 +114,7 @@ std::string complaint(const World& world) {
   return "";
 }
 
-// Streams of their own would let both get by, but nobody may rely on how many there are.
+// Separate streams would let both proceed, but programs must not rely on their number.
 TEST(VerifyTogether, CollectivesFollowOneOrder) {
   const std::string text = complaint(crossed_world(false));
   EXPECT_NE(text.find("ranks issue collectives in different orders"), std::string::npos) << text;
@@ -190,8 +190,8 @@ TEST(VerifyTogether, ReportsWhoWaitsForWhomInADeadlock) {
   }
 }
 
-// A ring of three: each rank makes rows, sends them on, frees them and receives the next ones. With `reuse`
-// on the bytes of those it sent, without beside them.
+// A ring of three: each rank makes rows, forwards them, frees them and receives the next ones: with `reuse`
+// in the bytes of those it sent, otherwise in others.
 World ring_world(bool reuse) {
   const graph::Type rows{graph::DType::F32, {{graph::Dim::Flat, 32}}};
   World world;

@@ -50,7 +50,7 @@ std::vector<double> losses_of(const config::Recipe& r, const data::Batches& batc
   return list;
 }
 
-// Timing differs from run to run, and with it what is fastest. Only what is kept may decide.
+// Timings differ from run to run, and with them the fastest algorithm. Only stored choices may decide.
 TEST(Determinism, TimedChoicesAreKeptOrNotMade) {
   const test::TempFolder folder;
   const base::Path file = folder / "cache/tuned.txt";
@@ -70,8 +70,8 @@ TEST(Determinism, TimedChoicesAreKeptOrNotMade) {
   }
 }
 
-// From the third step on (the first is plain, the second is captured): memory is taken before, the host waits
-// once, at the end, and everything is one launch.
+// From the third step on (the first is plain, the second is captured): no allocation, one wait of the host at
+// the end, and everything in one launch.
 TEST(Step, AllocatesNothingAndWaitsOnlyAtItsEnd) {
   std::vector<std::string> models = all_models();
   models.insert(models.end(), test::fast_models().begin(), test::fast_models().end());
@@ -137,7 +137,7 @@ TEST(Memory, StaysWithinThePlanAndIsUsed) {
   }
 }
 
-// Words are the host's; logarithm and cosine are the device's.
+// Random words are the host's; logarithm and cosine are the device's.
 TEST(Draw, GivesTheCpusWeights) {
   for (const char* dtype : {"f64", "f32", "bf16"}) {
     SCOPED_TRACE(dtype);
@@ -182,7 +182,7 @@ TEST(HostView, WhatIsWrittenIsReadAndPaddingIsZero) {
                   1 + 0x1p-20 * static_cast<double>(i % 4096));
     });
     EXPECT_GT(next, 0);
-    rank.weights_changed();  // the compute copies are what the masters round to
+    rank.weights_changed();  // the compute copies are rounded from the masters
     const program::GroupSlot& copy = *rank.compiled().program.find_slot(0, "param");
     ASSERT_EQ(copy.keep, graph::Keep::Derived);
     const exec::HostBytes param = rank.read({copy.buffer, 0, 16});

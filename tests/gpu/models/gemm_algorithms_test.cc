@@ -1,4 +1,4 @@
-// Which algorithms run products: agreed by ranks and kept in a file; needs no GPU.
+// The tuned GEMM algorithms: agreed on by ranks and stored in a file; needs no GPU.
 #include "exec/cuda/gemm_algorithms.h"
 
 #include "base/temp_folder.h"
@@ -21,7 +21,7 @@ TEST(Choices, TheFirstCounts) {
             line("a", "1") + line("b", "2") + line("c", "4") + "another card, library 1 | a | 1 | 5\n");
 }
 
-// Ranks that timed the same product each for itself end with one choice, which is in the file too.
+// Ranks that tuned the same problem independently end with one choice, which is also stored in the file.
 TEST(Choices, AllRanksTakeTheLowestRanksAndKeepThem) {
   const test::TempFolder folder;
   const base::Path file = folder / "not/there/yet/tuned.txt";
@@ -38,7 +38,7 @@ TEST(Choices, AllRanksTakeTheLowestRanksAndKeepThem) {
   EXPECT_EQ(base::read_file(file), taken[0]);
 }
 
-// What another run has written since this one read the file counts more than what this one found.
+// What another run has written since this one read the file takes precedence over what this one found.
 TEST(Choices, TheFileCountsFirst) {
   const test::TempFolder folder;
   const base::Path file = folder / "tuned.txt";

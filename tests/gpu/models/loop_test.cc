@@ -1,4 +1,4 @@
-// Runs on a GPU from beginning to end, with the next step put on the device while one runs and without.
+// Complete runs on a GPU, with and without enqueueing the next step while one runs.
 #include "train/loop.h"
 
 #include <csignal>
@@ -16,7 +16,7 @@ struct Outcome {
   std::vector<nlohmann::json> metrics;  // without rates
 };
 
-// run.max_skipped_steps = 1 is what keeps a run from going ahead: it may have to stop after any step.
+// run.max_skipped_steps = 1 keeps a run from running ahead: it may have to stop after any step.
 Outcome run_loop(bool ahead, std::vector<std::string> settings, std::function<int()> interrupted = {},
                  std::optional<train::TraceRange> trace = {}) {
   const test::TempFolder folder;
@@ -51,7 +51,7 @@ TEST(Loop, StepsAheadChangeNoMetric) {
   EXPECT_EQ(ahead.result.summary.tokens, apart.result.summary.tokens);
 }
 
-// The step that is on the device already is finished and counted.
+// The step that is already on the device is finished and counted.
 TEST(Loop, AnInterruptEndsTheRunBehindTheStepUnderWay) {
   const auto at_call = [](int wanted) {
     return [calls = 0, wanted]() mutable { return ++calls == wanted ? SIGUSR1 : 0; };

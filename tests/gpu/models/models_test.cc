@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Fast, Models,
                                           testing::Values("f64", "f32", "bf16", "f16")),
                          name_of);
 
-// So the comparisons above are of tensor cores where they seem to be.
+// Makes sure that the comparisons above really cover tensor cores.
 TEST(TensorCores, AttentionRunsOnThemWhereItCan) {
   const auto runs_without = [](const std::string& model, const std::string& dtype) {
     std::string said;
@@ -59,7 +59,7 @@ TEST(TensorCores, AttentionRunsOnThemWhereItCan) {
   EXPECT_TRUE(runs_without("llama", "f32"));
 }
 
-// Of the gradients in `run`, tensor by tensor: the distance from the exact ones over their length.
+// For the gradients in `run`, tensor by tensor: the distance from the exact ones relative to their norm.
 std::vector<double> errors(const tools::LayoutRun& run, const tools::LayoutRun& exact) {
   std::vector<double> list;
   const auto &got = run.steps[0].gradients, &want = exact.steps[0].gradients;
@@ -74,9 +74,9 @@ std::vector<double> errors(const tools::LayoutRun& run, const tools::LayoutRun& 
   return list;
 }
 
-// Sharper than the bounds above, which hold for any order of roundings: both devices round the same weights
-// and activations, so they are about as far from what f64 gives (0.4 to 0.9 % in bf16). Without biases of k,
-// whose exact gradient is 0.
+// Tighter than the bounds above, which hold for any order of roundings: both devices round the same weights
+// and activations, so they are about equally far from the f64 result (0.4 to 0.9 % in bf16). Without biases
+// of k, whose exact gradient is 0.
 TEST(Rounding, IsAboutThatOfTheCpu) {
   for (const std::string model : {"llama", "llama-unpacked", "llama-bench", "llama-wide-heads", "latent"}) {
     const tools::LayoutRun exact = test::run(test::on_cpu(test::gpu_recipe(model, "f64")), {.steps = 1});
@@ -121,7 +121,7 @@ TEST(Narrow, GradientsAreTheF32GradientsRounded) {
                b = test::run(test::gpu_recipe(model, "bf16", narrow), {.steps = 1});
     const auto &x = a.steps[0].gradients, &y = b.steps[0].gradients;
     ASSERT_EQ(x.size(), y.size());
-    // The library may take another algorithm for another type: sums in another order, then one rounding.
+    // cuBLASLt may choose another algorithm for another type: sums in another order, then one rounding.
     for (size_t i = 0; i < x.size(); ++i) {
       double size = 0;
       for (const double v : x[i].values) size = std::max(size, std::abs(v));
@@ -161,14 +161,14 @@ TEST(Narrow, SplitMastersAreSavedAsF32) {
   EXPECT_EQ(saved, loaded);
 }
 
-// Products of f32 with operands of 10 bits of mantissa: within the bounds that follow from it, and other
+// GEMMs of f32 with operands of 10 bits of mantissa: within the bounds that follow from it, and different
 // bits.
 TEST(Tf32, StaysWithinItsBounds) {
   config::Recipe r = test::gpu_recipe("llama", "f32");
   const tools::LayoutRun f32 = test::run(r, {.steps = 1});
   r.precision.tf32 = true;
   EXPECT_NE(test::run(r, {.steps = 1}).steps[0].result.grad_norm, f32.steps[0].result.grad_norm);
-  // The CPU has no such products: it gives the reference.
+  // The CPU has no tf32: it provides the reference.
   config::Recipe cpu = test::on_cpu(r);
   cpu.precision.tf32 = false;
   const tools::LayoutRun want = test::run(cpu, {.steps = 1}), got = test::run(r, {.steps = 1});
@@ -177,7 +177,7 @@ TEST(Tf32, StaysWithinItsBounds) {
               2e-2 * want.steps[0].result.grad_norm);
 }
 
-// The scale falls while gradients overflow, then steps are taken: on the GPU when they are on the CPU.
+// The scale falls while gradients overflow, then steps are taken: at the same steps as on the CPU.
 TEST(LossScale, FallsAsOnTheCpu) {
   config::Recipe r = test::gpu_recipe("llama", "f32");
   r.precision.loss_scale = {true, 0x1p140};
@@ -229,10 +229,10 @@ TEST(Evaluation, GivesTheCpusLoss) {
   EXPECT_NEAR(a.loss_sum, b.loss_sum, 1e-9 * b.loss_sum);
 }
 
-// Long enough for a systematic error of an update to show. Training is chaotic: rounding drives two runs
-// apart by a factor every few steps. So in f64 the curves are equal at first, and later, as in f32 and bf16
-// from the beginning, means over windows are compared, by shares of themselves and of a tenth of the first
-// loss (what is left when a small text is known by heart is noise).
+// Long enough to expose a systematic error of an update. Training is chaotic: rounding drives two runs apart
+// by a factor every few steps. So in f64 the curves are equal at first; later, and in f32 and bf16 from the
+// beginning, means over windows are compared, relative to themselves and to a tenth of the first loss (what
+// is left when a small text has been memorised is noise).
 TEST(LossCurve, TracksTheCpuFor500Steps) {
   constexpr int64_t kSteps = 500, kWindow = 50, kEqual = 100;  // in f64: 1e-16 has grown to 1e-6 in 175 steps
   const int threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency() / 2));
@@ -241,7 +241,7 @@ TEST(LossCurve, TracksTheCpuFor500Steps) {
     double allowed;
     std::vector<std::string> settings;
   };
-  // The last one is what bench/gpu trains with, at a rate at which a model of its width is calm to the end.
+  // The last one is what bench/gpu trains with, at a learning rate at which a model of its width is stable.
   for (const auto& [model, dtype, allowed, more] :
        {Case{"llama", "f64", 0.01, {"optimizer.lr=3e-3"}},
         {"llama", "f32", 0.01, {"optimizer.lr=3e-3"}},

@@ -53,12 +53,13 @@ TEST(LaunchPlan, EveryWaitIsAnEventOrTheOrderOfAStream) {
     }
 }
 
-// Parameters and gradients travel by one call per block and group of ranks, however many tensors they are.
+// Parameters and gradients are transferred by one call per block and group of ranks, for any number of
+// tensors.
 TEST(LaunchPlan, ABlockIsGatheredAndReducedByOneCall) {
   int calls = 0;
   for (const auto& layout : kLayouts)
     for (const program::Body& body : compile(layout, 0).program.bodies) {
-      std::map<std::pair<std::string, int>, int> of_block;  // by what it is and its communicator
+      std::map<std::pair<std::string, int>, int> of_block;  // by note and communicator
       for (const program::Instr& i : body.instrs)
         if (i.kind == program::InstrKind::Collective &&
             (i.note.starts_with("gather block") || i.note.starts_with("reduce block"))) {
@@ -106,7 +107,7 @@ TEST(LaunchPlan, CountsOfALayerAreReadBackOnce) {
   }
   const int layers = 2, micro_batches = 2;  // 8 sequences, 2 ranks, 2 at once
   EXPECT_EQ(reads, layers * micro_batches);
-  EXPECT_EQ(exchanges, 6 * reads);  // rows, weights and results, there and back
+  EXPECT_EQ(exchanges, 6 * reads);  // rows, weights and results, in both directions
   EXPECT_NE(plan.not_captured.find("read back in every step, 4 times"), std::string::npos)
       << plan.not_captured;
 }
@@ -127,15 +128,15 @@ TEST(LaunchPlan, PaddedExpertsAreOneGraph) {
   EXPECT_TRUE(plan.pieces.empty());
 }
 
-// Forward is computed again in front of backward: its counts are written anew and must be read again.
+// Forward is recomputed before backward: its counts are rewritten and must be read again.
 TEST(LaunchPlan, CountsThatWereWrittenAgainAreReadAgain) {
   std::vector<std::string> settings = kExpertsElsewhere;
   settings.push_back("memory.recompute=\"full\"");
   const compiler::Compiled c = compile(settings, 0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
   int reads = 0, writes = 0;
-  // What is known by reading lies where the last write of counts was read: every count exchange is followed
-  // by a read before the next exchange of rows by the same counts.
+  // Counts known to the host must be current: every count exchange is followed by a read before the next row
+  // exchange by the same counts.
   std::map<int, bool> fresh;  // by buffer of received counts: written since it was last read
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     const program::Instr& instr = instr_of(c.program, c.step.issues[i]);
@@ -155,7 +156,7 @@ TEST(LaunchPlan, CountsThatWereWrittenAgainAreReadAgain) {
   EXPECT_EQ(reads, writes);
 }
 
-// Every kernel is launched once, in the order of its stream, and nothing waits in the middle of a piece.
+// Every kernel is launched once, in stream order, and nothing waits in the middle of a piece.
 TEST(LaunchPlan, PiecesAreRunsOfTheComputeStream) {
   const compiler::Compiled c = compile(kExpertsElsewhere, 0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
@@ -190,13 +191,13 @@ TEST(LaunchPlan, PiecesAreRunsOfTheComputeStream) {
   for (const program::Issue& issue : c.step.issues)
     kernels += instr_of(c.program, issue).kind == program::InstrKind::Compute;
   EXPECT_GT(inside, kernels * 2 / 3) << "of " << kernels;
-  // One graph holds everything where nothing is read back, and nothing is captured where memory is poisoned.
+  // One graph holds everything if nothing is read back, and nothing is captured with poisoned memory.
   const compiler::Compiled dense = compile({}, 0);
   EXPECT_TRUE(exec::cuda::make_launch_plan(dense.program, dense.step, false).pieces.empty());
   EXPECT_TRUE(exec::cuda::make_launch_plan(c.program, c.step, true).pieces.empty());
 }
 
-// Where every rank has all experts nothing is exchanged by counts: what goes to which is the kernels' matter.
+// If every rank has all experts nothing is exchanged by counts: only kernels depend on them.
 TEST(LaunchPlan, OwnExpertsAreOneGraph) {
   const compiler::Compiled c =
       compile({"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=32", "model.ffn=32"}, 0);
@@ -205,8 +206,8 @@ TEST(LaunchPlan, OwnExpertsAreOneGraph) {
   EXPECT_EQ(plan.counts_bytes, 0);
 }
 
-// Scratch is planned by a table of its own, which builds without CUDA have too: all of its ops are kernels
-// here, and every instruction has a kernel and the scratch that the table says.
+// Scratch is planned by a separate table, which builds without CUDA have too: all of its ops are kernels
+// here, and every instruction has a kernel and the scratch of the table.
 TEST(Workspace, IsPlannedForTheKernelsThatRun) {
   for (const graph::OpDef* op : exec::cuda::ops_with_workspace())
     EXPECT_NO_THROW(exec::cuda::find_kernel(*op)) << op->name;

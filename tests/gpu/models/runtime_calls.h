@@ -1,6 +1,6 @@
-// How often this program has asked the CUDA runtime for memory, waited for the device or launched a graph.
-// The linker leads the calls of everything that is linked statically through here (--wrap in CMakeLists.txt);
-// what the vendor's libraries do inside is not seen.
+// Counts this program's calls to the CUDA runtime that allocate memory, wait for the device or launch a
+// graph. The linker redirects the calls of everything that is linked statically (--wrap in CMakeLists.txt);
+// calls inside the vendor's libraries are not seen.
 #pragma once
 
 #include <cstdint>

@@ -35,8 +35,8 @@ device = "cuda"
 deterministic = true
 )";
 
-// As in bench/gpu. In 16 bits attention and its gradient are cuDNN's; packed documents have no gradient there
-// that gives the same bits in every run.
+// As in bench/gpu. In 16 bits attention and its gradient run through cuDNN, which has no deterministic
+// gradient for packed documents.
 const std::vector<std::string> kUnpacked = {"data.pack=false",
                                             "data.seq_len=128",
                                             "model.embed=128",

@@ -1,4 +1,4 @@
-// Tiny models for tests on a GPU: recipes, runs, and comparison bit by bit.
+// Tiny models for tests on a GPU: recipes, runs, and bitwise comparison.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ tools::LayoutRun run(const config::Recipe& recipe, tools::LayoutOptions options)
 // Every number of the two runs has the same bits.
 void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b);
 
-// Losses of so many steps on learnable text.
+// Losses of `steps` steps on learnable text.
 std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads);
 
 }  // namespace quintet::test

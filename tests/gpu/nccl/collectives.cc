@@ -70,7 +70,7 @@ void check_all_reduce(const Case& c, ReduceOp op) {
   c.wait();
   const Bytes got = data.get();
   check_reduction(c, got, mine, op, "all_reduce");
-  // The same bits on all members, and once more.
+  // The same bits on all members, and in a repetition.
   Bytes from_first = got;
   c.host.broadcast(from_first.data(), static_cast<int64_t>(got.size()), DType::U8, 0);
   c.same(got, from_first, "all_reduce on member 0");
@@ -86,7 +86,7 @@ void check_reduce_scatter(const Case& c, ReduceOp op) {
   c.device.reduce_scatter(send.data(), recv.data(), c.count, c.dtype, op, c.stream);
   c.wait();
   c.same(send.get(), mine, "what reduce_scatter sends");
-  // The host reduces all pieces; each member looks at its own.
+  // The host reduces all pieces; each member checks its own.
   Bytes got = c.blank(c.count * c.size);
   const Bytes own = recv.get();
   c.host.all_gather(own.data(), got.data(), c.count, c.dtype);
@@ -123,11 +123,11 @@ void check_all_to_all(const Case& c) {
   c.same(send.get(), mine, "what all_to_all sends");
 }
 
-// Uneven pieces, some of them empty, with gaps between what is received.
+// Uneven pieces, some of them empty, with gaps between the received ones.
 void check_all_to_all_v(const Case& c, int variant) {
   const auto length = [&](int from, int to) -> int64_t {
     if (variant == 1) return to == 0 ? c.count : 0;    // one gets everything
-    if (variant == 2 && from == c.size - 1) return 0;  // one gives nothing
+    if (variant == 2 && from == c.size - 1) return 0;  // one sends nothing
     return (from * 7 + to * 3) % 4 == 0 ? 0 : c.count / (1 + (from + 2 * to) % 3) + from + to;
   };
   const auto n = static_cast<size_t>(c.size);
@@ -164,7 +164,7 @@ void check_broadcast(const Case& c) {
   }
 }
 
-// Along a chain, where nothing is ever sent both ways at once.
+// Along a chain, so that nothing is sent in both directions at once.
 void check_sends(const Case& c) {
   Bytes expected = c.mine(c.count, 7);
   DeviceBytes data(expected);

@@ -1,5 +1,5 @@
-// Peers that do not come. Rank 0 is the one that waits; the others stay away from the call in question. All
-// end well: the script looks at exit codes and at the line that each mode prints.
+// Peers that never arrive. Rank 0 is the one that waits; the others stay away from the call under test. All
+// exit normally: the script checks exit codes and the line that each mode prints.
 #include <fmt/core.h>
 
 #include <csignal>
@@ -49,7 +49,7 @@ void alone(World& world, Communicator& end, const char* what, Body&& body) {
   end.barrier();
 }
 
-// Memory last: freeing it would wait for a call that hangs, and the communicators' end stops that.
+// Memory last: freeing it would wait for a hanging call, which the communicators' destructors abort.
 struct Setting {
   explicit Setting(World& w)
       : end((w.set_timeout(kLong), w.create(everybody(w), "end"))),
@@ -76,7 +76,7 @@ void fail_to_join(World& world) {
       make_device_communicators({{everybody(world), "lonely"}}, world, device);
     });
   } else {
-    // Takes what is sent over the host, but never asks NCCL.
+    // Takes part in the exchange on the host, but never calls NCCL.
     make_device_communicators({}, world, device);
     uint8_t identity[128];
     world.world().recv(identity, sizeof identity, DType::U8, 0);
@@ -119,7 +119,7 @@ void fail_in_graph(World& world) {
     require(cudaGraphLaunch(exec, s.stream));
     wait(s.stream, s.made, world);
   });
-  // The abort waits for the graph to go, beside us.
+  // The abort concurrently waits for the graph to be destroyed.
   require(cudaGraphExecDestroy(exec));
   require(cudaGraphDestroy(graph));
   require(cudaStreamSynchronize(s.stream));
@@ -140,7 +140,7 @@ void abort_a_call(World& world) {
   s.end->barrier();
 }
 
-// All ranks but rank 0 leave by an exception before its second call, which must not hang.
+// All ranks but rank 0 leave with an exception before its second call, which must not hang.
 void unwind(World& world) {
   const auto end = world.create(everybody(world), "end");
   try {
@@ -160,7 +160,7 @@ void unwind(World& world) {
   end->barrier();
 }
 
-// Sizes differ: on the device that is a hang or nonsense. Found by comparing, before anybody waits.
+// Sizes differ: on the device that is a hang or garbage. Found by comparing, before any rank waits.
 void fail_to_agree(World& world) {
   Setting s(world);
   s.sum();
@@ -174,8 +174,8 @@ void fail_to_agree(World& world) {
   s.end->barrier();
 }
 
-// The last rank is killed while the others wait for it in a call: each of them ends by itself. Nobody can
-// meet after that, so the ranks leave without ceremony; the launcher must not end the job itself
+// The last rank is killed while the others wait for it in a call: each of them ends by itself. They cannot
+// synchronise after that, so the ranks exit at once; the launcher must not end the job itself
 // (mpirun --enable-recovery).
 void lose_a_peer(World& world) {
   Setting s(world);

@@ -1,4 +1,4 @@
-// Many communicators, calls handed over together, and calls in graphs.
+// Many communicators, grouped calls, and calls in graphs.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ Bytes host_sum(Communicator& host, const Bytes& mine, DType dtype) {
   return sum;
 }
 
-// This rank's part of all groups of the world, sorted: everybody, everybody backwards, twice the same, pairs,
-// and each alone.
+// This rank's part of all groups of the world, sorted: all ranks, all ranks in reverse, the same twice,
+// pairs, and each rank alone.
 std::vector<DeviceGroup> own_groups(const World& world) {
   std::vector<std::vector<RankId>> lists = {everybody(world), everybody(world)};
   lists.push_back({lists[0].rbegin(), lists[0].rend()});
@@ -95,7 +95,7 @@ void check_grouped(World& world) {
       group.end();
     }
     {
-      GroupedCalls dropped;  // one that is not ended does nothing
+      GroupedCalls dropped;  // without an end it does nothing
       made[0]->all_reduce(up.data(), kCount, DType::I64, ReduceOp::Sum, first);
     }
     wait(first, made, world);
@@ -120,7 +120,7 @@ void check_graph(World& world) {
   DeviceBytes source(start), sum(start), turned(blank), gathered(blank);
   for (const auto& c : made) c->register_memory(sum.data(), static_cast<int64_t>(start.size()));
   const size_t piece = start.size() / static_cast<size_t>(n);
-  // A sum, then beside each other an exchange and a gather of it, then a second sum of what was exchanged.
+  // A sum, then concurrently an exchange and a gather of it, then a second sum of what was exchanged.
   const auto step = [&] {
     require(cudaMemcpyAsync(sum.data(), source.data(), start.size(), cudaMemcpyDeviceToDevice, main));
     made[0]->all_reduce(sum.data(), kCount * n, DType::F32, ReduceOp::Sum, main);
@@ -138,7 +138,7 @@ void check_graph(World& world) {
   };
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t exec = nullptr;
-  // The connections of the second are made while it is captured.
+  // The second one's connections are made during its capture.
   made[0]->all_reduce(sum.data(), kCount * n, DType::F32, ReduceOp::Sum, main);
   wait(main, made, world);
   require(cudaStreamBeginCapture(main, cudaStreamCaptureModeThreadLocal));
@@ -164,7 +164,7 @@ void check_graph(World& world) {
   require(cudaGraphDestroy(graph));
   require(cudaEventDestroy(fork));
   require(cudaEventDestroy(join));
-  made.clear();  // before the memory that was registered
+  made.clear();  // before the registered memory
 }
 
 }  // namespace quintet::comm::testing

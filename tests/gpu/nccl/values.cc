@@ -130,7 +130,7 @@ DeviceBytes::~DeviceBytes() { cudaFree(data_); }
 void DeviceBytes::set(const Bytes& from) {
   expect(from.size() == size_, "the size of a copy");
   require(cudaMemcpy(data_, from.data(), size_, cudaMemcpyHostToDevice));
-  // The copy goes through the legacy stream, which the tests' own streams do not wait for.
+  // The copy uses the legacy stream, which the tests' own streams do not wait for.
   require(cudaDeviceSynchronize());
 }
 

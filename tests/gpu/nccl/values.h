@@ -1,4 +1,4 @@
-// What the NCCL tests share: device memory, values that every rank can compute for every other, and a wait.
+// Shared by the NCCL tests: device memory, values that every rank can compute for every other, and a wait.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -59,7 +59,7 @@ class Stream {
 bool finished(cudaStream_t stream);  // everything enqueued so far is done
 void wait(cudaStream_t stream, const DeviceCommunicators& communicators, World& world);
 
-// The GPU of a rank: its number modulo the number of GPUs.
+// The GPU of a rank: its index modulo the number of GPUs.
 int device_of(const World& world);
 
 // The modes of the program, each collective over the world.
