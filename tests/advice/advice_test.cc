@@ -1,4 +1,4 @@
-// Advice and verdict: what they say, and that it is so.
+// Advice and verdict: their text, and that it is true.
 #include "advice/advice.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ plan::Assumptions with_memory(int64_t mib) {
   return a;
 }
 
-// Every change that can be run, applied as its words say, fits and takes what it promised.
+// Every change that can be run fits when applied as printed, and takes the stated time.
 TEST(Advice, EveryChangeFits) {
   const std::vector<std::string> layout = {"parallel.dp_replicate=8", "batch.micro=4", "loss.chunk=0"};
   const plan::Report whole = plan::make_plan(small_llama(layout), small_cluster());
@@ -52,8 +52,8 @@ TEST(Advice, EveryChangeFits) {
 }
 
 // Narrower state: masters that share their upper half with the weight keep the numbers, gradients in bf16 do
-// not, and that is said; applied as told, each fits. (EveryChangeFits does the same for all that come up
-// there.)
+// not, and the text says so; applied as printed, each fits. (EveryChangeFits does the same for all changes
+// listed there.)
 TEST(Advice, NarrowerState) {
   const std::vector<std::string> layout = {"parallel.dp_replicate=8"};
   const plan::Report whole = plan::make_plan(small_llama(layout), small_cluster());
@@ -92,7 +92,7 @@ const Rung& rung(const Verdict& v, const std::string& name) {
   throw std::runtime_error("no rung " + name);
 }
 
-// What fits one device is DDP, and the rungs stand in the order of the rules.
+// A model that fits one device gets DDP, and the rungs are in the order of the rules.
 TEST(Verdict, DdpWhereItFits) {
   const Verdict v = decide(small_llama(), small_cluster(), few());
   std::vector<std::string> names;
@@ -105,7 +105,7 @@ TEST(Verdict, DdpWhereItFits) {
   EXPECT_EQ(rung(v, "offload").text, "not needed");
 }
 
-// What a search over all axes found is one more rung where no single one comes near it, and only there.
+// The result of a search over all axes is one more rung if no single one comes close to it, and only then.
 TEST(Verdict, AMixtureOfAxesWhereNoRungComesNear) {
   const Verdict alone = decide(small_llama(), small_cluster(), few());
   plan::Report best = *alone.rungs[static_cast<size_t>(alone.answer)].report;
@@ -133,7 +133,7 @@ config::Recipe full_size(const char* preset, int64_t global, int64_t seq = 4096)
       std::to_string(global) + "\n[data]\nseq_len = " + std::to_string(seq) + "\n");
 }
 
-// 8B on eight cards of 32 GB: DDP breaks an inequality, full shard does not.
+// 8B on eight GPUs of 32 GB: DDP violates an inequality, full shard does not.
 TEST(Verdict, EightBillionOnEightCards) {
   const Verdict v = decide(full_size("llama3-8b", 128), on("1x8 rtx-5090"), few());
   const Rung& ddp = rung(v, "DDP");
@@ -147,7 +147,7 @@ TEST(Verdict, EightBillionOnEightCards) {
   EXPECT_EQ(rung(v, "hybrid shard").text, "one node: the same as full shard");
 }
 
-// 70B on 2 x 8 x 96 GB: the state does not fit a node, so hybrid shard is refused.
+// 70B on 2 x 8 x 96 GB: the state does not fit a node, so hybrid shard is rejected.
 TEST(Verdict, SeventyBillionOnTwoNodes) {
   const Verdict v = decide(full_size("llama3-70b", 512), on("2x8 rtx-pro-6000, ib-hdr"), few());
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit);
@@ -157,7 +157,7 @@ TEST(Verdict, SeventyBillionOnTwoNodes) {
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
 }
 
-// 405B on four nodes of H100: nothing that runs fits; offload and LoRA are judged by bytes alone.
+// 405B on four nodes of H100: nothing that runs fits; offload and LoRA are estimated from bytes alone.
 TEST(Verdict, NothingFits) {
   const Verdict v = decide(full_size("llama3-405b", 64), on("4x8 h100"), few());
   EXPECT_EQ(v.answer, -1);
@@ -168,7 +168,7 @@ TEST(Verdict, NothingFits) {
       << rung(v, "LoRA").text;
 }
 
-// What is said about a layout.
+// Warnings about a layout.
 TEST(Verdict, Warnings) {
   plan::Assumptions a = small_cluster();
   a.cluster.domain = 1;

@@ -1,4 +1,4 @@
-// From one card to a thousand, which strategy fits which size of model, computed.
+// From one GPU to a thousand: which strategy fits which model size.
 #include <gtest/gtest.h>
 
 #include "advice/verdict.h"
@@ -32,7 +32,7 @@ std::string answer_of(const Verdict& v) {
   return v.answer < 0 ? "nothing" : v.rungs[static_cast<size_t>(v.answer)].name;
 }
 
-// 7B on one card of 24 GB: 18 bytes a parameter do not fit, adapters beside frozen weights do.
+// 7B on one GPU of 24 GB: 18 bytes per parameter do not fit, adapters with frozen weights do.
 TEST(Bands, SevenBillionOnOneCard) {
   const Verdict v = verdict_of("llama2-7b", "1x1 rtx-4090", 8);
   EXPECT_EQ(answer_of(v), "nothing");
@@ -42,7 +42,7 @@ TEST(Bands, SevenBillionOnOneCard) {
       << rung(v, "LoRA").text;
 }
 
-// 7 to 13B on a node of 80 GB cards: sharded, not replicated.
+// 7 to 13B on a node of 80 GB GPUs: sharded, not replicated.
 TEST(Bands, ThirteenBillionOnANode) {
   const Verdict v = verdict_of("llama2-13b", "1x8 h100", 64);
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit) << rung(v, "DDP").text;
@@ -50,8 +50,8 @@ TEST(Bands, ThirteenBillionOnANode) {
   EXPECT_GE(v.answer, 1);
 }
 
-// 70B: a node overflows (offload and LoRA are told), 32 hold it fully sharded, and hybrid shard needs more
-// than a node has.
+// 70B: too large for a node (offload and LoRA are suggested), 32 GPUs hold it fully sharded, and hybrid shard
+// needs more than a node has.
 TEST(Bands, SeventyBillion) {
   const Verdict node = verdict_of("llama3-70b", "1x8 h100", 64);
   EXPECT_EQ(answer_of(node), "nothing");
@@ -62,7 +62,7 @@ TEST(Bands, SeventyBillion) {
   EXPECT_EQ(rung(v, "full shard").state, Rung::State::Fits) << rung(v, "full shard").text;
 }
 
-// Beyond 175B: nothing but tensor and pipeline ranks, or sharding over everything, holds a layer's work.
+// Above 175B: only tensor and pipeline parallelism, or sharding over everything, fits.
 TEST(Bands, FourHundredBillionOnAThousand) {
   const Verdict v = verdict_of("llama3-405b", "128x8 h100", 1024, 8192);
   EXPECT_EQ(rung(v, "DDP").state, Rung::State::DoesNotFit);
@@ -70,8 +70,8 @@ TEST(Bands, FourHundredBillionOnAThousand) {
   EXPECT_EQ(rung(v, "pipeline").state, Rung::State::Fits) << rung(v, "pipeline").text;
 }
 
-// 8B on sequences of 15M tokens over 32 H100. Full recompute still keeps 32 block inputs of 491,520
-// rows; the verdict says that they are what does not fit, and what host memory for them would leave.
+// 8B on sequences of 15M tokens over 32 H100. Full recompute still keeps 32 block inputs of 491,520 rows; the
+// verdict says that these do not fit, and what remains if they are moved to host memory.
 TEST(Bands, FifteenMillionTokens) {
   const Verdict v = verdict_of("llama3-8b", "4x8 h100", 1, 15 << 20);
   EXPECT_EQ(answer_of(v), "nothing");

@@ -1,5 +1,5 @@
-// Experts that drop nothing are planned for the most rows that can come: what is said of that, and what
-// helps.
+// Dropless experts are planned for the maximum number of rows that can arrive: what is reported about that,
+// and what helps.
 #include <gtest/gtest.h>
 
 #include "advice/advice.h"
@@ -18,8 +18,8 @@ using plan::testing::small_llama;
 
 const plan::RankMemory& fullest(const plan::Report& r) { return r.memory.ranks[r.memory.most_loaded]; }
 
-// Eight ranks with an expert each, of which a token chooses two: all tokens of all ranks may choose one
-// rank's, on average a quarter as many rows come.
+// Eight ranks with one expert each, of which a token chooses two: all tokens of all ranks may choose one
+// rank's; on average a quarter as many rows arrive.
 TEST(Experts, RoomAndWhatIsExpected) {
   const std::vector<std::string> layout = {"parallel.dp_shard=8", "parallel.zero=1", "parallel.ep=8"};
   plan::Assumptions a = small_cluster();
@@ -30,7 +30,7 @@ TEST(Experts, RoomAndWhatIsExpected) {
   a.imbalance = 2;
   EXPECT_EQ(fullest(plan::make_plan(small_experts(layout), a)).routed_bytes,
             2 * fullest(plan::make_plan(small_experts(layout), a)).expected_routed_bytes);
-  // With a capacity that is padded, sizes are known.
+  // With a padded capacity, sizes are known.
   std::vector<std::string> padded = layout;
   padded.insert(padded.end(), {"model.moe.capacity_factor=1", "model.moe.pad=true"});
   const plan::Report p = plan::make_plan(small_experts(padded), small_cluster());
@@ -38,7 +38,7 @@ TEST(Experts, RoomAndWhatIsExpected) {
   EXPECT_EQ(to_text(p).find("of which expert rows: "), std::string::npos);
 }
 
-// Where the room is what does not fit, advice says so and offers the mildest capacity that does.
+// If the reserve is what does not fit, advice says so and offers the mildest capacity that does.
 TEST(Experts, AdviceOffersACapacity) {
   const std::vector<std::string> layout = {"parallel.dp_shard=8", "parallel.zero=1", "parallel.ep=8",
                                            "batch.micro=4"};
@@ -65,9 +65,9 @@ TEST(Experts, AdviceOffersACapacity) {
   EXPECT_EQ(capacities, 1);
 }
 
-// DeepSeek-V3 with tp 2, pp 16, ep 64 on 1,024 H100s is legal and fits, with everything recomputed even
-// without drops. With all activations kept, room for rows that may come is what does not fit; on devices of
-// 141 GB a capacity, padded, is enough.
+// DeepSeek-V3 with tp 2, pp 16, ep 64 on 1,024 H100s is legal and fits with full recompute, even without
+// drops. With all activations kept, the reserve for incoming rows is what does not fit; on devices of 141 GB
+// a padded capacity is enough.
 TEST(Experts, DeepSeekV3) {
   const auto recipe = [](const std::vector<std::string>& more) {
     std::vector<std::string> sets = {"parallel.tp=2",     "parallel.sequence_parallel=true",

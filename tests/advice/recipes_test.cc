@@ -1,4 +1,4 @@
-// Known recipes at full size, with the verdicts that they deserve.
+// Known recipes at full size, with the expected verdicts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,8 +32,8 @@ int64_t optimizer_bytes(const plan::RankMemory& rank) {
   return rank.by_class[static_cast<size_t>(program::MemoryClass::Optimizer)];
 }
 
-// A plan that fits, and holds the optimizer state that it must: 12 bytes a parameter over all ranks, norms
-// on every tensor rank, a little padding.
+// The plan fits, and holds the optimizer state: 12 bytes per parameter over all ranks, norms on every tensor
+// rank, a little padding.
 void expect_fits_with_state(const plan::Report& r) {
   EXPECT_TRUE(r.memory.fits()) << plan::gib(plan::needs(r));
   const config::Parallel& p = r.recipe.parallel;
@@ -44,7 +44,7 @@ void expect_fits_with_state(const plan::Report& r) {
   EXPECT_NEAR(static_cast<double>(planned) / expected, 1, 1e-3);
 }
 
-// 126 blocks over 8 stages: even stages of 16 are refused because they make 128.
+// 126 blocks over 8 stages: even stages of 16 are refused because they add up to 128.
 TEST(Recipes, UnevenStages) {
   const std::vector<std::string> layout = {"parallel.tp=8", "parallel.sequence_parallel=true",
                                            "parallel.pp=8", "batch.global=2048"};
@@ -74,7 +74,7 @@ TEST(Recipes, SeventyBillionOn512) {
   a.cluster = hardware::parse_cluster("64x8 h100");
   const plan::Report report = plan::make_plan(r, a);
   expect_fits_with_state(report);
-  // The last stage has less to do than the others, so the busiest one waits for less than the formula says.
+  // The last stage has less work than the others, so the busiest one waits for less than the formula says.
   double bubble = 0;
   for (const plan::TimeShare& s : report.time.shares)
     if (s.what == "bubble") bubble = s.seconds / report.time.step;
@@ -108,7 +108,7 @@ TEST(Recipes, PublishedLayoutsFit) {
   expect_fits_with_state(experts);
 }
 
-// For a model with experts the expert axis has a rung of its own.
+// For a model with experts the expert axis has its own rung.
 TEST(Recipes, ExpertsHaveARung) {
   plan::Assumptions a = small_cluster();
   const Verdict v = decide(small_experts(), a, {.plans = 2, .threads = 2});

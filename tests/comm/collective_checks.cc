@@ -23,7 +23,7 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 32);
 }
 
-// Values that make a change of summation order show in the low bits.
+// Values for which a change of summation order affects the low bits.
 template <class T>
 T input(uint64_t seed, int member, int64_t index) {
   const uint64_t bits =
@@ -47,7 +47,7 @@ std::vector<T> inputs(uint64_t seed, int member, int64_t count) {
   return v;
 }
 
-// The contract's words, element by element: member order, bf16 in f32 and rounded once, integers wrap.
+// The contract, element by element: member order, bf16 in f32 and rounded once, integers wrap.
 template <class T>
 T reduced(uint64_t seed, int members, int64_t index, ReduceOp op) {
   if constexpr (std::is_integral_v<T>) {
@@ -147,7 +147,7 @@ int64_t draw_count(uint64_t seed, int round) {
     case 2:
       return 64 * (1 + words[1] % 32);
     case 3:
-      return 4001 + words[1] % 4000;  // beyond the small-message paths of all backends with few members
+      return 4001 + words[1] % 4000;  // past the small-message paths of all backends with few members
     default:
       return 1 + words[1] % 700;
   }
@@ -173,7 +173,7 @@ void check_collectives(Communicator& c, uint64_t seed, int rounds) {
 
 namespace {
 
-// How many elements `from` sends to `to`.
+// Number of elements that `from` sends to `to`.
 using Sizes = std::function<int64_t(int from, int to)>;
 
 template <class T>
@@ -188,7 +188,7 @@ void check_exchange(Communicator& c, uint64_t seed, const char* what, const Size
     out_at[m] = overlap ? j : sent;
     sent = std::max(sent, out_at[m] + out[m]);
   }
-  // Received from the last member first, with an element between that nobody writes.
+  // Received from the last member first, with an unwritten element in between.
   for (size_t m = members; m-- > 0;) {
     in[m] = sizes(static_cast<int>(m), me);
     in_at[m] = filled;
@@ -241,7 +241,7 @@ void check_exchanges(Communicator& c, uint64_t seed) {
   check_exchanges_of<Bf16>(c, seed + 10);
   check_exchanges_of<int32_t>(c, seed + 20);
   check_exchanges_of<uint8_t>(c, seed + 30);
-  // Nothing used: no memory needed.
+  // Nothing is transferred: no memory is needed.
   const std::vector<int64_t> none(static_cast<size_t>(c.size()));
   c.all_to_all_v(nullptr, none, none, nullptr, none, none, DType::F32);
 }

@@ -1,5 +1,5 @@
-// What can be said about communication between GPUs without one: how a rank waits, and what it is told where
-// the backend cannot work. The calls themselves are tested by tests/gpu/nccl.
+// What can be tested about communication between GPUs without one: how a rank waits, and its error message
+// where the backend cannot work. The calls themselves are tested by tests/gpu/nccl.
 #include "comm/device_communicator.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using base::DType;
 
-// Knows only how to fail and to be aborted.
+// Can only fail and be aborted.
 class Failing final : public DeviceCommunicator {
  public:
   Failing(int fails_at, std::vector<std::string>& aborts)
@@ -60,7 +60,7 @@ TEST(WaitForDevice, ReturnsWhenDone) {
 }
 
 TEST(WaitForDevice, AFailureAbortsAllAndIsThrown) {
-  // At the first look, and at the last, after the work is done.
+  // At the first check, and at the last, after the work is done.
   for (const int at : {0, 3}) {
     run_local_world(1, [&](World& world) {
       std::vector<std::string> aborts;
@@ -119,7 +119,7 @@ TEST(WaitForDevice, EveryMessageEndsWithHowFarTheDeviceCame) {
   });
 }
 
-// A rank that waits for its GPU hears that another has ended the job, long before its own timeout.
+// A rank that waits for its GPU learns that another has ended the job, long before its own timeout.
 TEST(WaitForDevice, EndsWhenAnotherRankAborts) {
   std::string heard;
   std::atomic<bool> waiting = false;  // an abort before rank 0 has joined the world would not reach the wait
@@ -175,7 +175,7 @@ class Counting final : public DeviceCommunicator {
   void abort(const std::string&) override {}
 };
 
-// What compare_calls says on each rank after the calls that `calls` makes, empty: nothing.
+// The message of compare_calls on each rank after the calls made by `calls`; empty: none.
 std::vector<std::string> compared(int ranks,
                                   const std::function<void(DeviceCommunicator&, int rank)>& calls) {
   std::vector<std::string> said(static_cast<size_t>(ranks));

@@ -1,4 +1,4 @@
-// Ranks as threads: every collective against dense, and every way to fail.
+// Ranks as threads: every collective against a dense reference, and every failure mode.
 #include "comm/local.h"
 
 #include <fmt/format.h>
@@ -153,7 +153,7 @@ TEST(Local, MismatchThrowsOnAllMembersNamingBothSides) {
   differ([&](Communicator& c) { c.all_reduce(d.data(), 8, DType::F64, ReduceOp::Sum); }, "f64");
   differ([&](Communicator& c) { c.all_reduce(d.data(), 8, DType::F32, ReduceOp::Max); }, "max");
   differ([&](Communicator& c) { c.barrier(); }, "rank 2 barrier #0");
-  // One side thinks the call is small, the other that it is large.
+  // One side considers the call small, the other large.
   std::vector<float> large(100'000);
   differ([&](Communicator& c) { c.all_reduce(large.data(), 100'000, DType::F32, ReduceOp::Sum); }, "100000");
 }
@@ -194,7 +194,7 @@ TEST(Local, AFailedCommunicatorStaysFailedAndOthersLive) {
   });
 }
 
-// The texts of ranks 0 and 1, which wait in an all_reduce for rank 2, which never comes.
+// The messages of ranks 0 and 1, which wait in an all_reduce for rank 2, which never arrives.
 std::vector<std::string> texts_of_timeout(milliseconds timeout) {
   std::promise<void> over;
   const auto wait_over = over.get_future().share();
@@ -290,8 +290,8 @@ TEST(Local, TheCauseIsRethrownNotTheAbortsItLeadsTo) {
 }
 
 TEST(Local, AbortWhilePeersCopyLargeBuffersTouchesNoFreedMemory) {
-  // Every rank frees its buffer as soon as it is thrown out; under a sanitizer a peer still reading would be
-  // seen.
+  // Every rank frees its buffer as soon as it gets the exception; a sanitizer would detect a peer that still
+  // reads it.
   for (int round = 0; round < 20; ++round) try {
       run_local_world(4, [&](World& w) {
         for (int i = 0;; ++i) {
@@ -307,8 +307,8 @@ TEST(Local, AbortWhilePeersCopyLargeBuffersTouchesNoFreedMemory) {
 }
 
 TEST(Local, UnequalCountsOfAnExchangeAreNamedOnAllMembers) {
-  // Member 2 expects 4 of member 1's 5; the last to come is any of them, and the sizes are on both sides of
-  // what one thread does for all.
+  // Member 2 expects 4 of member 1's 5; the last to arrive is any of them, and the sizes are on both sides of
+  // the limit up to which one thread works for all.
   for (const int64_t scale : {1, 100'000})
     for (const bool own : {false, true}) {
       const auto texts = texts_of<MismatchError>(3, [&](World& w) {

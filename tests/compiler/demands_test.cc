@@ -1,4 +1,4 @@
-// What presets ask of a layout in closed form, against what their graphs ask.
+// The closed-form layout requirements of presets, compared with those of their graphs.
 #include "config/demands.h"
 
 #include <fmt/format.h>

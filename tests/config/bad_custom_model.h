@@ -1,4 +1,4 @@
-// Recipes that are bad in what they say of a model that a program supplies.
+// Recipes that are invalid in what they say about a model that a program supplies.
 #pragma once
 
 #include "config/bad_precision.h"

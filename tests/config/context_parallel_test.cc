@@ -49,7 +49,7 @@ TEST(Context, FewestBytesWin) {
 }
 
 TEST(Context, UlyssesNeedsHeadsToExchange) {
-  // 4 heads a tensor rank, 8 context ranks: Ulysses among 4, ring between the two groups.
+  // 4 heads per tensor rank, 8 context ranks: Ulysses among 4, ring between the two groups.
   EXPECT_EQ(largest_ulysses(over(8, 2), model(8, 8)), 4);
   EXPECT_EQ(choice(over(8, 2), model(8, 8)), ContextMethod::UlyssesRing);
   EXPECT_EQ(largest_ulysses(over(8), model(9, 9)), 1);

@@ -96,7 +96,7 @@ TEST(Sampler, SeedDecidesTheOrder) {
   EXPECT_LT(equal, 20);
 }
 
-// Resuming with a newer version must continue the same order: these numbers must never change.
+// A resumed run of a newer version must continue the same order: these numbers must never change.
 TEST(Sampler, OrderIsFrozen) {
   const Sampler sampler(1234, 100, Order::Shuffled);
   std::vector<int64_t> order;

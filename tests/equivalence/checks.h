@@ -1,4 +1,4 @@
-// What named tests of layouts have in common.
+// Shared by the named tests of layouts.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace quintet::tests {
 
-// Every number of the layout is that of one rank.
+// Every number of the layout equals that of one rank.
 inline void expect_equal(const config::Recipe& recipe, data::LabelMask mask = {}, int64_t steps = 2) {
   const tools::VerifyResult r =
       tools::verify(recipe, {.steps = steps, .synthetic = true, .mask = std::move(mask)});
@@ -23,7 +23,7 @@ inline tools::LayoutRun run(const config::Recipe& recipe, const data::Dataset& d
                            {.steps = steps});
 }
 
-// The norm that clipping uses, against the norm of the gradients put together from all ranks.
+// The norm that clipping uses, against the norm of the gradients gathered from all ranks.
 inline void expect_norm_counts_once(const config::Recipe& r) {
   const tools::LayoutRun layout = run(r, tools::training_data(r, true));
   for (const tools::StepState& s : layout.steps) {

@@ -1,5 +1,5 @@
-// Random layouts: every rank's program is its class's at another place of the mesh, and the representatives
-// verify together as all ranks do.
+// Random layouts: every rank's program is that of its class at other mesh coordinates, and verifying the
+// representatives together is equivalent to verifying all ranks.
 #include <gtest/gtest.h>
 
 #include "compiler/compile.h"

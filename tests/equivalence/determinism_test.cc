@@ -1,4 +1,4 @@
-// The same run gives the same bits, whatever runs beside what; other dtypes stay within their derived bounds.
+// The same run gives the same bits, whatever overlaps; other dtypes stay within their derived bounds.
 #include <gtest/gtest.h>
 
 #include "equivalence/checks.h"
@@ -51,7 +51,7 @@ TEST_P(Determinism, SameBitsWithAndWithoutOverlap) {
   }
 }
 
-// When parameters are gathered, and what is kept of them, moves no bit.
+// When parameters are gathered, and what is kept of them, changes no bit.
 TEST_P(Determinism, SameBitsWhateverIsGatheredWhen) {
   const LayoutRun first = run(layout_recipe(GetParam(), 3, 1));
   for (const int64_t prefetch : {0, 2}) expect_same_bits(run(layout_recipe(GetParam(), 3, prefetch)), first);

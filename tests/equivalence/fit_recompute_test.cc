@@ -1,5 +1,5 @@
-// memory.recompute = "fit" through the whole engine: gradients bit-equal to those without recompute, and what
-// was planned is what is touched.
+// memory.recompute = "fit" through the whole engine: gradients bit-equal to those without recompute, and
+// planned memory equal to touched memory.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

@@ -1,7 +1,7 @@
-// The central invariant: the layout never changes the mathematics. Random layouts of tiny models in f64,
+// The central invariant: the layout never changes the mathematics. Random layouts of tiny models in f64:
 // every number of every step against one rank, and on every rank the planned peak against the measured one.
 //
-// QUINTET_FUZZ_LAYOUTS (0: without end) and QUINTET_FUZZ_SEED (make fuzz) give a longer or another run.
+// QUINTET_FUZZ_LAYOUTS (0: endless) and QUINTET_FUZZ_SEED (make fuzz) select a longer or another run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ int64_t setting(const char* name, int64_t otherwise) {
   return text && *text ? std::atoll(text) : otherwise;
 }
 
-// Case i is drawn from seed + i, so that one number brings any of them back.
+// Case i is drawn from seed + i, so that one number reproduces any of them.
 Case case_of(int64_t seed) {
   std::mt19937_64 random(static_cast<uint64_t>(seed));
   return random_case(random);
@@ -53,8 +53,8 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
   }
 }
 
-// Drawn long ago, and wrong then. 10866: padding between two parameters lay at the top of the arena, and
-// nobody wrote it.
+// Seeds that once failed. 10866: padding between two parameters was at the top of the arena, and nothing
+// wrote it.
 TEST(Fuzz, WhatFailedOnceDoesNotFailAgain) {
   for (const int64_t seed : {10866}) EXPECT_EQ(failure_of(case_of(seed)), std::nullopt) << "seed " << seed;
 }
@@ -132,7 +132,7 @@ void see_experts(const config::Recipe& r, Seen& seen) {
         pattern.find("experts") != std::string::npos || pattern.find("router") != std::string::npos;
 }
 
-// The generator reaches what it is meant to reach; a feature that never comes up would pass every time.
+// The generator must reach every feature: one that is never drawn would always pass.
 TEST(Fuzz, GeneratorCoversTheAxes) {
   Seen seen;
   for (int64_t i = 0; i < kLayouts; ++i) {

@@ -112,7 +112,7 @@ void set_weights(Rank& rank) {
   rank.weights_changed();
 }
 
-// Sequences of the file divided over the data ranks, one micro-batch each.
+// Sequences of the file distributed over the data ranks, one micro-batch each.
 train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, const config::Recipe& recipe) {
   const int64_t rows = recipe.batch.micro * recipe.data.seq_len, first = rank.dp_index() * rows;
   const auto column = [&](const char* name, int64_t i) {
@@ -135,7 +135,7 @@ train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, cons
       valid);
 }
 
-// Losses beside the main one, summed over the blocks.
+// Auxiliary losses, summed over the blocks.
 void expect_losses(const Rank& rank, const Json& golden) {
   for (const char* name : {"balance_loss", "z_loss"}) {
     if (!golden.contains(name)) continue;
@@ -147,7 +147,7 @@ void expect_losses(const Rank& rank, const Json& golden) {
   }
 }
 
-// One rank; tensor, data and context ranks; and for experts ranks of their own across these.
+// One rank; tensor, data and context ranks; and for experts, expert ranks across these.
 std::vector<config::Parallel> layouts_of(const config::Model& model) {
   using config::ContextMethod;
   std::vector<config::Parallel> layouts = {
@@ -202,8 +202,8 @@ TEST_P(Golden, LossAndGradientsAreThoseOfPyTorch) {
     const double loss = golden["loss"];
     EXPECT_NEAR(run.steps[0].result.loss, loss, kTolerance * loss);
 
-    // The size of a gradient that is zero in exact arithmetic says nothing: such are measured against all of
-    // them.
+    // The size of a gradient that is zero in exact arithmetic is meaningless: such gradients are compared
+    // relative to all of them.
     double whole = 0;
     for (const Json& p : golden["parameters"])
       for (const double g : p["grad"]) whole += g * g;

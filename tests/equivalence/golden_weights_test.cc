@@ -1,7 +1,7 @@
 // Checksums of weights, optimizer state and losses after five steps, against stored ones: a change of the
-// compiler that is meant to keep every bit keeps these. They are computed by the kernels that every x86-64
-// processor runs, so that the numbers do not depend on the machine. f64 is left out: its exponentials are the
-// C library's, which has others for processors with FMA. QUINTET_UPDATE_GOLDENS=1 stores new ones.
+// compiler that is meant to keep every bit must keep these. They are computed by the kernels that every
+// x86-64 processor runs, so that the numbers do not depend on the machine. f64 is left out: its exponentials
+// are the C library's, which differ on processors with FMA. QUINTET_UPDATE_GOLDENS=1 stores new ones.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Context parallelism, where other trainers went wrong. All in f64 against one rank; each test says whose
-// fault it guards against.
+// Context parallelism, where other trainers had bugs. All in f64 against one rank; each test names the bug it
+// guards against.
 #include <fmt/format.h>
 
 #include "data/dataset.h"
@@ -32,8 +32,8 @@ Recipe with(const Method& m) {
   return r;
 }
 
-// Two sequences of 16 tokens. Tokens before kCut belong to document A, the others to document B; labels of
-// one of them count.
+// Two sequences of 16 tokens. Tokens before kCut belong to document A, the others to document B; only labels
+// of one of them count.
 constexpr int kCut = 7;
 struct Documents {
   int32_t a = 1, b = 2;  // which tokens they have
@@ -65,7 +65,7 @@ LayoutRun run_documents(const Recipe& r, const Documents& d) {
       {.steps = 1, .step = [=](train::Rank& rank, int64_t s) { return rank.step_with(s, load, labels); }});
 }
 
-// nanoVLM#201, functionary#265: positions began anew, but documents still saw each other. Bit for bit, in
+// nanoVLM#201, functionary#265: positions restarted, but documents still saw each other. Bit for bit, in
 // loss and gradients.
 TEST(Context, ChangingADocumentNeverChangesAnothersLoss) {
   for (const Method& m : kMethods) {
@@ -76,10 +76,10 @@ TEST(Context, ChangingADocumentNeverChangesAnothersLoss) {
     for (size_t t = 0; t < one.steps[0].gradients.size(); ++t)
       EXPECT_EQ(one.steps[0].gradients[t].values, other.steps[0].gradients[t].values)
           << one.steps[0].gradients[t].name;
-    // B comes after A, so A could not see it anyway; but its gradients must not flow into A's.
+    // B comes after A, so A could not see it anyway; but B's gradients must not flow into A.
     EXPECT_EQ(run_documents(r, {.b = 2, .learn_b = false}).steps[0].result.loss,
               run_documents(r, {.b = 5, .learn_b = false}).steps[0].result.loss);
-    // The test can fail: one running text changes.
+    // The test can fail: a single running text does change.
     EXPECT_NE(run_documents(r, {.a = 1, .apart = false}).steps[0].result.loss,
               run_documents(r, {.a = 3, .apart = false}).steps[0].result.loss);
   }
@@ -121,7 +121,7 @@ TEST(Context, GradientsOfQKAndVUnderEveryMethod) {
     }
 }
 
-// Megatron-LM#673, #906: losses that departed with cp. Chunks of one, three and five rows in zig-zag order.
+// Megatron-LM#673, #906: losses that diverged with cp. Chunks of one, three and five rows in zig-zag order.
 TEST(Context, ShortChunksInZigZagOrder) {
   for (const Method& m : kMethods)
     for (const int64_t rows : {1, 3, 5}) {
@@ -131,7 +131,7 @@ TEST(Context, ShortChunksInZigZagOrder) {
     }
 }
 
-// pytorch#152261 (numbers of cp). A window of a few tokens reaches over the border between chunks of
+// pytorch#152261 (wrong results with cp). A window of a few tokens crosses the border between chunks of
 // different ranks, and ends there.
 TEST(Context, SlidingWindowsReachAcrossChunks) {
   for (const Method& m : kMethods)
@@ -143,8 +143,8 @@ TEST(Context, SlidingWindowsReachAcrossChunks) {
     }
 }
 
-// DeepSpeed#4674: Ulysses worked for some numbers of heads only. Fewer KV heads than ranks, beside tensor
-// ranks that share them too.
+// DeepSpeed#4674: Ulysses worked for some numbers of heads only. Fewer KV heads than ranks, combined with
+// tensor ranks that share them too.
 TEST(Context, FewerKvHeadsThanTensorAndContextRanks) {
   for (const Method& m : kMethods)
     for (const int64_t kv_heads : {1, 2, 8}) {
@@ -158,7 +158,7 @@ TEST(Context, FewerKvHeadsThanTensorAndContextRanks) {
     }
 }
 
-// Pai-Megatron-Patch#217: dropout drew other masks when ranks were added.
+// Pai-Megatron-Patch#217: dropout drew different masks when ranks were added.
 TEST(Context, DropoutIsEqualUnderEveryMethod) {
   for (const Method& m : kMethods) {
     SCOPED_TRACE(m.name);
@@ -187,8 +187,8 @@ TEST(Context, ZeroShardsOverContextRanks) {
     }
 }
 
-// nccl#997, #1111 (stuck without an error). Ring messages and pipeline messages run side by side, and neither
-// waits for the other for ever.
+// nccl#997, #1111 (hang without an error). Ring messages and pipeline messages run concurrently, and neither
+// waits for the other forever.
 TEST(Context, RingsInsidePipelineStages) {
   for (const char* schedule : {"1f1b", "interleaved", "zb-v"}) {
     SCOPED_TRACE(schedule);
@@ -201,8 +201,8 @@ TEST(Context, RingsInsidePipelineStages) {
   }
 }
 
-// Megatron-LM#1464, for latent attention: K is put together from parts with and without heads before it
-// travels.
+// Megatron-LM#1464, for latent attention: K is concatenated from parts with and without heads before it is
+// sent.
 TEST(Context, LatentAttentionUnderEveryMethod) {
   for (const Method& m : kMethods) {
     SCOPED_TRACE(m.name);

@@ -1,4 +1,4 @@
-// Experts, where other trainers went wrong. All in f64 against one rank; each test says whose fault it guards
+// Experts, where other trainers had bugs. All in f64 against one rank; each test names the bug it guards
 // against.
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ using config::BalanceScope;
 using config::Recipe;
 using tools::LayoutRun;
 
-// Four experts, of which a token takes two.
+// Four experts, of which a token chooses two.
 Recipe with_experts() {
   Recipe r = small_recipe();
   r.model.ffn = 0;
@@ -34,13 +34,13 @@ Recipe on(int64_t dp_shard, int64_t zero, int64_t tp, int64_t ep, int64_t etp = 
   return r;
 }
 
-// Every way to divide the experts of eight ranks.
+// Every way to distribute the experts over eight ranks.
 std::vector<Recipe> layouts() {
   return {on(4, 0, 2, 4), on(4, 3, 2, 2, 2),    on(2, 2, 1, 4, 2, 4),
           on(8, 1, 1, 4), on(1, 0, 2, 4, 2, 4), on(2, 3, 4, 1, 4)};
 }
 
-// Both runs with the router's biases set beforehand so that every token takes expert 0.
+// Both runs with the router's biases preset so that every token chooses expert 0.
 tools::VerifyResult all_to_one(Recipe r) {
   const auto prepare = [](train::Rank& rank) {
     for (const train::Rank::State& state : rank.states())
@@ -60,8 +60,8 @@ tools::VerifyResult all_to_one(Recipe r) {
   return tools::compare(r, layout, run(tools::on_one_rank(r)));
 }
 
-// DeepSpeed#7461, PR#5008, #8262: zero 3 with experts waited for ever where a rank had no tokens; users fed
-// fake ones. Three of four expert ranks have nothing to do here, at every zero stage.
+// DeepSpeed#7461, PR#5008, #8262: zero 3 with experts hung if a rank had no tokens; users fed fake ones.
+// Three of four expert ranks have nothing to do here, at every zero stage.
 TEST(Experts, RanksWithoutTokensTakePart) {
   for (const int64_t zero : {0, 1, 2, 3}) {
     SCOPED_TRACE(fmt::format("zero {}", zero));
@@ -74,7 +74,7 @@ TEST(Experts, RanksWithoutTokensTakePart) {
   }
 }
 
-// verl PR#4103, DeepSpeed#5794: skewed routing. One expert takes every token of every rank, in the planned
+// verl PR#4103, DeepSpeed#5794: skewed routing. One expert gets every token of every rank, within the planned
 // memory, over expert tensor ranks, context ranks and pipeline stages too.
 TEST(Experts, OneExpertTakesEverything) {
   for (Recipe r : {on(2, 3, 2, 4), on(2, 0, 2, 2, 2), on(1, 0, 2, 4, 1, 2)}) {
@@ -89,8 +89,8 @@ TEST(Experts, OneExpertTakesEverything) {
   }
 }
 
-// Megatron-LM#1517: a change from pipeline to expert ranks failed. Expert ranks are folded out of data,
-// context and tensor ranks together, so that there may be more of them than data ranks.
+// Megatron-LM#1517: a change from pipeline to expert ranks failed. Expert ranks are formed from data, context
+// and tensor ranks together, so there may be more of them than data ranks.
 TEST(Experts, MoreExpertRanksThanDataRanks) {
   expect_equal(resolved(on(2, 1, 2, 4), 2, 1));
   expect_equal(resolved(on(1, 0, 4, 4), 2, 1));
@@ -98,8 +98,8 @@ TEST(Experts, MoreExpertRanksThanDataRanks) {
   expect_equal(resolved(on(2, 3, 2, 4, 2, 2), 2, 1));
 }
 
-// torchtitan#2972: gradients scaled by a number of ranks or tokens. Those of experts are sums over tokens,
-// wherever these come from: not means over the copies of an expert, nor over ep.
+// torchtitan#2972: gradients scaled by a number of ranks or tokens. Gradients of experts are sums over
+// tokens, wherever these come from: not means over the copies of an expert, nor over ep.
 TEST(Experts, GradientsDoNotDependOnTheNumberOfCopies) {
   for (const int64_t ep : {1, 2, 4})
     for (const int64_t zero : {0, 2, 3}) {
@@ -121,8 +121,8 @@ TEST(Norm, ExpertGradientsCountOnce) {
   }
 }
 
-// Megatron-LM#7452 (token counts of the router by rank). Who is dropped follows from the tokens of a capacity
-// group alone, not from who shares a rank with whom.
+// Megatron-LM#7452 (token counts of the router by rank). What is dropped follows from the tokens of a
+// capacity group alone, not from which of them share a rank.
 TEST(Experts, DroppedTokensDoNotDependOnTheLayout) {
   for (const config::DropPolicy policy : {config::DropPolicy::Probability, config::DropPolicy::Position})
     for (const int64_t group : {1, 2})
@@ -139,8 +139,8 @@ TEST(Experts, DroppedTokensDoNotDependOnTheLayout) {
       }
 }
 
-// Megatron-LM#7452: the router's loss counted the tokens of one rank. It is that of one rank in all layouts
-// and for every scope.
+// Megatron-LM#7452: the router's loss counted the tokens of one rank. It must equal that of one rank in all
+// layouts and for every scope.
 TEST(Experts, BalanceLossDoesNotDependOnTheLayout) {
   for (const BalanceScope scope : {BalanceScope::MicroBatch, BalanceScope::Sequence, BalanceScope::Global})
     for (Recipe r : layouts()) {
@@ -161,8 +161,8 @@ TEST(Experts, BalanceLossDoesNotDependOnTheLayout) {
     }
 }
 
-// Megatron-LM#656 (copies that drift apart). The biases move by the load of all ranks: by that of its own,
-// every rank would route by other biases. run_layout() compares them bit for bit on all ranks.
+// Megatron-LM#656 (replicas that drift apart). The biases move by the load of all ranks: with only its own,
+// every rank would route with different biases. run_layout() compares them bit for bit on all ranks.
 TEST(Experts, BiasesMoveByTheLoadOfAllRanks) {
   for (Recipe r : layouts()) {
     SCOPED_TRACE(tools::describe(r.parallel));
@@ -179,8 +179,8 @@ TEST(Experts, BiasesMoveByTheLoadOfAllRanks) {
   }
 }
 
-// torchtitan#773 (recompute against other features). Routing that falls out differently when recomputed sends
-// other rows than the first time: it is never recomputed, and gradients are bit-equal.
+// torchtitan#773 (recompute combined with other features). Routing with a different outcome when recomputed
+// would send other rows than the first time: it is never recomputed, and gradients are bit-equal.
 TEST(Experts, RecomputeChangesNoBit) {
   for (Recipe r : layouts()) {
     SCOPED_TRACE(tools::describe(r.parallel));
@@ -216,7 +216,7 @@ TEST(Experts, TensorRanksRouteEachRowOnce) {
     }
 }
 
-// DeepSpeed#5794 (sizes known beforehand against exact ones). Padding only makes messages of equal size.
+// DeepSpeed#5794 (padded versus exact sizes). Padding only makes messages equal in size.
 TEST(Experts, PaddingChangesNothing) {
   for (Recipe r : {on(4, 0, 1, 4), on(4, 3, 1, 2, 2), on(2, 1, 2, 4), on(1, 0, 1, 2, 1, 4)}) {
     SCOPED_TRACE(tools::describe(r.parallel));
@@ -245,8 +245,8 @@ TEST(Frozen, RouterOrExpertsOrEverythingElse) {
     }
 }
 
-// bigscience/Megatron-DeepSpeed#407 refuses zero 2 and 3 with pipelines; with experts there are two kinds of
-// parameter groups besides.
+// bigscience/Megatron-DeepSpeed#407 refuses zero 2 and 3 with pipelines; with experts there are also two
+// kinds of parameter groups.
 TEST(Experts, ZeroTwoAndThreeWithPipelines) {
   for (const int64_t zero : {2, 3})
     for (const char* schedule : {"1f1b", "zb-h1", "dualpipev"}) {
@@ -262,7 +262,7 @@ TEST(Experts, ZeroTwoAndThreeWithPipelines) {
     }
 }
 
-// torchtitan#547: numbers of one stage known on its ranks only. Stages with experts only, dense blocks only
+// torchtitan#547: numbers of one stage known on its ranks only. Stages with only experts, only dense blocks
 // or none: loads and biases of all blocks reach all ranks.
 TEST(Experts, UnevenStagesOfDenseAndExpertBlocks) {
   for (const std::vector<int64_t>& stages :
@@ -279,8 +279,8 @@ TEST(Experts, UnevenStagesOfDenseAndExpertBlocks) {
   }
 }
 
-// Megatron-LM PR#7513, for experts. Labels that do not count are still routed, and one that does on one rank
-// moves all experts it reaches.
+// Megatron-LM PR#7513, for experts. Tokens without a label are still routed, and one with a label on one rank
+// moves all experts that it reaches.
 TEST(Experts, OneValidTokenOfOneRank) {
   for (Recipe r : layouts()) {
     SCOPED_TRACE(tools::describe(r.parallel));
@@ -290,7 +290,7 @@ TEST(Experts, OneValidTokenOfOneRank) {
   }
 }
 
-// Megatron-LM#7452 (parts left out of the norm or summed twice). Shared experts are dense parts: divided over
+// Megatron-LM#7452 (parts left out of the norm or summed twice). Shared experts are dense: sharded over
 // tensor ranks, their gate's gradient summed over them once.
 TEST(Experts, SharedExpertsAndTheirGate) {
   for (const bool gate : {false, true})
@@ -304,7 +304,7 @@ TEST(Experts, SharedExpertsAndTheirGate) {
       }
 }
 
-// torchtitan#2058, #1750 (departures under tp). DeepSeek-V3's router over all ranks: sigmoid scores, groups,
+// torchtitan#2058, #1750 (divergence under tp). DeepSeek-V3's router over all ranks: sigmoid scores, groups,
 // biases, scale, latent attention.
 TEST(Experts, GroupLimitedRouting) {
   for (Recipe r : layouts()) {

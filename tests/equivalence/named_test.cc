@@ -1,5 +1,5 @@
-// What other trainers got wrong, each as a test of its own. All in f64 against one rank, where nothing but
-// the layout can differ.
+// Bugs of other trainers, one test each. All in f64 against one rank, where nothing but the layout can
+// differ.
 #include "equivalence/checks.h"
 
 namespace quintet::tests {
@@ -8,7 +8,7 @@ namespace {
 using config::Recipe;
 using tools::LayoutRun;
 
-// One sequence of plain text per sample, so that every label counts that a mask leaves.
+// One sequence of plain text per sample, so that every label not masked counts.
 Recipe unpacked() {
   Recipe r = small_recipe();
   r.data.pack = false;
@@ -36,7 +36,7 @@ TEST(Tokens, OneValidTokenUnderTensorParallelism) {
   }
 }
 
-// The mean over all tokens, not the mean of the micro-batches' means: 8 tokens count here, 1 there.
+// The mean over all tokens, not the mean of the micro-batches' means: one has 8 tokens, another 1.
 TEST(Tokens, AccumulationWithUnevenMasksIsNoMeanOfMeans) {
   Recipe r = unpacked();
   r.parallel.dp_replicate = 2;
@@ -44,7 +44,7 @@ TEST(Tokens, AccumulationWithUnevenMasksIsNoMeanOfMeans) {
   const data::LabelMask mask = [](const data::LabelSite& s) { return s.position <= s.sequence; };
   expect_equal(r, mask);
 
-  // And by hand: the loss of the batch is the sum over its tokens by their number.
+  // And by hand: the loss of the batch is the sum over its tokens divided by their number.
   const data::Dataset dataset = tools::training_data(r, true);
   const LayoutRun whole = run(r, dataset, mask, 1);
   double sum = 0;
@@ -272,7 +272,7 @@ TEST(Frozen, NoGradientNoStateNoMove) {
   }
 }
 
-// Peak memory falls with the stages, and with what is kept between forward and backward.
+// Peak memory falls with the ZeRO stage, and with what is kept between forward and backward.
 TEST(Memory, EveryStageOfZeroTakesLess) {
   std::vector<int64_t> peaks;
   for (const int64_t zero : {0, 1, 2, 3}) {

@@ -1,4 +1,4 @@
-// Pipelines against one rank, in f64: what goes wrong when micro-batches, stages and shared parameters meet.
+// Pipelines against one rank, in f64: interactions of micro-batches, stages and shared parameters.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<std::string> schedules() {
   return {config::pipeline_schedules().begin(), config::pipeline_schedules().end()};
 }
 
-// The batch is the same, in more and smaller micro-batches: so are its gradients.
+// The same batch in more and smaller micro-batches has the same gradients.
 TEST(Pipeline, GradientsDoNotGrowWithMicroBatches) {
   for (const char* schedule : {"gpipe", "1f1b", "zb-h1"}) {
     std::vector<double> norms;
@@ -115,7 +115,7 @@ Recipe tied(const std::string& schedule, int64_t zero) {
   return resolved(r, 1, 2);
 }
 
-// The table is on the first and on the last stage. Both add their terms, both make the same update.
+// The table is on the first and on the last stage. Both add their terms and apply the same update.
 TEST(Pipeline, TiedEmbeddingStaysBitIdenticalOnBothStages) {
   for (const int64_t zero : {0, 2, 3}) {
     const Recipe r = tied("1f1b", zero);
@@ -183,7 +183,7 @@ struct Evaluated {
 Evaluated evaluated(const Recipe& r) {
   const data::Dataset dataset = tools::training_data(r, true);
   const data::Batches batches = tools::training_batches(r, dataset);
-  Recipe held_back = r;  // evaluation goes through its data one micro-batch at a time
+  Recipe held_back = r;  // evaluation processes one micro-batch at a time
   held_back.batch = {r.batch.micro * r.parallel.dp(), r.batch.micro, 1};
   const data::Batches evaluation = tools::training_batches(held_back, dataset);
   std::vector<Evaluated> all(static_cast<size_t>(r.parallel.world()));
@@ -191,7 +191,7 @@ Evaluated evaluated(const Recipe& r) {
     train::Rank rank(r, world, {.evaluate = true});
     rank.step(0, batches);
     const auto before = rank.evaluate(evaluation, 0, 3);
-    rank.step(1, batches);  // an evaluation in between leaves nothing behind
+    rank.step(1, batches);  // an evaluation in between has no side effects
     const auto e = rank.evaluate(evaluation, 0, 3);
     EXPECT_NE(before.loss_sum, e.loss_sum);
     all[static_cast<size_t>(world.rank().value)] = {e.loss_sum, e.tokens};

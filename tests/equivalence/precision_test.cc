@@ -1,5 +1,5 @@
-// How weights and gradients are kept: split masters give the f32 masters bit by bit in every layout, bf16
-// gradients are the f32 ones rounded; f16 trains with a loss scale.
+// Storage of weights and gradients: split masters equal f32 masters bit by bit in every layout, bf16
+// gradients are the rounded f32 ones; f16 trains with a loss scale.
 #include "base/split_float.h"
 #include "equivalence/checks.h"
 
@@ -56,8 +56,8 @@ Recipe placed(const Place& place, Recipe r, int64_t accumulation) {
   return resolved(r, 2, accumulation);
 }
 
-// Copies of f32 masters round ties to even, upper halves of split ones away from zero: without ties the two
-// are the same.
+// Copies of f32 masters round ties to even, upper halves of split masters away from zero: without ties the
+// two are equal.
 void break_ties(Rank& rank) {
   rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex&) {
     ASSERT_EQ(piece.dtype, base::DType::F32);
@@ -80,7 +80,7 @@ tools::LayoutRun run_without_ties(const Recipe& r) {
                                         }});
 }
 
-// Of a run whose first scale is too large: it is halved with every skipped step, which changes no weight,
+// For a run whose first scale is too large: it is halved with every skipped step, which changes no weight,
 // until gradients are finite.
 void expect_falling_scale(const tools::LayoutRun& a, double scale) {
   int good = 0;
@@ -164,7 +164,7 @@ TEST(NarrowGradients, LayoutsStayWithinTheBounds) {
     r.precision.master = config::Master::Split;
     r.precision.gradients = r.precision.reduce = base::DType::BF16;
     expect_equal(r);
-    r.precision.reduce = base::DType::F32;  // summed over ranks in f32 and rounded again
+    r.precision.reduce = base::DType::F32;  // reduced in f32 and rounded again
     expect_equal(r);
   }
 }
@@ -187,7 +187,7 @@ Recipe scaled(Recipe r, config::LossScale scale, int64_t window = 2000) {
   return r;
 }
 
-// Powers of two change no digit: neither of gradients without the scale nor of weights, in any layout.
+// Powers of two change no digit, neither of unscaled gradients nor of weights, in any layout.
 TEST(LossScale, ChangesNoBitOfTheWeights) {
   for (const Place& place : kPlaces) {
     SCOPED_TRACE(place.name);
@@ -208,7 +208,7 @@ TEST(LossScale, ChangesNoBitOfTheWeights) {
   }
 }
 
-// A scale at which gradients overflow is halved until they do not; meanwhile nothing is updated, on any rank.
+// A scale at which gradients overflow is halved until they do not; until then nothing is updated on any rank.
 TEST(LossScale, FallsUntilGradientsAreFinite) {
   for (const Place& place : kPlaces) {
     SCOPED_TRACE(place.name);
@@ -265,7 +265,7 @@ TEST(F16, LayoutsGiveOneRanksNumbers) {
   }
 }
 
-// Numbers of 11 bits beside those of 53, on one rank and on four.
+// Numbers of 11 bits compared with those of 53, on one rank and on four.
 TEST(F16, StaysNearF64) {
   for (const bool experts : {false, true})
     for (const bool four : {false, true}) {
@@ -290,7 +290,7 @@ TEST(F16, StaysNearF64) {
             difference += std::pow(a.steps[t].gradients[i].values[k] - want, 2);
             size += want * want;
           }
-        // A token whose experts are nearly as good as others may go elsewhere.
+        // A token whose experts are nearly tied may be routed elsewhere.
         EXPECT_LT(std::sqrt(difference), (experts ? 0.1 : 0.02) * std::sqrt(size));
         EXPECT_GT(difference, 0);
       }
@@ -311,7 +311,7 @@ TEST(F16, TracksTheLossesOfF32) {
   EXPECT_LT(a.steps.back().result.loss, a.steps.front().result.loss);
 }
 
-// Gradients of 16 bits overflow at scales that f32 would not notice: the step is skipped on all ranks.
+// 16-bit gradients overflow at scales that f32 would tolerate: the step is skipped on all ranks.
 TEST(F16, OverflowLowersTheScale) {
   for (const Place& place : kPlaces) {
     SCOPED_TRACE(place.name);

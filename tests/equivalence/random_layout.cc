@@ -72,8 +72,8 @@ std::optional<Case> legal(Case c) {
 
 namespace {
 
-// memory.recompute = "fit" with a budget below what the layout takes when nothing is recomputed, as far as
-// that is possible.
+// memory.recompute = "fit" with a budget below what the layout needs without recompute, as far as that is
+// possible.
 void make_tight(Recipe& r) {
   r.memory = {};
   r.memory.recompute = config::RecomputeKind::Fit;

@@ -1,4 +1,4 @@
-// Random legal recipes of tiny models, and what is done with one that fails.
+// Random legal recipes of tiny models, and the shrinking of one that fails.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 
 namespace quintet::tests {
 
-// Which labels count, by their place in the global batch: the same in every layout.
+// Which labels count, by their index in the global batch: the same in every layout.
 enum class MaskKind : uint8_t {
   All,
-  Scattered,  // about two thirds, every third sequence none at all
-  FirstOnly,  // only sequences of the first quarter of the batch: other data ranks have nothing to learn
+  Scattered,  // about two thirds, none in every third sequence
+  FirstOnly,  // only sequences of the first quarter of the batch: other data ranks have no labels
   OneToken,   // at most one label of the whole global batch
 };
 
@@ -25,7 +25,7 @@ struct Case {
   MaskKind mask = MaskKind::All;
   bool poison = false;
   int64_t steps = 3;
-  bool tight = false;  // memory.recompute = "fit", its budget yet to be found; only while a case is drawn
+  bool tight = false;  // memory.recompute = "fit", with its budget not yet set; only while drawing
 };
 
 data::LabelMask make_mask(MaskKind kind, int64_t global);
@@ -33,7 +33,7 @@ data::LabelMask make_mask(MaskKind kind, int64_t global);
 // A legal case; the same generator gives the same sequence of cases.
 Case random_case(std::mt19937_64& random);
 
-// The case with its batch worked out, or nothing when it breaks a rule.
+// The case with its batch resolved, or nothing when it violates a rule.
 std::optional<Case> legal(Case c);
 
 // Why the layout does not compute what one rank computes; empty when it does. A legal recipe that the engine
@@ -41,11 +41,11 @@ std::optional<Case> legal(Case c);
 inline constexpr std::string_view kRefused = "refused: ";
 std::optional<std::string> failure_of(const Case& c);
 
-// The smallest case that still fails, by leaving out one feature after another as long as that keeps it
-// failing; a refusal only stands for a refusal.
+// The smallest case that still fails, found by removing one feature after another as long as it keeps
+// failing; a refusal is only replaced by a refusal.
 Case shrink(Case failing);
 
-std::string to_text(const Case& c);  // the recipe, and what is not in it as comments
+std::string to_text(const Case& c);  // the recipe, and the rest as comments
 
 // A small Llama for named tests: 2 layers, embed 16, 4 heads over 2 KV heads, f64, two sequences of 8 per
 // data rank.

@@ -21,7 +21,7 @@ class Generator {
  public:
   explicit Generator(std::mt19937_64& random) : random_(random) {}
 
-  // Each part reads what the parts before it have drawn.
+  // Each part reads what the previous parts have drawn.
   Case draw() {
     Case c;
     Recipe& r = c.recipe;
@@ -48,8 +48,8 @@ class Generator {
       r.precision.loss_scale = {true, 256};
       r.precision.loss_scale_window = pick(1, 2);
     }
-    // Last, so that what is drawn above does not depend on which optimizers there are. Lion is left out: its
-    // layouts still depart from one rank (seeds 172, 178 when it is drawn).
+    // Last, so that what is drawn above does not depend on the set of optimizers. Lion is left out: its
+    // layouts still differ from one rank (seeds 172, 178 when it is drawn).
     if (r.optimizer.kind == OptimizerKind::Sgd)
       r.optimizer.nesterov = r.optimizer.momentum > 0 && chance(1, 2);
     else
@@ -73,7 +73,7 @@ class Generator {
     return of(list);
   }
 
-  // Small worlds more often than large ones: what goes wrong, goes wrong with few ranks.
+  // Small worlds more often than large ones: most bugs need few ranks.
   void axes(config::Parallel& p) {
     const int64_t most = of({4, 8, 8, 8, 12, 16, 16, 32});
     do {
@@ -94,7 +94,7 @@ class Generator {
     if (p.schedule == "interleaved" && p.pp < 4) p.chunks = pick(2, 3);
   }
 
-  // Expert ranks are blocks of the ranks of a stage, whatever axes these belong to.
+  // Expert ranks are blocks of the ranks of a stage, on any axes.
   void expert_axes(config::Parallel& p, config::Moe& moe) {
     const int64_t ranks = p.dp() * p.cp * p.tp;
     p.ep = divisor_of(ranks);
@@ -114,8 +114,8 @@ class Generator {
     if (p.reshard_after_forward.kind == Kind::ToRanks) p.reshard_after_forward.ranks = of({2, 4});
   }
 
-  // As many blocks as there are places for them or a few more, sometimes cut by hand: then some places may
-  // have none.
+  // As many blocks as there are virtual stages or a few more, sometimes with explicit sizes: then some stages
+  // may be empty.
   void stages(Recipe& r) {
     config::Parallel& p = r.parallel;
     const int64_t places = p.pp * p.chunks;
@@ -163,7 +163,7 @@ class Generator {
     m.qk_norm = chance(1, 3);
   }
 
-  // Heads as the tensor ranks and the method of the context ranks ask for them.
+  // Heads as required by the tensor ranks and the context method.
   void heads(config::Model& m, config::Parallel& p) {
     m.heads = p.tp * of({1, 1, 2});
     if (m.heads == 1) m.heads = of({1, 2, 4});
@@ -187,7 +187,7 @@ class Generator {
     if (r.model.family == Family::Gpt2) r.model.max_positions = r.data.seq_len + pick(0, 3);
     r.batch.micro = of({1, 1, 2, 2, 3, 4});
     if (r.model.moe.experts > 0 || p.sequence_parallel) {
-      // Token rows are cut over the tensor ranks.
+      // Token rows are sharded over the tensor ranks.
       while (r.batch.micro * r.data.seq_len % (p.tp * p.cp) != 0) r.data.seq_len += rows;
     }
     if (r.model.max_positions > 0) r.model.max_positions = std::max(r.model.max_positions, r.data.seq_len);
@@ -211,8 +211,8 @@ class Generator {
     if (r.model.has_dense_block()) r.model.ffn = p.tp * pick(2, 9);
     router(x);
     x.force_balance = chance(1, 10);
-    // Loads that are equal whatever the router says have no gradient but rounding errors, which is all of the
-    // gradient in a step without labels.
+    // Forced equal loads have no gradient except rounding errors, which would be the whole gradient in a step
+    // without labels.
     if (chance(2, 3) && x.top_k < x.experts && !x.force_balance) {
       x.balance_loss = 0.3;
       x.balance_scope = static_cast<BalanceScope>(pick(0, 2));

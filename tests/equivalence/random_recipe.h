@@ -1,4 +1,4 @@
-// The generator of random recipes behind random_case(): not always legal ones, but mostly.
+// The generator of random recipes behind random_case(): mostly, but not always, legal ones.
 #pragma once
 
 #include <random>

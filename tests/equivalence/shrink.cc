@@ -59,7 +59,7 @@ void method(Parallel& p, ContextMethod to) {
   p.ulysses = 0;
 }
 
-// Each change only takes away, so that no two of them undo one another and the search ends.
+// Changes only remove features, so that no two of them undo each other and the search terminates.
 std::vector<Change> axis_changes() {
   return {
       parallel(no_pipeline),

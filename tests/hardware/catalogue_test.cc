@@ -1,4 +1,4 @@
-// The catalogue's figures agree with each other and with what vendors quote.
+// The catalogue's figures agree with each other and with vendors' figures.
 #include "hardware/catalogue.h"
 
 #include <gtest/gtest.h>

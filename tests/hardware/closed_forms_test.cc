@@ -9,7 +9,7 @@ namespace {
 
 const Stack kPlain;
 
-// Kernels at their peaks, launches free. bf16 at 1 TFLOP/s, fp8 at 2.
+// Kernels at their peaks, free launches. bf16 at 1 TFLOP/s, fp8 at 2.
 Accelerator round_numbers() {
   Accelerator a;
   a.units = 1;
@@ -30,7 +30,7 @@ Accelerator round_numbers() {
   return a;
 }
 
-// Two domains of four: 100 GB/s and 1 us inside, 10 GB/s a device and 5 us between them.
+// Two domains of four: 100 GB/s and 1 us inside, 10 GB/s per device and 5 us between them.
 Cluster two_domains() {
   Cluster c;
   c.accelerator = round_numbers();
@@ -43,7 +43,7 @@ Cluster two_domains() {
   return c;
 }
 
-// A tile costs half_k beside its inner product, in time: twice as much at twice the rate.
+// A tile costs half_k in addition to its inner product, in time: twice as much at twice the rate.
 TEST(ClosedForm, ShortInnerProducts) {
   const Accelerator a = round_numbers();
   EXPECT_NEAR(matmul_efficiency({256, 256, 256}, a, kPlain), 256. / (256 + 64), 1e-12);
@@ -51,7 +51,7 @@ TEST(ClosedForm, ShortInnerProducts) {
               256. / (256 + 2 * 64), 1e-12);
 }
 
-// One tile for four units: its inner product is cut in four, and each piece costs half_k twice.
+// One tile for four units: its inner product is split in four, and each piece costs half_k twice.
 TEST(ClosedForm, CutInnerProducts) {
   Accelerator a = round_numbers();
   a.units = 4;
@@ -63,14 +63,14 @@ TEST(ClosedForm, AttentionOfNarrowAndOlderKernels) {
   const Attention wide{.flops = 1e12};
   EXPECT_NEAR(attention_seconds(wide, a, kPlain), 2, 1e-12);
   Attention narrow = wide;
-  narrow.arithmetic = Arithmetic::FP8;  // the softmax keeps its pace
+  narrow.arithmetic = Arithmetic::FP8;  // the softmax is not faster
   EXPECT_NEAR(attention_seconds(narrow, a, kPlain), 2 / (2 * 0.7), 1e-12);
   Stack older;
   older.older_attention = true;
   EXPECT_NEAR(attention_seconds(wide, a, older), 2 / 0.6, 1e-12);
 }
 
-// 13 bytes a pair forward and 19 backward, where arithmetic takes no time.
+// 13 bytes per pair forward and 19 backward, where arithmetic takes no time.
 TEST(ClosedForm, UnfusedAttention) {
   Accelerator a = round_numbers();
   a.dense_flops[static_cast<size_t>(Arithmetic::BF16)] = 1e30;
@@ -88,7 +88,7 @@ TEST(ClosedForm, StreamingFromTheCache) {
   EXPECT_NEAR(memory_seconds(2e6, a, kPlain), 2e-6, 1e-15);
 }
 
-// Four members a domain share 40 GB/s: everything leaves a domain once.
+// Four members per domain share 40 GB/s: everything leaves a domain once.
 TEST(ClosedForm, AllReduceOverTwoDomains) {
   const CollectiveCost c = collective_cost(CollectiveShape::AllReduce, 4e9, {8, 4, 2}, two_domains(), kPlain);
   EXPECT_EQ(c.algorithm, CollectiveAlgorithm::Tree);
@@ -96,7 +96,7 @@ TEST(ClosedForm, AllReduceOverTwoDomains) {
   EXPECT_NEAR(c.seconds - c.latency_seconds, 4e9 / 4e10, 1e-12);
 }
 
-// A member sends an eighth of its bytes to each other one: three in the domain, four out of it.
+// A member sends an eighth of its bytes to each other one: three inside the domain, four outside.
 TEST(ClosedForm, AllToAll) {
   const Cluster c = two_domains();
   const auto cost = [&](double bytes, Spread s, const Cluster& on) {
@@ -124,7 +124,7 @@ TEST(ClosedForm, Messages) {
   EXPECT_NEAR(host_copy_seconds(1e9, c), 3e-6 + 1e9 / 2e10, 1e-12);
 }
 
-// Every stretch of training that counts ends with one checkpoint.
+// Every counted interval of training ends with one checkpoint.
 TEST(ClosedForm, TimeInCheckpoints) {
   const Goodput g = goodput({.checkpoint_seconds = 30, .restart_seconds = 300}, 16384, 3000);
   EXPECT_NEAR(g.checkpoint_share / g.share, 30. / 3000, 1e-12);

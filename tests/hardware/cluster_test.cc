@@ -1,4 +1,4 @@
-// Phrases and files of clusters: what they mean, and what is said when they mean nothing.
+// Phrases and files of clusters: their meaning, and the messages for invalid ones.
 #include "hardware/cluster.h"
 
 #include <gtest/gtest.h>
@@ -73,7 +73,7 @@ TEST(ClusterPhrase, Changes) {
   EXPECT_EQ(all.carbon_kg_per_kwh, 0.05);
   EXPECT_EQ(all.host_bytes, 2'000'000'000'000);
   EXPECT_EQ(all.accelerator.memory_bytes, int64_t{64} << 30);
-  // 800 Gbit/s for 8 devices are 12.5 GB/s each, whatever the ports.
+  // 800 Gbit/s for 8 devices are 12.5 GB/s each, regardless of the ports.
   const Cluster rate = parse_cluster("2x8 h100, 800Gbps/node");
   EXPECT_DOUBLE_EQ(rate.ports_per_device * rate.outer.bytes_per_s, 12.5e9);
   const Cluster device = parse_cluster("2x8 h100, roce-100, 400Gbps/gpu");
@@ -122,7 +122,7 @@ TEST(ClusterFile, LeastAndWhole) {
   EXPECT_DOUBLE_EQ(own.disk.efficiency, 0.5);
 }
 
-// Every cluster of the catalogue survives the file.
+// Every cluster of the catalogue survives a round trip through a file.
 TEST(ClusterFile, RoundTrip) {
   const auto near = [](double a, double b) { return std::abs(a - b) <= 1e-12 * std::abs(b); };
   for (const Accelerator& a : accelerators()) {
@@ -160,7 +160,7 @@ TEST(ClusterFile, RoundTrip) {
     EXPECT_EQ(read.price_per_hour, 3.25);
     EXPECT_EQ(read.pue, 1.3);
     EXPECT_EQ(read.accelerator.source, wrote.accelerator.source);
-    // And what was read prints as the same file.
+    // And the parsed cluster prints as the same file.
     EXPECT_EQ(print_cluster(read), print_cluster(wrote));
   }
 }

@@ -29,7 +29,7 @@ TEST(Corrections, AllReduceIsTwoPasses) {
   EXPECT_NEAR(
       collective_seconds(CollectiveShape::AllReduce, 140e9, {16, 1, 16}, ideal("16x1 h100, ib-hdr"), kPlain),
       10.5, 1e-9);
-  // Two nodes of 8 with one port each: whatever the algorithm, each node's sum leaves it once.
+  // Two nodes of 8 with one port each: with any algorithm, each node's sum leaves it once.
   EXPECT_GE(
       collective_seconds(CollectiveShape::AllReduce, 140e9, {16, 8, 2}, ideal("2x8 h100, 1 ib-hdr"), kPlain),
       5.6 - 1e-9);
@@ -37,8 +37,8 @@ TEST(Corrections, AllReduceIsTwoPasses) {
   EXPECT_DOUBLE_EQ(find_link("ib-ndr").bytes_per_s, 50e9);
 }
 
-// Hybrid shard over two nodes of 8 all-reduces each rank's eighth, 17.5 GB of bf16: 5.6 s through one
-// port a node, 0.7 s with a port for each; twice that with f32 sums.
+// Hybrid shard over two nodes of 8 all-reduces each rank's eighth, 17.5 GB of bf16: 5.6 s through one port
+// per node, 0.7 s with a port for each; twice that with f32 sums.
 TEST(Corrections, HybridShardReducesItsShardAcross) {
   const Spread across{2, 1, 2};
   const auto seconds = [&](const char* phrase, double bytes) {
@@ -49,7 +49,7 @@ TEST(Corrections, HybridShardReducesItsShardAcross) {
   EXPECT_NEAR(seconds("2x8 h100, 8 ib-hdr", 35e9), 1.4, 1e-9);
 }
 
-// What states of 16 or 18 bytes a parameter need and machines have.
+// What states of 16 or 18 bytes per parameter need, and what machines have.
 TEST(Corrections, StatesAgainstMemory) {
   const auto holds = [](const char* phrase, double bytes) {
     const Cluster c = parse_cluster(phrase);
@@ -100,8 +100,8 @@ TEST(Corrections, SeventyBillionOnB200IsAboveThePeak) {
   EXPECT_NEAR(cost_of_flops(flops, 1600 * kTera, Arithmetic::FP8, c).seconds / kDay, 42.2, 0.1);
 }
 
-// Savings follow from FLOPs, rate and price: at 3 and 6 $ an hour the honest rates give 875 k$ and
-// 778 k$: 11 % less, neither "30 to 40 %" nor the 68 % of 460 k$ to 145 k$.
+// Savings follow from FLOPs, rate and price: at 3 and 6 $ an hour realistic rates give 875 k$ and 778 k$: 11
+// % less, neither "30 to 40 %" nor the 68 % of 460 k$ to 145 k$.
 TEST(Corrections, SavingsAreComputed) {
   const double flops = training_flops(70e9, 1e12);
   const double h100 =
@@ -111,7 +111,7 @@ TEST(Corrections, SavingsAreComputed) {
   EXPECT_NEAR(1 - b200 / h100, 0.11, 0.005);
 }
 
-// 9 and 18 PFLOP/s of B200 and 1.4 EFLOP/s of NVL72 are with sparsity.
+// 9 and 18 PFLOP/s of B200 and 1.4 EFLOP/s of NVL72 include sparsity.
 TEST(Corrections, BlackwellPeaksAreDense) {
   const Accelerator& b200 = find_accelerator("b200");
   EXPECT_DOUBLE_EQ(b200.dense(Arithmetic::FP8), 4500 * kTera);
@@ -122,7 +122,7 @@ TEST(Corrections, BlackwellPeaksAreDense) {
   EXPECT_NEAR(static_cast<double>(rack.accelerator.memory_bytes) / (1 << 30), 185.5, 1);
 }
 
-// Trillium's 4.7 is over TPU v5e (197 TFLOP/s); it is about an H100.
+// Trillium's 4.7x is relative to TPU v5e (197 TFLOP/s); it is about an H100.
 TEST(Corrections, Trillium) {
   const double v6e = find_accelerator("tpu-v6e").dense(Arithmetic::BF16);
   EXPECT_NEAR(v6e / (197 * kTera), 4.7, 0.05);
@@ -143,7 +143,7 @@ TEST(Corrections, FourHundredIsFortyPercent) {
   EXPECT_NEAR(share_of_peak(400 * kTera, find_accelerator("h100"), Arithmetic::BF16, "Llama 3"), 0.40, 0.01);
 }
 
-// NVLink 4 beside PCIe 5 is 450 over 63 per direction: 7 to 8 times, not 14.
+// NVLink 4 over PCIe 5 is 450 to 63 per direction: 7 to 8 times, not 14.
 TEST(Corrections, NvlinkOverPcie) {
   const double ratio = find_link("nvlink-4").bytes_per_s / find_link("pcie-5").bytes_per_s;
   EXPECT_GT(ratio, 7);
@@ -166,14 +166,14 @@ TEST(Corrections, RingLatencyGrows) {
   EXPECT_EQ(across(10e9, 16).algorithm, CollectiveAlgorithm::Ring);
 }
 
-// 419 stops in 54 days on 16,384 GPUs are 3.3 a week for each 1000.
+// 419 interruptions in 54 days on 16,384 GPUs are 3.3 per week and 1000 GPUs.
 TEST(Corrections, FailureRate) {
   const Goodput g = goodput({}, 16384);
   EXPECT_NEAR(g.failures_per_day * 54, 419, 0.5);
   EXPECT_NEAR(goodput({}, 1000).failures_per_day * 7, 3.3, 0.05);
 }
 
-// A rack of 72 is one domain of NVLink, not one memory: the same group of 64 crosses no network.
+// A rack of 72 is one NVLink domain, not one memory: the same group of 64 crosses no network.
 TEST(Corrections, RackIsOneDomain) {
   EXPECT_EQ(spread_of(0, 1, 64, parse_cluster("72 gb200")).domains, 1);
   EXPECT_EQ(spread_of(0, 1, 64, parse_cluster("9x8 b200")).domains, 8);

@@ -1,4 +1,4 @@
-// Cost functions: bounds that hold for every input, the orders that physics has, and the measured H200.
+// Cost functions: bounds that hold for every input, orderings required by physics, and the measured H200.
 #include "hardware/cost.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(MatmulCost, SmallOnesAreInefficient) {
   const double one = matmul_efficiency(product(128 * 132, 256, 8192), h200, kPlain);
   const double two = matmul_efficiency(product(128 * 133, 256, 8192), h200, kPlain);
   EXPECT_LT(two, 0.96 * one);
-  // A group of products fills the chip that one leaves empty.
+  // A grouped GEMM fills the chip where a single GEMM does not.
   Matmul expert = product(128, 2048, 2048);
   const double alone = rate(expert, h200);
   expert.groups = 16;
@@ -69,7 +69,7 @@ TEST(MatmulCost, SmallOnesAreInefficient) {
   EXPECT_GT(rate(expert, h200), 2 * alone);
 }
 
-// docs/benchmarks/cuda-kernels.md, in a warm card; and 655 TFLOP/s of the first over three seconds.
+// docs/benchmarks/cuda-kernels.md, on a warm GPU; and 655 TFLOP/s of the first over three seconds.
 TEST(MatmulCost, AsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
   const struct {
@@ -117,7 +117,7 @@ TEST(AttentionCost, AsMeasuredOnOneH200) {
   EXPECT_GT(attention_seconds(shorter, h200, kPlain), 1.2 * attention_seconds(longer, h200, kPlain));
 }
 
-// Our own kernels, bf16 operands: 7 and 6 TFLOP/s.
+// The native kernels without tensor cores, bf16 operands: 7 and 6 TFLOP/s.
 TEST(AttentionCost, WithoutTensorCoresAsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
   for (const bool backward : {false, true})
@@ -125,7 +125,7 @@ TEST(AttentionCost, WithoutTensorCoresAsMeasuredOnOneH200) {
                 10.0 / (backward ? 6 : 7), 0.05);
 }
 
-// The products of four layers of Mixtral, 32,768 rows for 8 experts, took 6.02 ms each in the step.
+// The grouped GEMMs of four layers of Mixtral, 32,768 rows for 8 experts, took 6.02 ms each in the step.
 TEST(MatmulCost, ProductsOfExpertsAsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
   Matmul mm = product(4096, 14336, 4096);
@@ -134,7 +134,7 @@ TEST(MatmulCost, ProductsOfExpertsAsMeasuredOnOneH200) {
   EXPECT_NEAR(matmul_seconds(mm, h200, find_stack("quintet")), 6.02e-3, 0.03 * 6.02e-3);
 }
 
-// Without a fused kernel every pair of tokens goes through memory, masked or not; never faster than fused.
+// Without a fused kernel every pair of tokens passes through memory, masked or not; never faster than fused.
 TEST(AttentionCost, UnfusedWritesEveryPair) {
   const Accelerator& a100 = find_accelerator("a100");
   Stack unfused;
@@ -150,7 +150,7 @@ TEST(AttentionCost, UnfusedWritesEveryPair) {
   }
 }
 
-// docs/benchmarks/cuda-kernels.md: microseconds of kernels that move so many MB.
+// docs/benchmarks/cuda-kernels.md: microseconds of kernels by the MB that they move.
 TEST(MemoryCost, AsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
   Stack by_hand;  // launched one by one, not in a graph
@@ -195,7 +195,7 @@ TEST(CollectiveCostTest, PositiveMonotoneAndNeverFasterThanTheWires) {
           const double seconds = collective_seconds(shape, bytes, s, c, kPlain);
           EXPECT_GT(seconds, before) << phrase;
           before = seconds;
-          // What leaves a domain, over its ports; an all-gather's bytes come in once.
+          // What leaves a domain, over its ports; an all-gather's bytes enter once.
           const double wire =
               s.domains > 1 ? c.outer.bytes_per_s * c.ports_per_device * s.per_domain : c.inner.bytes_per_s;
           if (shape == CollectiveShape::AllGather) {
@@ -216,7 +216,7 @@ TEST(CollectiveCostTest, LargeOnesFollowTheRingFormula) {
               2 * 7. / 8 * bytes / inner, 1e-3);
   EXPECT_NEAR(collective_seconds(CollectiveShape::AllGather, bytes, {8, 8, 1}, c, kPlain),
               7. / 8 * bytes / inner, 1e-3);
-  // One member a node: its own port.
+  // One member per node: its own port.
   EXPECT_NEAR(collective_seconds(CollectiveShape::ReduceScatter, bytes, {4, 1, 4}, c, kPlain),
               3. / 4 * bytes / outer, 1e-3);
   // Whole nodes: eight ports each, so the slower of eight ports and one device's link.
@@ -233,7 +233,7 @@ TEST(CollectiveCostTest, AlgorithmsTakeTurns) {
   EXPECT_EQ(algorithm(1e9, {8, 8, 1}), CollectiveAlgorithm::InNetwork);
   EXPECT_EQ(algorithm(1e10, {64, 1, 64}), CollectiveAlgorithm::Ring);
   EXPECT_EQ(algorithm(1e4, {64, 1, 64}), CollectiveAlgorithm::Tree);
-  // H800's NVLink carries little more than the ports: with eight ports the network is not the limit alone.
+  // H800's NVLink is little faster than the ports: with eight ports the network is not the only limit.
   EXPECT_NE(algorithm(1e6, {512, 8, 64}), CollectiveAlgorithm::Ring);
 }
 

@@ -48,7 +48,7 @@ TEST(Goodput, Limits) {
       goodput({.failures_per_device_hour = 1e-3, .checkpoint_seconds = 0, .restart_seconds = 36}, 100);
   EXPECT_NEAR(free.share, std::exp(-0.001), 1e-12);
   EXPECT_NEAR(free.failures_per_day, 2.4, 1e-12);
-  // A job that cannot finish a stretch before the next failure.
+  // A job that cannot finish an interval before the next failure.
   EXPECT_LT(goodput({.failures_per_device_hour = 1}, 100000, 3600).share, 1e-6);
   EXPECT_THROW(goodput({.checkpoint_seconds = -1}, 8), base::UserError);
   EXPECT_THROW(goodput({}, 0), base::UserError);
@@ -64,7 +64,7 @@ TEST(Goodput, TheBestIntervalIsTheBest) {
         EXPECT_GE(best.share, goodput(r, devices, factor * best.interval_seconds).share)
             << checkpoint << " " << devices;
       EXPECT_NEAR(best.share + best.checkpoint_share + best.lost_share, 1, 1e-12);
-      // Daly's formula is near it while checkpoints are short beside failures, Young's not far off.
+      // Daly's formula is close to it while checkpoints are short relative to failures, Young's not far off.
       const double mean = best.mean_between_failures_seconds;
       if (checkpoint < mean / 10) {
         EXPECT_NEAR(daly_interval(checkpoint, mean), best.interval_seconds, 0.01 * best.interval_seconds);
@@ -73,7 +73,7 @@ TEST(Goodput, TheBestIntervalIsTheBest) {
     }
 }
 
-// Plays the failures: progress in stretches, each followed by a checkpoint; a failure goes back to the last
+// Simulates failures: progress in intervals, each followed by a checkpoint; a failure returns to the last
 // one, after a restart that may fail too.
 double simulated_share(const Reliability& r, int devices, double interval, int stretches) {
   std::mt19937_64 random(20261115);

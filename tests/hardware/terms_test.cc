@@ -1,4 +1,4 @@
-// Terms that physics forbids are refused, and sets of terms stand over the catalogue's.
+// Physically impossible terms are refused, and sets of terms override the catalogue's.
 #include "hardware/terms.h"
 
 #include <gtest/gtest.h>
@@ -59,8 +59,8 @@ TEST(Terms, NothingIsFasterThanTheWireOrThePeak) {
   EXPECT_NE(refusal("[[set]]\naccelerator.b300 = { matmul = 1.1 }\n").find("at most 1"), std::string::npos);
 }
 
-// Whatever stack of the catalogue runs, and however many members a group has: what each sends in a second is
-// no more than its links carry.
+// For every stack of the catalogue and any group size: no member sends more per second than its links
+// carry.
 TEST(Terms, NoStackOfTheCatalogueBeatsTheWire) {
   constexpr double kBytes = 1e9;
   for (const char* phrase : {"16x8 h100", "32x4 gb200", "16x8 a100-80gb, 4 opa-100"})
@@ -75,7 +75,7 @@ TEST(Terms, NoStackOfTheCatalogueBeatsTheWire) {
         for (const CollectiveShape shape : {CollectiveShape::AllGather, CollectiveShape::ReduceScatter})
           EXPECT_GE(collective_seconds(shape, kBytes, spread, cluster, stack), sent / wire)
               << stack.name << " " << phrase << " " << members;
-        // A switch that adds up takes and returns each byte once.
+        // A switch that reduces receives and returns each byte once.
         EXPECT_GE(collective_seconds(CollectiveShape::AllReduce, kBytes, spread, cluster, stack),
                   kBytes / inner)
             << stack.name << " " << phrase << " " << members;

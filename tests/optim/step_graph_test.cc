@@ -1,4 +1,4 @@
-// What the optimizer's step says, before anybody asks where it runs.
+// The optimizer step as a logical graph, before it is partitioned.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,7 +82,7 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
 }
 
-// Every op that writes what outlives the step reads `ok`.
+// Every op that writes state which outlives the step reads `ok`.
 TEST(StepGraph, UpdatesAreGated) {
   const graph::StepGraph s = step({}, config::Precision::of(DType::F32));
   for (const graph::Node& n : s.graph.nodes()) EXPECT_EQ(n.op->gated, n.op->elementwise) << n.op->name;

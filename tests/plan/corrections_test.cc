@@ -1,4 +1,4 @@
-// Slips that guides make about memory and traffic, with the right values, as the planner has them.
+// Common mistakes of guides about memory and traffic, with the right values, as computed by the planner.
 #include <gtest/gtest.h>
 
 #include "config/parse.h"
@@ -32,7 +32,7 @@ using program::MemoryClass;
 
 int64_t bytes_of(const RankMemory& rank, MemoryClass c) { return rank.by_class[static_cast<size_t>(c)]; }
 
-// Of the fullest stage.
+// On the fullest stage.
 int64_t bytes_of(const Report& r, MemoryClass c) { return bytes_of(r.memory.ranks[r.memory.most_loaded], c); }
 
 int64_t state_bytes(const RankMemory& rank) {
@@ -53,14 +53,14 @@ double sent_over(const Report& r, const std::string& axes) {
   return bytes;
 }
 
-// 2 + 4 + 4 + 8 is 18, not 20; 20 has a second gradient.
+// 2 + 4 + 4 + 8 is 18, not 20; 20 includes a second gradient.
 TEST(Corrections, EighteenBytesNotTwenty) {
   EXPECT_EQ(mixed_f32_gradients().total(), 18);
   EXPECT_EQ(mixed_two_gradients().total(), 20);
   EXPECT_DOUBLE_EQ(7e9 * mixed_f32_gradients().total(), 126 * kGB);
 }
 
-// Bytes of a parameter are a function of types.
+// Bytes per parameter are a function of the types.
 TEST(Corrections, BytesFollowFromTypes) {
   EXPECT_EQ(mixed_bf16_gradients().total(), 16);
   EXPECT_EQ(pure_f32().total(), 16);
@@ -84,7 +84,7 @@ TEST(Corrections, SeventyBillion) {
   EXPECT_DOUBLE_EQ(70e9 * f.moments, 560 * kGB);
 }
 
-// Zero 1 and 2 send what DDP sends; zero 3 half as much again; with accumulation they part.
+// Zero 1 and 2 send as much as DDP; zero 3 half as much again; with accumulation they differ.
 TEST(Corrections, TrafficOfZero) {
   EXPECT_EQ(traffic(0, 1), 2);
   EXPECT_EQ(traffic(1, 1), 2);
@@ -96,8 +96,8 @@ TEST(Corrections, TrafficOfZero) {
   EXPECT_EQ(traffic(3, 8), 24);
 }
 
-// The same, as programs have it: bytes that a rank sends over data ranks, with everything in f32 so that one
-// size of the model is one number.
+// The same from programs: bytes that a rank sends over data ranks, with everything in f32 so that the model
+// has one size.
 TEST(Corrections, TrafficOfPrograms) {
   const auto sent = [](int zero, int micro_batches) {
     Assumptions a = small_cluster();
@@ -109,7 +109,7 @@ TEST(Corrections, TrafficOfPrograms) {
     for (const LinkBytes& l : r.time.links) bytes += l.bytes;
     return bytes / (static_cast<double>(r.parameters) * 4 * 7 / 8);
   };
-  // Beside parameters and gradients a step sends a few scalars.
+  // In addition to parameters and gradients a step sends a few scalars.
   constexpr double kScalars = 1e-5;
   EXPECT_NEAR(sent(1, 1), 2, kScalars);
   EXPECT_NEAR(sent(2, 1), 2, kScalars);
@@ -124,7 +124,7 @@ TEST(Corrections, TrafficOfPrograms) {
   EXPECT_NEAR(sent(3, 4), 4 * each, kScalars);
 }
 
-// Savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x is 64 ranks.
+// Savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x requires 64 ranks.
 TEST(Corrections, SavingsOfZero) {
   const StateFormat f = mixed_bf16_gradients();
   EXPECT_NEAR(16 / sharded_bytes(f, 1, 1e9), 4, 1e-6);
@@ -145,7 +145,7 @@ TEST(Corrections, AllReduceIsTwoPasses) {
   EXPECT_NEAR(seconds, 10.5, 1e-4);  // launches come on top
 }
 
-// Between two nodes hybrid shard all-reduces each rank's eighth: over two replicas a rank sends its message
+// Hybrid shard over two nodes all-reduces each rank's eighth: with two replicas a rank sends its message
 // once.
 TEST(Corrections, HybridShardAllReducesShards) {
   const auto plan = [](std::vector<std::string> sets) {
@@ -155,7 +155,7 @@ TEST(Corrections, HybridShardAllReducesShards) {
   const Report narrow = plan({"precision.reduce=bf16"}), wide = plan({});
   const auto parameters = static_cast<double>(narrow.parameters);
   EXPECT_NEAR(parameters, 70.55e9, 0.01e9);
-  EXPECT_DOUBLE_EQ(sent_over(narrow, "dp_replicate"), parameters * 2 / 8);  // 17.6 GB a GPU
+  EXPECT_DOUBLE_EQ(sent_over(narrow, "dp_replicate"), parameters * 2 / 8);  // 17.6 GB per GPU
   EXPECT_DOUBLE_EQ(sent_over(wide, "dp_replicate"), parameters * 4 / 8);    // the engine's default
 }
 
@@ -191,7 +191,7 @@ TEST(Corrections, FourNodesDoNotHold405B) {
   EXPECT_GT(needs(r), r.parameters * 18 / 32);
 }
 
-// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB a GPU on average. Four replicas with a sharded
+// 405B over tp 8 x pp 8, one replica: 18 B / 64 = 114 GB per GPU on average. Four replicas with a sharded
 // optimizer: half of it.
 TEST(Corrections, OneReplicaOf405BOn64) {
   const std::vector<std::string> layout = {"parallel.tp=8", "parallel.sequence_parallel=true",
@@ -214,7 +214,7 @@ TEST(Corrections, OneReplicaOf405BOn64) {
   }
   EXPECT_EQ(8 * state, 18 * (one.parameters + 7 * norms));
   EXPECT_NEAR(static_cast<double>(state) / 8 / kGB, 114, 0.5);
-  // 126 blocks over 8 stages cannot be even; the cut is balanced by cost, embedding and head included.
+  // 126 blocks over 8 stages cannot be even; the split is balanced by cost, embedding and head included.
   EXPECT_LT(state_bytes(one.memory.ranks.back()), state_bytes(one.memory.ranks.front()));
   const int64_t bound = search::Bounds(one.assumptions).exact(one.recipe).bytes;
   EXPECT_LE(bound, needs(one));
@@ -236,8 +236,8 @@ TEST(Corrections, SmallCards) {
   EXPECT_LT(8e9 * eight_bit_moments().total(), 96 * kGB);
 }
 
-// Messages of tensor and pipeline axes in a program: two reductions forward and two backward a
-// block and micro-batch; a message up and one down for every boundary and micro-batch.
+// Messages of the tensor and pipeline axes in a program: two reductions forward and two backward per block
+// and micro-batch; a message up and one down for every boundary and micro-batch.
 TEST(Corrections, MessagesOfTensorAndPipeline) {
   Assumptions a = small_cluster();
   a.cluster.nodes = 1, a.cluster.per_node = a.cluster.domain = 2;
@@ -246,20 +246,20 @@ TEST(Corrections, MessagesOfTensorAndPipeline) {
     return sent_over(make_plan(small_llama(sets), a), axis) / (rows * 32);  // 32 micro-batches
   };
   constexpr double kScalars = 1e-5;
-  // An all-reduce over two ranks sends the message once: 4 a block, 8 blocks; the embedding's and that of
-  // the head's input gradient; and three f32 a row for the loss.
+  // An all-reduce over two ranks sends the message once: 4 per block, 8 blocks; the embedding's and that of
+  // the head's input gradient; and three f32 per row for the loss.
   const double tp = messages({"parallel.tp=2"}, "tp"), loss = 3 * 4 / (256.0 * 2);
   EXPECT_NEAR(tp, 4 * 8 + 2 + loss, kScalars);
-  // Sequence parallel: the same volume in halves, and one gather of a block's input more, for the gradients
-  // of weights; gradients of 17 norms once a step.
+  // Sequence parallel: the same volume in halves, and one more gather of a block's input, for the gradients
+  // of weights; gradients of 17 norms once per step.
   const double norms = 17 * 256 * 4 / (rows * 32);
   EXPECT_NEAR(messages({"parallel.tp=2", "parallel.sequence_parallel=true"}, "tp"), tp + 8 + norms, kScalars);
-  // A boundary: of two stages each sends one message a micro-batch.
+  // A boundary: each of two stages sends one message per micro-batch.
   EXPECT_NEAR(messages({"parallel.pp=2"}, "pp"), 1, kScalars);
 }
 
-// Full recompute keeps a block's input only, and computes a block's forward again, but for its last matmul,
-// whose result the backward pass does not read.
+// Full recompute keeps only a block's input, and repeats a block's forward, except for its last matmul, whose
+// result the backward pass does not read.
 TEST(Corrections, FullRecompute) {
   const Assumptions a = small_cluster();
   const auto with = [&](const char* kind) {
@@ -279,7 +279,7 @@ TEST(Corrections, FullRecompute) {
   EXPECT_EQ(bounds.tables(full.recipe)->block(3).kept_bytes, 512 * 256 * 2);
 }
 
-// 70B with AdamW on eight GPUs: 159 GB of state a GPU at 18 bytes.
+// 70B with AdamW on eight GPUs: 159 GB of state per GPU at 18 bytes.
 TEST(Corrections, SeventyBillionOnEight) {
   const Report r = plan_of("llama3-70b", "1x8 h100", {"parallel.dp_shard=8", "parallel.zero=3"});
   EXPECT_FALSE(r.memory.fits());
@@ -287,8 +287,8 @@ TEST(Corrections, SeventyBillionOnEight) {
   EXPECT_GT(needs(r), r.parameters * 18 / 8);
 }
 
-// Offload from bytes: 4 down and 2 up for a parameter, and the CPU's update at the speed of its memory;
-// on disk master and moments go both ways and the new weight down, 26 bytes.
+// Offload, from bytes: 4 down and 2 up per parameter, and the CPU's update at its memory bandwidth; on disk
+// master and moments are transferred in both directions and the new weight down, 26 bytes.
 TEST(Corrections, OffloadFromBytes) {
   const hardware::Cluster c = hardware::parse_cluster("1x8 h100");
   const OffloadCost host = optimizer_offload(1e9, c, 300e9);
@@ -300,8 +300,8 @@ TEST(Corrections, OffloadFromBytes) {
   EXPECT_NEAR(disk.seconds, 26e9 * 8 / (c.disk.bytes_per_s * c.disk.efficiency), 1e-6);
 }
 
-// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state a GPU
-// beside what is gathered, and is far above 2,000 tokens/s.
+// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state per GPU plus
+// gathered parameters, and is far above 2,000 tokens/s.
 TEST(Corrections, EightBillionOnEight) {
   const Report r =
       plan_of("llama3-8b", "1x8 rtx-5090", {"parallel.dp_shard=8", "parallel.zero=3", "batch.global=128"});

@@ -16,8 +16,8 @@ using nlohmann::json;
 using testing::small_cluster;
 using testing::small_llama;
 
-// The timeline's fullest moment is the plan's peak, class by class; it begins with what is always there, and
-// time goes forward.
+// The timeline's fullest moment is the plan's peak, class by class; it begins with persistent memory, and
+// time increases.
 TEST(MemoryTimeline, FullestMomentIsThePeak) {
   for (const std::vector<std::string>& layout :
        {std::vector<std::string>{"parallel.dp_shard=8", "parallel.zero=3"},

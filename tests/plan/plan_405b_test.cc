@@ -1,4 +1,4 @@
-// Llama 3 405B at full size: facts of the literature that follow from programs.
+// Llama 3 405B at full size: published facts that follow from programs.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -21,7 +21,7 @@ Report plan_405b(const std::string& cluster, const std::vector<std::string>& set
   return make_plan(answer.recipe, a);
 }
 
-// Parameters, gradients and optimizer state of the mean device, in units of 1e9 bytes.
+// Parameters, gradients and optimizer state of the average device, in units of 1e9 bytes.
 double state_gb(const Report& r) {
   double sum = 0;
   for (const RankMemory& m : r.memory.ranks)
@@ -30,7 +30,7 @@ double state_gb(const Report& r) {
 }
 
 // One replica on 64 devices holds 18 bytes of every parameter over 64: 114 GB, more than 80. Four replicas
-// share the optimizer's 12: 57 GB.
+// shard the optimizer's 12: 57 GB.
 TEST(Plan405b, OneReplicaOnSixtyFourDoesNotFit) {
   const Report one = plan_405b("8x8 h100", {"parallel.tp=8", "parallel.pp=8"}, 8192, 64);
   EXPECT_EQ(one.parameters, 405853388800);
@@ -52,8 +52,8 @@ TEST(Plan405b, PublishedLayouts) {
   EXPECT_GT(base.time.mfu, 0.3);
   EXPECT_LT(base.time.mfu, 0.55);
 
-  // Tensor parallel with sequence parallel: of every block and micro-batch two gathers and two
-  // reduce-scatters forward, the same backward; recomputing gathers what a weight's gradient reads again.
+  // Tensor parallel with sequence parallel: for every block and micro-batch two gathers and two
+  // reduce-scatters forward, the same backward; recompute also repeats gathers for weight gradients.
   const compiler::RankProgram& stage = base.timeline->ranks.program[1];
   const program::Ledger ledger = program::make_ledger(stage.program, stage.step);
   int64_t scatters = 0, sends = 0, blocks = 0;
@@ -66,7 +66,7 @@ TEST(Plan405b, PublishedLayouts) {
   for (size_t label = 0; label < stages.of_block.size(); ++label)
     blocks += stages.rank_of_block(static_cast<int>(label)) == 1;
   EXPECT_EQ(scatters, blocks * 16 * 4);
-  EXPECT_EQ(sends, 2 * 16 * 4);  // up and down, micro-batches, chunks
+  EXPECT_EQ(sends, 2 * 16 * 4);  // two directions x micro-batches x chunks
 
   const Report longer =
       plan_405b("2048x8 h100", {"parallel.tp=8", "parallel.pp=16", "parallel.cp=16", "memory.recompute=full"},

@@ -11,7 +11,7 @@ inline config::Recipe recipe_of(const program::testing::Overrides& overrides) {
   return program::testing::small_recipe(overrides);
 }
 
-// As many devices as the recipe has ranks, two in a node where that goes.
+// As many devices as the recipe has ranks, two per node if possible.
 inline Assumptions assumptions_for(const config::Recipe& recipe, const std::string& device = "h100") {
   const int64_t world = recipe.parallel.world(), per_node = world % 2 == 0 ? 2 : 1;
   Assumptions a;

@@ -1,4 +1,4 @@
-// What a plan says is what the programs say.
+// A plan agrees with the programs.
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using program::testing::Overrides;
 using testing::assumptions_for;
 using testing::recipe_of;
 
-// Of every rank of the world, compiled by itself.
+// For every rank of the world, compiled separately.
 TEST(Plan, MemoryIsTheArenaOfEveryRank) {
   for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
@@ -75,7 +75,7 @@ TEST(Plan, SharesAddUpToTheStep) {
   }
 }
 
-// Bytes by link are the program's ledger, rows of experts aside: those are worst cases there.
+// Bytes by link are the program's ledger, except for rows of experts, which are worst cases there.
 TEST(Plan, LinkBytesAreTheLedger) {
   for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
@@ -112,14 +112,14 @@ TEST(Plan, ExpertsCountAsTheirMean) {
     return 0.0;
   };
   const double mean = bytes(1);
-  // There and back, forward and backward, in two blocks: rows of 16 f32, weights of one f32 there and their
+  // In both directions, forward and backward, in two blocks: rows of 16 f32, weights of one f32 and their
   // gradients back, and counts.
   const double tokens = 8, rows = tokens * 2, row = 16 * 4;
   EXPECT_GE(mean, 2 * 4 * rows * row * 3 / 4);
   EXPECT_LT(mean, 1.2 * 2 * 4 * rows * row * 3 / 4);
   EXPECT_GT(bytes(1.5), 1.4 * mean);
   EXPECT_GT(bytes(100), bytes(1.5));
-  EXPECT_EQ(bytes(100), bytes(1000));  // the worst case is the most
+  EXPECT_EQ(bytes(100), bytes(1000));  // capped at the worst case
 }
 
 // 6 N and attention, to the last FLOP.
@@ -133,7 +133,7 @@ TEST(Plan, ModelFlopsAreThoseOfTheLiterature) {
                                       m.heads * m.head_dim * m.embed + 3 * m.embed * m.ffn) +
                           m.vocab * m.embed);
   const double s = static_cast<double>(recipe.data.seq_len);
-  // Two products of every pair that the mask leaves, three times.
+  // Two matmuls over every visible pair, three times.
   const double attention = 3 * 2 * 2.0 * static_cast<double>(m.layers * m.heads * m.head_dim) * (s + 1) / 2;
   EXPECT_DOUBLE_EQ(report.time.model_flops, tokens * (6 * matrices + attention));
   EXPECT_GE(report.time.hardware_flops, report.time.model_flops);
@@ -147,7 +147,7 @@ TEST(Plan, RecomputeIsHardwareNotModel) {
   EXPECT_GT(b.hfu, b.mfu);
 }
 
-// A step of many micro-batches from two short ones is what the whole would have been.
+// A step of many micro-batches extrapolated from two short ones equals the whole.
 TEST(Plan, LongStepsFollowFromShortOnes) {
   const std::vector<Layout> list = {
       {"single", {"batch.accumulation=40"}},

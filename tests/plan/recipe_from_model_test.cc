@@ -1,4 +1,4 @@
-// Plans without a recipe: what is left open is filled in and said.
+// Plans without a recipe: open settings are filled in and reported.
 #include "plan/recipe_from_model.h"
 
 #include <gtest/gtest.h>

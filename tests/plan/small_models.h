@@ -11,7 +11,7 @@
 
 namespace quintet::plan::testing {
 
-// A machine in round numbers, so that tests do not move with the catalogue: two nodes of four.
+// A machine in round numbers, so that tests do not depend on the catalogue: two nodes of four.
 inline Assumptions small_cluster() {
   Assumptions a;
   hardware::Accelerator& x = a.cluster.accelerator;

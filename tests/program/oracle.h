@@ -10,9 +10,8 @@
 
 namespace quintet::program::testing {
 
-using Range = std::pair<int64_t, int64_t>;  // bytes [first, second)
-using Padding =
-    std::map<BufferId, std::vector<Range>>;  // bytes of gradient buffers outside all parameters
+using Range = std::pair<int64_t, int64_t>;               // bytes [first, second)
+using Padding = std::map<BufferId, std::vector<Range>>;  // bytes of gradient buffers outside all parameters
 
 // The padding of a compiled program's gradients, from its groups.
 Padding padding_of(const compiler::Compiled& compiled);

@@ -38,7 +38,7 @@ TEST(ReferenceBench, EveryRowIsScoredOrHasAReason) {
   EXPECT_EQ(report.memory.rows, 2u);
   EXPECT_EQ(report.rows[2].predicted, report.rows[3].predicted);  // one question, asked once
   EXPECT_NEAR(report.rows[2].error(), 2 * report.rows[3].error() + 1, 1e-9);
-  // What a step's time is made of adds up to it.
+  // The parts of a step's time add up to it.
   const plan::Time& time = report.rows[0].time;
   double sum = 0;
   for (const plan::TimeShare& share : time.shares) sum += share.seconds;
@@ -56,7 +56,7 @@ TEST(ReferenceBench, EveryRowIsScoredOrHasAReason) {
   EXPECT_NE(to_text(report).find("OFF-002    the row does not state"), std::string::npos);
 }
 
-// A claim above the chip's peak is an error of the row, said with its numbers, and is not scored.
+// A claim above the chip's peak is an error of the row, reported with its numbers, and is not scored.
 TEST(ReferenceBench, ClaimsAbovePeakAreErrors) {
   std::vector<PublishedRun> rows = {published_row("MOS-039"), published_row("MEG21-004")};
   rows[0].tokens_per_s = 3 * *rows[0].tokens_per_s;  // 46 % of the peak, three times
@@ -80,7 +80,7 @@ TEST(ReferenceBench, OnlyWhatIsAskedFor) {
   EXPECT_EQ(compare(reference_rows(), {.collection = "OFF"}).rows.size(), 1u);
 }
 
-// What software holds beside a plan is counted with its memory, and said.
+// Memory that the software holds outside the plan is included and reported.
 TEST(ReferenceBench, MemoryHasWhatTheSoftwareHoldsBesideThePlan) {
   std::vector<PublishedRun> rows = {published_row("TT-002"), published_row("BLM-095"),
                                     published_row("BLM-095")};
@@ -91,13 +91,14 @@ TEST(ReferenceBench, MemoryHasWhatTheSoftwareHoldsBesideThePlan) {
   const Comparison report = compare(rows, {});
   EXPECT_NEAR(report.rows[0].predicted_memory - fused, 8. * 2 * 8192 * 128256 / (1 << 30), 1e-6);
   // 2 bytes for each parameter of the first stage: a twelfth of the blocks and the table, on 4 tensor ranks.
-  // What gradients are sent in changes the plan itself by less than a GiB.
+  // The dtype in which gradients are sent changes the plan itself by less than a GiB.
   const double blocks = 70 * 12 * 14336. * 14336 / 12, table = 250680 * 14336.;
   EXPECT_NEAR(report.rows[1].predicted_memory - report.rows[2].predicted_memory,
               1.13 * 2 * (blocks + table) / 4 / (1 << 30), 1.1);
 }
 
-// Terms do not change what is compiled: the catalogue's own terms as a set give the catalogue's speeds.
+// Terms do not change what is compiled: the catalogue's own terms, given as a set, give the catalogue's
+// speeds.
 TEST(ReferenceTerms, SetsOfTermsReplaceTheCatalogues) {
   const auto sets = hardware::read_terms(R"(
 [[set]]
@@ -131,9 +132,9 @@ only = ["TT-002"]
   EXPECT_DOUBLE_EQ(json["rows"][1]["predicted"][1], report.predicted[2][1]);
 }
 
-// Dense models on A100, H100 and GB300, experts on H100 and GB200: predictions stay near the errors that
+// Dense models on A100, H100 and GB300, experts on H100 and GB200: predictions stay close to the errors that
 // the catalogue's terms were fitted to. A change of terms, mapping or cost functions that moves one must
-// restate it here.
+// update it here.
 TEST(ReferenceBench, PredictionsStayInTheirBands) {
   constexpr std::pair<const char*, double> kErrors[] = {
       {"TT-002", -0.014},  {"MEG21-004", 0},    {"MOS-014", -0.049}, {"MOS-039", 0.004}, {"IEV-029", -0.031},

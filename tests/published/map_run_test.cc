@@ -125,7 +125,7 @@ TEST(ReferenceMap, WhatIsNotStatedIsAReason) {
   EXPECT_FALSE(map_run(row).run.has_value());
 }
 
-// A cell that cannot be read spoils its row, not the table.
+// A cell that cannot be parsed invalidates its row, not the table.
 TEST(ReferenceMap, AnOddCellIsAReasonToo) {
   std::string rows(kRows);
   const std::string cell = "Llama-3.1-8B,32,";

@@ -1,4 +1,4 @@
-// The cost of a run of so many tokens: what it says, and that it is so.
+// The cost of a run of a number of tokens: its text, and that it is true.
 #include "report/economy_report.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 using plan::testing::small_cluster;
 using plan::testing::small_llama;
 
-// Cost of tokens at a plan's rate; the checkpoint interval from the rate of failures.
+// Cost of tokens at a plan's rate; the checkpoint interval follows from the failure rate.
 TEST(Economy, OfTokens) {
   plan::Assumptions a = small_cluster();
   a.cluster.price_per_hour = 2;
@@ -29,7 +29,7 @@ TEST(Economy, OfTokens) {
   EXPECT_THROW(economy(wrong, 1e9), base::UserError);
 }
 
-// What is assumed of failures is said, and can be given.
+// Assumptions about failures are reported, and can be set.
 TEST(Economy, FailuresAsGiven) {
   plan::Assumptions a = small_cluster();
   const plan::Report r = plan::make_plan(small_llama({"parallel.dp_replicate=8"}), a);

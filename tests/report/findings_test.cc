@@ -1,4 +1,4 @@
-// Reports with all that may be asked beyond a layout: as JSON and on the page.
+// Reports with all optional parts: as JSON and on the page.
 #include "report/findings.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Findings everything(const plan::Report& r) {
   return b;
 }
 
-// On devices that hold three quarters of what the layout needs.
+// On devices with three quarters of the memory that the layout needs.
 plan::Report misfit() {
   const config::Recipe recipe = small_llama({"parallel.dp_replicate=8", "batch.micro=4", "loss.chunk=0"});
   plan::Assumptions a = small_cluster();

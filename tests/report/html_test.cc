@@ -27,7 +27,7 @@ plan::Report planned(bool timeline) {
   return report;
 }
 
-// Every tag that is opened is closed, in order.
+// Every opened tag is closed, in order.
 void expect_balanced(const std::string& html) {
   static const std::regex tag("<(/?)([a-z0-9]+)((?:[^<>\"]|\"[^\"]*\")*?)(/?)>");
   std::vector<std::string> open;

@@ -80,7 +80,7 @@ TEST(Check, OutOfRangeAndUndeclaredSplits) {
   EXPECT_NE(why_not(s).find("V placement requires 2 chunks"), std::string::npos);
 }
 
-// Rank 0 wants the gradient of micro-batch 0 before it has sent what rank 1 runs first.
+// Rank 0 needs the gradient of micro-batch 0 before it has sent what rank 1 runs first.
 TEST(Check, ADeadlockNamesTheCircle) {
   Schedule s = one_f_one_b(2, 2);
   s.max_in_flight.clear();
@@ -124,8 +124,8 @@ TEST(Check, MixedPairs) {
   EXPECT_EQ(why_not(s), "schedule gpipe: deadlock: rank 0 at 0BW0 waits for 0F0 on rank 0");
 }
 
-// Random mutations of legal schedules: dropping, doubling or moving an action is refused unless the result is
-// one that runs; then it has all actions and a finite makespan.
+// Random mutations of legal schedules: dropping, duplicating or moving an action is refused unless the result
+// still runs; then it has all actions and a finite makespan.
 TEST(Check, RandomMutations) {
   int refused = 0, legal = 0;
   for (uint64_t seed = 0; seed < 600; ++seed) {

@@ -156,13 +156,13 @@ TEST(Generators, VHalfAndVMinTradeMemoryForBubble) {
       EXPECT_LE(unit(half).bubble(), 3 * (p - 1));  // half of 1F1B's
       // Two thirds of 1F1B's; where the pattern has no slot to spare (p = 3k + 1) one period more.
       EXPECT_LE(unit(min).bubble(), 4 * (p - 1) + (p % 3 == 1 ? 4 : 0));
-      // The steady state is tight: more micro-batches cost their work and nothing else.
+      // The steady state is tight: more micro-batches add their work and nothing else.
       EXPECT_DOUBLE_EQ(unit(half).bubble(), unit(v_half(p, m + 3)).bubble());
       EXPECT_DOUBLE_EQ(unit(min).bubble(), unit(v_min(p, m + 3)).bubble());
     }
 }
 
-// With PP = 2p chunks in a row, F&B the time of a mixed pair and B a whole backward: (PP/2 - 1)(F&B + B -
+// With PP = 2p consecutive chunks, F&B the time of a mixed pair and B a whole backward: (PP/2 - 1)(F&B + B -
 // 3W).
 TEST(Generators, DualPipeVBubbleAndMemory) {
   for (const int p : {2, 3, 4, 8, 16})

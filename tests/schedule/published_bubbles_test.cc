@@ -17,7 +17,7 @@ TEST(Published, RatesComeWithinTwoHundredths) {
   for (const PublishedBubble& row : rows) {
     ASSERT_TRUE(row.was_simulated) << report({row});
     EXPECT_LE(std::abs(row.difference()), 0.02) << report({row});
-    // These have a fixed order and no freedom: they agree to the last published digit.
+    // These have a fixed order: they agree to the last published digit.
     if (row.schedule == "1F1B" || row.schedule == "ZB-H1" || row.schedule == "ZB-H2") {
       EXPECT_NEAR(row.simulated, row.published, 0.000051) << report({row});
     }

@@ -34,7 +34,7 @@ TEST(Refill, KeepsFAndBAndIsLegalWithinTheMemory) {
       }
 }
 
-// W a half of F: ZB-H2 as named waits (p - 1)(F + B - 2W); with W placed by cost almost nothing.
+// W takes half of F: plain ZB-H2 waits (p - 1)(F + B - 2W); with W placed by cost almost nothing.
 TEST(Refill, CheapWFillTheGaps) {
   const int p = 8, m = 64;
   const Schedule s = zb_h2(p, m);

@@ -80,7 +80,7 @@ TEST(Synthesize, TooLittleMemoryNamesTheLeast) {
   }
 }
 
-// The shortest makespan of all orders of all ranks, by trying them.
+// The shortest makespan of all orders of all ranks, by brute force.
 class Exhaustive {
  public:
   Exhaustive(const Schedule& shape, const Costs& costs, double most)
@@ -94,7 +94,7 @@ class Exhaustive {
   }
 
  private:
-  // Micro-batches are alike, so each kind may be taken in their order.
+  // Micro-batches are equal, so each kind may be taken in their order.
   void extend(int rank) {
     if (rank == s_.stages) {
       try {
@@ -149,7 +149,7 @@ TEST(Synthesize, BoundNeverExceedsTheBestOfAllOrders) {
 TEST(Greedy, StandsStillRatherThanExceedMemory) {
   const Schedule shape = blank("greedy", 2, 2, 4, Placement::Looped);
   const Costs costs = Costs::uniform(shape, 1, 1, 1);
-  EXPECT_FALSE(greedy(shape, costs, {1, 0}, {.base = 2}).has_value());  // two chunks need two places
+  EXPECT_FALSE(greedy(shape, costs, {1, 0}, {.base = 2}).has_value());  // two chunks need two slots
   const auto made = greedy(shape, costs, {2, 0}, {.base = 2});
   ASSERT_TRUE(made.has_value());
   EXPECT_NO_THROW(check(*made));

@@ -1,4 +1,4 @@
-// No bound may exceed what is planned.
+// No bound may exceed the plan.
 #include "search/bounds.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ LayoutSpace small_space() {
   return s;
 }
 
-// Layouts of the space, drawn with a fixed seed, and their plans.
+// Random layouts of the space, with a fixed seed, and their plans.
 void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptions& a, int draws, int seed) {
   const LayoutSpace space = small_space();
   const std::vector<config::Recipe> all = legal_recipes(recipe, space, kWorld);
@@ -62,7 +62,7 @@ void expect_no_bound_exceeds(const config::Recipe& recipe, const plan::Assumptio
         std::max(tightest_bytes, static_cast<double>(exact.bytes) / static_cast<double>(planned));
     sum += exact.seconds / report.time.step;
   }
-  // A bound of nothing would pass the above.
+  // A bound of zero would pass the above.
   EXPECT_GT(tightest_seconds, 0.9);
   EXPECT_GT(tightest_bytes, 0.8);
   EXPECT_GT(sum / draws, 0.6);
@@ -72,7 +72,7 @@ TEST(Bounds, DenseModel) { expect_no_bound_exceeds(small_llama(), small_cluster(
 
 TEST(Bounds, Experts) { expect_no_bound_exceeds(small_experts(), small_cluster(), 200, 2); }
 
-// Attention without tensor cores, everywhere or in hops alone.
+// Attention without tensor cores, everywhere or only in hops.
 TEST(Bounds, SlowAttention) {
   plan::Assumptions a = small_cluster();
   a.remark = [](const program::Instr& i) {
@@ -87,7 +87,7 @@ TEST(Bounds, SlowAttention) {
   expect_no_bound_exceeds(small_llama(), a, 60, 9);
 }
 
-// A step of one micro-batch: gradients lie over activations that are dead by then.
+// A step of one micro-batch: gradients reuse memory of activations that are dead by then.
 TEST(Bounds, OneMicroBatch) {
   expect_no_bound_exceeds(small_llama({"batch.global=8"}), small_cluster(), 120, 4);
   expect_no_bound_exceeds(small_experts({"batch.global=8"}), small_cluster(), 80, 5);

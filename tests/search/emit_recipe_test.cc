@@ -1,4 +1,4 @@
-// A found layout as a recipe that runs, and what --set holds of a search.
+// A found layout as a recipe that runs, and how --set restricts a search.
 #include "search/emit_recipe.h"
 
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ TEST(Emit, RunsOnTheClustersDevices) {
   EXPECT_EQ(read, gpu.recipe);
   EXPECT_EQ(read.run.device, config::DeviceKind::Cuda);
   EXPECT_EQ(read.parallel, recipe.parallel);
-  // No data, and steps that were made up: both are said, in the file too.
+  // No data, and a placeholder number of steps: both are reported, in the file too.
   ASSERT_EQ(gpu.to_do.size(), 2u);
   EXPECT_TRUE(gpu.to_do[0].starts_with("data.path: "));
   EXPECT_TRUE(gpu.to_do[1].starts_with("run.steps = 1"));
   EXPECT_NE(gpu.text.find("# To do: data.path: "), std::string::npos) << gpu.text;
   EXPECT_NE(gpu.text.find("mpirun -np 8 quintet train"), std::string::npos) << gpu.text;
-  // With data of its own there is nothing to fill in.
+  // With a data path there is nothing left to fill in.
   const EmittedRecipe cpu = emit_recipe(small_llama({"parallel.dp_replicate=8", "data.path=[\"a.txt\"]"}),
                                         hardware::parse_cluster("1x8 cpu"), false);
   EXPECT_TRUE(cpu.to_do.empty());

@@ -1,4 +1,4 @@
-// The scaling curve: what it says, and that it is so.
+// The scaling curve: its text, and that it is true.
 #include "search/scaling.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 using plan::testing::small_cluster;
 using plan::testing::small_llama;
 
-// Speed over devices; a slow network makes more of them pointless.
+// Speed over devices; with a slow network more of them do not help.
 TEST(Scaling, StrongCurveBends) {
   plan::Assumptions a = small_cluster();
   a.cluster.outer.bytes_per_s = 3e8;
@@ -26,8 +26,8 @@ TEST(Scaling, StrongCurveBends) {
       << to_text(s);
 }
 
-// More speed than devices is not the search's doing, and is explained: two devices hold this model only by
-// recomputing.
+// A speedup above the device ratio is no artifact of the search, and is explained: two devices hold this
+// model only by recomputing.
 TEST(Scaling, AboveAHundredPercentIsMemory) {
   plan::Assumptions a = small_cluster();
   const config::Recipe recipe = small_llama({"batch.global=64", "data.seq_len=2048"});

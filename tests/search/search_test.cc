@@ -1,4 +1,4 @@
-// The search against brute force on small spaces, and what it says.
+// The search against brute force on small spaces, and its text.
 #include "search/search.h"
 
 #include <gtest/gtest.h>
@@ -58,11 +58,11 @@ TEST(Search, EqualsBruteForce) {
   expect_same(s.best, all);
   EXPECT_TRUE(s.proven);
   EXPECT_DOUBLE_EQ(s.bound_seconds, s.best.front().report.time.step);
-  // Bounds spared most of the work.
+  // Bounds avoid most of the work.
   EXPECT_LT(static_cast<size_t>(s.planned), all.size() / 2);
 }
 
-// With a memory that holds a part of the space only.
+// With memory that holds only a part of the space.
 TEST(Search, EqualsBruteForceWhereMemoryIsShort) {
   plan::Assumptions a = small_cluster();
   const config::Recipe recipe = small_llama();
@@ -90,7 +90,7 @@ TEST(Search, ThreadsDoNotChangeTheAnswer) {
   EXPECT_EQ(one.too_slow, two.too_slow);
 }
 
-// When plans run out, what was left is named by its bound.
+// When the budget of plans is exhausted, the rest is reported by its bound.
 TEST(Search, SaysWhatItDidNotPlan) {
   const plan::Assumptions a = small_cluster();
   const SearchResult s = search(small_llama(), a, small_space(), {.keep = 2, .plans = 1});
@@ -108,7 +108,7 @@ TEST(Search, NothingFits) {
   EXPECT_NE(to_text(s, a).find("nothing fits into the 0.0 GiB of a device"), std::string::npos);
 }
 
-// What is found is a recipe that reads back as it is.
+// A found recipe reads back unchanged.
 TEST(Search, FoundRecipesRoundTrip) {
   const plan::Assumptions a = small_cluster();
   for (const Found& f : search(small_llama(), a, small_space(), {.keep = 5, .plans = 16}).best)

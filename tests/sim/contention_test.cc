@@ -1,4 +1,4 @@
-// Collectives of a rank that load one link at the same time share it.
+// Concurrent collectives of a rank on one link share it.
 #include <gtest/gtest.h>
 
 #include "sim/support.h"
@@ -13,7 +13,7 @@ using program::Program;
 using program::RankId;
 using program::StreamId;
 
-// Two ranks, and of each stream 1, 2, ... one collective of both ranks, all free to begin at once.
+// Two ranks; on each stream 1, 2, ... one collective of both ranks, all free to start at once.
 struct Two {
   std::vector<Program> programs;
   std::vector<program::Expanded> expanded;
@@ -39,7 +39,7 @@ Two two_ranks(const std::vector<CollectiveKind>& kinds) {
       p.comms.push_back(
           {.name = std::to_string(i), .atoms = {}, .members = {RankId(0), RankId(1)}, .position = r});
       Instr instr{.kind = InstrKind::Collective};
-      // A message goes from rank 0 to rank 1; Recv stands for the other way.
+      // A message goes from rank 0 to rank 1; Recv is the other direction.
       const bool message = kinds[i] == CollectiveKind::Send || kinds[i] == CollectiveKind::Recv;
       const bool sends = (kinds[i] == CollectiveKind::Send) == (r == 0);
       instr.collective = {.kind = !message ? kinds[i]
@@ -57,7 +57,7 @@ Two two_ranks(const std::vector<CollectiveKind>& kinds) {
   return t;
 }
 
-// Seconds of the collectives by themselves, and of each the link.
+// Durations of the collectives by themselves, and the link of each.
 std::vector<double> ends(const Two& t, const std::vector<double>& seconds, const std::vector<int>& links,
                          double latency = 0) {
   const auto of = [](const Instr& i) { return i.collective.comm.index(); };
@@ -98,13 +98,13 @@ TEST(Contention, OtherLinksAndOtherWaysDoNot) {
   EXPECT_EQ(ends(two_ranks({kReduce, kSend}), {6, 2}, {0, 0}), (Ends{8, 4}));
 }
 
-// What passes before bytes flow is not slowed and slows nothing.
+// Latency before bytes flow is not slowed down and slows nothing down.
 TEST(Contention, LatencyIsNotShared) {
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce}), {3, 3}, {0, 0}, 1), (Ends{5, 5}));
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce}), {3, 1}, {0, 0}, 1), (Ends{3, 1}));
 }
 
-// On whole worlds: never faster than without, and one after another on one link for all is the most it costs.
+// On whole worlds: never faster than without contention, and at most as slow as serialising everything.
 TEST(Contention, NeverHelps) {
   for (const program::testing::Layout& layout : program::testing::all_layouts()) {
     SCOPED_TRACE(layout.name);

@@ -1,4 +1,4 @@
-// Programs of pipelines take as long as their schedules promise when every stage costs the same.
+// Pipeline programs take as long as their schedules predict when every stage costs the same.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,7 @@ using program::Instr;
 using program::InstrKind;
 using program::testing::Overrides;
 
-// Bodies of given lengths, whatever is in them; the rest of a step, and messages, take no time.
+// Bodies of given durations, regardless of content; the rest of a step, and messages, take no time.
 DurationFn by_body(const World& world, double f, double b, double w, double hop = 0) {
   auto seconds = std::make_shared<std::map<const Instr*, double>>();
   for (const Rank& rank : world.ranks) {
@@ -26,7 +26,7 @@ DurationFn by_body(const World& world, double f, double b, double w, double hop 
                             : body.kind == BodyKind::Backward ? (splits ? b : b + w)
                             : body.kind == BodyKind::Weight   ? w
                                                               : 0;
-      // On its last computation before anything is sent: what a message carries is the end of the body.
+      // On its last computation before anything is sent: messages are sent at the end of the body.
       const Instr* last = nullptr;
       for (const Instr& i : body.instrs) {
         if (program::joins_stages(*rank.program, i)) (*seconds)[&i] = hop;
@@ -86,7 +86,7 @@ TEST(Pipeline, ClosedForms) {
   }
 }
 
-// Transfers are no bubble: what they add is waiting for pp.
+// Transfers are not bubbles: the time that they add is waiting for pp.
 TEST(Pipeline, TransfersAreCountedAsSuch) {
   const compiler::Ranks ranks = testing::compile_representatives(pipeline("1f1b", 2, 4));
   const World world = testing::world_of(ranks);

@@ -1,4 +1,4 @@
-// One rank of every pipeline stage stands for the world.
+// One rank of every pipeline stage represents the world.
 #include <gtest/gtest.h>
 
 #include "sim/support.h"
@@ -9,8 +9,8 @@ namespace {
 using program::testing::all_layouts;
 using program::testing::Layout;
 
-// Whether all ranks of a stage wait for the same instructions, too. Padding at the end of a group's last
-// range is set to zero there, and waits for what read it.
+// Whether all ranks of a stage also wait for the same instructions. Padding at the end of a group's last
+// range is zeroed there, and waits for earlier reads of it.
 bool alike(const program::testing::World& all, const World& few) {
   for (size_t r = 0; r < all.programs.size(); ++r) {
     const Rank& like = few.ranks[static_cast<size_t>(few.like(all.programs[r].rank))];

@@ -35,7 +35,7 @@ TEST(Simulate, OneRankTakesTheSumOfItsInstructions) {
   EXPECT_GT(sim.end, program::make_ledger(world.programs[0], world.expanded[0]).flops / 3);
 }
 
-// What must hold of any result: streams in order, waits kept, members side by side.
+// Invariants of any result: streams in order, waits respected, members concurrent.
 TEST(Simulate, KeepsOrderWaitsAndMeetings) {
   for (const Layout& layout : all_layouts()) {
     SCOPED_TRACE(layout.name);
@@ -92,8 +92,8 @@ Overrides long_ring(int cp, int64_t seq_len) {
 
 struct Exposed {
   int hops = 0;
-  double hops_stalled = 0;  // seconds that hops stood still
-  double stalled = 0;       // seconds that any computing waited for the ring
+  double hops_stalled = 0;  // seconds that hops waited
+  double stalled = 0;       // seconds that any computation waited for the ring
 };
 
 Exposed exposed(const World& world, const Simulation& sim) {
@@ -120,13 +120,13 @@ TEST(Simulate, RingTransfersHideBehindTheHopsOfLongSequences) {
     const Exposed e = exposed(world, run(world, kAccelerator));
     EXPECT_EQ(e.hops, 2 * 2 * 2 * cp * cp);  // forward and backward, micro-batches, blocks, ranks, hops
     EXPECT_EQ(e.hops_stalled, 0);
-    // All that shows is the way home of the gradients of K and V, after the last hop.
+    // Only the return of the gradients of K and V, after the last hop, is exposed.
     const double home = 2 * (kAccelerator.latency_s + 16384.0 * 8 * 128 * 2 / kAccelerator.sent_bytes_per_s);
     EXPECT_LE(e.stalled, 2 * 2 * cp * home * (1 + 1e-9));
   }
 }
 
-// The same with short sequences: transfers take longer than hops, and show.
+// The same with short sequences: transfers take longer than hops, and are exposed.
 TEST(Simulate, ShortSequencesExposeTheRing) {
   const World world = compile_world(long_ring(4, 512));
   const Simulation sim = run(world, kAccelerator);

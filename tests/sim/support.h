@@ -14,7 +14,7 @@ inline World world_of(const program::testing::World& world) {
   return out;
 }
 
-// One rank of every pipeline place. Refers to `ranks`.
+// One rank of every pipeline stage. Refers to `ranks`.
 inline World world_of(const compiler::Ranks& ranks) {
   World out;
   for (const compiler::RankProgram& r : ranks.program) out.ranks.push_back({&r.program, &r.step});
@@ -27,7 +27,7 @@ inline compiler::Ranks compile_representatives(const program::testing::Overrides
   return compiler::compile_classes(recipe, {}, 1);
 }
 
-// Rates of which neither arithmetic, nor memory, nor links are always the slowest.
+// Rates for which arithmetic, memory and links are each sometimes the bottleneck.
 inline const Rates kRates{
     .flops_per_s = 7, .memory_bytes_per_s = 3, .sent_bytes_per_s = 0.3, .latency_s = 11};
 

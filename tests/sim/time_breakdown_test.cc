@@ -1,4 +1,4 @@
-// Every second of a step belongs to one share.
+// Every second of a step belongs to one category.
 #include "sim/time_breakdown.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ TEST(TimeBreakdown, AddUpToTheStepWhateverIsHidden) {
           if (instr_of(*world.ranks[r].program, world.ranks[r].expanded->issues[k]).stream ==
               program::kComputeStream)
             busy += sim.ranks[r][k].end - sim.ranks[r][k].start;
-        // What computes on other streams is not the compute stream's work.
+        // Computation on other streams is not work of the compute stream.
         EXPECT_GE(shares.busy(), busy * (1 - 1e-9));
         if (ranks.layout.pipeline.empty()) {
           EXPECT_NEAR(shares.bubble, 0, 1e-9 * sim.end);
@@ -79,7 +79,7 @@ TEST(TimeBreakdown, WhatACollectiveWaitsForIsFollowedFurther) {
   EXPECT_GT(first.bubble, 0.1 * sim.end);
 }
 
-// With nothing hidden a rank does one thing after another.
+// Without overlap a rank does one thing after another.
 TEST(TimeBreakdown, NothingHiddenIsOneAfterAnother) {
   const compiler::Ranks ranks = testing::compile_representatives(
       {"parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=2", "parallel.tp=2"});
@@ -98,7 +98,7 @@ TEST(TimeBreakdown, NothingHiddenIsOneAfterAnother) {
   const double half = simulate(world, duration, {.hidden = 0.5}).end;
   const double full = simulate(world, duration, {.hidden = 1}).end;
   EXPECT_LE(none, all * (1 + 1e-9));
-  EXPECT_GE(none, (all - beside) * (1 - 1e-9));  // sums of gradients on their stream may still run beside
+  EXPECT_GE(none, (all - beside) * (1 - 1e-9));  // gradient reductions on their stream may still overlap
   EXPECT_LT(full, half);
   EXPECT_LT(half, none);
   EXPECT_GT(full, all - communication);

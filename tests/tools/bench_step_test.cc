@@ -36,7 +36,7 @@ TEST(BenchStep, CountsTheModelsFlops) {
             6 * (3 * experts + head) + attention);
 }
 
-// Documents one after the other, from the first again after the last, cut where a sequence ends.
+// Documents in order, starting over after the last, truncated where a sequence ends.
 TEST(BenchStep, PacksDocuments) {
   const tools::PackedRows rows = tools::pack_documents({3, 2}, 2, 7);
   EXPECT_EQ(rows.documents, (std::vector<int32_t>{0, 0, 0, 1, 1, 2, 2, 0, 0, 1, 1, 1, 2, 2}));

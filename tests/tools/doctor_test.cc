@@ -148,7 +148,7 @@ Diagnosis run(const config::Recipe& r, const data::Batches& data, const std::str
   return *found;
 }
 
-// A delay that is the bottleneck whatever else this machine is doing.
+// A delay that is the bottleneck regardless of other load on this machine.
 milliseconds longer_than_a_step(const config::Recipe& r, milliseconds least) {
   const double step = run(r, batches(r)).step;
   return std::max(least, milliseconds(static_cast<int64_t>(3e3 * step)));

@@ -1,4 +1,4 @@
-// Ranks that were not started alike say so before they run.
+// Ranks that were started with different settings report it before they run.
 #include "train/agreement.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ config::Recipe recipe_with(Overrides overrides) {
   return test::small_recipe(overrides);
 }
 
-// What eight ranks say of which one, `odd`, has another recipe or model than the others.
+// The message of eight ranks of which one, `odd`, has another recipe or model than the others.
 std::string complaint(int odd, const Overrides& overrides, const compiler::ModelFn& model = {}) {
   try {
     comm::run_local_world(8, [&](comm::World& world) {
@@ -46,7 +46,7 @@ TEST(Agreement, NamesTheKeyThatDiffers) {
       fmt::format("ranks were started with different recipes: optimizer.lr is {} on rank 0 and 0.25 on rank "
                   "5. Start all ranks with the same recipe and the same overrides",
                   recipe_with({}).optimizer.lr));
-  // Keys that change the program, too; the first in the order of the recipe.
+  // Keys that change the program, too; the first in recipe order.
   const std::string text = complaint(1, {"model.ffn=64", "optimizer.lr=0.25"});
   EXPECT_NE(text.find("model.ffn is "), std::string::npos) << text;
   EXPECT_NE(text.find(" and 64 on rank 1"), std::string::npos) << text;
@@ -55,7 +55,7 @@ TEST(Agreement, NamesTheKeyThatDiffers) {
 }
 
 TEST(Agreement, NamesTheInstructionThatDiffers) {
-  // The same recipe, but a model of its own: other norms.
+  // The same recipe with a custom model: other norms.
   const auto other = [](const graph::BuildOptions& build) {
     config::Recipe recipe = recipe_with({});
     recipe.model.norm_eps *= 2;

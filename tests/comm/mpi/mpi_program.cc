@@ -1,5 +1,5 @@
-// Run by mpirun from CTest: the body of the local tests over MPI, and the ways to fail, chosen by the first
-// argument.
+// Run by mpirun from CTest: the body of the local tests over MPI, and the failure modes, selected by the
+// first argument.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -115,7 +115,7 @@ void mismatch(World& w) {
   }
 }
 
-// Member 0 sends what member 1 does not expect: more, less, nothing, or whole pieces too many.
+// Member 0 sends what member 1 does not expect: more, less, nothing, or too many whole pieces.
 void unequal(World& w) {
   const int64_t piece = int64_t{4} << 20;
   int found = 0;
@@ -135,7 +135,7 @@ void unequal(World& w) {
     } catch (const MismatchError& e) {
       ++found;
       fmt::print("seen: {}\n", e.what());
-    } catch (const TimeoutError&) {  // the sender of a large message that nobody took
+    } catch (const TimeoutError&) {  // the sender of a large message that was never received
     }
     w.set_timeout(kDefaultTimeout);
     w.world().barrier();
