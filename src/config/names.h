@@ -71,17 +71,23 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 5> kTable = {
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 6> kTable = {
       {{OptimizerKind::AdamW, "adamw"},
        {OptimizerKind::Adam, "adam"},
        {OptimizerKind::Sgd, "sgd"},
        {OptimizerKind::Lion, "lion"},
-       {OptimizerKind::AdamW8bit, "adamw8bit"}}};
+       {OptimizerKind::AdamW8bit, "adamw8bit"},
+       {OptimizerKind::Muon, "muon"}}};
 };
 template <>
 struct Names<MomentsRounding> {
   static constexpr std::array<std::pair<MomentsRounding, std::string_view>, 2> kTable = {
       {{MomentsRounding::Nearest, "nearest"}, {MomentsRounding::Stochastic, "stochastic"}}};
+};
+template <>
+struct Names<MuonScale> {
+  static constexpr std::array<std::pair<MuonScale, std::string_view>, 2> kTable = {
+      {{MuonScale::Original, "original"}, {MuonScale::MatchRmsAdamW, "match_rms_adamw"}}};
 };
 template <>
 struct Names<ScheduleKind> {

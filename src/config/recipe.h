@@ -259,7 +259,23 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit };
+enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit, Muon };
+
+// What an orthogonal matrix of r rows and c columns is multiplied by before lr (torch.optim.Muon's
+// adjust_lr_fn).
+enum class MuonScale : uint8_t {
+  Original,       // sqrt(max(1, r / c))
+  MatchRmsAdamW,  // 0.2 sqrt(max(r, c)): the RMS of AdamW's updates, so that both share lr and weight_decay
+};
+
+// Muon updates the weights of linear layers, and AdamW (betas, eps) all other parameters.
+struct Muon {
+  double momentum = 0.95;
+  bool nesterov = true;
+  MuonScale scale = MuonScale::MatchRmsAdamW;
+  bool operator==(const Muon&) const = default;
+};
+
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
 // Learning rate over steps: a linear warm-up from 0 over `warmup` steps, then `kind`.
@@ -277,13 +293,14 @@ struct Schedule {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
-  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adamw8bit, adam, lion
-  double eps = 1e-8;                          // adamw, adamw8bit, adam
+  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adamw8bit, adam, lion, and what muon leaves to adamw
+  double eps = 1e-8;                          // the same but lion
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;
   double momentum = 0;     // sgd
   bool nesterov = false;   // sgd with momentum
+  Muon muon;
   double clip_norm = 1.0;  // of the global gradient; 0 = off
   double ema = 0;          // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off
   int64_t block_size = 256;  // adamw8bit: elements that share a scale; a power of two

@@ -511,8 +511,9 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
-  const bool adam =
-      o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam || o.kind == OptimizerKind::AdamW8bit;
+  const bool muon = o.kind == OptimizerKind::Muon;
+  const bool adam = muon || o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam ||
+                    o.kind == OptimizerKind::AdamW8bit;
   const std::string why = fmt::format("with optimizer.name = \"{}\"", name_of(o.kind));
   if (o.kind != OptimizerKind::Sgd) {
     idle(fail, "optimizer.momentum", o.momentum, d.momentum, why);
@@ -522,6 +523,14 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
          "optimizer.momentum 0.9, or optimizer.nesterov false");
   }
   if (!adam) idle(fail, "optimizer.eps", o.eps, d.eps, why);
+  if (!muon) {
+    idle(fail, "optimizer.muon.momentum", o.muon.momentum, d.muon.momentum, why);
+    idle(fail, "optimizer.muon.nesterov", o.muon.nesterov, d.muon.nesterov, why);
+    idle(fail, "optimizer.muon.scale", o.muon.scale, d.muon.scale, why);
+  } else if (o.muon.nesterov && o.muon.momentum == 0) {
+    fail("optimizer.muon.nesterov", "true has no effect without optimizer.muon.momentum",
+         "optimizer.muon.momentum 0.95, or optimizer.muon.nesterov false");
+  }
   if (o.kind == OptimizerKind::Sgd && o.betas != d.betas)
     fail("optimizer.betas", fmt::format("[{}, {}] has no effect {}", o.betas[0], o.betas[1], why),
          fmt::format("[{}, {}]", d.betas[0], d.betas[1]));
@@ -543,6 +552,8 @@ void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
   if (r.optimizer.kind == OptimizerKind::AdamW8bit)
     fail("optimizer.name", "\"adamw8bit\" is not supported yet",
          "\"adamw\" with precision.moments = \"bf16\"");
+  if (r.optimizer.kind == OptimizerKind::Muon)
+    fail("optimizer.name", "\"muon\" is not supported yet", "\"adamw\"");
   if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
     fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
   if (r.optimizer.ema > 0) fail("optimizer.ema", "is not supported yet", "0");

@@ -159,6 +159,9 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.schedule.warmup", o.schedule.warmup, count_from(0));
   v("optimizer.schedule.min_lr_ratio", o.schedule.min_lr_ratio, kShare);
   v("optimizer.schedule.decay", o.schedule.decay, count_from(0));
+  v("optimizer.muon.momentum", o.muon.momentum, kBelowOne);
+  v("optimizer.muon.nesterov", o.muon.nesterov);
+  v("optimizer.muon.scale", o.muon.scale);
 
   v("loss.chunk", r.loss.chunk, count_from(0));
 

@@ -15,6 +15,7 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
     case config::OptimizerKind::Lion:
       return lion;
     case config::OptimizerKind::AdamW8bit:
+    case config::OptimizerKind::Muon:
       break;
   }
   base::fail_internal("unknown optimizer");
