@@ -40,7 +40,7 @@ std::vector<int32_t> draw_choices(const Mixture& m) {
 
 void routers(const Mixture& m) {
   used = 0;
-  const k::RouterShape s{.rows = m.tokens, .routes = m.experts, .embed = m.embed};
+  const kernels::RouterShape s{.rows = m.tokens, .routes = m.experts, .embed = m.embed};
   const auto x_bytes = static_cast<double>(2 * m.tokens * m.embed),
              w_bytes = static_cast<double>(2 * m.experts * m.embed),
              logit_bytes = static_cast<double>(4 * m.tokens * m.experts),
@@ -60,19 +60,19 @@ void routers(const Mixture& m) {
   report(with("router_dw f32", {m.tokens, m.embed, m.experts}), x_bytes + 2 * w_bytes + logit_bytes,
          [=](int) { k::router_dw<Bf16, float>(s, dscores, x, dw, false, space, stream); });
 
-  const k::SelectShape pick{.rows = m.tokens, .experts = m.experts, .k = m.choices, .normalise = true};
+  const kernels::SelectShape pick{.rows = m.tokens, .experts = m.experts, .k = m.choices, .normalise = true};
   report(with("select", {m.tokens, m.experts, m.choices}), 2 * logit_bytes + 2 * pair_bytes,
          [=](int) { k::select<float>(pick, logits, nullptr, nullptr, scores, chosen, weights, stream); });
   report(with("select_dx", {m.tokens, m.experts, m.choices}), 3 * logit_bytes + 2 * pair_bytes,
          [=](int) { k::select_dx<float>(pick, logits, chosen, dweights, dscores, dlogits, stream); });
   const base::RowOrder order{.seq_len = 4096, .sequences = m.tokens / 4096};
-  const k::LimitShape limit{
+  const kernels::LimitShape limit{
       .order = order, .k = m.choices, .capacity = 4096 * m.choices / m.experts * 5 / 4, .by_weight = true};
   void* limit_space = take<char>(k::limit_workspace_bytes(limit));
   report(with("limit by weight", {m.tokens, m.experts, m.choices}), 3 * pair_bytes,
          [=](int) { k::limit<float>(limit, chosen, weights, kept, limit_space, stream); });
 
-  const k::LoadShape load{.rows = m.tokens, .experts = m.experts, .k = m.choices};
+  const kernels::LoadShape load{.rows = m.tokens, .experts = m.experts, .k = m.choices};
   auto* loads = take<double>(m.experts + 2);
   auto* sums = random<float>(2 * m.experts * order.sequences);
   double *loss = doubles({0}), *dloss = doubles({1});

@@ -1,6 +1,6 @@
 // The interface of the CUDA backend. Implemented by cuda/ in builds with QUINTET_CUDA, otherwise by
 // cuda_missing/, which has no executor and explains what to do. The scratch of its kernels is known in every
-// build: cuda_scratch/.
+// build: decode/.
 #pragma once
 
 #include "exec/executor.h"

@@ -6,8 +6,8 @@
 #include "base/machine.h"
 #include "exec/cpu/executor.h"
 #include "exec/cuda_backend.h"
-#include "exec/cuda_scratch/shapes.h"
-#include "exec/cuda_scratch/workspace.h"
+#include "exec/decode/cuda_attention.h"
+#include "exec/decode/scratch.h"
 
 namespace quintet::exec {
 
@@ -34,7 +34,7 @@ std::function<int64_t(const program::Instr&)> workspace_of(Device device, int th
   return [kernels = std::move(kernels)](const program::Instr& i) {
     for (const OpKernels& k : kernels)
       if (k.op == i.op) return k.cuda_scratch != nullptr ? k.cuda_scratch(i) : 0;
-    return cuda::workspace_bytes(i);
+    return cuda_scratch_bytes(i);
   };
 }
 

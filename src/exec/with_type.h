@@ -9,6 +9,13 @@
 
 namespace quintet::exec {
 
+// Of sums and row statistics over elements of T.
+template <class T>
+using Stat = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, base::Bf16> || std::is_same_v<T, base::F16>;
+
 // Calls fn with a value of the C++ type of a floating dtype.
 template <class F>
 auto with_type(base::DType t, F&& fn) {
@@ -39,14 +46,6 @@ void with_gradient(base::DType t, F&& fn) {
   }
 }
 
-// Calls fn with the C++ type of a 16-bit dtype.
-template <class F>
-void with_half(base::DType t, F&& fn) {
-  if (t == base::DType::BF16) return fn(base::Bf16{});
-  if (t == base::DType::F16) return fn(base::F16{});
-  base::fail_internal("{} is not a 16-bit type", base::to_string(t));
-}
-
 // Calls fn with the type of logits, scores and weights of routing.
 template <class F>
 auto with_stat(base::DType t, F&& fn) {
@@ -68,7 +67,7 @@ void with_f32_or_bf16(base::DType t, const char* what, F&& fn) {
   base::fail_internal("no update kernel for {} of {}", what, base::to_string(t));
 }
 
-// The types of an update (exec/updates.h).
+// The types of an update (exec/decode/step.h).
 struct UpdateTypes {
   base::DType master, moment, gradient, copy;
 };

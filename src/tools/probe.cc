@@ -115,7 +115,6 @@ class Prober {
     return {std::max(slowest(times.front()), 1e-12), std::max(slowest(times[times.size() / 2]), 1e-12)};
   }
 
-
   static Rate rate(double work, const Times& times) { return {work / times.best, work / times.median}; }
 
   // The executor's overhead per instruction: the step time of a model so small that it is all overhead,

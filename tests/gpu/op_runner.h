@@ -8,6 +8,7 @@
 
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
+#include "exec/decode/scratch.h"
 #include "gpu/device.h"
 #include "support/op_runner.h"
 
@@ -87,7 +88,7 @@ inline std::vector<HostTensor> run_on_gpu(const OpRun& run, exec::cuda::Librarie
   using kernels::cuda::test::Device;
   using kernels::cuda::test::require;
   program::Instr instr = instruction_of(run);
-  instr.workspace_bytes = exec::cuda::workspace_bytes(instr);
+  instr.workspace_bytes = exec::cuda_scratch_bytes(instr);
   const exec::cuda::Kernel& kernel = exec::cuda::find_kernel(*run.op);
   std::vector<HostTensor> results[2];
   for (std::vector<HostTensor>& result : results) {

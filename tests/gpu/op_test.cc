@@ -144,8 +144,9 @@ TEST(GpuOps, SumsAreAddedToWhatIsThere) {
 // Every op that the CPU has a kernel for.
 TEST(GpuOps, NoneIsMissing) {
   for (const auto* table :
-       {&exec::cpu::matmul_kernels(), &exec::cpu::attention_kernels(), &exec::cpu::row_kernels(),
-        &exec::cpu::router_kernels(), &exec::cpu::update_kernels(), &exec::cpu::expert_kernels()})
+       {&exec::cpu::matmul_kernels(), &exec::cpu::attention_kernels(), &exec::cpu::norm_kernels(),
+        &exec::cpu::elementwise_kernels(), &exec::cpu::vocab_kernels(), &exec::cpu::routing_kernels(),
+        &exec::cpu::expert_kernels(), &exec::cpu::step_kernels()})
     for (const exec::cpu::Kernel& k : *table) EXPECT_NO_THROW(exec::cuda::find_kernel(*k.op)) << k.op->name;
 }
 

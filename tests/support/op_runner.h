@@ -25,7 +25,7 @@ struct HostTensor {
 };
 
 // The two sums of a row are a pair in the type f64[tokens, 2], but the kernels store them as two arrays one
-// after the other (exec/cpu/row_kernels.cc): this transposes them.
+// after the other (exec/decode/vocab.h): this transposes them.
 inline HostTensor exchange_pairs(const HostTensor& t, bool to_kernel) {
   HostTensor out(t.type);
   const int64_t rows = t.type.size(0);

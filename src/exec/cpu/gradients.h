@@ -2,29 +2,16 @@
 // summed in scratch before the kernel's own, then rounded into place, or added to the old values, once.
 #pragma once
 
-#include <initializer_list>
-
 #include "exec/cpu/kernel.h"
+#include "exec/decode/sizes.h"
 #include "kernels/cpu/elementwise/pointwise.h"
 
 namespace quintet::exec::cpu {
 
-inline int64_t sums_bytes(const graph::Type& gradient) {
-  const int64_t bytes = gradient.count() * static_cast<int64_t>(sizeof(float)), to = 64;
-  return gradient.dtype == graph::DType::BF16 ? (bytes + to - 1) / to * to : 0;
-}
-
-// Bytes of that scratch.
-inline int64_t sums_bytes(const program::Instr& i, std::initializer_list<size_t> outputs) {
-  int64_t bytes = 0;
-  for (const size_t o : outputs)
-    if (o < i.out.size()) bytes += sums_bytes(i.out[o].type);
-  return bytes;
-}
-
-// Runs `kernel(targets, accumulate, workspace)`, targets being S* by output, null where there is none.
-template <class S, size_t kOutputs, class F>
-void write_gradients(const Bound& b, const size_t (&outputs)[kOutputs], bool accumulate, F&& kernel) {
+// Runs `kernel(targets, accumulate, workspace)`; targets are Stat<T>* by output, null where there is none.
+template <class T, size_t kOutputs, class F>
+void with_gradients(const Bound& b, const size_t (&outputs)[kOutputs], bool accumulate, F&& kernel) {
+  using S = Stat<T>;
   S* targets[kOutputs] = {};
   std::byte* workspace = b.workspace;
   bool narrow = false;

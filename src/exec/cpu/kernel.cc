@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "exec/decode/scratch.h"
+
 namespace quintet::exec::cpu {
 
 const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra) {
@@ -9,8 +11,8 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
     if (k.op == &op && k.cpu != nullptr) return *k.cpu;
   static const std::map<const graph::OpDef*, const Kernel*> table = [] {
     std::map<const graph::OpDef*, const Kernel*> t;
-    for (const auto* list : {&matmul_kernels(), &attention_kernels(), &row_kernels(), &router_kernels(),
-                             &update_kernels(), &expert_kernels()})
+    for (const auto* list : {&matmul_kernels(), &attention_kernels(), &norm_kernels(), &elementwise_kernels(),
+                             &vocab_kernels(), &routing_kernels(), &expert_kernels(), &step_kernels()})
       for (const Kernel& k : *list) t[k.op] = &k;
     return t;
   }();
@@ -21,7 +23,7 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
 
 int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra) {
   const Kernel& k = find_kernel(*instr.op, extra);
-  return k.workspace_bytes ? k.workspace_bytes(instr, threads) : 0;
+  return k.workspace_bytes != nullptr ? k.workspace_bytes(instr, threads) : cpu_scratch_bytes(instr, threads);
 }
 
 }  // namespace quintet::exec::cpu

@@ -21,7 +21,8 @@ struct Bound : Operands {
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);
-  int64_t (*workspace_bytes)(const program::Instr& instr, int threads);  // null: none
+  // Of an op that is not built in; the scratch of the others is in exec/decode/scratch.h.
+  int64_t (*workspace_bytes)(const program::Instr& instr, int threads) = nullptr;
 };
 
 // The kernel of an op, built in or one of `extra`; an InternalError when there is none.
@@ -30,12 +31,14 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
 // Scratch that an instruction needs with `threads` threads: the compiler plans this for the CPU backend.
 int64_t workspace_bytes(const program::Instr& instr, int threads, const std::vector<OpKernels>& extra = {});
 
-// The tables, one per file of kernels.
-const std::vector<Kernel>& matmul_kernels();  // linear
+// The tables, one per family (exec/decode).
+const std::vector<Kernel>& matmul_kernels();
 const std::vector<Kernel>& attention_kernels();
-const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embedding, loss
-const std::vector<Kernel>& router_kernels();  // routing and balance of experts
-const std::vector<Kernel>& update_kernels();  // step ops
-const std::vector<Kernel>& expert_kernels();  // dispatch, experts, joined heads
+const std::vector<Kernel>& norm_kernels();
+const std::vector<Kernel>& elementwise_kernels();
+const std::vector<Kernel>& vocab_kernels();
+const std::vector<Kernel>& routing_kernels();
+const std::vector<Kernel>& expert_kernels();
+const std::vector<Kernel>& step_kernels();
 
 }  // namespace quintet::exec::cpu

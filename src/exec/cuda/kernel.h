@@ -3,7 +3,6 @@
 #pragma once
 
 #include "base/error.h"
-#include "exec/cuda_scratch/workspace.h"
 #include "exec/executor.h"
 #include "exec/operands.h"
 #include "kernels/cuda/support/types.h"
@@ -24,7 +23,7 @@ struct Bound : Operands {
 
 // run() only launches: it neither allocates nor waits, so it can be captured. prepare() is called once,
 // before the first run, with all addresses known: it uploads constants, builds plans and tunes.
-// The scratch is that of exec/cuda_scratch/workspace.h.
+// The scratch is that of exec/decode/scratch.h.
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);
@@ -34,12 +33,14 @@ struct Kernel {
 // The kernel of an op, built in or one of `extra`; an InternalError when there is none.
 const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& extra = {});
 
-// The tables, one per file of kernels.
-const std::vector<Kernel>& matmul_kernels();  // linear
+// The tables, one per family (exec/decode).
+const std::vector<Kernel>& matmul_kernels();
 const std::vector<Kernel>& attention_kernels();
-const std::vector<Kernel>& row_kernels();     // norms, rope, pointwise, embedding, loss
-const std::vector<Kernel>& router_kernels();  // routing and balance of experts
-const std::vector<Kernel>& update_kernels();  // step ops
-const std::vector<Kernel>& expert_kernels();  // dispatch, experts, joined heads
+const std::vector<Kernel>& norm_kernels();
+const std::vector<Kernel>& elementwise_kernels();
+const std::vector<Kernel>& vocab_kernels();
+const std::vector<Kernel>& routing_kernels();
+const std::vector<Kernel>& expert_kernels();
+const std::vector<Kernel>& step_kernels();
 
 }  // namespace quintet::exec::cuda

@@ -3,46 +3,13 @@
 
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
-#include "exec/shapes.h"
+#include "exec/decode/matmul.h"
 
 namespace quintet::exec::cuda {
 namespace {
 
 using kernels::GemmArgs;
 using program::Accumulate;
-using program::Instr;
-
-GemmArgs with_operands(const Bound& b, GemmArgs args) {
-  args.a = b.in[0];
-  args.b = b.in[1];
-  args.c = b.out[0];
-  args.a_type = b.in_type(0).dtype;
-  args.b_type = b.in_type(1).dtype;
-  args.c_type = b.out_type(0).dtype;
-  if (b.in.size() > 2) args.addend = b.in[2];
-  return args;
-}
-
-GemmArgs linear_args(const Bound& b) {
-  const LinearShape s = linear_shape(*b.instr);
-  return with_operands(
-      b, {.trans_b = true, .m = s.rows, .n = s.out, .k = s.in, .lda = s.in, .ldb = s.in, .ldc = s.out});
-}
-GemmArgs linear_dx_args(const Bound& b) {
-  const LinearShape s = linear_dx_shape(*b.instr);
-  return with_operands(b, {.m = s.rows, .n = s.in, .k = s.out, .lda = s.out, .ldb = s.in, .ldc = s.in});
-}
-GemmArgs linear_dw_args(const Bound& b, bool accumulate) {
-  const LinearShape s = linear_dw_shape(*b.instr);
-  return with_operands(b, {.trans_a = true,
-                           .m = s.out,
-                           .n = s.in,
-                           .k = s.rows,
-                           .lda = s.out,
-                           .ldb = s.in,
-                           .ldc = s.in,
-                           .accumulate = accumulate});
-}
 
 void run_gemm(const Bound& b, const GemmArgs& args) {
   b.libraries->matmul().run(args, b.workspace, b.instr->workspace_bytes, b.stream);

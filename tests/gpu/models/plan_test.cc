@@ -6,6 +6,7 @@
 
 #include "compiler/compile.h"
 #include "exec/cuda/kernel.h"
+#include "exec/decode/scratch.h"
 #include "exec/executor.h"
 #include "gpu/models/support.h"
 
@@ -78,7 +79,7 @@ TEST(LaunchPlan, InputsOfAllMicroBatchesLieApart) {
   for (size_t m = 0; m < plan.loads.size(); ++m) {
     EXPECT_EQ(plan.loads[m].micro, static_cast<int>(m));
     for (const LaunchPlan::Load::Input& input : plan.loads[m].inputs) {
-      EXPECT_GE(input.offset, std::max<int64_t>(at, sizeof(double) * std::size(exec::cuda::kHostScalars)));
+      EXPECT_GE(input.offset, std::max(at, program::kScalarBytes * c.program.num_scalar_inputs()));
       EXPECT_EQ(input.bytes, 2 * 96 * 4) << graph::to_string(input.spec);
       at = input.offset + input.bytes;
     }
@@ -209,8 +210,12 @@ TEST(LaunchPlan, OwnExpertsAreOneGraph) {
 // Scratch is planned by a separate table, which builds without CUDA have too: all of its ops are kernels
 // here, and every instruction has a kernel and the scratch of the table.
 TEST(Workspace, IsPlannedForTheKernelsThatRun) {
-  for (const graph::OpDef* op : exec::cuda::ops_with_workspace())
-    EXPECT_NO_THROW(exec::cuda::find_kernel(*op)) << op->name;
+  for (const graph::OpDef* op : graph::all_ops()) {
+    const exec::Scratch* const s = exec::find_scratch(op);
+    if (s != nullptr && s->cuda != nullptr) {
+      EXPECT_NO_THROW(exec::cuda::find_kernel(*op)) << op->name;
+    }
+  }
   std::vector<std::vector<std::string>> layouts = kLayouts;
   layouts.push_back(kExpertsElsewhere);
   for (const auto& layout : layouts)
@@ -218,7 +223,7 @@ TEST(Workspace, IsPlannedForTheKernelsThatRun) {
       for (const program::Instr& i : body.instrs) {
         if (i.kind != program::InstrKind::Compute) continue;
         EXPECT_EQ(exec::cuda::find_kernel(*i.op).op, i.op);
-        EXPECT_EQ(exec::cuda::workspace_bytes(i), i.workspace_bytes) << i.op->name;
+        EXPECT_EQ(exec::cuda_scratch_bytes(i), i.workspace_bytes) << i.op->name;
       }
 }
 

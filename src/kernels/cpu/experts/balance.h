@@ -4,12 +4,9 @@
 
 #include "base/row_order.h"
 #include "kernels/cpu/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cpu {
-
-struct LoadShape {
-  int64_t rows = 0, experts = 0, k = 0;
-};
 
 // load[experts + 2] = (or +=): rows that chose each expert, choices that were dropped (kept < 0), sum over
 // rows of -sum p log p with p the row's scores.
@@ -27,14 +24,6 @@ void balance_sums(const base::RowOrder& order, int64_t experts, int64_t k, const
 // dscores[rows, experts]: every row gets the scores half of its sequence's dsums.
 template <class S>
 void balance_dx(const base::RowOrder& order, int64_t experts, const S* dsums, S* dscores, ThreadPool& pool);
-
-struct BalanceLoss {
-  int64_t groups_here = 0;  // groups whose sums are local
-  int64_t groups = 0;       // groups over all ranks
-  int64_t tokens = 0;       // rows per group, over all ranks
-  int64_t experts = 0, k = 0;
-  double coefficient = 0;
-};
 
 // loss = (or +=) coefficient / groups * experts * sum over local groups and experts of f P, with P = scores /
 // tokens and f = assignments / (k * tokens), or with `running` (null: none) its assignments over their total.

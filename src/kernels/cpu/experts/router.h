@@ -4,12 +4,9 @@
 #pragma once
 
 #include "kernels/cpu/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cpu {
-
-struct RouterShape {
-  int64_t rows = 0, routes = 0, embed = 0;
-};
 
 template <class T>
 int64_t router_workspace_bytes(const RouterShape& s, int threads);

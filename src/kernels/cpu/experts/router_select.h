@@ -3,21 +3,9 @@
 #pragma once
 
 #include "kernels/cpu/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cpu {
-
-struct SelectShape {
-  int64_t rows = 0, experts = 0, k = 0;
-  bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax
-  bool top_k_first = false;  // choose by logit; weights are the softmax over the chosen logits
-  bool normalise = false;    // divide the weights by their sum (+ kSmallest)
-  double scale = 1;          // of the weights, applied last
-  int64_t groups = 1;        // equal groups of consecutive experts, of which ...
-  int64_t groups_kept = 1;   // ... this many take part
-};
-
-// Added to sums used as divisors, so that rows of vanishing sigmoids give 0.
-inline constexpr double kSmallest = 1e-20;
 
 // scores[rows, experts]: softmax, or sigmoid divided by its row's sum (+ kSmallest).
 // chosen[rows, k]: the experts with the largest score (top_k_first: logit; sigmoid: before the division)

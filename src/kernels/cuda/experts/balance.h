@@ -2,13 +2,10 @@
 // scores: double or float. Sums over rows are computed in double, in an order that only the sizes determine.
 #pragma once
 
-#include "kernels/cpu/experts/balance.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
-
-using cpu::BalanceLoss;
-using cpu::LoadShape;
 
 // load[experts + 2] = (or +=): rows that chose each expert, choices that were dropped (kept < 0), sum over
 // rows of -sum p log p with p the row's scores.

@@ -4,12 +4,10 @@
 // of the mantissa of dlogits, and give NaN where dlogits are infinite.
 #pragma once
 
-#include "kernels/cpu/experts/router.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
-
-using cpu::RouterShape;
 
 template <class T>
 void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Stream stream);

@@ -60,7 +60,7 @@ template <class S>
 using Key = std::conditional_t<sizeof(S) == 8, uint64_t, uint32_t>;
 template <class S>
 __device__ __forceinline__ Key<S> key_of(S weight) {
-  const uint64_t key = falling(static_cast<double>(weight), cpu::kTieBits<S>);
+  const uint64_t key = falling(static_cast<double>(weight), kTieBits<S>);
   return static_cast<Key<S>>(sizeof(S) == 8 ? key : key >> 32);
 }
 

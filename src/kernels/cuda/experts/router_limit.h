@@ -2,12 +2,10 @@
 // memory, with the same decisions.
 #pragma once
 
-#include "kernels/cpu/experts/router_limit.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
-
-using cpu::LimitShape;
 
 // At most 65535 groups.
 int64_t limit_workspace_bytes(const LimitShape& s);

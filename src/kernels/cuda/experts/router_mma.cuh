@@ -9,9 +9,9 @@
 // assigned to these indices are chosen such that a lane's elements are contiguous.
 #pragma once
 
-#include "kernels/cpu/experts/router.h"
 #include "kernels/cuda/support/launch.cuh"
 #include "kernels/cuda/support/vector16.cuh"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
 
@@ -47,7 +47,7 @@ __device__ __forceinline__ uint4 fetch_once(const T* p) {
 struct RouterSizes {
   int64_t rows;
   int routes, embed;
-  explicit RouterSizes(const cpu::RouterShape& s)
+  explicit RouterSizes(const RouterShape& s)
       : rows(s.rows), routes(static_cast<int>(s.routes)), embed(static_cast<int>(s.embed)) {}
 };
 

@@ -8,8 +8,6 @@
 namespace quintet::kernels::cuda {
 namespace {
 
-using cpu::kSmallest;
-
 inline constexpr int kWarps = 4, kThreads = kWarps * 32;
 
 // The part of SelectShape that kernels read.

@@ -2,12 +2,10 @@
 // S is the type of logits, scores and weights: double or float.
 #pragma once
 
-#include "kernels/cpu/experts/router_select.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/routing_shapes.h"
 
 namespace quintet::kernels::cuda {
-
-using cpu::SelectShape;
 
 // A NaN is chosen last here; the CPU may choose it first.
 template <class S>

@@ -3,8 +3,8 @@
 // bytes, more than 1024 experts.
 #pragma once
 
-#include "kernels/cpu/matmul/grouped_gemm.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/gemm_args.h"
 
 namespace quintet::kernels::cuda {
 

@@ -6,8 +6,8 @@
 // `rows` are truncated there.
 #pragma once
 
-#include "kernels/cpu/matmul/grouped_gemm.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/gemm_args.h"
 
 namespace quintet::kernels::cuda {
 

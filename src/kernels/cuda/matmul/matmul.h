@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "base/file.h"
-#include "kernels/cpu/matmul/gemm.h"
 #include "kernels/cuda/support/types.h"
+#include "kernels/gemm_args.h"
 
 namespace quintet::kernels::cuda {
 

@@ -1,4 +1,5 @@
-// The operands of an update, told by range, for the kernels of every backend.
+// Ops of the step, as the kernels of every backend are given them: an update's operands by range, its scalars
+// and its rule.
 #pragma once
 
 #include "exec/operands.h"
@@ -15,6 +16,67 @@ inline UpdateScalars update_scalars(const Operands& b) {
   const size_t first = program::updated_groups(*b.instr);
   return {b.input<double>(first), b.input<double>(first + 1), b.input<double>(first + 2),
           b.input<double>(first + 3)};
+}
+
+// The numbers of an update's rule, in the backend's struct of scalars.
+template <class S>
+S adamw_rule(const program::Instr& instr) {  // AdamW, and Adam, whose decay is coupled
+  S s;
+  s.beta1 = instr.attrs.real("beta1");
+  s.beta2 = instr.attrs.real("beta2");
+  s.eps = instr.attrs.real("eps");
+  s.weight_decay = instr.attrs.real("weight_decay");
+  s.coupled = instr.op == &graph::kAdam;
+  return s;
+}
+template <class S>
+S sgd_rule(const program::Instr& instr) {
+  S s;
+  s.momentum = instr.attrs.real("momentum");
+  s.weight_decay = instr.attrs.real("weight_decay");
+  s.nesterov = instr.attrs.integer("nesterov") != 0;
+  return s;
+}
+template <class S>
+S lion_rule(const program::Instr& instr) {
+  S s;
+  s.beta1 = instr.attrs.real("beta1");
+  s.beta2 = instr.attrs.real("beta2");
+  s.weight_decay = instr.attrs.real("weight_decay");
+  return s;
+}
+
+// The scalars of clip_scale: sum of squares and loss; norm, scale of gradients, whether the step is good; and
+// what it keeps from step to step.
+struct ClipOperands {
+  const double *sum_squares, *loss;
+  double *norm, *clip_scale, *ok;
+  double *loss_scale, *update_count, *skipped_in_row, *skipped_total, *good_steps;
+  double max_norm;  // 0: no limit
+  int64_t window;   // 0: the loss scale is constant
+};
+inline ClipOperands clip_operands(const Operands& b) {
+  return {.sum_squares = b.input<double>(0),
+          .loss = b.input<double>(1),
+          .norm = b.output<double>(0),
+          .clip_scale = b.output<double>(1),
+          .ok = b.output<double>(2),
+          .loss_scale = b.output<double>(3),
+          .update_count = b.output<double>(4),
+          .skipped_in_row = b.output<double>(5),
+          .skipped_total = b.output<double>(6),
+          .good_steps = b.output<double>(7),
+          .max_norm = b.instr->attrs.real("max_norm"),
+          .window = b.instr->attrs.integer("window")};
+}
+
+// swap_blocks: [a, b] blocks become [b, a].
+struct BlockGrid {
+  int64_t a, b, block_bytes;  // no bytes: nothing to do
+};
+inline BlockGrid block_grid(const Operands& b) {
+  const int64_t outer = b.instr->attrs.integer("a"), inner = b.instr->attrs.integer("b");
+  return {outer, inner, outer * inner == 0 ? 0 : b.in_type(0).bytes() / (outer * inner)};
 }
 
 // Calls plain(std::vector<kernels::UpdateRange<...>>) or, with a split master,

@@ -1,0 +1,160 @@
+// Ops of the step: sums over flat buffers, clipping, the optimizer's update.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "exec/cpu/kernel.h"
+#include "exec/decode/step.h"
+#include "kernels/cpu/elementwise/pointwise.h"
+#include "kernels/cpu/optimizer/optimizer.h"
+#include "kernels/cpu/reduce/reduce.h"
+
+namespace quintet::exec::cpu {
+namespace {
+
+namespace k = kernels::cpu;
+
+void count_to_seed(const Bound& b, bool) {
+  const double count = *b.input<double>(0);
+  *b.output<double>(0) = count > 0 ? *b.input<double>(1) / count : 0.0;
+}
+
+void accumulate(const Bound& b, bool accumulate) {
+  const graph::Type& x = b.in_type(0);
+  if (!accumulate) {
+    std::memcpy(b.out[0], b.in[0], static_cast<size_t>(x.bytes()));
+    return;
+  }
+  with_type(x.dtype,
+            [&]<class T>(T) { k::accumulate<T, T>(b.input<T>(0), b.output<T>(0), 1.0, x.count(), *b.pool); });
+}
+
+void swap_blocks(const Bound& b, bool) {
+  const BlockGrid grid = block_grid(b);
+  const auto block = static_cast<size_t>(grid.block_bytes);
+  if (block == 0) return;
+  b.pool->parallel_for(0, grid.b, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t o = 0; o < grid.a; ++o)
+        std::memcpy(b.out[0] + static_cast<size_t>(i * grid.a + o) * block,
+                    b.in[0] + static_cast<size_t>(o * grid.b + i) * block, block);
+  });
+}
+void copy(const Bound& b, bool) { std::memcpy(b.out[0], b.in[0], static_cast<size_t>(b.in_type(0).bytes())); }
+
+void zero_unless_first(const Bound& b, bool) {
+  if (b.instr->attrs.integer("keep")) {
+    if (b.out[0] != b.in[0]) copy(b, false);
+  } else {
+    std::memset(b.out[0], 0, static_cast<size_t>(b.out_type(0).bytes()));
+  }
+}
+
+void sum_squares(const Bound& b, bool accumulate) {
+  double* sum = b.output<double>(0);
+  if (!accumulate) *sum = 0;
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      k::sum_squares<T>(b.input<T>(static_cast<size_t>(r.operand)) + r.first, r.count, sum, true, b.workspace,
+                        *b.pool);
+  });
+}
+
+// A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
+void clip_scale(const Bound& b, bool) {
+  const ClipOperands s = clip_operands(b);
+  const double norm = std::sqrt(*s.sum_squares) / *s.loss_scale;
+  const bool finite = std::isfinite(*s.loss), ok = std::isfinite(norm) && finite;
+  *s.norm = norm;
+  *s.clip_scale = (s.max_norm > 0 && norm > s.max_norm ? s.max_norm / norm : 1.0) / *s.loss_scale;
+  *s.ok = ok;
+  *s.update_count += ok;
+  // A step that a smaller loss scale may mend is skipped, but no sign of a run gone wrong.
+  const bool mended = s.window > 0 && finite && *s.loss_scale > 1;
+  *s.skipped_in_row = ok ? 0 : *s.skipped_in_row + !mended;
+  *s.skipped_total += !ok;
+  if (s.window == 0) return;
+  *s.good_steps = ok ? *s.good_steps + 1 : 0;
+  if (!ok) *s.loss_scale = std::max(*s.loss_scale / 2, 1.0);
+  if (*s.good_steps >= static_cast<double>(s.window)) {
+    *s.loss_scale *= 2;
+    *s.good_steps = 0;
+  }
+}
+
+// Calls plain(range, scalars) or split(range, scalars) for every range of an update; `scalars` are `rule`
+// with those of the step, without decay where a range has none.
+template <class S, class Plain, class Split>
+void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& split) {
+  const UpdateScalars step = update_scalars(b);
+  const int32_t ok = *step.ok != 0;
+  rule.lr = step.lr;
+  rule.clip_scale = step.clip_scale;
+  rule.ok = &ok;
+  const auto each = [&](const auto& ranges, auto&& kernel) {
+    for (const auto& r : ranges) {
+      S scalars = rule;
+      if (!r.decay) scalars.weight_decay = 0;
+      kernel(r, scalars);
+    }
+  };
+  with_update_ranges(
+      b, num_moments, [&](const auto& ranges) { each(ranges, plain); },
+      [&](const auto& ranges) { each(ranges, split); });
+}
+
+void adamw(const Bound& b, bool) {
+  const auto step = static_cast<int64_t>(*update_scalars(b).count);
+  auto rule = adamw_rule<k::AdamWScalars>(*b.instr);
+  rule.step = &step;
+  update(
+      b, 2, rule,
+      [&](const auto& r, const auto& s) {
+        k::adamw(r.master, r.moment1, r.moment2, r.gradient, r.copy, r.count, s, *b.pool);
+      },
+      [&](const auto& r, const auto& s) {
+        k::adamw_split(r.weight, r.remainder, r.moment1, r.moment2, r.gradient, r.count, s, *b.pool);
+      });
+}
+
+void sgd(const Bound& b, bool) {
+  const auto rule = sgd_rule<k::SgdScalars>(*b.instr);
+  update(
+      b, rule.momentum > 0 ? 1 : 0, rule,
+      [&](const auto& r, const auto& s) {
+        k::sgd(r.master, r.moment1, r.gradient, r.copy, r.count, s, *b.pool);
+      },
+      [&](const auto& r, const auto& s) {
+        k::sgd_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, s, *b.pool);
+      });
+}
+
+void lion(const Bound& b, bool) {
+  update(
+      b, 1, lion_rule<k::LionScalars>(*b.instr),
+      [&](const auto& r, const auto& s) {
+        k::lion(r.master, r.moment1, r.gradient, r.copy, r.count, s, *b.pool);
+      },
+      [&](const auto& r, const auto& s) {
+        k::lion_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, s, *b.pool);
+      });
+}
+
+}  // namespace
+
+const std::vector<Kernel>& step_kernels() {
+  static const std::vector<Kernel> table = {{&graph::kCountToSeed, count_to_seed},
+                                            {&graph::kAccumulate, accumulate},
+                                            {&graph::kCopy, copy},
+                                            {&graph::kSwapBlocks, swap_blocks},
+                                            {&graph::kZeroUnlessFirst, zero_unless_first},
+                                            {&graph::kSumSquares, sum_squares},
+                                            {&graph::kClipScale, clip_scale},
+                                            {&graph::kAdamW, adamw},
+                                            {&graph::kAdam, adamw},
+                                            {&graph::kSgd, sgd},
+                                            {&graph::kLion, lion}};
+  return table;
+}
+
+}  // namespace quintet::exec::cpu

@@ -1,0 +1,91 @@
+// Rotary positions, activations, sums, casts, dropout and joined heads.
+#include "exec/cuda/dropout_key.h"
+#include "exec/cuda/gradients.h"
+#include "exec/cuda/libraries.h"
+#include "exec/decode/elementwise.h"
+#include "kernels/cuda/elementwise/activation.h"
+#include "kernels/cuda/elementwise/dropout.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/elementwise/rope.h"
+#include "kernels/cuda/experts/expert_act.h"
+#include "kernels/cuda/optimizer/scalars.h"
+#include "kernels/cuda/reduce/reduce.h"
+
+namespace quintet::exec::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+void rope(const Bound& b, bool) {
+  decode::rope(b, reinterpret_cast<const double*>(b.constants),
+               [&]<class T>(T, auto... a) { k::rope<T>(a..., b.stream); });
+  if (const decode::RowBytes rest = decode::unrotated(b); rest.bytes > 0)
+    k::copy_rows(b.in[0] + rest.first, b.out[0] + rest.first, rest.rows, rest.bytes, rest.stride, b.stream);
+}
+void prepare_rope(Bound& b) {
+  const std::vector<double>& frequencies = b.instr->attrs.reals("inv_freq");
+  QUINTET_CHECK(static_cast<int64_t>(frequencies.size()) * 2 == b.in_type(0).size(2),
+                "{} frequencies for heads of {}", frequencies.size(), b.in_type(0).size(2));
+  b.constants = b.libraries->upload(std::as_bytes(std::span(frequencies)));
+}
+
+}  // namespace
+
+const std::vector<Kernel>& elementwise_kernels() {
+  static const std::vector<Kernel> table = {
+      {&graph::kRope, rope, prepare_rope},
+      {&graph::kRopeFirst, rope, prepare_rope},
+      {&graph::kSwiGlu,
+       [](const Bound& b, bool) {
+         decode::swiglu(b, [&]<class T>(T, auto... a) { k::swiglu<T>(a..., b.stream); });
+       }},
+      {&graph::kSwiGluDx,
+       [](const Bound& b, bool) {
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream); });
+       }},
+      {&graph::kSwiGluBackward,
+       [](const Bound& b, bool) {
+         decode::swiglu_gradients(b, [&]<class T>(T, auto... a) { k::swiglu_backward<T>(a..., b.stream); });
+       }},
+      {&graph::kGelu,
+       [](const Bound& b, bool) {
+         decode::map(b, [&]<class T>(T, auto... a) { k::gelu<T>(a..., b.stream); });
+       }},
+      {&graph::kGeluDx,
+       [](const Bound& b, bool) {
+         decode::map_two(b, [&]<class T>(T, auto... a) { k::gelu_backward<T>(a..., b.stream); });
+       }},
+      {&graph::kAdd,
+       [](const Bound& b, bool) {
+         decode::map_two(b, [&]<class T>(T, auto... a) { k::add<T>(a..., b.stream); });
+       }},
+      {&graph::kBiasAdd,
+       [](const Bound& b, bool) {
+         decode::bias_add(b, [&]<class T>(T, auto... a) { k::add_bias<T>(a..., b.stream); });
+       }},
+      {&graph::kSumRows,
+       [](const Bound& b, bool accumulate) {
+         decode::sum_rows(b, accumulate, [&]<class T>(T, auto... a) { k::column_sum<T>(a..., b.stream); });
+       }},
+      {&graph::kCast,
+       [](const Bound& b, bool) {
+         decode::cast(b, [&]<class X, class Y>(X* x, Y* y, int64_t n) { k::cast<X, Y>(x, y, n, b.stream); });
+       }},
+      {&graph::kDropout,
+       [](const Bound& b, bool) {
+         decode::dropout(b, derive_dropout_key(b, decode::kDropoutSeed),
+                         [&]<class T>(T, auto... a) { k::dropout<T>(a..., b.stream); });
+       }},
+      {&graph::kJoinHeads,
+       [](const Bound& b, bool) {
+         decode::join_heads(b, [&]<class T>(T, auto... a) { k::join_heads<T>(a..., b.stream); });
+       }},
+      {&graph::kJoinHeadsDx,
+       [](const Bound& b, bool) {
+         decode::join_heads_dx(b, [&]<class T>(T, auto... a) { k::join_heads_backward<T>(a..., b.stream); });
+       }},
+  };
+  return table;
+}
+
+}  // namespace quintet::exec::cuda

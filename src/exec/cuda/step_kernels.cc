@@ -1,0 +1,111 @@
+// Ops of the step: sums over flat buffers, clipping, the optimizer's update. All scalars are doubles in
+// device memory, so nothing here waits for the device.
+#include "exec/cuda/kernel.h"
+#include "exec/decode/step.h"
+#include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/optimizer/optimizer.h"
+#include "kernels/cuda/optimizer/scalars.h"
+#include "kernels/cuda/reduce/reduce.h"
+
+namespace quintet::exec::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+void count_to_seed(const Bound& b, bool) {
+  k::count_to_seed(b.input<double>(0), b.input<double>(1), b.output<double>(0), b.stream);
+}
+
+void copy(const Bound& b, bool) { k::copy(b.in[0], b.out[0], b.in_type(0).bytes(), b.stream); }
+
+void accumulate(const Bound& b, bool accumulate) {
+  const graph::Type& x = b.in_type(0);
+  if (!accumulate) return copy(b, false);
+  with_type(x.dtype, [&]<class T>(T) {
+    k::accumulate<T, T>(b.input<T>(0), b.output<T>(0), 1.0, x.count(), b.stream);
+  });
+}
+
+void swap_blocks(const Bound& b, bool) {
+  if (const BlockGrid grid = block_grid(b); grid.block_bytes > 0)
+    k::swap_blocks(b.in[0], b.out[0], grid.a, grid.b, grid.block_bytes, b.stream);
+}
+
+void zero_unless_first(const Bound& b, bool) {
+  if (b.instr->attrs.integer("keep")) {
+    if (b.out[0] != b.in[0]) copy(b, false);
+  } else {
+    k::zero(b.out[0], b.out_type(0).bytes(), b.stream);
+  }
+}
+
+void sum_squares(const Bound& b, bool accumulate) {
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    std::vector<std::span<const T>> parts;
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      parts.emplace_back(b.input<T>(static_cast<size_t>(r.operand)) + r.first, static_cast<size_t>(r.count));
+    k::sum_squares<T>(parts, b.output<double>(0), accumulate, b.workspace, b.stream);
+  });
+}
+
+// A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
+void clip_scale(const Bound& b, bool) {
+  const ClipOperands s = clip_operands(b);
+  k::clip_scale({.sum_squares = s.sum_squares,
+                 .loss = s.loss,
+                 .norm = s.norm,
+                 .clip_scale = s.clip_scale,
+                 .ok = s.ok,
+                 .update_count = s.update_count,
+                 .skipped_in_row = s.skipped_in_row,
+                 .skipped_total = s.skipped_total,
+                 .loss_scale = s.loss_scale,
+                 .good_steps = s.good_steps},
+                s.max_norm, s.window, b.stream);
+}
+
+// Calls launch(ranges, scalars) for all ranges of an update at once; `scalars` are `rule` with those of the
+// step.
+template <class S, class Launch>
+void update(const Bound& b, size_t num_moments, S rule, Launch&& launch) {
+  const UpdateScalars step = update_scalars(b);
+  rule.lr = step.lr;
+  rule.clip_scale = step.clip_scale;
+  rule.ok = step.ok;
+  const auto all = [&](const auto& ranges) { launch(std::span(ranges), rule); };
+  with_update_ranges(b, num_moments, all, all);
+}
+
+void adamw(const Bound& b, bool) {
+  auto rule = adamw_rule<k::AdamWScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
+  update(b, 2, rule, [&](auto ranges, const auto& s) { k::adamw(ranges, s, b.stream); });
+}
+void sgd(const Bound& b, bool) {
+  const auto rule = sgd_rule<k::SgdScalars>(*b.instr);
+  update(b, rule.momentum > 0 ? 1 : 0, rule,
+         [&](auto ranges, const auto& s) { k::sgd(ranges, s, b.stream); });
+}
+void lion(const Bound& b, bool) {
+  update(b, 1, lion_rule<k::LionScalars>(*b.instr),
+         [&](auto ranges, const auto& s) { k::lion(ranges, s, b.stream); });
+}
+
+}  // namespace
+
+const std::vector<Kernel>& step_kernels() {
+  static const std::vector<Kernel> table = {{&graph::kCountToSeed, count_to_seed},
+                                            {&graph::kAccumulate, accumulate},
+                                            {&graph::kCopy, copy},
+                                            {&graph::kSwapBlocks, swap_blocks},
+                                            {&graph::kZeroUnlessFirst, zero_unless_first},
+                                            {&graph::kSumSquares, sum_squares},
+                                            {&graph::kClipScale, clip_scale},
+                                            {&graph::kAdamW, adamw},
+                                            {&graph::kAdam, adamw},
+                                            {&graph::kSgd, sgd},
+                                            {&graph::kLion, lion}};
+  return table;
+}
+
+}  // namespace quintet::exec::cuda

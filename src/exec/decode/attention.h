@@ -1,0 +1,90 @@
+// Attention, whole and by hops of a ring, as the kernels of every backend are given it (exec/decode/sizes.h
+// says how). What else CUDA's need is in exec/decode/cuda_attention.h.
+#pragma once
+
+#include "exec/decode/sizes.h"
+#include "kernels/attention_geometry.h"
+
+namespace quintet::exec {
+
+// Where the operands of an attention are.
+struct AttentionPlaces {
+  const graph::OpDef* op;
+  bool backward;     // then operand 0 is the gradient of the result
+  size_t q;          // q, k and v, or the one value that holds them
+  size_t o;          // backward: the forward pass's result; lse follows
+  size_t documents;  // of queries, then of keys; with dropout samples, positions, key positions and the seed
+};
+// Null for all other instructions.
+const AttentionPlaces* attention_places(const program::Instr& instr);
+
+// Whether q, k and v are columns of one value (qkv_attention).
+inline bool has_qkv_in_one(const program::Instr& instr) { return instr.attrs.find("kv_heads") != nullptr; }
+// Whether documents must be distinguished: with packed = 0 every sequence is one document.
+inline bool has_documents(const program::Instr& instr) { return instr.attrs.integer("packed") != 0; }
+inline bool is_hop(const program::Instr& instr) { return instr.attrs.find("hop") != nullptr; }
+
+// Without pointers.
+kernels::AttentionGeometry attention_geometry(const program::Instr& instr);
+// With those of documents and, with dropout, of samples and positions.
+kernels::AttentionGeometry attention_rows(const Operands& operands);
+// The operand from which the key of dropout is derived.
+size_t dropout_seed(const program::Instr& instr);
+// The operands of a hop that hold the results of the hops before.
+size_t results_before(const program::Instr& instr);
+
+namespace decode {
+
+template <class T>
+struct Qkv {
+  T *q, *k, *v;
+};
+// Three operands from `first` on, or the columns of one.
+template <class T>
+Qkv<T> qkv_in(const Operands& b, const std::vector<std::byte*>& operands, size_t first,
+              const kernels::AttentionGeometry& s) {
+  const auto at = [&](size_t i) { return reinterpret_cast<T*>(operands[i]); };
+  if (!has_qkv_in_one(*b.instr)) return {at(first), at(first + 1), at(first + 2)};
+  return {at(first), at(first) + s.heads * s.head_dim, at(first) + (s.heads + s.kv_heads) * s.head_dim};
+}
+
+// A result of the hops before; null in the first.
+template <class S>
+S* before(const Operands& b, size_t i) {
+  return b.instr->attrs.integer("hop") == 0 ? nullptr : b.input<S>(results_before(*b.instr) + i);
+}
+
+template <class K>
+void attention(const Operands& b, const kernels::AttentionGeometry& s, K&& kernel) {
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    const Qkv<T> in = qkv_in<T>(b, b.in, 0, s);
+    kernel(t, in.q, in.k, in.v, b.output<T>(0), b.output<Stat<T>>(1));
+  });
+}
+template <class K>
+void attention_hop(const Operands& b, K&& kernel) {
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    using S = Stat<T>;
+    kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), before<S>(b, 0), before<S>(b, 1), b.output<S>(0),
+           b.output<S>(1));
+  });
+}
+template <class K>
+void attention_dx(const Operands& b, const kernels::AttentionGeometry& s, K&& kernel) {
+  const size_t o = attention_places(*b.instr)->o;
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    const Qkv<T> in = qkv_in<T>(b, b.in, 1, s), out = qkv_in<T>(b, b.out, 0, s);
+    kernel(t, b.input<T>(0), in.q, in.k, in.v, b.input<T>(o), b.input<Stat<T>>(o + 1), out.q, out.k, out.v);
+  });
+}
+template <class K>
+void attention_hop_dx(const Operands& b, K&& kernel) {
+  with_type(b.in_type(0).dtype, [&]<class T>(T t) {
+    using S = Stat<T>;
+    kernel(t, b.input<T>(0), b.input<T>(1), b.input<T>(2), b.input<T>(3), b.input<T>(4), b.input<S>(5),
+           before<S>(b, 0), b.output<S>(0), b.output<T>(1), b.output<T>(2));
+  });
+}
+
+}  // namespace decode
+}  // namespace quintet::exec

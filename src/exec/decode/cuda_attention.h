@@ -1,0 +1,35 @@
+// Which of CUDA's kernels run an attention, and with what scratch. cuDNN runs sequences of one document each
+// where it has a plan and is the faster choice; the tiled kernels run every other mask and what cuDNN has no
+// plan for, in 16 bits; the rest runs without tensor cores.
+#pragma once
+
+#include <string>
+
+#include "exec/decode/attention.h"
+#include "kernels/cuda/attention/attention.h"
+
+namespace quintet::exec::cuda {
+
+// The derived key of dropout is at the start of the scratch.
+inline constexpr int64_t kKeyBytes = kernels::cuda::kWorkspaceAlignment;
+// What cuDNN is asked for.
+inline constexpr kernels::cuda::AttentionMasks kLibraryMasks = kernels::cuda::AttentionMasks::Dense;
+
+// Without pointers.
+kernels::cuda::AttentionShape attention_shape(const program::Instr& instr);
+// Whether cuDNN is called through kernels/cuda/attention/hops.h: rows are in the order of context ranks.
+bool by_hops(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
+// Whether cuDNN may have a plan and is the faster choice: one document in every sequence, and no
+// deterministic gradient of heads of 64 or 128.
+bool suits_library(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
+// Whether kernels/cuda/attention/tiled.h handles it: any mask in 16 bits.
+bool suits_tiles(const program::Instr& instr, const kernels::cuda::AttentionShape& shape);
+
+// Scratch of an attention, forward or backward.
+int64_t attention_bytes(const program::Instr& instr);
+
+// A remark about attention that runs without tensor cores, with the recipe key that helps. Empty for all
+// other instructions.
+std::string remark_on(const program::Instr& instr);
+
+}  // namespace quintet::exec::cuda

@@ -1,0 +1,57 @@
+// Sizes and options of routing to experts, on every backend.
+#pragma once
+
+#include <cstdint>
+
+#include "base/row_order.h"
+
+namespace quintet::kernels {
+
+// The router: logits[rows, routes] = x[rows, embed] w[routes, embed]^T.
+struct RouterShape {
+  int64_t rows = 0, routes = 0, embed = 0;
+};
+
+// Which experts a token goes to, and with what weights.
+struct SelectShape {
+  int64_t rows = 0, experts = 0, k = 0;
+  bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax
+  bool top_k_first = false;  // choose by logit; weights are the softmax over the chosen logits
+  bool normalise = false;    // divide the weights by their sum (+ kSmallest)
+  double scale = 1;          // of the weights, applied last
+  int64_t groups = 1;        // equal groups of consecutive experts, of which ...
+  int64_t groups_kept = 1;   // ... this many take part
+};
+
+// Added to sums used as divisors, so that rows of vanishing sigmoids give 0.
+inline constexpr double kSmallest = 1e-20;
+
+// Which assignments are dropped when experts have a capacity.
+struct LimitShape {
+  base::RowOrder order;    // of a buffer that holds the rows of all its ranks
+  int64_t k = 0;           // choices per row
+  int64_t group = 1;       // consecutive sequences that share a capacity; divides order.sequences
+  int64_t capacity = 0;    // (row, choice) pairs per expert and group
+  bool by_weight = false;  // keep the largest weights, else the first
+};
+
+// Bits of the fraction that count when weights are compared. Tokens with equal context (the blanks at the
+// start of a line) have equal weights up to rounding, which depends on the layout; the layout must not decide
+// which of them is dropped.
+template <class S>
+inline constexpr int kTieBits = sizeof(S) == 8 ? 28 : 14;
+
+// Load of the experts, and a loss that balances it.
+struct LoadShape {
+  int64_t rows = 0, experts = 0, k = 0;
+};
+
+struct BalanceLoss {
+  int64_t groups_here = 0;  // groups whose sums are local
+  int64_t groups = 0;       // groups over all ranks
+  int64_t tokens = 0;       // rows per group, over all ranks
+  int64_t experts = 0, k = 0;
+  double coefficient = 0;
+};
+
+}  // namespace quintet::kernels
