@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the source tree against tools/layers.txt.
 
-Includes between rooms, no cycles, CMake DEPS within the table, vendor headers and banned calls only in the folders that
-own them, CUDA kernels that start as launch.cuh requires, no file over 800 lines, paths in the documentation exist, and
+Includes between rooms and between parts of rooms, no cycles, CMake DEPS within the table, vendor headers and banned calls
+only in the folders that own them, CUDA kernels that start as launch.cuh requires, no file over 800 lines, paths in the documentation exist, and
 the room table of docs/architecture.md matches. Prints one line per problem; exit status 1 if there is any.
 
   check_layers.py [--root DIR]     check a tree (default: this repository)
@@ -40,17 +40,20 @@ class Table:
     def __init__(self, text):
         self.rooms = {}  # room -> set of rooms it may include, except base
         self.vendors = []  # (header name prefix, owner folders)
+        self.parts = []  # (folder of a room, folders that may include it)
         self.bans = []  # (name, owners, compiled pattern, what to do instead)
         for number, line in enumerate(text.splitlines(), 1):
             line = line.strip()
             if not line or line.startswith("#"):
                 continue
-            match = re.fullmatch(r"(room|vendor|ban) (\S+?):(?: (.*))?", line)
+            match = re.fullmatch(r"(room|part|vendor|ban) (\S+?):(?: (.*))?", line)
             if not match:
-                raise SystemExit(f"tools/layers.txt:{number}: expected 'room|vendor|ban NAME: ...', got '{line}'")
+                raise SystemExit(f"tools/layers.txt:{number}: expected 'room|part|vendor|ban NAME: ...', got '{line}'")
             kind, name, rest = match.group(1), match.group(2), match.group(3) or ""
             if kind == "room":
                 self.rooms[name] = set(rest.split())
+            elif kind == "part":
+                self.parts.append((name, rest.split()))
             elif kind == "vendor":
                 self.vendors.append((name, rest.split()))
             else:
@@ -118,6 +121,9 @@ def check_source(root, path, table):
             yield f"{where}:{line}: {room} may not include {target} ({header}); it may include: {may}"
         elif quote == '"' and not (root / "src" / header).is_file():
             yield f'{where}:{line}: src/{header} does not exist; include as "room/file.h"'
+        for part, owners in table.parts:
+            if quote == '"' and header.startswith(part + "/") and not owned(relative, owners):
+                yield f"{where}:{line}: {header} may only be included in {' '.join(owners)}"
         for vendor, owners in table.vendors:
             if quote == "<" and header.startswith(vendor) and not owned(relative, owners):
                 yield f"{where}:{line}: <{header}> may only be included in {' '.join(owners)}"
@@ -141,7 +147,7 @@ def check_cmake(root, room, table):
     for match in re.finditer(r"quintet_room\s*\(\s*(\S+?)([\s)][^)]*)", text):
         words, deps, reading = match.group(2).replace(")", " ").split(), set(), False
         for word in words:
-            if word in ("DEPS", "LIBS"):
+            if word in ("DEPS", "LIBS", "SEPARATE"):
                 reading = word == "DEPS"
             elif reading:
                 deps.add(word)
@@ -235,6 +241,7 @@ CLEAN_TREE = {
 PLANTED = [
     ("include upwards", "src/graph/bad.cc", '#include "layout/mesh.h"\n', "graph may not include layout"),
     ("include without a room", "src/graph/bad.cc", '#include "op.h"\n', "src/op.h does not exist"),
+    ("part of a room", "src/kernels/cuda/bad.h", '#include "kernels/cpu/a.h"\n', "may only be included in kernels/cpu"),
     ("vendor header", "src/graph/bad.cc", "#include <mpi.h>\n", "may only be included in comm/mpi"),
     ("vendor header in a sibling", "src/comm/local/bad.cc", "#include <mpi.h>\n", "may only be included in comm/mpi"),
     ("getenv", "src/graph/bad.cc", 'auto x = std::getenv("A");\n', "(environment)"),
