@@ -1,4 +1,4 @@
-# The doors of the project. `make` alone lists them; each target brings up what it needs.
+# The project's entry points. `make` alone lists them; each target sets up what it needs.
 BUILD      ?= build
 PREFIX     ?= /usr/local
 TEST_JOBS  ?= 2
@@ -20,7 +20,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup:  ## install what is missing (apt); does nothing when all is there
+setup:  ## install what is missing (apt); does nothing if all is there
 	@tools/setup.sh
 
 configure: setup
@@ -36,15 +36,15 @@ demo: configure  ## train a small Llama on this repository's own text, four rank
 test: build  ## all tests
 	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)
 
-fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (no end) FUZZ_SEED=(the time)
+fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (endless) FUZZ_SEED=(the time)
 	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence --gtest_filter=Fuzz.RandomLayouts*
 
-fuzz-parsers: setup  ## libFuzzer over every parser of outside input: FUZZ_SECONDS=60 for each
+fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz
 	@FUZZ_SEED=$(FUZZ_SEED) tools/fuzz_parsers.sh $(FUZZ_SECONDS)
 
-# Rooms whose tests touch memory that others gave them. The rest (planning, verification of layouts, the tool) is
-# values and run under the sanitizers by `make nightly`.
+# Rooms whose tests use memory owned by others. The rest (planning, verification of layouts, the tool) works on values
+# and runs under the sanitizers in `make nightly`.
 ASAN_TESTS = base observe config graph models layout passes schedule program hardware device kernels comm data exec \
   checkpoint compiler train
 asan: setup  ## the tests of the engine under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -66,10 +66,10 @@ coverage: setup  ## lines that no test runs: build-coverage/coverage.html
 	@gcovr -r . --object-directory build-coverage --filter src/ --exclude-throw-branches --print-summary \
 	  --html-details build-coverage/coverage.html -o build-coverage/coverage.txt
 
-nightly:  ## what takes longer than a change may: tidy on the whole tree, full TSan, coverage, CUDA, fresh fuzz seeds
+nightly:  ## checks too long for every change: tidy on the whole tree, full TSan, coverage, CUDA, fresh fuzz seeds
 	@tools/nightly.sh
 
-bench: build  ## speed beside PyTorch on this machine (installs PyTorch into build/)
+bench: build  ## speed compared with PyTorch on this machine (installs PyTorch into build/)
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 

@@ -1,11 +1,11 @@
-# Checks of the tree as a whole, as tests beside the others. First the layering and the checker's own planted violations.
+# Checks of the whole tree, as tests. First the layering, and violations planted to test the checker itself.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME layers COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py)
 add_test(NAME layers_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_layers.py --self-test)
 
 add_test(NAME version_self_test COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/check_version.py --self-test)
 
-# The installed package, found and used by a project of its own.
+# The installed package, found and used by a separate project.
 add_test(NAME consumer
   COMMAND ${CMAKE_COMMAND} -DBUILD=${PROJECT_BINARY_DIR} -DSOURCE=${PROJECT_SOURCE_DIR}/tests/consumer
     -DGENERATOR=${CMAKE_GENERATOR} -DSANITIZE=${QUINTET_SANITIZE} -P ${PROJECT_SOURCE_DIR}/tests/consumer/run.cmake)

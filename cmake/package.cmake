@@ -13,7 +13,7 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 install(CODE "execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tools/public_headers.py
   --install \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}\" COMMAND_ERROR_IS_FATAL ANY)")
 
-# Static libraries hand their own libraries on to whoever links them, so the package has to find those again.
+# Static libraries pass their dependencies on to their users, so the package has to find those again.
 set(quintet_dependencies fmt Threads)
 foreach(room ${rooms})
   target_link_libraries(quintet_engine INTERFACE quintet_${room})
@@ -28,7 +28,7 @@ foreach(room ${rooms})
   endforeach()
 endforeach()
 list(REMOVE_DUPLICATES quintet_dependencies)
-# Libraries beside the rooms' own, in builds with CUDA.
+# Libraries in addition to the rooms' own, in builds with CUDA.
 foreach(library device_cuda kernels_cuda comm_nccl)
   if(TARGET quintet_${library})
     install(TARGETS quintet_${library} EXPORT quintetTargets ARCHIVE)

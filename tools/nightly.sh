@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What takes longer than a change may take. Every stage runs, also after one has failed; the last lines list them.
+# Checks that take too long for every change. Every stage runs, even after one has failed; the last lines list them.
 # Some hours on 2 cores. With arguments only the named stages: tidy, asan, tsan, coverage, cuda, layouts, parsers.
 set -uo pipefail
 cd "$(dirname "$0")/.."

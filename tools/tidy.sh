@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Runs clang-tidy (.clang-tidy) over translation units of a configured build.
 #   tools/tidy.sh BUILD --all            every one
-#   tools/tidy.sh BUILD --changed [REV]  those that differ from REV: changed themselves, or beside a changed header of
+#   tools/tidy.sh BUILD --changed [REV]  those that differ from REV: changed themselves, or next to a changed header of
 #                                        the same name. REV is CI_BASE, or where this branch left origin/main (main), or
 #                                        the commit before this one
-# A change of more than TIDY_LIMIT units (default 60; a rename touches hundreds) is checked in part, which is said;
+# A change of more than TIDY_LIMIT units (default 60; a rename touches hundreds) is checked in part, which is reported;
 # make nightly checks the whole tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -56,7 +56,7 @@ fi
 [ ${#units[@]} -gt 0 ] || { echo "tidy: no units to check"; exit 0; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-# Options that only GCC knows are no finding of ours.
+# Options that only GCC knows are not findings.
 if ! printf '%s\0' "${units[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tidy" -p "$build" --quiet \
   --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-optimization-argument >"$log" 2>/dev/null; then
   cat "$log"

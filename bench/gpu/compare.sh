@@ -15,7 +15,7 @@ tool=$1
 seconds=${2:-30}
 python=${PYTHON:-python3}
 steps=${STEPS:-50}
-card=${CUDA_VISIBLE_DEVICES:-0} card=${card%%,*}  # the GPU that both use
+gpu=${CUDA_VISIBLE_DEVICES:-0} gpu=${gpu%%,*}  # the GPU that both use
 
 # name: recipe, sequence length, sequences, fastest PyTorch mode[, file of document lengths, PyTorch's attention]
 declare -A cases=(
@@ -25,7 +25,7 @@ declare -A cases=(
   [1b-96-flex]="1b 4096 4 whole 96 flex" [1b-96-varlen]="1b 4096 4 whole 96 varlen"
   [8b8l-packed-flex]="8b8l 4096 4 whole lognormal700 flex" [8b8l-packed-varlen]="8b8l 4096 4 whole lognormal700 varlen"
 )
-nvidia-smi -i "$card" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
+nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | grep . >&2 || {
   echo "no NVIDIA GPU found by nvidia-smi" >&2
   exit 2
 }
@@ -35,7 +35,7 @@ trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$resu
 watched() {  # what command...
   local what=$1 status=0
   shift
-  nvidia-smi -i "$card" --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 500 > "$samples" &
+  nvidia-smi -i "$gpu" --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -lms 500 > "$samples" &
   sampler=$!
   "$@" || status=$?
   kill "$sampler" && wait "$sampler" 2> /dev/null || true

@@ -16,11 +16,11 @@ if(SANITIZE)
   set(flags "-DCMAKE_CXX_FLAGS=-fsanitize=${SANITIZE}")
 endif()
 step(install ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-# Nothing is installed but the public headers and, apart from them, what they need.
+# Only the public headers are installed and, separately, the headers that they need.
 file(GLOB installed RELATIVE ${work}/prefix/include/quintet ${work}/prefix/include/quintet/*)
 list(FILTER installed EXCLUDE REGEX "\\.h$|^internal$")
 if(installed)
-  message(FATAL_ERROR "consumer: installed beside the public headers: ${installed}")
+  message(FATAL_ERROR "consumer: installed in addition to the public headers: ${installed}")
 endif()
 step(configure ${CMAKE_COMMAND} -S ${SOURCE} -B ${work}/build -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${work}/prefix ${flags})
 step(build ${CMAKE_COMMAND} --build ${work}/build)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes the golden values: loss and every gradient of tiny models, in PyTorch float64.
 
-    python3 tests/golden/make_golden.py [case...]  writes <case>.json beside this file
+    python3 tests/golden/make_golden.py [case...]  writes <case>.json next to this file
 
 The models are written here straight from their definitions, one operation per line, with no parallelism, no fusion
 and no library model; PyTorch supplies the arithmetic and the gradients. Weights are not stored: both sides compute
@@ -355,7 +355,7 @@ def experts(x, p, block, g, losses):
 
 
 def forward(g, p, tokens, labels, positions, documents):
-    """The loss over valid tokens, and the losses beside it."""
+    """The loss over valid tokens, and the auxiliary losses."""
     gpt2 = g["family"] == "gpt2"
     losses = {"balance_loss": torch.zeros((), dtype=torch.float64), "z_loss": torch.zeros((), dtype=torch.float64)}
     attend = latent_attention if "mla" in g else attention

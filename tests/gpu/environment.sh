@@ -1,5 +1,5 @@
-# What the scripts here share, to be sourced with `folder` set to where the programs are: libraries, MPI, NCCL, and
-# on_ranks, which runs a command on several ranks of this machine, some_text to train on, and what must be there.
+# Shared by the scripts here; source it with `folder` set to the folder of the programs. Sets up libraries, MPI and NCCL;
+# defines on_ranks (runs a command on several ranks of this machine), some_text (to train on) and checks of prerequisites.
 
 # Libraries that are not on the loader's path are looked for in Python's site-packages.
 packages=$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' 2> /dev/null || true)
@@ -13,7 +13,7 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=none
 command -v ssh > /dev/null || export OMPI_MCA_plm=isolated
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_DEBUG=${NCCL_DEBUG:-WARN}
 
-# Ranks that share a GPU must look like hosts of their own to NCCL. MPIRUN_OPTIONS go to mpirun.
+# Ranks that share a GPU must look like separate hosts to NCCL. MPIRUN_OPTIONS are passed to mpirun.
 on_ranks() {  # ranks command...
   local ranks=$1
   shift
@@ -23,8 +23,8 @@ on_ranks() {  # ranks command...
 }
 export -f on_ranks
 
-# The first card in words; ends the script where there is none.
-require_card() {
+# Prints a description of the first GPU; ends the script if there is none.
+require_gpu() {
   nvidia-smi --query-gpu=name,driver_version,power.limit --format=csv,noheader 2> /dev/null | sed -n 1p | grep . || {
     echo "no NVIDIA GPU here: nvidia-smi finds none" >&2
     exit 2

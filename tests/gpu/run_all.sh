@@ -11,14 +11,14 @@
 #   SANITIZER_GROUPS="norm loss" SANITIZER_TOOLS=racecheck                  which groups and which checkers; see below
 #   SANITIZER_SHARDS=4 SANITIZER_JOBS=16                                    parts of a group, and how many run at a time
 #   RESULTS=FILE                                                            also write the table of results there, as Markdown
-# Exit status 1 if anything fails, 2 if it cannot run at all. What is left out says why.
+# Exit status 1 if anything fails, 2 if it cannot run at all. Skipped parts state the reason.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/build-cuda/bin}
 parts=${PARTS:-kernels models curve nccl faults bits layouts sanitizer bench}
 . "$root/tests/gpu/environment.sh"
-card=$(require_card) || exit 2
-echo "$card"
+gpu=$(require_gpu) || exit 2
+echo "$gpu"
 if [ $# -eq 0 ]; then
   cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON -DQUINTET_BENCH=ON > /dev/null || exit 2
   ninja -C "$root/build-cuda" quintet test_gpu_kernels test_gpu_models test_gpu_nccl cuda_kernels_bench || exit 2
@@ -35,16 +35,16 @@ note() {  # part what result seconds
   results+=$'\n'"| $1 | $2 | $3 | $4 |"
   printf '%-9s %-10s %s (%s s)\n' "$3" "$1" "$2" "$4"
 }
-# How many tests of GoogleTest ended so, after its own words.
+# Number of tests with such a result, from GoogleTest's own output.
 tests_in() {  # how: PASSED, or several with | between
   grep -oE "\[  ($1)  ?\] [0-9]+ test" | grep -oE '[0-9]+' | awk '{ n += $1 } END { print n + 0 }'
 }
-# Notes how a command ended; on failure its last lines are shown. Programs of GoogleTest say how many tests passed.
+# Records the result of a command; on failure its last lines are shown. GoogleTest programs report how many tests passed.
 conclude() {  # part what status seconds log
   local part=$1 what=$2 status=$3 seconds=$4 log=$5 passed
   passed=$(tests_in PASSED <<< "$log")
   if [ "$status" -eq 0 ] && grep -qF '[==========]' <<< "$log" && [ "$passed" -eq 0 ]; then
-    status=1 log="no test of that name"  # which GoogleTest takes for success
+    status=1 log="no test of that name"  # which GoogleTest treats as success
   fi
   if [ "$status" -eq 0 ]; then
     note "$part" "$what$([ "$passed" -eq 0 ] || echo ", $passed tests")" ok "$seconds"
@@ -60,8 +60,8 @@ try() {  # part what seconds command...
   log=$(timeout -k 10 "$limit" "$@" 2>&1) || status=$?
   conclude "$part" "$what" "$status" $((SECONDS - begin)) "$log"
 }
-# Runs a test program as several processes, each with a part of the tests, as much of their time is the host's, and with
-# timed choices of its own. The ends of those that failed, or that a timeout stopped, are shown last.
+# Runs a test program as several processes, each with a part of the tests, because much of their time is spent on the host;
+# each tunes its own GEMM algorithms. The last lines of those that failed or timed out are shown last.
 in_shards() {  # program arguments...
   local shards=${TEST_SHARDS:-4} shard status=0 one pids=()
   [ "$shards" -ge 1 ] || { echo "TEST_SHARDS must be at least 1, is $shards"; return 2; }
@@ -99,10 +99,10 @@ if runs models; then
     "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter=-LossCurve.*
 fi
 if runs curve; then
-  try models "500 steps beside the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
+  try models "500 steps compared with the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
 fi
 
-# With library=1 attention must have been cuDNN's.
+# With library=1 attention must have run through cuDNN.
 verified() {  # ranks command...
   local log status=0
   log=$(on_ranks "$@" 2>&1) || status=$?
@@ -172,8 +172,8 @@ elif runs layouts; then
     parallel.sequence_parallel=true "${experts[@]}" "${padded[@]}"
   layout 4 "cp 4, ulysses+ring" parallel.cp=4 parallel.cp_method=ulysses+ring parallel.ulysses=2
   layout 2 "pp 2, zb-v" parallel.pp=2 parallel.schedule=zb-v
-  # In 16 bits other kernels run: those of tensor cores; and in f16 losses have a scale (run_bits.sh has one that
-  # overflows). Roundings allow so much here that f64, above, is the proof.
+  # In 16 bits other kernels run, on tensor cores; and in f16 losses are scaled (run_bits.sh has a scale that
+  # overflows). Rounding makes the bounds here so wide that f64, above, is the actual proof.
   dtype=bf16 layout 2 "dp_shard 2, zero 3, bf16" parallel.dp_shard=2 parallel.zero=3
   dtype=bf16 layout 2 "tp 2, sequence parallel, bf16" parallel.tp=2 parallel.sequence_parallel=true
   dtype=bf16 layout 2 "pp 2, bf16" parallel.pp=2
@@ -181,9 +181,9 @@ elif runs layouts; then
   dtype=f16 layout 2 "dp_shard 2, zero 2, f16" parallel.dp_shard=2 parallel.zero=2
 fi
 
-# compute-sanitizer over own kernels, in groups; racecheck takes minutes for some. SANITIZER names the program where it is
-# not found. Kernels of libraries run unchecked: only names with our namespace are looked at. In models a call of CUDA
-# that is refused is no error: the program throws on it, or takes it for an answer (device/cuda/overlap.cc).
+# compute-sanitizer over Quintet's own kernels, in groups; racecheck takes minutes for some. SANITIZER is the path of the
+# program if it is not on PATH. Kernels of libraries are not checked: only names in Quintet's namespace are. In models a
+# refused CUDA call is not an error: the program throws, or expects it (device/cuda/overlap.cc).
 declare -A checked=(
   [norm]='GpuNorm/*:GpuNormRows*'
   [activation]='GpuPointwise*.Activations:GpuPointwise*.Swiglu'
@@ -206,7 +206,7 @@ if runs sanitizer; then
   if [ -z "$sanitizer" ]; then
     missing sanitizer "compute-sanitizer was not found (it comes with the CUDA toolkit; Python: nvidia-cuda-sanitizer-api)"
   fi
-  # A checker works on the host more than on the card, so tests of a group are dealt to several processes.
+  # A checker works on the host more than on the GPU, so the tests of a group are distributed to several processes.
   logs=$(mktemp -d) started=()
   declare -A shards_of tests_of
   trap 'rm -rf "$logs"' EXIT
@@ -231,7 +231,7 @@ if runs sanitizer; then
       continue
     fi
     for tool in ${SANITIZER_TOOLS:-racecheck memcheck}; do
-      # Racecheck stops inside a library's product (an internal error of its own), whatever it is told to look at.
+      # racecheck stops inside a library's GEMM with an internal error, whatever its filters are.
       [ "$group/$tool" = all_ops/racecheck ] && continue
       shards=$((tests < ${SANITIZER_SHARDS:-4} ? tests : ${SANITIZER_SHARDS:-4}))
       for shard in $(seq 0 $((shards - 1))); do
@@ -247,7 +247,7 @@ if runs sanitizer; then
   for what in "${started[@]}"; do
     status=0 seconds=0 log='' passed=0
     for shard in $(seq 0 $((${shards_of[$what]} - 1))); do
-      one=1 took=0  # unless it ended by itself
+      one=1 took=0  # unless it has ended
       [ -e "$logs/$what.$shard.end" ] && read -r one took < "$logs/$what.$shard.end"
       [ "$took" -le "$seconds" ] || seconds=$took
       passed=$((passed + $(tests_in 'PASSED|SKIPPED' < "$logs/$what.$shard.log")))
@@ -267,7 +267,7 @@ elif runs bench; then
 fi
 
 if [ -n "${RESULTS:-}" ]; then
-  printf '%s, %s\n\n%s\n' "$(date -u +%Y-%m-%d)" "$card" "$results" > "$RESULTS"
+  printf '%s, %s\n\n%s\n' "$(date -u +%Y-%m-%d)" "$gpu" "$results" > "$RESULTS"
 fi
 [ "$failed" -eq 0 ] && echo "all passed" || echo "some failed"
 exit $failed

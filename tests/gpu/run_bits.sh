@@ -2,14 +2,14 @@
 # The same run twice on two ranks with run.deterministic leaves the same bits: the weights and every loss.
 #   run_bits.sh FOLDER
 # FOLDER holds quintet, built with QUINTET_CUDA. In the environment:
-#   DEVICE=cuda   or cpu: the same over MPI alone, where no GPU is
+#   DEVICE=cuda   or cpu: the same over MPI alone, without a GPU
 # Exit status 1 if any differs, 2 if it cannot run at all.
 set -uo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(cd "${1:?FOLDER with quintet}" && pwd) || exit 2
 . "$root/tests/gpu/environment.sh"
 require_mpi
-[ "${DEVICE:-cuda}" = cpu ] || require_card
+[ "${DEVICE:-cuda}" = cpu ] || require_gpu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 some_text > "$work/data.txt"
@@ -39,7 +39,7 @@ twice() {  # what settings...
     failed=1
   elif [ "$lines" -eq 40 ] && cmp "$work/run1.losses" "$work/run2.losses" &&
     cmp "$work/run1/model.safetensors" "$work/run2/model.safetensors"; then
-    echo "ok      $what: the same weights, and the same $lines numbers on the way; $skipped steps skipped"
+    echo "ok      $what: the same weights, and the same $lines recorded numbers; $skipped steps skipped"
   else
     echo "FAILED  $what: two runs differ"
     failed=1
@@ -49,8 +49,8 @@ experts=(parallel.dp_shard=2 parallel.ep=2 model.moe.experts=4 model.moe.top_k=2
 twice "dp_shard 2, zero 2, ep 2" parallel.zero=2 "${experts[@]}"
 twice "dp_shard 2, zero 1, ep 2, padded" parallel.zero=1 "${experts[@]}" model.moe.capacity_factor=1.25 model.moe.pad=true
 twice "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
-# The scale is doubled after every good step, so gradients overflow time and again, now on one rank, now on both. Did they
-# not agree on which steps to skip, the replicas would differ, which the run itself looks at.
+# The scale is doubled after every good step, so gradients overflow repeatedly, on one rank or on both. If they did not
+# agree on which steps to skip, the replicas would differ, which the run itself checks.
 skips=1 twice "dp_replicate 2, f16, scales that overflow" parallel.dp_replicate=2 precision.compute=f16 \
   precision.loss_scale=dynamic precision.loss_scale_window=1
 exit $failed

@@ -8,7 +8,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$root/build-cuda/tests/gpu/nccl}
 . "$root/tests/gpu/environment.sh"
 require_mpi
-require_card
+require_gpu
 if [ $# -eq 0 ]; then
   cmake -S "$root" -B "$root/build-cuda" -G Ninja -DQUINTET_CUDA=ON > /dev/null || exit 2
   ninja -C "$root/build-cuda" test_gpu_nccl || exit 2
@@ -20,7 +20,7 @@ modes=${MODES:-collectives groups grouped graph join_timeout first_timeout later
 failed=0
 run() {  # seconds ranks mode
   local log status=0 options=
-  # By itself mpirun ends a job in which a rank was killed; here the ranks must.
+  # By default mpirun ends a job in which a rank was killed; here the ranks must do it.
   [ "$3" = killed ] && options=--enable-recovery
   log=$(MPIRUN_OPTIONS=$options timeout -k 10 "$1" bash -c 'on_ranks "$@"' on_ranks "$2" "$program" "$3" 2>&1) || status=$?
   [ "$3" = killed ] && [ "$status" -eq 137 ] && status=0  # of the rank that was killed
