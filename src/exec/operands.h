@@ -32,14 +32,14 @@ struct Operands {
     return reinterpret_cast<T*>(in[i]);
   }
   template <class T>
-  T* input_if(int i) const {  // null for -1: an operand that is not there
+  T* input_if(int i) const {  // null for -1: an absent operand
     return i < 0 ? nullptr : input<T>(static_cast<size_t>(i));
   }
   template <class T>
   T* output(size_t i) const {
     return reinterpret_cast<T*>(out[i]);
   }
-  // Null where there are fewer: a last operand that may be left out.
+  // Null if there are fewer: the last operand is optional.
   template <class T>
   T* last_input(size_t i) const {
     return i < in.size() ? input<T>(i) : nullptr;

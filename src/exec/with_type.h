@@ -9,7 +9,7 @@
 
 namespace quintet::exec {
 
-// Of sums and row statistics over elements of T.
+// The type of sums and row statistics over elements of T.
 template <class T>
 using Stat = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

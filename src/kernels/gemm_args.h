@@ -1,4 +1,4 @@
-// What a matmul is given, on every backend.
+// Arguments of GEMM and grouped GEMM, on every backend.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ struct GemmArgs {
   const void* addend = nullptr;
 };
 
-// One matmul per expert, over the rows that were routed to it.
+// Grouped GEMM: one matmul per expert, over the rows that were routed to it.
 //
 // `received` holds sources x experts counts; an expert's rows are the sum of its counts over the sources.
 // They are contiguous, in expert order, together at most `rows`. Rows past them are neither read nor written.
 // An expert may have no rows, or all.
 struct GroupedArgs {
   int64_t rows = 0;     // upper bound
-  int64_t experts = 0;  // of this rank
+  int64_t experts = 0;  // on this rank
   int64_t out = 0, in = 0;
   int64_t sources = 1;
   const int32_t* received = nullptr;

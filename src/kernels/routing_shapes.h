@@ -12,7 +12,7 @@ struct RouterShape {
   int64_t rows = 0, routes = 0, embed = 0;
 };
 
-// Which experts a token goes to, and with what weights.
+// The choice of each token's experts and their weights.
 struct SelectShape {
   int64_t rows = 0, experts = 0, k = 0;
   bool sigmoid = false;      // scores are sigmoids of the logits, else their softmax

@@ -1,4 +1,4 @@
-// Rotary positions, activations, sums, casts, dropout and joined heads.
+// Rotary positions, activations, sums, casts, dropout and concatenation of heads.
 #include <cstring>
 
 #include "exec/cpu/dropout_key.h"

@@ -12,7 +12,7 @@ namespace {
 
 namespace k = kernels::cpu;
 
-// Rows received, of those that may come.
+// Number of rows received, checked against the planned maximum.
 int64_t sum_of(const decode::Received& r) {
   const int64_t rows = std::accumulate(r.counts, r.counts + r.num_counts, int64_t{0});
   QUINTET_CHECK(rows <= r.most, "{} rows were received, at most {} were planned", rows, r.most);

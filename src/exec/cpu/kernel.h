@@ -21,7 +21,7 @@ struct Bound : Operands {
 struct Kernel {
   const graph::OpDef* op;
   void (*run)(const Bound& b, bool accumulate);
-  // Of an op that is not built in; the scratch of the others is in exec/decode/scratch.h.
+  // For an op that is not built in; the scratch of built-in ops is in exec/decode/scratch.h.
   int64_t (*workspace_bytes)(const program::Instr& instr, int threads) = nullptr;
 };
 

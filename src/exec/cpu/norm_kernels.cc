@@ -9,7 +9,7 @@ namespace {
 
 namespace k = kernels::cpu;
 
-// The kernels that CUDA has in one are two here.
+// What CUDA does in one kernel takes two here.
 void add_rms_norm(const Bound& b, bool) {
   decode::add_rms_norm(b, [&]<class T>(T, auto* x, auto* residual, auto* w, auto* sum, auto* y, auto* rstd,
                                        int64_t rows, int64_t n, double eps) {

@@ -1,4 +1,4 @@
-// The router of blocks with experts, and the balance between experts.
+// Routers of blocks with experts, and load balancing.
 #include "exec/cpu/gradients.h"
 #include "exec/decode/routing.h"
 #include "kernels/cpu/elementwise/pointwise.h"

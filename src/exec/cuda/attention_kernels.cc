@@ -1,4 +1,4 @@
-// Attention, whole and by hops of a ring, by the kernels that exec/decode/cuda_attention.h chooses.
+// Attention, whole and by hops of a ring, with the kernels that exec/decode/cuda_attention.h selects.
 #include "exec/cuda/dropout_key.h"
 #include "exec/cuda/kernel.h"
 #include "exec/cuda/libraries.h"
@@ -18,7 +18,7 @@ k::AttentionShape bound_shape(const Bound& b) {
   return s;
 }
 
-// prepare() has asked the library.
+// Whether cuDNN runs it; prepare() has built its plan.
 bool by_library(const Bound& b, const k::AttentionShape& s) {
   const AttentionPlaces& places = *attention_places(*b.instr);
   if (!suits_library(*b.instr, s) || (!places.backward && k::TiledAttention::leads(s))) return false;

@@ -1,4 +1,4 @@
-// Rotary positions, activations, sums, casts, dropout and joined heads.
+// Rotary positions, activations, sums, casts, dropout and concatenation of heads.
 #include "exec/cuda/dropout_key.h"
 #include "exec/cuda/gradients.h"
 #include "exec/cuda/libraries.h"

@@ -10,7 +10,7 @@ namespace {
 
 namespace k = kernels::cuda;
 
-// Rows received, of those that may come: counted on the device, into the scratch.
+// Number of rows received, at most the planned maximum: counted on the device, into the scratch.
 const int64_t* sum_of(const Bound& b, const decode::Received& r) {
   auto* const rows = reinterpret_cast<int64_t*>(b.workspace);
   k::count_rows(r.counts, r.num_counts, r.most, rows, b.stream);

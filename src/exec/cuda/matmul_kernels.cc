@@ -24,7 +24,7 @@ void linear_dw(const Bound& b, bool accumulate) { run_gemm(b, linear_dw_args(b, 
 
 void prepare_linear(Bound& b) { tune(b, linear_args(b)); }
 void prepare_linear_dx(Bound& b) { tune(b, linear_dx_args(b)); }
-// What is added to in some calls only is two problems to the library.
+// A result that accumulates only in some calls is two problems for cuBLASLt.
 void prepare_linear_dw(Bound& b) {
   if (b.instr->accumulate != Accumulate::Always) tune(b, linear_dw_args(b, false));
   if (b.instr->accumulate != Accumulate::Never) tune(b, linear_dw_args(b, true));

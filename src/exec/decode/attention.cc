@@ -86,7 +86,7 @@ kernels::AttentionGeometry attention_rows(const Operands& b) {
   s.samples = b.input<const int32_t>(at + 2);
   s.positions = b.input<const int32_t>(at + 3);
   s.key_positions = b.input<const int32_t>(at + 4);
-  // Both divisions count query heads: first by KV group, then inside the group.
+  // Both shardings count query heads: first by KV group, then inside the group.
   const program::Part *groups = b.part(Dim::KvHeads), *heads = b.part(Dim::Heads);
   QUINTET_CHECK(groups != nullptr && heads != nullptr, "[{}] does not know which heads it has",
                 b.instr->op->name);

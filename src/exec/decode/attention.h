@@ -1,5 +1,5 @@
-// Attention, whole and by hops of a ring, as the kernels of every backend are given it (exec/decode/sizes.h
-// says how). What else CUDA's need is in exec/decode/cuda_attention.h.
+// Arguments of attention, whole and by hops of a ring, for the kernels of every backend (see
+// exec/decode/sizes.h). Further arguments of CUDA's kernels are in exec/decode/cuda_attention.h.
 #pragma once
 
 #include "exec/decode/sizes.h"
@@ -7,18 +7,18 @@
 
 namespace quintet::exec {
 
-// Where the operands of an attention are.
+// The operand indices of an attention.
 struct AttentionPlaces {
   const graph::OpDef* op;
-  bool backward;     // then operand 0 is the gradient of the result
-  size_t q;          // q, k and v, or the one value that holds them
-  size_t o;          // backward: the forward pass's result; lse follows
+  bool backward;     // operand 0 is then the gradient of the result
+  size_t q;          // q, k and v, or the one value that packs them
+  size_t o;          // backward: the forward result; lse follows
   size_t documents;  // of queries, then of keys; with dropout samples, positions, key positions and the seed
 };
 // Null for all other instructions.
 const AttentionPlaces* attention_places(const program::Instr& instr);
 
-// Whether q, k and v are columns of one value (qkv_attention).
+// Whether q, k and v are packed in one value (qkv_attention).
 inline bool has_qkv_in_one(const program::Instr& instr) { return instr.attrs.find("kv_heads") != nullptr; }
 // Whether documents must be distinguished: with packed = 0 every sequence is one document.
 inline bool has_documents(const program::Instr& instr) { return instr.attrs.integer("packed") != 0; }
@@ -26,11 +26,11 @@ inline bool is_hop(const program::Instr& instr) { return instr.attrs.find("hop")
 
 // Without pointers.
 kernels::AttentionGeometry attention_geometry(const program::Instr& instr);
-// With those of documents and, with dropout, of samples and positions.
+// With pointers to documents and, with dropout, to samples and positions.
 kernels::AttentionGeometry attention_rows(const Operands& operands);
-// The operand from which the key of dropout is derived.
+// The operand from which the dropout key is derived.
 size_t dropout_seed(const program::Instr& instr);
-// The operands of a hop that hold the results of the hops before.
+// The operands of a hop that hold the results of earlier hops.
 size_t results_before(const program::Instr& instr);
 
 namespace decode {
@@ -48,7 +48,7 @@ Qkv<T> qkv_in(const Operands& b, const std::vector<std::byte*>& operands, size_t
   return {at(first), at(first) + s.heads * s.head_dim, at(first) + (s.heads + s.kv_heads) * s.head_dim};
 }
 
-// A result of the hops before; null in the first.
+// A result of earlier hops; null in the first.
 template <class S>
 S* before(const Operands& b, size_t i) {
   return b.instr->attrs.integer("hop") == 0 ? nullptr : b.input<S>(results_before(*b.instr) + i);

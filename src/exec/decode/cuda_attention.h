@@ -1,6 +1,6 @@
-// Which of CUDA's kernels run an attention, and with what scratch. cuDNN runs sequences of one document each
-// where it has a plan and is the faster choice; the tiled kernels run every other mask and what cuDNN has no
-// plan for, in 16 bits; the rest runs without tensor cores.
+// Selects CUDA's kernels for an attention, and their scratch. cuDNN runs sequences of one document each where
+// it has a plan and is the faster choice; the tiled kernels run every other mask and what cuDNN has no plan
+// for, in 16 bits; the rest runs without tensor cores.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace quintet::exec::cuda {
 
-// The derived key of dropout is at the start of the scratch.
+// The derived dropout key is at the start of the scratch.
 inline constexpr int64_t kKeyBytes = kernels::cuda::kWorkspaceAlignment;
-// What cuDNN is asked for.
+// The masks for which cuDNN is used.
 inline constexpr kernels::cuda::AttentionMasks kLibraryMasks = kernels::cuda::AttentionMasks::Dense;
 
 // Without pointers.

@@ -1,5 +1,5 @@
-// Rotary positions, activations, sums, casts, dropout and joined heads, as the kernels of every backend are
-// given them (exec/decode/sizes.h says how).
+// Arguments of rotary positions, activations, sums, casts, dropout and concatenation of heads, for the
+// kernels of every backend (see exec/decode/sizes.h).
 #pragma once
 
 #include "exec/decode/sizes.h"
@@ -20,7 +20,7 @@ void rope(const Operands& b, const double* frequencies, K&& kernel) {  // x, pos
            columns(x), x.size(0), rotated_heads(*b.instr), x.size(2), a.integer("inverse") != 0);
   });
 }
-// Bytes of every row that rope leaves as they are, to be copied: none where it works in place.
+// Bytes of every row that rope leaves unchanged, to be copied: none if it works in place.
 struct RowBytes {
   int64_t rows, first, bytes, stride;
 };
@@ -30,7 +30,7 @@ inline RowBytes unrotated(const Operands& b) {
   return {x.size(0), first, b.in[0] == b.out[0] ? 0 : stride - first, stride};
 }
 
-// Gate and up, or their gradients: operands of their own, or halves of the rows of one.
+// Gate and up, or their gradients: separate operands, or halves of the rows of one.
 template <class T>
 struct GateUp {
   T *gate, *up;
@@ -63,7 +63,7 @@ void swiglu_gradients(const Operands& b, K&& kernel) {  // dy, gate, up -> dgate
   });
 }
 
-// Elements of one value to those of another.
+// Elementwise from one value to another.
 template <class K>
 void map(const Operands& b, K&& kernel) {  // x -> y
   const graph::Type& x = b.in_type(0);
@@ -101,7 +101,7 @@ void sum_rows(const Bound& bound, bool accumulate, K&& kernel) {  // x -> sums
 }
 
 inline constexpr size_t kDropoutSeed = 3;  // operand; the key is derived from it and the attribute salt
-// `key` is the derived one: a number, or where the device has it.
+// `key` is the derived one: a number, or its address on the device.
 template <class Key, class K>
 void dropout(const Operands& b, Key key, K&& kernel) {  // x, samples, positions, seed -> y
   const graph::Type& x = b.in_type(0);

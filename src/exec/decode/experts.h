@@ -1,5 +1,5 @@
-// Dispatch to experts, their matmuls and activation, as the kernels of every backend are given them
-// (exec/decode/sizes.h says how).
+// Arguments of dispatch to experts, their matmuls and activation, for the kernels of every backend (see
+// exec/decode/sizes.h).
 #pragma once
 
 #include "exec/decode/sizes.h"
@@ -9,7 +9,7 @@ namespace quintet::exec {
 
 inline bool is_padded(const program::Instr& instr) { return instr.attrs.integer("pad") > 0; }
 
-// Grouped matmuls. linear and dx: x or dy, w, received[, addend]; dw: dy, x, received.
+// Grouped GEMMs. linear and dx: x or dy, w, received[, addend]; dw: dy, x, received.
 kernels::GroupedArgs grouped_linear_args(const Operands& b);
 kernels::GroupedArgs grouped_linear_dw_args(const Operands& b, bool accumulate);
 
@@ -34,7 +34,7 @@ void unpack(const Operands& b, K&& kernel) {  // packed, order[, addend] -> x
            b.last_input<T>(2), b.output<T>(0), x.size(0), columns(x));
   });
 }
-// Weights are given as Stat<T>.
+// Weights are passed as Stat<T>.
 template <class K>
 void pack_weights(const Operands& b, K&& kernel) {  // weights, order -> packed
   with_type(b.in_type(0).dtype, [&]<class T>(T) {
@@ -63,7 +63,7 @@ void sum_copies(const Operands& b, K&& kernel) {
   });
 }
 
-// Counts of rows, and the most that may come: the backend adds them up.
+// Counts of rows, and the planned maximum of their sum, which the backend computes.
 struct Received {
   const int32_t* counts;
   int64_t num_counts, most;

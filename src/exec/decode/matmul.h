@@ -1,4 +1,4 @@
-// Linear layers, as the kernels of every backend are given them.
+// Arguments of linear layers, for the kernels of every backend.
 #pragma once
 
 #include "exec/operands.h"

@@ -1,4 +1,4 @@
-// Norms, as the kernels of every backend are given them (exec/decode/sizes.h says how).
+// Arguments of norms, for the kernels of every backend (see exec/decode/sizes.h).
 #pragma once
 
 #include "exec/decode/sizes.h"

@@ -1,5 +1,5 @@
-// The router of blocks with experts and the balance between experts, as the kernels of every backend are
-// given them (exec/decode/sizes.h says how).
+// Arguments of routers and load balancing, for the kernels of every backend (see
+// exec/decode/sizes.h).
 #pragma once
 
 #include "exec/decode/sizes.h"
@@ -13,7 +13,7 @@ kernels::SelectShape select_shape(const program::Instr& instr);
 kernels::SelectShape select_dx_shape(const program::Instr& instr);
 kernels::LimitShape limit_shape(const program::Instr& instr);
 kernels::LoadShape load_shape(const program::Instr& instr);
-// The rows whose sums belong together, of `rows` rows: those of a sequence, or all.
+// The rows whose sums belong together, out of `rows` rows: those of a sequence, or all.
 base::RowOrder sums_order(const graph::Attrs& attrs, int64_t rows);
 
 kernels::BalanceLoss balance_loss_shape(const program::Instr& instr);

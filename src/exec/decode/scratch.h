@@ -1,5 +1,5 @@
 // Scratch of the kernels, by family of ops: a function of the instruction alone (and of the threads on a
-// CPU). Compiled in every build, so that a plan made without CUDA is that of the executor, to the byte.
+// CPU). Compiled in every build, so that a plan made without CUDA matches the executor to the byte.
 #pragma once
 
 #include "program/program.h"
@@ -12,7 +12,7 @@ struct Scratch {
   int64_t (*cuda)(const program::Instr& instr);              // null: none
 };
 
-// One table per family, in the file of its name.
+// One table per family, in the file with its name.
 const std::vector<Scratch>& matmul_scratch();
 const std::vector<Scratch>& attention_scratch();
 const std::vector<Scratch>& norm_scratch();
@@ -25,7 +25,7 @@ const std::vector<Scratch>& step_scratch();
 // The row of an op in these tables; null: it has no scratch.
 const Scratch* find_scratch(const graph::OpDef* op);
 
-// Of the built-in kernels; 0: none.
+// For the built-in kernels; 0: none.
 int64_t cpu_scratch_bytes(const program::Instr& instr, int threads);
 int64_t cuda_scratch_bytes(const program::Instr& instr);
 

@@ -1,4 +1,4 @@
-// Sizes that several families read off types.
+// Sizes that several families derive from types, and the contract of the folder.
 //
 // The functions of namespace decode read an instruction's operands and sizes and call `kernel` with a value
 // of the element type and, in their common order, the arguments that the kernels of every backend take; the
@@ -18,8 +18,8 @@ inline int64_t last_size(const graph::Type& t) { return t.dims.back().size; }
 inline int64_t num_rows(const graph::Type& t) { return last_size(t) == 0 ? 0 : t.count() / last_size(t); }
 inline int64_t row_bytes(const graph::Type& t) { return columns(t) * base::size_of(t.dtype); }
 
-// CPU kernels sum gradients of parameters in a wide type: what a recipe keeps in bf16 is summed in scratch in
-// front of the kernel's own (exec/cpu/gradients.h).
+// CPU kernels sum gradients of parameters in a wide type: gradients that a recipe keeps in bf16 are summed in
+// scratch before the kernel's own (exec/cpu/gradients.h).
 inline int64_t sums_bytes(const graph::Type& gradient) {
   const int64_t bytes = gradient.count() * static_cast<int64_t>(sizeof(float)), to = 64;
   return gradient.dtype == graph::DType::BF16 ? (bytes + to - 1) / to * to : 0;

@@ -1,4 +1,4 @@
-// Embedding and loss, as the kernels of every backend are given them (exec/decode/sizes.h says how).
+// Arguments of embedding and loss, for the kernels of every backend (see exec/decode/sizes.h).
 #pragma once
 
 #include "exec/decode/sizes.h"
