@@ -1,4 +1,4 @@
-// XXH3: 64 bits fed in pieces, and 128 bits of a text, which may stand for it.
+// XXH3: 64 bits computed in pieces, and 128 bits of a text, to identify it.
 #pragma once
 
 #include <cstddef>

@@ -102,7 +102,7 @@ struct Back {
   base::Hash class_hash;
 };
 
-// The program that stands for a class, as it is lowered: without scratch, frees and places in memory.
+// The program that represents a class, as lowered: without scratch, frees and offsets.
 struct Representative {
   program::Program program;
   base::Hash hash;
@@ -213,7 +213,7 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
   return {std::move(groups), std::move(program)};
 }
 
-// The first rank of every pipeline place.
+// One rank per pipeline rank: the first along all other axes.
 std::vector<base::RankId> representatives(const Front& front) {
   return front.layout.mesh.group(base::RankId(0), front.layout.pipeline);
 }
@@ -293,7 +293,7 @@ Compiled compile_one(const config::Recipe& recipe, const CompileOptions& options
           .passes = std::move(records)};
 }
 
-// Without ranks: the representatives.
+// With no ranks given: the representatives.
 Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
                    std::vector<base::RankId> ranks, int threads, bool verified) {
   std::vector<PassRecord> records;

@@ -50,9 +50,9 @@ struct Pipeline {
   std::optional<schedule::Schedule> schedule;
 };
 
-// Ranks at one pipeline place are a class: their programs are one program at different places of the mesh.
-// Its representative is the first of them. The hash is that of the representative's program as it is
-// lowered, which every rank can make: it depends on the recipe and the model, not on the rank nor on the
+// Ranks with the same pipeline rank are a class: their programs are one program at different mesh
+// coordinates. Its representative is the first of them. The hash is that of the representative's program as
+// lowered, which every rank can compute: it depends on the recipe and the model, not on the rank nor on the
 // kernels' scratch.
 struct Compiled {
   layout::Layout layout;
@@ -107,7 +107,7 @@ Ranks compile_classes_unverified(const config::Recipe& recipe, const CompileOpti
 void expand(Ranks& classes, int threads);
 void verify(const Ranks& classes, int threads);
 
-// The text that class_hash is the hash of, for the class of a pipeline rank.
+// The text whose hash is class_hash, for the class of a pipeline rank.
 std::string class_text(const config::Recipe& recipe, const CompileOptions& options, int pipeline_place);
 
 }  // namespace quintet::compiler

@@ -17,10 +17,10 @@ namespace quintet::compiler {
 
 struct OpPackage {
   const graph::OpDef* op = nullptr;
-  layout::Rule rule = nullptr;               // null: divided by the op's dims
+  layout::Rule rule = nullptr;               // null: sharded by the op's dims
   const exec::cpu::Kernel* cpu = nullptr;    // null: the op does not run on a CPU
   const exec::cuda::Kernel* cuda = nullptr;  // null: nor on a GPU
-  // Scratch of the CUDA kernel; null: none. Apart from the kernel, so that plans made without CUDA know it.
+  // Scratch of the CUDA kernel; null: none. Outside the kernel, so that plans made without CUDA know it.
   int64_t (*cuda_scratch)(const program::Instr& instr) = nullptr;
 };
 

@@ -36,7 +36,7 @@ struct ScheduleTraits {
 };
 ScheduleTraits traits_of(std::string_view schedule);
 
-// The words that parallel.schedule may hold, beside "file:PATH".
+// The words that parallel.schedule may be, besides "file:PATH".
 std::span<const std::string_view> pipeline_schedules();
 
 // PATH of a schedule "file:PATH"; nothing for a word.

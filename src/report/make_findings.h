@@ -36,7 +36,7 @@ std::optional<config::Recipe> search_layout(const FindingsOptions& options, cons
 // What comes after a report: advice when it does not fit, the scaling curve, the cost of a token budget.
 void add_findings(const FindingsOptions& options, const plan::Report& report, Findings& findings);
 
-// For people: what stands before a report, and after it. Empty where nothing was asked.
+// Readable text before and after a report. Empty if nothing was requested.
 std::string text_before(const Findings& findings, const plan::Assumptions& assumptions);
 std::string text_after(const Findings& findings, const plan::Report& report);
 
