@@ -129,7 +129,7 @@ class Verifier {
       fail_at(index, "operands do not fit: {}", e.what());
     }
     if (inferred.size() != n.outputs.size())
-      fail_at(index, "gives {} results, has {}", inferred.size(), n.outputs.size());
+      fail_at(index, "infers {} results, has {}", inferred.size(), n.outputs.size());
     for (size_t i = 0; i < inferred.size(); ++i)
       if (inferred[i] != graph_.type(n.outputs[i]))
         fail_at(index, "result %{} must be {}, is {}", n.outputs[i], to_string(inferred[i]),

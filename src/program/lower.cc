@@ -265,9 +265,9 @@ class GraphLowering {
         const Accumulate mode = groups_.grad_accumulate(grad->second.group, grad->second.contribution);
         if (num_grads++ > 0 && mode != instr.accumulate)
           base::fail_user(
-              "[{}] of block {} gives the gradients of several parameters at once, but some of them are used "
-              "by "
-              "other layers too and some are not: share all of them or none",
+              "[{}] of block {} computes the gradients of several parameters at once, but only some of them "
+              "are "
+              "used by other layers too: share all of them or none",
               node.op->name, node.block);
         instr.accumulate = mode;
       }

@@ -187,7 +187,7 @@ class InstrChecker {
       fail("has {} results, the op has {}", instr.out.size(), wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i)
       if (!fits(instr, instr.out[i].type, wanted[i]))
-        fail("result {} is {}, the op gives {}", i, graph::to_string(instr.out[i].type),
+        fail("result {} is {}, the op infers {}", i, graph::to_string(instr.out[i].type),
              graph::to_string(wanted[i]));
   }
 
@@ -337,7 +337,7 @@ class InstrChecker {
     if (in.type.dims.empty() || row(in.type) != row(out.type))
       fail("rows of {} become rows of {}", graph::to_string(in.type), graph::to_string(out.type));
     if (instr.attrs.integer("back") && out.type.size(0) % copies != 0)
-      fail("{} rows come back in {} copies", out.type.size(0), copies);
+      fail("{} rows are returned in {} copies", out.type.size(0), copies);
     if (pad < 0) fail("experts padded to {} rows", pad);
     if (pad > 0) {
       const bool back = instr.attrs.integer("back") != 0;

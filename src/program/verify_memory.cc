@@ -133,7 +133,7 @@ class MemoryWalk {
   }
   std::string describe(const Order& order) const {
     static constexpr const char* kNames[] = {"plain", "rows by sender", "rows for their senders",
-                                             "counts of what comes", "counts of what goes"};
+                                             "received counts", "sent counts"};
     const std::string by = order.counts.valid() ? " by " + p_.buffer(order.counts).name : "";
     return kNames[static_cast<size_t>(order.kind)] + by;
   }

@@ -87,7 +87,7 @@ TEST(Verify, ResultType) {
 TEST(Verify, ResultCount) {
   Graph g = tiny_llama();
   node(g, kRmsNorm).outputs.pop_back();
-  expect_refused(g, {at(node(g, kRmsNorm)), "gives 2 results, has 1"});
+  expect_refused(g, {at(node(g, kRmsNorm)), "infers 2 results, has 1"});
 }
 
 TEST(Verify, OperandsThatTheOpRefuses) {

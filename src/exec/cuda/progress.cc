@@ -47,7 +47,7 @@ std::string Progress::describe() const {
                         base::to_string(c.dtype), program_.comms[c.comm.index()].name,
                         next->note.empty() ? "" : fmt::format(" ({})", next->note));
   }
-  return text.empty() ? "" : "\nHow far the device has come:" + text;
+  return text.empty() ? "" : "\nProgress of the device:" + text;
 }
 
 }  // namespace quintet::exec::cuda
