@@ -99,6 +99,19 @@ struct Names<ScheduleKind> {
        {ScheduleKind::Wsd, "wsd"}}};
 };
 template <>
+struct Names<DecayShape> {
+  static constexpr std::array<std::pair<DecayShape, std::string_view>, 4> kTable = {
+      {{DecayShape::Linear, "linear"},
+       {DecayShape::Cosine, "cosine"},
+       {DecayShape::Exponential, "exponential"},
+       {DecayShape::OneMinusSqrt, "1-sqrt"}}};
+};
+template <>
+struct Names<RampKind> {
+  static constexpr std::array<std::pair<RampKind, std::string_view>, 3> kTable = {
+      {{RampKind::Constant, "constant"}, {RampKind::Linear, "linear"}, {RampKind::Cosine, "cosine"}}};
+};
+template <>
 struct Names<DeviceKind> {
   static constexpr std::array<std::pair<DeviceKind, std::string_view>, 2> kTable = {
       {{DeviceKind::Cpu, "cpu"}, {DeviceKind::Cuda, "cuda"}}};
@@ -133,6 +146,11 @@ template <>
 struct Synonyms<DeviceKind> {
   static constexpr std::array<std::pair<std::string_view, DeviceKind>, 2> kTable = {
       {{"gpu", DeviceKind::Cuda}, {"nvidia", DeviceKind::Cuda}}};
+};
+template <>
+struct Synonyms<DecayShape> {
+  static constexpr std::array<std::pair<std::string_view, DecayShape>, 2> kTable = {
+      {{"sqrt", DecayShape::OneMinusSqrt}, {"minus_sqrt", DecayShape::OneMinusSqrt}}};
 };
 template <>
 struct Synonyms<base::DType> {

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/byte_size.h"
+#include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/presets.h"
@@ -279,6 +280,52 @@ class Reader {
       read(key, axis, value);
       field[std::string(name.str())] = value;
     }
+  }
+  static std::optional<Length> length(const toml::node& node) {
+    if (const auto steps = node.value_exact<int64_t>(); steps && *steps >= 0)
+      return Length{Length::Unit::Steps, static_cast<double>(*steps)};
+    if (const auto share = node.value_exact<double>(); share && *share >= 0 && *share <= 1)
+      return Length{Length::Unit::Fraction, *share};
+    if (const auto text = node.value_exact<std::string>()) return parse_length(*text);
+    return std::nullopt;
+  }
+  void read(const char* key, const toml::node& node, Length& field) {
+    if (const auto v = length(node))
+      field = *v;
+    else
+      wrong(key, node, kLengthWords, "\"2B tokens\"");
+  }
+  void read(const char* key, const toml::node& node, std::vector<BatchStage>& field) {
+    const auto refuse = [&](const std::string& why) {
+      report_.add("type", key, "must be a list of {until, global}; " + why,
+                  "[{until = \"1B tokens\", global = 256}]");
+    };
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return refuse("got " + text_of(node));
+    std::vector<BatchStage> stages;
+    for (const toml::node& item : *array) {
+      const toml::table* table = item.as_table();
+      if (table == nullptr) return refuse("one entry is " + text_of(item));
+      BatchStage stage;
+      for (const auto& [name, value] : *table) {
+        if (name.str() == "until") {
+          const auto v = length(value);
+          if (!v) return refuse(fmt::format("until must be {}, got {}", kLengthWords, text_of(value)));
+          stage.until = *v;
+        } else if (name.str() == "global") {
+          const auto v = value.value_exact<int64_t>();
+          if (!v) return refuse("global must be an integer, got " + text_of(value));
+          stage.global = *v;
+        } else {
+          return refuse(fmt::format("an entry has no key \"{}\"", std::string(name.str())));
+        }
+      }
+      if (!table->contains("until") || !table->contains("global"))
+        return refuse(fmt::format("entry {} has no {}", stages.size() + 1,
+                                  table->contains("until") ? "global" : "until"));
+      stages.push_back(stage);
+    }
+    field = std::move(stages);
   }
   void read(const char* key, const toml::node& node, LossScale& field) {
     const auto text = node.value_exact<std::string>();

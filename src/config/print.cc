@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "config/byte_size.h"
+#include "config/length.h"
 #include "config/names.h"
 #include "config/schema.h"
 
@@ -62,6 +63,18 @@ std::string toml_value(const ReshardAfterForward& v) {
   return toml_value(v.kind == ReshardAfterForward::Kind::Yes);
 }
 std::string toml_value(const LossScale& v) { return v.dynamic ? toml_text("dynamic") : toml_value(v.value); }
+std::string toml_value(const Length& v) {
+  if (v.unit == Length::Unit::Fraction) return toml_value(v.value);
+  if (v.unit == Length::Unit::Steps) return toml_value(static_cast<int64_t>(v.value));
+  return toml_text(length_text(v));
+}
+std::string toml_value(const std::vector<BatchStage>& v) {
+  std::string out = "[";
+  for (const BatchStage& s : v)
+    out += fmt::format("{}{{ until = {}, global = {} }}", out.size() > 1 ? ", " : "", toml_value(s.until),
+                       s.global);
+  return out + "]";
+}
 template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
 
@@ -85,6 +98,16 @@ Json json_value(const DimAxes& v) {
 Json json_value(const ReshardAfterForward& v) {
   if (v.kind == ReshardAfterForward::Kind::ToRanks) return v.ranks;
   return v.kind == ReshardAfterForward::Kind::Yes;
+}
+Json json_value(const Length& v) {
+  if (v.unit == Length::Unit::Fraction) return v.value;
+  if (v.unit == Length::Unit::Steps) return static_cast<int64_t>(v.value);
+  return length_text(v);
+}
+Json json_value(const std::vector<BatchStage>& v) {
+  Json stages = Json::array();
+  for (const BatchStage& s : v) stages.push_back({{"until", json_value(s.until)}, {"global", s.global}});
+  return stages;
 }
 Json json_value(const LossScale& v) {
   if (v.dynamic) return "dynamic";

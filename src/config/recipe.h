@@ -127,11 +127,28 @@ struct Data {
   bool operator==(const Data&) const = default;
 };
 
+// A length of a run, counted from its start (length.h): 200 (steps), "2B tokens", "4096 sequences" or 0.02 (a
+// fraction of run.steps; a resolved recipe has steps instead). A sequence has data.seq_len tokens.
+struct Length {
+  enum class Unit : uint8_t { Steps, Sequences, Tokens, Fraction };
+  Unit unit = Unit::Steps;
+  double value = 0;  // a whole number, unless a fraction
+  bool operator==(const Length&) const = default;
+};
+
+// A stage of a growing batch: steps of `global` sequences until the run has consumed `until`.
+struct BatchStage {
+  Length until;
+  int64_t global = 0;
+  bool operator==(const BatchStage&) const = default;
+};
+
 // In sequences. global = micro x accumulation x dp; values of 0 are derived.
 struct Batch {
-  int64_t global = 0;        // per optimizer step, over all ranks
-  int64_t micro = 0;         // per data-parallel rank and micro-batch
-  int64_t accumulation = 0;  // micro-batches per step
+  int64_t global = 0;            // per optimizer step, over all ranks
+  int64_t micro = 0;             // per data-parallel rank and micro-batch
+  int64_t accumulation = 0;      // micro-batches per step
+  std::vector<BatchStage> ramp;  // smaller batches before that, in order (batch_ramp.h)
   bool operator==(const Batch&) const = default;
 };
 
@@ -278,16 +295,27 @@ struct Muon {
 
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
-// Learning rate over steps: a linear warm-up from 0 over `warmup` steps, then `kind`.
+enum class DecayShape : uint8_t { Linear, Cosine, Exponential, OneMinusSqrt };
+enum class RampKind : uint8_t { Constant, Linear, Cosine };
+
+// Learning rate over the run: a linear warm-up from 0, then `kind` (optim/schedule.h).
 struct Schedule {
   ScheduleKind kind = ScheduleKind::Constant;
-  int64_t warmup = 0;
+  Length warmup;
   double min_lr_ratio = 0;  // floor, as a fraction of optimizer.lr
-  // Steps of decay.
-  // linear, cosine: from the end of warm-up to the floor; 0 = derived: run.steps - warmup (at least 1).
-  // wsd: length of the final phase, which ends at run.steps; 0 = derived: a tenth of run.steps (at least 1).
-  int64_t decay = 0;
+  // linear, cosine: from the end of warm-up to the floor; 0 = derived: the rest of the run, in warmup's unit.
+  // wsd: length of the final phase, which ends with the run; 0 = derived: a tenth of run.steps (at least 1).
+  Length decay;
+  DecayShape shape = DecayShape::Linear;  // wsd: of the final phase
   bool operator==(const Schedule&) const = default;
+};
+
+// A factor on weight_decay that goes from start_ratio to final_ratio, which the last step has.
+struct WeightDecayRamp {
+  RampKind kind = RampKind::Constant;
+  double start_ratio = 1;
+  double final_ratio = 1;
+  bool operator==(const WeightDecayRamp&) const = default;
 };
 
 struct Optimizer {
@@ -298,6 +326,7 @@ struct Optimizer {
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;
+  WeightDecayRamp weight_decay_ramp;
   double momentum = 0;     // sgd
   bool nesterov = false;   // sgd with momentum
   Muon muon;
@@ -323,6 +352,14 @@ struct Eval {
 enum class DeviceKind : uint8_t { Cpu, Cuda };
 enum class BackendKind : uint8_t { Auto, Local, Mpi };
 
+// A step whose loss or gradient norm exceeds mean + factor x deviation of the last `window` accepted steps is
+// skipped.
+struct SkipSpike {
+  int64_t window = 0;  // 0: off
+  double factor = 6;
+  bool operator==(const SkipSpike&) const = default;
+};
+
 struct Run {
   int64_t steps = 0;
   int64_t seed = 0;
@@ -330,11 +367,14 @@ struct Run {
   BackendKind backend = BackendKind::Auto;  // auto: mpi under an MPI launcher, otherwise local
   bool deterministic = false;               // cuda: bit-equal runs at slower attention; CPU runs always are
   int64_t threads = 0;                      // per rank; 0 = chosen at start-up from the machine's cores
-  int64_t max_skipped_steps = 10;           // consecutive non-finite steps before the run stops
+  int64_t max_skipped_steps = 10;           // consecutive skipped steps before the run stops
   int64_t check_replicas_every = 100;       // steps; 0 = off
   int64_t timeout = 300;  // seconds that a rank waits in one call, for other ranks or its GPU
   std::string dir;        // empty = derived: runs/<name>
   int64_t log_every = 1;
+  int64_t noise_scale_every = 0;  // steps between estimates of the gradient noise scale; 0 = off
+  int64_t noise_scale_batch = 0;  // sequences of its small batch; 0 = derived: one micro-batch per dp rank
+  SkipSpike skip_spike;
   bool operator==(const Run&) const = default;
 };
 

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "config/batch_ramp.h"
 #include "config/context_parallel.h"
+#include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/schema.h"
@@ -110,11 +112,35 @@ void fill_in_context(Parallel& p, const Model& m, const Data& data) {
   if (p.cp_method == ContextMethod::UlyssesRing && p.ulysses == 0) p.ulysses = largest_ulysses(p, m);
 }
 
-void fill_in_schedule(Schedule& s, int64_t steps) {
-  if (s.decay != 0 || s.warmup < 0) return;
-  if (s.kind == ScheduleKind::Linear || s.kind == ScheduleKind::Cosine)
-    s.decay = std::max<int64_t>(1, steps - s.warmup);
-  if (s.kind == ScheduleKind::Wsd) s.decay = std::max<int64_t>(1, steps / 10);
+bool is_sound(const Length& length) {
+  return length.value >= 0 && length.value <= kMaxSeed &&
+         (length.unit == Length::Unit::Fraction ? length.value <= 1
+                                                : length.value == std::floor(length.value));
+}
+
+// Fractions become steps: at least one, unless they are 0.
+void count_in_steps(Length& length, int64_t steps) {
+  if (length.unit != Length::Unit::Fraction || !is_sound(length)) return;
+  const double count = std::round(length.value * static_cast<double>(steps));
+  length = {Length::Unit::Steps, length.value > 0 ? std::max(1.0, count) : 0.0};
+}
+
+void fill_in_schedule(Recipe& r) {
+  Schedule& s = r.optimizer.schedule;
+  const auto within = [](int64_t v) { return count_from(1).contains(static_cast<double>(v)); };
+  if (!within(r.run.steps)) return;
+  for (Length* const length : {&s.warmup, &s.decay}) count_in_steps(*length, r.run.steps);
+  for (BatchStage& stage : r.batch.ramp) count_in_steps(stage.until, r.run.steps);
+  if (s.decay.value != 0 || !is_sound(s.warmup)) return;
+  if (s.kind == ScheduleKind::Wsd)
+    s.decay = {Length::Unit::Steps, std::max(1.0, static_cast<double>(r.run.steps / 10))};
+  if (s.kind != ScheduleKind::Linear && s.kind != ScheduleKind::Cosine) return;
+  for (const int64_t v : {r.data.seq_len, r.batch.global, r.batch.micro, r.parallel.dp()})
+    if (!within(v)) return;
+  for (const BatchStage& stage : r.batch.ramp)
+    if (!within(stage.global) || !is_sound(stage.until)) return;
+  const double rest = BatchRamp(r).end().in(s.warmup.unit) - s.warmup.value;
+  s.decay = {s.warmup.unit, std::max(1.0, rest)};
 }
 
 struct LimitChecker {
@@ -144,6 +170,16 @@ struct LimitChecker {
   }
   void operator()(const char* key, const std::array<double, 2>& values, const Limits& limits) {
     for (const double value : values) check(key, value, limits, false);
+  }
+  void operator()(const char* key, const Length& value) {
+    if (report.usable(key) && !is_sound(value))
+      report.add("limits", key, fmt::format("must be {}, got {}", kLengthWords, length_text(value)));
+  }
+  void operator()(const char* key, const std::vector<BatchStage>& stages) {
+    for (const BatchStage& stage : stages) {
+      (*this)(key, stage.until);
+      check(key, static_cast<double>(stage.global), count_from(1), true);
+    }
   }
   template <class E>
   requires std::is_enum_v<E>
@@ -179,7 +215,7 @@ void fill_in(Recipe& r, Report& report) {
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);
-  fill_in_schedule(r.optimizer.schedule, r.run.steps);
+  fill_in_schedule(r);
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
 }
 

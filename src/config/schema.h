@@ -108,6 +108,7 @@ void for_each_key(R& r, V&& v) {
   v("batch.global", r.batch.global, count_from(1));
   v("batch.micro", r.batch.micro, count_from(1));
   v("batch.accumulation", r.batch.accumulation, count_from(1));
+  v("batch.ramp", r.batch.ramp);
 
   auto& p = r.parallel;
   v("parallel.dp_replicate", p.dp_replicate, kAxis);
@@ -156,9 +157,13 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.block_size", o.block_size, Limits{8, 4096});
   v("optimizer.freeze", o.freeze);
   v("optimizer.schedule.kind", o.schedule.kind);
-  v("optimizer.schedule.warmup", o.schedule.warmup, count_from(0));
+  v("optimizer.schedule.warmup", o.schedule.warmup);
   v("optimizer.schedule.min_lr_ratio", o.schedule.min_lr_ratio, kShare);
-  v("optimizer.schedule.decay", o.schedule.decay, count_from(0));
+  v("optimizer.schedule.decay", o.schedule.decay);
+  v("optimizer.schedule.shape", o.schedule.shape);
+  v("optimizer.weight_decay_ramp.kind", o.weight_decay_ramp.kind);
+  v("optimizer.weight_decay_ramp.start_ratio", o.weight_decay_ramp.start_ratio, kNotNegative);
+  v("optimizer.weight_decay_ramp.final_ratio", o.weight_decay_ramp.final_ratio, kNotNegative);
   v("optimizer.muon.momentum", o.muon.momentum, kBelowOne);
   v("optimizer.muon.nesterov", o.muon.nesterov);
   v("optimizer.muon.scale", o.muon.scale);
@@ -179,6 +184,10 @@ void for_each_key(R& r, V&& v) {
   v("run.timeout", r.run.timeout, Limits{1, 86400});
   v("run.dir", r.run.dir);
   v("run.log_every", r.run.log_every, count_from(1));
+  v("run.noise_scale_every", r.run.noise_scale_every, count_from(0));
+  v("run.noise_scale_batch", r.run.noise_scale_batch, count_from(0));
+  v("run.skip_spike.window", r.run.skip_spike.window, Limits{0, 1 << 20});
+  v("run.skip_spike.factor", r.run.skip_spike.factor, kPositive);
 }
 
 }  // namespace quintet::config

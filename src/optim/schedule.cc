@@ -5,37 +5,70 @@
 #include <numbers>
 
 namespace quintet::optim {
+namespace {
 
-double learning_rate(const config::Optimizer& o, int64_t step, int64_t steps) {
+using config::DecayShape;
+using config::RunPoint;
+
+// From 1 at p = 0 to 0 at p = 1.
+double shaped(DecayShape shape, double p) {
+  switch (shape) {
+    case DecayShape::Linear:
+      return 1 - p;
+    case DecayShape::Cosine:
+      return 0.5 * (1 + std::cos(std::numbers::pi * p));
+    case DecayShape::Exponential:
+      return 2 * std::exp2(-p) - 1;
+    case DecayShape::OneMinusSqrt:
+      return 1 - std::sqrt(p);
+  }
+  return 0;
+}
+
+}  // namespace
+
+double learning_rate(const config::Optimizer& o, const RunPoint& done, const RunPoint& end) {
   using config::ScheduleKind;
   const config::Schedule& s = o.schedule;
-  if (step < s.warmup) return o.lr * static_cast<double>(step + 1) / static_cast<double>(s.warmup);
-  const double floor = s.min_lr_ratio;
-  const double decay = static_cast<double>(std::max<int64_t>(s.decay, 1));
-  const auto progress = [&](int64_t begin) {
-    return std::clamp(static_cast<double>(step - begin) / decay, 0.0, 1.0);
+  const double floor = s.min_lr_ratio, warmup = s.warmup.value, passed = done.in(s.warmup.unit);
+  if (passed < warmup) return o.lr * passed / warmup;
+  const double decay = std::max(s.decay.value, 1.0), now = done.in(s.decay.unit);
+  const auto decayed = [&](double begin, DecayShape shape) {
+    return floor + (1 - floor) * shaped(shape, std::clamp((now - begin) / decay, 0.0, 1.0));
   };
   double factor = 1;
   switch (s.kind) {
     case ScheduleKind::Constant:
       break;
     case ScheduleKind::Linear:
-      factor = floor + (1 - floor) * (1 - progress(s.warmup));
+      factor = decayed(warmup, DecayShape::Linear);
       break;
     case ScheduleKind::Cosine:
-      factor = floor + (1 - floor) * 0.5 * (1 + std::cos(std::numbers::pi * progress(s.warmup)));
+      factor = decayed(warmup, DecayShape::Cosine);
       break;
-    case ScheduleKind::InverseSqrt: {
-      // Continuous with the warm-up's end: sqrt(w / s) from s = w on.
-      const double w = static_cast<double>(std::max<int64_t>(s.warmup, 1));
-      factor = std::max(floor, std::sqrt(w / std::max(w, static_cast<double>(step + 1))));
+    case ScheduleKind::InverseSqrt:
+      factor = std::max(floor, std::sqrt(warmup / passed));
       break;
-    }
     case ScheduleKind::Wsd:
-      factor = floor + (1 - floor) * (1 - progress(steps - s.decay));
+      factor = decayed(end.in(s.decay.unit) - decay, s.shape);
       break;
   }
   return o.lr * factor;
+}
+
+double weight_decay_ratio(const config::Optimizer& o, const RunPoint& done, const RunPoint& end) {
+  const config::WeightDecayRamp& ramp = o.weight_decay_ramp;
+  const double p = std::clamp(static_cast<double>(done.steps) / static_cast<double>(end.steps), 0.0, 1.0);
+  switch (ramp.kind) {
+    case config::RampKind::Constant:
+      return 1;
+    case config::RampKind::Linear:
+      return ramp.start_ratio + (ramp.final_ratio - ramp.start_ratio) * p;
+    case config::RampKind::Cosine:
+      return ramp.start_ratio +
+             (ramp.final_ratio - ramp.start_ratio) * 0.5 * (1 - std::cos(std::numbers::pi * p));
+  }
+  return 1;
 }
 
 }  // namespace quintet::optim

@@ -1,12 +1,27 @@
-// The learning rate as a function of the step.
+// Learning rate and weight decay as functions of what the run has done. Both are evaluated at the end of a
+// step: step 1 of a warm-up of 4 steps has a quarter of the rate, step 4 has all of it, and the last step of
+// the run has the floor.
 #pragma once
 
+#include "config/batch_ramp.h"
 #include "config/recipe.h"
 
 namespace quintet::optim {
 
-// Rate of step `step` (counted from 0) in a run of `steps`. Warm-up rises linearly and reaches the full rate
-// at its last step: step s < warmup has rate lr * (s + 1) / warmup.
-double learning_rate(const config::Optimizer& optimizer, int64_t step, int64_t steps);
+// The rate of the step that ends at `done`, in a run that ends at `end`. With x the length of the run so far
+// in the unit of the phase, w the warm-up and d the decay:
+//   warm-up       lr x / w, until x = w
+//   linear        p = (x - w) / d, capped at 1; floor + (1 - floor) (1 - p)
+//   cosine        the same p; floor + (1 - floor) (1 + cos(pi p)) / 2
+//   inverse_sqrt  the larger of floor and sqrt(w / x)
+//   wsd           1 until the last d of the run, then with p = (x - (end - d)) / d
+//                 floor + (1 - floor) f(p); f is 1 - p, (1 + cos(pi p)) / 2, 2 / 2^p - 1 or 1 - sqrt(p)
+double learning_rate(const config::Optimizer& optimizer, const config::RunPoint& done,
+                     const config::RunPoint& end);
+
+// The factor on weight decay: from start_ratio (before the first step) to final_ratio, linearly or as half a
+// cosine over the steps of the run.
+double weight_decay_ratio(const config::Optimizer& optimizer, const config::RunPoint& done,
+                          const config::RunPoint& end);
 
 }  // namespace quintet::optim

@@ -48,7 +48,7 @@ exec::Device device_of(const config::Recipe& recipe) {
 }
 
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
-    : recipe_(recipe), world_(world), log_(options.log) {
+    : recipe_(recipe), ramp_(recipe_), world_(world), log_(options.log) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
   const compiler::CompileOptions compile_options{
@@ -209,7 +209,8 @@ void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inpu
   exec::Executor& e = *executor_;
   // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
-  e.set_scalar(scalars::kLearningRate, optim::learning_rate(recipe_.optimizer, step, recipe_.run.steps));
+  e.set_scalar(scalars::kLearningRate,
+               optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), ramp_.end()));
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
   e.set_dropout_key(static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]));

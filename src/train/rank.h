@@ -10,6 +10,7 @@
 
 #include "comm/communicator.h"
 #include "compiler/compile.h"
+#include "config/batch_ramp.h"
 #include "config/demands.h"
 #include "data/batch.h"
 #include "exec/executor.h"
@@ -163,6 +164,7 @@ class Rank {
   bool measures() const { return measured_rounds_ < 2; }
 
   const config::Recipe recipe_;
+  const config::BatchRamp ramp_;
   comm::World& world_;
   std::unique_ptr<compiler::Compiled> compiled_;  // the executor refers to its program
   std::unique_ptr<exec::Executor> executor_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/length.h"
 #include "config/names.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
@@ -248,8 +249,11 @@ class Header {
     const config::Optimizer& o = r_.optimizer;
     std::string text = fmt::format("{}, lr {:g} {}", name_of(o.kind), o.lr, name_of(o.schedule.kind));
     if (o.schedule.min_lr_ratio > 0) text += fmt::format(" to {:g}", o.lr * o.schedule.min_lr_ratio);
-    if (o.schedule.warmup > 0)
-      text += fmt::format(" after {} of warm-up", counted(o.schedule.warmup, "step"));
+    if (o.schedule.warmup.value > 0)
+      text += fmt::format(" after {} of warm-up", config::length_text(o.schedule.warmup));
+    if (o.schedule.kind == config::ScheduleKind::Wsd)
+      text += fmt::format(", {} decay over the last {}", name_of(o.schedule.shape),
+                          config::length_text(o.schedule.decay));
     if (o.weight_decay > 0) text += fmt::format(", weight decay {:g}", o.weight_decay);
     if (o.momentum > 0) text += fmt::format(", momentum {:g}", o.momentum);
     text += o.clip_norm > 0 ? fmt::format(", gradient norm clipped at {:g}", o.clip_norm) : ", no clipping";

@@ -89,7 +89,16 @@ Recipe random_recipe(std::mt19937_64& rng) {
     r.optimizer.freeze = pick<std::vector<std::string>>(rng, {{}, {"embed*", "blocks.?.norm"}});
     r.optimizer.schedule.kind = pick(rng, {ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine,
                                            ScheduleKind::InverseSqrt, ScheduleKind::Wsd});
-    r.optimizer.schedule.warmup = static_cast<int64_t>(rng() % 20);
+    const auto length = [&] {
+      const auto unit = pick(rng, {Length::Unit::Steps, Length::Unit::Sequences, Length::Unit::Tokens});
+      const double per_step = unit == Length::Unit::Steps ? 1 : unit == Length::Unit::Sequences ? 16 : 1000;
+      return Length{unit, static_cast<double>(rng() % 20) * per_step};
+    };
+    r.optimizer.schedule.warmup = length();
+    if (r.optimizer.schedule.kind == ScheduleKind::Wsd) {
+      r.optimizer.schedule.decay = length();
+      r.optimizer.schedule.shape = pick(rng, {DecayShape::Cosine, DecayShape::OneMinusSqrt});
+    }
     if (r.optimizer.schedule.kind != ScheduleKind::Constant) r.optimizer.schedule.min_lr_ratio = unit();
     r.loss.chunk = static_cast<int64_t>(rng() % 4096);
     r.eval.every = r.data.validation_fraction > 0 ? static_cast<int64_t>(rng() % 100) : 0;

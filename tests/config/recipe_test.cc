@@ -4,6 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "config/batch_ramp.h"
+#include "config/length.h"
 #include "config/presets.h"
 #include "config/print.h"
 #include "config/support.h"
@@ -24,7 +26,7 @@ TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
   EXPECT_EQ(r.batch, (Batch{.global = 16, .micro = 4, .accumulation = 2}));
   EXPECT_EQ(r.precision, Precision::of(base::DType::F32));
   EXPECT_EQ(r.optimizer.lr, 3e-3);
-  EXPECT_EQ(r.optimizer.schedule.decay, 130);
+  EXPECT_EQ(r.optimizer.schedule.decay, (Length{Length::Unit::Steps, 130}));
   EXPECT_EQ(r.run.dir, "runs/tiny");
 }
 
@@ -123,13 +125,69 @@ TEST(Recipe, ReshardAfterForwardTakesThreeForms) {
 }
 
 TEST(Recipe, SchedulesFillInTheirDecay) {
+  using Unit = Length::Unit;
   const auto decay = [](std::vector<std::string> o) { return parse(kGood, o).optimizer.schedule.decay; };
-  EXPECT_EQ(decay({}), 0);
-  EXPECT_EQ(decay({"optimizer.schedule.kind=linear", "optimizer.schedule.warmup=30"}), 70);
-  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup=30", "run.steps=5"}), 1);
-  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd"}), 10);
-  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "optimizer.schedule.decay=25"}), 25);
-  EXPECT_EQ(decay({"optimizer.schedule.kind=inverse_sqrt", "optimizer.schedule.warmup=5"}), 0);
+  const auto steps = [](double n) { return Length{Unit::Steps, n}; };
+  EXPECT_EQ(decay({}), steps(0));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=linear", "optimizer.schedule.warmup=30"}), steps(70));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup=30", "run.steps=5"}), steps(1));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd"}), steps(10));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "run.steps=19"}), steps(1));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "optimizer.schedule.decay=25"}), steps(25));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "optimizer.schedule.decay=0.333"}), steps(33));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=inverse_sqrt", "optimizer.schedule.warmup=5"}), steps(0));
+  // 100 steps of 16 sequences of 64 tokens; the rest of the run in the warm-up's unit.
+  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup='2.4K tokens'"}),
+            (Length{Unit::Tokens, 102400 - 2400}));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup='40 sequences'"}),
+            (Length{Unit::Sequences, 1560}));
+}
+
+TEST(Recipe, LengthsTakeFourForms) {
+  using Unit = Length::Unit;
+  const auto warmup = [](const std::string& v) {
+    return parse(kGood, {"optimizer.schedule.warmup=" + v}).optimizer.schedule.warmup;
+  };
+  EXPECT_EQ(warmup("7"), (Length{Unit::Steps, 7}));
+  EXPECT_EQ(warmup("'7 steps'"), (Length{Unit::Steps, 7}));
+  EXPECT_EQ(warmup("0.02"), (Length{Unit::Steps, 2})) << "a fraction of run.steps";
+  EXPECT_EQ(warmup("0.0001"), (Length{Unit::Steps, 1}));
+  EXPECT_EQ(warmup("0.0"), (Length{Unit::Steps, 0}));
+  EXPECT_EQ(warmup("'2B tokens'"), (Length{Unit::Tokens, 2e9}));
+  EXPECT_EQ(warmup("'1.1m tokens'"), (Length{Unit::Tokens, 1100000}));
+  EXPECT_EQ(warmup("'1 sequence'"), (Length{Unit::Sequences, 1}));
+  for (const char* text : {"2B", "tokens", "-1 tokens", "0.5 tokens", "2B tokenz", "1e9 tokens",
+                           "99999999T tokens", "2BB tokens", ""})
+    EXPECT_FALSE(parse_length(text)) << text;
+  for (const double count : {1.0, 999.0, 1000.0, 1500.0, 2e9, 3e12, 123456789.0})
+    for (const Unit unit : {Unit::Steps, Unit::Sequences, Unit::Tokens}) {
+      const Length length{unit, count};
+      EXPECT_EQ(parse_length(length_text(length)), length) << length_text(length);
+    }
+}
+
+// Stages end with whole steps, and every step begins where the one before ended.
+TEST(BatchRamp, CountsEverySequenceOnce) {
+  Recipe r = parse(kGood);
+  r.run.steps = 30;
+  r.batch.ramp = {{{Length::Unit::Sequences, 20}, 8}, {{Length::Unit::Tokens, 64 * 50}, 12}, {{Length::Unit::Steps, 9}, 14}};
+  const BatchRamp ramp(r);
+  // 3 steps of 8 reach 24 >= 20; 3 steps of 12 reach 60 >= 50; then steps until 9.
+  ASSERT_EQ(ramp.stages().size(), 4u);
+  const int64_t first_step[] = {0, 3, 6, 9}, first_sequence[] = {0, 24, 60, 102};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(ramp.stages()[i].first_step, first_step[i]) << i;
+    EXPECT_EQ(ramp.stages()[i].first_sequence, first_sequence[i]) << i;
+  }
+  int64_t consumed = 0;
+  for (int64_t step = 0; step < 30; ++step) {
+    EXPECT_EQ(ramp.after(step).sequences, consumed);
+    consumed += ramp.at(step).global;
+    for (int64_t n = ramp.after(step).sequences + 1; n <= consumed; ++n)
+      EXPECT_EQ(ramp.steps_until({Length::Unit::Sequences, static_cast<double>(n)}), step + 1) << n;
+  }
+  EXPECT_EQ(ramp.end().sequences, 102 + 21 * 16);
+  EXPECT_EQ(ramp.end().tokens, 64 * ramp.end().sequences);
 }
 
 TEST(Recipe, ModelKeysOverrideThePreset) {

@@ -2,51 +2,84 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "config/names.h"
 
 namespace quintet::optim {
 namespace {
 
-config::Optimizer make(config::ScheduleKind kind, int64_t warmup, int64_t decay, double floor) {
+using config::Length;
+using config::RunPoint;
+using Unit = config::Length::Unit;
+
+nlohmann::json golden(const char* list) {
+  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/schedules.json");
+  return nlohmann::json::parse(file).at(list);
+}
+
+config::Optimizer optimizer_of(const nlohmann::json& c, Unit unit, double per_step) {
   config::Optimizer o;
   o.lr = 2.0;
-  o.schedule = {.kind = kind, .warmup = warmup, .min_lr_ratio = floor, .decay = decay};
+  o.schedule.kind = *config::value_of<config::ScheduleKind>(c.at("kind").get<std::string>());
+  o.schedule.warmup = {unit, c.at("warmup").get<double>() * per_step};
+  o.schedule.decay = {unit, c.at("decay").get<double>() * per_step};
+  o.schedule.min_lr_ratio = c.at("min_lr_ratio");
+  if (c.contains("shape"))
+    o.schedule.shape = *config::value_of<config::DecayShape>(c.at("shape").get<std::string>());
   return o;
 }
 
-TEST(Schedule, WarmUpReachesTheFullRateAtItsLastStep) {
-  const auto o = make(config::ScheduleKind::Constant, 4, 0, 0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 0, 10), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 3, 10), 2.0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 9, 10), 2.0);
+// Every shape, in steps and in tokens, against tests/golden/make_schedules.py.
+TEST(Schedule, RatesAreTheReferences) {
+  for (const nlohmann::json& c : golden("rates"))
+    for (const Unit unit : {Unit::Steps, Unit::Tokens, Unit::Sequences}) {
+      SCOPED_TRACE(c.dump());
+      const int64_t batch = 3, seq_len = 16;
+      const auto point = [&](int64_t steps) {
+        return RunPoint{steps, steps * batch, steps * batch * seq_len};
+      };
+      const config::Optimizer o = optimizer_of(c, unit, point(1).in(unit));
+      const std::vector<double> values = c.at("values");
+      const RunPoint end = point(static_cast<int64_t>(values.size()));
+      for (size_t s = 0; s < values.size(); ++s)
+        EXPECT_NEAR(learning_rate(o, point(static_cast<int64_t>(s) + 1), end), 2.0 * values[s], 1e-14) << s;
+    }
 }
 
-TEST(Schedule, LinearFallsToTheFloorAndStaysThere) {
-  const auto o = make(config::ScheduleKind::Linear, 2, 8, 0.25);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 2, 10), 2.0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 6, 10), 2.0 * (0.25 + 0.75 * 0.5));
-  EXPECT_DOUBLE_EQ(learning_rate(o, 10, 10), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 100, 10), 0.5);
+TEST(Schedule, WeightDecayRampsAreTheReferences) {
+  for (const nlohmann::json& c : golden("weight_decay_ramps")) {
+    SCOPED_TRACE(c.dump());
+    config::Optimizer o;
+    o.weight_decay_ramp = {*config::value_of<config::RampKind>(c.at("kind").get<std::string>()),
+                           c.at("start_ratio"), c.at("final_ratio")};
+    const std::vector<double> values = c.at("values");
+    const RunPoint end{.steps = static_cast<int64_t>(values.size())};
+    for (size_t s = 0; s < values.size(); ++s)
+      EXPECT_NEAR(weight_decay_ratio(o, {.steps = static_cast<int64_t>(s) + 1}, end), values[s], 1e-14) << s;
+  }
 }
 
-TEST(Schedule, CosineIsHalfWayInTheMiddle) {
-  const auto o = make(config::ScheduleKind::Cosine, 0, 10, 0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 0, 10), 2.0);
-  EXPECT_NEAR(learning_rate(o, 5, 10), 1.0, 1e-15);
-  EXPECT_NEAR(learning_rate(o, 10, 10), 0.0, 1e-15);
-}
-
-TEST(Schedule, InverseSquareRootIsContinuousWithTheWarmUp) {
-  const auto o = make(config::ScheduleKind::InverseSqrt, 4, 0, 0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 3, 100), 2.0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 15, 100), 1.0);
-}
-
-TEST(Schedule, WsdHoldsThenDecaysAtTheEnd) {
-  const auto o = make(config::ScheduleKind::Wsd, 2, 4, 0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 15, 20), 2.0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 18, 20), 1.0);
-  EXPECT_DOUBLE_EQ(learning_rate(o, 20, 20), 0.0);
+// Whatever the phases, the last step has the floor and no step after it leaves it.
+TEST(Schedule, TheLastStepHasTheFloor) {
+  using config::ScheduleKind;
+  for (const ScheduleKind kind : {ScheduleKind::Linear, ScheduleKind::Cosine, ScheduleKind::Wsd})
+    for (const int64_t steps : {2, 9, 19, 100}) {
+      config::Recipe r;
+      r.data.seq_len = 8;
+      r.batch = {.global = 4, .micro = 1, .accumulation = 4};
+      r.run.steps = steps;
+      const config::BatchRamp ramp(r);
+      config::Optimizer o;
+      o.lr = 1.0;
+      o.schedule = {.kind = kind, .warmup = {Unit::Steps, 1}, .min_lr_ratio = 0.1};
+      o.schedule.decay = {Unit::Steps, static_cast<double>(
+                                           kind == ScheduleKind::Wsd ? std::max<int64_t>(1, steps / 10) : steps - 1)};
+      EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(steps), ramp.end()), 0.1) << steps;
+      EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(steps + 5), ramp.end()), 0.1) << steps;
+      EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(1), ramp.end()), 1.0) << "the end of the warm-up";
+    }
 }
 
 }  // namespace

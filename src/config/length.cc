@@ -1,0 +1,68 @@
+#include "config/length.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+
+namespace quintet::config {
+namespace {
+
+struct Multiple {
+  char letter;
+  double factor;
+};
+constexpr std::array<Multiple, 4> kMultiples = {{{'T', 1e12}, {'B', 1e9}, {'M', 1e6}, {'K', 1e3}}};
+
+struct UnitName {
+  std::string_view one, many;
+  Length::Unit unit;
+};
+constexpr std::array<UnitName, 3> kUnitNames = {{{"token", "tokens", Length::Unit::Tokens},
+                                                 {"sequence", "sequences", Length::Unit::Sequences},
+                                                 {"step", "steps", Length::Unit::Steps}}};
+constexpr double kMostCounted = 9007199254740992.0;  // 2^53
+
+void skip_space(std::string_view& text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+}
+
+}  // namespace
+
+std::optional<Length> parse_length(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + digits, number, std::chars_format::fixed);
+  if (digits == 0 || error != std::errc() || end != text.data() + digits) return std::nullopt;
+  text.remove_prefix(digits);
+  skip_space(text);
+  for (const Multiple& m : kMultiples)
+    if (text.size() > 1 && text[1] == ' ' && std::toupper(static_cast<unsigned char>(text[0])) == m.letter) {
+      number = std::round(number * m.factor * 1e3) / 1e3;  // 1.1M is a whole number
+      text.remove_prefix(1);
+      break;
+    }
+  skip_space(text);
+  if (number != std::floor(number) || number > kMostCounted) return std::nullopt;
+  for (const UnitName& u : kUnitNames)
+    if (text == u.many || text == u.one) return Length{u.unit, number};
+  return std::nullopt;
+}
+
+std::string length_text(const Length& length) {
+  if (length.unit == Length::Unit::Fraction) return fmt::format("{:g} % of the run", 100 * length.value);
+  std::string number = fmt::format("{}", static_cast<int64_t>(length.value));
+  for (const Multiple& m : kMultiples)
+    if (length.value >= m.factor && std::fmod(length.value, m.factor) == 0) {
+      number = fmt::format("{}{}", static_cast<int64_t>(length.value / m.factor), m.letter);
+      break;
+    }
+  for (const UnitName& u : kUnitNames)
+    if (u.unit == length.unit) return fmt::format("{} {}", number, length.value == 1 ? u.one : u.many);
+  return number;
+}
+
+}  // namespace quintet::config

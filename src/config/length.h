@@ -1,0 +1,22 @@
+// Lengths of a run in recipes: steps, sequences, tokens, or a fraction of the run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "config/recipe.h"
+
+namespace quintet::config {
+
+inline constexpr const char* kLengthWords =
+    "a number of steps, a fraction of the run like 0.02, or a text like \"2B tokens\" or \"4096 sequences\"";
+
+// "2B tokens", "1.5M tokens", "4096 sequences", "200 steps": a number, an optional K, M, B or T (powers of
+// 1000), and the unit. Empty for anything else, for numbers that are not whole and for more than 2^53.
+std::optional<Length> parse_length(std::string_view text);
+
+// "2B tokens", "200 steps", "2 % of the run". parse_length reads all but fractions back unchanged.
+std::string length_text(const Length& length);
+
+}  // namespace quintet::config
