@@ -21,7 +21,8 @@ double RunPoint::in(Length::Unit unit) const {
   }
 }
 
-BatchRamp::BatchRamp(const Recipe& r) : seq_len_(std::max<int64_t>(1, r.data.seq_len)), run_steps_(r.run.steps) {
+BatchRamp::BatchRamp(const Recipe& r)
+    : seq_len_(std::max<int64_t>(1, r.data.seq_len)), run_steps_(r.run.steps) {
   const int64_t per_micro_batch = std::max<int64_t>(1, r.batch.micro * r.parallel.dp());
   const auto add = [&](int64_t step, int64_t sequence, int64_t global) {
     stages_.push_back({.first_step = step,
@@ -56,8 +57,7 @@ RunPoint BatchRamp::after(int64_t steps) const {
 int64_t BatchRamp::steps_until(const Length& length) const {
   using Unit = Length::Unit;
   if (length.unit == Unit::Steps) return static_cast<int64_t>(length.value);
-  if (length.unit == Unit::Fraction)
-    return std::llround(length.value * static_cast<double>(run_steps_));
+  if (length.unit == Unit::Fraction) return std::llround(length.value * static_cast<double>(run_steps_));
   const auto count = static_cast<int64_t>(length.value);
   const int64_t sequences = length.unit == Unit::Tokens ? divide_up(count, seq_len_) : count;
   size_t i = stages_.size() - 1;

@@ -569,8 +569,7 @@ void schedule_keys_fit_kind(const Recipe& r, const Fail& fail) {
       fail("optimizer.schedule.decay", fmt::format("{} has no effect {}", length_text(s.decay), why), "0");
   if (s.kind == ScheduleKind::Constant)
     idle(fail, "optimizer.schedule.min_lr_ratio", s.min_lr_ratio, 0.0, why);
-  if (s.kind != ScheduleKind::Wsd)
-    idle(fail, "optimizer.schedule.shape", s.shape, DecayShape::Linear, why);
+  if (s.kind != ScheduleKind::Wsd) idle(fail, "optimizer.schedule.shape", s.shape, DecayShape::Linear, why);
 }
 
 void phases_have_one_unit(const Recipe& r, const Fail& fail) {

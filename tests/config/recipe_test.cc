@@ -130,7 +130,8 @@ TEST(Recipe, SchedulesFillInTheirDecay) {
   const auto steps = [](double n) { return Length{Unit::Steps, n}; };
   EXPECT_EQ(decay({}), steps(0));
   EXPECT_EQ(decay({"optimizer.schedule.kind=linear", "optimizer.schedule.warmup=30"}), steps(70));
-  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup=30", "run.steps=5"}), steps(1));
+  EXPECT_EQ(decay({"optimizer.schedule.kind=cosine", "optimizer.schedule.warmup=30", "run.steps=5"}),
+            steps(1));
   EXPECT_EQ(decay({"optimizer.schedule.kind=wsd"}), steps(10));
   EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "run.steps=19"}), steps(1));
   EXPECT_EQ(decay({"optimizer.schedule.kind=wsd", "optimizer.schedule.decay=25"}), steps(25));
@@ -170,7 +171,9 @@ TEST(Recipe, LengthsTakeFourForms) {
 TEST(BatchRamp, CountsEverySequenceOnce) {
   Recipe r = parse(kGood);
   r.run.steps = 30;
-  r.batch.ramp = {{{Length::Unit::Sequences, 20}, 8}, {{Length::Unit::Tokens, 64 * 50}, 12}, {{Length::Unit::Steps, 9}, 14}};
+  r.batch.ramp = {{{Length::Unit::Sequences, 20}, 8},
+                  {{Length::Unit::Tokens, 64 * 50}, 12},
+                  {{Length::Unit::Steps, 9}, 14}};
   const BatchRamp ramp(r);
   // 3 steps of 8 reach 24 >= 20; 3 steps of 12 reach 60 >= 50; then steps until 9.
   ASSERT_EQ(ramp.stages().size(), 4u);

@@ -74,8 +74,9 @@ TEST(Schedule, TheLastStepHasTheFloor) {
       config::Optimizer o;
       o.lr = 1.0;
       o.schedule = {.kind = kind, .warmup = {Unit::Steps, 1}, .min_lr_ratio = 0.1};
-      o.schedule.decay = {Unit::Steps, static_cast<double>(
-                                           kind == ScheduleKind::Wsd ? std::max<int64_t>(1, steps / 10) : steps - 1)};
+      o.schedule.decay = {
+          Unit::Steps,
+          static_cast<double>(kind == ScheduleKind::Wsd ? std::max<int64_t>(1, steps / 10) : steps - 1)};
       EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(steps), ramp.end()), 0.1) << steps;
       EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(steps + 5), ramp.end()), 0.1) << steps;
       EXPECT_DOUBLE_EQ(learning_rate(o, ramp.after(1), ramp.end()), 1.0) << "the end of the warm-up";
