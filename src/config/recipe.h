@@ -327,8 +327,8 @@ struct Optimizer {
   // gradient.
   double weight_decay = 0.1;
   WeightDecayRamp weight_decay_ramp;
-  double momentum = 0;     // sgd
-  bool nesterov = false;   // sgd with momentum
+  double momentum = 0;    // sgd
+  bool nesterov = false;  // sgd with momentum
   Muon muon;
   double clip_norm = 1.0;  // of the global gradient; 0 = off
   double ema = 0;          // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off
