@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <set>
 
+#include "advice/not_run_yet.h"
 #include "plan/layout_changes.h"
-#include "plan/state_bytes.h"
 #include "plan/text.h"
 
 namespace quintet::advice {
@@ -23,12 +23,9 @@ int64_t of_class(const plan::Report& r, MemoryClass c) {
 std::vector<Advice> plan_only(const plan::Report& r) {
   std::vector<Advice> list;
   const hardware::Cluster& cluster = r.assumptions.cluster;
-  const config::Precision& p = r.recipe.precision;
-  const bool adam = r.recipe.optimizer.kind == config::OptimizerKind::AdamW;
-  const plan::StateFormat format = plan::format_of(p, r.recipe.optimizer);
-  if (!adam || format.master + format.moments <= 0) return list;
-  const int64_t optimizer = of_class(r, MemoryClass::Optimizer);
-  const double parameters = static_cast<double>(optimizer) / (format.master + format.moments);
+  const int64_t optimizer = of_class(r, MemoryClass::Optimizer), all = r.state.optimizer_bytes();
+  if (optimizer <= 0 || all <= 0) return list;
+  const double share = static_cast<double>(optimizer) / static_cast<double>(all);  // of this device
   const auto add = [&](std::string what, int64_t saved, double lost) {
     list.push_back({.what = std::move(what),
                     .sets = {},
@@ -38,11 +35,11 @@ std::vector<Advice> plan_only(const plan::Report& r) {
                     .step = r.time.step + lost,
                     .lost = lost});
   };
-  add("8-bit moments", static_cast<int64_t>(parameters * (format.moments - 2)), 0);
-  const plan::OffloadCost host = plan::optimizer_offload(parameters, cluster, plan::kHostBytesPerS);
+  if (const int64_t saved = saved_by_8bit_moments(r.state); saved > 0)
+    add("8-bit moments", static_cast<int64_t>(share * static_cast<double>(saved)), 0);
+  const OffloadCost host = optimizer_offload(r.state, share, cluster, kHostBytesPerS);
   const double on_host = static_cast<double>(optimizer) * cluster.per_node;
-  const double link = parameters * (host.down_bytes + host.up_bytes),
-               touched = parameters * host.touched_bytes;
+  const double link = host.down_bytes + host.up_bytes, touched = host.touched_bytes;
   const auto rate = [&](double bytes) { return fmt::format("{:.1f} GB/s", bytes / r.time.step * 1e-9); };
   if (cluster.host_bytes <= 0 || on_host <= static_cast<double>(cluster.host_bytes))
     add(fmt::format(
@@ -51,9 +48,9 @@ std::vector<Advice> plan_only(const plan::Report& r) {
             plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(link)),
             plan::gib(static_cast<int64_t>(touched)), rate(link), rate(touched)),
         optimizer, host.seconds);
-  if (cluster.disk.bytes_per_s >= plan::kLeastDiskBytesPerS) {
-    const plan::OffloadCost disk = plan::disk_offload(parameters, cluster);
-    const double moved = parameters * disk.disk_bytes * cluster.per_node;
+  if (cluster.disk.bytes_per_s >= kLeastDiskBytesPerS) {
+    const OffloadCost disk = disk_offload(r.state, share, cluster);
+    const double moved = disk.disk_bytes * cluster.per_node;
     add(fmt::format(
             "optimizer state on disk: {} per node; {} to and from disk per step; hiding it within the "
             "step takes {} ({} has {:.1f} GB/s)",
@@ -64,8 +61,8 @@ std::vector<Advice> plan_only(const plan::Report& r) {
   // Frozen weights keep neither gradients nor optimizer state; adapters of rank 16 do.
   const config::Parallel& l = r.recipe.parallel;
   const auto adapters =
-      static_cast<int64_t>(plan::lora_parameters(r.recipe.model, 16) / static_cast<double>(l.tp * l.pp) *
-                           plan::mixed_f32_gradients().total());
+      static_cast<int64_t>(lora_parameters(r.recipe.model, 16) / static_cast<double>(l.tp * l.pp) *
+                           r.state.bytes_per_trained_parameter());
   add("rank-16 LoRA instead of full training", optimizer + of_class(r, MemoryClass::Gradients) - adapters, 0);
   return list;
 }

@@ -4,15 +4,17 @@
 
 #include <algorithm>
 
+#include "advice/not_run_yet.h"
 #include "base/text.h"
 #include "config/validate.h"
 #include "plan/layout_changes.h"
-#include "plan/state_bytes.h"
 #include "plan/text.h"
 #include "search/search.h"
 
 namespace quintet::advice {
 namespace {
+
+constexpr const char* kNothingPlanned = "plan-only: no layout could be planned, so its bytes are unknown";
 
 using State = Rung::State;
 using program::MemoryClass;
@@ -30,8 +32,7 @@ class Ladder {
         assumptions_(assumptions),
         options_(options),
         own_bounds_(assumptions),
-        all_(search::usual_space(recipe, assumptions.cluster)),
-        format_(plan::format_of(recipe.precision, recipe.optimizer)) {
+        all_(search::usual_space(recipe, assumptions.cluster)) {
     plain_ = all_;
     plain_.tp = plain_.cp = plain_.pp = plain_.ep = plain_.etp = {1};
   }
@@ -196,9 +197,9 @@ class Ladder {
         of(MemoryClass::Parameters) + of(MemoryClass::Gradients) + of(MemoryClass::Optimizer);
     // State by cost per parameter where that dominates; blocks gathered for use come on top.
     const config::Parallel& p = r.recipe.parallel;
-    const double stored = static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.pp) *
-                          sharded_bytes(format_, static_cast<int>(p.zero),
-                                        static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp)));
+    const double stored = r.state.on_rank(static_cast<int>(p.zero),
+                                          static_cast<double>(std::max<int64_t>(1, p.dp_shard * p.cp))) /
+                          static_cast<double>(p.tp * p.pp);
     if (p.ep * p.etp == 1 && 2 * stored < static_cast<double>(state) && 2 * state >= rank.total())
       return fmt::format(
           "{} of parameters including gathered blocks, {} of gradients, {} of optimizer state ({})",
@@ -224,7 +225,8 @@ class Ladder {
                          search::layout_words(r.recipe));
     const auto parameters = static_cast<double>(r.parameters) / static_cast<double>(p.tp * p.pp);
     return fmt::format("{} parameters x {:.4g} bytes{}, before activations", base::human_count(parameters),
-                       plan::sharded_bytes(format_, static_cast<int>(p.zero), ranks), where);
+                       r.state.on_rank(static_cast<int>(p.zero), ranks) / static_cast<double>(r.parameters),
+                       where);
   }
 
   void choose() {
@@ -242,12 +244,6 @@ class Ladder {
     const Rung& r = verdict_.rungs[static_cast<size_t>(verdict_.answer)];
     verdict_.text = fmt::format("{}: {}", r.name, r.text);
     verdict_.warnings = warnings_of(*r.report);
-  }
-
-  double parameters() const {
-    for (const Rung& r : verdict_.rungs)
-      if (r.report) return static_cast<double>(r.report->parameters);
-    return 0;
   }
 
   // The report that needs the least memory.
@@ -292,32 +288,39 @@ class Ladder {
     return out;
   }
 
+  std::string offload_optimizer(const plan::Report& report) const {
+    const hardware::Cluster& c = assumptions_.cluster;
+    const double share = 1.0 / c.world(), own = share * static_cast<double>(report.parameters);
+    const OffloadCost host = optimizer_offload(report.state, share, c, kHostBytesPerS),
+                      disk = disk_offload(report.state, share, c);
+    const double node = share * static_cast<double>(report.state.optimizer_bytes()) * c.per_node;
+    std::string text = fmt::format(
+        "plan-only: {} of optimizer state per node with {} of memory; {:.3g} + {:.3g} bytes per parameter "
+        "over the host link and {:.3g} in host memory, {} per step",
+        plan::gib(static_cast<int64_t>(node)), c.host_bytes > 0 ? plan::gib(c.host_bytes) : "unknown size",
+        host.down_bytes / own, host.up_bytes / own, host.touched_bytes / own,
+        plan::seconds_text(host.seconds));
+    if (c.host_bytes > 0 && node > static_cast<double>(c.host_bytes))
+      text += c.disk.bytes_per_s >= kLeastDiskBytesPerS
+                  ? fmt::format("; on disk {:.3g} bytes per parameter, {} per step", disk.disk_bytes / own,
+                                plan::seconds_text(disk.seconds))
+                  : fmt::format(
+                        "; host memory is too small, and a disk below {:.0f} GB/s would leave devices idle",
+                        kLeastDiskBytesPerS * 1e-9);
+    return text;
+  }
+
   // Offload and LoRA are suggested only when nothing else fits.
   void offload() {
-    const hardware::Cluster& c = assumptions_.cluster;
     Rung r{.name = "offload", .state = State::PlanOnly};
     if (verdict_.answer >= 0) {
       r.text = "not needed";
     } else if (std::string text = offload_activations(); !text.empty()) {
       r.text = std::move(text);
+    } else if (const plan::Report* report = smallest()) {
+      r.text = offload_optimizer(*report);
     } else {
-      const double own = parameters() / c.world(), state = own * (format_.master + format_.moments);
-      const plan::OffloadCost host = plan::optimizer_offload(own, c, plan::kHostBytesPerS),
-                              disk = plan::disk_offload(own, c);
-      const double node = state * c.per_node;
-      r.text = fmt::format(
-          "plan-only: {} of optimizer state per node with {} of memory; {:.0f} + {:.0f} bytes per parameter "
-          "over the host link and {:.0f} in host memory, {} per step",
-          plan::gib(static_cast<int64_t>(node)), c.host_bytes > 0 ? plan::gib(c.host_bytes) : "unknown size",
-          host.down_bytes, host.up_bytes, host.touched_bytes, plan::seconds_text(host.seconds));
-      if (c.host_bytes > 0 && node > static_cast<double>(c.host_bytes))
-        r.text +=
-            c.disk.bytes_per_s >= plan::kLeastDiskBytesPerS
-                ? fmt::format("; on disk {:.0f} bytes per parameter, {} per step", disk.disk_bytes,
-                              plan::seconds_text(disk.seconds))
-                : fmt::format(
-                      "; host memory is too small, and a disk below {:.0f} GB/s would leave devices idle",
-                      plan::kLeastDiskBytesPerS * 1e-9);
+      r.text = kNothingPlanned;
     }
     verdict_.rungs.push_back(std::move(r));
   }
@@ -326,11 +329,12 @@ class Ladder {
     Rung r{.name = "LoRA", .state = State::PlanOnly};
     if (verdict_.answer >= 0) {
       r.text = "not needed";
+    } else if (const plan::Report* report = smallest(); report == nullptr) {
+      r.text = kNothingPlanned;
     } else {
-      const double all = parameters();
       const int world = assumptions_.cluster.world();
       const auto bytes = [&](double weight) {
-        return static_cast<int64_t>(plan::lora_bytes(recipe_.model, all, 16, weight) / world);
+        return static_cast<int64_t>(lora_bytes(recipe_.model, report->state, 16, weight) / world);
       };
       r.text = fmt::format(
           "plan-only, if the task allows it: {} per device with frozen bf16 weights and adapters of rank 16, "
@@ -347,7 +351,6 @@ class Ladder {
   const search::Bounds own_bounds_;
   const search::LayoutSpace all_;
   search::LayoutSpace plain_;
-  const plan::StateFormat format_;
   Verdict verdict_;
 };
 

@@ -159,7 +159,9 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (options.evaluate) evaluate = fold(partition(build(graph::Mode::Evaluate), layout), false);
   graph::StepGraph step;
   layout::LocalGraph local_step;
-  if (!options.infer) {
+  if (options.infer) {
+    step.states = graph::weight_states(logical, recipe.precision.compute);
+  } else {
     step = pass("build step", [&] { return optim::build_step(logical, recipe.optimizer, recipe.precision); });
     graph::verify(step.graph, "build step");
     pass.dump("build step", step.graph);
@@ -197,6 +199,7 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                            .evaluate = options.evaluate ? &front.evaluate : nullptr,
                            .infer = options.infer ? &front.local : nullptr,
                            .groups = &groups,
+                           .states = &front.step.states,
                            .step = options.infer ? nullptr : &flat,
                            .stages = &front.pipeline.stages,
                            .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr},
@@ -204,10 +207,8 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                           {.rank = rank,
                            .accumulation = static_cast<int>(recipe.batch.accumulation),
                            .compute = recipe.precision.compute,
-                           .master = recipe.precision.master_type(),
                            .reduce = recipe.precision.reduce,
                            .grad = recipe.precision.gradients,
-                           .split_master = recipe.precision.split_master(),
                            .workspace_bytes = options.workspace_bytes});
   });
   return {std::move(groups), std::move(program)};
@@ -317,8 +318,12 @@ Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
     Back back = make_back(recipe, options, front, ranks[i], like, own);
     programs[i] = {std::move(back.program), std::move(back.step), std::move(back.evaluate), back.class_hash};
   });
-  return {std::move(front.layout), std::move(front.pipeline), std::move(front.fit), std::move(front.model),
-          std::move(programs)};
+  return {.layout = std::move(front.layout),
+          .pipeline = std::move(front.pipeline),
+          .fit = std::move(front.fit),
+          .model = std::move(front.model),
+          .states = std::move(front.step.states),
+          .program = std::move(programs)};
 }
 
 void verify_together(const Ranks& classes) {

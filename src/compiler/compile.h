@@ -87,7 +87,8 @@ struct Ranks {
   layout::Layout layout;
   Pipeline pipeline;
   std::optional<Fit> fit;
-  graph::Graph model;                // of a micro-batch, before recompute
+  graph::Graph model;  // of a micro-batch, before recompute
+  std::vector<graph::StateDecl> states;
   std::vector<RankProgram> program;  // in the order of the requested ranks
 };
 Ranks compile_ranks(const config::Recipe& recipe, const CompileOptions& options,

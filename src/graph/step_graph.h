@@ -6,13 +6,18 @@
 
 namespace quintet::graph {
 
-// The role of a state for its parameter.
+// The role of a state for its parameter, or for the model. In the order in which a rank stores the states of a
+// parameter group.
 enum class Role : uint8_t {
-  Weight,    // read by matmuls
-  Master,    // updated by the optimizer, where that is not the weight itself
-  Gradient,  // after its reduction over ranks
-  Moment,    // any per-element optimizer state
+  Weight,      // read by matmuls
+  Master,      // updated by the optimizer, where that is not the weight itself
+  Moment,      // any per-element optimizer state
+  Gradient,    // after its reduction over ranks
+  RouterBias,  // of a router that balances without a loss: belongs to no parameter, replicated on all ranks
+  Scalar,      // a number that a step changes and the next one reads, replicated on all ranks
 };
+
+inline constexpr int kNumRoles = 6;
 
 // Whether a checkpoint stores it.
 enum class Keep : uint8_t {
@@ -21,24 +26,42 @@ enum class Keep : uint8_t {
   Transient,  // recreated in every step
 };
 
-// A state with a parameter's shape, the same in every layout.
+enum class Encoding : uint8_t {
+  Plain,
+  Split,  // base/split_float.h: the weight is the upper half, and only the lower one is stored beside it
+};
+
+// A state of the model, the same in every layout: a row of a checkpoint. States of a parameter have its shape.
 struct StateDecl {
-  std::string name;  // "blocks.3.attn.wq.weight", "blocks.3.attn.wq.weight/adamw.m"
+  std::string name;  // "blocks.3.attn.wq.weight", "blocks.3.attn.wq.weight/adamw.m", "update_count"
   Role role = Role::Moment;
   Type type;  // logical dims and dtype
   Keep keep = Keep::Saved;
+  Encoding encoding = Encoding::Plain;
   bool of_squares = false;  // an average of squared gradients, compared by its root
-  std::string param;        // name of its parameter
+  double initial = 0;       // Scalar: at the start of a run
+  std::string param;        // name of its parameter; empty: the model's
   std::string slot;         // which of the parameter's states it is, the same for all parameters: "adamw.m"
-  ValueId value;            // in the step graph, at the start of the step; invalid: a frozen weight
+  ValueId value;  // in the step graph, at the start of the step; invalid: the step does not touch it
 };
+
+// Of the bytes that are stored.
+inline DType stored_dtype(const StateDecl& state) {
+  return state.encoding == Encoding::Split ? DType::I16 : state.type.dtype;
+}
+inline int64_t stored_bytes(const StateDecl& state) {
+  return state.type.count() * base::size_of(stored_dtype(state));
+}
+
+// All parameters as weights that are read and never updated: the states of a model that is not trained.
+std::vector<StateDecl> weight_states(const Graph& model, DType compute);
 
 struct StepGraph {
   Graph graph;
   std::vector<StateDecl> states;
   ValueId loss;               // after the micro-batches: each rank has a term
   std::vector<ValueId> sums;  // likewise the model's step sums, in its order
-  std::vector<int> state_of;  // by ValueId: index into states; -1 or past its end: none
+  std::vector<int> state_of;  // by ValueId: index into states; -1 or past its end: no parameter's state
 
   const StateDecl* find(ValueId value) const {
     const bool known = value.index() < state_of.size() && state_of[value.index()] >= 0;

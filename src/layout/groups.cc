@@ -18,6 +18,10 @@ int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit;
 
 }  // namespace
 
+int64_t padded_count(int64_t used, int64_t shards) {
+  return shards == 1 ? used : round_up(used, kSegmentAlign * shards);
+}
+
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
                                const Stages& stages, int stage_rank) {
   const Mesh& mesh = layout.mesh;
@@ -59,9 +63,7 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
       s.offset = round_up(group.used, kSegmentAlign);
       group.used = s.offset + s.count;
     }
-    // Shards are of equal size; a group that is not sharded needs no padding at its end.
-    const int64_t shards = mesh.size(group.data.shard);
-    group.count = shards == 1 ? group.used : round_up(group.used, kSegmentAlign * shards);
+    group.count = padded_count(group.used, mesh.size(group.data.shard));
     groups.push_back(std::move(group));
   };
 

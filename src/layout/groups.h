@@ -46,6 +46,9 @@ struct Group {
 
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.
 inline constexpr int64_t kSegmentAlign = 8;
+// Elements of a group that is cut into `shards` equal ranges, of which `used` belong to segments or lie
+// between them. A group that nobody divides needs no padding at its end.
+int64_t padded_count(int64_t used, int64_t shards);
 
 // The groups that pipeline rank `stage_rank` holds.
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,

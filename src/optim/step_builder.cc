@@ -21,6 +21,17 @@ ValueId StepBuilder::scalar(std::string name) {
   return out_.graph.add_value({.name = std::move(name), .type = {DType::F64, {}}, .kind = ValueKind::State});
 }
 
+ValueId StepBuilder::scalar_state(std::string name, double initial) {
+  const ValueId value = scalar(name);
+  out_.states.push_back({.name = name,
+                         .role = Role::Scalar,
+                         .type = {DType::F64, {}},
+                         .initial = initial,
+                         .slot = std::move(name),
+                         .value = value});
+  return value;
+}
+
 ValueId StepBuilder::declare(const Trained& t, std::string name, std::string slot, Role role, Keep keep,
                              DType dtype) {
   const Type type{dtype, t.type.dims};
@@ -46,9 +57,20 @@ Trained StepBuilder::add_param(const graph::Param& p) {
   const bool rounded = master != precision_.compute;
   t.weight = declare(t, t.name, rounded ? "master" : "param", rounded ? Role::Master : Role::Weight,
                      Keep::Saved, master);
-  // The upper half of a split master is the weight that matmuls read: there is nothing beside it to write.
-  if (rounded && !precision_.split_master())
+  if (!rounded) return t;
+  if (precision_.split_master()) {
+    // The upper half of a split master is the weight that matmuls read: the step has nothing beside it to
+    // write.
+    out_.states.back().encoding = graph::Encoding::Split;
+    out_.states.push_back({.name = t.name + "/weight",
+                           .role = Role::Weight,
+                           .type = {precision_.compute, v.type.dims},
+                           .keep = Keep::Derived,
+                           .param = t.name,
+                           .slot = "param"});
+  } else {
     t.copy = declare(t, t.name + "/weight", "param", Role::Weight, Keep::Derived, precision_.compute);
+  }
   return t;
 }
 
@@ -60,16 +82,6 @@ ValueId StepBuilder::second_moment(const Trained& t, const std::string& name) {
   const ValueId value = moment(t, name);
   out_.states.back().of_squares = true;
   return value;
-}
-
-void StepBuilder::declare_frozen(const graph::Param& p) {
-  const graph::Value& v = model_.value(p.value);
-  out_.states.push_back({.name = v.name,
-                         .role = Role::Weight,
-                         .type = {precision_.compute, v.type.dims},
-                         .keep = Keep::Saved,
-                         .param = v.name,
-                         .slot = "param"});
 }
 
 void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
@@ -115,10 +127,11 @@ void StepBuilder::add_norm() {
     squares = scalar("sum_squares");  // stays 0
   }
   out_.loss = scalar("loss");
-  const ValueId loss_scale = scalar("loss_scale"), skipped_in_row = scalar("skipped_in_row"),
-                skipped_total = scalar("skipped_total"), good_steps = scalar("good_steps");
   lr_ = scalar("lr");
-  update_count_ = scalar("update_count");
+  update_count_ = scalar_state("update_count");
+  const ValueId skipped_in_row = scalar_state("skipped_in_row"),
+                skipped_total = scalar_state("skipped_total"), loss_scale = scalar_state("loss_scale", 1),
+                good_steps = scalar_state("good_steps");
   const int64_t window = precision_.loss_scale.dynamic ? precision_.loss_scale_window : 0;
   const std::vector<ValueId> out =
       g.add_node(graph::kClipScale,
@@ -140,6 +153,8 @@ void StepBuilder::add_bias_updates() {
     const graph::Value& bias = model_.value(update.bias);
     const ValueId state =
         out_.graph.add_value({.name = bias.name, .type = bias.type, .kind = ValueKind::State});
+    out_.states.push_back(
+        {.name = bias.name, .role = Role::RouterBias, .type = bias.type, .slot = "bias", .value = state});
     const ValueId next = out_.graph
                              .add_node(graph::kUpdateBias, {sums_[load], ok_, state}, {{"rate", update.rate}},
                                        Phase::F, model_.step_sums[load].block)
@@ -149,11 +164,12 @@ void StepBuilder::add_bias_updates() {
 }
 
 graph::StepGraph StepBuilder::build() {
-  for (const graph::Param& p : model_.params())
-    if (p.trainable)
+  const std::vector<graph::StateDecl> frozen = graph::weight_states(model_, precision_.compute);
+  for (size_t i = 0; i < model_.params().size(); ++i)
+    if (const graph::Param& p = model_.params()[i]; p.trainable)
       trained_.push_back(add_param(p));
     else
-      declare_frozen(p);
+      out_.states.push_back(frozen[i]);
   add_sums();
   add_norm();
   const Optimizer optimizer = find_optimizer(optimizer_.kind);
@@ -165,14 +181,6 @@ graph::StepGraph StepBuilder::build() {
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
                             const config::Precision& precision) {
   return StepBuilder(model, optimizer, precision).build();
-}
-
-std::vector<graph::StateDecl> states_of_parameter(const config::Optimizer& optimizer,
-                                                  const config::Precision& precision) {
-  graph::Graph model;
-  model.num_blocks = 1;
-  model.add_param("parameter", {precision.compute, {{graph::Dim::Embed, 1}}}, {});
-  return build_step(model, optimizer, precision).states;
 }
 
 }  // namespace quintet::optim

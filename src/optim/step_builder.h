@@ -43,10 +43,10 @@ class StepBuilder {
   void add_norm();
   Trained add_param(const graph::Param& p);
   void add_bias_updates();
-  ValueId scalar(std::string name);  // as the step finds it
+  ValueId scalar(std::string name);                            // as the step finds it
+  ValueId scalar_state(std::string name, double initial = 0);  // the same, kept from step to step
   ValueId declare(const Trained& t, std::string name, std::string slot, graph::Role role, graph::Keep keep,
                   graph::DType dtype);
-  void declare_frozen(const graph::Param& p);
 
   const graph::Graph& model_;
   const config::Optimizer& optimizer_;
@@ -69,9 +69,5 @@ void lion(StepBuilder& builder, Trained& t);
 // model itself changes at the end of a step.
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
                             const config::Precision& precision);
-
-// What is kept of every trained parameter, read off the step of a model that has one.
-std::vector<graph::StateDecl> states_of_parameter(const config::Optimizer& optimizer,
-                                                  const config::Precision& precision);
 
 }  // namespace quintet::optim

@@ -72,6 +72,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
   report.memory = memory_of(ranks, machine_of(assumptions));
 
+  report.state = state_of(ranks.states);
   std::set<std::string> remarks;
   if (assumptions.remark)
     for (const compiler::RankProgram& rank : ranks.program)

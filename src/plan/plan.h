@@ -11,6 +11,7 @@
 
 #include "config/recipe.h"
 #include "hardware/cluster.h"
+#include "plan/model_state.h"
 #include "program/program.h"
 
 namespace quintet::plan {
@@ -108,7 +109,8 @@ struct Report {
   int64_t parameters = 0, active_parameters = 0;
   Memory memory;
   Time time;
-  std::vector<std::string> notes;            // plan-only precisions, assumptions that matter
+  std::vector<std::string> notes;  // plan-only precisions, assumptions that matter
+  ModelState state;
   std::shared_ptr<const Timeline> timeline;  // set if Assumptions::timeline is set
 };
 

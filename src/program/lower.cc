@@ -490,26 +490,25 @@ void sort_comms(Program& p) {
       if (instr.kind == InstrKind::Collective) instr.collective.comm = now[instr.collective.comm.index()];
 }
 
-std::vector<ScalarDecl> scalar_table() {
+// Inputs and results of the run, then the scalars that outlive a step.
+std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states) {
   using Kind = ScalarKind;
   const auto scalar = [](std::string_view name, Kind kind, graph::DType dtype = graph::DType::F64,
                          double initial = 0) {
     return ScalarDecl{.name = std::string(name), .kind = kind, .dtype = dtype, .initial = initial};
   };
-  return {scalar(scalars::kCount, Kind::Input),
-          scalar(scalars::kLearningRate, Kind::Input),
-          scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64),
-          scalar(scalars::kSeed, Kind::Result),
-          scalar(scalars::kLoss, Kind::Result),
-          scalar(scalars::kSumSquares, Kind::Result),
-          scalar(scalars::kNorm, Kind::Result),
-          scalar(scalars::kClipScale, Kind::Result),
-          scalar(scalars::kOk, Kind::Result),
-          scalar(scalars::kUpdateCount, Kind::State),
-          scalar(scalars::kSkippedInRow, Kind::State),
-          scalar(scalars::kSkippedTotal, Kind::State),
-          scalar(scalars::kLossScale, Kind::State, graph::DType::F64, 1),
-          scalar(scalars::kGoodSteps, Kind::State)};
+  std::vector<ScalarDecl> table = {scalar(scalars::kCount, Kind::Input),
+                                   scalar(scalars::kLearningRate, Kind::Input),
+                                   scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64),
+                                   scalar(scalars::kSeed, Kind::Result),
+                                   scalar(scalars::kLoss, Kind::Result),
+                                   scalar(scalars::kSumSquares, Kind::Result),
+                                   scalar(scalars::kNorm, Kind::Result),
+                                   scalar(scalars::kClipScale, Kind::Result),
+                                   scalar(scalars::kOk, Kind::Result)};
+  for (const graph::StateDecl& s : states)
+    if (s.role == graph::Role::Scalar) table.push_back(scalar(s.name, Kind::State, s.type.dtype, s.initial));
+  return table;
 }
 
 // In a pipeline several micro-batches are in flight at once, each with its own inputs.
@@ -569,13 +568,13 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   Program program{.rank = options.rank, .world = layout.mesh.world()};
   program.streams.push_back({"compute"});
   Emitter e(program, layout, options);
-  program.scalar_table = scalar_table();
+  program.scalar_table = scalar_table(*graphs.states);
   program.scalars = e.add_buffer("scalars", static_cast<int64_t>(program.scalar_table.size()) * kScalarBytes,
                                  MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
-  GroupLowering groups(e, *graphs.groups, graphs.step);
+  GroupLowering groups(e, *graphs.groups, *graphs.states);
 
   const layout::Stages& stages = *graphs.stages;
   const int chunks = graphs.schedule ? graphs.schedule->chunks : 1;

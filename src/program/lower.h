@@ -17,8 +17,7 @@ namespace quintet::program {
 struct LowerOptions {
   RankId rank;
   int accumulation = 1;
-  graph::DType compute, master, reduce, grad;
-  bool split_master = false;  // f32 masters as bf16 weight and i16 remainder
+  graph::DType compute, reduce, grad;
   // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
   std::function<int64_t(const Instr&)> workspace_bytes;
 };
@@ -29,6 +28,8 @@ struct Graphs {
   const layout::LocalGraph* evaluate = nullptr;  // may be null
   const layout::LocalGraph* infer = nullptr;     // instead of train: forward only, returns logits
   const std::vector<layout::Group>* groups = nullptr;
+  // Every state of the model: those of the step with train, else weights alone.
+  const std::vector<graph::StateDecl>* states = nullptr;
   const layout::FlatStep* step = nullptr;  // with train: runs after its last micro-batch
   const layout::Stages* stages = nullptr;
   // The pipeline's schedule; null: no pipeline, micro-batches one after another.

@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/error.h"
+#include "layout/state_table.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -19,11 +19,12 @@ int64_t size_bytes(int64_t count, DType dtype) { return count * base::size_of(dt
 
 }  // namespace
 
-GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups, const layout::FlatStep* step)
+GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
+                             const std::vector<graph::StateDecl>& states)
     : emitter_(emitter), groups_(groups), storage_(groups.size()) {
   const layout::Layout& layout = emitter.layout();
   const LowerOptions& o = emitter.options();
-  const int zero = layout.zero;
+  const std::vector<layout::StateRows> table = layout::state_table(states, groups);
   // Gradients of a single micro-batch exist only from its backward pass on: they reuse bytes of activations
   // that are dead by then.
   const Scope grad_scope = o.accumulation == 1 && layout.pipeline.empty() ? Scope::Step : Scope::Persistent;
@@ -33,52 +34,36 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
     Storage& own = storage_[i];
     // Frozen parameters have no state to shard, until zero 3 shards the parameters themselves.
-    const bool divided = g.trainable || zero == 3;
-    const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+    const bool divided = g.trainable || layout.zero == 3;
+    const int shards = layout.mesh.size(g.data.shard);
+    const int64_t range = g.shard_count(shards);
     own.first = divided ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
     own.count = divided ? range : g.count;
-    // A buffer for the rank's own range, or for the whole group.
-    const auto add_slot = [&](graph::Role role, graph::Keep keep, const std::string& name, DType dtype,
-                              MemoryClass memory_class, bool whole = false,
-                              Scope scope = Scope::Persistent) -> GroupSlot& {
-      const BufferId buffer =
-          emitter.add_buffer(fmt::format("{}.{}", g.name, name),
-                             size_bytes(whole ? g.count : own.count, dtype), memory_class, scope);
-      return emitter.program().slots.emplace_back(
-          GroupSlot{.group = static_cast<int>(i),
-                    .role = role,
-                    .keep = keep,
-                    .slot = name,
-                    .dtype = dtype,
-                    .first = own.first,
-                    .count = own.count,
-                    .buffer = buffer,
-                    .offset_bytes = whole ? size_bytes(own.first, dtype) : 0});
-    };
-    using graph::Keep, graph::Role;
-    const bool trains = step != nullptr && g.trainable, rounded = trains && o.master != o.compute;
-    const GroupSlot param = add_slot(Role::Weight, rounded ? Keep::Derived : Keep::Saved, "param", o.compute,
-                                     MemoryClass::Parameters, zero < 3);
-    own.param = param.buffer;
-    if (!trains) continue;
-    if (rounded && o.split_master) {
-      GroupSlot& master =
-          add_slot(Role::Master, Keep::Saved, "remainder", DType::I16, MemoryClass::Optimizer);
-      master.slot = "master";
-      master.dtype = o.master;
-      master.lower = master.buffer;
-      master.buffer = param.buffer;
-      master.offset_bytes = param.offset_bytes;
-    } else if (rounded) {
-      add_slot(Role::Master, Keep::Saved, "master", o.master, MemoryClass::Optimizer);
+    for (const layout::StateRow& row : table[i]) {
+      const layout::GroupStorage at{.elements = g.count, .shards = shards, .zero = layout.zero};
+      const bool gradient = row.role == graph::Role::Gradient, split = row.encoding == graph::Encoding::Split;
+      GroupSlot slot{.group = static_cast<int>(i),
+                     .role = row.role,
+                     .keep = row.keep,
+                     .slot = row.slot,
+                     .dtype = row.dtype,
+                     .first = own.first,
+                     .count = own.count};
+      slot.buffer = emitter.add_buffer(fmt::format("{}.{}", g.name, split ? "remainder" : row.slot),
+                                       layout::local_bytes(row, at), memory_class_of(row.role),
+                                       gradient ? grad_scope : Scope::Persistent);
+      // The buffer is of the whole group, or of the rank's own range.
+      if (!layout::is_divided(row.role, layout.zero)) slot.offset_bytes = size_bytes(own.first, row.stored);
+      if (row.role == graph::Role::Weight) own.param = slot.buffer;
+      if (gradient) own.grad = slot.buffer;
+      if (split) {  // the weight has the upper halves
+        slot.lower = slot.buffer;
+        slot.buffer = own.param;
+        const bool whole = !layout::is_divided(graph::Role::Weight, layout.zero);
+        slot.offset_bytes = whole ? size_bytes(own.first, o.compute) : 0;
+      }
+      emitter.program().slots.push_back(std::move(slot));
     }
-    std::set<std::string> seen;
-    for (const layout::FlatValue& value : step->values)
-      if (value.group == static_cast<int>(i) && value.role == Role::Moment && seen.insert(value.slot).second)
-        add_slot(Role::Moment, Keep::Saved, value.slot, value.dtype, MemoryClass::Optimizer);
-    own.grad = add_slot(Role::Gradient, Keep::Transient, "grad", o.grad, MemoryClass::Gradients, zero < 2,
-                        grad_scope)
-                   .buffer;
   }
 }
 

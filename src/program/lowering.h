@@ -73,8 +73,8 @@ Operand flat_view(BufferId buffer, int64_t first, int64_t count, graph::DType dt
 // Storage of parameter groups, their gathers and the reduction of their gradients.
 class GroupLowering {
  public:
-  // `step` is null where nothing is trained.
-  GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups, const layout::FlatStep* step);
+  GroupLowering(Emitter& emitter, const std::vector<layout::Group>& groups,
+                const std::vector<graph::StateDecl>& states);
 
   const std::vector<layout::Group>& groups() const { return groups_; }
   // The group and segment that hold the parameter of this name; a null segment: it is not on this rank.

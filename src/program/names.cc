@@ -3,6 +3,22 @@
 
 namespace quintet::program {
 
+MemoryClass memory_class_of(graph::Role role) {
+  switch (role) {
+    case graph::Role::Weight:
+    case graph::Role::RouterBias:
+      return MemoryClass::Parameters;
+    case graph::Role::Master:
+    case graph::Role::Moment:
+      return MemoryClass::Optimizer;
+    case graph::Role::Gradient:
+      return MemoryClass::Gradients;
+    case graph::Role::Scalar:
+      return MemoryClass::Inputs;
+  }
+  base::fail_internal("unknown role of a state");
+}
+
 std::string_view to_string(MemoryClass c) {
   switch (c) {
     case MemoryClass::Parameters:

@@ -258,6 +258,7 @@ inline bool joins_stages(const Program& p, const Instr& instr) {
 
 inline constexpr int64_t kScalarBytes = 8;  // of one slot
 
+MemoryClass memory_class_of(graph::Role role);  // of a state
 std::string_view to_string(MemoryClass c);
 std::string_view to_string(BodyKind k);
 std::string_view to_string(CollectiveKind k);

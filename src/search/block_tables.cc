@@ -281,12 +281,16 @@ BlockTables make_tables(const config::Recipe& recipe, const sim::Machine& machin
       measure_passing(p, body, left, [&](int b) -> int64_t& { return row(b).passing_split; });
     }
   }
-  for (const layout::Group& g : c.groups)
-    for (const layout::Segment& s : g.segments) {
-      const bool expert = layout::is_expert_param(s.local);
-      BlockTable& b = row(g.block);
-      (g.trainable ? (expert ? b.expert : b.dense) : (expert ? b.frozen_expert : b.frozen_dense)) += s.count;
-    }
+  const std::vector<layout::StateRows> states = layout::state_table(c.step_graph.states, c.groups);
+  for (size_t i = 0; i < c.groups.size(); ++i) {
+    const layout::Group& g = c.groups[i];
+    GroupTable group{.expert = layout::is_expert_param(g.segments.front().local),
+                     .trainable = g.trainable,
+                     .used = g.used,
+                     .states = states[i]};
+    for (const layout::Segment& s : g.segments) group.elements += s.count;
+    row(g.block).groups.push_back(std::move(group));
+  }
   options.fold_backward = true;
   add_folded(compiler::compile_unverified(small.recipe, options).program, machine, t);
   return t;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/recipe.h"
+#include "layout/state_table.h"
 #include "sim/durations.h"
 
 namespace quintet::search {
@@ -20,6 +21,14 @@ struct Stretch {
   double early = 0, late = 0;
 };
 
+// A parameter group of a block (layout/groups.h) on a rank, before ZeRO.
+struct GroupTable {
+  bool expert = false, trainable = true;
+  int64_t elements = 0;  // of its parameters
+  int64_t used = 0;      // with the gaps between them, without the padding that depends on the shards
+  layout::StateRows states;
+};
+
 struct BlockTable {
   Stretch forward, backward;  // backward: activation and parameter gradients
   Stretch backward_b;         // with parameter gradients deferred to W ...
@@ -30,8 +39,7 @@ struct BlockTable {
   // Peak of the bytes that live within a single pass, in addition to the kept ones; and the same without what
   // a split backward pass keeps for W.
   int64_t passing_bytes = 0, passing_split = 0;
-  int64_t dense = 0, expert = 0;                // trainable elements on a rank, before ZeRO
-  int64_t frozen_dense = 0, frozen_expert = 0;  // frozen ones
+  std::vector<GroupTable> groups;
 };
 
 struct BlockTables {

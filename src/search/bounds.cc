@@ -244,15 +244,15 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     }
     const auto ranks = static_cast<double>(p.pp);
     // A micro-batch runs forward through all blocks of a rank before it runs backward through any.
-    out.bytes = static_cast<int64_t>((all.bytes + kept) / ranks);
+    out.bytes = static_cast<int64_t>((static_cast<double>(all.bytes) + kept) / ranks);
     all.update_bytes -= all.norm_bytes;
     out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
                            state.travel(all)) /
                   ranks;
     // The pipeline fills and drains once per step; good schedules lose a quarter of that.
     const auto n = static_cast<double>(r.batch.accumulation);
-    out.likely_bytes = std::max(
-        out.bytes, static_cast<int64_t>(all.bytes / ranks + kHeld * std::min(1.0, n / ranks) * kept));
+    out.likely_bytes = std::max(out.bytes, static_cast<int64_t>(static_cast<double>(all.bytes) / ranks +
+                                                                kHeld * std::min(1.0, n / ranks) * kept));
     const double bubble = kBubble * (ranks - 1) / n, busy = seconds / ranks;
     out.likely_seconds = out.seconds + bubble * n * busy + state.likely_exposed(all, seconds) / ranks;
     return with_runtime(out);
@@ -296,7 +296,9 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
         const bool again = label > 0 && label + 2 < t->kind.size() && label + 1 < begin[s + 1];
         own.add(state_of[static_cast<size_t>(t->kind[label])], again);
         gathered = std::max(gathered, state.gathered(t->block(label)) * compute_size);
-        grad_block = std::max(grad_block, t->block(label).dense + t->block(label).expert);
+        int64_t trained = 0;
+        for (const GroupTable& g : t->block(label).groups) trained += g.trainable ? g.elements : 0;
+        grad_block = std::max(grad_block, trained);
       }
     }
     const int64_t inner = p.pp == 1 ? state.gathered(t->block(t->kind.size() - 2)) * compute_size : gathered;
@@ -314,8 +316,8 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       least = kept / p.chunks;
       likely = std::max(least, static_cast<int64_t>(held * static_cast<double>(all_kept)));
     }
-    out.bytes = std::max(out.bytes, static_cast<int64_t>(own.bytes) + least);
-    out.likely_bytes = std::max(out.likely_bytes, static_cast<int64_t>(own.bytes) + likely);
+    out.bytes = std::max(out.bytes, own.bytes + least);
+    out.likely_bytes = std::max(out.likely_bytes, own.bytes + likely);
     busiest = std::max(busiest, busy);
     // A rank that finishes early computes its gradient norm while the others are busy.
     if (p.pp > 1) own.update_bytes -= own.norm_bytes;

@@ -4,7 +4,7 @@
 
 #include "hardware/cost.h"
 #include "models/build.h"
-#include "plan/state_bytes.h"
+#include "optim/step_builder.h"
 #include "sim/durations.h"
 
 namespace quintet::search {
@@ -53,13 +53,11 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
       matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);
   least_seconds_ = (flops.products / (matmul * share) + flops.attention / attention) / sequences *
                    static_cast<double>(r.batch.global) / a.cluster.world();
-  // Gradients may reuse the bytes of dead activations, and frozen parameters have neither gradient nor
-  // master.
-  const plan::StateFormat format = plan::format_of(r.precision, r.optimizer);
-  const double each = r.optimizer.freeze.empty() ? format.total() - format.gradient : format.weight;
-  least_bytes_ =
-      static_cast<int64_t>(static_cast<double>(models::parameter_count(model)) * each / a.cluster.world()) +
-      x.runtime_bytes;
+  // Gradients may reuse the bytes of dead activations.
+  int64_t stored = 0;
+  for (const graph::StateDecl& state : optim::build_step(model, r.optimizer, r.precision).states)
+    if (state.role != graph::Role::Gradient) stored += graph::stored_bytes(state);
+  least_bytes_ = stored / a.cluster.world() + x.runtime_bytes;
 }
 
 double CoarseEstimate::likely_seconds(const Family& way) const {

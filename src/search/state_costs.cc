@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "hardware/cost.h"
-#include "optim/step_builder.h"
 
 namespace quintet::search {
 
@@ -22,16 +21,6 @@ hardware::Spread spread_of(int64_t stride, int64_t count, int64_t domain) {
 
 constexpr double kReductionsWaitedFor = 0.7;  // estimated from simulated steps
 
-double size(base::DType t) { return static_cast<double>(base::size_of(t)); }
-
-// Bytes per parameter of all optimizer state other than the weight and its master.
-double moment_bytes(const config::Recipe& r) {
-  double bytes = 0;
-  for (const graph::StateDecl& state : optim::states_of_parameter(r.optimizer, r.precision))
-    if (state.role == graph::Role::Moment) bytes += size(state.type.dtype);
-  return bytes;
-}
-
 }  // namespace
 
 void StateCosts::add(const StateCosts& b, bool gathered_again) {
@@ -45,7 +34,7 @@ void StateCosts::add(const StateCosts& b, bool gathered_again) {
 }
 
 StateCostModel::StateCostModel(const config::Recipe& r, const sim::Machine& machine)
-    : recipe_(r), machine_(machine), moments_(moment_bytes(r)) {
+    : recipe_(r), machine_(machine) {
   const config::Parallel& p = r.parallel;
   const int64_t group = p.ep * p.etp, sharded = p.tp * p.cp * p.dp_shard, all = sharded * p.dp_replicate;
   dense_ = p.zero == 0 ? Place{p.tp, 1, p.dp() * p.cp} : Place{p.tp, p.dp_shard * p.cp, p.dp_replicate};
@@ -55,48 +44,50 @@ StateCostModel::StateCostModel(const config::Recipe& r, const sim::Machine& mach
 
 StateCosts StateCostModel::of(const BlockTable& b) const {
   StateCosts c;
-  add(c, dense_, b.dense, b.frozen_dense);
-  add(c, expert_, b.expert, b.frozen_expert);
+  for (const GroupTable& g : b.groups) add(c, g);
   return c;
 }
 
 int64_t StateCostModel::gathered(const BlockTable& b) const {
-  if (recipe_.parallel.zero < 3) return 0;
-  return (dense_.shards > 1 ? b.dense + b.frozen_dense : 0) +
-         (expert_.shards > 1 ? b.expert + b.frozen_expert : 0);
+  int64_t elements = 0;
+  if (recipe_.parallel.zero == 3)
+    for (const GroupTable& g : b.groups)
+      if (place(g).shards > 1) elements += g.elements;
+  return elements;
 }
 
-void StateCostModel::add(StateCosts& c, const Place& place, int64_t trainable, int64_t frozen) const {
-  const config::Precision& p = recipe_.precision;
-  const base::DType grad = p.gradients;
-  const int64_t zero = recipe_.parallel.zero;
-  const auto n = static_cast<double>(place.shards), all = static_cast<double>(trainable + frozen),
-             own = static_cast<double>(trainable) / n;
-  // The master, stored in addition to the compute weight; a split master stores only its lower half there.
-  const double beside = p.split_master()               ? size(base::DType::I16)
-                        : p.master_type() == p.compute ? 0
-                                                       : size(p.master_type());
-  c.bytes += all * size(p.compute) / (zero == 3 ? n : 1);
-  c.bytes += own * beside;
-  c.bytes += own * moments_;
+void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
+  using graph::Role;
+  const Place& at = place(group);
+  const int zero = static_cast<int>(recipe_.parallel.zero);
+  const layout::GroupStorage storage{
+      .elements = layout::padded_count(group.used, at.shards), .shards = at.shards, .zero = zero};
   // With a single micro-batch, gradients reuse the bytes of activations that are dead by then.
-  const bool stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
-  if (stay) c.bytes += (zero >= 2 ? own : static_cast<double>(trainable)) * size(grad);
-  // The gradient is read once for its norm and once for the update.
-  c.norm_bytes += own * size(grad);
-  c.update_bytes += own * (2 * size(grad) + beside + moments_ + size(p.compute));
-  const auto seconds = [&](CollectiveShape shape, double bytes, int64_t stride, int64_t count) {
-    if (count <= 1 || bytes <= 0) return 0.0;
+  const bool gradients_stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
+  const double own = static_cast<double>(group.elements) / static_cast<double>(at.shards);
+  for (const layout::StateRow& s : group.states) {
+    const auto size = static_cast<double>(base::size_of(s.stored));
+    if (s.role != Role::Gradient || gradients_stay) c.bytes += layout::local_bytes(s, storage);
+    if (!group.trainable) continue;
+    // The update reads or writes every state once; the norm reads the gradient before it.
+    c.update_bytes += own * size;
+    if (s.role == Role::Gradient) c.norm_bytes += own * size, c.update_bytes += own * size;
+  }
+  const auto seconds = [&](CollectiveShape shape, double elements, base::DType dtype, int64_t stride,
+                           int64_t count) {
+    if (count <= 1 || elements <= 0) return 0.0;
     const hardware::Cluster& cluster = machine_.cluster;
-    return hardware::collective_seconds(shape, bytes, spread_of(stride, count, std::max(cluster.domain, 1)),
-                                        cluster, machine_.stack);
+    return hardware::collective_seconds(shape, elements * static_cast<double>(base::size_of(dtype)),
+                                        spread_of(stride, count, std::max(cluster.domain, 1)), cluster,
+                                        machine_.stack);
   };
-  const double gathered = (zero == 3 ? all : static_cast<double>(trainable)) * size(p.compute);
-  c.gather += seconds(CollectiveShape::AllGather, gathered, place.stride, place.shards);
-  c.reduce += seconds(CollectiveShape::ReduceScatter, static_cast<double>(trainable) * size(p.reduce),
-                      place.stride, place.shards);
-  c.replicate +=
-      seconds(CollectiveShape::AllReduce, own * size(p.reduce), place.stride * place.shards, place.replicas);
+  const config::Precision& p = recipe_.precision;
+  const auto all = static_cast<double>(group.elements);
+  if (group.trainable || zero == 3)
+    c.gather += seconds(CollectiveShape::AllGather, all, p.compute, at.stride, at.shards);
+  if (!group.trainable) return;
+  c.reduce += seconds(CollectiveShape::ReduceScatter, all, p.reduce, at.stride, at.shards);
+  c.replicate += seconds(CollectiveShape::AllReduce, own, p.reduce, at.stride * at.shards, at.replicas);
 }
 
 double StateCostModel::travel(const StateCosts& c) const {

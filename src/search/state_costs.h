@@ -8,7 +8,7 @@ namespace quintet::search {
 
 // Costs of one or more blocks.
 struct StateCosts {
-  double bytes = 0;         // stored on a rank
+  int64_t bytes = 0;        // stored on a rank
   double update_bytes = 0;  // touched by the optimizer's update, including the gradient norm before it
   double norm_bytes = 0;    // part of update_bytes that the norm reads
   // Seconds of collectives: one gather of all parameters, the part of it that the backward pass repeats, one
@@ -37,12 +37,12 @@ class StateCostModel {
     int64_t shards = 1;    // ranks that hold different ranges (zero >= 1)
     int64_t replicas = 1;  // copies of each range
   };
-  void add(StateCosts& costs, const Place& place, int64_t trainable, int64_t frozen) const;
+  const Place& place(const GroupTable& group) const { return group.expert ? expert_ : dense_; }
+  void add(StateCosts& costs, const GroupTable& group) const;
 
   const config::Recipe& recipe_;
   const sim::Machine& machine_;
   Place dense_, expert_;
-  double moments_ = 0;  // bytes per parameter
 };
 
 }  // namespace quintet::search

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "advice/not_run_yet.h"
 #include "advice/verdict.h"
 #include "base/error.h"
 #include "plan/layout_changes.h"
@@ -117,6 +118,27 @@ TEST(Verdict, AMixtureOfAxesWhereNoRungComesNear) {
   EXPECT_EQ(v.rungs.size(), alone.rungs.size() + 1);
   EXPECT_EQ(v.rungs[static_cast<size_t>(v.answer)].name, "several axes");
   EXPECT_TRUE(v.text.starts_with("several axes: ")) << v.text;
+}
+
+// A billion parameters: 4 bytes down and 2 up for each, and the CPU's update at the speed of its memory; on
+// disk master and moments go both ways and the new weight down, 26 bytes.
+TEST(Advice, OffloadFromBytes) {
+  using graph::Role;
+  constexpr int64_t kParameters = 1'000'000'000;
+  plan::ModelState s;
+  const auto set = [&](Role role, int64_t each, int64_t count = 1) {
+    s.of_role[static_cast<size_t>(role)] = {each * count * kParameters, count * kParameters};
+  };
+  set(Role::Weight, 2), set(Role::Gradient, 4), set(Role::Master, 4), set(Role::Moment, 4, 2);
+  const hardware::Cluster c = hardware::parse_cluster("1x8 h100");
+  const OffloadCost host = optimizer_offload(s, 0.5, c, 300e9);
+  EXPECT_EQ(host.down_bytes, 2e9);
+  EXPECT_EQ(host.up_bytes, 1e9);
+  EXPECT_NEAR(host.seconds, 3e9 / c.host.effective_bytes_per_s() + 15e9 * 8 / 300e9, 1e-6);
+  const OffloadCost disk = disk_offload(s, 0.5, c);
+  EXPECT_EQ(disk.disk_bytes, 13e9);
+  EXPECT_NEAR(disk.seconds, 13e9 * 8 / (c.disk.bytes_per_s * c.disk.efficiency), 1e-6);
+  EXPECT_EQ(saved_by_8bit_moments(s), 6 * kParameters);
 }
 
 plan::Assumptions on(const char* cluster) {

@@ -64,7 +64,8 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   config::Precision p = config::Precision::of(DType::BF16);
   p.moments = DType::BF16;
   const graph::StepGraph adamw = step({}, p);
-  EXPECT_EQ(adamw.states.size(), 2u * 5 + 1);
+  const size_t scalars = 5;
+  EXPECT_EQ(adamw.states.size(), 2u * 5 + 1 + scalars);
   ASSERT_NE(state(adamw, "matrix"), nullptr);
   EXPECT_EQ(state(adamw, "matrix")->role, Role::Master);
   EXPECT_EQ(state(adamw, "matrix")->type.dtype, DType::F32);
@@ -75,10 +76,20 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   EXPECT_FALSE(state(adamw, "frozen")->value.valid());
   EXPECT_TRUE(state(adamw, "norm/adamw.v")->of_squares);
   p.master = config::Master::Split;
-  EXPECT_EQ(state(step({}, p), "matrix/weight"), nullptr);
+  const graph::StepGraph split = step({}, p);
+  EXPECT_EQ(state(split, "matrix")->encoding, graph::Encoding::Split);
+  EXPECT_EQ(graph::stored_bytes(*state(split, "matrix")), 24 * 2);
+  EXPECT_EQ(state(split, "matrix/weight")->keep, Keep::Derived);
+  EXPECT_FALSE(state(split, "matrix/weight")->value.valid()) << "the step writes the master alone";
+  for (const char* name : {"update_count", "skipped_in_row", "skipped_total", "loss_scale", "good_steps"}) {
+    ASSERT_NE(state(adamw, name), nullptr) << name;
+    EXPECT_EQ(state(adamw, name)->role, Role::Scalar);
+    EXPECT_EQ(state(adamw, name)->initial, std::string(name) == "loss_scale" ? 1 : 0);
+    EXPECT_EQ(adamw.find(state(adamw, name)->value), nullptr) << "a scalar is no parameter's state";
+  }
   const config::Optimizer plain{.kind = config::OptimizerKind::Sgd},
       momentum{.kind = config::OptimizerKind::Sgd, .momentum = 0.9};
-  EXPECT_EQ(step(plain, config::Precision::of(DType::F64)).states.size(), 2u * 2 + 1);
+  EXPECT_EQ(step(plain, config::Precision::of(DType::F64)).states.size(), 2u * 2 + 1 + scalars);
   EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
 }
 

@@ -4,9 +4,9 @@
 #include "config/parse.h"
 #include "hardware/cost.h"
 #include "hardware/economy.h"
+#include "optim/step_builder.h"
 #include "plan/layout_changes.h"
 #include "plan/small_models.h"
-#include "plan/state_bytes.h"
 #include "search/bounds.h"
 
 namespace quintet::plan {
@@ -53,51 +53,52 @@ double sent_over(const Report& r, const std::string& axes) {
   return bytes;
 }
 
-// 2 + 4 + 4 + 8 is 18, not 20; 20 includes a second gradient.
-TEST(Corrections, EighteenBytesNotTwenty) {
-  EXPECT_EQ(mixed_f32_gradients().total(), 18);
-  EXPECT_EQ(mixed_two_gradients().total(), 20);
-  EXPECT_DOUBLE_EQ(7e9 * mixed_f32_gradients().total(), 126 * kGB);
+// Of one parameter, as the optimizer's step declares it.
+ModelState of_parameter(const config::Precision& precision, const config::Optimizer& optimizer = {}) {
+  graph::Graph model;
+  model.num_blocks = 1;
+  model.add_param("parameter", {precision.compute, {{graph::Dim::Embed, 1}}}, {});
+  return state_of(optim::build_step(model, optimizer, precision).states);
 }
 
-// Bytes per parameter are a function of the types.
+config::Precision bf16_gradients() {
+  config::Precision p = config::Precision::of(base::DType::BF16);
+  p.gradients = base::DType::BF16;
+  return p;
+}
+
+// 2 + 4 + 4 + 8 is 18, not 20: 20 has a second gradient.
+TEST(Corrections, EighteenBytesNotTwenty) {
+  const ModelState s = of_parameter(config::Precision::of(base::DType::BF16));
+  EXPECT_EQ(s.parameter_bytes(), 18);
+  EXPECT_DOUBLE_EQ(7e9 * s.bytes_per_trained_parameter(), 126 * kGB);
+}
+
+// Bytes of a parameter are a function of types and of what the optimizer keeps.
 TEST(Corrections, BytesFollowFromTypes) {
-  EXPECT_EQ(mixed_bf16_gradients().total(), 16);
-  EXPECT_EQ(pure_f32().total(), 16);
-  EXPECT_EQ(pure_bf16().total(), 8);
-  EXPECT_EQ(eight_bit_moments().total(), 10);
-  // This engine: bf16 weights, gradients summed in f32, f32 master and moments.
-  EXPECT_EQ(format_of(config::Precision::of(base::DType::BF16), {}).total(), 18);
-  EXPECT_EQ(format_of(config::Precision::of(base::DType::F32), {}).total(), 16);
+  using config::OptimizerKind;
+  EXPECT_EQ(of_parameter(bf16_gradients()).parameter_bytes(), 16);
+  EXPECT_EQ(of_parameter(config::Precision::of(base::DType::F32)).parameter_bytes(), 16);
   // A split master is the weight and two bytes: 12 bytes of state, and 2 of a bf16 gradient.
-  config::Precision split = config::Precision::of(base::DType::BF16);
+  config::Precision split = bf16_gradients();
   split.master = config::Master::Split;
-  split.gradients = base::DType::BF16;
-  EXPECT_EQ(format_of(split, {}).total(), 14);
+  EXPECT_EQ(of_parameter(split).parameter_bytes(), 14);
+  split.moments = base::DType::BF16;
+  EXPECT_EQ(of_parameter(split).parameter_bytes(), 10);
+  EXPECT_EQ(of_parameter(bf16_gradients(), {.kind = OptimizerKind::Lion}).parameter_bytes(), 12);
+  EXPECT_EQ(of_parameter(bf16_gradients(), {.kind = OptimizerKind::Sgd}).parameter_bytes(), 8);
 }
 
 // Master and both moments alone are 12 bytes: 840 GB for 70B; with weights and gradients 1,120.
 TEST(Corrections, SeventyBillion) {
-  const StateFormat f = mixed_bf16_gradients();
-  EXPECT_DOUBLE_EQ(70e9 * (f.master + f.moments), 840 * kGB);
-  EXPECT_DOUBLE_EQ(70e9 * f.total(), 1120 * kGB);
-  EXPECT_DOUBLE_EQ(70e9 * f.moments, 560 * kGB);
+  const ModelState s = of_parameter(bf16_gradients());
+  EXPECT_DOUBLE_EQ(70e9 * static_cast<double>(s.optimizer_bytes()), 840 * kGB);
+  EXPECT_DOUBLE_EQ(70e9 * static_cast<double>(s.parameter_bytes()), 1120 * kGB);
+  EXPECT_DOUBLE_EQ(70e9 * static_cast<double>(s.of(graph::Role::Moment).bytes), 560 * kGB);
 }
 
-// Zero 1 and 2 send as much as DDP; zero 3 half as much again; with accumulation they differ.
-TEST(Corrections, TrafficOfZero) {
-  EXPECT_EQ(traffic(0, 1), 2);
-  EXPECT_EQ(traffic(1, 1), 2);
-  EXPECT_EQ(traffic(2, 1), 2);
-  EXPECT_EQ(traffic(3, 1), 3);
-  EXPECT_EQ(traffic(0, 8), 2);
-  EXPECT_EQ(traffic(1, 8), 2);
-  EXPECT_EQ(traffic(2, 8), 9);
-  EXPECT_EQ(traffic(3, 8), 24);
-}
-
-// The same from programs: bytes that a rank sends over data ranks, with everything in f32 so that the model
-// has one size.
+// Zero 1 and 2 send what DDP sends; zero 3 half as much again; with accumulation they part. These are the
+// bytes that a rank sends over data ranks, with everything in f32 so that one size of the model is one number.
 TEST(Corrections, TrafficOfPrograms) {
   const auto sent = [](int zero, int micro_batches) {
     Assumptions a = small_cluster();
@@ -126,12 +127,12 @@ TEST(Corrections, TrafficOfPrograms) {
 
 // Savings of ZeRO for 16 bytes: 4x, 8x and linear; 64x requires 64 ranks.
 TEST(Corrections, SavingsOfZero) {
-  const StateFormat f = mixed_bf16_gradients();
-  EXPECT_NEAR(16 / sharded_bytes(f, 1, 1e9), 4, 1e-6);
-  EXPECT_NEAR(16 / sharded_bytes(f, 2, 1e9), 8, 1e-6);
-  EXPECT_DOUBLE_EQ(16 / sharded_bytes(f, 3, 64), 64);
-  EXPECT_DOUBLE_EQ(sharded_bytes(f, 1, 8), 4 + 12.0 / 8);
-  EXPECT_DOUBLE_EQ(sharded_bytes(f, 2, 8), 2 + 14.0 / 8);
+  const ModelState s = of_parameter(bf16_gradients());
+  EXPECT_NEAR(16 / s.on_rank(1, 1e9), 4, 1e-6);
+  EXPECT_NEAR(16 / s.on_rank(2, 1e9), 8, 1e-6);
+  EXPECT_DOUBLE_EQ(16 / s.on_rank(3, 64), 64);
+  EXPECT_DOUBLE_EQ(s.on_rank(1, 8), 4 + 12.0 / 8);
+  EXPECT_DOUBLE_EQ(s.on_rank(2, 8), 2 + 14.0 / 8);
 }
 
 // An all-reduce moves 2 (N - 1) / N of the message: 262.5 GB for 70B in bf16 over 16, 10.5 s at 25 GB/s.
@@ -230,10 +231,13 @@ TEST(Corrections, SixteenStagesOfTpEight) {
 
 // 32 GB / 16 B is 2B; 8B needs 128 GB.
 TEST(Corrections, SmallCards) {
-  EXPECT_DOUBLE_EQ(32 * kGB / mixed_bf16_gradients().total(), 2e9);
-  EXPECT_DOUBLE_EQ(8e9 * mixed_bf16_gradients().total(), 128 * kGB);
-  EXPECT_LT(8e9 * pure_bf16().total(), 96 * kGB);
-  EXPECT_LT(8e9 * eight_bit_moments().total(), 96 * kGB);
+  const double each = of_parameter(bf16_gradients()).bytes_per_trained_parameter();
+  EXPECT_DOUBLE_EQ(32 * kGB / each, 2e9);
+  EXPECT_DOUBLE_EQ(8e9 * each, 128 * kGB);
+  config::Precision small = bf16_gradients();
+  small.master = config::Master::Split;
+  small.moments = base::DType::BF16;
+  EXPECT_LT(8e9 * of_parameter(small).bytes_per_trained_parameter(), 96 * kGB);
 }
 
 // Messages of the tensor and pipeline axes in a program: two reductions forward and two backward per block
@@ -287,21 +291,8 @@ TEST(Corrections, SeventyBillionOnEight) {
   EXPECT_GT(needs(r), r.parameters * 18 / 8);
 }
 
-// Offload, from bytes: 4 down and 2 up per parameter, and the CPU's update at its memory bandwidth; on disk
-// master and moments are transferred in both directions and the new weight down, 26 bytes.
-TEST(Corrections, OffloadFromBytes) {
-  const hardware::Cluster c = hardware::parse_cluster("1x8 h100");
-  const OffloadCost host = optimizer_offload(1e9, c, 300e9);
-  EXPECT_EQ(host.down_bytes, 4);
-  EXPECT_EQ(host.up_bytes, 2);
-  EXPECT_NEAR(host.seconds, 6e9 / c.host.effective_bytes_per_s() + 30e9 * 8 / 300e9, 1e-6);
-  const OffloadCost disk = disk_offload(1e9, c);
-  EXPECT_EQ(disk.disk_bytes, 26);
-  EXPECT_NEAR(disk.seconds, 26e9 * 8 / (c.disk.bytes_per_s * c.disk.efficiency), 1e-6);
-}
-
-// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state per GPU plus
-// gathered parameters, and is far above 2,000 tokens/s.
+// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state a GPU
+// beside what is gathered, and is far above 2,000 tokens/s.
 TEST(Corrections, EightBillionOnEight) {
   const Report r =
       plan_of("llama3-8b", "1x8 rtx-5090", {"parallel.dp_shard=8", "parallel.zero=3", "batch.global=128"});

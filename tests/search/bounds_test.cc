@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
+#include "compiler/compile.h"
+#include "config/names.h"
 #include "config/parse.h"
+#include "config/print.h"
 #include "config/validate.h"
 #include "plan/small_models.h"
+#include "plan/time.h"
 #include "search/layout_space.h"
 
 namespace quintet::search {
@@ -111,6 +116,82 @@ TEST(Bounds, SlowNetworkAndFastChips) {
     const config::Recipe& r = all[rng() % all.size()];
     EXPECT_LE(bounds.exact(r).seconds, plan::make_plan(r, a).time.step * (1 + 1e-9)) << layout_words(r);
   }
+}
+
+using ByClass = std::array<int64_t, program::kNumMemoryClasses>;
+
+ByClass persistent_state(const program::Program& p) {
+  ByClass bytes{};
+  for (const program::Buffer& b : p.buffers)
+    if (b.scope == program::Scope::Persistent) bytes[static_cast<size_t>(b.memory_class)] += b.bytes;
+  return bytes;
+}
+
+// The state table, summed by one pure function, is what compiled programs store, class by class; the search
+// sums the same function over a small model.
+void expect_state_equals_programs(const config::Recipe& recipe, int draws, int seed) {
+  using program::MemoryClass;
+  const sim::Machine machine = plan::machine_of(small_cluster());
+  const std::vector<config::Recipe> all = legal_recipes(recipe, small_space(), kWorld);
+  std::mt19937 rng(static_cast<unsigned>(seed));
+  std::set<config::OptimizerKind> seen;
+  for (int i = 0; i < draws; ++i) {
+    config::Recipe r = all[rng() % all.size()];
+    const auto& kinds = config::Names<config::OptimizerKind>::kTable;
+    r.optimizer.kind = kinds[rng() % kinds.size()].first;
+    r.optimizer.momentum = r.optimizer.kind == config::OptimizerKind::Sgd && rng() % 2 == 0 ? 0.9 : 0;
+    if (rng() % 3 == 0) r.precision.master = config::Master::Split;
+    if (rng() % 3 == 0) r.optimizer.freeze = {"blocks.1.*", "embed.*"};
+    if (!config::problems_of(r).empty()) continue;
+    seen.insert(r.optimizer.kind);
+    SCOPED_TRACE(config::to_toml(r));
+    const BlockTables tables = make_tables(r, machine);
+    const StateCostModel costs(r, machine);
+    for (int64_t rank = 0; rank < kWorld; rank += 3) {
+      const compiler::Compiled c =
+          compiler::compile_unverified(r, {.rank = base::RankId(static_cast<int32_t>(rank))});
+      const ByClass stored = persistent_state(c.program);
+      ByClass expected{};
+      const auto expect = [&](graph::Role role, int64_t bytes) {
+        expected[static_cast<size_t>(program::memory_class_of(role))] += bytes;
+      };
+      const bool gradients_stay = r.batch.accumulation > 1 || r.parallel.pp > 1;
+      const std::vector<layout::StateRows> rows = layout::state_table(c.step_graph.states, c.groups);
+      for (size_t g = 0; g < rows.size(); ++g)
+        for (const layout::StateRow& row : rows[g])
+          if (row.role != graph::Role::Gradient || gradients_stay)
+            expect(row.role, layout::local_bytes(row, {.elements = c.groups[g].count,
+                                                       .shards = c.layout.mesh.size(c.groups[g].data.shard),
+                                                       .zero = c.layout.zero}));
+      for (const graph::StateDecl& s : c.step_graph.states)
+        if (s.role == graph::Role::RouterBias) expect(s.role, graph::stored_bytes(s));
+      int64_t total = 0;
+      for (const MemoryClass k : {MemoryClass::Parameters, MemoryClass::Gradients, MemoryClass::Optimizer}) {
+        EXPECT_EQ(expected[static_cast<size_t>(k)], stored[static_cast<size_t>(k)]) << to_string(k);
+        total += stored[static_cast<size_t>(k)];
+      }
+      int64_t priced = 0;
+      for (size_t label = 0; label < tables.kind.size(); ++label)
+        if (c.pipeline.stages.rank_of_block(static_cast<int>(label)) ==
+            c.layout.mesh.index(base::RankId(static_cast<int32_t>(rank)), c.layout.pipeline))
+          priced += costs.of(tables.block(label)).bytes;
+      for (const program::StatePlace& s : c.program.states) priced += s.place.bytes();
+      EXPECT_EQ(priced, total) << "as the search has it, rank " << rank;
+      // Scalars that outlive a step are states, too.
+      std::set<std::string> declared, listed;
+      for (const graph::StateDecl& s : c.step_graph.states)
+        if (s.role == graph::Role::Scalar) declared.insert(s.name);
+      for (const program::ScalarDecl& s : c.program.scalar_table)
+        if (s.kind == program::ScalarKind::State) listed.insert(s.name);
+      EXPECT_EQ(declared, listed);
+    }
+  }
+  EXPECT_GE(seen.size(), 4u);
+}
+
+TEST(State, OfRandomLayoutsEqualsPersistentBytes) {
+  expect_state_equals_programs(small_llama(), 24, 11);
+  expect_state_equals_programs(small_experts({"model.moe.bias_rate=0.001"}), 24, 12);
 }
 
 }  // namespace
