@@ -196,18 +196,17 @@ void updates(int64_t n) {
   k::scale<float>(v, 0.0, v, n, stream);
   k::split_master(p, weight, rest, n, stream);
   const double* s = doubles({1e-4, 1e5, 0.5, 1});
-  const k::AdamWScalars scalars{
-      .lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3, .weight_decay = 0.1};
+  const k::AdamWScalars scalars{.lr = s, .step = s + 1, .clip_scale = s + 2, .ok = s + 3};
   // Two ranges, one without weight decay.
   const auto plain = [=](auto* master, auto* moment, auto* square, const auto* gradient, auto* copy) {
-    const kernels::UpdateRange one{master, moment, square, gradient, copy, n / 2};
+    const kernels::UpdateRange one{master, moment, square, gradient, copy, n / 2, 1.0, 0.1};
     return std::vector{one, kernels::UpdateRange{master + n / 2, moment + n / 2, square + n / 2,
-                                                 gradient + n / 2, copy + n / 2, n - n / 2, false}};
+                                                 gradient + n / 2, copy + n / 2, n - n / 2}};
   };
   const auto split = [=](auto* moment, auto* square, const auto* gradient) {
-    const kernels::SplitUpdateRange one{weight, rest, moment, square, gradient, n / 2};
+    const kernels::SplitUpdateRange one{weight, rest, moment, square, gradient, n / 2, 1.0, 0.1};
     return std::vector{one, kernels::SplitUpdateRange{weight + n / 2, rest + n / 2, moment + n / 2,
-                                                      square + n / 2, gradient + n / 2, n - n / 2, false}};
+                                                      square + n / 2, gradient + n / 2, n - n / 2}};
   };
   const auto adamw = [=](const auto& ranges) {
     return [=](int) { k::adamw(std::span(ranges), scalars, stream); };

@@ -57,7 +57,8 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .loss_chunk = r.loss.chunk,
           .accumulation = r.batch.accumulation,
           .packed = r.data.pack || infer,
-          .deterministic = r.run.deterministic};
+          .deterministic = r.run.deterministic,
+          .groups = models::param_groups(r.optimizer)};
 }
 
 Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {
@@ -111,7 +112,7 @@ struct Representative {
 // The logical graph of the model, then the local graph that every rank executes.
 Front make_front(const config::Recipe& recipe, const CompileOptions& options, Passes& pass) {
   const ModelFn model = options.model ? options.model : [&](const graph::BuildOptions& build) {
-    return models::build(recipe.model, build, recipe.optimizer.freeze);
+    return models::build(recipe.model, build);
   };
   const auto build = [&](graph::Mode mode) {
     graph::Graph g = pass("build", [&] { return model(build_options(recipe, mode)); });
@@ -187,7 +188,8 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
               base::RankId rank, Passes& pass) {
   const int place = place_of(front, rank);
   std::vector<layout::Group> groups = pass("group", [&] {
-    return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, place);
+    return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, place,
+                               front.step.storage_classes());
   });
   layout::FlatStep flat;
   if (!options.infer) {

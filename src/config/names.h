@@ -71,13 +71,21 @@ struct Names<RecomputeKind> {
 };
 template <>
 struct Names<OptimizerKind> {
-  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 6> kTable = {
+  static constexpr std::array<std::pair<OptimizerKind, std::string_view>, 9> kTable = {
       {{OptimizerKind::AdamW, "adamw"},
        {OptimizerKind::Adam, "adam"},
        {OptimizerKind::Sgd, "sgd"},
        {OptimizerKind::Lion, "lion"},
        {OptimizerKind::AdamW8bit, "adamw8bit"},
-       {OptimizerKind::Muon, "muon"}}};
+       {OptimizerKind::Muon, "muon"},
+       {OptimizerKind::Lamb, "lamb"},
+       {OptimizerKind::Lars, "lars"},
+       {OptimizerKind::Adafactor, "adafactor"}}};
+};
+template <>
+struct Names<ClipKind> {
+  static constexpr std::array<std::pair<ClipKind, std::string_view>, 2> kTable = {
+      {{ClipKind::Norm, "norm"}, {ClipKind::Inf, "inf"}}};
 };
 template <>
 struct Names<MomentsRounding> {

@@ -1,6 +1,6 @@
 #include "config/parse.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 #include <cmath>
@@ -26,6 +26,8 @@ namespace quintet::config {
 namespace {
 
 using Leaves = std::map<std::string, const toml::node*>;
+
+constexpr const char* kFreezeKey = "optimizer.freeze";  // replaced by optimizer.groups
 
 // Whether a value is offered for a key. Some values of a type are legal under one key only, and refused with
 // a reason elsewhere.
@@ -125,6 +127,7 @@ struct KnownKeys {
     });
     all.insert(keys.begin(), keys.end());
     for (const UnsupportedKey& later : unsupported_keys()) all.insert(later.key);
+    all.insert(kFreezeKey);
     for (const std::string& key : all)
       for (size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1))
         sections.insert(key.substr(0, dot));
@@ -167,7 +170,25 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
   }
 }
 
+// optimizer.freeze = ["a*", "b"] became groups without updates: the message spells the same patterns out.
+void refuse_replaced_keys(const Leaves& leaves, Report& report) {
+  const auto leaf = leaves.find(kFreezeKey);
+  if (leaf == leaves.end()) return;
+  std::string groups;
+  const auto add = [&](const toml::node& pattern) {
+    groups += fmt::format("{}{{ match = {}, update = false }}", groups.empty() ? "" : ", ", text_of(pattern));
+  };
+  if (const toml::array* list = leaf->second->as_array())
+    for (const toml::node& item : *list) add(item);
+  else
+    add(*leaf->second);
+  report.add("supported in this version", kFreezeKey,
+             "is no longer a key: parameters are frozen by optimizer.groups, whose first match applies",
+             fmt::format("optimizer.groups = [{}]", groups));
+}
+
 void refuse_unsupported_keys(const Leaves& leaves, Report& report) {
+  refuse_replaced_keys(leaves, report);
   for (const UnsupportedKey& later : unsupported_keys()) {
     const auto leaf = leaves.find(later.key);
     if (leaf == leaves.end()) continue;
@@ -327,6 +348,44 @@ class Reader {
     }
     field = std::move(stages);
   }
+  void read(const char* key, const toml::node& node, std::vector<ParamGroup>& field) {
+    const toml::array* array = node.as_array();
+    if (array == nullptr) return wrong(key, node, "a list of tables", "[{ match = \"embed.*\", lr = 1e-4 }]");
+    std::vector<ParamGroup> groups;
+    for (const toml::node& item : *array) {
+      const toml::table* table = item.as_table();
+      if (table == nullptr)
+        return wrong(key, item, "a list of tables",
+                     fmt::format("[{{ match = {}, update = false }}]", text_of(item)));
+      groups.push_back(read_group(key, *table));
+    }
+    field = std::move(groups);
+  }
+  ParamGroup read_group(const char* key, const toml::table& table) {
+    ParamGroup group;
+    const auto set = [&]<class T>(const std::string& where, const toml::node& node, std::optional<T>& value) {
+      value.emplace();
+      read(where.c_str(), node, *value);
+    };
+    for (const auto& [name, node] : table) {
+      const std::string where = fmt::format("{}.{}", key, name.str());
+      if (name == "match")
+        read(where.c_str(), node, group.match);
+      else if (name == "name")
+        set(where, node, group.kind);
+      else if (name == "lr")
+        set(where, node, group.lr);
+      else if (name == "weight_decay")
+        set(where, node, group.weight_decay);
+      else if (name == "update")
+        read(where.c_str(), node, group.update);
+      else
+        report_.add("unknown key", where, "is not a key of a parameter group",
+                    base::nearest_word(std::string(name.str()), kGroupKeys)
+                        .value_or(fmt::format("{}", fmt::join(kGroupKeys, ", "))));
+    }
+    return group;
+  }
   void read(const char* key, const toml::node& node, LossScale& field) {
     const auto text = node.value_exact<std::string>();
     if (const auto scale = number(node); scale && *scale > 0 && std::isfinite(*scale))
@@ -367,6 +426,7 @@ class Reader {
     return std::nullopt;
   }
 
+  static inline const std::vector<std::string> kGroupKeys = {"match", "name", "lr", "weight_decay", "update"};
   const Leaves& leaves_;
   Report& report_;
 };

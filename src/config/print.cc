@@ -77,6 +77,18 @@ std::string toml_value(const std::vector<BatchStage>& v) {
 }
 template <class E>
 requires std::is_enum_v<E> std::string toml_value(E v) { return toml_text(name_of(v)); }
+std::string toml_value(const std::vector<ParamGroup>& v) {
+  std::string out = "[";
+  for (const ParamGroup& g : v) {
+    out += fmt::format("{}{{ match = {}", out.size() > 1 ? ", " : "", toml_text(g.match));
+    if (g.kind) out += fmt::format(", name = {}", toml_value(*g.kind));
+    if (g.lr) out += fmt::format(", lr = {}", toml_value(*g.lr));
+    if (g.weight_decay) out += fmt::format(", weight_decay = {}", toml_value(*g.weight_decay));
+    if (!g.update) out += ", update = false";
+    out += " }";
+  }
+  return out + "]";
+}
 
 // ---- JSON
 
@@ -108,6 +120,18 @@ Json json_value(const std::vector<BatchStage>& v) {
   Json stages = Json::array();
   for (const BatchStage& s : v) stages.push_back({{"until", json_value(s.until)}, {"global", s.global}});
   return stages;
+}
+Json json_value(const std::vector<ParamGroup>& v) {
+  Json list = Json::array();
+  for (const ParamGroup& g : v) {
+    Json group = {{"match", g.match}};
+    if (g.kind) group["name"] = std::string(name_of(*g.kind));
+    if (g.lr) group["lr"] = *g.lr;
+    if (g.weight_decay) group["weight_decay"] = *g.weight_decay;
+    if (!g.update) group["update"] = false;
+    list.push_back(std::move(group));
+  }
+  return list;
 }
 Json json_value(const LossScale& v) {
   if (v.dynamic) return "dynamic";

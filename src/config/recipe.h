@@ -6,9 +6,11 @@
 // unresolved form.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -222,8 +224,9 @@ inline constexpr double kFirstLossScale = 1024;
 // reason.
 enum class Master : uint8_t { F64, F32, Split, Bf16 };
 
-// How moments become narrower than the arithmetic. Stochastic: up with the probability of the part that is cut
-// off, by a random number of (run.seed, update, parameter, element, moment), so that every layout rounds alike.
+// How moments become narrower than the arithmetic. Stochastic: up with the probability of the part that is
+// cut off, by a random number of (run.seed, update, parameter, element, moment), so that every layout rounds
+// alike.
 enum class MomentsRounding : uint8_t { Nearest, Stochastic };
 
 struct Precision {
@@ -276,7 +279,7 @@ struct Memory {
   bool operator==(const Memory&) const = default;
 };
 
-enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit, Muon };
+enum class OptimizerKind : uint8_t { AdamW, Adam, Sgd, Lion, AdamW8bit, Muon, Lamb, Lars, Adafactor };
 
 // What an orthogonal matrix of r rows and c columns is multiplied by before lr (torch.optim.Muon's
 // adjust_lr_fn).
@@ -293,6 +296,8 @@ struct Muon {
   bool operator==(const Muon&) const = default;
 };
 
+// Which norm of the global gradient is clipped: the Euclidean one, or the largest absolute element.
+enum class ClipKind : uint8_t { Norm, Inf };
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
 
 enum class DecayShape : uint8_t { Linear, Cosine, Exponential, OneMinusSqrt };
@@ -318,23 +323,42 @@ struct WeightDecayRamp {
   bool operator==(const WeightDecayRamp&) const = default;
 };
 
+// Settings of the parameters whose names match a pattern (optimizer.groups). What is not set is as for all.
+struct ParamGroup {
+  std::string match;                   // glob over parameter names: * and ?
+  std::optional<OptimizerKind> kind;   // key: name
+  std::optional<double> lr;            // scaled by the schedule, as optimizer.lr is
+  std::optional<double> weight_decay;  // applied to all that match, norms and biases included
+  bool update = true;                  // false: frozen; no gradient, no optimizer state
+  bool operator==(const ParamGroup&) const = default;
+};
+
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::AdamW;  // key: name
   double lr = 0;
-  std::array<double, 2> betas = {0.9, 0.95};  // adamw, adamw8bit, adam, lion, and what muon leaves to adamw
-  double eps = 1e-8;                          // the same but lion
+  std::array<double, 2> betas = {0.9,
+                                 0.95};  // adamw, adamw8bit, adam, lion, lamb, and what muon leaves to adamw
+  double eps = 1e-8;                     // the same but lion
   // Not applied to norms and biases. Decoupled, except for adam, which adds weight_decay x weight to the
   // gradient.
   double weight_decay = 0.1;
   WeightDecayRamp weight_decay_ramp;
-  double momentum = 0;    // sgd
+  double momentum = 0;    // sgd, lars
   bool nesterov = false;  // sgd with momentum
+  double trust = 0.001;   // lars: factor on the ratio of norms
   Muon muon;
-  double clip_norm = 1.0;  // of the global gradient; 0 = off
-  double ema = 0;          // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off
+  double clip_norm = 1.0;  // largest norm of the global gradient; 0 = off
+  ClipKind clip = ClipKind::Norm;
+  double ema = 0;  // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off
   int64_t block_size = 256;  // adamw8bit: elements that share a scale; a power of two
   Schedule schedule;
-  std::vector<std::string> freeze;  // glob patterns (* and ?) over parameter names
+  std::vector<ParamGroup> groups;  // a parameter belongs to the first that matches; most belong to none
+
+  // Whether some parameters may be updated by this optimizer.
+  bool uses(OptimizerKind k) const {
+    return kind == k || std::any_of(groups.begin(), groups.end(),
+                                    [&](const ParamGroup& g) { return g.update && g.kind == k; });
+  }
   bool operator==(const Optimizer&) const = default;
 };
 

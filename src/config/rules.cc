@@ -5,6 +5,7 @@
 #include <array>
 #include <bit>
 #include <cctype>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -63,13 +64,6 @@ void tokenizer_is_bytes(const Recipe& r, const Fail& fail) {
 void paths_are_named(const Recipe& r, const Fail& fail) {
   for (const std::string& path : r.data.path)
     if (path.empty()) fail("data.path", "contains an empty entry; each must name a file or a folder");
-}
-
-void freeze_patterns_are_named(const Recipe& r, const Fail& fail) {
-  for (const std::string& pattern : r.optimizer.freeze)
-    if (pattern.empty())
-      fail("optimizer.freeze", "contains an empty pattern, which matches no parameter",
-           "\"*\" for all parameters");
 }
 
 // ---- model geometry
@@ -508,14 +502,15 @@ void recompute_ops_are_known(const Recipe& r, const Fail& fail) {
 
 // ---- optimizer
 
+// A key must apply to the optimizer of some parameters, whether of all or of a group.
 void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
   const Optimizer& d = kDefaultOptimizer;
-  const bool muon = o.kind == OptimizerKind::Muon;
-  const bool adam = muon || o.kind == OptimizerKind::AdamW || o.kind == OptimizerKind::Adam ||
-                    o.kind == OptimizerKind::AdamW8bit;
+  const bool muon = o.uses(OptimizerKind::Muon);
+  const bool adam = muon || o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) ||
+                    o.uses(OptimizerKind::AdamW8bit) || o.uses(OptimizerKind::Lamb);
   const std::string why = fmt::format("with optimizer.name = \"{}\"", name_of(o.kind));
-  if (o.kind != OptimizerKind::Sgd) {
+  if (!o.uses(OptimizerKind::Sgd) && !o.uses(OptimizerKind::Lars)) {
     idle(fail, "optimizer.momentum", o.momentum, d.momentum, why);
     idle(fail, "optimizer.nesterov", o.nesterov, d.nesterov, why);
   } else if (o.nesterov && o.momentum == 0) {
@@ -531,7 +526,8 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
     fail("optimizer.muon.nesterov", "true has no effect without optimizer.muon.momentum",
          "optimizer.muon.momentum 0.95, or optimizer.muon.nesterov false");
   }
-  if (o.kind == OptimizerKind::Sgd && o.betas != d.betas)
+  if (!o.uses(OptimizerKind::Lars)) idle(fail, "optimizer.trust", o.trust, d.trust, why);
+  if (!adam && !o.uses(OptimizerKind::Lion) && o.betas != d.betas)
     fail("optimizer.betas", fmt::format("[{}, {}] has no effect {}", o.betas[0], o.betas[1], why),
          fmt::format("[{}, {}]", d.betas[0], d.betas[1]));
 }
@@ -549,14 +545,40 @@ void block_size_is_a_power_of_two(const Recipe& r, const Fail& fail) {
 
 // Takes the place of what the engine does not run yet.
 void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
-  if (r.optimizer.kind == OptimizerKind::AdamW8bit)
+  if (r.optimizer.uses(OptimizerKind::AdamW8bit))
     fail("optimizer.name", "\"adamw8bit\" is not supported yet",
          "\"adamw\" with precision.moments = \"bf16\"");
-  if (r.optimizer.kind == OptimizerKind::Muon)
+  if (r.optimizer.uses(OptimizerKind::Muon))
     fail("optimizer.name", "\"muon\" is not supported yet", "\"adamw\"");
   if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
     fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
   if (r.optimizer.ema > 0) fail("optimizer.ema", "is not supported yet", "0");
+}
+
+void optimizer_is_supported(const Recipe& r, const Fail& fail) {
+  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Adafactor})
+    if (r.optimizer.uses(kind))
+      fail("optimizer.name", fmt::format("\"{}\" is not supported yet", name_of(kind)), "\"adamw\"");
+  if (r.optimizer.clip == ClipKind::Inf) fail("optimizer.clip", "\"inf\" is not supported yet", "\"norm\"");
+}
+
+void groups_are_whole(const Recipe& r, const Fail& fail) {
+  const char* const key = "optimizer.groups";
+  for (const ParamGroup& g : r.optimizer.groups) {
+    const std::string which = fmt::format("group \"{}\"", g.match);
+    if (g.match.empty())
+      fail(key, "has a group without match, a pattern over parameter names",
+           "match = \"*\" for all parameters");
+    if (g.lr && !(*g.lr > 0 && std::isfinite(*g.lr)))
+      fail(key, fmt::format("{}: lr must be above 0, got {}", which, *g.lr),
+           "update = false, for parameters that stay as they are");
+    if (g.weight_decay && !(*g.weight_decay >= 0 && std::isfinite(*g.weight_decay)))
+      fail(key, fmt::format("{}: weight_decay must be at least 0, got {}", which, *g.weight_decay),
+           "weight_decay = 0");
+    if (!g.update && (g.kind || g.lr || g.weight_decay))
+      fail(key, fmt::format("{}: name, lr and weight_decay have no effect with update = false", which),
+           fmt::format("{{ match = \"{}\", update = false }}", g.match));
+  }
 }
 
 // ---- evaluation
@@ -574,7 +596,6 @@ std::vector<Rule> general_rules() {
       {"model.preset is a known preset", {"model.preset"}, preset_exists},
       {"data.tokenizer is supported", {"data.tokenizer"}, tokenizer_is_bytes},
       {"data.path has no empty entries", {"data.path"}, paths_are_named},
-      {"optimizer.freeze has no empty patterns", {"optimizer.freeze"}, freeze_patterns_are_named},
 
       {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
       {"model.kv_heads divides model.heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
@@ -672,12 +693,18 @@ std::vector<Rule> general_rules() {
        recompute_keys_fit_kind},
       {"memory.recompute_ops are known op classes", {"memory.recompute_ops"}, recompute_ops_are_known},
 
-      {"optimizer keys match optimizer.name", {"optimizer.name"}, optimizer_keys_fit_name},
+      {"optimizer keys match optimizer.name",
+       {"optimizer.name", "optimizer.groups"},
+       optimizer_keys_fit_name},
+      {"the optimizer is supported",
+       {"optimizer.name", "optimizer.clip", "optimizer.groups"},
+       optimizer_is_supported},
+      {"optimizer.groups have a pattern and settings in range", {"optimizer.groups"}, groups_are_whole},
       {"optimizer.block_size is a power of two and belongs to adamw8bit",
        {"optimizer.name", "optimizer.block_size"},
        block_size_is_a_power_of_two},
       {"low-bit optimizer state is supported",
-       {"optimizer.name", "optimizer.ema", "precision.moments_rounding"},
+       {"optimizer.name", "optimizer.ema", "optimizer.groups", "precision.moments_rounding"},
        low_bit_state_is_supported},
 
       {"eval.every requires validation data",

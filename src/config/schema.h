@@ -152,10 +152,12 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.weight_decay", o.weight_decay, kNotNegative);
   v("optimizer.momentum", o.momentum, kBelowOne);
   v("optimizer.nesterov", o.nesterov);
+  v("optimizer.trust", o.trust, kPositive);
   v("optimizer.clip_norm", o.clip_norm, kNotNegative);
+  v("optimizer.clip", o.clip);
   v("optimizer.ema", o.ema, kBelowOne);
   v("optimizer.block_size", o.block_size, Limits{8, 4096});
-  v("optimizer.freeze", o.freeze);
+  v("optimizer.groups", o.groups);
   v("optimizer.schedule.kind", o.schedule.kind);
   v("optimizer.schedule.warmup", o.schedule.warmup);
   v("optimizer.schedule.min_lr_ratio", o.schedule.min_lr_ratio, kShare);

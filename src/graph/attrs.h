@@ -18,6 +18,7 @@ enum class AttrKind : uint8_t { Integer, Real, Text, Integers, Reals };  // in t
 struct AttrSpec {
   std::string_view name;
   AttrKind kind;
+  bool optional = false;
 };
 
 class Attrs {

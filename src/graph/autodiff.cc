@@ -55,8 +55,8 @@ void differentiate(Graph& graph, DType param_grad, const std::vector<std::pair<V
   for (const Param& p : graph.params())
     if (p.trainable && p.grads.empty())
       base::fail_user(
-          "parameter {} gets no gradient from the loss; use it in the model or freeze it (optimizer.freeze = "
-          "[\"{}\"])",
+          "parameter {} gets no gradient from the loss; use it in the model or freeze it (optimizer.groups = "
+          "[{{ match = \"{}\", update = false }}])",
           graph.value(p.value).name, graph.value(p.value).name);
 }
 

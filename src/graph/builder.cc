@@ -1,6 +1,9 @@
 #include "graph/builder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/autodiff.h"
 
 namespace quintet::graph {
@@ -16,7 +19,8 @@ bool glob_match(std::string_view pattern, std::string_view text) {
 
 }  // namespace
 
-Builder::Builder(BuildOptions options) : options_(options) {
+Builder::Builder(BuildOptions given) : options_(std::move(given)) {
+  const BuildOptions& options = options_;
   if (options.seq_len <= 0 || options.tokens <= 0 || options.tokens % options.seq_len != 0)
     base::fail_user("a micro-batch must hold whole sequences: got {} tokens in sequences of {}",
                     options.tokens, options.seq_len);
@@ -112,19 +116,58 @@ void Builder::freeze(const std::vector<std::string>& patterns) {
     bool hit = false;
     for (Param& p : graph_.params())
       if (glob_match(pattern, graph_.value(p.value).name)) p.trainable = false, hit = true;
-    if (!hit) {
-      std::string names;
-      for (size_t i = 0; i < graph_.params().size() && i < 4; ++i)
-        names += (i ? ", " : "") + graph_.value(graph_.params()[i].value).name;
-      base::fail_user("optimizer.freeze: \"{}\" matches no parameter; parameters are named {}, ...", pattern,
-                      names);
-    }
+    if (!hit) fail_unmatched(pattern);
   }
+}
+
+void Builder::assign_groups() {
+  for (size_t g = 0; g < options_.groups.size(); ++g) {
+    const ParamGroup& group = options_.groups[g];
+    const Param* taken = nullptr;
+    bool hit = false;
+    for (Param& p : graph_.params()) {
+      if (!glob_match(group.match, graph_.value(p.value).name)) continue;
+      if (p.group >= 0) {
+        taken = &p;
+        continue;
+      }
+      hit = true;
+      p.group = static_cast<int>(g);
+      p.trainable = p.trainable && group.update;
+    }
+    if (hit) continue;
+    if (taken == nullptr) fail_unmatched(group.match);
+    base::fail_user(
+        "optimizer.groups: \"{}\" has no effect: what it matches, such as {}, belongs to \"{}\" before it; "
+        "the "
+        "first match applies, so put the narrower pattern first",
+        group.match, graph_.value(taken->value).name,
+        options_.groups[static_cast<size_t>(taken->group)].match);
+  }
+}
+
+void Builder::fail_unmatched(std::string_view pattern) const {
+  std::string letters;
+  for (const char c : pattern)
+    if (c != '*' && c != '?') letters += c;
+  std::vector<std::pair<int, std::string>> names;
+  for (const Param& p : graph_.params()) {
+    const std::string& name = graph_.value(p.value).name;
+    names.emplace_back(base::edit_distance(letters, name), name);
+  }
+  constexpr size_t kFew = 3;
+  std::stable_sort(names.begin(), names.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::string nearest;
+  for (size_t i = 0; i < names.size() && i < kFew; ++i) nearest += (i ? ", " : "") + names[i].second;
+  base::fail_user("optimizer.groups: \"{}\" matches no parameter; the nearest of {} names are {}", pattern,
+                  names.size(), nearest);
 }
 
 Graph Builder::finish() {
   if (!done_) base::fail_user("the model has no head: call head(x, w) last");
   graph_.num_blocks = block_ + 1;
+  assign_groups();
   if (options_.mode != Mode::Infer) emit_loss();
   return std::move(graph_);
 }

@@ -11,6 +11,12 @@ namespace quintet::graph {
 
 enum class Mode : uint8_t { Train, Evaluate, Infer };  // loss with gradients, loss alone, logits
 
+// Parameters that a recipe treats alike: those whose names match, and no earlier group's pattern.
+struct ParamGroup {
+  std::string match;   // '*' and '?'
+  bool update = true;  // false: frozen
+};
+
 struct BuildOptions {
   Mode mode = Mode::Train;
   DType compute = DType::F32;     // activations and the parameters as matmuls see them
@@ -21,6 +27,9 @@ struct BuildOptions {
   int64_t accumulation = 1;   // micro-batches per step: auxiliary losses are means over them
   bool packed = true;         // sequences may hold several documents
   bool deterministic = true;  // the same bits in every run, even where that costs time
+  // Param::group of every parameter is the first that matches. A pattern that matches no parameter, or only
+  // those of groups before it, is an error.
+  std::vector<ParamGroup> groups = {};
 };
 
 enum class Scope : uint8_t { Micro, Sequence, Global };  // of a balance loss, see ops/balance.cc
@@ -118,8 +127,8 @@ class Builder {
   // Ends the model: x[tokens, embed] against w[vocab, embed]. In mode Infer the graph's result is the logits.
   void head(ValueId x, ValueId w);
 
-  // Freezes parameters whose name matches one of the patterns ('*' and '?'); a pattern that matches none is
-  // an error.
+  // Freezes parameters whose name matches one of the patterns ('*' and '?'), whatever the recipe's groups
+  // say; a pattern that matches none is an error.
   void freeze(const std::vector<std::string>& patterns);
 
   // Finishes the graph: in mode Train appends the backward pass. The builder must not be used afterwards.
@@ -128,6 +137,8 @@ class Builder {
   Graph& graph() { return graph_; }
 
  private:
+  void assign_groups();
+  [[noreturn]] void fail_unmatched(std::string_view pattern) const;
   void emit_loss();
   void add_loss(const char* name, ValueId value);
   ValueId row_input(InputKind kind);

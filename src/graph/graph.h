@@ -55,6 +55,7 @@ struct Param {
   double stddev = 0.02;
   bool decay = true;      // weight decay applies (not to norms and biases)
   bool trainable = true;  // false: no gradient, no optimizer state, no reduction
+  int group = -1;         // index into BuildOptions::groups; -1: in none
   int block = 0;
   std::vector<ValueId> grads;  // contributions in execution order; their sum is the gradient
 };

@@ -1,5 +1,7 @@
 #include "graph/step_graph.h"
 
+#include <set>
+
 namespace quintet::graph {
 
 std::vector<StateDecl> weight_states(const Graph& model, DType compute) {
@@ -14,6 +16,33 @@ std::vector<StateDecl> weight_states(const Graph& model, DType compute) {
                       .slot = "param"});
   }
   return states;
+}
+
+StorageClasses StepGraph::storage_classes() const {
+  std::map<std::string, std::set<std::string>> slots;  // of moments, by trained parameter
+  for (const StateDecl& s : states) {
+    if (!s.value.valid() || s.param.empty()) continue;
+    std::set<std::string>& own = slots[s.param];
+    if (s.role == Role::Moment) own.insert(s.slot);
+  }
+  // Each set of slots by its optimizer's name, or, where one name stands for several sets, by all slots.
+  std::map<std::set<std::string>, std::string> names;
+  std::map<std::string, int> uses;
+  for (const auto& [param, own] : slots) {
+    const auto [at, is_new] = names.try_emplace(own);
+    if (!is_new) continue;
+    at->second = own.empty() ? "stateless" : own.begin()->substr(0, own.begin()->find('.'));
+    ++uses[at->second];
+  }
+  StorageClasses classes;
+  for (const auto& [param, own] : slots) {
+    std::string& name = classes[param];
+    if (names.size() == 1) continue;
+    name = names.at(own);
+    if (uses.at(name) > 1)
+      for (const std::string& slot : own) name += "+" + slot;
+  }
+  return classes;
 }
 
 }  // namespace quintet::graph

@@ -2,6 +2,10 @@
 // model's parameters; the partitioner places it like any other graph.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
+
 #include "graph/graph.h"
 
 namespace quintet::graph {
@@ -56,6 +60,11 @@ inline int64_t stored_bytes(const StateDecl& state) {
 // All parameters as weights that are read and never updated: the states of a model that is not trained.
 std::vector<StateDecl> weight_states(const Graph& model, DType compute);
 
+// By parameter: the name of its storage class; "" for all where there is only one. Parameters of a class have
+// states of the same slots, so that they may be stored in one group. The name is that of the optimizer that
+// the states belong to, or "stateless".
+using StorageClasses = std::map<std::string, std::string, std::less<>>;
+
 struct StepGraph {
   Graph graph;
   std::vector<StateDecl> states;
@@ -67,6 +76,7 @@ struct StepGraph {
     const bool known = value.index() < state_of.size() && state_of[value.index()] >= 0;
     return known ? &states[static_cast<size_t>(state_of[value.index()])] : nullptr;
   }
+  StorageClasses storage_classes() const;
 };
 
 }  // namespace quintet::graph

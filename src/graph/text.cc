@@ -290,6 +290,7 @@ class Parser {
     p.stddev = in.number<double>("a real number");
     p.decay = in.yes_no_field("decay");
     p.trainable = in.yes_no_field("trainable");
+    if (in.accept("group=")) p.group = in.number<int>("an integer");
     p.block = in.integer_field("block");
     in.expect("grads=[");
     while (!in.accept("]")) {
@@ -406,10 +407,10 @@ std::string to_text(const Graph& graph) {
   }
   for (const Param& p : graph.params()) {
     const Value& v = graph.value(p.value);
-    text +=
-        fmt::format("param %{} {} {} init={} stddev={} decay={} trainable={} block={} grads=[{}]\n", p.value,
-                    quote(v.name), to_string(v.type), kInitNames[static_cast<size_t>(p.init)], p.stddev,
-                    p.decay ? "yes" : "no", p.trainable ? "yes" : "no", p.block, references(p.grads));
+    text += fmt::format("param %{} {} {} init={} stddev={} decay={} trainable={}{} block={} grads=[{}]\n",
+                        p.value, quote(v.name), to_string(v.type), kInitNames[static_cast<size_t>(p.init)],
+                        p.stddev, p.decay ? "yes" : "no", p.trainable ? "yes" : "no",
+                        p.group < 0 ? "" : fmt::format(" group={}", p.group), p.block, references(p.grads));
   }
   for (size_t i = 0; i < graph.values().size(); ++i) {
     const Value& v = graph.values()[i];

@@ -106,9 +106,12 @@ class Verifier {
   }
 
   void check_attrs(int32_t index, const Node& n) {
+    size_t known = 0;
     for (const AttrSpec& spec : n.op->attrs) {
       const AttrValue* value = n.attrs.find(spec.name);
+      if (value == nullptr && spec.optional) continue;
       if (value == nullptr) fail_at(index, "attribute {} is missing", spec.name);
+      ++known;
       if (value->index() != static_cast<size_t>(spec.kind))
         fail_at(index, "attribute {} must be {}, is {}", spec.name,
                 kKindNames[static_cast<size_t>(spec.kind)], kKindNames[value->index()]);
@@ -118,7 +121,7 @@ class Verifier {
       if (std::none_of(n.op->attrs.begin(), n.op->attrs.end(), is_it))
         fail_at(index, "has an attribute {}, which the op does not take", name);
     }
-    if (n.attrs.items().size() != n.op->attrs.size()) fail_at(index, "an attribute is given twice");
+    if (n.attrs.items().size() != known) fail_at(index, "an attribute is given twice");
   }
 
   void check_types(int32_t index, const Node& n) {

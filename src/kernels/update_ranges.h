@@ -14,7 +14,8 @@ struct UpdateRange {
   const Gradient* gradient;
   Copy* copy;  // null: none
   int64_t count = 0;
-  bool decay = true;  // false: without weight decay
+  double lr_factor = 1;  // of the step's learning rate
+  double weight_decay = 0;
 };
 
 // With a split master (base/split_float.h).
@@ -25,7 +26,8 @@ struct SplitUpdateRange {
   Moment *moment1, *moment2;
   const Gradient* gradient;
   int64_t count = 0;
-  bool decay = true;
+  double lr_factor = 1;
+  double weight_decay = 0;
 };
 
 }  // namespace quintet::kernels

@@ -23,7 +23,7 @@ int64_t padded_count(int64_t used, int64_t shards) {
 }
 
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
-                               const Stages& stages, int stage_rank) {
+                               const Stages& stages, int stage_rank, const graph::StorageClasses& classes) {
   const Mesh& mesh = layout.mesh;
   const auto data_of = [&](const graph::Param& p) -> const DataAtoms& {
     return is_expert_param(local.graph.type(p.value)) ? layout.expert : layout.dense;
@@ -67,6 +67,16 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
     groups.push_back(std::move(group));
   };
 
+  const auto class_of = [&](const graph::Param& p) {
+    const auto found = classes.find(local.graph.value(p.value).name);
+    return found == classes.end() ? std::string() : found->second;
+  };
+  std::vector<std::string> class_names;  // in the order of the model's parameters
+  for (const graph::Param& p : local.graph.params())
+    if (const std::string name = class_of(p);
+        std::find(class_names.begin(), class_names.end(), name) == class_names.end())
+      class_names.push_back(name);
+
   std::map<ValueId, std::vector<int>> holders;  // of parameters that several pipeline ranks hold
   for (const auto& [param, blocks] : readers) {
     std::set<int> ranks;
@@ -76,20 +86,21 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
   for (int block = 0; block < logical.num_blocks; ++block) {
     if (stages.rank_of_block(block) == stage_rank)
       for (const bool trainable : {true, false})
-        for (const bool expert : {false, true}) {
-          Group group{
-              .name = fmt::format("block{}{}{}", block, expert ? ".experts" : "", trainable ? "" : ".frozen"),
-              .block = block,
-              .trainable = trainable,
-              .data = expert ? layout.expert : layout.dense,
-              .segments = {},
-              .shared_by = {}};
-          for (const graph::Param& p : local.graph.params())
-            if (p.block == block && p.trainable == trainable && !holders.contains(p.value) &&
-                is_expert_param(local.graph.type(p.value)) == expert)
-              group.segments.push_back(segment_of(p));
-          add(std::move(group));
-        }
+        for (const bool expert : {false, true})
+          for (const std::string& name : class_names) {
+            Group group{.name = fmt::format("block{}{}{}{}{}", block, expert ? ".experts" : "",
+                                            trainable ? "" : ".frozen", name.empty() ? "" : ".", name),
+                        .block = block,
+                        .trainable = trainable,
+                        .data = expert ? layout.expert : layout.dense,
+                        .segments = {},
+                        .shared_by = {}};
+            for (const graph::Param& p : local.graph.params())
+              if (p.block == block && p.trainable == trainable && !holders.contains(p.value) &&
+                  is_expert_param(local.graph.type(p.value)) == expert && class_of(p) == name)
+                group.segments.push_back(segment_of(p));
+            add(std::move(group));
+          }
     for (const graph::Param& p : local.graph.params()) {
       const auto shared = holders.find(p.value);
       if (p.block != block || shared == holders.end()) continue;

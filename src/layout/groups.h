@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/step_graph.h"
 #include "layout/partition.h"
 #include "layout/stages.h"
 
@@ -26,7 +27,7 @@ struct Segment {
 };
 
 struct Group {
-  std::string name;  // "block3", "block3.experts", "block3.frozen"
+  std::string name;  // "block3", "block3.experts", "block3.frozen", "block3.lion" beside "block3.adamw"
   int block = 0;
   bool trainable = true;
   DataAtoms data;                 // where gradients are summed and state is stored in shards
@@ -50,9 +51,11 @@ inline constexpr int64_t kSegmentAlign = 8;
 // between them. A group that nobody divides needs no padding at its end.
 int64_t padded_count(int64_t used, int64_t shards);
 
-// The groups that pipeline rank `stage_rank` holds.
+// The groups that pipeline rank `stage_rank` holds. Parameters of different storage classes are never in one
+// group: its states are those of every parameter in it.
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
-                               const Stages& stages, int stage_rank);
+                               const Stages& stages, int stage_rank,
+                               const graph::StorageClasses& classes = {});
 
 // Maps element `i` of a rank's local part of a parameter to its index in the whole parameter; -1 for padding.
 class GlobalIndex {

@@ -27,8 +27,13 @@ double residual_stddev(const config::Model& model) {
   return kInitStddev / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
 
-graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
-                   const std::vector<std::string>& freeze) {
+std::vector<graph::ParamGroup> param_groups(const config::Optimizer& optimizer) {
+  std::vector<graph::ParamGroup> groups;
+  for (const config::ParamGroup& g : optimizer.groups) groups.push_back({g.match, g.update});
+  return groups;
+}
+
+graph::Graph build(const config::Model& model, const graph::BuildOptions& options) {
   require_resolved(model);
   graph::Builder builder(options);
   switch (model.family) {
@@ -41,7 +46,6 @@ graph::Graph build(const config::Model& model, const graph::BuildOptions& option
     case config::Family::Custom:
       base::fail_user("model.family is \"custom\", and no model was supplied (docs/api.md)");
   }
-  builder.freeze(freeze);
   return builder.finish();
 }
 

@@ -1,6 +1,6 @@
 // Models as graphs. Each family is one file that calls graph::Builder, without any notion of parallelism.
 //
-// Parameter names are a contract with checkpoints, freeze patterns and users:
+// Parameter names are a contract with checkpoints, patterns of optimizer.groups and users:
 //   embed.weight [vocab, embed]; positions.weight [positions, embed] (gpt2)
 //   blocks.{i}.attn_norm.weight, blocks.{i}.ffn_norm.weight, final_norm.weight [embed]
 //   blocks.{i}.attn.wq.weight [heads, head_dim, embed], wk, wv [kv_heads, head_dim, embed],
@@ -32,11 +32,12 @@
 
 namespace quintet::models {
 
-// The graph of one micro-batch, including the backward pass in mode Train. `freeze` holds glob patterns over
-// parameter names. `model` must be resolved; a non-positive size, or a sequence longer than a learned
-// position table, is a UserError.
-graph::Graph build(const config::Model& model, const graph::BuildOptions& options,
-                   const std::vector<std::string>& freeze = {});
+// The graph of one micro-batch, including the backward pass in mode Train. `model` must be resolved; a
+// non-positive size, or a sequence longer than a learned position table, is a UserError.
+graph::Graph build(const config::Model& model, const graph::BuildOptions& options);
+
+// BuildOptions::groups of a recipe.
+std::vector<graph::ParamGroup> param_groups(const config::Optimizer& optimizer);
 
 int64_t parameter_count(const graph::Graph& graph);  // a tied table counts once
 // Parameters used by one token: of the experts only its top_k.

@@ -6,9 +6,7 @@ namespace quintet::optim {
 void adamw(StepBuilder& b, Trained& t) {
   const config::Optimizer& o = b.optimizer();
   const ValueId m = b.moment(t, "adamw.m"), v = b.second_moment(t, "adamw.v");
-  b.update(graph::kAdamW,
-           {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps}, {"weight_decay", o.weight_decay}},
-           t, {m, v});
+  b.update(graph::kAdamW, {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"eps", o.eps}}, t, {m, v});
 }
 
 }  // namespace quintet::optim

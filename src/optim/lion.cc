@@ -6,8 +6,7 @@ namespace quintet::optim {
 void lion(StepBuilder& b, Trained& t) {
   const config::Optimizer& o = b.optimizer();
   const ValueId m = b.moment(t, "lion.m");
-  b.update(graph::kLion, {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}, {"weight_decay", o.weight_decay}}, t,
-           {m});
+  b.update(graph::kLion, {{"beta1", o.betas[0]}, {"beta2", o.betas[1]}}, t, {m});
 }
 
 }  // namespace quintet::optim

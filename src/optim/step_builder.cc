@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace quintet::optim {
 
 using graph::DType;
@@ -11,10 +13,28 @@ using graph::Role;
 using graph::Type;
 using graph::ValueKind;
 
+ParamSettings settings_of(const config::Optimizer& o, const graph::Param& p) {
+  ParamSettings s{.kind = o.kind, .weight_decay = p.decay ? o.weight_decay : 0, .row = p.decay};
+  if (p.group < 0) return s;
+  const config::ParamGroup& group = o.groups.at(static_cast<size_t>(p.group));
+  s.kind = group.kind.value_or(o.kind);
+  if (!group.lr && !group.weight_decay) return s;
+  s.lr_factor = group.lr.value_or(o.lr) / o.lr;
+  s.weight_decay = group.weight_decay.value_or(s.weight_decay);
+  s.row = 2 * (p.group + 1) + (p.decay || group.weight_decay.has_value());
+  return s;
+}
+
 StepBuilder::StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
                          const config::Precision& precision)
     : model_(model), optimizer_(optimizer), precision_(precision) {
   out_.graph.num_blocks = model.num_blocks;
+  const bool any = std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
+                               [](const config::ParamGroup& g) { return g.lr || g.weight_decay; });
+  if (!any) return;
+  for (const config::ParamGroup& g : optimizer.groups)
+    rates_.insert(rates_.end(), {g.lr.value_or(optimizer.lr) / optimizer.lr,
+                                 g.weight_decay.value_or(optimizer.weight_decay)});
 }
 
 ValueId StepBuilder::scalar(std::string name) {
@@ -51,7 +71,13 @@ ValueId StepBuilder::declare(const Trained& t, std::string name, std::string slo
 Trained StepBuilder::add_param(const graph::Param& p) {
   const graph::Value& v = model_.value(p.value);
   const DType master = precision_.master_type();
-  Trained t{.name = v.name, .param = &p, .type = {master, v.type.dims}};
+  Trained t{.name = v.name,
+            .param = &p,
+            .type = {master, v.type.dims},
+            .settings = settings_of(optimizer_, p),
+            .gradient = {},
+            .weight = {},
+            .copy = {}};
   t.gradient =
       declare(t, t.name + "/gradient", "grad", Role::Gradient, Keep::Transient, precision_.gradients);
   const bool rounded = master != precision_.compute;
@@ -90,8 +116,9 @@ void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
   in.insert(in.end(), states.begin(), states.end());
   if (t.copy.valid()) in.push_back(t.copy);
   in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
-  // The whole parameter, with or without weight decay.
-  attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), t.param->decay});
+  attrs.set("weight_decay", optimizer_.weight_decay);
+  if (!rates_.empty()) attrs.set("groups", rates_);
+  attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), t.settings.row});  // the whole parameter
   const graph::Node& node =
       out_.graph.add_node(op, std::move(in), std::move(attrs), Phase::F, t.param->block);
   const std::vector<ValueId> results = node.outputs;
@@ -172,8 +199,7 @@ graph::StepGraph StepBuilder::build() {
       out_.states.push_back(frozen[i]);
   add_sums();
   add_norm();
-  const Optimizer optimizer = find_optimizer(optimizer_.kind);
-  for (Trained& t : trained_) optimizer(*this, t);
+  for (Trained& t : trained_) find_optimizer(t.settings.kind)(*this, t);
   add_bias_updates();
   return std::move(out_);
 }

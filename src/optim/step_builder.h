@@ -10,11 +10,23 @@ namespace quintet::optim {
 
 using graph::ValueId;
 
+// What applies to one parameter: the recipe's settings, or those of its group (config::ParamGroup).
+struct ParamSettings {
+  config::OptimizerKind kind;
+  double lr_factor = 1;     // of the step's learning rate
+  double weight_decay = 0;  // 0 where none applies
+  // The same two as a row of an update's ranges: 2 x group + whether weight decay applies, where group 0 has
+  // the attribute "weight_decay" and group g the g-th pair (lr factor, weight decay) of "groups".
+  int64_t row = 0;
+};
+ParamSettings settings_of(const config::Optimizer& optimizer, const graph::Param& p);
+
 // A trained parameter as an optimizer sees it. update() replaces the values by the updated ones.
 struct Trained {
   std::string name;
   const graph::Param* param;
   graph::Type type;  // of what the optimizer updates
+  ParamSettings settings;
   ValueId gradient;
   ValueId weight;  // what the optimizer updates: the master where there is one
   ValueId copy;    // rounded for computing; invalid: matmuls read the weight itself
@@ -32,13 +44,13 @@ class StepBuilder {
   ValueId moment(const Trained& t, const std::string& name);
   ValueId second_moment(const Trained& t, const std::string& name);  // an average of squares
   // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads
-  // lr, clip scale, ok and the number of the update, and writes nothing when ok is 0.
+  // lr, clip scale, ok and the number of the update, and writes nothing when ok is 0. Weight decay and what
+  // the parameter's group says of it are added to the attributes.
   void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
 
   graph::StepGraph build();
 
  private:
-  void add_scalars();
   void add_sums();
   void add_norm();
   Trained add_param(const graph::Param& p);
@@ -53,6 +65,7 @@ class StepBuilder {
   const config::Precision& precision_;
   graph::StepGraph out_;
   std::vector<Trained> trained_;
+  std::vector<double> rates_;  // the attribute "groups" of updates: empty without groups
   std::vector<ValueId> sums_;  // of the model's step sums, over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
 };

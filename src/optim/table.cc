@@ -16,6 +16,9 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
       return lion;
     case config::OptimizerKind::AdamW8bit:
     case config::OptimizerKind::Muon:
+    case config::OptimizerKind::Lamb:
+    case config::OptimizerKind::Lars:
+    case config::OptimizerKind::Adafactor:
       break;
   }
   base::fail_internal("unknown optimizer");

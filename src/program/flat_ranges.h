@@ -12,8 +12,14 @@ namespace quintet::program {
 struct FlatRange {
   int64_t operand = 0;  // which of the gradients, and which of the updated groups
   int64_t first = 0, count = 0;
-  bool decay = false;  // updates: with weight decay
+  int64_t row = 0;  // updates: 2 x group of settings + whether weight decay applies
 };
+
+// How an update treats a range: as the instruction's attributes say of its row.
+struct UpdateRates {
+  double lr_factor = 1, weight_decay = 0;
+};
+UpdateRates update_rates(const graph::Attrs& attrs, int64_t row);
 
 std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges);
 std::vector<FlatRange> flat_ranges(const graph::Attrs& attrs);

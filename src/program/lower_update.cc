@@ -82,10 +82,10 @@ class StepLowering {
                     end = std::min(r.first + r.count, first + count) - first;
       if (begin >= end) continue;
       FlatRange* const last = ranges.empty() ? nullptr : &ranges.back();
-      if (last && last->operand == r.operand && last->first + last->count == begin && last->decay == r.decay)
+      if (last && last->operand == r.operand && last->first + last->count == begin && last->row == r.row)
         last->count = end - last->first;
       else
-        ranges.push_back({r.operand, begin, end - begin, r.decay});
+        ranges.push_back({r.operand, begin, end - begin, r.row});
     }
     return ranges;
   }

@@ -260,6 +260,11 @@ class InstrChecker {
       }
     }
     check_ranges(instr, groups);
+    const graph::AttrValue* rates = instr.attrs.find("groups");
+    const auto* pairs = rates ? std::get_if<std::vector<double>>(rates) : nullptr;
+    for (const FlatRange& r : flat_ranges(instr))
+      if (r.row < 0 || r.row / 2 > static_cast<int64_t>(pairs ? pairs->size() / 2 : 0))
+        fail("a range of group {}, of {}", r.row / 2 - 1, pairs ? pairs->size() / 2 : 0);
   }
 
   // Ranges are inside the first `operands` operands, in ascending order without overlap.

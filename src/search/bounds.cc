@@ -194,15 +194,14 @@ std::shared_ptr<const std::vector<int64_t>> Bounds::blocks_of_stages(const confi
   const int64_t stages = p.pp * p.chunks, tokens = r.batch.micro * p.dp() * r.data.seq_len;
   return remembered(mutex_, stages_, std::pair(tokens, stages), [&] {
     if (stages == 1) return std::make_shared<const std::vector<int64_t>>(1, r.model.layers);
-    const graph::Graph graph = models::build(r.model,
-                                             {.mode = graph::Mode::Train,
-                                              .compute = r.precision.compute,
-                                              .param_grad = r.precision.gradients,
-                                              .tokens = tokens,
-                                              .seq_len = r.data.seq_len,
-                                              .loss_chunk = r.loss.chunk,
-                                              .accumulation = r.batch.accumulation},
-                                             r.optimizer.freeze);
+    const graph::Graph graph = models::build(r.model, {.mode = graph::Mode::Train,
+                                                       .compute = r.precision.compute,
+                                                       .param_grad = r.precision.gradients,
+                                                       .tokens = tokens,
+                                                       .seq_len = r.data.seq_len,
+                                                       .loss_chunk = r.loss.chunk,
+                                                       .accumulation = r.batch.accumulation,
+                                                       .groups = models::param_groups(r.optimizer)});
     return std::make_shared<const std::vector<int64_t>>(layout::balance(graph, static_cast<int>(stages)));
   });
 }

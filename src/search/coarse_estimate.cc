@@ -34,14 +34,13 @@ Flops flops_of(const graph::Graph& model, const config::Moe& moe) {
 CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions& a)
     : recipe_(r), cluster_(a.cluster) {
   const graph::Graph model =
-      models::build(r.model,
-                    {.mode = graph::Mode::Train,
-                     .compute = r.precision.compute,
-                     .param_grad = base::accumulator_of(r.precision.compute),
-                     .tokens = r.data.seq_len * std::max<int64_t>(1, r.model.moe.capacity_group),
-                     .seq_len = r.data.seq_len,
-                     .loss_chunk = r.loss.chunk},
-                    r.optimizer.freeze);
+      models::build(r.model, {.mode = graph::Mode::Train,
+                              .compute = r.precision.compute,
+                              .param_grad = base::accumulator_of(r.precision.compute),
+                              .tokens = r.data.seq_len * std::max<int64_t>(1, r.model.moe.capacity_group),
+                              .seq_len = r.data.seq_len,
+                              .loss_chunk = r.loss.chunk,
+                              .groups = models::param_groups(r.optimizer)});
   const auto sequences = static_cast<double>(std::max<int64_t>(1, r.model.moe.capacity_group));
   const Flops flops = flops_of(model, r.model.moe);
   const hardware::Accelerator& x = a.cluster.accelerator;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -31,9 +32,9 @@ double element(const std::byte* data, DType dtype, int64_t i) {
 
 }  // namespace
 
-TensorAssembler::TensorAssembler(const graph::Graph& logical, bool trainable_only) {
+TensorAssembler::TensorAssembler(const graph::Graph& logical, const Has& has) {
   for (const graph::Param& p : logical.params()) {
-    if (trainable_only && !p.trainable) continue;
+    if (!has(p)) continue;
     const graph::Value& v = logical.value(p.value);
     index_[v.name] = tensors_.size();
     tensors_.push_back({v.name, std::vector<double>(static_cast<size_t>(v.type.count()))});
@@ -98,21 +99,31 @@ std::vector<Tensor> sums_of(const Rank& rank) {
   return list;
 }
 
-// Adds one AdamW step to the moves, computed from the moments it produced.
-void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
-               const config::Optimizer& o, double lr, int64_t update) {
-  const std::vector<Tensor>&m = moments.at(0).tensors, &v = moments.at(1).tensors;
-  if (moves.empty())
-    for (const Tensor& t : m) moves.push_back({t.name, std::vector<double>(t.values.size(), 0.0)});
+const Tensor* find(const std::vector<Tensor>& list, const std::string& name) {
+  for (const Tensor& t : list)
+    if (t.name == name) return &t;
+  return nullptr;
+}
+
+void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config::Optimizer& o,
+               double step_lr, int64_t update) {
   const double correct1 = 1 - std::pow(o.betas[0], static_cast<double>(update));
   const double correct2 = 1 - std::pow(o.betas[1], static_cast<double>(update));
-  for (size_t t = 0; t < m.size(); ++t) {
-    const bool decays = logical.find_param(logical.find(m[t].name))->decay;
-    const bool decoupled = o.kind == config::OptimizerKind::AdamW;
-    const double keep = 1 - (decays && decoupled ? lr * o.weight_decay : 0.0);
-    for (size_t i = 0; i < m[t].values.size(); ++i)
-      moves[t].values[i] = moves[t].values[i] * keep -
-                           lr * (m[t].values[i] / correct1) / (std::sqrt(v[t].values[i] / correct2) + o.eps);
+  for (size_t k = 0; k + 1 < moments.size(); ++k) {
+    if (moments[k].name != "adamw.m" && moments[k].name != "adam.m") continue;
+    for (size_t t = 0; t < moments[k].tensors.size(); ++t) {
+      const Tensor &m = moments[k].tensors[t], &v = moments[k + 1].tensors[t];
+      auto moves =
+          std::find_if(run.moves.begin(), run.moves.end(), [&](const Tensor& x) { return x.name == m.name; });
+      if (moves == run.moves.end())
+        moves = run.moves.insert(moves, {m.name, std::vector<double>(m.values.size(), 0.0)});
+      const optim::ParamSettings& s = run.settings.at(m.name);
+      const double lr = step_lr * s.lr_factor;
+      const double keep = s.kind == config::OptimizerKind::AdamW ? 1 - lr * s.weight_decay : 1;
+      for (size_t i = 0; i < m.values.size(); ++i)
+        moves->values[i] = moves->values[i] * keep -
+                           lr * (m.values[i] / correct1) / (std::sqrt(v.values[i] / correct2) + o.eps);
+    }
   }
 }
 

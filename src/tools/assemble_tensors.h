@@ -15,7 +15,9 @@ namespace quintet::tools {
 // have one table each and sum them.
 class TensorAssembler {
  public:
-  TensorAssembler(const graph::Graph& logical, bool trainable_only);
+  // Of the parameters for which `has` holds.
+  using Has = std::function<bool(const graph::Param&)>;
+  TensorAssembler(const graph::Graph& logical, const Has& has);
 
   void take(const train::Rank& rank, const train::Rank::Wanted& wanted);
   // Collective. Sums what the members of `comm` took.
@@ -34,9 +36,12 @@ class TensorAssembler {
 std::vector<Tensor> states_of(const train::Rank& rank);
 std::vector<Tensor> sums_of(const train::Rank& rank);
 
-// Adds one AdamW step to the moves, computed from the moments it produced.
-void add_moves(std::vector<Tensor>& moves, const std::vector<Moments>& moments, const graph::Graph& logical,
-               const config::Optimizer& o, double lr, int64_t update);
+const Tensor* find(const std::vector<Tensor>& list, const std::string& name);  // null: it is not there
+
+// Adds one step of AdamW or Adam to the moves of the parameters that have them, computed from the moments it
+// produced.
+void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config::Optimizer& o, double lr,
+               int64_t update);
 
 // The length of the longest chain of ops.
 int64_t longest_path(const graph::Graph& graph);

@@ -30,7 +30,7 @@ config::Recipe single_rank(config::Recipe recipe) {
   recipe.parallel = {};
   recipe.batch = {.global = 1, .micro = 1, .accumulation = 1};
   recipe.precision = config::Precision::of(recipe.precision.compute);
-  recipe.optimizer.freeze.clear();
+  recipe.optimizer.groups.clear();
   return recipe;
 }
 

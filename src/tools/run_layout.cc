@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <set>
 
 #include "base/error.h"
 #include "base/philox.h"
@@ -49,45 +50,73 @@ void unscale(std::vector<Tensor>& gradients, double loss_scale) {
     for (double& g : t.values) g /= loss_scale;
 }
 
-bool has_moves(const config::Optimizer& o) {
-  return o.kind == config::OptimizerKind::AdamW || o.kind == config::OptimizerKind::Adam;
+// Whether the moments of every step are wanted, not only those of the last.
+bool needs_moments(const config::Optimizer& o) {
+  using config::OptimizerKind;
+  return o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) || o.uses(OptimizerKind::Lion);
 }
 
-// Lion takes the sign of an interpolated momentum: where that is nothing but rounding (a bias of K has no
-// gradient), layouts may differ. `run.moments` are those before the update.
+std::map<std::string, optim::ParamSettings> settings_of(const graph::Graph& logical,
+                                                        const config::Optimizer& o) {
+  std::map<std::string, optim::ParamSettings> settings;
+  for (const graph::Param& p : logical.params())
+    if (p.trainable) settings[logical.value(p.value).name] = optim::settings_of(o, p);
+  return settings;
+}
+
+// Lion takes the sign of an interpolated momentum: where that is nothing but rounding, layouts may differ. A
+// whole tensor may have no gradient but rounding (a bias of K, the router of one expert per token), so that
+// its own largest element says nothing: the root mean square of all gradients counts, too. `run.moments` are
+// those before the update.
 void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const config::Optimizer& o,
                 double norm) {
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
-  if (run.unsure.empty())
-    for (const Tensor& g : gradients)
-      run.unsure.push_back({g.name, std::vector<double>(g.values.size(), 0.0)});
-  for (size_t t = 0; t < gradients.size(); ++t) {
-    std::vector<double> u(gradients[t].values.size());
-    double largest = 0;
+  size_t elements = 0;
+  for (const Tensor& g : gradients) elements += g.values.size();
+  const double mean = (1 - o.betas[0]) * clip * norm / std::sqrt(static_cast<double>(elements));
+  const Moments* momenta = nullptr;
+  for (const Moments& m : run.moments)
+    if (m.name == "lion.m") momenta = &m;
+  const bool first = run.unsure.empty();
+  for (const Tensor& g : gradients) {
+    if (run.settings.at(g.name).kind != config::OptimizerKind::Lion) continue;
+    if (first) run.unsure.push_back({g.name, std::vector<double>(g.values.size(), 0.0)});
+    const Tensor* const before = momenta ? find(momenta->tensors, g.name) : nullptr;
+    std::vector<double> u(g.values.size());
+    double largest = mean;
     for (size_t i = 0; i < u.size(); ++i) {
-      const double before = run.moments.empty() ? 0 : run.moments[0].tensors[t].values[i];
-      u[i] = std::abs(o.betas[0] * before + (1 - o.betas[0]) * clip * gradients[t].values[i]);
+      u[i] = std::abs(o.betas[0] * (before ? before->values[i] : 0) + (1 - o.betas[0]) * clip * g.values[i]);
       largest = std::max(largest, u[i]);
     }
+    auto unsure =
+        std::find_if(run.unsure.begin(), run.unsure.end(), [&](const Tensor& t) { return t.name == g.name; });
     for (size_t i = 0; i < u.size(); ++i)
-      if (u[i] <= kUnsure * largest) run.unsure[t].values[i] = 1;
+      if (u[i] <= kUnsure * largest) unsure->values[i] = 1;
   }
 }
 
-// Every state that the optimizer declares, whichever ranks hold it.
+// Every state that an optimizer declares, whichever ranks hold it. `collect` takes what is wanted, of which
+// parameters, and what to call it.
 template <class Collect>
 std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
+  const compiler::Compiled& compiled = rank.compiled();
   std::vector<Moments> list;
-  for (const graph::StateDecl& state : rank.compiled().step_graph.states) {
+  std::map<std::string, std::set<std::string>> params;  // by slot
+  for (const graph::StateDecl& state : compiled.step_graph.states) {
     if (state.role != graph::Role::Moment) continue;
-    if (std::any_of(list.begin(), list.end(), [&](const Moments& m) { return m.name == state.slot; }))
-      continue;
-    list.push_back({.name = state.slot, .of_squares = state.of_squares});
-    list.back().tensors =
-        collect([&](const program::GroupSlot& s) { return s.slot == state.slot; }, state.slot);
+    std::set<std::string>& own = params[state.slot];
+    if (own.empty()) list.push_back({.name = state.slot, .of_squares = state.of_squares, .tensors = {}});
+    own.insert(state.param);
   }
+  for (Moments& m : list)
+    m.tensors = collect(
+        [&](const program::GroupSlot& s) { return s.slot == m.name; }, m.name,
+        [&](const graph::Param& p) { return params[m.name].contains(compiled.logical.value(p.value).name); });
   return list;
 }
+
+const TensorAssembler::Has kAll = [](const graph::Param&) { return true; },
+                           kTrained = [](const graph::Param&p) { return p.trainable; };
 
 }  // namespace
 
@@ -95,7 +124,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                      const LayoutOptions& options) {
   LayoutRun run{.device = train::device_of(recipe)};
   const int world_size = static_cast<int>(recipe.parallel.world());
-  const bool adam = has_moves(recipe.optimizer), lion = recipe.optimizer.kind == config::OptimizerKind::Lion;
+  const bool every_step = needs_moments(recipe.optimizer);
   std::vector<Rank*> ranks(static_cast<size_t>(world_size));
   std::vector<train::StepResult> results(static_cast<size_t>(world_size));
   std::vector<std::vector<Tensor>> states(static_cast<size_t>(world_size)), sums(states);
@@ -120,8 +149,9 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     const graph::Graph& logical = rank.compiled().logical;
 
     // All ranks write a state into one table, which rank 0 creates and removes.
-    const auto collect = [&](const Rank::Wanted& wanted, std::string_view what, bool trained = true) {
-      if (first) assembler = std::make_unique<TensorAssembler>(logical, trained);
+    const auto collect = [&](const Rank::Wanted& wanted, std::string_view what,
+                             const TensorAssembler::Has& has = kTrained) {
+      if (first) assembler = std::make_unique<TensorAssembler>(logical, has);
       world.world().barrier();
       assembler->take(rank, wanted);
       world.world().barrier();
@@ -139,16 +169,16 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       program::verify_together(programs, expanded);
     }
     if (options.prepare) options.prepare(rank);
-    auto initial = collect(program::holds_weights, "initial weight", false);
-    if (first) run.initial = std::move(initial);
+    auto initial = collect(program::holds_weights, "initial weight", kAll);
+    if (first) run.initial = std::move(initial), run.settings = settings_of(logical, recipe.optimizer);
     for (int64_t step = 0; step < options.steps; ++step) {
       results[me] = options.step ? options.step(rank, step) : rank.step(step, batches);
       states[me] = states_of(rank);
       sums[me] = sums_of(rank);
       auto gradients = collect(program::holds_gradients, "gradient");
-      auto weights = collect(program::holds_weights, "weight", false);
+      auto weights = collect(program::holds_weights, "weight", kAll);
       std::vector<Moments> moments;
-      if (adam || lion || step + 1 == options.steps) moments = collect_moments(rank, collect);
+      if (every_step || step + 1 == options.steps) moments = collect_moments(rank, collect);
       if (!first) continue;
       const train::StepResult& result = results[0];
       for (size_t r = 1; r < results.size(); ++r) {
@@ -159,10 +189,9 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
         require_same_bits(sums[0], sums[r], step, r);
       }
       updates += !result.skipped;
-      if (adam && !result.skipped)
-        add_moves(run.moves, moments, logical, recipe.optimizer, result.lr, updates);
+      if (!result.skipped) add_moves(run, moments, recipe.optimizer, result.lr, updates);
       unscale(gradients, result.loss_scale);
-      if (lion && !result.skipped) add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
+      if (!result.skipped) add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moments = std::move(moments);
     }
@@ -178,8 +207,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
                         const LayoutOptions& options, int64_t local_rank) {
   LayoutRun run{.device = train::device_of(recipe)};
   comm::Communicator& all = world.world();
-  const bool adam = has_moves(recipe.optimizer), lion = recipe.optimizer.kind == config::OptimizerKind::Lion,
-             first = world.rank().value == 0;
+  const bool first = world.rank().value == 0;
   Rank rank(recipe, world,
             {.model = options.model,
              .threads = options.threads,
@@ -191,13 +219,15 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
              .fit = train::find_fit(recipe, options.model, options.threads)});
   const graph::Graph& logical = rank.compiled().logical;
   if (options.prepare) options.prepare(rank);
-  const auto collect = [&](const Rank::Wanted& wanted, std::string_view what, bool trained = true) {
-    TensorAssembler assembler(logical, trained);
+  const auto collect = [&](const Rank::Wanted& wanted, std::string_view what,
+                           const TensorAssembler::Has& has = kTrained) {
+    TensorAssembler assembler(logical, has);
     assembler.take(rank, wanted);
     assembler.sum(all);
     return first ? assembler.finish(what) : std::vector<Tensor>();
   };
-  run.initial = collect(program::holds_weights, "initial weight", false);
+  run.initial = collect(program::holds_weights, "initial weight", kAll);
+  run.settings = settings_of(logical, recipe.optimizer);
   int64_t updates = 0;
   for (int64_t step = 0; step < options.steps; ++step) {
     const train::StepResult result = options.step ? options.step(rank, step) : rank.step(step, batches);
@@ -209,14 +239,12 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
                     "step {}: ranks 0 and {} report different results: {} and {}", step, r / 2, theirs[r % 2],
                     theirs[r]);
     StepState state{result, collect(program::holds_gradients, "gradient"),
-                    collect(program::holds_weights, "weight", false), states_of(rank), sums_of(rank)};
+                    collect(program::holds_weights, "weight", kAll), states_of(rank), sums_of(rank)};
     unscale(state.gradients, result.loss_scale);
-    if (first && lion && !result.skipped)
-      add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
+    if (first && !result.skipped) add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
     run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
-    if (first && adam && !result.skipped)
-      add_moves(run.moves, run.moments, logical, recipe.optimizer, result.lr, updates);
+    if (first && !result.skipped) add_moves(run, run.moments, recipe.optimizer, result.lr, updates);
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);

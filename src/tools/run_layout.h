@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "config/recipe.h"
 #include "data/batch.h"
+#include "optim/step_builder.h"
 #include "train/rank.h"
 
 namespace quintet::tools {
@@ -48,7 +50,7 @@ struct StepState {
   std::vector<Tensor> states, sums;
 };
 
-// A state that the optimizer keeps of every trained parameter.
+// A state that an optimizer keeps of every parameter that it updates.
 struct Moments {
   std::string name;         // graph::StateDecl::slot
   bool of_squares = false;  // see graph::StateDecl
@@ -59,9 +61,10 @@ struct LayoutRun {
   exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
+  std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
   std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error
   std::vector<Moments> moments;  // after the last step; empty when the optimizer has none
-  // AdamW: the sum of updates to the weights, recomputed from the moments of each step:
+  // AdamW and Adam: the sum of updates to the weights, recomputed from the moments of each step:
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of
   //           (1 - lr_s decay)
   std::vector<Tensor> moves;

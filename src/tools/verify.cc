@@ -10,6 +10,7 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
+#include "tools/assemble_tensors.h"
 
 namespace quintet::tools {
 
@@ -17,6 +18,9 @@ using base::DType;
 using Kind = Check::Kind;
 
 namespace {
+
+// Relative difference of weights in f64 that rounding alone does not reach in a few steps.
+constexpr double kParted = 1e-9;
 
 double unit_roundoff(DType t) {
   switch (t) {
@@ -61,12 +65,6 @@ int64_t elements(const std::vector<Tensor>& list) {
   int64_t n = 0;
   for (const Tensor& t : list) n += static_cast<int64_t>(t.values.size());
   return n;
-}
-
-const Tensor* find(const std::vector<Tensor>& list, const std::string& name) {
-  for (const Tensor& t : list)
-    if (t.name == name) return &t;
-  return nullptr;
 }
 
 std::vector<double> square_roots(const std::vector<double>& v) {
@@ -157,6 +155,7 @@ class Comparison {
     const double departed = chain_ * std::sqrt(width_) * departure(before_a, before_b),
                  relative = tolerance_ + departed;
     const Turned turned = turned_between(a, b);
+    parted_.push_back(departed > kParted);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -276,18 +275,19 @@ class Comparison {
     const double round =
         kConfidence * steps * 2 *
         std::max(unit_roundoff(recipe_.precision.master_type()), unit_roundoff(recipe_.precision.moments));
-    const double gain =
-        recipe_.optimizer.kind == config::OptimizerKind::Sgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
     QUINTET_CHECK(a_.moments.size() == b_.moments.size(), "the runs have {} and {} optimizer states",
                   a_.moments.size(), b_.moments.size());
     for (size_t k = 0; k < b_.moments.size(); ++k) {
       const Moments &a = a_.moments[k], &b = b_.moments[k];
       same_tensors(a.tensors, b.tensors);
+      const double gain = b.name == "sgd.velocity" ? 1 / (1 - recipe_.optimizer.momentum) : 1;
       for (size_t i = 0; i < b.tensors.size(); ++i) {
+        const size_t of = index_of(b_.steps[0].gradients, b.tensors[i].name);
         double allowed = 0;
         // The difference of the clip factor affects the whole gradient.
         for (size_t t = 0; t < allowed_.size(); ++t)
-          allowed = std::max(allowed, allowed_[t][i] + clip_error(t) * norm(b_.steps[t].gradients[i].values));
+          allowed =
+              std::max(allowed, allowed_[t][of] + clip_error(t) * norm(b_.steps[t].gradients[of].values));
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
           add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
@@ -326,6 +326,7 @@ class Comparison {
       const size_t trainable = index_of(b_.steps[0].gradients, name);
       double allowed = 0, unexplained = 0, unexplained_allowed = 0;
       if (trainable != kNone) {  // a frozen weight must not change at all
+        const optim::ParamSettings& settings = b_.settings.at(name);
         double round = kConfidence * steps * 4 * unit_roundoff(recipe_.precision.master_type()) *
                        std::max(norm(x), norm(y));
         if (moves_a && moves_b) {
@@ -341,17 +342,19 @@ class Comparison {
           unexplained = distance(rest_a, rest_b);
           unexplained_allowed = round;
           allowed = round + distance(moves_a->values, moves_b->values);
-        } else if (o.kind == config::OptimizerKind::Lion) {
-          // Signs do not depend on the size of a gradient; in narrow types any small one may turn.
+        } else if (settings.kind == config::OptimizerKind::Lion) {
+          // Signs do not depend on the size of a gradient: any small one may turn in narrow types, and once
+          // the weights have parted where a sign was that of a rounding error.
           allowed = round;
-          if (recipe_.precision.compute != base::DType::F64)
-            for (const StepState& s : b_.steps)
-              allowed += 2 * s.result.lr * std::sqrt(static_cast<double>(x.size()));
+          for (size_t t = 0; t < b_.steps.size(); ++t)
+            if (recipe_.precision.compute != base::DType::F64 || parted_[t])
+              allowed +=
+                  2 * b_.steps[t].result.lr * settings.lr_factor * std::sqrt(static_cast<double>(x.size()));
         } else {
           allowed = round;
           for (size_t t = 0; t < b_.steps.size(); ++t)
             allowed +=
-                b_.steps[t].result.lr / (1 - o.momentum) *
+                b_.steps[t].result.lr * settings.lr_factor / (1 - o.momentum) *
                 (allowed_[t][trainable] + clip_error(t) * norm(b_.steps[t].gradients[trainable].values));
         }
       }
@@ -390,6 +393,7 @@ class Comparison {
   const LayoutRun &a_, &b_;
   const double chain_;
   double one_op_ = 0, tolerance_ = 0, width_ = 1;
+  std::vector<char> parted_;                  // by step: the weights before it differ by more than rounding
   std::vector<std::vector<double>> allowed_;  // allowed difference by step and gradient
   VerifyResult result_;
 };

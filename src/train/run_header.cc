@@ -72,7 +72,7 @@ class Header {
          r_.model.preset.empty() ? std::string(name_of(r_.model.family)) : r_.model.preset, thousands(all),
          tensors);
     if (frozen_tensors > 0)
-      line("freeze", "{} of {} ({}): no gradients, optimizer state or reduction", thousands(frozen),
+      line("frozen", "{} of {} ({}): no gradients, optimizer state or reduction", thousands(frozen),
            counted(all, "parameter"), counted(frozen_tensors, "tensor"));
   }
 
@@ -258,6 +258,22 @@ class Header {
     if (o.momentum > 0) text += fmt::format(", momentum {:g}", o.momentum);
     text += o.clip_norm > 0 ? fmt::format(", gradient norm clipped at {:g}", o.clip_norm) : ", no clipping";
     line("optimizer", "{}", text);
+    for (size_t g = 0; g < o.groups.size(); ++g)
+      if (o.groups[g].update) group(static_cast<int>(g));
+  }
+
+  // What a group of parameters has of its own.
+  void group(int index) {
+    const config::ParamGroup& g = r_.optimizer.groups[static_cast<size_t>(index)];
+    int64_t count = 0, tensors = 0;
+    for (const graph::Param& p : compiled_.logical.params())
+      if (p.group == index) ++tensors, count += compiled_.logical.type(p.value).count();
+    std::string text;
+    if (g.kind) text += fmt::format(", {}", name_of(*g.kind));
+    if (g.lr) text += fmt::format(", lr {:g}", *g.lr);
+    if (g.weight_decay) text += fmt::format(", weight decay {:g}", *g.weight_decay);
+    line("group", "{}: {} in {}{}", g.match, counted(count, "parameter"), counted(tensors, "tensor"),
+         text.empty() ? ", as all" : text);
   }
 
   void guards() {

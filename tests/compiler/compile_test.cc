@@ -130,7 +130,8 @@ TEST(Compile, ScratchOfKernelsIsPlanned) {
 TEST(Compile, FrozenParametersHaveNoState) {
   const Compiled c = compile(
       config::parse(recipe_text("llama-tiny"),
-                    {"parallel.dp_shard=2", "parallel.zero=3", "optimizer.freeze=[\"embed.*\", \"*wq*\"]"}),
+                    {"parallel.dp_shard=2", "parallel.zero=3",
+                     "optimizer.groups=[{match=\"embed.*\", update=false}, {match=\"*wq*\", update=false}]"}),
       {});
   EXPECT_NO_THROW(program::verify(c.program, c.step));
   for (size_t g = 0; g < c.groups.size(); ++g)

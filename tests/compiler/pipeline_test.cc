@@ -111,7 +111,7 @@ std::vector<int64_t> balanced(const std::string& preset, int stages) {
   const config::Recipe recipe = config::parse(fmt::format(
       "[model]\npreset = \"{}\"\n[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 1\n", preset));
   const graph::BuildOptions options{.mode = graph::Mode::Train, .tokens = 64, .seq_len = 64};
-  return layout::balance(models::build(recipe.model, options, {}), stages);
+  return layout::balance(models::build(recipe.model, options), stages);
 }
 
 // 126 blocks; the head costs about 0.66 blocks, the embedding nothing. The most expensive stage has at least

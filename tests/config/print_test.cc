@@ -86,7 +86,10 @@ Recipe random_recipe(std::mt19937_64& rng) {
       r.optimizer.momentum = unit();
     r.optimizer.weight_decay = unit();
     r.optimizer.clip_norm = coin() ? 0 : unit() * 1e20;
-    r.optimizer.freeze = pick<std::vector<std::string>>(rng, {{}, {"embed*", "blocks.?.norm"}});
+    r.optimizer.groups = pick<std::vector<ParamGroup>>(
+        rng, {{},
+              {{.match = "embed*", .kind = {}, .lr = {}, .weight_decay = {}, .update = false},
+               {.match = "blocks.?.norm", .kind = OptimizerKind::Sgd, .lr = 0.1, .weight_decay = 0.0}}});
     r.optimizer.schedule.kind = pick(rng, {ScheduleKind::Constant, ScheduleKind::Linear, ScheduleKind::Cosine,
                                            ScheduleKind::InverseSqrt, ScheduleKind::Wsd});
     const auto length = [&] {
@@ -136,7 +139,9 @@ TEST(Print, EveryPresetReadsBackEqual) {
 }
 
 TEST(Print, JsonHoldsTheSameValues) {
-  const Recipe r = parse(kGood, {"parallel.reshard_after_forward=2", "optimizer.freeze=['a*']"});
+  const Recipe r =
+      parse(kGood, {"parallel.reshard_after_forward=2",
+                    "optimizer.groups=[{match='a*', name='lion', lr=1}, {match='b', update=false}]"});
   const nlohmann::json j = nlohmann::json::parse(to_json(r));
   EXPECT_EQ(j["name"], "good");
   EXPECT_EQ(j["model"]["preset"], "llama-tiny");
@@ -146,6 +151,8 @@ TEST(Print, JsonHoldsTheSameValues) {
   EXPECT_EQ(j["parallel"]["sequence_parallel"], false);
   EXPECT_EQ(j["optimizer"]["lr"].get<double>(), r.optimizer.lr);
   EXPECT_EQ(j["optimizer"]["betas"], (std::vector<double>{0.9, 0.95}));
+  EXPECT_EQ(j["optimizer"]["groups"].dump(),
+            R"([{"lr":1.0,"match":"a*","name":"lion"},{"match":"b","update":false}])");
   EXPECT_EQ(j["optimizer"]["schedule"]["kind"], "constant");
   EXPECT_EQ(j["precision"]["compute"], "f32");
   EXPECT_EQ(j["batch"]["accumulation"], 2);

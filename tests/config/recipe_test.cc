@@ -63,7 +63,8 @@ TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
   const Recipe r =
       parse(kGood, {"parallel.tp=1", "optimizer.lr=5e-4", "data.path=[\"a\", \"b\"]", "name=plain-word",
                     "optimizer.name=sgd", "run.dir=out/a b", "optimizer.schedule.kind=cosine",
-                    "optimizer.freeze=blocks.*.norm", "data.pack=false", "parallel.tp=2"});
+                    "optimizer.groups=[{match=\"blocks.*.norm\", weight_decay=0}]", "data.pack=false",
+                    "parallel.tp=2"});
   EXPECT_EQ(r.parallel.tp, 2);  // later overrides win
   EXPECT_EQ(r.optimizer.lr, 5e-4);
   EXPECT_EQ(r.data.path, (std::vector<std::string>{"a", "b"}));
@@ -71,7 +72,10 @@ TEST(Recipe, OverridesAreTomlValuesOrPlainWords) {
   EXPECT_EQ(r.optimizer.kind, OptimizerKind::Sgd);
   EXPECT_EQ(r.run.dir, "out/a b");
   EXPECT_EQ(r.optimizer.schedule.kind, ScheduleKind::Cosine);
-  EXPECT_EQ(r.optimizer.freeze, std::vector<std::string>{"blocks.*.norm"});
+  ASSERT_EQ(r.optimizer.groups.size(), 1u);
+  EXPECT_EQ(r.optimizer.groups[0].match, "blocks.*.norm");
+  EXPECT_EQ(r.optimizer.groups[0].weight_decay, 0.0);
+  EXPECT_FALSE(r.optimizer.groups[0].lr);
   EXPECT_FALSE(r.data.pack);
 }
 

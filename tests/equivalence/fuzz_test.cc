@@ -127,9 +127,22 @@ void see_experts(const config::Recipe& r, Seen& seen) {
   seen["ep with latent attention"] += p.ep > 1 && r.model.mla.kv_rank > 0;
   seen["ep of one expert each"] += p.ep == x.experts;
   seen["all five axes"] += p.pp > 1 && p.dp() > 1 && p.cp > 1 && p.tp > 1 && p.ep > 1;
-  for (const std::string& pattern : r.optimizer.freeze)
-    seen["frozen experts or router"] +=
-        pattern.find("experts") != std::string::npos || pattern.find("router") != std::string::npos;
+  for (const config::ParamGroup& g : r.optimizer.groups)
+    seen["frozen experts or router"] += !g.update && (g.match.find("experts") != std::string::npos ||
+                                                      g.match.find("router") != std::string::npos);
+}
+
+void see_groups(const config::Recipe& r, Seen& seen) {
+  const config::Optimizer& o = r.optimizer;
+  for (const config::ParamGroup& g : o.groups) {
+    seen["frozen with zero 3"] += !g.update && r.parallel.zero == 3;
+    seen["a group's lr"] += g.lr.has_value();
+    seen["a group's weight decay"] += g.weight_decay.has_value();
+    seen["a group of another optimizer"] += g.kind && *g.kind != o.kind;
+    seen["two optimizers with zero 3"] += g.kind && *g.kind != o.kind && r.parallel.zero == 3;
+    seen["two optimizers with pp"] += g.kind && *g.kind != o.kind && r.parallel.pp > 1;
+    seen["two optimizers with tp"] += g.kind && *g.kind != o.kind && r.parallel.tp > 1;
+  }
 }
 
 // The generator must reach every feature: one that is never drawn would always pass.
@@ -168,7 +181,7 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["accumulation with zero 2"] += c.recipe.batch.accumulation > 1 && p.zero == 2;
     seen["accumulation with zero 3"] += c.recipe.batch.accumulation > 1 && p.zero == 3;
     seen["chunked loss under tp"] += c.recipe.loss.chunk > 0 && p.tp > 1;
-    seen["frozen with zero 3"] += !c.recipe.optimizer.freeze.empty() && p.zero == 3;
+    see_groups(c.recipe, seen);
     seen["recomputed"] += c.recipe.memory.recompute == config::RecomputeKind::Full;
     seen["recomputed in part with zero 3"] +=
         c.recipe.memory.recompute == config::RecomputeKind::Selective && p.zero == 3;

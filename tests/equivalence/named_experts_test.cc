@@ -239,7 +239,7 @@ TEST(Frozen, RouterOrExpertsOrEverythingElse) {
     for (const int64_t zero : {0, 2, 3}) {
       SCOPED_TRACE(fmt::format("{} zero {}", pattern, zero));
       Recipe r = on(2, zero, 2, 4);
-      r.optimizer.freeze = {pattern};
+      r.optimizer.groups = {frozen(pattern)};
       r.model.moe.balance_loss = 0.1;
       expect_equal(resolved(r, 2, 1));
     }

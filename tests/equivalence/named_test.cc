@@ -251,10 +251,45 @@ TEST(Init, WeightsAreBitEqualInEveryLayout) {
   }
 }
 
+// Two optimizers in every block, and rates of their own within one of them: norms move by exactly lr in the
+// first step of Lion, and the embedding moves by a tenth of what it moves otherwise.
+TEST(Groups, EachHasItsOwnRateAndOptimizer) {
+  for (const int64_t zero : {0, 1, 3}) {
+    SCOPED_TRACE(zero);
+    Recipe r = small_recipe();
+    r.optimizer.weight_decay = 0;
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = zero;
+    r.parallel.tp = 2;
+    const LayoutRun plain = run(resolved(r, 2, 2), tools::training_data(resolved(r, 2, 2), true));
+    r.optimizer.groups = {
+        {.match = "*norm*", .kind = config::OptimizerKind::Lion, .lr = 0.125, .weight_decay = {}},
+        {.match = "embed.weight", .kind = {}, .lr = r.optimizer.lr / 10, .weight_decay = {}}};
+    r = resolved(r, 2, 2);
+    expect_equal(r);
+    const LayoutRun groups = run(r, tools::training_data(r, true));
+    for (size_t t = 0; t < plain.initial.size(); ++t) {
+      const tools::Tensor& before = plain.initial[t];
+      const bool norm = before.name.find("norm") != std::string::npos;
+      for (size_t i = 0; i < before.values.size(); ++i) {
+        const double moved = groups.steps[0].weights[t].values[i] - before.values[i],
+                     usual = plain.steps[0].weights[t].values[i] - before.values[i];
+        if (norm) {
+          EXPECT_NEAR(std::abs(moved), 0.125, 1e-12) << before.name;
+        } else {
+          EXPECT_NEAR(moved, before.name == "embed.weight" ? usual / 10 : usual, 1e-12) << before.name;
+        }
+      }
+    }
+    for (const tools::Moments& m : groups.moments)
+      EXPECT_LT(m.tensors.size(), plain.initial.size()) << m.name;
+  }
+}
+
 TEST(Frozen, NoGradientNoStateNoMove) {
   for (const int64_t zero : {0, 2, 3}) {
     Recipe r = small_recipe();
-    r.optimizer.freeze = {"embed.weight", "blocks.0.*"};
+    r.optimizer.groups = {frozen("embed.weight"), frozen("blocks.0.*")};
     r.parallel.dp_shard = 2;
     r.parallel.zero = zero;
     r.parallel.tp = 2;

@@ -82,7 +82,7 @@ TEST(Pipeline, UnevenStages) {
 // A stage that has nothing to update still takes part in the norm.
 TEST(Pipeline, FrozenStage) {
   Recipe r = pipelined(3, "1f1b", 3);
-  r.optimizer.freeze = {"blocks.1.*"};
+  r.optimizer.groups = {frozen("blocks.1.*")};
   expect_equal(resolved(r, 1, 3), 3);
 }
 

@@ -50,6 +50,13 @@ std::string to_text(const Case& c);  // the recipe, and the rest as comments
 // A small Llama for named tests: 2 layers, embed 16, 4 heads over 2 KV heads, f64, two sequences of 8 per
 // data rank.
 config::Recipe small_recipe();
+
+// A group of parameters that are not updated.
+inline config::ParamGroup frozen(std::string match) {
+  config::ParamGroup group{.match = std::move(match), .kind = {}, .lr = {}, .weight_decay = {}};
+  group.update = false;
+  return group;
+}
 // Sets the batch to `micro` sequences per data rank and micro-batch and checks every rule.
 config::Recipe resolved(config::Recipe recipe, int64_t micro, int64_t accumulation);
 

@@ -48,13 +48,12 @@ class Generator {
       r.precision.loss_scale = {true, 256};
       r.precision.loss_scale_window = pick(1, 2);
     }
-    // Last, so that what is drawn above does not depend on the set of optimizers. Lion is left out: its
-    // layouts still differ from one rank (seeds 172, 178 when it is drawn).
+    // Last, so that what is drawn above does not depend on the set of optimizers.
     if (r.optimizer.kind == OptimizerKind::Sgd)
       r.optimizer.nesterov = r.optimizer.momentum > 0 && chance(1, 2);
     else
-      r.optimizer.kind = std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam,
-                                    OptimizerKind::Sgd}[static_cast<size_t>(pick(0, 3))];
+      r.optimizer.kind = any_optimizer();
+    groups(r);
     return c;
   }
 
@@ -275,7 +274,36 @@ class Generator {
     if (r.model.family == Family::Gpt2)
       patterns.insert(patterns.end(), {"positions.weight", "*.bias", "blocks.*.ffn_norm.weight"});
     if (r.model.layers > 1) patterns.push_back("blocks.1.attn.*");
-    o.freeze.push_back(patterns[static_cast<size_t>(pick(0, static_cast<int64_t>(patterns.size()) - 1))]);
+    o.groups.push_back(
+        frozen(patterns[static_cast<size_t>(pick(0, static_cast<int64_t>(patterns.size()) - 1))]));
+  }
+
+  OptimizerKind any_optimizer() {
+    return std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam,
+                      OptimizerKind::Lion}[static_cast<size_t>(pick(0, 3))];
+  }
+
+  // Settings for some of the parameters that are not frozen, or for the rest of them.
+  void groups(Recipe& r) {
+    config::Optimizer& o = r.optimizer;
+    if (chance(1, 3)) {
+      const std::string match = std::array{"*norm*", "embed.weight", "*"}[static_cast<size_t>(pick(0, 2))];
+      const bool is_free = o.groups.empty() || o.groups[0].match != match;
+      config::ParamGroup group{.match = match, .kind = {}, .lr = {}, .weight_decay = {}};
+      if (chance(2, 3)) group.kind = chance(1, 3) ? OptimizerKind::Sgd : any_optimizer();
+      if (chance(1, 2)) group.lr = 3e-3;
+      if (chance(1, 2)) group.weight_decay = of({0, 1}) ? 0.2 : 0.0;
+      if (is_free) o.groups.push_back(group);
+    }
+    if (!o.uses(OptimizerKind::Lion)) return;
+    // Lion would take the sign of rounding errors where there is no other gradient: layouts part, and further
+    // steps compare nothing.
+    const config::Moe& x = r.model.moe;
+    const auto spare = [&](const char* match) {
+      o.groups = {{.match = match, .kind = OptimizerKind::Sgd, .lr = {}, .weight_decay = {}}};
+    };
+    if (r.model.family == Family::Gpt2) spare("*.wk.bias");
+    if (x.experts > 0 && x.balance_loss == 0 && x.z_loss == 0) spare("*router*");
   }
 
   std::mt19937_64& random_;

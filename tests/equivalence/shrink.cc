@@ -209,7 +209,7 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.data.seq_len = std::min<int64_t>(c.recipe.data.seq_len, 8); },
       [](Case& c) { c.recipe.data.pack = false; },
       [](Case& c) { c.recipe.loss.chunk = 0; },
-      [](Case& c) { c.recipe.optimizer.freeze.clear(); },
+      [](Case& c) { c.recipe.optimizer.groups.clear(); },
       [](Case& c) { c.recipe.optimizer.clip_norm = 0; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
       [](Case& c) { c.recipe.optimizer.weight_decay = 0; },

@@ -31,6 +31,8 @@ bool inside(int64_t i) {
                      [&](const Range& r) { return i >= r.first && i < r.first + r.count; });
 }
 
+constexpr double kLr = 0.01, kClip = 0.6, kDecay = 0.1;
+
 // The ranges in buffers of one group; null stays null.
 template <class M, class V, class G, class C>
 std::vector<UpdateRange<M, V, G, C>> ranges_in(M* master, V* moment1, V* moment2, const G* gradient,
@@ -38,8 +40,8 @@ std::vector<UpdateRange<M, V, G, C>> ranges_in(M* master, V* moment1, V* moment2
   std::vector<UpdateRange<M, V, G, C>> list;
   for (const Range& r : kRanges)
     list.push_back({master + r.first, moment1 ? moment1 + r.first : nullptr,
-                    moment2 ? moment2 + r.first : nullptr, gradient + r.first, copy + r.first, r.count,
-                    r.decay});
+                    moment2 ? moment2 + r.first : nullptr, gradient + r.first, copy + r.first, r.count, 1.0,
+                    r.decay ? kDecay : 0.0});
   return list;
 }
 template <class V, class G>
@@ -48,11 +50,9 @@ std::vector<SplitUpdateRange<V, G>> split_ranges_in(Bf16* weight, int16_t* remai
   std::vector<SplitUpdateRange<V, G>> list;
   for (const Range& r : kRanges)
     list.push_back({weight + r.first, remainder + r.first, moment1 + r.first, moment2 + r.first,
-                    gradient + r.first, r.count, r.decay});
+                    gradient + r.first, r.count, 1.0, r.decay ? kDecay : 0.0});
   return list;
 }
-
-constexpr double kLr = 0.01, kClip = 0.6, kDecay = 0.1;
 
 void expect_reference(const std::vector<double>& got, const std::vector<double>& want, double unit_got,
                       double unit_sum, const char* what) {
@@ -95,8 +95,7 @@ void check_adamw() {
                        .ok = scalars.data() + 3,
                        .beta1 = 0.9,
                        .beta2 = 0.95,
-                       .eps = 1e-8,
-                       .weight_decay = kDecay};
+                       .eps = 1e-8};
   const auto ranges = ranges_in<M, V, G, C>(bp.data(), bm.data(), bv.data(), bg.data(), copy.data());
   adamw(std::span(ranges), k, nullptr);
   EXPECT_EQ(bp.values(), p0) << "a refused step changed the weights";
@@ -146,16 +145,14 @@ void check_places() {
   std::vector<UpdateRange<M, V, G, C>> ranges;
   for (const auto& [first, last] : {std::pair{int64_t{0}, kAligned}, std::pair{kAligned, kElements}})
     ranges.push_back({p.data() + first, m.data() + first, v.data() + first, g.data() + first,
-                      copy.data() + first, last - first});
+                      copy.data() + first, last - first, 1.0, kDecay});
   const AdamWScalars k{.lr = scalars.data(),
                        .step = scalars.data() + 1,
                        .clip_scale = scalars.data() + 2,
-                       .ok = scalars.data() + 3,
-                       .weight_decay = kDecay};
+                       .ok = scalars.data() + 3};
   for (int step = 0; step < 3; ++step) {
     adamw(std::span(std::as_const(ranges)), k, nullptr);
-    sgd(std::span(std::as_const(ranges)), {.lr = scalars.data(), .momentum = 0.9, .weight_decay = kDecay},
-        nullptr);
+    sgd(std::span(std::as_const(ranges)), {.lr = scalars.data(), .momentum = 0.9}, nullptr);
   }
   const auto weights = p.values(), moments = m.values();
   for (size_t i = kDistinct; i < kElements; ++i) {
@@ -198,8 +195,7 @@ void check_split() {
   const AdamWScalars k{.lr = scalars.data(),
                        .step = scalars.data() + 1,
                        .clip_scale = scalars.data() + 2,
-                       .ok = scalars.data() + 3,
-                       .weight_decay = kDecay};
+                       .ok = scalars.data() + 3};
   split_master(p.data(), weight.data(), remainder.data(), kCount, nullptr);
   EXPECT_TRUE(same_bits(joined(weight, remainder), p.get()));
   const auto ranges = ranges_in<float, V, G, Bf16>(p.data(), m.data(), v.data(), bg.data(), copy.data());
@@ -259,11 +255,7 @@ void check_sgd(double momentum, bool nesterov) {
   const auto ranges =
       ranges_in<M, V, G, C>(bp.data(), momentum > 0 ? bu.data() : nullptr, nullptr, bg.data(), copy.data());
   sgd(std::span(ranges),
-      {.lr = scalars.data(),
-       .clip_scale = scalars.data() + 1,
-       .momentum = momentum,
-       .weight_decay = kDecay,
-       .nesterov = nesterov},
+      {.lr = scalars.data(), .clip_scale = scalars.data() + 1, .momentum = momentum, .nesterov = nesterov},
       nullptr);
   expect_reference(bp.values(), p, unit<M>(), unit<M>(), "p");
   expect_reference(bu.values(), u, unit<V>(), unit<M>(), "velocity");

@@ -262,7 +262,9 @@ TEST(Build, Modes) {
 }
 
 TEST(Build, FrozenParameters) {
-  const Graph g = build(small_llama(), options(), {"embed.*", "blocks.0.*"});
+  graph::BuildOptions o = options();
+  o.groups = {{"embed.*", false}, {"blocks.0.*", false}};
+  const Graph g = build(small_llama(), o);
   EXPECT_LT(trainable_parameter_count(g), parameter_count(g));
   int64_t frozen = 0;
   for (const graph::Param& p : g.params()) {
@@ -289,8 +291,15 @@ TEST(Build, Refusals) {
   model = small_llama();
   model.kv_heads = 3;  // not a divisor of 4 heads
   EXPECT_THROW(build(model, options()), base::UserError);
-  EXPECT_THROW(build(small_llama(), options(), {"no.such.*"}), base::UserError);
-  EXPECT_THROW(build(small_llama(), options(), {"*"}), base::UserError);
+  const auto with_groups = [](std::vector<graph::ParamGroup> groups) {
+    graph::BuildOptions o = options();
+    o.groups = std::move(groups);
+    return build(small_llama(), o);
+  };
+  EXPECT_THROW(with_groups({{"no.such.*"}}), base::UserError);
+  EXPECT_THROW(with_groups({{"*norm*"}, {"final_norm.*"}}), base::UserError);  // has no effect
+  EXPECT_NO_THROW(with_groups({{"final_norm.*"}, {"*norm*"}}));
+  EXPECT_THROW(with_groups({{"*", false}}), base::UserError);
 }
 
 // Every preset with its depth reduced to 2: wide and tied ones, biases, norms, windows, dropout.

@@ -93,6 +93,25 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
 }
 
+// A parameter's group says with what and how fast it is updated, and whether weight decay applies to a norm.
+TEST(StepGraph, GroupsHaveTheirOwnSettings) {
+  graph::Graph g = model();
+  config::Optimizer o{.lr = 0.5};
+  o.groups = {{.match = "norm", .kind = config::OptimizerKind::Lion, .lr = 0.25, .weight_decay = 0.3},
+              {.match = "matrix", .kind = {}, .lr = {}, .weight_decay = {}}};
+  for (graph::Param& p : g.params()) p.group = g.value(p.value).name == "norm" ? 0 : 1;
+  const graph::StepGraph s = build_step(g, o, config::Precision::of(DType::F32));
+  graph::verify(s.graph, "build step");
+  EXPECT_EQ(ops(s), (std::vector<std::string>{"sum_squares", "clip_scale", "adamw", "lion"}));
+  const graph::Node &matrix = s.graph.nodes()[2], &norm = s.graph.nodes()[3];
+  EXPECT_EQ(matrix.attrs.integers("ranges"), (std::vector<int64_t>{0, 0, 24, 1}));
+  EXPECT_EQ(norm.attrs.integers("ranges"), (std::vector<int64_t>{0, 0, 4, 3}));
+  EXPECT_EQ(norm.attrs.reals("groups"), (std::vector<double>{0.5, 0.3, 1, 0.1}));
+  EXPECT_EQ(s.storage_classes(), (graph::StorageClasses{{"matrix", "adamw"}, {"norm", "lion"}}));
+  EXPECT_EQ(step({}, config::Precision::of(DType::F32)).storage_classes(),
+            (graph::StorageClasses{{"matrix", ""}, {"norm", ""}}));
+}
+
 // Every op that writes state which outlives the step reads `ok`.
 TEST(StepGraph, UpdatesAreGated) {
   const graph::StepGraph s = step({}, config::Precision::of(DType::F32));

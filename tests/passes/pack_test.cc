@@ -30,7 +30,10 @@ layout::LocalGraph local_of(const Case& c) {
   m.rope_theta = 10000;
   m.qk_norm = c.qk_norm;
   m.qkv_bias = c.bias;
-  const graph::Graph plain = models::build(m, {.tokens = 16, .seq_len = 8, .loss_chunk = 0}, c.freeze);
+  std::vector<graph::ParamGroup> groups;
+  for (const std::string& pattern : c.freeze) groups.push_back({pattern, false});
+  const graph::Graph plain =
+      models::build(m, {.tokens = 16, .seq_len = 8, .loss_chunk = 0, .groups = groups});
   config::Memory memory;
   memory.recompute = c.recompute;
   config::Parallel parallel;

@@ -28,11 +28,17 @@ fs::path golden_path(const std::string& name) { return kFolder / (name + ".txt")
 // In addition to all_layouts(): what only affects the end of a step.
 std::vector<testing::Layout> step_layouts() {
   return {
-      {"frozen", {"optimizer.freeze=[\"*attn*\"]", "parallel.dp_shard=2", "parallel.zero=1"}},
+      {"frozen",
+       {"optimizer.groups=[{match=\"*attn*\", update=false}]", "parallel.dp_shard=2", "parallel.zero=1"}},
       {"frozen_zero3",
-       {"optimizer.freeze=[\"*norm*\", \"head*\"]", "parallel.dp_shard=2", "parallel.zero=3"}},
+       {"optimizer.groups=[{match=\"*norm*\", update=false}, {match=\"head*\", update=false}]",
+        "parallel.dp_shard=2", "parallel.zero=3"}},
       {"frozen_stage",
-       {"optimizer.freeze=[\"embed*\", \"blocks.0.*\"]", "parallel.pp=2", "batch.accumulation=2"}},
+       {"optimizer.groups=[{match=\"embed*\", update=false}, {match=\"blocks.0.*\", update=false}]",
+        "parallel.pp=2", "batch.accumulation=2"}},
+      {"groups",
+       {"optimizer.groups=[{match=\"embed*\", lr=1e-4}, {match=\"*norm*\", name=\"lion\", weight_decay=0.2}]",
+        "parallel.dp_shard=2", "parallel.zero=3"}},
       {"sgd", {"optimizer.name=sgd", "optimizer.momentum=0.0", "parallel.dp_replicate=2"}},
       {"sgd_momentum_split",
        {"optimizer.name=sgd", "optimizer.momentum=0.9", "precision.compute=bf16", "precision.master=split"}},

@@ -67,7 +67,7 @@ TEST(Step, RangesAreAsFewAsCanBe) {
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(updates[i].first, at);
     EXPECT_EQ(updates[i].count, counts[i]);
-    EXPECT_EQ(updates[i].decay, i % 2 == 1);
+    EXPECT_EQ(updates[i].row, static_cast<int64_t>(i % 2));
     at += counts[i];
   }
   // Norms of 13 elements are padded to 16.

@@ -59,7 +59,7 @@ TEST(Agreement, NamesTheInstructionThatDiffers) {
   const auto other = [](const graph::BuildOptions& build) {
     config::Recipe recipe = recipe_with({});
     recipe.model.norm_eps *= 2;
-    return models::build(recipe.model, build, recipe.optimizer.freeze);
+    return models::build(recipe.model, build);
   };
   const std::string text = complaint(6, {}, other);
   EXPECT_NE(text.find("ranks compiled different programs from the same recipe: instruction "),

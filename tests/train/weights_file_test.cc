@@ -139,7 +139,8 @@ TEST(Save, WeightsInF16AreLoaded) {
 
 TEST(Save, FrozenWeightsStayAsTheyWere) {
   const SmallRun small;
-  const std::vector<std::string> freeze = {"optimizer.freeze=[\"embed.*\", \"blocks.0.*\"]"};
+  const std::vector<std::string> freeze = {
+      "optimizer.groups=[{match=\"embed.*\", update=false}, {match=\"blocks.0.*\", update=false}]"};
   const auto before = initial(small, freeze);
   small.train(freeze);
   const auto after = tensors_of(small.run_folder().weights());

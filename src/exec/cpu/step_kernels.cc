@@ -83,18 +83,19 @@ void clip_scale(const Bound& b, bool) {
 }
 
 // Calls plain(range, scalars) or split(range, scalars) for every range of an update; `scalars` are `rule`
-// with those of the step, without decay where a range has none.
+// with those of the step and of the range.
 template <class S, class Plain, class Split>
 void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& split) {
   const UpdateScalars step = update_scalars(b);
   const int32_t ok = *step.ok != 0;
-  rule.lr = step.lr;
   rule.clip_scale = step.clip_scale;
   rule.ok = &ok;
   const auto each = [&](const auto& ranges, auto&& kernel) {
     for (const auto& r : ranges) {
       S scalars = rule;
-      if (!r.decay) scalars.weight_decay = 0;
+      const double lr = *step.lr * r.lr_factor;
+      scalars.lr = &lr;
+      scalars.weight_decay = r.weight_decay;
       kernel(r, scalars);
     }
   };

@@ -18,14 +18,13 @@ inline UpdateScalars update_scalars(const Operands& b) {
           b.input<double>(first + 3)};
 }
 
-// The numbers of an update's rule, in the backend's struct of scalars.
+// The numbers of an update's rule, in the backend's struct of scalars. Weight decay is the ranges' own.
 template <class S>
 S adamw_rule(const program::Instr& instr) {  // AdamW, and Adam, whose decay is coupled
   S s;
   s.beta1 = instr.attrs.real("beta1");
   s.beta2 = instr.attrs.real("beta2");
   s.eps = instr.attrs.real("eps");
-  s.weight_decay = instr.attrs.real("weight_decay");
   s.coupled = instr.op == &graph::kAdam;
   return s;
 }
@@ -33,7 +32,6 @@ template <class S>
 S sgd_rule(const program::Instr& instr) {
   S s;
   s.momentum = instr.attrs.real("momentum");
-  s.weight_decay = instr.attrs.real("weight_decay");
   s.nesterov = instr.attrs.integer("nesterov") != 0;
   return s;
 }
@@ -42,7 +40,6 @@ S lion_rule(const program::Instr& instr) {
   S s;
   s.beta1 = instr.attrs.real("beta1");
   s.beta2 = instr.attrs.real("beta2");
-  s.weight_decay = instr.attrs.real("weight_decay");
   return s;
 }
 
@@ -102,6 +99,9 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   const auto gradient_of = [&]<class G>(G, const program::FlatRange& r) {
     return b.input<const G>(static_cast<size_t>(r.operand)) + r.first;
   };
+  const auto rates = [&](const program::FlatRange& r) {
+    return program::update_rates(b.instr->attrs, r.row);
+  };
   if (is_split)
     return with_f32_or_bf16(moment, "moments", [&]<class V>(V) {
       with_f32_or_bf16(gradient, "gradients", [&]<class G>(G) {
@@ -113,7 +113,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                           .moment2 = moment_of(V{}, r, 1),
                           .gradient = gradient_of(G{}, r),
                           .count = r.count,
-                          .decay = r.decay});
+                          .lr_factor = rates(r).lr_factor,
+                          .weight_decay = rates(r).weight_decay});
         split(list);
       });
     });
@@ -126,7 +127,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                       .gradient = gradient_of(G{}, r),
                       .copy = has_copy ? result(C{}, r, 1 + num_moments) : nullptr,
                       .count = r.count,
-                      .decay = r.decay});
+                      .lr_factor = rates(r).lr_factor,
+                      .weight_decay = rates(r).weight_decay});
     plain(list);
   });
 }

@@ -78,10 +78,14 @@ const OpDef kClipScale = {
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
 // remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
+// Each range of elements has a row (program/flat_ranges.h): which pair (factor on lr, weight decay) of
+// "groups" applies to it, if any.
+constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
 const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
                                           {"beta2", AttrKind::Real},
                                           {"eps", AttrKind::Real},
                                           {"weight_decay", AttrKind::Real},
+                                          kGroupRates,
                                           {"ranges", AttrKind::Integers}};
 const OpDef kAdamW = {.name = "adamw",
                       .min_inputs = 8,
@@ -105,6 +109,7 @@ const OpDef kLion = {.name = "lion",
                      .attrs = {{"beta1", AttrKind::Real},
                                {"beta2", AttrKind::Real},
                                {"weight_decay", AttrKind::Real},
+                               kGroupRates,
                                {"ranges", AttrKind::Integers}},
                      .infer = updated,
                      .cost = cost_lion,
@@ -116,6 +121,7 @@ const OpDef kSgd = {.name = "sgd",
                     .attrs = {{"momentum", AttrKind::Real},
                               {"nesterov", AttrKind::Integer},
                               {"weight_decay", AttrKind::Real},
+                              kGroupRates,
                               {"ranges", AttrKind::Integers}},
                     .infer = updated,
                     .cost = cost_sgd,

@@ -12,14 +12,19 @@ inline constexpr int64_t kChunk = int64_t{kThreads * kUnroll * V};
 
 // The ranges of one launch and the blocks that serve them, passed by value so that a captured graph holds
 // them.
+struct Rates {
+  double lr_factor, weight_decay;
+};
+
 template <class Place>
 struct Ranges {
-  static constexpr int kMost = 64;
-  int count = 0;
+  static constexpr int kMost = 64, kMostRates = 16;
+  int count = 0, num_rates = 0;
   Place place[kMost];  // of the first elements
   int64_t size[kMost];
   unsigned block_end[kMost];
-  bool decay[kMost];
+  uint8_t rates_of[kMost];  // index into rates
+  Rates rates[kMostRates];  // different ones
 };
 
 // Whether packs of four (of doubles: two) begin at p. Null counts as aligned.
@@ -154,14 +159,15 @@ struct AdamW {
     Pack<Moment, V> m, v;
     Pack<Gradient, V> g;
   };
-  __device__ Factors<P> factors(bool decay) const {
+  __device__ Factors<P> factors(const Rates& r) const {
+    const double lr = *k.lr * r.lr_factor;
     const double correct1 = 1.0 - power(k.beta1, *k.step), correct2 = 1.0 - power(k.beta2, *k.step);
-    return {P(decay && !k.coupled ? 1.0 - *k.lr * k.weight_decay : 1.0),
-            P(*k.lr / correct1),
+    return {P(!k.coupled ? 1.0 - lr * r.weight_decay : 1.0),
+            P(lr / correct1),
             P(1.0 / sqrt(correct2)),
             P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
             k.ok == nullptr || *k.ok != 0,
-            P(decay ? k.weight_decay : 0.0)};
+            P(r.weight_decay)};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -209,9 +215,10 @@ struct Sgd {
     Pack<Moment, V> u;
     Pack<Gradient, V> g;
   };
-  __device__ Factors<P> factors(bool decay) const {
-    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr), P(0),
-            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+  __device__ Factors<P> factors(const Rates& r) const {
+    const double lr = *k.lr * r.lr_factor;
+    return {P(1.0 - lr * r.weight_decay), P(lr), P(0), P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
+            k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -262,9 +269,10 @@ struct Lion {
     Pack<Moment, V> m;
     Pack<Gradient, V> g;
   };
-  __device__ Factors<P> factors(bool decay) const {
-    return {P(decay ? 1.0 - *k.lr * k.weight_decay : 1.0), P(*k.lr), P(0),
-            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
+  __device__ Factors<P> factors(const Rates& r) const {
+    const double lr = *k.lr * r.lr_factor;
+    return {P(1.0 - lr * r.weight_decay), P(lr), P(0), P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
+            k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -306,7 +314,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int u = 0; u < kUnroll; ++u)
     if (const int64_t i = threadIdx.x + u * kThreads; i < packs)
       in[u] = rule.template load<V>(place, base + i * V);
-  if (threadIdx.x == 0) shared = rule.factors(ranges.decay[range]);  // while loads are under way
+  if (threadIdx.x == 0)
+    shared = rule.factors(ranges.rates[ranges.rates_of[range]]);  // while loads are under way
   __syncthreads();
   const Factors<P> factors = shared;
   if (!factors.ok) return;
@@ -337,16 +346,24 @@ void update(const Rule& rule, std::span<const Range> all, Stream stream, const c
       else
         update_kernel<1><<<blocks, kThreads, 0, stream>>>(rule, ranges);
       check_launch(what);
-      ranges.count = 0;
+      ranges.count = ranges.num_rates = 0;
+    };
+    const auto find_rates = [&](const Range& r) {
+      int i = 0;
+      while (i < ranges.num_rates &&
+             (ranges.rates[i].lr_factor != r.lr_factor || ranges.rates[i].weight_decay != r.weight_decay))
+        ++i;
+      return i;
     };
     for (const Range& r : all) {
       const auto place = Rule::Place::of(r);
       if (r.count <= 0 || place.wide() != wide) continue;
-      if (ranges.count == Launch::kMost) launch();
-      const int i = ranges.count++;
+      if (ranges.count == Launch::kMost || find_rates(r) == Launch::kMostRates) launch();
+      const int i = ranges.count++, rates = find_rates(r);
+      if (rates == ranges.num_rates) ranges.rates[ranges.num_rates++] = {r.lr_factor, r.weight_decay};
       ranges.place[i] = place;
       ranges.size[i] = r.count;
-      ranges.decay[i] = r.decay;
+      ranges.rates_of[i] = static_cast<uint8_t>(rates);
       ranges.block_end[i] = (i > 0 ? ranges.block_end[i - 1] : 0) +
                             static_cast<unsigned>(divide_up(r.count, wide ? kChunk<V> : kChunk<1>));
     }

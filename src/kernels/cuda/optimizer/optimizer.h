@@ -1,6 +1,6 @@
-// Optimizer updates over ranges of flat buffers. Everything that changes from step to step is read from
-// device memory when the kernel runs. When *ok is 0 nothing is written at all, so a refused step leaves every
-// bit as it was.
+// Optimizer updates over ranges of flat buffers; each range has a factor on lr and a weight decay of its own.
+// Everything that changes from step to step is read from device memory when the kernel runs. When *ok is 0
+// nothing is written at all, so a refused step leaves every bit as it was.
 #pragma once
 
 #include <span>
@@ -19,7 +19,6 @@ struct AdamWScalars {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
-  double weight_decay = 0.0;
   bool coupled = false;  // Adam: weight_decay * p is added to the gradient instead
 };
 
@@ -47,7 +46,6 @@ struct SgdScalars {
   const double* clip_scale = nullptr;  // null: 1
   const double* ok = nullptr;          // null: always
   double momentum = 0.0;
-  double weight_decay = 0.0;  // decoupled
   bool nesterov = false;
 };
 
@@ -66,7 +64,6 @@ struct LionScalars {
   const double* ok = nullptr;          // null: always
   double beta1 = 0.9;
   double beta2 = 0.99;
-  double weight_decay = 0.0;  // decoupled
 };
 
 // p -= lr * wd * p; p -= lr * sign(b1 m + (1 - b1) g), with sign(0) = 0; m = b2 m + (1 - b2) g. Same
