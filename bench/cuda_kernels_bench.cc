@@ -350,8 +350,8 @@ void run() {
   recorder = std::make_unique<device::cuda::Stream>();
   stream = recorder->handle();
   require(cudaMalloc(&pool, pool_bytes));
-  cudaDeviceProp card;
-  require(cudaGetDeviceProperties(&card, 0));
+  cudaDeviceProp properties;
+  require(cudaGetDeviceProperties(&properties, 0));
   const int64_t bytes = int64_t{4} << 30;
   k::fill_noise(reinterpret_cast<float*>(pool), bytes / 4, stream);
   const auto copy = [&](int) {
@@ -359,7 +359,7 @@ void run() {
         cudaMemcpyAsync(pool + bytes, pool, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice, stream));
   };
   copy_rate = 2.0 * static_cast<double>(bytes) / time_of(copy, 1) * 1e3;
-  std::printf("%s; copy of 4 GiB: %.0f GB/s read and written\n\n", card.name, copy_rate / 1e9);
+  std::printf("%s; copy of 4 GiB: %.0f GB/s read and written\n\n", properties.name, copy_rate / 1e9);
   std::printf(
       "| kernel | MB | us | GB/s | of copy of 4 GiB | of copy of as much |\n|---|---|---|---|---|---|\n");
   if (wanted("norm")) {

@@ -90,7 +90,7 @@ std::vector<Term> largest_terms(const plan::Report& r) {
   return terms;
 }
 
-std::string room_words(const plan::Report& r) {
+std::string expert_reserve_text(const plan::Report& r) {
   const plan::RankMemory& rank = r.memory.ranks[r.memory.most_loaded];
   const int64_t spare = rank.routed_bytes - rank.expected_routed_bytes;
   if (r.memory.fits() || rank.total() - spare > r.memory.limit) return {};
@@ -141,7 +141,7 @@ std::string advice_text(const plan::Report& r, const std::vector<Advice>& advice
                                 : std::string("a device"),
       plan::gib(rank.total()), plan::gib(r.memory.limit), plan::gib(rank.total() - r.memory.limit));
   for (const Term& t : largest_terms(r)) out += fmt::format("  {:<24} {:>12}\n", t.what, plan::gib(t.bytes));
-  out += room_words(r);
+  out += expert_reserve_text(r);
   if (advice.empty())
     return out + "no single change makes it fit; quintet plan --search looks for a layout that does\n";
   out += "any one of these makes it fit, cheapest in time first\n";

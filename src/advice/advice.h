@@ -30,7 +30,7 @@ std::vector<Term> largest_terms(const plan::Report& report);
 std::vector<Advice> advise(const plan::Report& report, int threads = 2);
 
 // If the worst-case reserve for expert rows is what does not fit, a sentence with its bytes; otherwise empty.
-std::string room_words(const plan::Report& report);
+std::string expert_reserve_text(const plan::Report& report);
 
 // "1.2 ms more per step (+3.1 %)"
 std::string change_of_time(const Advice& advice, const plan::Report& report);

@@ -76,7 +76,7 @@ int plan_action(const PlanOptions& o) {
   if (!o.cluster.empty()) assumptions.cluster = hardware::parse_cluster(o.cluster);
   // The layout keys that a search holds fixed need not form a complete layout.
   RecipeOptions asked = o.recipe;
-  if (o.wanted.search) std::erase_if(asked.sets, search::is_of_layout);
+  if (o.wanted.search) std::erase_if(asked.sets, search::sets_layout);
   if (from_file) {
     filled_recipe.recipe = asked.load();
     if (o.cluster.empty()) assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);

@@ -29,14 +29,14 @@ namespace {
 }
 
 // One member's summary of a communicator, for comparison.
-struct Told {
+struct CallSummary {
   uint64_t group = 0;  // 0: none
   uint64_t hash = 0, calls = 0;
 };
 
 // By communicator. Several communicators with the same members are distinguished by their order.
-std::vector<Told> what_to_tell(const DeviceCommunicators& communicators) {
-  std::vector<Told> list;
+std::vector<CallSummary> summarise_calls(const DeviceCommunicators& communicators) {
+  std::vector<CallSummary> list;
   std::map<std::vector<base::RankId>, uint64_t> seen;
   for (const auto& c : communicators) {
     uint64_t group = mixed(1, seen[c->members()]++);
@@ -78,20 +78,20 @@ void wait_for_device(const std::function<bool()>& done, const DeviceCommunicator
 }
 
 void compare_calls(const DeviceCommunicators& communicators, World& world) {
-  std::vector<Told> mine = what_to_tell(communicators);
+  std::vector<CallSummary> mine = summarise_calls(communicators);
   auto most = static_cast<int64_t>(mine.size());
   world.world().all_reduce(&most, 1, base::DType::I64, ReduceOp::Max);
   const auto width = static_cast<size_t>(most);
   mine.resize(width);
-  std::vector<Told> all(width * static_cast<size_t>(world.size()));
-  world.world().all_gather(mine.data(), all.data(), most * static_cast<int64_t>(sizeof(Told)),
+  std::vector<CallSummary> all(width * static_cast<size_t>(world.size()));
+  world.world().all_gather(mine.data(), all.data(), most * static_cast<int64_t>(sizeof(CallSummary)),
                            base::DType::U8);
   for (size_t i = 0; i < communicators.size(); ++i) {
     const DeviceCommunicator& c = *communicators[i];
     for (const base::RankId r : c.members()) {
-      Told theirs;
+      CallSummary theirs;
       for (size_t k = 0; k < width; ++k)
-        if (const Told& t = all[r.index() * width + k]; t.group == mine[i].group) theirs = t;
+        if (const CallSummary& t = all[r.index() * width + k]; t.group == mine[i].group) theirs = t;
       if (theirs.group != 0 && theirs.hash == mine[i].hash) continue;
       throw MismatchError(fmt::format(
           "rank {} on device communicator '{}' {}: rank {} {}. All members must make the same calls with the "

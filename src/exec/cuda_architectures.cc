@@ -6,15 +6,15 @@
 namespace quintet::exec::cuda {
 namespace {
 
-bool runs(std::string_view architecture, int card) {
+bool runs(std::string_view architecture, int gpu) {
   int of = 0;
   const char* const end = architecture.data() + architecture.size();
   const auto [rest, error] = std::from_chars(architecture.data(), end, of);
   if (error != std::errc()) return true;
   const std::string_view suffix(rest, static_cast<size_t>(end - rest));
-  if (suffix.starts_with('a')) return card == of;
+  if (suffix.starts_with('a')) return gpu == of;
   const bool only_machine_code = suffix.starts_with('f') || suffix == "-real";
-  return card >= of && (!only_machine_code || card / 10 == of / 10);
+  return gpu >= of && (!only_machine_code || gpu / 10 == of / 10);
 }
 
 }  // namespace

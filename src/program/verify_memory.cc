@@ -55,7 +55,7 @@ class MemoryWalk {
     issue_at_.resize(streams_);
     clock_.resize(streams_);
     place_persistent();
-    forget_what_the_step_makes();
+    forget_step_values();
   }
 
   void run() {
@@ -218,7 +218,7 @@ class MemoryWalk {
 
   // Inputs arrive with each batch and gradients restart in each step; of parameters that are gathered in
   // place only the rank's own range is up to date.
-  void forget_what_the_step_makes() {
+  void forget_step_values() {
     const auto forget = [&](BufferId id) {
       const Buffer& b = p_.buffer(id);
       set_owner(b.offset, b.offset + b.bytes, BufferId());

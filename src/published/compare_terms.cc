@@ -43,7 +43,7 @@ std::vector<double> seconds_of(const ModelledRun& run, const std::vector<hardwar
 
 TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::vector<hardware::Terms>& sets,
                               const CompareOptions& options) {
-  Questions q = ask(runs, options);
+  PlanRequests q = ask(runs, options);
   TermsComparison report{.rows = std::move(q.rows)};
   for (const hardware::Terms& set : sets) report.sets.push_back(set.name);
   std::vector<std::vector<double>> seconds(report.rows.size());

@@ -103,8 +103,8 @@ ErrorSummary summarise(std::vector<double> errors) {
   return s;
 }
 
-Questions ask(const std::vector<PublishedRun>& runs, const CompareOptions& options) {
-  Questions q;
+PlanRequests ask(const std::vector<PublishedRun>& runs, const CompareOptions& options) {
+  PlanRequests q;
   for (const PublishedRun& run : runs) {
     if (!options.collection.empty() && run.collection() != options.collection) continue;
     if (!options.id.empty() && run.id != options.id) continue;
@@ -139,7 +139,7 @@ Questions ask(const std::vector<PublishedRun>& runs, const CompareOptions& optio
 }
 
 Comparison compare(const std::vector<PublishedRun>& runs, const CompareOptions& options) {
-  Questions q = ask(runs, options);
+  PlanRequests q = ask(runs, options);
   Comparison report{.rows = std::move(q.rows)};
   const std::vector<size_t>&asked_by = q.asked_by, &distinct = q.distinct;
   std::mutex mutex;

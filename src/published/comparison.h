@@ -52,12 +52,12 @@ struct CompareOptions {
 };
 
 // Rows before planning. Rows that need the same plan share it.
-struct Questions {
+struct PlanRequests {
   std::vector<ComparedRun> rows;
   std::vector<size_t> distinct;  // rows that are planned
   std::vector<size_t> asked_by;  // by row: index of the distinct row with the same plan
 };
-Questions ask(const std::vector<PublishedRun>& runs, const CompareOptions& options);
+PlanRequests ask(const std::vector<PublishedRun>& runs, const CompareOptions& options);
 
 Comparison compare(const std::vector<PublishedRun>& runs, const CompareOptions& options);
 

@@ -111,9 +111,9 @@ std::string to_json(const Comparison& report) {
   summary.set("rows", report.all.rows).set("unmodelled", report.unmodelled);
   summary.set("memory_median_error", report.memory.median).set("memory_p90_error", report.memory.p90);
   summary.set("memory_rows", report.memory.rows).set("bias", report.all.bias);
-  const auto sources = records(report.by_source), cards = records(report.by_accelerator),
+  const auto sources = records(report.by_source), accelerators = records(report.by_accelerator),
              stacks = records(report.by_stack);
-  summary.set("by_source", sources).set("by_accelerator", cards).set("by_stack", stacks);
+  summary.set("by_source", sources).set("by_accelerator", accelerators).set("by_stack", stacks);
   std::vector<observe::Record> rows;
   for (const ComparedRun& row : report.rows) rows.push_back(record(row));
   std::string list;

@@ -10,32 +10,32 @@ namespace quintet::published {
 namespace {
 
 // Column text that identifies an accelerator; the first match wins.
-struct Card {
+struct KnownGpu {
   std::string_view word, also;  // both must occur; `also` may be empty
   std::string_view accelerator;
   int per_node = 8;
   int domain = 8;
 };
-constexpr std::array kCards = {
-    Card{"GB300", "", "gb300", 4, 64},
-    Card{"GB200", "", "gb200", 4, 64},
-    Card{"B300", "", "b300"},
-    Card{"B200", "power limited", "b200-limited"},
-    Card{"B200", "", "b200"},
-    Card{"Blackwell", "", "b200"},
-    Card{"GH200", "", "gh200", 4, 4},
-    Card{"H200", "", "h200"},
-    Card{"H800", "", "h800"},
-    Card{"H100", "500W", "h100-96gb-500w"},
-    Card{"H100", "95GiB", "h100-96gb-500w"},
-    Card{"H100", "", "h100-sxm"},
-    Card{"A800", "", "a800"},
-    Card{"A100", "40GB", "a100-40gb"},
-    Card{"A100", "", "a100-80gb"},
-    Card{"V100", "", "v100-32gb", 16, 16},
-    Card{"MI300X", "", "mi300x"},
-    Card{"MI325X", "", "mi325x"},
-    Card{"MI355X", "", "mi355x"},
+constexpr std::array kKnownGpus = {
+    KnownGpu{"GB300", "", "gb300", 4, 64},
+    KnownGpu{"GB200", "", "gb200", 4, 64},
+    KnownGpu{"B300", "", "b300"},
+    KnownGpu{"B200", "power limited", "b200-limited"},
+    KnownGpu{"B200", "", "b200"},
+    KnownGpu{"Blackwell", "", "b200"},
+    KnownGpu{"GH200", "", "gh200", 4, 4},
+    KnownGpu{"H200", "", "h200"},
+    KnownGpu{"H800", "", "h800"},
+    KnownGpu{"H100", "500W", "h100-96gb-500w"},
+    KnownGpu{"H100", "95GiB", "h100-96gb-500w"},
+    KnownGpu{"H100", "", "h100-sxm"},
+    KnownGpu{"A800", "", "a800"},
+    KnownGpu{"A100", "40GB", "a100-40gb"},
+    KnownGpu{"A100", "", "a100-80gb"},
+    KnownGpu{"V100", "", "v100-32gb", 16, 16},
+    KnownGpu{"MI300X", "", "mi300x"},
+    KnownGpu{"MI325X", "", "mi325x"},
+    KnownGpu{"MI355X", "", "mi355x"},
 };
 
 // Column text that identifies the network of a node.
@@ -53,14 +53,14 @@ constexpr std::array kNetworks = {
 }  // namespace
 
 hardware::Cluster map_cluster(const PublishedRun& row, const Source& source, Notes& notes) {
-  const Card* card = nullptr;
-  for (const Card& c : kCards)
+  const KnownGpu* known = nullptr;
+  for (const KnownGpu& c : kKnownGpus)
     if (contains(row.gpu, c.word) && contains(row.gpu, c.also)) {
-      card = &c;
+      known = &c;
       break;
     }
-  if (card == nullptr) throw Unmodelled(fmt::format("no accelerator '{}' in the catalogue", row.gpu));
-  std::string_view name = card->accelerator;
+  if (known == nullptr) throw Unmodelled(fmt::format("no accelerator '{}' in the catalogue", row.gpu));
+  std::string_view name = known->accelerator;
   // torchao's single-node H100 runs: its logs show the 96 GB part.
   if (row.collection() == "AO" && name == "h100-sxm") {
     name = "h100-96gb-500w";
@@ -71,11 +71,11 @@ hardware::Cluster map_cluster(const PublishedRun& row, const Source& source, Not
   hardware::Cluster c;
   c.accelerator = hardware::find_accelerator(name);
   const int gpus = static_cast<int>(row.gpus.value_or(1));
-  c.per_node = std::min(gpus, card->per_node);
+  c.per_node = std::min(gpus, known->per_node);
   if (gpus % c.per_node != 0)
     throw Unmodelled(fmt::format("{} GPUs do not fill nodes of {}", gpus, c.per_node));
   c.nodes = gpus / c.per_node;
-  c.domain = std::min(gpus, card->domain);
+  c.domain = std::min(gpus, known->domain);
   c.inner = hardware::find_link(c.accelerator.link);
   std::string_view network = source.network;
   if (network.empty() || (network == "ib-ndr" && !c.accelerator.network.empty()))

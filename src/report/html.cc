@@ -135,7 +135,7 @@ class Page {
     if (parts_.advice.empty()) return;
     title("Any one of these makes it fit");
     out_ += "<div class=\"wide\"><table><tr><th>change</th><th>needs</th><th>time</th><th>how</th></tr>\n";
-    for (const PageParts::Cure& c : parts_.advice)
+    for (const PageParts::Change& c : parts_.advice)
       add("<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n", escaped(c.what), escaped(c.needs),
           escaped(c.time), escaped(c.how));
     out_ += "</table></div>\n";

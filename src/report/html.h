@@ -21,10 +21,10 @@ struct PageParts {
   };
   std::vector<Point> scaling;
   // A change that makes a plan fit, as text.
-  struct Cure {
+  struct Change {
     std::string what, needs, time, how;
   };
-  std::vector<Cure> advice;
+  std::vector<Change> advice;
   std::string scaling_note;                               // the point of diminishing returns, as text
   std::vector<std::pair<std::string, std::string>> cost;  // label, amount
 };

@@ -153,7 +153,7 @@ class Search {
 
   const Problem& p_;
   std::optional<Synthesis> best_;
-  std::vector<Synthesis::Rival> named_;
+  std::vector<Synthesis::NamedResult> named_;
   double least_ = kNever;
 };
 

@@ -36,11 +36,11 @@ struct Synthesis {
   double bound = 0;
   double gap() const { return timeline.makespan / bound - 1; }
 
-  struct Rival {
+  struct NamedResult {
     std::string name;
     double makespan = 0;  // infinite: exceeds the memory, or undefined for these numbers
   };
-  std::vector<Rival> named;
+  std::vector<NamedResult> named;
 };
 
 // Throws UserError if no candidate respects the memory, stating the least that one needs.

@@ -19,7 +19,7 @@ using program::InstrKind;
 // A model with few blocks, each equivalent to blocks of the recipe's model, and the mapping between them.
 struct Small {
   config::Recipe recipe;
-  std::vector<int> stands_for;  // by block label of the recipe's model: its label in the small model
+  std::vector<int> small_label;  // by block label of the recipe's model: its label in the small model
 };
 
 Small make_small(const config::Recipe& r) {
@@ -55,13 +55,13 @@ Small make_small(const config::Recipe& r) {
   const auto add_run = [&](int64_t first, int64_t length) {
     for (int64_t i = 0; i < length; ++i) {
       const int64_t place = length <= 3 || !runs ? i : i == 0 ? 0 : i + 1 == length ? 2 : 1;
-      s.stands_for.push_back(static_cast<int>(first + place));
+      s.small_label.push_back(static_cast<int>(first + place));
     }
   };
-  s.stands_for.push_back(0);
+  s.small_label.push_back(0);
   add_run(1, dense);
   add_run(few(dense) + 1, r.model.layers - dense);
-  s.stands_for.push_back(static_cast<int>(q.model.layers) + 1);
+  s.small_label.push_back(static_cast<int>(q.model.layers) + 1);
   return s;
 }
 
@@ -233,7 +233,7 @@ BlockTables make_tables(const config::Recipe& recipe, const sim::Machine& machin
   const program::Program& p = c.program;
   const sim::Durations duration(p, machine);
   BlockTables t{.of_kind = std::vector<BlockTable>(static_cast<size_t>(c.logical.num_blocks)),
-                .kind = small.stands_for};
+                .kind = small.small_label};
   const auto row = [&](int block) -> BlockTable& { return t.of_kind[static_cast<size_t>(block)]; };
 
   // By buffer: used in the forward pass, by W, and by the rest of the backward pass.

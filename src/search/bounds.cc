@@ -105,12 +105,12 @@ double pipeline_seconds(const std::vector<StageCosts>& stages, int64_t ranks, in
 
 // Bytes held by micro-batches in flight on a rank. Every stretch (a chunk's F to B, F to W, B to W) has as
 // many slots as it has micro-batches in flight (program/slots.h).
-struct UnderWay {
+struct InFlightBytes {
   int64_t bytes = 0;
   bool alone = true;  // at most one in flight: bytes are then shared by lifetime instead
 };
 
-UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
+InFlightBytes in_flight_bytes(const schedule::Schedule& s, int rank, const std::vector<StageCosts>& stages) {
   struct Count {
     int now = 0, most = 0;
     void begin() { most = std::max(most, ++now); }
@@ -125,7 +125,7 @@ UnderWay under_way(const schedule::Schedule& s, int rank, const std::vector<Stag
     if (a.kind == Kind::B || a.kind == Kind::BW) b_to_w[c].begin(), f_to_b[c].end();
     if (a.kind == Kind::W || a.kind == Kind::BW) f_to_w[c].end(), b_to_w[c].end(), any.end();
   }
-  UnderWay out{.alone = any.most <= s.chunks};
+  InFlightBytes out{.alone = any.most <= s.chunks};
   for (int c = 0; c < s.chunks; ++c) {
     const StageCosts& stage = stages[static_cast<size_t>(s.stage_of(rank, c))];
     const auto at = static_cast<size_t>(c);
@@ -246,7 +246,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     out.bytes = static_cast<int64_t>((static_cast<double>(all.bytes) + kept) / ranks);
     all.update_bytes -= all.norm_bytes;
     out.seconds = std::max(static_cast<double>(r.batch.accumulation) * seconds + update_seconds(all),
-                           state.travel(all)) /
+                           state.stream_seconds(all)) /
                   ranks;
     // The pipeline fills and drains once per step; good schedules lose a quarter of that.
     const auto n = static_cast<double>(r.batch.accumulation);
@@ -280,7 +280,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
   int64_t all_kept = 0;
   for (const StageCosts& s : stages) all_kept += s.kept + s.kept_for_w;
   const double held = held_share(p, r.batch.accumulation);
-  double update = 0, travel = 0, exposed = 0, busiest = 0;
+  double update = 0, stream_seconds = 0, exposed = 0, busiest = 0;
   for (int64_t rank = 0; rank < p.pp; ++rank) {
     StateCosts own;
     double busy = 0;
@@ -308,7 +308,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
       likely = kept + t->scratch_bytes + gathered + passes;
     } else if (schedule) {
       // With several micro-batches in flight, body-local buffers share no bytes with kept ones.
-      const UnderWay held = under_way(*schedule, static_cast<int>(rank), stages);
+      const InFlightBytes held = in_flight_bytes(*schedule, static_cast<int>(rank), stages);
       least = held.bytes + (held.alone ? 0 : std::max(passing, gathered));
       likely = held.bytes + passing + passes;
     } else {
@@ -321,7 +321,7 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     // A rank that finishes early computes its gradient norm while the others are busy.
     if (p.pp > 1) own.update_bytes -= own.norm_bytes;
     update = std::max(update, update_seconds(own));
-    travel = std::max(travel, state.travel(own));
+    stream_seconds = std::max(stream_seconds, state.stream_seconds(own));
     exposed = std::max(exposed, state.likely_exposed(own, busy));
   }
   double compute = pipeline_seconds(stages, p.pp, r.batch.accumulation, v_shape), likely = compute;
@@ -337,8 +337,8 @@ Bound Bounds::bound(const config::Recipe& r, Effort effort) const {
     likely = std::max(compute, scheduled_seconds(*schedule, stages) +
                                    (static_cast<double>(r.batch.accumulation) - few) * busiest);
   }
-  out.seconds = std::max(compute + update, travel);
-  out.likely_seconds = std::max(likely + update + exposed, travel);
+  out.seconds = std::max(compute + update, stream_seconds);
+  out.likely_seconds = std::max(likely + update + exposed, stream_seconds);
   return with_runtime(out);
 }
 

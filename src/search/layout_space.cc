@@ -48,14 +48,14 @@ LayoutSpace usual_space(const config::Recipe& r, const hardware::Cluster& cluste
   return s;
 }
 
-bool is_of_layout(const std::string& set) {
+bool sets_layout(const std::string& set) {
   return set.starts_with("parallel.") || set.starts_with("batch.micro=") ||
          set.starts_with("batch.accumulation=") || set.starts_with("memory.recompute=");
 }
 
 LayoutSpace fixed(LayoutSpace s, const std::vector<std::string>& sets) {
   for (const std::string& set : sets) {
-    if (!is_of_layout(set)) continue;
+    if (!sets_layout(set)) continue;
     const size_t at = set.find('=');
     const std::string key = set.substr(0, at);
     std::string value = at == std::string::npos ? "" : set.substr(at + 1);

@@ -31,7 +31,7 @@ struct LayoutSpace {
 LayoutSpace usual_space(const config::Recipe& recipe, const hardware::Cluster& cluster);
 
 // Whether "key=value" (a --set argument) sets something that a search chooses.
-bool is_of_layout(const std::string& set);
+bool sets_layout(const std::string& set);
 // The space restricted to the layout values in `sets`; other keys are ignored. Throws UserError for a layout
 // key that a search cannot fix.
 LayoutSpace fixed(LayoutSpace space, const std::vector<std::string>& sets);

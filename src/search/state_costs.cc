@@ -90,7 +90,7 @@ void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
   c.replicate += seconds(CollectiveShape::AllReduce, own, p.reduce, at.stride * at.shards, at.replicas);
 }
 
-double StateCostModel::travel(const StateCosts& c) const {
+double StateCostModel::stream_seconds(const StateCosts& c) const {
   const auto n = static_cast<double>(recipe_.batch.accumulation);
   const bool twice = recipe_.parallel.reshard_after_forward.kind == config::ReshardAfterForward::Kind::Yes;
   switch (recipe_.parallel.zero) {

@@ -26,7 +26,7 @@ class StateCostModel {
   // Elements of a block that are gathered for a pass (zero 3 only).
   int64_t gathered(const BlockTable& block) const;
   // Lower bound on the seconds per step that the stream of these collectives is busy.
-  double travel(const StateCosts& costs) const;
+  double stream_seconds(const StateCosts& costs) const;
   // Estimate of the seconds that compute waits for them; `busy` is the compute time of a micro-batch.
   double likely_exposed(const StateCosts& costs, double busy) const;
 

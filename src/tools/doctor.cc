@@ -224,7 +224,7 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
     double moved = 0, late = 0, in_all = 0;
     for (size_t i = 0; i < least.size(); ++i) {
       const StepTimes::Collective call{comm["calls"][i][0], comm["calls"][i][1]};
-      const double m = moving(call, least[i]);
+      const double m = transfer_seconds(call, least[i]);
       moved += m;
       late += call.exposed - m;
       in_all += least[i];

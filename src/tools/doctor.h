@@ -61,7 +61,7 @@ struct Diagnosis {
   double planned_of(Part part) const;
   double measured_of(Part part) const;
   // More compute threads than cores: a wait for another rank is then mostly a wait for a core.
-  bool crowded() const { return ranks_here * threads > cores; }
+  bool oversubscribed() const { return ranks_here * threads > cores; }
   // The part with the largest share of the step.
   Part bottleneck() const;
   // One sentence about the bottleneck, with numbers and advice.

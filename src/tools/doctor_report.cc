@@ -36,7 +36,7 @@ const DoctorRow* largest(const Diagnosis& d, Part part) {
   return best;
 }
 
-std::string crowded_text(const Diagnosis& d) {
+std::string oversubscribed_text(const Diagnosis& d) {
   return fmt::format(
       "{} ranks of {} thread{} share {} core{}, so this is mostly waiting for a core, not for a link; start "
       "fewer ranks on this host",
@@ -59,7 +59,7 @@ std::string network_sentence(const Diagnosis& d) {
       slower = fmt::format("delivers {:.2g} of {}, and ", t.planned / t.measured,
                            d.probed ? "the probed bandwidth" : "the cluster's bandwidth");
   }
-  if (d.crowded()) return text + ": " + crowded_text(d);
+  if (d.oversubscribed()) return text + ": " + oversubscribed_text(d);
   return text +
          fmt::format(
              ": the fabric {}is undersized for this layout. No flag fixes that: use a faster link, or a "
@@ -134,8 +134,8 @@ std::string Diagnosis::sentence() const {
     case Part::LateRanks:
       return fmt::format(
           "late ranks: even rank {}, which waits least, waits {} for late ranks: {}", rank, share,
-          crowded() ? crowded_text(*this)
-                    : "different ranks are late at different times, as on hosts with other load");
+          oversubscribed() ? oversubscribed_text(*this)
+                           : "different ranks are late at different times, as on hosts with other load");
     case Part::Input:
       return fmt::format(
           "input: reading batches takes {}: use a faster disk, or convert the data to a token file", share);

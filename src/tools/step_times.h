@@ -36,7 +36,7 @@ StepTimes step_times(const program::Program& program, const program::Expanded& e
 // The part of a stall during which data moved; before that, the rank waited for late members. The last member
 // to arrive waits least, so the shortest call over all members (`shortest`) is the transfer time, without
 // comparing clocks.
-inline double moving(const StepTimes::Collective& c, double shortest) {
+inline double transfer_seconds(const StepTimes::Collective& c, double shortest) {
   return c.exposed < shortest ? c.exposed : shortest;
 }
 

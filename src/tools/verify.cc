@@ -154,7 +154,7 @@ class Comparison {
     const double apart = distance(before_a, before_b);
     const double departed = chain_ * std::sqrt(width_) * departure(before_a, before_b),
                  relative = tolerance_ + departed;
-    const Turned turned = turned_between(a, b);
+    const RoutingChanges changes = routing_changes(a, b);
     parted_.push_back(departed > kParted);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
@@ -169,22 +169,22 @@ class Comparison {
     for (size_t i = 0; i < b.gradients.size(); ++i) {
       const auto &x = a.gradients[i].values, &y = b.gradients[i].values;
       const double scale = std::max(norm(y), share * std::sqrt(static_cast<double>(y.size())));
-      const double allowed = relative * scale + turned.share(b.gradients[i].name) * norm(y);
+      const double allowed = relative * scale + changes.share(b.gradients[i].name) * norm(y);
       allowed_.back().push_back(allowed);
       add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), allowed, scale);
     }
     add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
-        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + turned.of_any) * b.result.grad_norm,
+        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + changes.of_any) * b.result.grad_norm,
         b.result.grad_norm);
     // The reported norm must be the norm of the reduced gradients.
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
         std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
-    sums(a, b, number, relative, departed, turned.decisions);
+    sums(a, b, number, relative, departed, changes.decisions);
   }
 
   // Routing decisions that differ in a step, as their possible effect on gradients relative to their norms: 7
   // in verify.h.
-  struct Turned {
+  struct RoutingChanges {
     double decisions = 0;  // in all layers
     double of_any = 0;     // effect on tensors that see every token
     // Effect on the tensors of a layer's experts and router, by name prefix: "blocks.1.".
@@ -198,23 +198,23 @@ class Comparison {
     }
   };
 
-  Turned turned_between(const StepState& a, const StepState& b) const {
+  RoutingChanges routing_changes(const StepState& a, const StepState& b) const {
     same_tensors(a.sums, b.sums);
     const auto tokens = static_cast<double>(recipe_.batch.global * recipe_.data.seq_len);
     const double rows = tokens * static_cast<double>(recipe_.model.moe.top_k);
-    Turned turned;
+    RoutingChanges changes;
     for (size_t i = 0; i < b.sums.size(); ++i) {
       const std::string& name = b.sums[i].name;
       if (!name.ends_with(".load")) continue;
       double here = 0;
       for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
         here += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
-      turned.of_layer[name.substr(0, name.size() - std::string_view("load").size())] =
+      changes.of_layer[name.substr(0, name.size() - std::string_view("load").size())] =
           std::sqrt(2 * here / rows);
-      turned.decisions += here;
+      changes.decisions += here;
     }
-    turned.of_any = std::sqrt(turned.decisions / tokens);
-    return turned;
+    changes.of_any = std::sqrt(changes.decisions / tokens);
+    return changes;
   }
 
   // How many elements of a sum count decisions: of a load all but the entropy, of a running sum half.
@@ -225,7 +225,7 @@ class Comparison {
 
   // 7 in verify.h.
   void sums(const StepState& a, const StepState& b, int64_t number, double relative, double departed,
-            double turned) {
+            double changes) {
     const config::Moe& moe = recipe_.model.moe;
     const auto decisions =
         static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * moe.top_k * moe.experts);
@@ -245,7 +245,7 @@ class Comparison {
         add(Kind::Sum, name + " (counts)", number, norm(counted_a), norm(counted_b),
             distance(counted_a, counted_b), may_turn, norm(counted_b));
       add(Kind::Sum, name, number, norm(real_a), norm(real_b), distance(real_a, real_b),
-          relative * norm(real_b) + turned, norm(real_b));
+          relative * norm(real_b) + changes, norm(real_b));
     }
     same_tensors(a.states, b.states);
     for (size_t i = 0; i < b.states.size(); ++i) {

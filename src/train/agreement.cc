@@ -38,10 +38,10 @@ std::vector<Hash> prefix_hashes(const std::vector<std::string>& lines) {
   return hashes;
 }
 
-// Two ranks that tell each other something of the same size; rank 0 speaks first.
-class Dialogue {
+// Two ranks that exchange data of equal size; rank 0 sends first.
+class PeerExchange {
  public:
-  Dialogue(comm::World& world, int peer)
+  PeerExchange(comm::World& world, int peer)
       : comm_(world.world()), peer_(peer), first_(world.rank().value == 0) {}
 
   int64_t swap(int64_t mine) {
@@ -86,7 +86,7 @@ struct Difference {
   std::string mine, theirs;        // empty: there is no further line
 };
 
-Difference first_difference(Dialogue& peer, const std::string& text) {
+Difference first_difference(PeerExchange& peer, const std::string& text) {
   std::vector<std::string> lines = lines_of(text);
   const std::vector<Hash> hashes = prefix_hashes(lines);
   const int64_t count = static_cast<int64_t>(lines.size()), their_count = peer.swap(count);
@@ -145,19 +145,19 @@ std::string program_difference(const Difference& d, int peer) {
 // On rank 0 and on the lowest rank that differs from it.
 [[noreturn]] void explain(const config::Recipe& recipe, const compiler::CompileOptions& options,
                           comm::World& world, int peer, bool recipes_differ, int place) {
-  Dialogue dialogue(world, peer);
+  PeerExchange exchange(world, peer);
   const bool first = world.rank().value == 0;
-  if (const int64_t theirs = dialogue.swap(int64_t{recipes_differ}); first) recipes_differ = theirs != 0;
-  if (const int64_t theirs = dialogue.swap(int64_t{place}); first) place = static_cast<int>(theirs);
+  if (const int64_t theirs = exchange.swap(int64_t{recipes_differ}); first) recipes_differ = theirs != 0;
+  if (const int64_t theirs = exchange.swap(int64_t{place}); first) place = static_cast<int>(theirs);
   if (recipes_differ) {
-    const Difference d = first_difference(dialogue, recipe_text(recipe));
+    const Difference d = first_difference(exchange, recipe_text(recipe));
     if (first)
       base::fail_user(
           "ranks were started with different recipes: {}. Start all ranks with the same recipe and "
           "the same overrides",
           recipe_difference(d, peer));
   } else {
-    const Difference d = first_difference(dialogue, compiler::class_text(recipe, options, place));
+    const Difference d = first_difference(exchange, compiler::class_text(recipe, options, place));
     if (first)
       base::fail_user(
           "ranks compiled different programs from the same recipe: {}. Start all ranks from the same build, "

@@ -92,9 +92,9 @@ TEST(Experts, DeepSeekV3) {
   a.cluster = hardware::parse_cluster("128x8 h200");
   const plan::Report dropless = plan::make_plan(recipe({}), a);
   EXPECT_FALSE(dropless.memory.fits());
-  EXPECT_NE(room_words(dropless).find("as if every token of 64 ranks chose this rank's experts"),
+  EXPECT_NE(expert_reserve_text(dropless).find("as if every token of 64 ranks chose this rank's experts"),
             std::string::npos)
-      << room_words(dropless) << to_text(dropless);
+      << expert_reserve_text(dropless) << to_text(dropless);
   const plan::Report padded = plan::make_plan(recipe(capacity), a);
   EXPECT_TRUE(padded.memory.fits()) << to_text(padded);
 }

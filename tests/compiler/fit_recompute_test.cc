@@ -145,9 +145,9 @@ TEST(FitRecompute, IsAsQuickAsTheBestOfAllPolicies) {
       while (b < levels.size() && ++levels[b] == blocks[b].size()) levels[b++] = 0;
       more = b < levels.size();
     }
-    int64_t dearest = 0;  // most expensive step between levels
+    int64_t most_expensive = 0;  // most expensive step between levels
     for (size_t l = 1; l < blocks[0].size(); ++l)
-      dearest = std::max(dearest, blocks[0][l].nanos - blocks[0][l - 1].nanos);
+      most_expensive = std::max(most_expensive, blocks[0][l].nanos - blocks[0][l - 1].nanos);
     const int64_t least = least_budget(recipe);
     for (int i = 0; i <= 10; ++i) {
       const int64_t budget = least + (nothing.program.arena_bytes - least) * i / 10;
@@ -158,7 +158,7 @@ TEST(FitRecompute, IsAsQuickAsTheBestOfAllPolicies) {
       if (blocks.size() == 2)
         EXPECT_EQ(found, best) << budget;
       else
-        EXPECT_LE(found, best + dearest) << budget;
+        EXPECT_LE(found, best + most_expensive) << budget;
     }
   }
 }

@@ -26,7 +26,7 @@ std::vector<double> costs(const graph::Graph& g) {
   return cost;
 }
 
-double dearest(const std::vector<double>& cost, const std::vector<int64_t>& sizes) {
+double most_expensive(const std::vector<double>& cost, const std::vector<int64_t>& sizes) {
   double most = 0;
   size_t label = 1;
   for (size_t s = 0; s < sizes.size(); ++s) {
@@ -64,8 +64,8 @@ TEST(Stages, BalanceIsTheBestOfAllCuts) {
       std::vector<int64_t> so_far;
       double best = std::numeric_limits<double>::infinity();
       each_cut(9, stages, so_far,
-               [&](const std::vector<int64_t>& cut) { best = std::min(best, dearest(cost, cut)); });
-      EXPECT_DOUBLE_EQ(dearest(cost, sizes), best) << vocab << " words, " << stages << " stages";
+               [&](const std::vector<int64_t>& cut) { best = std::min(best, most_expensive(cost, cut)); });
+      EXPECT_DOUBLE_EQ(most_expensive(cost, sizes), best) << vocab << " words, " << stages << " stages";
     }
 }
 

@@ -54,14 +54,15 @@ TEST(Synthesize, NeverSlowerThanTheBestNamedScheduleNorThanTheBoundAllows) {
           EXPECT_LE(s.bound, s.timeline.makespan * (1 + 1e-9));
           EXPECT_GT(s.bound, 0);
           EXPECT_EQ(s.named.size(), schedule_names().size());
-          for (const Synthesis::Rival& rival : s.named)
+          for (const Synthesis::NamedResult& rival : s.named)
             EXPECT_LE(s.timeline.makespan, rival.makespan * (1 + 1e-9)) << rival.name;
         }
 }
 
 TEST(Synthesize, BeatsEveryNamedScheduleWhereCostsAreUneven) {
   const Synthesis s = synthesize(problem(8, 24, {1, 1.1, 0.6, 0.1}, 6));
-  for (const Synthesis::Rival& rival : s.named) EXPECT_LT(s.timeline.makespan, rival.makespan) << rival.name;
+  for (const Synthesis::NamedResult& rival : s.named)
+    EXPECT_LT(s.timeline.makespan, rival.makespan) << rival.name;
   EXPECT_LT(s.gap(), 0.15) << s.origin;
 }
 

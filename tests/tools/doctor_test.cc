@@ -168,7 +168,8 @@ TEST(Doctor, NamesASlowAxis) {
   const Diagnosis d = run(r, batches(r), "tp", longer_than_a_step(r, milliseconds(20)));
   EXPECT_EQ(d.bottleneck(), Part::Network) << to_text(d);
   EXPECT_NE(d.sentence().find("for tp, planned"), std::string::npos) << d.sentence();
-  EXPECT_NE(d.sentence().find(d.crowded() ? "share" : "undersized"), std::string::npos) << d.sentence();
+  EXPECT_NE(d.sentence().find(d.oversubscribed() ? "share" : "undersized"), std::string::npos)
+      << d.sentence();
   Diagnosis roomy = d;
   roomy.cores = 64;
   EXPECT_NE(roomy.sentence().find("the fabric delivers "), std::string::npos) << roomy.sentence();

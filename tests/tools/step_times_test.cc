@@ -52,8 +52,8 @@ TEST(StepTimes, OfASimulatedStepAreItsShares) {
 
 // The shortest call over all members is the transfer time; the rest of a wait is due to a late member.
 TEST(StepTimes, LateIsNotSlow) {
-  EXPECT_EQ(moving({.seconds = 9, .exposed = 8}, 2), 2);
-  EXPECT_EQ(moving({.seconds = 9, .exposed = 1}, 2), 1);
+  EXPECT_EQ(transfer_seconds({.seconds = 9, .exposed = 8}, 2), 2);
+  EXPECT_EQ(transfer_seconds({.seconds = 9, .exposed = 1}, 2), 1);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 // Where a rank runs.
 struct Place {
   std::array<uint8_t, 16> process{};  // equal for the threads of one process only
-  std::array<uint8_t, 16> card{};     // identity of the GPU
+  std::array<uint8_t, 16> uuid{};     // identity of the GPU
 };
 static_assert(sizeof(Place) == 32);
 
@@ -50,8 +50,8 @@ std::vector<Place> gather_places(World& world, int device) {
   cudaDeviceProp properties{};
   require(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
   Place mine{.process = process};
-  static_assert(sizeof properties.uuid == sizeof mine.card);
-  std::memcpy(mine.card.data(), &properties.uuid, sizeof mine.card);
+  static_assert(sizeof properties.uuid == sizeof mine.uuid);
+  std::memcpy(mine.uuid.data(), &properties.uuid, sizeof mine.uuid);
   std::vector<Place> places(static_cast<size_t>(world.size()));
   world.world().all_gather(&mine, places.data(), sizeof(Place), base::DType::U8);
   return places;
@@ -68,7 +68,7 @@ std::optional<Sharing> find_sharing(const std::vector<base::RankId>& members,
   for (size_t i = 0; i < members.size(); ++i)
     for (size_t j = i + 1; j < members.size(); ++j) {
       const Place &a = places[members[i].index()], &b = places[members[j].index()];
-      if (a.card != b.card) continue;
+      if (a.uuid != b.uuid) continue;
       const Sharing s{members[i], members[j], a.process == b.process};
       if (s.same_process) return s;
       if (!found) found = s;

@@ -29,13 +29,13 @@ int device_count(std::string* reason) {
   return count;
 }
 
-int64_t cards_of_machine() {
+int64_t machine_gpu_count() {
   std::error_code none;
-  int64_t cards = 0;
+  int64_t gpus = 0;
   for (std::filesystem::directory_iterator at("/proc/driver/nvidia/gpus", none), end; at != end;
        at.increment(none))
-    ++cards;
-  return cards;
+    ++gpus;
+  return gpus;
 }
 
 void use_device(int index) { check(cudaSetDevice(index), "cudaSetDevice"); }

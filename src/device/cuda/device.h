@@ -18,7 +18,7 @@ using StreamHandle = ::CUstream_st*;
 // Devices available to this process. If there are none, `reason` says why: no driver, no GPU, an old driver.
 int device_count(std::string* reason = nullptr);
 // GPUs in this machine, including those hidden from this process; 0 if the driver does not report it.
-int64_t cards_of_machine();
+int64_t machine_gpu_count();
 void use_device(int index);
 std::string device_name(int index);
 struct DeviceFacts {

@@ -17,8 +17,8 @@ bool is_kernel(cudaGraphNode_t node) {
   return type == cudaGraphNodeTypeKernel;
 }
 
-// Whether the kernel is ours and has code that can wait: compiled for Hopper or later.
-bool is_ours(cudaGraphNode_t kernel) {
+// Whether the kernel is Quintet's and has code that can wait: compiled for Hopper or later.
+bool is_native(cudaGraphNode_t kernel) {
   cudaKernelNodeParams params{};
   cudaFuncAttributes attributes{};
   const char* name = nullptr;
@@ -52,7 +52,7 @@ void overlap_launches(cudaGraph_t graph) {
   programmatic.type = cudaGraphDependencyTypeProgrammatic;
   for (size_t i = 0; i < count; ++i) {
     if (waits_for[to[i]] != 1 || kinds[i].type != cudaGraphDependencyTypeDefault || !is_kernel(from[i]) ||
-        !is_kernel(to[i]) || !is_ours(to[i]))
+        !is_kernel(to[i]) || !is_native(to[i]))
       continue;
     check(cudaGraphRemoveDependencies(graph, &from[i], &to[i], &kinds[i], 1), "cudaGraphRemoveDependencies");
     check(cudaGraphAddDependencies(graph, &from[i], &to[i], &programmatic, 1), "cudaGraphAddDependencies");

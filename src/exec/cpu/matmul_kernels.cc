@@ -19,9 +19,9 @@ void linear_dw(const Bound& b, bool accumulate) { run_gemm(b, linear_dw_args(b, 
 void run_all(const Bound& b, const std::vector<kernels::GemmArgs>& products) {
   for (const kernels::GemmArgs& p : products) run_gemm(b, p);
 }
-void linears(const Bound& b, bool) { run_all(b, linears_products(b, Join::No)); }
-void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_products(b, Join::No)); }
-void linears_dw(const Bound& b, bool accumulate) { run_all(b, linears_dw_products(b, accumulate, Join::No)); }
+void linears(const Bound& b, bool) { run_all(b, linears_gemms(b, Join::No)); }
+void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_gemms(b, Join::No)); }
+void linears_dw(const Bound& b, bool accumulate) { run_all(b, linears_dw_gemms(b, accumulate, Join::No)); }
 
 }  // namespace
 

@@ -19,12 +19,12 @@ std::optional<Missing> missing() {
                    "run on a machine with an NVIDIA GPU and a driver for CUDA 13"};
   // Any GPU that a rank may use: an error only if the build has code for none of them.
   for (int i = 0; i < count; ++i) {
-    const device::cuda::DeviceFacts card = device::cuda::device_facts(i);
-    if (has_code(QUINTET_CUDA_ARCHITECTURES, card.major, card.minor)) return std::nullopt;
+    const device::cuda::DeviceFacts gpu = device::cuda::device_facts(i);
+    if (has_code(QUINTET_CUDA_ARCHITECTURES, gpu.major, gpu.minor)) return std::nullopt;
   }
-  const device::cuda::DeviceFacts card = device::cuda::device_facts(0);
-  const std::string architecture = architecture_of(card.major, card.minor);
-  return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU 0 (" + card.name +
+  const device::cuda::DeviceFacts gpu = device::cuda::device_facts(0);
+  const std::string architecture = architecture_of(gpu.major, gpu.minor);
+  return Missing{"this build has code for " QUINTET_CUDA_ARCHITECTURES " only, and GPU 0 (" + gpu.name +
                      ") has architecture " + architecture,
                  "configure again with -DCMAKE_CUDA_ARCHITECTURES=" + architecture + " and rebuild"};
 }
@@ -34,8 +34,8 @@ std::optional<Missing> missing() {
 SharedMemory shared_memory(int64_t index, int64_t ranks_here) {
   const int64_t seen = device::cuda::device_count();
   if (seen == 0) return {};
-  const int64_t cards = std::max(seen, device::cuda::cards_of_machine());
-  return {device::cuda::memory_info(static_cast<int>(index % seen)).free, (ranks_here + cards - 1) / cards};
+  const int64_t gpus = std::max(seen, device::cuda::machine_gpu_count());
+  return {device::cuda::memory_info(static_cast<int>(index % seen)).free, (ranks_here + gpus - 1) / gpus};
 }
 
 }  // namespace quintet::exec::cuda

@@ -163,7 +163,7 @@ CudaExecutor::Prepared& CudaExecutor::prepare(const Expanded& expanded) {
   for (Prepared::Slot& slot : p.slots) slot.host = gpu::Pinned(p.plan.staging_bytes);
   p.counts = gpu::Pinned(p.plan.counts_bytes);
   p.pieces.resize(static_cast<size_t>(p.plan.num_graphs));
-  tell_not_captured(p);
+  log_not_captured(p);
   return p;
 }
 
@@ -258,7 +258,7 @@ void CudaExecutor::give_up() {
   throw;
 }
 
-void CudaExecutor::tell_not_captured(const Prepared& p) const {
+void CudaExecutor::log_not_captured(const Prepared& p) const {
   if (options_.capture && !p.plan.not_captured.empty() && options_.log)
     options_.log("not captured as one CUDA graph: " + p.plan.not_captured);
 }
@@ -281,7 +281,7 @@ void CudaExecutor::launch(const Expanded& expanded, Prepared& p) {
       p.capture_failed = true;
       p.plan.not_captured =
           std::string("the capture failed (") + e.what() + "), every step is launched plainly";
-      return tell_not_captured(p);
+      return log_not_captured(p);
     }
   p.graph.launch(compute.handle());
 }

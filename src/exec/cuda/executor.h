@@ -94,7 +94,7 @@ class CudaExecutor : public Executor {
   int take_inputs(Prepared& p, const Inputs& inputs);
   void load(Prepared& p, int slot, const Inputs& inputs) const;
   void launch(const program::Expanded& expanded, Prepared& p);
-  void tell_not_captured(const Prepared& p) const;
+  void log_not_captured(const Prepared& p) const;
   void launch_watched(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);
   // With `replays` the pieces of the plan are launched as graphs, captured on first use.
   void enqueue(const program::Expanded& expanded, Prepared& p, Timer* timer, bool replays);

@@ -37,16 +37,14 @@ void tune_all(const Bound& b, const std::vector<GemmArgs>& products) {
   for (const GemmArgs& p : products) tune(b, p);
 }
 
-void linears(const Bound& b, bool) { run_all(b, linears_products(b, Join::Yes)); }
-void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_products(b, Join::Yes)); }
-void linears_dw(const Bound& b, bool accumulate) {
-  run_all(b, linears_dw_products(b, accumulate, Join::Yes));
-}
-void prepare_linears(Bound& b) { tune_all(b, linears_products(b, Join::Yes)); }
-void prepare_linears_dx(Bound& b) { tune_all(b, linears_dx_products(b, Join::Yes)); }
+void linears(const Bound& b, bool) { run_all(b, linears_gemms(b, Join::Yes)); }
+void linears_dx(const Bound& b, bool) { run_all(b, linears_dx_gemms(b, Join::Yes)); }
+void linears_dw(const Bound& b, bool accumulate) { run_all(b, linears_dw_gemms(b, accumulate, Join::Yes)); }
+void prepare_linears(Bound& b) { tune_all(b, linears_gemms(b, Join::Yes)); }
+void prepare_linears_dx(Bound& b) { tune_all(b, linears_dx_gemms(b, Join::Yes)); }
 void prepare_linears_dw(Bound& b) {
-  if (b.instr->accumulate != Accumulate::Always) tune_all(b, linears_dw_products(b, false, Join::Yes));
-  if (b.instr->accumulate != Accumulate::Never) tune_all(b, linears_dw_products(b, true, Join::Yes));
+  if (b.instr->accumulate != Accumulate::Always) tune_all(b, linears_dw_gemms(b, false, Join::Yes));
+  if (b.instr->accumulate != Accumulate::Never) tune_all(b, linears_dw_gemms(b, true, Join::Yes));
 }
 
 }  // namespace

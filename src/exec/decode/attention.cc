@@ -28,7 +28,7 @@ const AttentionPlaces* attention_places(const Instr& i) {
 kernels::AttentionGeometry attention_geometry(const Instr& i) {
   const AttentionPlaces& at = *attention_places(i);
   const size_t first = at.q, rest = at.documents;
-  const bool in_one = has_qkv_in_one(i);
+  const bool in_one = has_packed_qkv(i);
   Type q = i.in[first].type, key = i.in[first + (in_one ? 0 : 1)].type,
        v = i.in[first + (in_one ? 0 : 2)].type;
   if (in_one) {

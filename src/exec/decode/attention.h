@@ -19,7 +19,7 @@ struct AttentionPlaces {
 const AttentionPlaces* attention_places(const program::Instr& instr);
 
 // Whether q, k and v are packed in one value (qkv_attention).
-inline bool has_qkv_in_one(const program::Instr& instr) { return instr.attrs.find("kv_heads") != nullptr; }
+inline bool has_packed_qkv(const program::Instr& instr) { return instr.attrs.find("kv_heads") != nullptr; }
 // Whether documents must be distinguished: with packed = 0 every sequence is one document.
 inline bool has_documents(const program::Instr& instr) { return instr.attrs.integer("packed") != 0; }
 inline bool is_hop(const program::Instr& instr) { return instr.attrs.find("hop") != nullptr; }
@@ -44,7 +44,7 @@ template <class T>
 Qkv<T> qkv_in(const Operands& b, const std::vector<std::byte*>& operands, size_t first,
               const kernels::AttentionGeometry& s) {
   const auto at = [&](size_t i) { return reinterpret_cast<T*>(operands[i]); };
-  if (!has_qkv_in_one(*b.instr)) return {at(first), at(first + 1), at(first + 2)};
+  if (!has_packed_qkv(*b.instr)) return {at(first), at(first + 1), at(first + 2)};
   return {at(first), at(first) + s.heads * s.head_dim, at(first) + (s.heads + s.kv_heads) * s.head_dim};
 }
 

@@ -74,7 +74,7 @@ std::vector<Part> parts_of(const std::vector<std::byte*>& matrices,
 
 }  // namespace
 
-std::vector<kernels::GemmArgs> linears_products(const Operands& b, Join join) {
+std::vector<kernels::GemmArgs> linears_gemms(const Operands& b, Join join) {
   const Type &x = b.in_type(0), &y = b.out_type(0);
   const int64_t in = width(x);
   std::vector<kernels::GemmArgs> products;
@@ -95,7 +95,7 @@ std::vector<kernels::GemmArgs> linears_products(const Operands& b, Join join) {
   return products;
 }
 
-std::vector<kernels::GemmArgs> linears_dx_products(const Operands& b, Join join) {
+std::vector<kernels::GemmArgs> linears_dx_gemms(const Operands& b, Join join) {
   const Type &dy = b.in_type(0), &dx = b.out_type(0);
   const int64_t in = width(dx);
   std::vector<kernels::GemmArgs> products;
@@ -116,7 +116,7 @@ std::vector<kernels::GemmArgs> linears_dx_products(const Operands& b, Join join)
   return products;
 }
 
-std::vector<kernels::GemmArgs> linears_dw_products(const Operands& b, bool accumulate, Join join) {
+std::vector<kernels::GemmArgs> linears_dw_gemms(const Operands& b, bool accumulate, Join join) {
   const Type &dy = b.in_type(0), &x = b.in_type(1);
   const base::DType type = b.out_type(0).dtype;
   const int64_t in = width(x);
@@ -185,13 +185,13 @@ int64_t most_bytes(const std::vector<kernels::GemmArgs>& products, int threads) 
 }
 Operands without_addresses(const Instr& i) { return {.instr = &i, .in = {}, .out = {}}; }
 int64_t linears_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_products(without_addresses(i), Join::No), threads);
+  return most_bytes(linears_gemms(without_addresses(i), Join::No), threads);
 }
 int64_t linears_dx_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_dx_products(without_addresses(i), Join::No), threads);
+  return most_bytes(linears_dx_gemms(without_addresses(i), Join::No), threads);
 }
 int64_t linears_dw_bytes(const Instr& i, int threads) {
-  return most_bytes(linears_dw_products(without_addresses(i), false, Join::No), threads);
+  return most_bytes(linears_dw_gemms(without_addresses(i), false, Join::No), threads);
 }
 
 int64_t cuda_bytes(const Instr&) { return kernels::cuda::Matmul::kWorkspaceBytes; }

@@ -23,8 +23,8 @@ kernels::GemmArgs linear_dw_args(const Operands& b, bool accumulate);
 // would be summed (the last weight first), so that the results are bit-equal. With Join::Yes, weights or
 // gradients of weights that are contiguous are one matrix and take part in one GEMM.
 enum class Join : uint8_t { No, Yes };
-std::vector<kernels::GemmArgs> linears_products(const Operands& b, Join join);
-std::vector<kernels::GemmArgs> linears_dx_products(const Operands& b, Join join);
-std::vector<kernels::GemmArgs> linears_dw_products(const Operands& b, bool accumulate, Join join);
+std::vector<kernels::GemmArgs> linears_gemms(const Operands& b, Join join);
+std::vector<kernels::GemmArgs> linears_dx_gemms(const Operands& b, Join join);
+std::vector<kernels::GemmArgs> linears_dw_gemms(const Operands& b, bool accumulate, Join join);
 
 }  // namespace quintet::exec

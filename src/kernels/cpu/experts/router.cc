@@ -21,7 +21,7 @@ template <class T>
 inline constexpr base::DType kType = base::DTypeOf<T>::value;
 
 // Scratch of one GEMM, rounded up so that more can follow it.
-int64_t product_bytes(int64_t m, int64_t n, int64_t k, base::DType t, int threads) {
+int64_t gemm_bytes(int64_t m, int64_t n, int64_t k, base::DType t, int threads) {
   return aligned(gemm_workspace_bytes(m, n, k, t, t, threads));
 }
 
@@ -56,9 +56,9 @@ template <class T>
 int64_t router_dx_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;
   const int64_t block = kNarrow<T> ? std::min(s.rows, kBlock) : s.rows;
-  int64_t product = product_bytes(block, s.embed, s.routes, kType<S>, threads);
+  int64_t product = gemm_bytes(block, s.embed, s.routes, kType<S>, threads);
   if (!kNarrow<T>) return product;
-  product = std::max(product, product_bytes(s.rows % kBlock, s.embed, s.routes, kType<S>, threads));
+  product = std::max(product, gemm_bytes(s.rows % kBlock, s.embed, s.routes, kType<S>, threads));
   const int64_t size = static_cast<int64_t>(sizeof(S));
   return aligned(s.routes * s.embed * size) + aligned(block * s.embed * size) + product;
 }
@@ -80,7 +80,7 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
           .a_type = kType<S>,
           .b_type = kType<S>,
           .c_type = kType<S>},
-         scratch, product_bytes(rows, s.embed, s.routes, kType<S>, pool.threads()), pool);
+         scratch, gemm_bytes(rows, s.embed, s.routes, kType<S>, pool.threads()), pool);
   };
   if constexpr (!kNarrow<T>) {
     product(dlogits, w, dx, s.rows, workspace);
@@ -104,9 +104,9 @@ template <class T>
 int64_t router_dw_workspace_bytes(const RouterShape& s, int threads) {
   using S = Stat<T>;
   const int64_t block = kNarrow<T> ? std::min(s.rows, kBlock) : s.rows;
-  int64_t product = product_bytes(s.routes, s.embed, block, kType<S>, threads);
+  int64_t product = gemm_bytes(s.routes, s.embed, block, kType<S>, threads);
   if (!kNarrow<T>) return product;
-  product = std::max(product, product_bytes(s.routes, s.embed, s.rows % kBlock, kType<S>, threads));
+  product = std::max(product, gemm_bytes(s.routes, s.embed, s.rows % kBlock, kType<S>, threads));
   return aligned(block * s.embed * static_cast<int64_t>(sizeof(S))) + product;
 }
 
@@ -129,7 +129,7 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, Grad<T>
           .b_type = kType<S>,
           .c_type = kType<S>,
           .accumulate = add},
-         scratch, product_bytes(s.routes, s.embed, rows, kType<S>, pool.threads()), pool);
+         scratch, gemm_bytes(s.routes, s.embed, rows, kType<S>, pool.threads()), pool);
   };
   if constexpr (!kNarrow<T>) {
     product(dlogits, x, s.rows, accumulate, workspace);

@@ -22,7 +22,7 @@ struct Pair {
 
 // Decreases as the weight increases, and orders every bit pattern: a NaN must not break the sort. Weights are
 // rounded first (see kTieBits); to nearest, so that common values, 1 and 1/2, are not at a boundary.
-uint64_t falling(double weight, int tie_bits) {
+uint64_t descending_key(double weight, int tie_bits) {
   uint64_t bits = std::bit_cast<uint64_t>(weight + 0.0);  // -0 becomes 0
   const uint64_t sign = uint64_t{1} << 63;
   if (std::isfinite(weight)) {
@@ -53,8 +53,8 @@ void limit(const LimitShape& s, const int32_t* chosen, const S* weights, int32_t
       Pair* pairs = static_cast<Pair*>(workspace) + g * tokens * s.k;
       for (int64_t i = 0; i < tokens * s.k; ++i) {
         const int64_t at = place(g, i);
-        pairs[i] = {s.by_weight ? falling(static_cast<double>(weights[at]), kTieBits<S>) : 0, chosen[at],
-                    static_cast<int32_t>(i)};
+        pairs[i] = {s.by_weight ? descending_key(static_cast<double>(weights[at]), kTieBits<S>) : 0,
+                    chosen[at], static_cast<int32_t>(i)};
       }
       std::sort(pairs, pairs + tokens * s.k);
       int64_t taken = 0;

@@ -105,9 +105,9 @@ struct Target {
   bool add;
 };
 
-class Product {
+class GemmRun {
  public:
-  Product(const GemmArgs& g, const TileKernel& kernel, const Cut& cut, std::byte* workspace,
+  GemmRun(const GemmArgs& g, const TileKernel& kernel, const Cut& cut, std::byte* workspace,
           device::ThreadPool* pool)
       : g_(g), kernel_(kernel), s_(kernel.shape), cut_(cut), workspace_(workspace), pool_(pool) {}
 
@@ -255,7 +255,7 @@ void multiply(const GemmArgs& g, void* workspace, int64_t workspace_bytes, devic
                 g.m, g.n, g.k, to_string(g.a_type), cut.bytes, workspace_bytes);
   QUINTET_CHECK(reinterpret_cast<uintptr_t>(workspace) % kLine == 0,
                 "scratch at {} is not aligned to 64 bytes", workspace);
-  Product(g, kernel, cut, static_cast<std::byte*>(workspace), pool).run();
+  GemmRun(g, kernel, cut, static_cast<std::byte*>(workspace), pool).run();
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ P* advance(P* base, int64_t elements, DType type) {
 }
 
 // The GEMM of one expert, whose rows begin at `first`.
-GemmArgs product(Kind kind, const GroupedArgs& g, int64_t expert, int64_t first, int64_t rows) {
+GemmArgs expert_gemm(Kind kind, const GroupedArgs& g, int64_t expert, int64_t first, int64_t rows) {
   const int64_t weight = expert * g.out * g.in;
   GemmArgs p{.a_type = g.type, .b_type = g.type, .c_type = g.c_type};
   switch (kind) {
@@ -117,7 +117,7 @@ void run(Kind kind, const GroupedArgs& g, void* workspace, int64_t workspace_byt
                 order.begin[g.experts], g.rows);
   const auto args = [&](int64_t i) {
     const int64_t e = order.experts[i];
-    return product(kind, g, e, order.begin[e], order.rows(e));
+    return expert_gemm(kind, g, e, order.begin[e], order.rows(e));
   };
   std::byte* scratch = static_cast<std::byte*>(workspace) + Order::bytes(g.experts);
   const int64_t team = team_experts(g, order, pool.threads());

@@ -7,8 +7,8 @@ namespace quintet::kernels::cuda {
 namespace {
 
 template <class Tile, class A, class B, class C>
-__global__ void __launch_bounds__(kProductThreads)
-    product_kernel(const __grid_constant__ TileProduct<A, B, C> product) {
+__global__ void __launch_bounds__(kMatmulThreads)
+    product_kernel(const __grid_constant__ TileMatmul<A, B, C> product) {
   await_previous();
   __shared__ typename Tile::Memory memory;
   Tile::run(product, static_cast<int64_t>(blockIdx.y) * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN,
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kProductThreads)
 }
 
 template <class Tile, class A, class B, class C>
-void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
+void launch(const TileMatmul<A, B, C>& p, Stream stream, const char* what) {
   if (p.m <= 0 || p.n <= 0) return;
   // Row tiles are counted in grid.y, which covers at least 4 million rows.
   const int64_t high = divide_up(p.m, Tile::kM);
@@ -24,28 +24,28 @@ void launch(const TileProduct<A, B, C>& p, Stream stream, const char* what) {
     fail(std::string(what) + ": " + std::to_string(p.m) + " rows, at most " +
          std::to_string(int64_t{65535} * Tile::kM) + " are supported");
   const dim3 grid(static_cast<unsigned>(divide_up(p.n, Tile::kN)), static_cast<unsigned>(high));
-  product_kernel<Tile, A, B, C><<<grid, kProductThreads, 0, stream>>>(p);
+  product_kernel<Tile, A, B, C><<<grid, kMatmulThreads, 0, stream>>>(p);
   check_launch(what);
 }
 
 template <class Tile, class S, class T>
-__global__ void __launch_bounds__(kProductThreads)
+__global__ void __launch_bounds__(kMatmulThreads)
     dw_kernel(const S* dlogits, const T* x, int64_t rows, int64_t routes, int64_t embed, S* partial) {
   await_previous();
   __shared__ typename Tile::Memory memory;
   const int64_t chunk = blockIdx.z, chunks = gridDim.z;
   const int64_t begin = rows * chunk / chunks, end = rows * (chunk + 1) / chunks;
-  const TileProduct<S, T, S> product{dlogits + begin * routes,
-                                     routes,
-                                     x + begin * embed,
-                                     embed,
-                                     partial + chunk * routes * embed,
-                                     embed,
-                                     nullptr,
-                                     false,
-                                     routes,
-                                     embed,
-                                     end - begin};
+  const TileMatmul<S, T, S> product{dlogits + begin * routes,
+                                    routes,
+                                    x + begin * embed,
+                                    embed,
+                                    partial + chunk * routes * embed,
+                                    embed,
+                                    nullptr,
+                                    false,
+                                    routes,
+                                    embed,
+                                    end - begin};
   Tile::run(product, static_cast<int64_t>(blockIdx.y) * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN,
             memory);
 }
@@ -93,8 +93,8 @@ void router(const RouterShape& s, const T* x, const T* w, Stat<T>* logits, Strea
       return logits_mma<T, 8, 2, 4, 4>(s, x, w, logits, stream);
     }
   }
-  const TileProduct<T, T, Stat<T>> p{x,       s.embed, w,      s.embed,  logits, s.routes,
-                                     nullptr, false,   s.rows, s.routes, s.embed};
+  const TileMatmul<T, T, Stat<T>> p{x,       s.embed, w,      s.embed,  logits, s.routes,
+                                    nullptr, false,   s.rows, s.routes, s.embed};
   launch<TileFor<T, T, false, true, false>>(p, stream, "router");
 }
 
@@ -110,8 +110,8 @@ void router_dx(const RouterShape& s, const Stat<T>* dlogits, const T* w, T* dx, 
       return dx_mma<16>(s, dlogits, w, dx, stream);
     }
   }
-  const TileProduct<Stat<T>, T, T> p{dlogits, s.routes, w,      s.embed, dx,      s.embed,
-                                     nullptr, false,    s.rows, s.embed, s.routes};
+  const TileMatmul<Stat<T>, T, T> p{dlogits, s.routes, w,      s.embed, dx,      s.embed,
+                                    nullptr, false,    s.rows, s.embed, s.routes};
   launch<TileFor<Stat<T>, T, false, false, false>>(p, stream, "router_dx");
 }
 
@@ -125,7 +125,7 @@ void router_dw(const RouterShape& s, const Stat<T>* dlogits, const T* x, D* dw, 
     using Tile = TileFor<Stat<T>, T, true, false, false>;
     const dim3 grid(static_cast<unsigned>(divide_up(s.embed, Tile::kN)),
                     static_cast<unsigned>(divide_up(s.routes, Tile::kM)), static_cast<unsigned>(chunks));
-    dw_kernel<Tile><<<grid, kProductThreads, 0, stream>>>(dlogits, x, s.rows, s.routes, s.embed, partial);
+    dw_kernel<Tile><<<grid, kMatmulThreads, 0, stream>>>(dlogits, x, s.rows, s.routes, s.embed, partial);
     check_launch("router_dw");
   };
   if constexpr (std::is_same_v<T, Bf16>) {

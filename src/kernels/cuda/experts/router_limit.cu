@@ -44,7 +44,7 @@ struct Deal {
 };
 
 // As on the CPU: decreases as the weight increases and orders every bit pattern; rounded to kTieBits first.
-__device__ __forceinline__ uint64_t falling(double weight, int tie_bits) {
+__device__ __forceinline__ uint64_t descending_key(double weight, int tie_bits) {
   uint64_t bits = static_cast<uint64_t>(__double_as_longlong(weight + 0.0));
   const uint64_t sign = uint64_t{1} << 63;
   if (isfinite(weight)) {
@@ -60,7 +60,7 @@ template <class S>
 using Key = std::conditional_t<sizeof(S) == 8, uint64_t, uint32_t>;
 template <class S>
 __device__ __forceinline__ Key<S> key_of(S weight) {
-  const uint64_t key = falling(static_cast<double>(weight), kTieBits<S>);
+  const uint64_t key = descending_key(static_cast<double>(weight), kTieBits<S>);
   return static_cast<Key<S>>(sizeof(S) == 8 ? key : key >> 32);
 }
 

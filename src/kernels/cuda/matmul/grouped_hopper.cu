@@ -112,14 +112,14 @@ __device__ __forceinline__ void store_tile(const Problem<C>& a, float (&d)[128],
 
 // Forward: x w^T, both with k contiguous. Dx: dy w, where rows of w run along k. Dw: dy^T x, where the rows
 // of both, an expert's rows, run along k.
-template <GroupedProduct kWhich, class T, class C>
+template <GroupedGemm kWhich, class T, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     grouped_kernel(const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
                    Problem<C> a) {
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr bool kWeights = kWhich == GroupedProduct::Dw, kMajorKOfA = !kWeights,
-                 kMajorKOfB = kWhich == GroupedProduct::Forward;
+  constexpr bool kWeights = kWhich == GroupedGemm::Dw, kMajorKOfA = !kWeights,
+                 kMajorKOfB = kWhich == GroupedGemm::Forward;
   extern __shared__ unsigned char memory[];
   __shared__ alignas(8) uint64_t full[kStages], empty[kStages];
   __shared__ int begin[kMostExperts + 1];
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                m0 + group * 64, n0);
   }
 #else
-  __trap();  // blocks_of_card() is 0 in such builds
+  __trap();  // resident_blocks() is 0 in such builds
 #endif
 }
 
@@ -258,7 +258,7 @@ CUtensorMap describe_matrix(const void* from, base::DType type, int64_t inner, i
 
 // One block per SM; 0 where the GPU or the build lacks the instructions: only sm_90a code has them, which no
 // query distinguishes from other code for Hopper.
-int blocks_of_card() {
+int resident_blocks() {
 #if defined(QUINTET_SM90A)
   int device = 0, major = 0, minor = 0, processors = 0;
   check(cudaGetDevice(&device), "grouped_linear");
@@ -271,16 +271,16 @@ int blocks_of_card() {
 #endif
 }
 
-template <GroupedProduct kWhich, class T, class C>
+template <GroupedGemm kWhich, class T, class C>
 void launch(const GroupedArgs& g, const int64_t* begin, int blocks, Stream stream) {
-  constexpr bool kWeights = kWhich == GroupedProduct::Dw, kForward = kWhich == GroupedProduct::Forward;
+  constexpr bool kWeights = kWhich == GroupedGemm::Dw, kForward = kWhich == GroupedGemm::Forward;
   // For dw, dy and x have 64 rows of k in a box; otherwise x or dy has rows of m, w of n or of k.
   const int64_t width_a = kForward ? g.in : g.out;
   const CUtensorMap a = describe_matrix(g.a, g.type, width_a, g.rows, 0, kWeights ? kK : kM);
   const CUtensorMap b = kWeights ? describe_matrix(g.b, g.type, g.in, g.rows, 0, kK)
                                  : describe_matrix(g.b, g.type, g.in, g.out, g.experts, kForward ? kN : kK);
   const Problem<C> problem{.c = static_cast<C*>(g.c),
-                           .addend = static_cast<const C*>(kWhich == GroupedProduct::Dx ? g.addend : nullptr),
+                           .addend = static_cast<const C*>(kWhich == GroupedGemm::Dx ? g.addend : nullptr),
                            .accumulate = kWeights && g.accumulate,
                            .m = static_cast<int>(g.out),
                            .n = static_cast<int>(kForward ? g.out : g.in),
@@ -295,14 +295,14 @@ void launch(const GroupedArgs& g, const int64_t* begin, int blocks, Stream strea
 }
 
 template <class T>
-void launch(GroupedProduct which, const GroupedArgs& g, const int64_t* begin, int blocks, Stream stream) {
+void launch(GroupedGemm which, const GroupedArgs& g, const int64_t* begin, int blocks, Stream stream) {
   const auto with_result = [&]<class C>(C) {
-    if (which == GroupedProduct::Forward)
-      launch<GroupedProduct::Forward, T, C>(g, begin, blocks, stream);
-    else if (which == GroupedProduct::Dx)
-      launch<GroupedProduct::Dx, T, C>(g, begin, blocks, stream);
+    if (which == GroupedGemm::Forward)
+      launch<GroupedGemm::Forward, T, C>(g, begin, blocks, stream);
+    else if (which == GroupedGemm::Dx)
+      launch<GroupedGemm::Dx, T, C>(g, begin, blocks, stream);
     else
-      launch<GroupedProduct::Dw, T, C>(g, begin, blocks, stream);
+      launch<GroupedGemm::Dw, T, C>(g, begin, blocks, stream);
   };
   if (g.c_type == base::DType::F32)
     with_result(float{});
@@ -312,7 +312,7 @@ void launch(GroupedProduct which, const GroupedArgs& g, const int64_t* begin, in
 
 }  // namespace
 
-bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& g, const int64_t* begin, Stream stream) {
+bool grouped_on_hopper(GroupedGemm which, const GroupedArgs& g, const int64_t* begin, Stream stream) {
   using base::DType;
   const bool types =
       (g.type == DType::BF16 || g.type == DType::F16) && (g.c_type == DType::F32 || g.c_type == g.type);
@@ -322,7 +322,7 @@ bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& g, const int64_t
       g.experts > kMostExperts || g.rows > kMost || g.in > kMost || g.out > kMost ||
       !all_aligned16(g.a, g.b, g.c, g.addend) || encoder() == nullptr)
     return false;
-  const int blocks = blocks_of_card();
+  const int blocks = resident_blocks();
   if (blocks == 0) return false;
   if (g.type == DType::BF16)
     launch<Bf16>(which, g, begin, blocks, stream);

@@ -8,9 +8,9 @@
 
 namespace quintet::kernels::cuda {
 
-enum class GroupedProduct { Forward, Dx, Dw };
+enum class GroupedGemm { Forward, Dx, Dw };
 
 // begin[experts + 1]: where each expert's rows begin. False, with nothing launched, where it does not apply.
-bool grouped_on_hopper(GroupedProduct which, const GroupedArgs& args, const int64_t* begin, Stream stream);
+bool grouped_on_hopper(GroupedGemm which, const GroupedArgs& args, const int64_t* begin, Stream stream);
 
 }  // namespace quintet::kernels::cuda

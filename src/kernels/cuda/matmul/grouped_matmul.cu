@@ -6,10 +6,10 @@ namespace quintet::kernels::cuda {
 namespace {
 
 // Workspace: where each expert's rows begin (experts + 1 numbers).
-__global__ void __launch_bounds__(kProductThreads)
+__global__ void __launch_bounds__(kMatmulThreads)
     begin_kernel(const int32_t* received, int sources, int experts, int64_t rows, int64_t* begin) {
   await_previous();
-  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kProductThreads) {
+  for (int e = static_cast<int>(threadIdx.x); e < experts; e += kMatmulThreads) {
     int64_t count = 0;
     for (int s = 0; s < sources; ++s) count += received[static_cast<int64_t>(s) * experts + e];
     begin[e + 1] = count;
@@ -50,7 +50,7 @@ __device__ __forceinline__ bool find_tile(const int64_t* begin, int experts, int
 
 // x w^T, or with kDx dy w: rows are grouped by expert.
 template <bool kDx, bool kWideRows, class T, class C>
-__global__ void __launch_bounds__(kProductThreads)
+__global__ void __launch_bounds__(kMatmulThreads)
     rows_kernel(const T* x, const T* w, C* y, const C* addend, int64_t n, int64_t k, int experts,
                 const int64_t* begin) {
   await_previous();
@@ -60,30 +60,30 @@ __global__ void __launch_bounds__(kProductThreads)
   int64_t tile;
   if (!find_tile<Tile::kM>(begin, experts, expert, tile)) return;
   const int64_t first = begin[expert], rows = begin[expert + 1] - first;
-  const TileProduct<T, T, C> product{x + first * k,
-                                     k,
-                                     w + expert * n * k,
-                                     kDx ? n : k,
-                                     y + first * n,
-                                     n,
-                                     addend != nullptr ? addend + first * n : nullptr,
-                                     false,
-                                     rows,
-                                     n,
-                                     k};
+  const TileMatmul<T, T, C> product{x + first * k,
+                                    k,
+                                    w + expert * n * k,
+                                    kDx ? n : k,
+                                    y + first * n,
+                                    n,
+                                    addend != nullptr ? addend + first * n : nullptr,
+                                    false,
+                                    rows,
+                                    n,
+                                    k};
   Tile::run(product, tile * Tile::kM, static_cast<int64_t>(blockIdx.x) * Tile::kN, memory);
 }
 
 // dy^T x, summed over an expert's rows.
 template <bool kWideRows, class T, class C>
-__global__ void __launch_bounds__(kProductThreads)
+__global__ void __launch_bounds__(kMatmulThreads)
     weights_kernel(const T* dy, const T* x, C* dw, bool accumulate, int64_t m, int64_t n,
                    const int64_t* begin) {
   await_previous();
   using Tile = TileFor<T, T, true, false, kWideRows>;
   __shared__ typename Tile::Memory memory;
   const int64_t expert = blockIdx.z, first = begin[expert];
-  const TileProduct<T, T, C> product{
+  const TileMatmul<T, T, C> product{
       dy + first * m,           m, x + first * n, n, dw + expert * m * n, n, nullptr, accumulate, m, n,
       begin[expert + 1] - first};
   if (product.k == 0 && accumulate) return;
@@ -97,8 +97,8 @@ bool wide(const GroupedArgs& g) {
 
 int64_t* find_begins(const GroupedArgs& g, void* workspace, Stream stream) {
   auto* const begin = static_cast<int64_t*>(workspace);
-  begin_kernel<<<1, kProductThreads, 0, stream>>>(g.received, static_cast<int>(g.sources),
-                                                  static_cast<int>(g.experts), g.rows, begin);
+  begin_kernel<<<1, kMatmulThreads, 0, stream>>>(g.received, static_cast<int>(g.sources),
+                                                 static_cast<int>(g.experts), g.rows, begin);
   check_launch("grouped_linear");
   return begin;
 }
@@ -111,7 +111,7 @@ void launch_rows(const GroupedArgs& g, const int64_t* begin, Stream stream) {
   const int64_t tiles = divide_up(g.rows, Tile::kM) + g.experts;
   if (tiles > 65535) fail("grouped_linear: " + std::to_string(g.rows) + " rows are too many for one launch");
   const dim3 grid(static_cast<unsigned>(divide_up(n, Tile::kN)), static_cast<unsigned>(tiles));
-  rows_kernel<kDx, kWideRows, T, C><<<grid, kProductThreads, 0, stream>>>(
+  rows_kernel<kDx, kWideRows, T, C><<<grid, kMatmulThreads, 0, stream>>>(
       static_cast<const T*>(g.a), static_cast<const T*>(g.b), static_cast<C*>(g.c),
       static_cast<const C*>(kDx ? g.addend : nullptr), n, k, static_cast<int>(g.experts), begin);
   check_launch("grouped_linear");
@@ -123,8 +123,8 @@ void launch_weights(const GroupedArgs& g, const int64_t* begin, Stream stream) {
   const dim3 grid(static_cast<unsigned>(divide_up(g.in, Tile::kN)),
                   static_cast<unsigned>(divide_up(g.out, Tile::kM)), static_cast<unsigned>(g.experts));
   weights_kernel<kWideRows, T, C>
-      <<<grid, kProductThreads, 0, stream>>>(static_cast<const T*>(g.a), static_cast<const T*>(g.b),
-                                             static_cast<C*>(g.c), g.accumulate, g.out, g.in, begin);
+      <<<grid, kMatmulThreads, 0, stream>>>(static_cast<const T*>(g.a), static_cast<const T*>(g.b),
+                                            static_cast<C*>(g.c), g.accumulate, g.out, g.in, begin);
   check_launch("grouped_linear_dw");
 }
 
@@ -151,7 +151,7 @@ void with_types(const GroupedArgs& g, const F& fn) {
 void grouped_linear(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.rows <= 0 || g.out <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
-  if (grouped_on_hopper(GroupedProduct::Forward, g, begin, stream)) return;
+  if (grouped_on_hopper(GroupedGemm::Forward, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_rows<false, kWideRows, T, C>(g, begin, stream);
   });
@@ -160,7 +160,7 @@ void grouped_linear(const GroupedArgs& g, void* workspace, Stream stream) {
 void grouped_linear_dx(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.rows <= 0 || g.in <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
-  if (grouped_on_hopper(GroupedProduct::Dx, g, begin, stream)) return;
+  if (grouped_on_hopper(GroupedGemm::Dx, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_rows<true, kWideRows, T, C>(g, begin, stream);
   });
@@ -169,7 +169,7 @@ void grouped_linear_dx(const GroupedArgs& g, void* workspace, Stream stream) {
 void grouped_linear_dw(const GroupedArgs& g, void* workspace, Stream stream) {
   if (g.experts <= 0 || g.out <= 0 || g.in <= 0) return;
   const int64_t* begin = find_begins(g, workspace, stream);
-  if (grouped_on_hopper(GroupedProduct::Dw, g, begin, stream)) return;
+  if (grouped_on_hopper(GroupedGemm::Dw, g, begin, stream)) return;
   with_types(g, [&]<class T, class C, bool kWideRows>(T, C, std::bool_constant<kWideRows>) {
     launch_weights<kWideRows, T, C>(g, begin, stream);
   });

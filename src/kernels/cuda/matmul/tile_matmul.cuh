@@ -11,7 +11,7 @@
 namespace quintet::kernels::cuda {
 
 template <class A, class B, class C>
-struct TileProduct {
+struct TileMatmul {
   const A* a;
   int64_t lda;
   const B* b;
@@ -32,7 +32,7 @@ __device__ __forceinline__ void finish_element(const C* addend, C* c, bool accum
   store<1>(c + at, Vals<Stat<C>, 1>{{static_cast<Stat<C>>(sum)}});
 }
 
-inline constexpr int kProductThreads = 256;
+inline constexpr int kMatmulThreads = 256;
 
 // Any types, summed in S: tiles of 64 x 64, every thread has 4 x 4 elements.
 template <class S, bool kTransA, bool kTransB>
@@ -43,18 +43,18 @@ struct PlainTile {
   };
 
   template <class A, class B, class C>
-  static __device__ void run(const TileProduct<A, B, C>& p, int64_t m0, int64_t n0, Memory& memory) {
+  static __device__ void run(const TileMatmul<A, B, C>& p, int64_t m0, int64_t n0, Memory& memory) {
     const int thread = static_cast<int>(threadIdx.x), tx = thread % 16, ty = thread / 16;
     S sum[4][4] = {};
     for (int64_t k0 = 0; k0 < p.k; k0 += kK) {
       __syncthreads();
-      for (int at = thread; at < kM * kK; at += kProductThreads) {
+      for (int at = thread; at < kM * kK; at += kMatmulThreads) {
         const int m = kTransA ? at % kM : at / kK, k = kTransA ? at / kM : at % kK;
         const bool in = m0 + m < p.m && k0 + k < p.k;
         const int64_t from = kTransA ? (k0 + k) * p.lda + m0 + m : (m0 + m) * p.lda + k0 + k;
         memory.a[k][m] = in ? static_cast<S>(load<1>(p.a + from).v[0]) : S(0);
       }
-      for (int at = thread; at < kN * kK; at += kProductThreads) {
+      for (int at = thread; at < kN * kK; at += kMatmulThreads) {
         const int n = kTransB ? at / kK : at % kN, k = kTransB ? at % kK : at / kN;
         const bool in = n0 + n < p.n && k0 + k < p.k;
         const int64_t from = kTransB ? (n0 + n) * p.ldb + k0 + k : (k0 + k) * p.ldb + n0 + n;
@@ -100,7 +100,7 @@ struct TensorTile {
       struct {
         uint16_t a[2][kSizeA], b[2][kSizeB];
       } tiles;
-      float patches[kProductThreads / 32][16 * kPatch];
+      float patches[kMatmulThreads / 32][16 * kPatch];
     };
   };
 
@@ -115,7 +115,7 @@ struct TensorTile {
     Staged s;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int at = (static_cast<int>(threadIdx.x) + i * kProductThreads) * 8;
+      const int at = (static_cast<int>(threadIdx.x) + i * kMatmulThreads) * 8;
       const int64_t row = outer0 + at / kInner, column = inner0 + at % kInner;
       s.v[i] =
           row < outer && column < inner
@@ -128,13 +128,13 @@ struct TensorTile {
   static __device__ __forceinline__ void put_tile(const Staged& s, uint16_t* to) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int at = (static_cast<int>(threadIdx.x) + i * kProductThreads) * 8;
+      const int at = (static_cast<int>(threadIdx.x) + i * kMatmulThreads) * 8;
       *reinterpret_cast<uint4*>(to + at / kInner * kLd + at % kInner) = s.v[i];
     }
   }
 
   template <class C>
-  static __device__ void run(const TileProduct<T, T, C>& p, int64_t m0, int64_t n0, Memory& memory) {
+  static __device__ void run(const TileMatmul<T, T, C>& p, int64_t m0, int64_t n0, Memory& memory) {
     namespace wmma = nvcuda::wmma;
     using LayoutA = std::conditional_t<kTransA, wmma::col_major, wmma::row_major>;
     using LayoutB = std::conditional_t<kTransB, wmma::col_major, wmma::row_major>;
