@@ -10,8 +10,8 @@
 
 namespace quintet::graph {
 
-// The role of a state for its parameter, or for the model. In the order in which a rank stores the states of a
-// parameter group.
+// The role of a state for its parameter, or for the model. In the order in which a rank stores the states of
+// a parameter group.
 enum class Role : uint8_t {
   Weight,      // read by matmuls
   Master,      // updated by the optimizer, where that is not the weight itself
@@ -35,7 +35,8 @@ enum class Encoding : uint8_t {
   Split,  // base/split_float.h: the weight is the upper half, and only the lower one is stored beside it
 };
 
-// A state of the model, the same in every layout: a row of a checkpoint. States of a parameter have its shape.
+// A state of the model, the same in every layout: a row of a checkpoint. States of a parameter have its
+// shape.
 struct StateDecl {
   std::string name;  // "blocks.3.attn.wq.weight", "blocks.3.attn.wq.weight/adamw.m", "update_count"
   Role role = Role::Moment;

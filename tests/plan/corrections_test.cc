@@ -97,8 +97,9 @@ TEST(Corrections, SeventyBillion) {
   EXPECT_DOUBLE_EQ(70e9 * static_cast<double>(s.of(graph::Role::Moment).bytes), 560 * kGB);
 }
 
-// Zero 1 and 2 send what DDP sends; zero 3 half as much again; with accumulation they part. These are the
-// bytes that a rank sends over data ranks, with everything in f32 so that one size of the model is one number.
+// Zero 1 and 2 send as much as DDP; zero 3 half as much again; with accumulation they differ. These are the
+// bytes that a rank sends over data ranks, with everything in f32 so that one size of the model is one
+// number.
 TEST(Corrections, TrafficOfPrograms) {
   const auto sent = [](int zero, int micro_batches) {
     Assumptions a = small_cluster();
