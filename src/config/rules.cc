@@ -552,7 +552,6 @@ void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
     fail("optimizer.name", "\"muon\" is not supported yet", "\"adamw\"");
   if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
     fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
-  if (r.optimizer.ema > 0) fail("optimizer.ema", "is not supported yet", "0");
 }
 
 void optimizer_is_supported(const Recipe& r, const Fail& fail) {
@@ -704,7 +703,7 @@ std::vector<Rule> general_rules() {
        {"optimizer.name", "optimizer.block_size"},
        block_size_is_a_power_of_two},
       {"low-bit optimizer state is supported",
-       {"optimizer.name", "optimizer.ema", "optimizer.groups", "precision.moments_rounding"},
+       {"optimizer.name", "optimizer.groups", "precision.moments_rounding"},
        low_bit_state_is_supported},
 
       {"eval.every requires validation data",

@@ -135,7 +135,7 @@ extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kAdd, kD
 extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
-extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kAdam, kSgd, kLion, kCopy,
-    kUpdateBias, kSwapBlocks, kStepSums, kView;  // ops/update.cc
+extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kAdam, kSgd, kLion, kEma,
+    kCopy, kUpdateBias, kSwapBlocks, kStepSums, kView;  // ops/update.cc
 
 }  // namespace quintet::graph

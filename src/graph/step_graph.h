@@ -16,12 +16,16 @@ enum class Role : uint8_t {
   Weight,      // read by matmuls
   Master,      // updated by the optimizer, where that is not the weight itself
   Moment,      // any per-element optimizer state
+  Ema,         // an average of the weights over steps, equal to them at the start
   Gradient,    // after its reduction over ranks
   RouterBias,  // of a router that balances without a loss: belongs to no parameter, replicated on all ranks
   Scalar,      // a number that a step changes and the next one reads, replicated on all ranks
 };
 
-inline constexpr int kNumRoles = 6;
+inline constexpr int kNumRoles = 7;
+
+// What the optimizer keeps beside weight, master and gradient.
+constexpr bool is_optimizer_state(Role r) { return r == Role::Moment || r == Role::Ema; }
 
 // Whether a checkpoint stores it.
 enum class Keep : uint8_t {

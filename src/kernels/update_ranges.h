@@ -30,4 +30,20 @@ struct SplitUpdateRange {
   double weight_decay = 0;
 };
 
+// Averages of weights.
+template <class Master>
+struct EmaRange {
+  const Master* weight;
+  Master* average;
+  int64_t count = 0;
+  double lr_factor = 1, weight_decay = 0;  // as of the other ranges; averages have neither
+};
+struct SplitEmaRange {
+  const base::Bf16* weight;
+  const int16_t* remainder;
+  float* average;
+  int64_t count = 0;
+  double lr_factor = 1, weight_decay = 0;
+};
+
 }  // namespace quintet::kernels

@@ -56,6 +56,7 @@ bool is_divided(graph::Role role, int zero) {
       return zero >= 2;
     case graph::Role::Master:
     case graph::Role::Moment:
+    case graph::Role::Ema:
       return zero >= 1;
     case graph::Role::RouterBias:
     case graph::Role::Scalar:

@@ -126,6 +126,13 @@ void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
   if (t.copy.valid()) t.copy = results.back();
 }
 
+void StepBuilder::add_average(const Trained& t) {
+  const ValueId average = declare(t, t.name + "/ema", "ema", Role::Ema, Keep::Saved, t.type.dtype);
+  out_.graph.add_node(graph::kEma, {t.weight, average, lr_, clip_scale_, ok_, update_count_},
+                      {{"decay", optimizer_.ema}, {"ranges", std::vector<int64_t>{0, 0, t.type.count(), 0}}},
+                      Phase::F, t.param->block);
+}
+
 // What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports
 // it.
 void StepBuilder::add_sums() {
@@ -200,6 +207,8 @@ graph::StepGraph StepBuilder::build() {
   add_sums();
   add_norm();
   for (Trained& t : trained_) find_optimizer(t.settings.kind)(*this, t);
+  if (optimizer_.ema > 0)
+    for (const Trained& t : trained_) add_average(t);
   add_bias_updates();
   return std::move(out_);
 }

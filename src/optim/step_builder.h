@@ -54,6 +54,7 @@ class StepBuilder {
   void add_sums();
   void add_norm();
   Trained add_param(const graph::Param& p);
+  void add_average(const Trained& t);  // of the updated weight
   void add_bias_updates();
   ValueId scalar(std::string name);                            // as the step finds it
   ValueId scalar_state(std::string name, double initial = 0);  // the same, kept from step to step

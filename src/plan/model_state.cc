@@ -8,11 +8,13 @@ using graph::Role;
 
 namespace {
 
-constexpr std::array kOfParameters = {Role::Weight, Role::Master, Role::Moment, Role::Gradient};
+constexpr std::array kOfParameters = {Role::Weight, Role::Master, Role::Moment, Role::Ema, Role::Gradient};
 
 }  // namespace
 
-int64_t ModelState::optimizer_bytes() const { return of(Role::Master).bytes + of(Role::Moment).bytes; }
+int64_t ModelState::optimizer_bytes() const {
+  return of(Role::Master).bytes + of(Role::Moment).bytes + of(Role::Ema).bytes;
+}
 
 int64_t ModelState::parameter_bytes() const {
   int64_t bytes = 0;

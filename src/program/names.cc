@@ -10,6 +10,7 @@ MemoryClass memory_class_of(graph::Role role) {
       return MemoryClass::Parameters;
     case graph::Role::Master:
     case graph::Role::Moment:
+    case graph::Role::Ema:
       return MemoryClass::Optimizer;
     case graph::Role::Gradient:
       return MemoryClass::Gradients;

@@ -12,7 +12,7 @@ namespace quintet::program::text {
 inline constexpr std::array<std::string_view, 4> kScopes = {"persistent", "step", "micro", "body"};
 inline constexpr std::array<std::string_view, 3> kWhen = {"always", "first", "last"};
 inline constexpr std::array<std::string_view, 3> kAccumulate = {"never", "not_first", "always"};
-inline constexpr std::array<std::string_view, 4> kRoles = {"weight", "master", "moment", "gradient"};
+inline constexpr std::array<std::string_view, 5> kRoles = {"weight", "master", "moment", "ema", "gradient"};
 inline constexpr std::array<std::string_view, 3> kKeeps = {"saved", "derived", "transient"};
 inline constexpr std::array<std::string_view, 3> kScalarKinds = {"input", "result", "state"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};

@@ -264,7 +264,7 @@ Call parse_call(Cursor& in) {
 GroupSlot parse_slot(Cursor& in) {
   GroupSlot s{.group = in.number<int>()};
   s.slot = in.quoted();
-  s.role = in.one_of<graph::Role>(text::kRoles, "weight, master, gradient or moment");
+  s.role = in.one_of<graph::Role>(text::kRoles, "weight, master, gradient, moment or ema");
   s.keep = in.one_of<graph::Keep>(text::kKeeps, "saved, derived or transient");
   in.expect("dtype=");
   s.dtype = parse_dtype(in);

@@ -198,7 +198,9 @@ class InstrChecker {
         fail("a sum of squares has gradients, and one of the scalars as its result");
       for (const Operand& o : instr.in)
         if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
-      check_ranges(instr, instr.in.size());
+      check_ranges(instr, instr.in);
+    } else if (instr.op == &graph::kEma) {
+      check_average(instr);
     } else if (instr.op->elementwise) {
       check_update(instr);
     } else {
@@ -230,8 +232,7 @@ class InstrChecker {
     }));
   }
 
-  // Results of a group have the size of its gradient, and the dtypes of those of every other group.
-  void check_update(const Instr& instr) const {
+  void check_update_scalars(const Instr& instr) const {
     bool whole = instr.in.size() > std::size(kUpdateScalars);
     for (size_t i = 0; whole && i < std::size(kUpdateScalars); ++i) {
       const Operand& scalar = instr.in[updated_groups(instr) + i];
@@ -239,6 +240,29 @@ class InstrChecker {
               scalar.offset_bytes == p_.scalar_slot(kUpdateScalars[i]) * kScalarBytes;
     }
     if (!whole) fail("an update has gradients and, after them, {}", fmt::join(kUpdateScalars, ", "));
+  }
+
+  // Every average has a weight, or the two halves of one, of its size.
+  void check_average(const Instr& instr) const {
+    check_update_scalars(instr);
+    const size_t averages = instr.out.size(), read = updated_groups(instr);
+    if (averages == 0 || (read != averages && read != 2 * averages))
+      fail("{} weights do not divide among {} averages", read, averages);
+    for (size_t i = 0; i < read; ++i) {
+      const Operand &weight = instr.in[i], &average = instr.out[i / (read / averages)];
+      if (weight.type.count() != average.type.count())
+        fail("{} has {} elements, its average {}", name(weight), weight.type.count(), average.type.count());
+      if (average.type.dtype != instr.out[0].type.dtype) fail("{} has another dtype", name(average));
+      if (read == averages && weight.type.dtype != average.type.dtype)
+        fail("{} is {}, its average {}", name(weight), base::to_string(weight.type.dtype),
+             base::to_string(average.type.dtype));
+    }
+    check_ranges(instr, instr.out);
+  }
+
+  // Results of a group have the size of its gradient, and the dtypes of those of every other group.
+  void check_update(const Instr& instr) const {
+    check_update_scalars(instr);
     const size_t groups = updated_groups(instr), each = results_of_group(instr);
     if (each == 0 || instr.out.size() != groups * each)
       fail("{} results do not divide among {} groups", instr.out.size(), groups);
@@ -259,7 +283,7 @@ class InstrChecker {
         if (result.type.dtype != instr.out[i].type.dtype) fail("{} has another dtype", name(result));
       }
     }
-    check_ranges(instr, groups);
+    check_ranges(instr, std::span(instr.in).first(groups));
     const graph::AttrValue* rates = instr.attrs.find("groups");
     const auto* pairs = rates ? std::get_if<std::vector<double>>(rates) : nullptr;
     for (const FlatRange& r : flat_ranges(instr))
@@ -267,18 +291,18 @@ class InstrChecker {
         fail("a range of group {}, of {}", r.row / 2 - 1, pairs ? pairs->size() / 2 : 0);
   }
 
-  // Ranges are inside the first `operands` operands, in ascending order without overlap.
-  void check_ranges(const Instr& instr, size_t operands) const {
+  // Ranges are inside the operands, in ascending order without overlap.
+  void check_ranges(const Instr& instr, std::span<const Operand> operands) const {
     const graph::AttrValue* value = instr.attrs.find("ranges");
     const auto* numbers = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
     if (!numbers || numbers->size() % 4 != 0) fail("ranges are not whole");
     int64_t operand = 0, last = 0;
     for (const FlatRange& r : flat_ranges(instr)) {
-      if (r.operand < operand || r.operand >= static_cast<int64_t>(operands))
-        fail("a range of operand {} of {}", r.operand, operands);
+      if (r.operand < operand || r.operand >= static_cast<int64_t>(operands.size()))
+        fail("a range of operand {} of {}", r.operand, operands.size());
       if (r.operand > operand) last = 0;
       operand = r.operand;
-      const int64_t count = instr.in[static_cast<size_t>(operand)].type.count(), end = r.first + r.count;
+      const int64_t count = operands[static_cast<size_t>(operand)].type.count(), end = r.first + r.count;
       if (r.first < last || end < r.first || end > count)
         fail("range {} to {} of {} elements", r.first, end, count);
       last = end;

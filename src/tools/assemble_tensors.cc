@@ -125,6 +125,15 @@ void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config
                            lr * (m.values[i] / correct1) / (std::sqrt(v.values[i] / correct2) + o.eps);
     }
   }
+  if (o.ema == 0) return;
+  if (run.average_moves.empty())
+    for (const Tensor& t : run.moves)
+      run.average_moves.push_back({t.name, std::vector<double>(t.values.size(), 0.0)});
+  for (size_t t = 0; t < run.moves.size(); ++t)
+    for (size_t i = 0; i < run.moves[t].values.size(); ++i) {
+      double& average = run.average_moves[t].values[i];
+      average += (1 - o.ema) * (run.moves[t].values[i] - average);
+    }
 }
 
 int64_t longest_path(const graph::Graph& graph) {

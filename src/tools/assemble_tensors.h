@@ -38,8 +38,8 @@ std::vector<Tensor> sums_of(const train::Rank& rank);
 
 const Tensor* find(const std::vector<Tensor>& list, const std::string& name);  // null: it is not there
 
-// Adds one step of AdamW or Adam to the moves of the parameters that have them, computed from the moments it
-// produced.
+// Adds one step of AdamW or Adam to the moves of the parameters that have them and to their averages, computed
+// from the moments it produced.
 void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config::Optimizer& o, double lr,
                int64_t update);
 

@@ -103,9 +103,13 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   std::vector<Moments> list;
   std::map<std::string, std::set<std::string>> params;  // by slot
   for (const graph::StateDecl& state : compiled.step_graph.states) {
-    if (state.role != graph::Role::Moment) continue;
+    if (!graph::is_optimizer_state(state.role)) continue;
     std::set<std::string>& own = params[state.slot];
-    if (own.empty()) list.push_back({.name = state.slot, .of_squares = state.of_squares, .tensors = {}});
+    if (own.empty())
+      list.push_back({.name = state.slot,
+                      .of_squares = state.of_squares,
+                      .of_weights = state.role == graph::Role::Ema,
+                      .tensors = {}});
     own.insert(state.param);
   }
   for (Moments& m : list)

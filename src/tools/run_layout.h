@@ -54,6 +54,7 @@ struct StepState {
 struct Moments {
   std::string name;         // graph::StateDecl::slot
   bool of_squares = false;  // see graph::StateDecl
+  bool of_weights = false;  // an average of the weights instead of the gradients
   std::vector<Tensor> tensors;
 };
 
@@ -68,8 +69,9 @@ struct LayoutRun {
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of
   //           (1 - lr_s decay)
   std::vector<Tensor> moves;
-  std::vector<Peak> peaks;   // by rank
-  int64_t longest_path = 0;  // longest chain of ops in the model's graph, forward and backward
+  std::vector<Tensor> average_moves;  // the same of the averages of the weights (optimizer.ema)
+  std::vector<Peak> peaks;            // by rank
+  int64_t longest_path = 0;           // longest chain of ops in the model's graph, forward and backward
 };
 
 // Compiles, verifies and runs every rank of the recipe's layout in this process, and compares replicas at the

@@ -279,6 +279,7 @@ class Comparison {
                   a_.moments.size(), b_.moments.size());
     for (size_t k = 0; k < b_.moments.size(); ++k) {
       const Moments &a = a_.moments[k], &b = b_.moments[k];
+      if (b.of_weights) continue;  // with the weights
       same_tensors(a.tensors, b.tensors);
       const double gain = b.name == "sgd.velocity" ? 1 / (1 - recipe_.optimizer.momentum) : 1;
       for (size_t i = 0; i < b.tensors.size(); ++i) {
@@ -363,6 +364,27 @@ class Comparison {
       // A run that skipped every step has no moves.
       check.pass =
           check.pass && unexplained <= unexplained_allowed && (moves_a == nullptr) == (moves_b == nullptr);
+      if (trainable != kNone) averages(name, allowed);
+    }
+  }
+
+  // Averages of the weights differ by no more than the weights of any step; where moves explain these, by the
+  // averages of the moves.
+  void averages(const std::string& name, double allowed) {
+    for (size_t k = 0; k < b_.moments.size(); ++k) {
+      if (!b_.moments[k].of_weights) continue;
+      std::vector<double> x = find(a_.moments[k].tensors, name)->values;
+      const std::vector<double>& y = find(b_.moments[k].tensors, name)->values;
+      for (const auto* unsure : {find(a_.unsure, name), find(b_.unsure, name)})
+        for (size_t i = 0; unsure != nullptr && i < x.size(); ++i)
+          if (unsure->values[i] != 0) x[i] = y[i];
+      const Tensor *moves_a = find(a_.average_moves, name), *moves_b = find(b_.average_moves, name);
+      if (moves_a && moves_b)
+        allowed =
+            std::max(allowed, allowed - distance(find(a_.moves, name)->values, find(b_.moves, name)->values) +
+                                  distance(moves_a->values, moves_b->values));
+      add(Kind::Moment, name + " " + b_.moments[k].name, result_.steps, norm(x), norm(y), distance(x, y),
+          allowed, norm(y));
     }
   }
 

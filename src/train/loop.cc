@@ -110,7 +110,8 @@ class RankLoop {
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {
-      folder_.create(recipe_, saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes);
+      folder_.create(recipe_, saved_bytes(*rank_) * (recipe_.optimizer.ema > 0 ? 2 : 1) + metrics_bytes() +
+                                  kSmallFilesBytes);
       metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
@@ -249,8 +250,13 @@ class RankLoop {
     progress_.reset();
     if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
     if (trace_) write_gathered_trace(*trace_, world_, folder_.trace());
-    save_weights(*rank_, world_, folder_.weights().string(),
-                 {{"format", "pt"}, {"quintet.name", recipe_.name}, {"quintet.step", std::to_string(step_)}});
+    std::map<std::string, std::string> metadata = {
+        {"format", "pt"}, {"quintet.name", recipe_.name}, {"quintet.step", std::to_string(step_)}};
+    save_weights(*rank_, world_, folder_.weights().string(), metadata);
+    if (recipe_.optimizer.ema > 0) {
+      metadata["quintet.ema"] = fmt::format("{}", recipe_.optimizer.ema);
+      save_weights(*rank_, world_, folder_.averages().string(), metadata, Saved::Averages);
+    }
     const int64_t mine[2] = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
     std::vector<int64_t> all(static_cast<size_t>(2 * world_.size()));
     world_.world().all_gather(mine, all.data(), 2, DType::I64);

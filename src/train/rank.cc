@@ -137,7 +137,11 @@ void Rank::write(const Piece& piece, const std::function<void(std::byte*)>& fill
 }
 
 void Rank::initialise_weights() {
-  visit(program::holds_weights, [&](const Piece& piece, const layout::GlobalIndex& global) {
+  // Averages begin as the weights that they average.
+  const auto wanted = [](const program::GroupSlot& s) {
+    return program::holds_weights(s) || s.role == graph::Role::Ema;
+  };
+  visit(wanted, [&](const Piece& piece, const layout::GlobalIndex& global) {
     const Segment& s = *piece.segment;
     using Kind = exec::Draw::Kind;
     const exec::Draw numbers{.kind = s.init == graph::Init::Normal ? Kind::Normal

@@ -33,7 +33,7 @@ void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
     text = base::read_file(*file);
     written.parallel.schedule = fmt::format("file:{}", kScheduleFile);
   }
-  for (const base::Path& file : {metrics(), summary(), weights(), trace(), schedule()})
+  for (const base::Path& file : {metrics(), summary(), weights(), averages(), trace(), schedule()})
     base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));

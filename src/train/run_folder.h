@@ -27,6 +27,7 @@ class RunFolder {
   base::Path metrics() const { return path_ / "metrics.jsonl"; }
   base::Path summary() const { return path_ / "summary.json"; }
   base::Path weights() const { return path_ / "model.safetensors"; }
+  base::Path averages() const { return path_ / "ema.safetensors"; }  // with optimizer.ema
   base::Path trace() const { return path_ / "trace.json"; }
   base::Path schedule() const { return path_ / kScheduleFile; }
 

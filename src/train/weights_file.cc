@@ -81,11 +81,15 @@ int64_t saved_bytes(const Rank& rank) {
 }
 
 void save_weights(const Rank& rank, comm::World& world, const std::string& path,
-                  const std::map<std::string, std::string>& metadata) {
+                  const std::map<std::string, std::string>& metadata, Saved what) {
+  const auto wanted = [&](const program::GroupSlot& s) {
+    const bool averaged = rank.compiled().groups[static_cast<size_t>(s.group)].trainable;
+    return what == Saved::Averages && averaged ? s.role == graph::Role::Ema : program::holds_weights(s);
+  };
   const std::vector<TensorInfo> tensors = saved_tensors(rank);
   // The pieces of each parameter that this rank contributes.
   std::map<std::string_view, std::vector<std::pair<Rank::Piece, layout::GlobalIndex>>> pieces;
-  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  rank.visit(wanted, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     if (rank.owns(piece)) pieces[piece.segment->name].emplace_back(piece, global);
   });
   const std::map<std::string_view, Rank::State> states = states_of(rank);
@@ -126,7 +130,10 @@ void load_weights(Rank& rank, const std::string& path) {
   if (file.tensors().size() != wanted.size())
     base::fail_user("{} has {} tensors, but the model has {}: it belongs to a different model", path,
                     file.tensors().size(), wanted.size());
-  rank.visit(program::holds_weights, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
+  const auto loaded = [](const program::GroupSlot& s) {
+    return program::holds_weights(s) || s.role == graph::Role::Ema;
+  };
+  rank.visit(loaded, [&](const Rank::Piece& piece, const layout::GlobalIndex& global) {
     const TensorInfo& info = *file.find(piece.segment->name);
     const std::byte* data = file.bytes(info).data();
     rank.write(piece, [&](std::byte* to) {

@@ -19,13 +19,18 @@ std::vector<checkpoint::TensorInfo> saved_tensors(const Rank& rank);
 // File size without the header.
 int64_t saved_bytes(const Rank& rank);
 
+enum class Saved : uint8_t {
+  Weights,
+  Averages,  // of the weights over steps (optimizer.ema), by the same names; of frozen parameters the weights
+};
+
 // Collective. Gathers one parameter at a time over all ranks; rank 0 writes. The file appears atomically; a
 // full disk is a UserError.
 void save_weights(const Rank& rank, comm::World& world, const std::string& path,
-                  const std::map<std::string, std::string>& metadata);
+                  const std::map<std::string, std::string>& metadata, Saved what = Saved::Weights);
 
 // Every rank reads its own part of a file written from any layout. UserError unless the file contains exactly
-// the model's parameters and states, with matching shapes.
+// the model's parameters and states, with matching shapes. Averages of weights begin anew, as the weights.
 void load_weights(Rank& rank, const std::string& path);
 
 }  // namespace quintet::train

@@ -121,6 +121,51 @@ TEST(SplitMasters, AreTheF32MastersInEveryLayout) {
     }
 }
 
+// The average of the weights against a plain loop over the weights of every step.
+TEST(Ema, AveragesTheWeightsOfEveryUpdate) {
+  for (const Place& place : kPlaces)
+    for (const bool split : {false, true}) {
+      SCOPED_TRACE(std::string(place.name) + (split ? ", split" : ", f32"));
+      Recipe r = bf16_recipe();
+      if (split) r.precision.master = config::Master::Split;
+      const Recipe plain = placed(place, r, 2);
+      Recipe averaged = plain;
+      averaged.optimizer.ema = 0.75;
+      const data::Dataset dataset = tools::training_data(plain, true);
+      const tools::LayoutRun without = run(plain, dataset, {}, 3), with = run(averaged, dataset, {}, 3);
+      ASSERT_EQ(with.moments.size(), 3u);
+      const tools::Moments& ema = with.moments[2];
+      EXPECT_EQ(ema.name, "ema");
+      for (size_t t = 0; t < ema.tensors.size(); ++t) {
+        std::vector<float> expected(with.initial[t].values.begin(), with.initial[t].values.end());
+        ASSERT_EQ(with.initial[t].name, ema.tensors[t].name);
+        for (const tools::StepState& s : with.steps)
+          for (size_t i = 0; i < expected.size(); ++i)
+            expected[i] += 0.25f * (static_cast<float>(s.weights[t].values[i]) - expected[i]);
+        EXPECT_EQ(ema.tensors[t].values, std::vector<double>(expected.begin(), expected.end()))
+            << ema.tensors[t].name;
+      }
+      expect_same(without.steps.back().weights, with.steps.back().weights);
+      int64_t bytes = 0;
+      for (size_t rank = 0; rank < with.peaks.size(); ++rank) {
+        EXPECT_EQ(with.peaks[rank].planned, with.peaks[rank].measured);
+        bytes += with.peaks[rank].planned - without.peaks[rank].planned;
+      }
+      int64_t weights = 0;
+      for (const tools::Tensor& t : ema.tensors) weights += static_cast<int64_t>(t.values.size());
+      EXPECT_GE(bytes, 4 * weights);
+    }
+}
+
+TEST(Ema, ASkippedStepLeavesItAlone) {
+  Recipe r = placed(kPlaces[1], f16_recipe(), 1);
+  r.optimizer.ema = 0.75;
+  r.precision.loss_scale = {true, 0x1p60};
+  const tools::LayoutRun a = run(r, tools::training_data(r, true), {}, 2);
+  ASSERT_TRUE(a.steps[0].result.skipped && a.steps[1].result.skipped);
+  expect_same(a.initial, a.moments.back().tensors);
+}
+
 TEST(SplitMasters, NothingButTiesIsRoundedOtherwise) {
   Recipe whole = placed(kPlaces[0], bf16_recipe(), 1), split = whole;
   split.precision.master = config::Master::Split;

@@ -54,6 +54,7 @@ class Generator {
     else
       r.optimizer.kind = any_optimizer();
     groups(r);
+    if (chance(1, 5)) r.optimizer.ema = 0.75;
     return c;
   }
 

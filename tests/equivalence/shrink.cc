@@ -211,6 +211,7 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.loss.chunk = 0; },
       [](Case& c) { c.recipe.optimizer.groups.clear(); },
       [](Case& c) { c.recipe.optimizer.clip_norm = 0; },
+      [](Case& c) { c.recipe.optimizer.ema = 0; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
       [](Case& c) { c.recipe.optimizer.weight_decay = 0; },
       [](Case& c) {

@@ -112,6 +112,16 @@ TEST(StepGraph, GroupsHaveTheirOwnSettings) {
             (graph::StorageClasses{{"matrix", ""}, {"norm", ""}}));
 }
 
+TEST(StepGraph, AnAverageReadsTheUpdatedWeight) {
+  const graph::StepGraph s = step({.ema = 0.9}, config::Precision::of(DType::BF16));
+  EXPECT_EQ(ops(s), (std::vector<std::string>{"sum_squares", "clip_scale", "adamw", "adamw", "ema", "ema"}));
+  const graph::Node &update = s.graph.nodes()[2], &average = s.graph.nodes()[4];
+  EXPECT_EQ(average.inputs[0], update.outputs[0]);
+  EXPECT_EQ(s.find(average.inputs[1])->role, Role::Ema);
+  EXPECT_EQ(state(s, "matrix/ema")->type, state(s, "matrix")->type);
+  EXPECT_EQ(state(s, "frozen/ema"), nullptr);
+}
+
 // Every op that writes state which outlives the step reads `ok`.
 TEST(StepGraph, UpdatesAreGated) {
   const graph::StepGraph s = step({}, config::Precision::of(DType::F32));

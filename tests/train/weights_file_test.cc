@@ -66,6 +66,36 @@ TEST(Save, WhatOneLayoutSavedAnotherLoads) {
   EXPECT_NE(tensors_of(from), initial(small, {}));
 }
 
+// The file of averages has the names, types and shapes of the weights', so whatever reads the one reads the
+// other; frozen parameters are in both.
+TEST(Save, AveragesAreAFileOfTheirOwn) {
+  const SmallRun small;
+  const std::vector<std::string> sets = {"optimizer.ema=0.5",
+                                         "optimizer.groups=[{match=\"*attn*\", update=false}]"};
+  small.train(sets);
+  const auto weights = tensors_of(small.run_folder().weights()),
+             averages = tensors_of(small.run_folder().averages());
+  ASSERT_EQ(weights.size(), averages.size());
+  int frozen = 0;
+  for (const auto& [name, bytes] : weights) {
+    ASSERT_TRUE(averages.contains(name)) << name;
+    EXPECT_EQ(bytes.size(), averages.at(name).size()) << name;
+    const bool is_frozen = name.find("attn") != std::string::npos;
+    EXPECT_EQ(bytes == averages.at(name), is_frozen) << name;
+    frozen += is_frozen;
+  }
+  EXPECT_GT(frozen, 0);
+  // Loading weights starts the averages again.
+  const std::string to = (small / "again.safetensors").string();
+  const config::Recipe recipe = small.recipe(sets);
+  comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
+    train::Rank rank(recipe, world, {});
+    train::load_weights(rank, small.run_folder().averages().string());
+    train::save_weights(rank, world, to, {}, train::Saved::Averages);
+  });
+  EXPECT_EQ(tensors_of(to), averages);
+}
+
 TEST(Save, PipelinesSaveTheWholeModel) {
   for (const char* tied : {"model.tied=false", "model.tied=true"}) {
     const SmallRun small, single;

@@ -141,6 +141,19 @@ void lion(const Bound& b, bool) {
       });
 }
 
+void ema(const Bound& b, bool) {
+  if (*update_scalars(b).ok == 0) return;
+  const double decay = b.instr->attrs.real("decay");
+  with_average_ranges(
+      b,
+      [&](const auto& ranges) {
+        for (const auto& r : ranges) k::ema(r.weight, r.average, r.count, decay, *b.pool);
+      },
+      [&](const auto& ranges) {
+        for (const auto& r : ranges) k::ema_split(r.weight, r.remainder, r.average, r.count, decay, *b.pool);
+      });
+}
+
 }  // namespace
 
 const std::vector<Kernel>& step_kernels() {
@@ -154,7 +167,8 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kAdamW, adamw},
                                             {&graph::kAdam, adamw},
                                             {&graph::kSgd, sgd},
-                                            {&graph::kLion, lion}};
+                                            {&graph::kLion, lion},
+                                            {&graph::kEma, ema}};
   return table;
 }
 

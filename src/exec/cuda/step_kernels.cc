@@ -91,6 +91,12 @@ void lion(const Bound& b, bool) {
          [&](auto ranges, const auto& s) { k::lion(ranges, s, b.stream); });
 }
 
+void ema(const Bound& b, bool) {
+  const k::EmaScalars scalars{.ok = update_scalars(b).ok, .decay = b.instr->attrs.real("decay")};
+  const auto launch = [&](const auto& ranges) { k::ema(std::span(ranges), scalars, b.stream); };
+  with_average_ranges(b, launch, launch);
+}
+
 }  // namespace
 
 const std::vector<Kernel>& step_kernels() {
@@ -104,7 +110,8 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kAdamW, adamw},
                                             {&graph::kAdam, adamw},
                                             {&graph::kSgd, sgd},
-                                            {&graph::kLion, lion}};
+                                            {&graph::kLion, lion},
+                                            {&graph::kEma, ema}};
   return table;
 }
 

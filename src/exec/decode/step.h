@@ -133,4 +133,32 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   });
 }
 
+// The same of averages of weights: plain(std::vector<kernels::EmaRange<...>>) or, of a split master,
+// split(std::vector<kernels::SplitEmaRange>).
+template <class Plain, class Split>
+void with_average_ranges(const Operands& b, Plain&& plain, Split&& split) {
+  const std::vector<program::FlatRange> ranges = program::flat_ranges(*b.instr);
+  if (program::updated_groups(*b.instr) > b.instr->out.size()) {
+    std::vector<kernels::SplitEmaRange> list;
+    for (const program::FlatRange& r : ranges) {
+      const auto group = static_cast<size_t>(r.operand);
+      list.push_back({.weight = b.input<const base::Bf16>(2 * group) + r.first,
+                      .remainder = b.input<const int16_t>(2 * group + 1) + r.first,
+                      .average = b.output<float>(group) + r.first,
+                      .count = r.count});
+    }
+    return split(list);
+  }
+  with_stat(b.out_type(0).dtype, [&]<class P>(P) {
+    std::vector<kernels::EmaRange<P>> list;
+    for (const program::FlatRange& r : ranges) {
+      const auto group = static_cast<size_t>(r.operand);
+      list.push_back({.weight = b.input<const P>(group) + r.first,
+                      .average = b.output<P>(group) + r.first,
+                      .count = r.count});
+    }
+    plain(list);
+  });
+}
+
 }  // namespace quintet::exec

@@ -63,6 +63,7 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kAdam,
                                                   &kSgd,
                                                   &kLion,
+                                                  &kEma,
                                                   &kCopy,
                                                   &kSwapBlocks,
                                                   &kStepSums,

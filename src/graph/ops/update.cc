@@ -49,6 +49,15 @@ Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const A
   return cost_update(in, out, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
+Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  Cost cost{.bytes = total_bytes(in, out)};
+  for (const Type& t : out) {
+    cost.bytes += static_cast<double>(t.bytes());
+    cost.flops += 3.0 * static_cast<double>(t.count());
+  }
+  return cost;
+}
+
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &load = in[0], &bias = in[2];
   OP_REQUIRE("update_bias",
@@ -125,6 +134,16 @@ const OpDef kSgd = {.name = "sgd",
                               {"ranges", AttrKind::Integers}},
                     .infer = updated,
                     .cost = cost_sgd,
+                    .elementwise = true,
+                    .gated = true};
+// Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
+// -> for each weight: average += (1 - decay) x (weight - average)
+const OpDef kEma = {.name = "ema",
+                    .min_inputs = 6,
+                    .max_inputs = kAnyNumber,
+                    .attrs = {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}},
+                    .infer = updated,
+                    .cost = cost_ema,
                     .elementwise = true,
                     .gated = true};
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with

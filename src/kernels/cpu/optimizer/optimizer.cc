@@ -1,5 +1,6 @@
 #include "kernels/cpu/optimizer/optimizer.h"
 
+#include "base/split_float.h"
 #include "kernels/cpu/support/isa.h"
 
 namespace quintet::kernels::cpu {
@@ -40,6 +41,31 @@ template <class Moment, class Gradient>
 void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* grad, int64_t n,
                 const LionScalars& scalars, ThreadPool& pool) {
   variants<SplitOptimizerTypes<Moment, Gradient>>().lion(weight, remainder, m, grad, n, scalars, pool);
+}
+
+namespace {
+
+// Bound by memory: one build serves every instruction set.
+template <class P, class Read>
+void average_of(const Read& read, P* average, int64_t n, double decay, ThreadPool& pool) {
+  const P step = P(1.0 - decay);
+  pool.parallel_for(0, n, 4096, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) average[i] += step * (read(i) - average[i]);
+  });
+}
+
+}  // namespace
+
+template <class Master>
+void ema(const Master* weight, Master* average, int64_t n, double decay, ThreadPool& pool) {
+  average_of([weight](int64_t i) { return weight[i]; }, average, n, decay, pool);
+}
+template void ema(const float*, float*, int64_t, double, ThreadPool&);
+template void ema(const double*, double*, int64_t, double, ThreadPool&);
+
+void ema_split(const Bf16* weight, const int16_t* remainder, float* average, int64_t n, double decay,
+               ThreadPool& pool) {
+  average_of([=](int64_t i) { return base::join_float(weight[i], remainder[i]); }, average, n, decay, pool);
 }
 
 #define INSTANTIATE(M, V, G, C)                           \

@@ -70,6 +70,12 @@ template <class Moment, class Gradient>
 void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* grad, int64_t n,
                 const LionScalars& scalars, ThreadPool& pool);
 
+// average += (1 - decay) x (weight - average). Instances float and double.
+template <class Master>
+void ema(const Master* weight, Master* average, int64_t n, double decay, ThreadPool& pool);
+void ema_split(const Bf16* weight, const int16_t* remainder, float* average, int64_t n, double decay,
+               ThreadPool& pool);
+
 // Master, moments, gradient, copy.
 #define QUINTET_OPTIMIZER_TYPES(X)  \
   X(double, double, double, double) \

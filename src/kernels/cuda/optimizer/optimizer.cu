@@ -123,6 +123,14 @@ template <class V, class G>
 SplitMaster master_of(const SplitUpdateRange<V, G>& r) {
   return {r.weight, r.remainder};
 }
+// Masters that are only read.
+template <class P>
+PlainMaster<P, P> master_of(const EmaRange<P>& r) {
+  return {const_cast<P*>(r.weight), nullptr};
+}
+SplitMaster master_of(const SplitEmaRange& r) {
+  return {const_cast<Bf16*>(r.weight), const_cast<int16_t*>(r.remainder)};
+}
 
 __device__ double power(double base, double exponent) {
   double result = 1;
@@ -298,6 +306,39 @@ struct Lion {
   }
 };
 
+template <class Master>
+struct Ema {
+  using P = typename Master::Arithmetic;
+  struct Place {
+    Master master;
+    P* average;
+    static Place of(const auto& range) { return {master_of(range), range.average}; }
+    bool wide() const { return master.wide() && in_packs(average); }
+  };
+  EmaScalars k;
+  template <int V>
+  struct Loaded {
+    typename Master::template Held<V> p;
+    Pack<P, V> average;
+  };
+  __device__ Factors<P> factors(const Rates&) const {
+    return {P(0), P(1.0 - k.decay), P(0), P(0), k.ok == nullptr || *k.ok != 0};
+  }
+  template <int V>
+  __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
+    return {at.master.template read<V>(i), fetch<V>(at.average + i)};
+  }
+  template <int V>
+  __device__ __forceinline__ void apply(const Place& at, int64_t i, const Loaded<V>& in,
+                                        const Factors<P>& f) const {
+    const auto p = Master::template value<V>(in.p);
+    auto average = values<P, V>(in.average);
+#pragma unroll
+    for (int j = 0; j < V; ++j) average.v[j] = fma(f.rate, p.v[j] - average.v[j], average.v[j]);
+    store<V>(at.average + i, average);
+  }
+};
+
 template <int V, class Rule>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(Rule rule, const __grid_constant__ Ranges<typename Rule::Place> ranges) {
@@ -425,6 +466,16 @@ template <class Moment, class Gradient>
 void lion(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LionScalars& scalars,
           Stream stream) {
   update(Lion<SplitMaster, Moment, Gradient>{scalars}, ranges, stream, "lion");
+}
+
+template <class Master>
+void ema(std::span<const EmaRange<Master>> ranges, const EmaScalars& scalars, Stream stream) {
+  update(Ema<PlainMaster<Master, Master>>{scalars}, ranges, stream, "ema");
+}
+template void ema(std::span<const EmaRange<float>>, const EmaScalars&, Stream);
+template void ema(std::span<const EmaRange<double>>, const EmaScalars&, Stream);
+void ema(std::span<const SplitEmaRange> ranges, const EmaScalars& scalars, Stream stream) {
+  update(Ema<SplitMaster>{scalars}, ranges, stream, "ema");
 }
 
 #define INSTANTIATE(M, V, G, C)                                                               \

@@ -75,4 +75,14 @@ template <class Moment, class Gradient>
 void lion(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LionScalars& scalars,
           Stream stream);
 
+struct EmaScalars {
+  const double* ok = nullptr;  // null: always
+  double decay = 0;
+};
+
+// average += (1 - decay) x (weight - average). Instances float and double, and split masters.
+template <class Master>
+void ema(std::span<const EmaRange<Master>> ranges, const EmaScalars& scalars, Stream stream);
+void ema(std::span<const SplitEmaRange> ranges, const EmaScalars& scalars, Stream stream);
+
 }  // namespace quintet::kernels::cuda
