@@ -1,5 +1,6 @@
 // The builder's calls for mixtures of experts.
 #include "graph/builder.h"
+#include "graph/words.h"
 
 namespace quintet::graph {
 
@@ -16,8 +17,8 @@ Builder::Selection Builder::select(ValueId logits, const SelectOptions& o, Value
   if (o.force_balance) in.push_back(positions_);
   const Node& node = graph_.add_node(kSelect, std::move(in),
                                      {{"k", o.k},
-                                      {"score", std::string(o.sigmoid ? "sigmoid" : "softmax")},
-                                      {"order", std::string(o.top_k_first ? "top_k_first" : "score_first")},
+                                      word(o.sigmoid ? Score::Sigmoid : Score::Softmax),
+                                      word(o.top_k_first ? ChoiceOrder::TopKFirst : ChoiceOrder::ScoreFirst),
                                       {"normalise", int64_t{o.normalise}},
                                       {"scale", o.scale},
                                       {"groups", o.groups},
@@ -33,7 +34,7 @@ ValueId Builder::limit(const Selection& s, int64_t capacity, int64_t group, bool
               {{"seq_len", options_.seq_len},
                {"capacity", capacity},
                {"group", group},
-               {"policy", std::string(by_position ? "position" : "probability")},
+               word(by_position ? KeepPolicy::Position : KeepPolicy::Probability),
                {"cp", int64_t{1}}});
 }
 
@@ -87,10 +88,9 @@ void Builder::add_loss(const char* name, ValueId value) {
 
 void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) {
   if (coefficient == 0 || options_.mode != Mode::Train) return;
-  const std::string word = scope == Scope::Micro ? "micro" : scope == Scope::Sequence ? "sequence" : "global";
   const bool by_sequence = scope == Scope::Sequence;
   std::vector<ValueId> in = {emit(kBalanceSums, {s.scores, s.chosen},
-                                  {{"scope", word}, {"seq_len", options_.seq_len}, {"cp", int64_t{1}}})};
+                                  {word(scope), {"seq_len", options_.seq_len}, {"cp", int64_t{1}}})};
   if (scope == Scope::Global) {  // a step sum, so that it persists to the next micro-batch
     in.push_back(emit(kRunningSum, {in[0]}));
     graph_.step_sums.push_back({"running", in[1], block_});
@@ -101,7 +101,7 @@ void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) 
                                  {"tokens", by_sequence ? options_.seq_len : options_.tokens},
                                  {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
                                  {"experts", graph_.type(s.scores).size(1)},
-                                 {"scope", word}}));
+                                 word(scope)}));
 }
 
 void Builder::z_loss(ValueId logits, double coefficient) {

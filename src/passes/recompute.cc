@@ -17,7 +17,12 @@ namespace {
 bool is_chosen(const Node& n, const config::Memory& policy) {
   if (policy.recompute == config::RecomputeKind::Full) return (n.block - 1) % policy.recompute_every == 0;
   const std::string_view word = word_of(*n.op);
-  if (policy.recompute_ops.empty()) return !word.empty() && word != "linear" && word != "attention";
+  if (policy.recompute_ops.empty()) {
+    const graph::OpClass c = n.op->op_class;
+    const bool costly =
+        c == graph::OpClass::Matmul || c == graph::OpClass::ExpertMatmul || c == graph::OpClass::Attention;
+    return !word.empty() && !costly;
+  }
   return std::find(policy.recompute_ops.begin(), policy.recompute_ops.end(), word) !=
          policy.recompute_ops.end();
 }

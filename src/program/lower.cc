@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "graph/fuse_adds.h"
+#include "graph/words.h"
 #include "program/lowering.h"
 
 namespace quintet::program {
@@ -333,8 +334,8 @@ class GraphLowering {
     like.attrs = {};
     // With the value, so that two messages of one size can be distinguished.
     like.note = fmt::format("{} %{}", node.op->name, in.value);
-    const bool is_max = node.attrs.find("reduce") && node.attrs.text("reduce") == "max";
-    const auto reduction = is_max ? graph::Reduction::Max : graph::Reduction::Sum;
+    const auto reduction =
+        node.attrs.find("reduce") ? graph::choice<graph::Reduction>(node.attrs) : graph::Reduction::Sum;
     if (node.op == &graph::kAllReduce) {  // the open terms are not used again: in place
       if (chunk_local_.contains(in)) chunk_local_.insert(out);
       places_[out.index()] = place(in, node.block);

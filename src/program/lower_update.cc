@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/words.h"
 #include "program/flat_ranges.h"
 #include "program/lowering.h"
 
@@ -52,7 +53,7 @@ class StepLowering {
 
   void all_reduce(const Node& node) {
     const auto& atoms = node.attrs.integers("atoms");
-    const auto reduction = node.attrs.text("reduce") == "max" ? graph::Reduction::Max : graph::Reduction::Sum;
+    const auto reduction = graph::choice<graph::Reduction>(node.attrs);
     e_.all_reduce(place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
                   {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
   }

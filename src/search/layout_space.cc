@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "config/names.h"
+#include "config/schedule_traits.h"
 #include "config/validate.h"
 
 namespace quintet::search {
@@ -43,7 +44,7 @@ LayoutSpace usual_space(const config::Recipe& r, const hardware::Cluster& cluste
   s.zero = {0, 1, 2, 3};
   s.recompute = {config::RecomputeKind::None, config::RecomputeKind::Selective, config::RecomputeKind::Full};
   for (const std::string_view name : config::pipeline_schedules())
-    if (name != "gpipe") s.schedules.emplace_back(name);
+    if (config::traits_of(name).kind != config::PipelineSchedule::GPipe) s.schedules.emplace_back(name);
   s.chunks = {2, 4, 8};
   return s;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/parallel_for.h"
+#include "config/schedule_traits.h"
 #include "config/validate.h"
 #include "plan/layout_changes.h"
 #include "search/coarse_estimate.h"
@@ -27,8 +28,7 @@ constexpr double kLargerMicro = 0.98, kLeanSchedule = 0.3;
 // split the backward pass have several kinds of slots, and their programs repeat bodies for each.
 double work_of(const config::Recipe& r) {
   constexpr double kSplit = 6;
-  const std::string& s = r.parallel.schedule;
-  const bool split = r.parallel.pp > 1 && s != "gpipe" && s != "1f1b" && s != "interleaved";
+  const bool split = r.parallel.pp > 1 && config::traits_of(r.parallel.schedule).splits_backward;
   return static_cast<double>(r.model.layers) * (r.model.moe.experts > 0 ? 2 : 1) *
          (r.parallel.pp > 1 ? static_cast<double>(r.batch.accumulation) : 1) * (split ? kSplit : 1);
 }

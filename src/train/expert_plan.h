@@ -5,6 +5,7 @@
 #include <string>
 
 #include "compiler/compile.h"
+#include "program/words.h"
 
 namespace quintet::train {
 
@@ -20,7 +21,7 @@ struct ExpertPlan {
   int64_t capacity = 0, group_sequences = 0;
   // Rows per expert and sender after zero padding; 0: not padded.
   int64_t padded = 0;
-  std::string policy;  // which rows are kept when they exceed the capacity: "probability", "position"
+  graph::KeepPolicy policy = graph::KeepPolicy::Probability;  // which rows are kept up to the capacity
 
   // Whether `room` is an upper bound that a step may stay below.
   bool is_bound() const { return padded == 0 && (capacity > 0 || room > mean); }

@@ -97,7 +97,8 @@ std::string capacity(const ExpertPlan& plan, const config::Moe& m) {
       "{} per expert and {} (factor {:g}); {} are dropped", counted(plan.capacity, "row"),
       plan.group_sequences == 1 ? std::string("sequence")
                                 : fmt::format("group of {} sequences", plan.group_sequences),
-      m.capacity_factor, plan.policy == "position" ? "later rows" : "the least probable rows past it");
+      m.capacity_factor,
+      plan.policy == graph::KeepPolicy::Position ? "later rows" : "the least probable rows past it");
   if (plan.padded > 0)
     text +=
         fmt::format("; padded to {} per expert from each rank for fixed sizes", counted(plan.padded, "row"));

@@ -10,6 +10,7 @@
 #include "kernels/cuda/experts/balance.h"
 #include "kernels/cuda/experts/router.h"
 #include "kernels/cuda/experts/router_limit.h"
+#include "program/words.h"
 
 namespace quintet::exec {
 namespace {
@@ -31,8 +32,8 @@ kernels::SelectShape scoring(const Attrs& a, const Type& logits, const Type& cho
   return {.rows = logits.size(0),
           .experts = logits.size(1),
           .k = chosen.size(1),
-          .sigmoid = a.text("score") == "sigmoid",
-          .top_k_first = a.text("order") == "top_k_first",
+          .sigmoid = graph::choice<graph::Score>(a) == graph::Score::Sigmoid,
+          .top_k_first = graph::choice<graph::ChoiceOrder>(a) == graph::ChoiceOrder::TopKFirst,
           .normalise = a.integer("normalise") != 0,
           .scale = a.real("scale")};
 }
@@ -56,11 +57,12 @@ kernels::SelectShape select_dx_shape(const Instr& i) { return scoring(i.attrs, i
 
 kernels::LimitShape limit_shape(const Instr& i) {
   const Type& chosen = i.in[0].type;
-  const kernels::LimitShape s = {.order = sequence_order(i.attrs, chosen.size(0)),
-                                 .k = chosen.size(1),
-                                 .group = i.attrs.integer("group"),
-                                 .capacity = i.attrs.integer("capacity"),
-                                 .by_weight = i.attrs.text("policy") == "probability"};
+  const kernels::LimitShape s = {
+      .order = sequence_order(i.attrs, chosen.size(0)),
+      .k = chosen.size(1),
+      .group = i.attrs.integer("group"),
+      .capacity = i.attrs.integer("capacity"),
+      .by_weight = graph::choice<graph::KeepPolicy>(i.attrs) == graph::KeepPolicy::Probability};
   QUINTET_CHECK(s.order.sequences % s.group == 0,
                 "a rank holds {} sequences, which splits a group of {} that share a capacity",
                 s.order.sequences, s.group);
@@ -72,7 +74,7 @@ kernels::LoadShape load_shape(const Instr& i) {
 }
 
 base::RowOrder sums_order(const Attrs& a, int64_t rows) {
-  if (a.text("scope") == "sequence") return sequence_order(a, rows);
+  if (graph::choice<graph::Scope>(a) == graph::Scope::Sequence) return sequence_order(a, rows);
   return {.seq_len = rows, .sequences = 1};
 }
 

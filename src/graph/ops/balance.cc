@@ -6,16 +6,16 @@
 // With scope "global" f comes from all assignments so far in the step. Assignments are counts: they have no
 // gradient.
 #include "graph/ops/routing.h"
+#include "graph/words.h"
 
 namespace quintet::graph {
 namespace {
 
-bool by_sequence(const Attrs& attrs) { return attrs.text("scope") == "sequence"; }
+bool by_sequence(const Attrs& attrs) { return choice<Scope>(attrs) == Scope::Sequence; }
 
 void require_scope(std::string_view op, const Attrs& attrs) {
-  const std::string& scope = attrs.text("scope");
-  OP_REQUIRE(op, scope == "micro" || scope == "sequence" || scope == "global",
-             "scope is \"micro\", \"sequence\" or \"global\", got \"{}\"", scope);
+  OP_REQUIRE(op, find_choice<Scope>(attrs), "scope is \"micro\", \"sequence\" or \"global\", got \"{}\"",
+             attrs.text("scope"));
 }
 
 // The sums of [assignments | scores] per expert: one row per sequence, or one for all tokens.
@@ -89,7 +89,7 @@ std::vector<OpDim> undivided(const std::vector<Type>&, const std::vector<Type>&,
 std::vector<Type> infer_loss(const std::vector<Type>& in, const Attrs& attrs) {
   const Type& sums = in[0];
   require_scope("balance_loss", attrs);
-  const bool global = attrs.text("scope") == "global", rows = by_sequence(attrs);
+  const bool global = choice<Scope>(attrs) == Scope::Global, rows = by_sequence(attrs);
   const int64_t experts = attrs.integer("experts");
   OP_REQUIRE("balance_loss",
              is_accumulator(sums.dtype) && sums.num_dims() == (rows ? 2 : 1) && (!rows || has_tokens(sums)) &&

@@ -4,6 +4,7 @@
 // router: x[tokens, embed], w[routes, embed] -> logits[tokens, routes] in the accumulator's dtype: never
 // rounded to a narrower one.
 #include "graph/ops/routing.h"
+#include "graph/words.h"
 
 namespace quintet::graph {
 namespace {
@@ -65,12 +66,12 @@ Cost cost_router(const std::vector<Type>& in, const std::vector<Type>& out, cons
 //   weights  the chosen experts' scores without bias, or with top_k_first the softmax over the chosen
 //            logits; divided by their sum when `normalise` is 1; times `scale`
 void require_scoring(std::string_view op, const Attrs& attrs) {
-  const std::string &score = attrs.text("score"), &order = attrs.text("order");
-  OP_REQUIRE(op, score == "softmax" || score == "sigmoid", "score is \"softmax\" or \"sigmoid\", got \"{}\"",
-             score);
-  OP_REQUIRE(op, order == "score_first" || (order == "top_k_first" && score == "softmax"),
+  const auto score = find_choice<Score>(attrs);
+  const auto order = find_choice<ChoiceOrder>(attrs);
+  OP_REQUIRE(op, score, "score is \"softmax\" or \"sigmoid\", got \"{}\"", attrs.text("score"));
+  OP_REQUIRE(op, order && (order == ChoiceOrder::ScoreFirst || score == Score::Softmax),
              "order is \"score_first\" or, with softmax scores, \"top_k_first\"; got \"{}\" with {} scores",
-             order, score);
+             attrs.text("order"), attrs.text("score"));
 }
 
 std::vector<Type> infer_select(const std::vector<Type>& in, const Attrs& attrs) {
@@ -156,9 +157,8 @@ std::vector<Type> infer_limit(const std::vector<Type>& in, const Attrs& attrs) {
   OP_REQUIRE("limit", group >= 1 && chosen.size(0) / seq_len % group == 0,
              "{} sequences are not whole groups of {}", chosen.size(0) / seq_len, group);
   OP_REQUIRE("limit", capacity >= 1, "the capacity must be at least 1, got {}", capacity);
-  const std::string& policy = attrs.text("policy");
-  OP_REQUIRE("limit", policy == "probability" || policy == "position",
-             "policy is \"probability\" or \"position\", got \"{}\"", policy);
+  OP_REQUIRE("limit", find_choice<KeepPolicy>(attrs), "policy is \"probability\" or \"position\", got \"{}\"",
+             attrs.text("policy"));
   return {chosen};
 }
 

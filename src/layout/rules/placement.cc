@@ -1,5 +1,6 @@
 // The ops that change placements.
 #include "base/error.h"
+#include "graph/words.h"
 #include "layout/rules/families.h"
 
 namespace quintet::layout::rules {
@@ -7,15 +8,15 @@ namespace quintet::layout::rules {
 TransitionNode node_of(const Transition& t) {
   using Kind = Transition::Kind;
   const int64_t dim = t.dim, split = t.split;
-  const std::string reduce = t.reduction == graph::Reduction::Sum ? "sum" : "max";
+  const auto [reduce, how] = graph::word(t.reduction);
   graph::Attrs attrs{{"atoms", std::vector<int64_t>(t.atoms.begin(), t.atoms.end())}};
   switch (t.kind) {
     case Kind::AllReduce:
-      attrs.set("reduce", reduce);
+      attrs.set(reduce, how);
       return {&graph::kAllReduce, std::move(attrs)};
     case Kind::ReduceScatter:
       attrs.set("dim", dim);
-      attrs.set("reduce", reduce);
+      attrs.set(reduce, how);
       return {&graph::kReduceScatter, std::move(attrs)};
     case Kind::AllGather:
       attrs.set("dim", dim);
