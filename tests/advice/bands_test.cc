@@ -33,7 +33,7 @@ std::string answer_of(const Verdict& v) {
 }
 
 // 7B on one GPU of 24 GB: 18 bytes per parameter do not fit, adapters with frozen weights do.
-TEST(Bands, SevenBillionOnOneCard) {
+TEST(Bands, SevenBillionOnOneGpu) {
   const Verdict v = verdict_of("llama2-7b", "1x1 rtx-4090", 8);
   EXPECT_EQ(answer_of(v), "nothing");
   EXPECT_NE(rung(v, "DDP").text.find("6.74B parameters x 18 bytes of state"), std::string::npos)

@@ -20,7 +20,7 @@ const plan::RankMemory& fullest(const plan::Report& r) { return r.memory.ranks[r
 
 // Eight ranks with one expert each, of which a token chooses two: all tokens of all ranks may choose one
 // rank's; on average a quarter as many rows arrive.
-TEST(Experts, RoomAndWhatIsExpected) {
+TEST(Experts, ReserveAndExpectedRows) {
   const std::vector<std::string> layout = {"parallel.dp_shard=8", "parallel.zero=1", "parallel.ep=8"};
   plan::Assumptions a = small_cluster();
   const plan::Report r = plan::make_plan(small_experts(layout), a);

@@ -19,7 +19,7 @@ TEST(ParallelFor, RunsEveryPieceOnce) {
     }
 }
 
-TEST(ParallelFor, RethrowsAndBeginsNothingMore) {
+TEST(ParallelFor, RethrowsAndStartsNothingMore) {
   for (const int threads : {1, 3}) {
     std::atomic<int> begun{0};
     try {

@@ -31,7 +31,7 @@ TEST(SplitFloat, TheUpperHalfIsTheNearest) {
   EXPECT_EQ(split_float(float_of(0x3f808000u)).low, -0x8000);
 }
 
-TEST(SplitFloat, WhatIsNotFiniteStaysSo) {
+TEST(SplitFloat, NonFiniteValuesStayNonFinite) {
   const float inf = std::numeric_limits<float>::infinity();
   for (const float f : {inf, -inf}) {
     const SplitFloat s = split_float(f);

@@ -49,7 +49,7 @@ TEST(Doctor, UnderMpirun) {
   EXPECT_EQ(cluster.inner.title, "processes on one host");
 }
 
-TEST(Doctor, RunsARecipeBesideItsPlan) {
+TEST(Doctor, ComparesARecipeWithItsPlan) {
   const test::TempFolder folder;
   std::string text;
   for (int i = 0; i < 1000; ++i) text += "one rank waits for another. ";

@@ -100,7 +100,7 @@ TEST(ScheduleVerb, ChecksAndDrawsFiles) {
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
 }
 
-TEST(ScheduleVerb, TrainsAndVerifiesWithAFileBesideTheRecipe) {
+TEST(ScheduleVerb, TrainsAndVerifiesWithAFileNextToTheRecipe) {
   const SmallRun small;
   base::write_file_atomically(small / "own.txt", schedule::print(schedule::gpipe(2, 4)));
   const std::string recipe =

@@ -93,7 +93,7 @@ TEST(WaitForDevice, TheTimeoutAbortsAllAndTellsTheLastCalls) {
   });
 }
 
-TEST(WaitForDevice, EveryMessageEndsWithHowFarTheDeviceCame) {
+TEST(WaitForDevice, EveryMessageEndsWithTheDevicesProgress) {
   run_local_world(1, [](World& world) {
     std::vector<std::string> aborts;
     world.set_timeout(std::chrono::milliseconds(5));
@@ -245,7 +245,7 @@ TEST(CompareCalls, MessagesAreComparedByDirection) {
   EXPECT_NE(pipeline(7)[0].find("rank 1 has made different calls"), std::string::npos);
 }
 
-TEST(DeviceCommunicators, WithoutTheBackendTheUserIsToldWhatToDo) {
+TEST(DeviceCommunicators, WithoutTheBackendTheErrorSaysWhatToDo) {
   if (device_communication_available())
     GTEST_SKIP()
         << "this build has NCCL, so the message of one without it cannot be seen: run this test in a "

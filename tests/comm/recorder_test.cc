@@ -43,7 +43,7 @@ TEST(Recorder, KeepsTheLastCallsWithEverything) {
       << r.describe_now();
 }
 
-TEST(Recorder, LeavingAfterTheSlotWasReusedHarmsNobody) {
+TEST(Recorder, LeavingAfterTheSlotWasReusedIsHarmless) {
   Recorder r(base::RankId(0));
   const int a = r.intern("a");
   const uint64_t slow = r.enter(a, call_number(0));

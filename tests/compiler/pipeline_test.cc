@@ -116,7 +116,7 @@ std::vector<int64_t> balanced(const std::string& preset, int stages) {
 
 // 126 blocks; the head costs about 0.66 blocks, the embedding nothing. The most expensive stage has at least
 // 16 (8) blocks; the last one, with the head, has the fewest.
-TEST(Pipeline, Llama405bIsCutEvenlyWithItsHeadCounted) {
+TEST(Pipeline, Llama405bIsSplitEvenlyWithItsHeadCounted) {
   EXPECT_EQ(balanced("llama3-405b", 8), (std::vector<int64_t>{16, 16, 16, 16, 16, 16, 16, 14}));
   EXPECT_EQ(balanced("llama3-405b", 16),
             (std::vector<int64_t>{8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 6}));

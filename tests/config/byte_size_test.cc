@@ -40,7 +40,7 @@ TEST(ByteSize, ABudgetIsANumberOrASize) {
   EXPECT_EQ(parse(to_toml(text)), text);
 }
 
-TEST(ByteSize, ABudgetThatIsNoneIsRefused) {
+TEST(ByteSize, AnInvalidBudgetIsRefused) {
   const auto refused = [](const std::vector<std::string>& overrides, const std::string& part) {
     const std::vector<Problem> problems = problems_with(overrides);
     ASSERT_EQ(problems.size(), 1u);

@@ -7,7 +7,7 @@
 namespace quintet::config {
 namespace {
 
-TEST(Nearest, CaseIsNoMistake) {
+TEST(Nearest, CaseIsIgnored) {
   EXPECT_EQ(nearest_key("Run.DEVICE", {"run.steps", "run.device"}), "run.device");
   EXPECT_EQ(nearest_key("Data.Steps", {"run.steps", "run.seed"}), "run.steps");
 }
@@ -18,7 +18,7 @@ TEST(Nearest, KeysAreFoundInOtherSectionsToo) {
   EXPECT_EQ(nearest_key("run.stesp", {"run.steps", "run.seed"}), "run.steps");
 }
 
-TEST(Nearest, DivisorsAndMultiplesLieOnBothSides) {
+TEST(Nearest, DivisorsAndMultiplesOnBothSides) {
   EXPECT_EQ(nearest_divisors(12, 5), "4 or 6");
   EXPECT_EQ(nearest_divisors(12, 4), "4");
   EXPECT_EQ(nearest_divisors(12, 50), "12");
@@ -29,7 +29,7 @@ TEST(Nearest, DivisorsAndMultiplesLieOnBothSides) {
 }
 
 // Three rules reject parallel.tp = 7; each alone would suggest other values.
-TEST(Nearest, ANumberIsOfferedThatKeepsAllRules) {
+TEST(Nearest, TheSuggestedNumberSatisfiesAllRules) {
   const std::vector<std::string> model = {"model.heads=12", "model.kv_heads=4", "model.ffn=40",
                                           "model.head_dim=8"};
   std::vector<std::string> broken = model;

@@ -30,7 +30,7 @@ TEST(Permutation, IsABijection) {
     expect_bijection(42, n);
 }
 
-TEST(Permutation, WorksForSetsThatFitNoMemory) {
+TEST(Permutation, WorksForSetsLargerThanMemory) {
   const uint64_t n = (uint64_t{1} << 61) + 12345;
   const Permutation permutation(3, n);
   std::map<uint64_t, int> seen;

@@ -17,7 +17,7 @@ TEST(ByteTokenizer, EveryByteRoundTrips) {
   EXPECT_EQ(tokenizer.decode(ids), text);
 }
 
-TEST(ByteTokenizer, AppendsAndRefusesWhatIsNoByte) {
+TEST(ByteTokenizer, AppendsAndRefusesNonBytes) {
   const auto tokenizer = make_tokenizer("bytes");
   EXPECT_EQ(tokenizer->vocab_size(), 256);
   std::vector<int32_t> ids = {1};

@@ -5,7 +5,7 @@
 namespace quintet::exec::cuda {
 namespace {
 
-TEST(CudaCode, RunsOnItsOwnCardsAndWhatTheDriverTranslates) {
+TEST(CudaCode, RunsOnItsOwnGpusAndWhereTheDriverTranslates) {
   EXPECT_TRUE(has_code("90a", 9, 0));
   EXPECT_FALSE(has_code("90a", 8, 0));
   EXPECT_FALSE(has_code("90a", 10, 0));  // such code runs on one architecture only
@@ -20,7 +20,7 @@ TEST(CudaCode, RunsOnItsOwnCardsAndWhatTheDriverTranslates) {
   EXPECT_TRUE(has_code("native", 7, 0));
 }
 
-TEST(CudaCode, HasACardsArchitecture) {
+TEST(CudaCode, NamesAGpusArchitecture) {
   EXPECT_EQ(architecture_of(8, 0), "80");
   EXPECT_EQ(architecture_of(9, 0), "90a");
   EXPECT_EQ(architecture_of(10, 3), "103");

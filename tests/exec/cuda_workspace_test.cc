@@ -85,7 +85,7 @@ TEST(CudaWorkspace, OfPackedDocuments) {
 }
 
 // Where cuDNN does not apply: the sums of the native kernels, after the dropout key.
-TEST(CudaWorkspace, OfOurOwnAttention) {
+TEST(CudaWorkspace, OfNativeAttention) {
   const auto most = scratch_of({"precision.compute=f32"});
   EXPECT_EQ(most.at("qkv_attention"), 256);
   EXPECT_EQ(most.at("qkv_attention_dx"), 256 + kRows * kHeads * 4);

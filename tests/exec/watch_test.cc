@@ -15,7 +15,7 @@ TEST(Watch, IsSilentWhenTheWorkEnds) {
   EXPECT_EQ(calls, 0);
 }
 
-TEST(Watch, CallsOnceWhenItDoesNot) {
+TEST(Watch, CallsOnceWhenTheWorkIsLate) {
   std::atomic<int> calls = 0;
   {
     const Watch watch(std::chrono::milliseconds(1), [&] {

@@ -117,7 +117,7 @@ void expect_similar(Results<T>& got, Results<double>& want, double rounding, con
   expect_similar(got.dv.values(), want.dv.values(), rounding, "dv", root_mean_square(in.dout));
 }
 
-TEST(GpuAttention, OwnKernelsInBf16) {
+TEST(GpuAttention, NativeKernelsInBf16) {
   for (const Problem& p : kProblems) {
     SCOPED_TRACE(p.name);
     const AttentionShape s = shape_of(under_racecheck() ? shortened(p) : p);
@@ -131,7 +131,7 @@ TEST(GpuAttention, OwnKernelsInBf16) {
 }
 
 // The values are bf16 numbers, which f16 represents except for the smallest: their error is at most 2^-25.
-TEST(GpuAttention, F16OfOwnKernelsAndOfTheLibrary) {
+TEST(GpuAttention, F16OfNativeKernelsAndCudnn) {
   Attention library;
   for (const Problem& p : kProblems) {
     SCOPED_TRACE(p.name);
@@ -147,7 +147,7 @@ TEST(GpuAttention, F16OfOwnKernelsAndOfTheLibrary) {
   }
 }
 
-TEST(GpuAttention, LibraryDense) {
+TEST(GpuAttention, CudnnDense) {
   for (const bool deterministic : {false, true}) {
     Attention library;
     for (const Problem& p : kProblems) {
@@ -171,7 +171,7 @@ TEST(GpuAttention, LibraryDense) {
 }
 
 // Less scratch than the whole problem needs: the same results slice by slice.
-TEST(GpuAttention, LibraryInSlices) {
+TEST(GpuAttention, CudnnInSlices) {
   const AttentionShape s = shape_of({"slices", 4, 512, 16, 8, 64, 64, 0});
   const Values in(s);
   Results<double> want(s);
@@ -199,7 +199,7 @@ TEST(GpuAttention, LibraryInSlices) {
 
 // Documents of many lengths, padding at the end of a sequence; and batches that cuDNN must leave to the
 // native kernels: too many documents, or decreasing ids.
-TEST(GpuAttention, LibraryDocuments) {
+TEST(GpuAttention, CudnnDocuments) {
   Attention library;
   for (const Problem& p : kProblems)
     for (const int kind : {0, 1, 2, 3}) {
@@ -229,7 +229,7 @@ TEST(GpuAttention, LibraryDocuments) {
 
 // The native kernels in f64 against the CPU's, with every kind of mask, tiles of every size, and rows in the
 // order of context ranks: whole, and a ring's hop.
-TEST(GpuAttention, OwnKernelsMatchTheCpu) {
+TEST(GpuAttention, NativeKernelsMatchTheCpu) {
   struct Case {
     int64_t seq_len, heads, kv_heads, head_dim, value_dim, window, ranks;
     bool hop;

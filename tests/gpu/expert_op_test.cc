@@ -266,7 +266,7 @@ TEST(GpuExpertOps, RowsOfAllLengths) {
     }
 }
 
-TEST(GpuExpertOps, HeadsOfSeveralPacks) {
+TEST(GpuExpertOps, HeadsOfSeveralVectors) {
   Random random;
   for (const auto& [heads, d1, d2] :
        {std::tuple<int64_t, int64_t, int64_t>{16, 128, 64}, {3, 16, 24}, {5, 12, 8}, {2, 7, 9}})

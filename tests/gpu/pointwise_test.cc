@@ -269,7 +269,7 @@ TYPED_TEST(GpuPointwise, RopeOnPackedRows) {
       }
 }
 
-TYPED_TEST(GpuPointwise, DropoutMasksAreThoseOfTheCpu) {
+TYPED_TEST(GpuPointwise, DropoutMasksMatchTheCpus) {
   using T = TypeParam;
   device::ThreadPool pool(1);
   for (const auto& [tokens, n, offset] :

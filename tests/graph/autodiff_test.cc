@@ -65,7 +65,7 @@ TEST(Autodiff, FrozenParametersHaveNoWeightGradients) {
   EXPECT_EQ(param(some, "embed.weight").grads.size(), 1u);
 }
 
-TEST(Autodiff, NothingFlowsBehindTheLastTrainableParameter) {
+TEST(Autodiff, NoGradientsPastTheLastTrainableParameter) {
   const Graph g = tiny_llama({.freeze = {"embed.*", "attn_norm.*", "w*", "ffn_norm.*", "gate.*", "up.*"}});
   EXPECT_EQ(count(g, kAttentionDx, Phase::B), 0);
   EXPECT_EQ(count(g, kSwiGluDx, Phase::B), 0);
@@ -99,7 +99,7 @@ TEST(Autodiff, TiedTableGetsTwoContributions) {
 }
 
 // Tied, and the only trainable parameter: the gradient through the embedding must be included.
-TEST(Autodiff, TiedTableAloneStillGetsBoth) {
+TEST(Autodiff, TiedTableAloneGetsBothContributions) {
   const Graph g = tiny_llama({.tied = true, .freeze = {"*norm.weight", "w*", "gate.*", "up.*", "down.*"}});
   EXPECT_EQ(param(g, "embed.weight").grads.size(), 2u);
   EXPECT_EQ(count(g, kLinearDw, Phase::W), 0);
@@ -161,7 +161,7 @@ TEST(Autodiff, ValueUsedTwiceByOneNode) {
   EXPECT_EQ(producer(g, dw.inputs[1]).op, &kAdd);
 }
 
-TEST(Autodiff, NothingIsComputedInVain) {
+TEST(Autodiff, NothingUnusedIsComputed) {
   EXPECT_TRUE(wasted_nodes(tiny_llama()).empty());
   for (int depth = 1; depth <= 80; ++depth) {
     Builder b(testing::train_options());

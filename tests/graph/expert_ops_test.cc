@@ -110,7 +110,7 @@ std::vector<Refusal> refusals() {
 
 TEST(ExpertOps, Refused) { testing::expect_refusals(refusals(), expert_cases()); }
 
-TEST(ExpertOps, WeightsStayWideBesideNarrowRows) {
+TEST(ExpertOps, WeightsStayWideWithNarrowRows) {
   OpCase c = op_case(kExpertActDx);
   for (const size_t i : {0, 1, 2}) c.in[i].dtype = DType::BF16;
   EXPECT_EQ(c.out()[0].dtype, DType::BF16);
@@ -118,7 +118,7 @@ TEST(ExpertOps, WeightsStayWideBesideNarrowRows) {
 }
 
 // A matmul of all routed rows with one expert's weight: what runs under perfect balance.
-TEST(ExpertOps, CostOfTheGroupedProducts) {
+TEST(ExpertOps, CostOfGroupedGemms) {
   for (const OpDef* op : {&kGroupedLinear, &kGroupedLinearDx, &kGroupedLinearDw}) {
     const OpCase& c = op_case(*op);
     EXPECT_EQ(op->cost(c.in, c.out(), c.attrs).flops, 2.0 * 16 * 10 * 16) << op->name;

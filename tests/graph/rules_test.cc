@@ -105,7 +105,7 @@ TEST(Rules, FitTheOperands) {
 
 // An operand that has the dim must be sharded along it: a rule that declares it whole would combine all of it
 // with a part of the others.
-TEST(Rules, NoOperandWithTheDimIsCalledWhole) {
+TEST(Rules, NoOperandWithTheDimIsDeclaredWhole) {
   for (const OpCase& c : op_cases()) {
     const std::vector<Type> out = c.out();
     for (const OpDim& d : c.op->dims(c.in, out, c.attrs)) {
@@ -154,7 +154,7 @@ TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
 }
 
 // A hop's running results are last, at an index that depends on dropout: exactly these pairs match.
-TEST(Rules, HopsUpdateWhatStandsAtTheEnd) {
+TEST(Rules, HopsUpdateTheLastOperands) {
   for (const OpCase& c : op_cases()) {
     if (!is_hop(*c.op)) continue;
     SCOPED_TRACE(std::string(c.op->name) + " " + to_string(c.attrs));

@@ -59,7 +59,7 @@ TEST(Verify, NodesOutOfOrder) {
   expect_refused(g, {"rms_norm", "is used before it is defined"});
 }
 
-TEST(Verify, OperandThatIsNoValue) {
+TEST(Verify, OperandThatIsNotAValue) {
   Graph g = tiny_llama();
   node(g, kAdd).inputs[1] = ValueId();
   expect_refused(g, {at(node(g, kAdd)), "is not a value of the graph"});
@@ -127,7 +127,7 @@ TEST(Verify, AttributeOfAnotherKind) {
   expect_refused(g, {at(node(g, kRmsNorm)), "attribute eps must be a real, is an integer"});
 }
 
-TEST(Verify, AttributeTooMany) {
+TEST(Verify, ExtraAttribute) {
   Graph g = tiny_llama();
   node(g, kSwiGlu).attrs.set("beta", 1.0);
   expect_refused(g, {at(node(g, kSwiGlu)), "has an attribute beta, which the op does not take"});
@@ -169,7 +169,7 @@ TEST(Verify, BlockLabels) {
   expect_refused(g, {"parameter wq.weight: block -1 is not one of 0 to 2"});
 }
 
-TEST(Verify, ResultGivenTwice) {
+TEST(Verify, ResultProducedTwice) {
   Graph g = tiny_llama();
   g.nodes().push_back(node(g, kSwiGlu));
   expect_refused(g, {"is given by an earlier node too"});
@@ -202,7 +202,7 @@ TEST(Verify, GradientDims) {
   EXPECT_NO_THROW(verify(g, "partition", true));
 }
 
-TEST(Verify, GradientThatNobodyGives) {
+TEST(Verify, GradientWithoutAProducer) {
   Graph g = tiny_llama();
   some_param(g, "wq.weight").grads = {some_param(g, "wq.weight").value};
   expect_refused(g, {"parameter wq.weight: gradient %", "is given by no node"});

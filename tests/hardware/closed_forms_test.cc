@@ -52,7 +52,7 @@ TEST(ClosedForm, ShortInnerProducts) {
 }
 
 // One tile for four units: its inner product is split in four, and each piece costs half_k twice.
-TEST(ClosedForm, CutInnerProducts) {
+TEST(ClosedForm, SplitInnerProducts) {
   Accelerator a = round_numbers();
   a.units = 4;
   EXPECT_NEAR(matmul_efficiency({128, 256, 4096}, a, kPlain), 1024. / (1024 + 2 * 64), 1e-12);

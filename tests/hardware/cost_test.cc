@@ -126,7 +126,7 @@ TEST(AttentionCost, WithoutTensorCoresAsMeasuredOnOneH200) {
 }
 
 // The grouped GEMMs of four layers of Mixtral, 32,768 rows for 8 experts, took 6.02 ms each in the step.
-TEST(MatmulCost, ProductsOfExpertsAsMeasuredOnOneH200) {
+TEST(MatmulCost, GroupedGemmsAsMeasuredOnOneH200) {
   const Accelerator& h200 = find_accelerator("h200-sxm");
   Matmul mm = product(4096, 14336, 4096);
   mm.groups = 8;

@@ -18,7 +18,7 @@ std::string refusal(const std::string& text) {
   return "no error";
 }
 
-TEST(Terms, StandOverTheCatalogues) {
+TEST(Terms, OverrideTheCatalogues) {
   const auto sets = read_terms(R"(
 [[set]]
 name = "a"
@@ -83,7 +83,7 @@ TEST(Terms, NoStackOfTheCatalogueBeatsTheWire) {
     }
 }
 
-TEST(Terms, SlipsAreNamed) {
+TEST(Terms, MistakesAreNamed) {
   EXPECT_NE(refusal("[[set]]\nstack.nemoo = { matmul = 0.5 }\n").find("did you mean 'nemo'"),
             std::string::npos);
   EXPECT_NE(refusal("[[set]]\nstack.nemo = { matmull = 0.5 }\n").find("did you mean 'matmul'"),

@@ -289,7 +289,7 @@ struct OneRank {
   }
 };
 
-TEST(AttentionHop, HopsThatSeeNothingLeaveNoTrace) {
+TEST(AttentionHop, HopsThatSeeNothingChangeNothing) {
   for (const Isa set : instruction_sets()) {
     limit_isa(set);
     OneRank plain, with;
@@ -324,7 +324,7 @@ TEST(AttentionHop, TheSameKeysTwice) {
 }
 
 // Scores far apart: the smaller part vanishes and nothing overflows, in either order.
-TEST(AttentionHop, FarApart) {
+TEST(AttentionHop, ScoresFarApart) {
   OneRank near;
   near.hop(0, true);
   for (const bool large_first : {false, true}) {
@@ -372,7 +372,7 @@ TEST(AttentionHop, ScoresOfMinusInfinity) {
 }
 
 // A NaN that a query sees must not be treated as an invisible key.
-TEST(AttentionHop, NotANumberStays) {
+TEST(AttentionHop, NanPropagates) {
   for (const Isa set : instruction_sets()) {
     limit_isa(set);
     for (const bool first : {true, false}) {

@@ -17,7 +17,7 @@ std::vector<int64_t> positions_of(const base::RowOrder& order) {
 }
 
 // Every pair of ring ranks, row by row.
-TEST(AttentionPart, IsWhatQueriesSee) {
+TEST(AttentionPart, MatchesWhatQueriesSee) {
   for (const int64_t ranks : {1, 2, 3, 4})
     for (int64_t g = 0; g < ranks; ++g)
       for (int64_t j = 0; j < ranks; ++j) {
@@ -63,7 +63,7 @@ TEST(AttentionPart, AscendingRowsAreTheSame) {
   EXPECT_EQ(ascending(askew).count, 2);  // not a rank of a coarser split
 }
 
-TEST(AttentionPart, IsNotThereForOtherShapes) {
+TEST(AttentionPart, IsEmptyForOtherShapes) {
   AttentionGeometry s;
   s.q_rows = s.k_rows = {.seq_len = 16, .sequences = 1, .ranks = 2, .first = 0, .count = 1};
   s.window = 16;  // no limit

@@ -148,7 +148,7 @@ TYPED_TEST(DispatchRows, Weights) {
   }
 }
 
-TEST(Dispatch, RegroupTurnsSourcesAndExpertsRound) {
+TEST(Dispatch, RegroupTransposesSourcesAndExperts) {
   const int64_t sources = 3, experts = 2, row = 3, rows = 16;
   const Indices received = {2, 1, 0, 4, 3, 0};  // [source][expert]
   // Rows as they arrive: source, expert and the index among those of both.

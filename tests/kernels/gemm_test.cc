@@ -195,7 +195,7 @@ TEST_P(Gemm, MatchesTheReferenceOnRandomShapes) {
   }
 }
 
-TEST_P(Gemm, MatchesTheReferenceBeyondOneBlockOfEverySize) {
+TEST_P(Gemm, MatchesTheReferenceOverSeveralBlocks) {
   // m larger than a thread's block and than the bf16 strip, n larger than the strip, several blocks of k.
   for (Types types : kTypes) {
     const Problem tall({2085, 3, 530, false, true}, types), wide({3, 4200, 40, true, false, true}, types);
@@ -224,7 +224,7 @@ TEST_P(Gemm, SameBitsForAnyNumberOfThreads) {
     }
 }
 
-TEST_P(Gemm, AnElementDoesNotDependOnWhatLiesAroundIt) {
+TEST_P(Gemm, AnElementDoesNotDependOnItsSurroundings) {
   for (Types types : kTypes)
     for (bool accumulate : {false, true}) {
       const Problem whole({61, 75, 1090, false, true, accumulate}, types);
@@ -335,7 +335,7 @@ TEST(GemmContract, RefusesWhatItCannotDo) {
   EXPECT_THROW(gemm(bad, memory, bytes, pool), base::InternalError);
 }
 
-TEST(GemmContract, WorkspaceStaysSmallBesideTheOperands) {
+TEST(GemmContract, WorkspaceStaysSmallerThanTheOperands) {
   // A vocabulary projection must not need a copy of its weight.
   EXPECT_LT(gemm_workspace_bytes(4096, 32000, 512, DType::F32, 2), int64_t{8} << 20);
   EXPECT_LT(gemm_workspace_bytes(4096, 512, 32000, DType::BF16, 2), int64_t{8} << 20);

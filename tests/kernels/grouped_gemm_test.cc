@@ -170,10 +170,10 @@ void compare_with_products() {
   set_gemm_isa(gemm_isas().back());
 }
 
-TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF64) { compare_with_products<double, double>(); }
-TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF32) { compare_with_products<float, float>(); }
-TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertBf16) { compare_with_products<Bf16, float>(); }
-TEST(GroupedGemm, HasTheBitsOfOneProductPerExpertF16) { compare_with_products<F16, float>(); }
+TEST(GroupedGemm, MatchesOneGemmPerExpertF64) { compare_with_products<double, double>(); }
+TEST(GroupedGemm, MatchesOneGemmPerExpertF32) { compare_with_products<float, float>(); }
+TEST(GroupedGemm, MatchesOneGemmPerExpertBf16) { compare_with_products<Bf16, float>(); }
+TEST(GroupedGemm, MatchesOneGemmPerExpertF16) { compare_with_products<F16, float>(); }
 
 // Against explicit sums, so that a mistake in both drivers is found.
 TEST(GroupedGemm, MatchesSums) {
@@ -203,7 +203,7 @@ TEST(GroupedGemm, MatchesSums) {
 }
 
 // dx with an addend is the sum of both, in place and separate; rows past the counts are unchanged.
-TEST(GroupedGemm, AddsToTheGradientOnTheWay) {
+TEST(GroupedGemm, AddsTheAddendToTheGradient) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(c.name);
     ThreadPool pool(2);
@@ -248,7 +248,7 @@ TEST(GroupedGemm, RefusesMoreRowsThanPlanned) {
 }
 
 // A smaller GEMM may use larger blocks, but never needs more than the bound.
-TEST(GroupedGemm, ScratchBoundHoldsForEverySmallerProduct) {
+TEST(GroupedGemm, ScratchBoundHoldsForEverySmallerGemm) {
   const struct {
     DType ab, c;
   } types[] = {{DType::F64, DType::F64},

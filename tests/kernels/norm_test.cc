@@ -126,7 +126,7 @@ TYPED_TEST(Norm, MatchesReference) {
 }
 
 // In place of the gradient, of the addend, and separate: the gradient plus the addend, rounded once.
-TYPED_TEST(Norm, AddsToTheGradientOnTheWay) {
+TYPED_TEST(Norm, AddsTheAddendToTheGradient) {
   using T = TypeParam;
   using S = Stat<T>;
   const int64_t rows = 9, n = 37;

@@ -242,7 +242,7 @@ TYPED_TEST(Select, BiasIsNotInTheWeights) {
   EXPECT_NEAR(got.weights[0], 1 / (1 + std::exp(1.0)), 4 * unit<S>());
 }
 
-TYPED_TEST(Select, ChoicesAreDifferentWhateverTheLogits) {
+TYPED_TEST(Select, ChoicesAreDistinctForAnyLogits) {
   using S = TypeParam;
   const double inf = std::numeric_limits<double>::infinity(), nan = std::nan("");
   ThreadPool pool(1);
@@ -426,7 +426,7 @@ TYPED_TEST(Limit, FirstComeGoesByPositionNotByRow) {
 }
 
 // Tokens with equal context have equal weights up to rounding, which differs from layout to layout.
-TYPED_TEST(Limit, RoundingDoesNotDecideWhoIsDropped) {
+TYPED_TEST(Limit, RoundingDoesNotDecideWhatIsDropped) {
   using S = TypeParam;
   ThreadPool pool(1);
   const LimitShape s{
@@ -442,7 +442,7 @@ TYPED_TEST(Limit, RoundingDoesNotDecideWhoIsDropped) {
             (std::vector<int32_t>{-1, 0, -1, 0}));
 }
 
-TYPED_TEST(Limit, NaNWeightsDoNoHarm) {
+TYPED_TEST(Limit, NanWeightsAreHarmless) {
   using S = TypeParam;
   ThreadPool pool(1);
   const LimitShape s{

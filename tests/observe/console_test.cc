@@ -71,7 +71,7 @@ TEST(Console, LinesGoAboveTheLiveLine) {
   EXPECT_EQ(pipe.take(), "\n");  // the destructor starts a new line
 }
 
-TEST(Console, LiveLineIsCutToTheWidthBetweenCharacters) {
+TEST(Console, LiveLineIsTruncatedBetweenCharacters) {
   Pipe pipe;
   Console console({pipe.in(), true, 5});
   console.set_live("a\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9");

@@ -73,7 +73,7 @@ TEST(Metrics, OneLineARecordFlushedAtOnce) {
   EXPECT_EQ(base::read_file(path), "{\"step\": 1}\n{\"step\": 2}\n");
 }
 
-TEST(Metrics, ContinueDropsHalfALine) {
+TEST(Metrics, ContinuingDropsAnIncompleteLine) {
   const test::TempFolder folder;
   const auto path = folder / "metrics.jsonl";
   base::write_file_atomically(path, "{\"step\": 1}\n{\"st");

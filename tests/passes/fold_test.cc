@@ -83,7 +83,7 @@ TEST(Fold, RecomputedNormsAndSwiGluAreWrittenByTheirBackward) {
     }
 }
 
-TEST(Fold, NothingIsWrittenAgainThatWasKept) {
+TEST(Fold, KeptValuesAreNotRewritten) {
   const graph::Graph g = folded({.recompute = config::RecomputeKind::None});
   EXPECT_EQ(count(g, graph::kRmsNormBackward), 5);
   EXPECT_EQ(count_again(g), 0);
@@ -99,7 +99,7 @@ TEST(Fold, WhatTheGradientNeedsIsComputedBeforeIt) {
   EXPECT_EQ(count(g, graph::kRmsNormBackward), 5);
 }
 
-TEST(Fold, BAndWStayApartWhereTheyRunApart) {
+TEST(Fold, BAndWStaySeparateWhereTheyRunSeparately) {
   const graph::Graph before = local_of({}).graph, g = folded({}, false);
   EXPECT_EQ(count(g, graph::kRmsNormBackward) + count(g, graph::kSwiGluBackward), 0);
   EXPECT_EQ(count(g, graph::kRmsNorm), count(before, graph::kRmsNorm));
@@ -107,7 +107,7 @@ TEST(Fold, BAndWStayApartWhereTheyRunApart) {
 }
 
 // With tensor ranks the gradient of a norm's result is sent: weight gradients run meanwhile.
-TEST(Fold, MessagesKeepWorkToHideBehind) {
+TEST(Fold, WorkThatOverlapsAMessageIsNotFolded) {
   for (const bool sequence_parallel : {false, true}) {
     const graph::Graph g = folded({.tp = 2, .sequence_parallel = sequence_parallel});
     EXPECT_EQ(count_again(g), 0) << sequence_parallel;
@@ -144,7 +144,7 @@ TEST(Fold, LayerNormsAreFoldedLikeRmsNorms) {
 }
 
 // A matmul followed by a bias cannot add the residual; the norm after it can, but not in the next block.
-TEST(Fold, AResidualWithoutAMatmulIsAddedByTheNormBehindIt) {
+TEST(Fold, AResidualWithoutAMatmulIsAddedByTheNextNorm) {
   const Case gpt2 = {.family = config::Family::Gpt2, .recompute = config::RecomputeKind::None};
   const graph::Graph before = local_of(gpt2).graph;
   for (const bool backward : {false, true}) {

@@ -9,7 +9,7 @@
 namespace quintet::passes {
 namespace {
 
-TEST(MinCut, AgreesWithTryingAllCuts) {
+TEST(MinCut, AgreesWithBruteForce) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
     const size_t n = 3 + random() % 6;

@@ -231,7 +231,7 @@ TEST(Corrections, SixteenStagesOfTpEight) {
 }
 
 // 32 GB / 16 B is 2B; 8B needs 128 GB.
-TEST(Corrections, SmallCards) {
+TEST(Corrections, SmallGpus) {
   const double each = of_parameter(bf16_gradients()).bytes_per_trained_parameter();
   EXPECT_DOUBLE_EQ(32 * kGB / each, 2e9);
   EXPECT_DOUBLE_EQ(8e9 * each, 128 * kGB);

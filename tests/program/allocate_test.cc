@@ -169,7 +169,7 @@ TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchUnderWay) {
   EXPECT_GT(activations("4"), activations("2") * 3 / 2);
 }
 
-TEST(Allocate, PersistentBuffersStandBelowAllOthers) {
+TEST(Allocate, PersistentBuffersAreBelowAllOthers) {
   const Program p = compile_small({"parallel.dp_shard=2", "parallel.zero=3"}).program;
   for (const Buffer& b : p.buffers) {
     if (b.bytes == 0 || b.offset < 0) continue;

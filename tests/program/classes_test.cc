@@ -62,7 +62,7 @@ TEST(Classes, AreVerifiedTogetherByTheirRepresentatives) {
 }
 
 // The hash includes neither the kernels' scratch nor anything else that belongs to a rank.
-TEST(Classes, ScratchIsARanksOwn) {
+TEST(Classes, ScratchIsNotPartOfTheHash) {
   const config::Recipe recipe = small_recipe({"parallel.tp=2"});
   compiler::CompileOptions options{.rank = RankId(1)};
   const base::Hash plain = compiler::compile(recipe, options).class_hash;
@@ -193,7 +193,7 @@ const Kind kKinds[] = {
      }},
 };
 
-TEST(Classes, AMemberThatHasAnythingElseIsFound) {
+TEST(Classes, ADifferingMemberIsFound) {
   constexpr int kTries = 12;
   const std::vector<Prepared> subjects = prepare();
   for (const Kind& kind : kKinds) {

@@ -49,7 +49,7 @@ int64_t row_bytes(int64_t ranks, int64_t heads, int64_t size = 4) {
 
 // Forward K and V make cp - 1 hops. Backward they repeat them, and their gradients make cp: the last returns
 // them to their owner.
-TEST(ContextLedger, RingSendsKAndVOncePerHopAndTheirGradientsHome) {
+TEST(ContextLedger, RingSendsKAndVOncePerHopAndReturnsTheirGradients) {
   for (const int cp : {2, 4, 8})
     for (const int kv_heads : {2, 4})
       for (const char* dtype : {"f32", "bf16"})
@@ -72,7 +72,7 @@ TEST(ContextLedger, RingSendsKAndVOncePerHopAndTheirGradientsHome) {
 }
 
 // A hop reads what arrived during the previous hop, which is forwarded while that hop computes.
-TEST(ContextLedger, RingSendsOnWhatItReceived) {
+TEST(ContextLedger, RingForwardsWhatItReceived) {
   const Compiled c = compile_small(context(4, "ring"));
   for (const Body& body : c.program.bodies) {
     if (body.kind != BodyKind::Forward) continue;

@@ -503,7 +503,7 @@ std::string complaint(const std::function<void()>& check) {
   return "";
 }
 
-TEST(Oracle, CallsCompiledProgramsFaultless) {
+TEST(Oracle, AcceptsCompiledPrograms) {
   for (const Prepared& p : prepare()) {
     SCOPED_TRACE(p.name);
     for (size_t r = 0; r < p.world.programs.size(); ++r) {

@@ -44,7 +44,7 @@ TEST(Step, IsOneSumOfSquaresAndOneUpdateInEveryLayout) {
 }
 
 // Contiguous segments form one range, unless they differ in weight decay or have padding in between.
-TEST(Step, RangesAreAsFewAsCanBe) {
+TEST(Step, RangesAreMinimal) {
   const auto ranges = [](const graph::OpDef& op, const Overrides& overrides) {
     compiler::Compiled c = compile_small(overrides);
     return flat_ranges(*all_of(c.program, op)[0]);

@@ -234,7 +234,7 @@ World ring_world(bool reuse) {
   return world;
 }
 
-TEST(VerifyTogether, ARingThatReceivesOnWhatItSendsIsADeadlock) {
+TEST(VerifyTogether, ARingThatReceivesIntoWhatItSendsDeadlocks) {
   for (const bool reuse : {false, true}) {
     const World world = ring_world(reuse);
     for (size_t r = 0; r < 3; ++r) EXPECT_NO_THROW(verify(world.programs[r], world.expanded[r]));

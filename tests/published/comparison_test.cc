@@ -81,7 +81,7 @@ TEST(ReferenceBench, OnlyWhatIsAskedFor) {
 }
 
 // Memory that the software holds outside the plan is included and reported.
-TEST(ReferenceBench, MemoryHasWhatTheSoftwareHoldsBesideThePlan) {
+TEST(ReferenceBench, MemoryIncludesWhatTheSoftwareHoldsOutsideThePlan) {
   std::vector<PublishedRun> rows = {published_row("TT-002"), published_row("BLM-095"),
                                     published_row("BLM-095")};
   const double fused = compare(rows, {.id = "TT-002"}).rows[0].predicted_memory;

@@ -74,7 +74,7 @@ TEST(Html, IsOneSelfContainedWellFormedPage) {
   EXPECT_EQ(count(html, "<title>backward of micro-batch"), 4 * micro);
 }
 
-TEST(Html, LeavesOutWhatIsNotThere) {
+TEST(Html, OmitsAbsentParts) {
   const std::string html = to_html(planned(false));
   expect_balanced(html);
   for (const char* absent : {"Pipeline timeline", "Verdict", "Throughput by", "<h2>Cost"})

@@ -46,7 +46,7 @@ TEST(Check, AMissingActionIsNamed) {
   EXPECT_EQ(why_not(s), "schedule 1f1b: rank 2: 0BW3 is missing");
 }
 
-TEST(Check, ADoubledActionIsNamed) {
+TEST(Check, ADuplicateActionIsNamed) {
   Schedule s = zb_v(2, 4);
   s.ranks[0].push_back({Kind::W, 1, 3});
   EXPECT_EQ(why_not(s), "schedule zb-v: rank 0: 1W3 appears twice");
@@ -81,7 +81,7 @@ TEST(Check, OutOfRangeAndUndeclaredSplits) {
 }
 
 // Rank 0 needs the gradient of micro-batch 0 before it has sent what rank 1 runs first.
-TEST(Check, ADeadlockNamesTheCircle) {
+TEST(Check, ADeadlockNamesTheCycle) {
   Schedule s = one_f_one_b(2, 2);
   s.max_in_flight.clear();
   s.ranks[0] = {{Kind::F, 0, 0}, {Kind::BW, 0, 0}, {Kind::F, 0, 1}, {Kind::BW, 0, 1}};

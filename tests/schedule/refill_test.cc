@@ -44,7 +44,7 @@ TEST(Refill, CheapWFillTheGaps) {
   EXPECT_LT(simulate(r, costs).span_bubble_rate(), 0.01);
 }
 
-TEST(Refill, IsNeverWorseThanWhatFitted) {
+TEST(Refill, IsNeverWorseThanTheInput) {
   for (const int p : {2, 4, 8})
     for (const double w : {0.2, 0.7, 1.0, 1.3})
       for (const Schedule& s : {zb_h1(p, 3 * p), zb_h2(p, 3 * p), zb_v(p, 3 * p)}) {

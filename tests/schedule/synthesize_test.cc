@@ -147,7 +147,7 @@ TEST(Synthesize, BoundNeverExceedsTheBestOfAllOrders) {
       }
 }
 
-TEST(Greedy, StandsStillRatherThanExceedMemory) {
+TEST(Greedy, IdlesRatherThanExceedMemory) {
   const Schedule shape = blank("greedy", 2, 2, 4, Placement::Looped);
   const Costs costs = Costs::uniform(shape, 1, 1, 1);
   EXPECT_FALSE(greedy(shape, costs, {1, 0}, {.base = 2}).has_value());  // two chunks need two slots

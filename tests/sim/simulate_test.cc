@@ -113,7 +113,7 @@ Exposed exposed(const World& world, const Simulation& sim) {
   return sum;
 }
 
-TEST(Simulate, RingTransfersHideBehindTheHopsOfLongSequences) {
+TEST(Simulate, RingTransfersOverlapTheHopsOfLongSequences) {
   for (const int cp : {2, 4, 8}) {
     SCOPED_TRACE(cp);
     const World world = compile_world(long_ring(cp, 16384 * cp));

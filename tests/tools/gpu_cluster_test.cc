@@ -70,7 +70,7 @@ TEST(GpuCluster, OfAnUnknownDeviceHasThePeaksSeen) {
   expect_as_measured(c, p);
 }
 
-TEST(GpuCluster, LinksLieWhereTheRanksAre) {
+TEST(GpuCluster, LinksFollowTheRanks) {
   GpuProbe p = probe_of("NVIDIA H200");
   p.world = 4;
   p.ranks_per_host = p.gpus = 4;
@@ -85,7 +85,7 @@ TEST(GpuCluster, LinksLieWhereTheRanksAre) {
   EXPECT_EQ(c.outer.name, "probed-network");
 }
 
-TEST(GpuCluster, OfCardsThatNobodyMeasured) {
+TEST(GpuCluster, OfUnmeasuredGpus) {
   const GpuFacts h200 = probe_of("NVIDIA H200").gpu, other = probe_of("NVIDIA Something").gpu;
   std::string reason;
   const auto of = [&](const std::vector<GpuFacts>& gpus, int64_t ranks) {

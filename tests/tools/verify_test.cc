@@ -164,7 +164,7 @@ TEST(Verify, FindsLoadsLossesAndBiasesOfExperts) {
 
 // In 16 bits, two scores may tie. A token that changes its expert then explains a difference in that expert's
 // gradient; without such a token, the difference is an error.
-TEST(Verify, ADecisionThatTurnedExplainsAGradient) {
+TEST(Verify, AChangedRoutingDecisionExplainsAGradient) {
   config::Recipe r = recipe();
   r.model.ffn = 0;
   r.model.moe = {.experts = 4, .top_k = 2, .ffn = 8};

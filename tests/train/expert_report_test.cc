@@ -191,7 +191,7 @@ TEST(ExpertReport, NumbersOfABlock) {
   EXPECT_EQ(empty.json(), "{}");
 }
 
-TEST(ExpertReport, LongListsOfLoadsAreWrittenNowAndThen) {
+TEST(ExpertReport, LongListsOfLoadsAreWrittenOccasionally) {
   const std::vector<double> many(train::kShortLoads / 2 + 1, 1.0);
   for (const bool whole : {false, true}) {
     observe::Record record;

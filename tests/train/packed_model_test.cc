@@ -117,7 +117,7 @@ RunResult run_model(const compiler::ModelFn& model, int64_t accumulation, int64_
   return run([&] { return config::resolve(r); }, options);
 }
 
-TEST(PackedModel, LossesAreThoseOfProjectionsApart) {
+TEST(PackedModel, LossesMatchSeparateProjections) {
   for (const Kind kind : {Kind::Plain, Kind::SharedGate, Kind::SharedUp, Kind::Wide, Kind::KeyIsValue,
                           Kind::RopeOfKeys, Kind::Parallel})
     for (const int64_t accumulation : {1, 2})

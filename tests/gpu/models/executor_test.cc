@@ -96,7 +96,7 @@ TEST(Step, AllocatesNothingAndWaitsOnlyAtItsEnd) {
 }
 
 // Every step has its own tokens, learning rate, dropout and results.
-TEST(Step, MayBeStartedWhileTheOneBeforeItRuns) {
+TEST(Step, MayStartWhileThePreviousOneRuns) {
   for (const std::string& model : all_models()) {
     SCOPED_TRACE(model);
     const config::Recipe r = test::gpu_recipe(model, "f32", {"optimizer.schedule.warmup=8"});
@@ -138,7 +138,7 @@ TEST(Memory, StaysWithinThePlanAndIsUsed) {
 }
 
 // Random words are the host's; logarithm and cosine are the device's.
-TEST(Draw, GivesTheCpusWeights) {
+TEST(Draw, MatchesTheCpusWeights) {
   for (const char* dtype : {"f64", "f32", "bf16"}) {
     SCOPED_TRACE(dtype);
     const config::Recipe r = test::gpu_recipe("llama-odd", dtype, {"model.vocab=20001"});
@@ -217,7 +217,7 @@ TEST(Trace, HoldsEveryInstructionAndChangesNoBit) {
   EXPECT_EQ(losses(true), losses(false));
 }
 
-TEST(Save, WhatTheGpuSavesTheCpuLoads) {
+TEST(Save, TheCpuLoadsWhatTheGpuSaved) {
   const test::TempFolder folder;
   const std::string path = (folder / "model.safetensors").string();
   const config::Recipe r = test::gpu_recipe("experts-shared-bias", "bf16");

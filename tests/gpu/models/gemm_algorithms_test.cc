@@ -14,7 +14,7 @@ std::string line(const std::string& problem, const std::string& algorithm) {
   return "card, library 1 | " + problem + " | 2.5 | " + algorithm + "\n";
 }
 
-TEST(Choices, TheFirstCounts) {
+TEST(Choices, TheFirstTakesPrecedence) {
   const std::string texts[] = {line("a", "1") + "nonsense\n" + line("b", "2"),
                                line("b", "3") + line("c", "4"), "another card, library 1 | a | 1 | 5\n | \n"};
   EXPECT_EQ(exec::cuda::merge_algorithms(texts),
@@ -22,7 +22,7 @@ TEST(Choices, TheFirstCounts) {
 }
 
 // Ranks that tuned the same problem independently end with one choice, which is also stored in the file.
-TEST(Choices, AllRanksTakeTheLowestRanksAndKeepThem) {
+TEST(Choices, AllRanksUseAndStoreTheLowestRanksChoices) {
   const test::TempFolder folder;
   const base::Path file = folder / "not/there/yet/tuned.txt";
   std::vector<std::string> taken(3);
@@ -39,7 +39,7 @@ TEST(Choices, AllRanksTakeTheLowestRanksAndKeepThem) {
 }
 
 // What another run has written since this one read the file takes precedence over what this one found.
-TEST(Choices, TheFileCountsFirst) {
+TEST(Choices, TheFileTakesPrecedence) {
   const test::TempFolder folder;
   const base::Path file = folder / "tuned.txt";
   base::write_file_atomically(file, line("a", "7") + line("x", "8"));

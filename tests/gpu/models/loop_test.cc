@@ -52,7 +52,7 @@ TEST(Loop, StepsAheadChangeNoMetric) {
 }
 
 // The step that is already on the device is finished and counted.
-TEST(Loop, AnInterruptEndsTheRunBehindTheStepUnderWay) {
+TEST(Loop, AnInterruptEndsTheRunAfterTheStepInProgress) {
   const auto at_call = [](int wanted) {
     return [calls = 0, wanted]() mutable { return ++calls == wanted ? SIGUSR1 : 0; };
   };

@@ -77,7 +77,7 @@ std::vector<double> errors(const tools::LayoutRun& run, const tools::LayoutRun& 
 // Tighter than the bounds above, which hold for any order of roundings: both devices round the same weights
 // and activations, so they are about equally far from the f64 result (0.4 to 0.9 % in bf16). Without biases
 // of k, whose exact gradient is 0.
-TEST(Rounding, IsAboutThatOfTheCpu) {
+TEST(Rounding, MatchesTheCpus) {
   for (const std::string model : {"llama", "llama-unpacked", "llama-bench", "llama-wide-heads", "latent"}) {
     const tools::LayoutRun exact = test::run(test::on_cpu(test::gpu_recipe(model, "f64")), {.steps = 1});
     for (const char* dtype : {"bf16", "f16"}) {
@@ -95,7 +95,7 @@ TEST(Rounding, IsAboutThatOfTheCpu) {
 const std::vector<std::string> kSplit = {"precision.master=\"split\""},
                                kNarrow = {"precision.gradients=\"bf16\"", "precision.reduce=\"bf16\""};
 
-TEST(Narrow, StateGivesTheCpusNumbers) {
+TEST(Narrow, StateMatchesTheCpu) {
   std::vector<std::string> both = kSplit;
   both.insert(both.end(), kNarrow.begin(), kNarrow.end());
   for (const auto* models : {&test::dense_models(), &test::expert_models(), &test::fast_models()})
@@ -205,7 +205,7 @@ TEST(Poison, ChangesNothing) {
   }
 }
 
-TEST(Evaluation, GivesTheCpusLoss) {
+TEST(Evaluation, MatchesTheCpusLoss) {
   const config::Recipe gpu =
       test::gpu_recipe("llama", "f64", {"eval.every=1", "data.validation_fraction=0.3"});
   const auto evaluate = [](const config::Recipe& r) {

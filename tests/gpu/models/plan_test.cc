@@ -71,7 +71,7 @@ TEST(LaunchPlan, ABlockIsGatheredAndReducedByOneCall) {
   EXPECT_GT(calls, 20);
 }
 
-TEST(LaunchPlan, InputsOfAllMicroBatchesLieApart) {
+TEST(LaunchPlan, InputsOfMicroBatchesDoNotOverlap) {
   const compiler::Compiled c = compile({}, 0);
   const LaunchPlan plan = exec::cuda::make_launch_plan(c.program, c.step, false);
   ASSERT_EQ(plan.loads.size(), 4u);  // 8 sequences in micro-batches of 2
