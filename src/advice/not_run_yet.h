@@ -1,5 +1,5 @@
-// What the engine does not run yet, priced from bytes alone: optimizer state in host memory or on disk, and
-// low-rank adapters.
+// Features that the engine does not run yet, priced from bytes alone: optimizer state in host memory or on
+// disk, and low-rank adapters.
 #pragma once
 
 #include "config/recipe.h"
@@ -16,7 +16,7 @@ struct OffloadCost {
   double disk_bytes = 0;                // read and written on disk
   double seconds = 0;                   // per step, with no overlap
 };
-// Of one device, which holds `share` of the model's state. host_bytes_per_s is the bandwidth of the node,
+// For one device, which holds `share` of the model's state. host_bytes_per_s is the bandwidth of the node,
 // shared by its devices.
 OffloadCost optimizer_offload(const plan::ModelState& state, double share, const hardware::Cluster& cluster,
                               double host_bytes_per_s);
@@ -25,11 +25,11 @@ OffloadCost disk_offload(const plan::ModelState& state, double share, const hard
 inline constexpr double kLeastDiskBytesPerS = 7e9;
 inline constexpr double kHostBytesPerS = 300e9;  // of a node's memory; a two-socket server with DDR5
 
-// Moments of one byte per element, and the bytes that they save.
+// Bytes saved by moments of one byte per element.
 int64_t saved_by_8bit_moments(const plan::ModelState& state);
 
 // Rank-r adapters next to every matrix: frozen weights of `weight_bytes`, and for the adapters the state that
-// the recipe keeps of a trained parameter.
+// the recipe keeps for a trained parameter.
 double lora_parameters(const config::Model& model, int64_t rank);
 double lora_bytes(const config::Model& model, const plan::ModelState& state, int64_t rank,
                   double weight_bytes);

@@ -1,6 +1,6 @@
-// The state table: what a rank stores between steps of the parameters of a group, read off the step graph
-// (graph::StateDecl). The lowering makes one buffer of every row; the planner, the search and the advice sum
-// the same rows with local_bytes(). An optimizer that declares other states changes none of them.
+// The state table: what a rank stores between steps for the parameters of a group, derived from the step
+// graph (graph::StateDecl). The lowering makes one buffer per row; the planner, the search and the advice
+// sum the same rows with local_bytes(). An optimizer that declares other states changes none of them.
 #pragma once
 
 #include "graph/step_graph.h"
@@ -23,18 +23,18 @@ using StateRows = std::vector<StateRow>;  // ordered by role, then as declared
 // The rows of every group. Parameters of a group have the same states; anything else is an InternalError.
 std::vector<StateRows> state_table(const std::vector<graph::StateDecl>& states,
                                    const std::vector<Group>& groups);
-// The rows of a single parameter's states, as if it were a group of its own.
+// The rows of a single parameter's states, as if it formed a group alone.
 StateRows rows_of(const std::vector<graph::StateDecl>& states, std::string_view param);
 
-// How a group rests between uses: whole, or in equal ranges over `shards` ranks.
+// How a group is stored between uses: whole, or in equal ranges over `shards` ranks.
 struct GroupStorage {
   int64_t elements = 0;  // on a rank before ZeRO, padding included (padded_count)
   int64_t shards = 1;
   int zero = 0;
 };
-// Whether ZeRO divides a state of this role. Frozen parameters have only weights.
+// Whether ZeRO shards a state of this role. Frozen parameters have only weights.
 bool is_divided(graph::Role role, int zero);
-// What one rank stores of a state.
+// A rank's number of elements of a state.
 int64_t local_count(const StateRow& state, const GroupStorage& storage);
 int64_t local_bytes(const StateRow& state, const GroupStorage& storage);
 

@@ -120,8 +120,8 @@ TEST(Verdict, AMixtureOfAxesWhereNoRungComesNear) {
   EXPECT_TRUE(v.text.starts_with("several axes: ")) << v.text;
 }
 
-// A billion parameters: 4 bytes down and 2 up for each, and the CPU's update at the speed of its memory; on
-// disk master and moments go both ways and the new weight down, 26 bytes.
+// A billion parameters: 4 bytes down and 2 up for each, and the CPU's update at its memory bandwidth; on disk
+// master and moments are transferred in both directions and the new weight down, 26 bytes.
 TEST(Advice, OffloadFromBytes) {
   using graph::Role;
   constexpr int64_t kParameters = 1'000'000'000;

@@ -53,7 +53,7 @@ double sent_over(const Report& r, const std::string& axes) {
   return bytes;
 }
 
-// Of one parameter, as the optimizer's step declares it.
+// The state of one parameter, as declared by the optimizer step.
 ModelState of_parameter(const config::Precision& precision, const config::Optimizer& optimizer = {}) {
   graph::Graph model;
   model.num_blocks = 1;
@@ -67,14 +67,14 @@ config::Precision bf16_gradients() {
   return p;
 }
 
-// 2 + 4 + 4 + 8 is 18, not 20: 20 has a second gradient.
+// 2 + 4 + 4 + 8 is 18, not 20: 20 includes a second gradient.
 TEST(Corrections, EighteenBytesNotTwenty) {
   const ModelState s = of_parameter(config::Precision::of(base::DType::BF16));
   EXPECT_EQ(s.parameter_bytes(), 18);
   EXPECT_DOUBLE_EQ(7e9 * s.bytes_per_trained_parameter(), 126 * kGB);
 }
 
-// Bytes of a parameter are a function of types and of what the optimizer keeps.
+// Bytes per parameter are a function of the types and of what the optimizer keeps.
 TEST(Corrections, BytesFollowFromTypes) {
   using config::OptimizerKind;
   EXPECT_EQ(of_parameter(bf16_gradients()).parameter_bytes(), 16);
@@ -144,7 +144,7 @@ TEST(Corrections, AllReduceIsTwoPasses) {
   c.outer = {.name = "x", .title = "x", .bytes_per_s = 25 * kGB, .latency_s = 0, .efficiency = 1};
   const double seconds = hardware::collective_seconds(hardware::CollectiveShape::AllReduce, message,
                                                       {.members = 16, .per_domain = 1, .domains = 16}, c, {});
-  EXPECT_NEAR(seconds, 10.5, 1e-4);  // launches come on top
+  EXPECT_NEAR(seconds, 10.5, 1e-4);  // plus launches
 }
 
 // Hybrid shard over two nodes all-reduces each rank's eighth: with two replicas a rank sends its message
@@ -292,8 +292,8 @@ TEST(Corrections, SeventyBillionOnEight) {
   EXPECT_GT(needs(r), r.parameters * 18 / 8);
 }
 
-// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state a GPU
-// beside what is gathered, and is far above 2,000 tokens/s.
+// 8B on eight GPUs of 32 GB, full shard, micro 1 x 16, 4096 tokens: it fits with 18 GB of state per GPU plus
+// gathered parameters, and is far above 2,000 tokens/s.
 TEST(Corrections, EightBillionOnEight) {
   const Report r =
       plan_of("llama3-8b", "1x8 rtx-5090", {"parallel.dp_shard=8", "parallel.zero=3", "batch.global=128"});
