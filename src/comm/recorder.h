@@ -36,8 +36,8 @@ struct Call {
   base::DType dtype = base::DType::U8;
   ReduceOp op{};
   int peer = -1;  // root of a broadcast, peer of a send or recv (member index), else -1
-  int64_t count =
-      0;  // elements (per rank where the call is per rank); 0 of an all_to_all_v: its members differ
+  // Elements (per rank where the call is per rank); 0 for an all_to_all_v, whose members differ.
+  int64_t count = 0;
   uint64_t sequence = 0;  // position in this rank's calls on the communicator
   // Whether two members' calls are the same collective. Sequence numbers may differ: they also count sends,
   // whose number varies between members.

@@ -9,8 +9,8 @@ namespace quintet::layout {
 
 struct Stages {
   std::vector<int> of_block;  // by block label: its virtual stage, non-decreasing
-  std::vector<int> rank_of,
-      chunk_of;  // by virtual stage: the pipeline rank that holds it, and as which chunk
+  // By virtual stage: the pipeline rank that holds it, and as which chunk.
+  std::vector<int> rank_of, chunk_of;
 
   int count() const { return static_cast<int>(rank_of.size()); }
   int rank_of_block(int block) const {

@@ -7,8 +7,8 @@
 namespace quintet::kernels::cpu {
 
 inline constexpr int64_t kAttentionBlock = 64;  // query rows and key rows of a score block
-inline constexpr int64_t kAttentionRows =
-    256;  // query rows, over the heads of a group, that share packed keys
+// Query rows, over the heads of a group, that share packed keys.
+inline constexpr int64_t kAttentionRows = 256;
 
 // Elements of S, rounded up to whole cache lines: no vector unit is wider than one.
 template <class S>

@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(kThreads)
 // are zero initially.
 __device__ __forceinline__ void add_counts(const uint32_t* table, unsigned columns, uint32_t* totals,
                                            uint32_t* before) {
-  constexpr unsigned kAhead =
-      20;  // counts in flight: as many as a thread has with 129 columns and 128 chunks
+  // Counts in flight: as many as a thread has with 129 columns and 128 chunks.
+  constexpr unsigned kAhead = 20;
   const unsigned column = threadIdx.x % columns, first = threadIdx.x / columns, step = kThreads / columns;
   if (first >= step) return;
   uint32_t total = 0, lower = 0;
