@@ -71,7 +71,7 @@ class Fold {
     return needs(to);
   }
 
-  bool travels(ValueId v) const {
+  bool is_exchanged(ValueId v) const {
     const NodeId producer = r_.graph().value(v).producer;
     if (producer.valid() && is_message(node(producer.index()))) return true;
     return std::any_of(r_.readers(v).begin(), r_.readers(v).end(),
@@ -81,7 +81,7 @@ class Fold {
   // Whether the backward op `dx` may write what `again` computes: no earlier node needs the result.
   bool may_rewrite(size_t again, size_t dx) const {
     const ValueId y = node(again).outputs[0];
-    return !leads(y, again, dx) && !travels(y) && !travels(node(dx).inputs[0]);
+    return !leads(y, again, dx) && !is_exchanged(y) && !is_exchanged(node(dx).inputs[0]);
   }
 
   void fold_loss(size_t grad) {

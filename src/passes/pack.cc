@@ -67,7 +67,7 @@ class Pack {
       p.linears.push_back(r_.maker_index(v));
       p.weights.push_back(linear->inputs[1]);
       p.x = linear->inputs[0];
-      if (p.x != r_.node(p.linears[0]).inputs[0] || !is_beside(p.linears.back(), p.linears[0]))
+      if (p.x != r_.node(p.linears[0]).inputs[0] || !in_same_body(p.linears.back(), p.linears[0]))
         return std::nullopt;
     }
     // A parameter that other layers use too gets contributions from them: whether this one is the first
@@ -93,11 +93,11 @@ class Pack {
       g.dw.push_back(readers[swapped ? 0 : 1]);
       const Node &dx = r_.node(g.dx[i]), &dw = r_.node(g.dw[i]), &dw0 = r_.node(g.dw[0]);
       if (dx.op != &graph::kLinearDx || dx.inputs.size() != 2 || dx.inputs[1] != p.weights[i] ||
-          !is_beside(g.dx[i], g.dx[0]))
+          !in_same_body(g.dx[i], g.dx[0]))
         return std::nullopt;
       // A gradient that is first summed over ranks is not final yet, and may be sent separately.
       if (dw.op != &graph::kLinearDw || dw.inputs[0] != grads[i] || dw.inputs[1] != dw0.inputs[1] ||
-          dw.attrs != dw0.attrs || !gradients_.contains(dw.outputs[0]) || !is_beside(g.dw[i], g.dw[0]))
+          dw.attrs != dw0.attrs || !gradients_.contains(dw.outputs[0]) || !in_same_body(g.dw[i], g.dw[0]))
         return std::nullopt;
       g.x = dw.inputs[1];
     }
@@ -131,7 +131,7 @@ class Pack {
         if (r_.readers(v).size() != 1) return false;
         const size_t reader = r_.readers(v)[0];
         const Node& add = r_.node(reader);
-        if (add.op == &graph::kAdd && is_beside(reader, g.dx[0]) && open.contains(add.inputs[0]) &&
+        if (add.op == &graph::kAdd && in_same_body(reader, g.dx[0]) && open.contains(add.inputs[0]) &&
             open.contains(add.inputs[1]) && add.inputs[0] != add.inputs[1])
           found = reader;
       }
@@ -147,7 +147,7 @@ class Pack {
   }
 
   // In the same body.
-  bool is_beside(size_t a, size_t b) const {
+  bool in_same_body(size_t a, size_t b) const {
     return r_.node(a).phase == r_.node(b).phase && r_.node(a).block == r_.node(b).block &&
            r_.node(a).row_group < 0 && r_.node(b).row_group < 0;
   }
@@ -293,7 +293,7 @@ class Pack {
     if (ropes.empty()) return true;
     if (ropes.size() != 2) return false;
     const Node &q = r_.node(ropes[0]), &k = r_.node(ropes[1]);
-    return q.attrs == k.attrs && q.inputs[1] == k.inputs[1] && is_beside(ropes[0], ropes[1]);
+    return q.attrs == k.attrs && q.inputs[1] == k.inputs[1] && in_same_body(ropes[0], ropes[1]);
   }
 
   void write_ropes(const Indices& ropes, ValueId from, ValueId to, int64_t heads) {

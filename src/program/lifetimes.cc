@@ -13,7 +13,7 @@ bool is_ring_send(const Program& p, const Instr& instr) {
 // A ring message is in flight while the next hop computes: until the instruction that reads what was received
 // in exchange. If freed at once, its bytes would go to that hop's results, and the hop would wait for the
 // send.
-int end_of_sending(const std::vector<Instr>& instrs, int send) {
+int end_of_send(const std::vector<Instr>& instrs, int send) {
   const Instr& receive = instrs[static_cast<size_t>(send) - 1];  // Emitter::ring_shift
   for (size_t i = static_cast<size_t>(send) + 1; i < instrs.size(); ++i)
     for (const Operand& o : instrs[i].in)
@@ -26,7 +26,7 @@ int end_of_sending(const std::vector<Instr>& instrs, int send) {
 void insert_frees(Program& program) {
   struct Touch {
     int first_body = -1, last_body = -1, last_instr = -1;
-    bool travels = false;  // sent to or received from another stage
+    bool between_stages = false;  // sent to or received from another stage
   };
   // A step and an evaluation are separate runs: a buffer that both use ends in each.
   std::vector<char> evaluates(program.bodies.size(), 0);
@@ -41,7 +41,7 @@ void insert_frees(Program& program) {
         if (t.first_body < 0) t.first_body = static_cast<int>(b);
         t.last_body = static_cast<int>(b);
         t.last_instr = static_cast<int>(i);
-        t.travels |= joins_stages(program, instrs[i]);
+        t.between_stages |= joins_stages(program, instrs[i]);
       };
       for (const Operand& o : instrs[i].in) touch(o);
       for (const Operand& o : instrs[i].out) touch(o);
@@ -56,10 +56,10 @@ void insert_frees(Program& program) {
     for (const Touch* t : {&of_step[i], &of_evaluation[i]}) {
       if (t->last_body < 0) continue;
       // A buffer of a message belongs to its micro-batch: the next micro-batch need not wait for the message.
-      if (t->first_body != t->last_body || t->travels) buffer.scope = Scope::Micro;
+      if (t->first_body != t->last_body || t->between_stages) buffer.scope = Scope::Micro;
       const auto& instrs = program.bodies[static_cast<size_t>(t->last_body)].instrs;
       const int last = is_ring_send(program, instrs[static_cast<size_t>(t->last_instr)])
-                           ? end_of_sending(instrs, t->last_instr)
+                           ? end_of_send(instrs, t->last_instr)
                            : t->last_instr;
       ends[static_cast<size_t>(t->last_body)][static_cast<size_t>(last)].push_back(
           BufferId(static_cast<int32_t>(i)));

@@ -40,7 +40,7 @@ double kept_weights_bytes(const config::Recipe& r) {
 }
 
 // For the rank with the head.
-double beside_bytes(const ModelledRun& run, const plan::Report& report) {
+double bytes_outside_plan(const ModelledRun& run, const plan::Report& report) {
   const config::Recipe& r = report.recipe;
   const double ranks = static_cast<double>(r.parallel.tp);
   const double tokens = static_cast<double>(r.batch.micro * r.data.seq_len / r.parallel.cp);
@@ -59,7 +59,7 @@ void predict(ComparedRun& row) {
     const plan::RankMemory& most = report.memory.ranks[report.memory.most_loaded];
     double bytes = static_cast<double>(most.arena_bytes);
     if (report.assumptions.stack.unfused_attention) bytes += kept_weights_bytes(report.recipe);
-    bytes = (bytes + beside_bytes(*row.mapping.run, report)) * report.assumptions.stack.reserved +
+    bytes = (bytes + bytes_outside_plan(*row.mapping.run, report)) * report.assumptions.stack.reserved +
             row.mapping.run->driver_bytes;
     row.predicted_memory = bytes / kGib;
     row.fits = report.memory.fits();

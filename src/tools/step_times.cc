@@ -45,7 +45,7 @@ class Reading {
       add_waits(k, awaited);  // includes the waits of frees, which the stream executes too
       if (instr(k).kind == InstrKind::Free) continue;
       const Span& span = spans_[k];
-      if (span.start > now) stood_still(t, awaited, now, span.start);
+      if (span.start > now) add_stall(t, awaited, now, span.start);
       awaited.clear();
       count(t, k, std::max<int64_t>(span.end - std::max(span.start, now), 0));
       now = std::max(now, span.end);
@@ -53,7 +53,7 @@ class Reading {
     for (size_t s = 0; s < at_.size(); ++s)
       if (!at_[s].empty())
         awaited.push_back({program::StreamId(static_cast<int32_t>(s)), static_cast<int>(at_[s].size()) - 1});
-    if (last_ > now) stood_still(t, awaited, now, last_);
+    if (last_ > now) add_stall(t, awaited, now, last_);
     t.span = seconds(last_ - first_);
     for (size_t s = 0; s < at_.size(); ++s)
       for (const size_t k : at_[s])
@@ -109,7 +109,7 @@ class Reading {
   }
 
   // The compute stream was empty in [from, to).
-  void stood_still(StepTimes& t, std::vector<program::Wait> awaited, int64_t from, int64_t to) {
+  void add_stall(StepTimes& t, std::vector<program::Wait> awaited, int64_t from, int64_t to) {
     while (to > from) {
       const int k = latest(awaited, to);
       if (k < 0 || spans_[static_cast<size_t>(k)].end <= from) break;

@@ -21,7 +21,7 @@ Dims produced_by(const Type& w, size_t contracted) {
 }
 
 // The packed results of all weights; the packed dim takes the first one's name.
-Dims side_by_side(std::string_view op, const std::vector<Dims>& parts) {
+Dims packed_dims(std::string_view op, const std::vector<Dims>& parts) {
   Dims all = parts.front();
   for (size_t i = 1; i < parts.size(); ++i) {
     OP_REQUIRE(op, std::equal(parts[i].begin() + 1, parts[i].end(), all.begin() + 1, all.end()),
@@ -45,7 +45,7 @@ std::vector<Type> infer(const std::vector<Type>& in, const Attrs&) {
     parts.push_back(produced_by(in[i], contracted));
   }
   Type y{x.dtype, {x.dims[0]}};
-  const Dims all = side_by_side("linears", parts);
+  const Dims all = packed_dims("linears", parts);
   y.dims.insert(y.dims.end(), all.begin(), all.end());
   return {y};
 }
