@@ -31,7 +31,7 @@ struct Gather {
 };
 
 // Tokens by row are summed in segments: a row of up to kSegment tokens is one, a longer row has one for every
-// kSegment of its tokens, counted from its first. A block sums those that begin in its tile of slots, over a
+// kSegment of its tokens, counted from its first. A block sums those that begin in its tile of places, over a
 // slab of columns. The sum of a single-segment row is written to the table at once. Those of a long row are
 // stored as partial sums, and the last of its blocks to finish adds them up in order.
 inline constexpr unsigned kSegment = kEmbeddingSegment, kTile = 8;
@@ -47,9 +47,9 @@ struct Sums {
   unsigned slabs;
   unsigned sum_blocks;  // blocks from here on zero the rows without tokens
   D* dtable;
-  // Of the segments of long rows that begin in kSegment slots, at most one is the first of its row and at
-  // most one is not: their partial sums are [slot / kSegment, 1 if it is the first, n]. Blocks that have
-  // reached a row are counted where it begins, [slot / kSegment, slab].
+  // Of the segments of long rows that begin in kSegment places, at most one is the first of its row and at
+  // most one is not: their partial sums are [place / kSegment, 1 if it is the first, n]. Blocks that have
+  // reached a row are counted where it begins, [place / kSegment, slab].
   Stat<T>* partials;
   uint32_t* arrived;
 };
@@ -109,7 +109,7 @@ __device__ __forceinline__ Term term_of(const RowToken& t, uint32_t place) {
           is_long ? partial_at(place - in_segment, in_row < kSegment) : t.row};
 }
 
-// The terms of the segments that begin in a tile are [from, to), counted from the tile's first slot.
+// The terms of the segments that begin in a tile are [from, to), counted from the tile's first place.
 struct Tile {
   unsigned from, to;
   bool any_long;  // some of the terms may belong to long rows

@@ -4,7 +4,7 @@
 
 // One launch without communication between blocks: every block reads all ids and stores the tokens of its
 // bucket. Tokens of lower buckets precede them, and are counted in the same pass. Warps have runs of tokens:
-// a token's slot is after those of its row in the runs of earlier warps and those found earlier in its own.
+// a token's place is after those of its row in the runs of earlier warps and those found earlier in its own.
 namespace quintet::kernels::cuda {
 namespace {
 
@@ -172,7 +172,7 @@ __device__ __forceinline__ uint32_t tokens_upto(uint32_t own, const Bucket& b) {
   return own;
 }
 
-// Turns the counts [warp, row] into the slot of the warp's next token of the row.
+// Turns the counts [warp, row] into the place of the warp's next token of the row.
 __device__ __forceinline__ void counts_to_places(unsigned rows, uint32_t* counts, const Bucket& b) {
 #pragma unroll 1
   for (unsigned i = threadIdx.x; i < b.filled_count; i += kThreads) {
