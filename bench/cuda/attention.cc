@@ -71,8 +71,8 @@ void attentions() {
   std::printf(
       "\n| attention | sequences x rows, heads, sizes | cuDNN forward TFLOP/s | backward | deterministic | "
       "own forward | "
-      "own backward (deterministic) | sm_80 kernels forward | backward | cuDNN scratch MB | own |\n"
-      "|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "own backward | deterministic | sm_80 kernels forward | backward | cuDNN scratch MB | own |\n"
+      "|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const Shape& p : shapes) {
     used = 0;
     k::AttentionShape s;
@@ -109,7 +109,7 @@ void attentions() {
                  forward = 2.0 * static_cast<double>(p.heads) * both * pairs,
                  backward = 2.0 * static_cast<double>(p.heads) * pairs *
                             static_cast<double>(3 * p.head_dim + 2 * p.value_dim);
-    std::string times[7] = {"none", "none", "none", "none", "none", "none", "none"};
+    std::string times[8] = {"none", "none", "none", "none", "none", "none", "none", "none"};
     for (const bool deterministic : {false, true}) {
       k::Attention library;
       s.deterministic = deterministic;
@@ -127,16 +127,21 @@ void attentions() {
                              1));
     }
     const float* const none = nullptr;
-    for (const bool portable : {false, true}) {
+    for (const int kernels : {0, 1, 2}) {  // the default, deterministic, those for Ampere on
+      const bool portable = kernels == 2;
       const k::TiledOptions options{.portable = portable};
-      times[portable ? 5 : 3] =
-          rate(forward, time_of(
-                            [&](int) {
-                              k::TiledAttention::forward<Bf16, Bf16>(own, options, q, key, v, none, none, o,
-                                                                     lse, space, stream);
-                            },
-                            1));
-      times[portable ? 6 : 4] =
+      own.deterministic = kernels > 0;
+      if (kernels != 1)
+        times[portable ? 6 : 3] =
+            rate(forward, time_of(
+                              [&](int) {
+                                k::TiledAttention::forward<Bf16, Bf16>(own, options, q, key, v, none, none, o,
+                                                                       lse, space, stream);
+                              },
+                              1));
+      times[kernels == 0   ? 4
+            : kernels == 1 ? 5
+                           : 7] =
           rate(backward, time_of(
                              [&](int) {
                                k::TiledAttention::backward<Bf16, Bf16>(own, options, dout, q, key, v, o, lse,

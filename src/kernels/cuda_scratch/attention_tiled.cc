@@ -34,6 +34,7 @@ TiledScratch tiled_scratch(const AttentionShape& s, bool backward) {
   if (!backward) return at;
   at.k_order = order(s.k_rows, dkv_keys(sizes));
   at.delta = take((s.q_rows.rows() * s.heads + s.kv_heads) * 2 * int64_t{sizeof(float)});
+  if (fuses_backward(s)) at.dq_sum = take(fused_kv_heads(s) * dq_sum_bytes(s));
   return at;
 }
 

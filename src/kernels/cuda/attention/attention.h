@@ -11,7 +11,7 @@
 namespace quintet::kernels::cuda {
 
 struct AttentionShape : AttentionGeometry {
-  bool deterministic = false;  // backward through cuDNN; the native kernels always are
+  bool deterministic = false;  // the same bits in every run, also where that is slower
   // For attention() and its variants: nothing is done where *needed is 0, or with needed_each for the
   // sequences where needed[sequence] is 0. Null: everything is done.
   const int32_t* needed = nullptr;

@@ -51,13 +51,7 @@ void launch_hopper_dkv(TiledProblem p, int blocks, int64_t tiles, Stream stream)
                                                p.packing.tokens),
                       k = describe_heads<T>(p.k, p.k_count, p.kv_heads, kWidth, p.k_stride, 1, Sizes::kKeys),
                       v = describe_heads<T>(p.v, p.k_count, p.kv_heads, kWidth, p.v_stride, 1, Sizes::kKeys);
-    TensorDims d;
-    d.sizes[0] = p.stats_pitch;
-    d.sizes[1] = p.kv_heads;
-    d.strides[0] = p.stats_pitch * 8;
-    d.box[0] = Sizes::kStatRows;
-    d.swizzle = false;
-    const CUtensorMap stats = describe_tensor(p.stats_out, base::DType::F64, d, "attention_backward");
+    const CUtensorMap stats = describe_stats(p, Sizes::kStatRows);
     launch(hopper_dkv<T, kWidth>, Sizes::kBytes, blocks, tiles * p.kv_heads, stream, q, dout, k, v, stats, p,
            static_cast<int>(tiles));
   };

@@ -168,21 +168,26 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(s);
         const bool masked = begin < at.all.begin || begin + kKeys > at.all.end || count < kKeys;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          int from = -kKeys, to = kKeys;
-          if (masked) {
-            from = row_keys[h].begin - begin - lane % 4 * 2;
-            to = lesser(row_keys[h].end - begin, count) - lane % 4 * 2;
-          }
+        const auto weigh = [&](auto sees) {
 #pragma unroll
           for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              float& x = s[j * 4 + 2 * h + i];
-              const float weight = exp2_fast(fmaf(x, unit, -lse[h]));
-              x = masked && (j * 8 + i < from || j * 8 + i >= to) ? 0.0f : weight;
+            for (int i = 0; i < 4; ++i) {
+              float& x = s[j * 4 + i];
+              const float weight = exp2_fast(fmaf(x, unit, -lse[i / 2]));
+              x = sees(i / 2, j * 8 + i % 2) ? weight : 0.0f;
             }
+        };
+        if (masked) {
+          int from[2], to[2];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            from[h] = row_keys[h].begin - begin - lane % 4 * 2;
+            to[h] = lesser(row_keys[h].end - begin, count) - lane % 4 * 2;
+          }
+          weigh([&](int h, int key) { return key >= from[h] && key < to[h]; });
+        } else {
+          weigh([](int, int) { return true; });
         }
         await_products<0>();
         pin(g);
@@ -376,23 +381,28 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         pin(s);
         const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows ||
                             rows < kRows || tile.count < kKeys;
-        int from[2] = {-kRows, -kRows}, to[2] = {kRows, kRows};
+        const auto weigh = [&](auto sees) {
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j) {
+            const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              float& x = s[j * 4 + i];
+              const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
+              x = sees(i / 2, j * 8 + i % 2) ? weight : 0.0f;
+            }
+          }
+        };
         if (masked) {
+          int from[2], to[2];
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             from[h] = (key_queries[h].begin - position) * p.group - lane % 4 * 2;
             to[h] = lesser((key_queries[h].end - position) * p.group, rows) - lane % 4 * 2;
           }
-        }
-#pragma unroll
-        for (int j = 0; j < kRows / 8; ++j) {
-          const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            float& x = s[j * 4 + i];
-            const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
-            x = masked && (j * 8 + i % 2 < from[i / 2] || j * 8 + i % 2 >= to[i / 2]) ? 0.0f : weight;
-          }
+          weigh([&](int h, int row) { return row >= from[h] && row < to[h]; });
+        } else {
+          weigh([](int, int) { return true; });
         }
         // dS is computed from the rounded weights: registers for both would be too many. With long rows it
         // reuses the weights' own registers.

@@ -24,4 +24,15 @@ CUtensorMap describe_heads(const void* from, int rows, int heads, int width, int
   return describe_tensor(from, base::DTypeOf<T>::value, d, "attention");
 }
 
+// lse and delta of the backward pass, copied `rows` pairs at a time.
+inline CUtensorMap describe_stats(const TiledProblem& p, int rows) {
+  TensorDims d;
+  d.sizes[0] = p.stats_pitch;
+  d.sizes[1] = p.kv_heads;
+  d.strides[0] = p.stats_pitch * 8;
+  d.box[0] = rows;
+  d.swizzle = false;
+  return describe_tensor(p.stats_out, base::DType::F64, d, "attention_backward");
+}
+
 }  // namespace quintet::kernels::cuda

@@ -1,4 +1,4 @@
-// Launches the kernels of hopper_forward.cuh and hopper_backward.cuh.
+// Launches the kernels of hopper_forward.cuh, hopper_backward.cuh and hopper_fused.cuh.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -19,5 +19,9 @@ template <class T>
 void launch_hopper_dq(TiledProblem problem, int blocks, int64_t tiles, Stream stream);
 template <class T>
 void launch_hopper_dkv(TiledProblem problem, int blocks, int64_t tiles, Stream stream);
+// All of the backward pass, for `kv_heads` KV heads at a time; fuses_backward() says when.
+template <class T>
+void launch_hopper_fused(TiledProblem problem, int blocks, int64_t key_tiles, int64_t kv_heads,
+                         Stream stream);
 
 }  // namespace quintet::kernels::cuda

@@ -24,6 +24,21 @@ constexpr int hopper_forward_rows(int width) { return width > 64 ? 128 : 192; }
 inline constexpr int kHopperDqRows = 128, kHopperDkvKeys = 128;
 constexpr int hopper_dkv_rows(int width) { return width > 64 ? 64 : 128; }
 
+// Whether Hopper's backward pass is the fused one: not where two runs must give the same bits.
+inline bool fuses_backward(const AttentionShape& s) {
+  return !s.deterministic && s.head_dim == s.value_dim && (s.head_dim == 64 || s.head_dim == 128) &&
+         s.heads / s.kv_heads <= 64 && s.dropout_p == 0;
+}
+// Its KV heads at a time: as many as have sums of dq within this limit, at least one.
+inline constexpr int64_t kDqSumBytes = int64_t{256} << 20;
+inline int64_t dq_sum_bytes(const AttentionShape& s) {  // of one KV head
+  return s.q_rows.rows() * (s.heads / s.kv_heads) * s.head_dim * int64_t{sizeof(float)};
+}
+inline int64_t fused_kv_heads(const AttentionShape& s) {
+  const int64_t most = kDqSumBytes / dq_sum_bytes(s);
+  return most < 1 ? 1 : most < s.kv_heads ? most : s.kv_heads;
+}
+
 constexpr HeadSizes head_sizes(int64_t head_dim, int64_t value_dim) {
   for (const HeadSizes& d : kHeadSizes)
     if (head_dim <= d.qk && value_dim <= d.value) return d;
@@ -42,6 +57,7 @@ struct TiledScratch {
   int64_t q_order = 0, k_order = 0;
   int64_t delta =
       0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]
+  int64_t dq_sum = 0;  // of fused_kv_heads()
   int64_t bytes = 0;
 };
 TiledScratch tiled_scratch(const AttentionShape& shape, bool backward);

@@ -276,7 +276,13 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dq = dq;
   p.dk = dk;
   p.dv = dv;
-  if (s.q_rows.rows() > 0) {
+  const bool fused = blocks > 0 && fuses_backward(s);
+  if (fused) {
+    if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
+    p.dq_sum = at<float>(workspace, scratch.dq_sum);
+    launch_hopper_fused<T>(p, blocks, key_tiles(s, keys), fused_kv_heads(s), stream);
+  }
+  if (s.q_rows.rows() > 0 && !fused) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.q_order);
     if (blocks > 0)
       launch_hopper_dq<T>(p, blocks, query_tiles(s, tokens), stream);
@@ -288,7 +294,7 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
       check_launch("attention_backward");
     }
   }
-  if (s.k_rows.rows() > 0) {
+  if (s.k_rows.rows() > 0 && !fused) {
     p.packing = HeadPacking(p.group, dkv_rows(sizes));
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
     if (blocks > 0)

@@ -4,7 +4,8 @@
 //
 // A mask is run-time data: one interval of key positions per query (kernels/attention_interval.h), found by a
 // small kernel in each call. Query heads that share a KV head are rows of one tile. The backward pass is one
-// kernel for dq and one for dk and dv, each of which owns what it writes: the same bits in every run.
+// kernel for dq and one for dk and dv, each of which owns what it writes: the same bits in every run. On
+// Hopper one kernel computes all three where the shape does not ask for that (hopper_fused.cuh).
 //
 // Documents must be contiguous within a sequence and their ids non-decreasing, with padding last. Sequences
 // that break this are found on the device and handled in the same call by attention() and its variants

@@ -1,0 +1,400 @@
+// Backward on Hopper in one pass over the scores: where hopper_backward.cuh computes S and dP twice, this
+// kernel adds every tile's part of dq to sums in global memory. They are added in the order in which blocks
+// get there, so two runs may differ in the last bits; deterministic runs use hopper_backward.cuh.
+//
+// begin_rows stores lse and delta of every row and clears the sums, hopper_fused adds to them, finish_dq
+// rounds them.
+#pragma once
+
+#include "kernels/cuda/attention/hopper_backward.cuh"
+
+namespace quintet::kernels::cuda {
+
+// Where eight columns of dq are stored within a row of the sums: lanes that hold one column of neighbouring
+// rows then write different banks of shared memory.
+__device__ __forceinline__ int dq_unit(int unit, int packed_row) { return unit ^ (packed_row & 3); }
+
+inline constexpr int kRowThreads = 256, kRowTokens = 16;
+
+// Calls each(token row, head, row of packed heads, lane of the row) for all rows of a tile of tokens and the
+// heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
+template <int kWidth, class Each>
+__device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& each) {
+  constexpr int kLanes = kWidth / 8;
+  const RowTile tile = row_tile(p.q_rows, kRowTokens, static_cast<int>(blockIdx.x));
+  if (p.idle(tile.sequence)) return;
+  const int heads = p.kv_span * p.group, lane = static_cast<int>(threadIdx.x) % kLanes;
+  for (int at = static_cast<int>(threadIdx.x) / kLanes; at < tile.count * heads; at += kRowThreads / kLanes) {
+    const int token = at / heads, head = at % heads;
+    each(tile.row + token, p.kv_begin * p.group + head,
+         static_cast<int64_t>(head / p.group) * p.q_count * p.group +
+             static_cast<int64_t>(tile.row + token) * p.group + head % p.group,
+         lane);
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant__ TiledProblem p) {
+  await_previous();
+  constexpr int kLanes = kWidth / 8;
+  for_each_row<kWidth>(p, [&](int row, int head, int64_t packed, int lane) {
+    const int64_t from =
+        static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * kWidth + lane * 8;
+    const auto a = load<8>(static_cast<const T*>(p.o) + from),
+               b = load<8>(static_cast<const T*>(p.dout) + from);
+    float delta = 0.0f;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) delta += a.v[e] * b.v[e];
+    const unsigned together = __activemask();
+#pragma unroll
+    for (int d = kLanes / 2; d > 0; d /= 2) delta += __shfl_xor_sync(together, delta, d);
+    if (lane == 0)
+      p.stats_out[head / p.group * p.stats_pitch + static_cast<int64_t>(row) * p.group + head % p.group] =
+          make_float2(p.lse[static_cast<int64_t>(head) * p.q_count + row] * kLog2E, delta);
+    auto* const sum = reinterpret_cast<float4*>(p.dq_sum + packed * kWidth + lane * 8);
+    sum[0] = sum[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  });
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__ TiledProblem p) {
+  await_previous();
+  for_each_row<kWidth>(p, [&](int row, int head, int64_t packed, int lane) {
+    const int packed_row = row * p.group + head % p.group;
+    const float* const from = p.dq_sum + packed * kWidth + dq_unit(lane, packed_row) * 8;
+    const float4 low = reinterpret_cast<const float4*>(from)[0],
+                 high = reinterpret_cast<const float4*>(from)[1];
+    float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    const int64_t to =
+        static_cast<int64_t>(row) * p.dq_stride + static_cast<int64_t>(head) * kWidth + lane * 8;
+    if (p.wide) {
+      float* const out = static_cast<float*>(p.dq) + to;
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        out[e] = x[e] * p.scale + (p.dq_before != nullptr ? p.dq_before[to + e] : 0.0f);
+    } else {
+      *reinterpret_cast<uint4*>(static_cast<T*>(p.dq) + to) =
+          make_uint4(word_of<T>(x[0] * p.scale, x[1] * p.scale), word_of<T>(x[2] * p.scale, x[3] * p.scale),
+                     word_of<T>(x[4] * p.scale, x[5] * p.scale), word_of<T>(x[6] * p.scale, x[7] * p.scale));
+    }
+  });
+}
+
+template <int kWidth>
+struct HopperFused {
+  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 3;
+  static constexpr int kPanels = kWidth / 64;
+  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
+  // Copies start at multiples of 16 bytes: one row early where the first index is odd.
+  static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
+  static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
+  static constexpr int kScoreBytes = kKeys * kRows * 2, kSumBytes = kRows * kWidth * 4;
+  static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + kScoreBytes + kSumBytes + 1024;
+};
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// Both consumer warpgroups.
+template <int kBarrier>
+__device__ __forceinline__ void meet() {
+  asm volatile("bar.sync %0, 256;" ::"n"(kBarrier) : "memory");
+}
+__device__ __forceinline__ void publish_shared() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Adds `bytes` of floats in shared memory to those in global memory, asynchronously.
+__device__ __forceinline__ void add_to_global(float* to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+               "r"(from), "r"(bytes)
+               : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until the source of every add_to_global() of this thread has been read.
+__device__ __forceinline__ void await_source_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ __forceinline__ void await_additions() {
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+// Stores what pack_left() left of 64 rows as panels of 64 columns, swizzled; `row` is the warp's first.
+template <int kRegisters>
+__device__ __forceinline__ void store_packed(const float (&a)[kRegisters], uint32_t tile, uint32_t panel,
+                                             int row, int lane) {
+  const uint32_t key = static_cast<uint32_t>(row + lane % 16);
+#pragma unroll
+  for (int k = 0; k < kRegisters / 8; ++k) {
+    const uint32_t chunk = static_cast<uint32_t>(2 * k + lane / 16);
+    const uint32_t to = tile + chunk / 8 * panel + key * 128 + ((chunk % 8 ^ (key & 7)) << 4);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a[4 * k]),
+                 "f"(a[4 * k + 1]), "f"(a[4 * k + 2]), "f"(a[4 * k + 3])
+                 : "memory");
+  }
+}
+
+// Stores a warpgroup's part of dq, 64 rows times 64 columns, into a tile with rows of kWidth columns: rows
+// `row` and row + 8 of this lane, columns from unit first_unit on; first_row is the tile's first row of packed
+// heads.
+template <int kWidth>
+__device__ __forceinline__ void store_dq(const float (&dq)[32], uint32_t tile, int row, int first_unit,
+                                         int first_row, int lane) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = row + 8 * h, column = dq_unit(first_unit + j, first_row + r) * 8 + lane % 4 * 2;
+      asm volatile(
+          "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(tile + static_cast<uint32_t>((r * kWidth + column) * 4)),
+          "f"(dq[j * 4 + 2 * h]), "f"(dq[j * 4 + 2 * h + 1])
+          : "memory");
+    }
+}
+
+#endif
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kBackwardThreads, 1)
+    hopper_fused(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
+                 const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
+                 const __grid_constant__ CUtensorMap stats_map, const __grid_constant__ TiledProblem p,
+                 int tiles) {
+  await_previous();
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Sizes = HopperFused<kWidth>;
+  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
+                kPanels = Sizes::kPanels;
+  constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
+  __shared__ alignas(8) uint64_t kv_full, kv_empty, full[kStages], empty[kStages];
+  const uint32_t base = shared_address(tiled_memory), k_tile = (base + 1023) / 1024 * 1024,
+                 v_tile = k_tile + Sizes::kKeyBytes, q_tiles = v_tile + Sizes::kKeyBytes,
+                 dout_tiles = q_tiles + kStages * Sizes::kRowBytes,
+                 score_tile = dout_tiles + kStages * Sizes::kRowBytes,
+                 sum_tile = score_tile + Sizes::kScoreBytes, stat_tiles = sum_tile + Sizes::kSumBytes;
+  const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
+  // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
+  const int filled = p.packing.tokens * p.group;
+  for (int at = thread; at < 2 * kStages * kPanels * (kRows - filled) * 8; at += kBackwardThreads) {
+    const int panel = at / ((kRows - filled) * 8), in_panel = at % ((kRows - filled) * 8);
+    const uint32_t to = q_tiles + static_cast<uint32_t>(panel) * kRowPanel +
+                        static_cast<uint32_t>(filled * 128 + in_panel * 16);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
+  }
+  publish_shared();
+  if (thread == 0) {
+    make_barrier(&kv_full, 1);
+    make_barrier(&kv_empty, 2);
+    for (int s = 0; s < kStages; ++s) {
+      make_barrier(&full[s], 1);
+      make_barrier(&empty[s], 2);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const int items = tiles * p.kv_span;
+  // A tile of keys, and the queries that see any and that see all of them.
+  const auto key_item = [&](int item) {
+    const int rank = item / p.kv_span;
+    HopperTile at{p.kv_begin + item % p.kv_span,
+                  row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
+                  {},
+                  {}};
+    const Span first = p.queries(at.tile.sequence, at.tile.position),
+               last = p.queries(at.tile.sequence, at.tile.position + at.tile.count - 1);
+    at.keys = {first.begin, last.end};
+    at.all = {last.begin, first.end};
+    return at;
+  };
+  const int tokens = p.packing.tokens;
+
+  if (group == 2) {
+    registers_down<24>();
+    if (thread % 128 != 0) return;
+    Turn turn, kv_turn;
+    for (int round = 0;; ++round) {
+      const int item = item_of_round(round, items);
+      if (item < 0) break;
+      if (item >= items) continue;
+      const HopperTile at = key_item(item);
+      if (p.idle(at.tile.sequence)) continue;
+      BlockWalk walk;
+      bool more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
+      if (!more) continue;
+      await_turn(&kv_empty, kv_turn.parity ^ 1);
+      announce(&kv_full, 2 * Sizes::kKeyBytes);
+      for (int c = 0; c < kPanels; ++c) {
+        copy_box(k_tile + c * kKeyPanel, &k_map, c * 64, at.kv_head, at.tile.row, &kv_full);
+        copy_box(v_tile + c * kKeyPanel, &v_map, c * 64, at.kv_head, at.tile.row, &kv_full);
+      }
+      kv_turn.advance<1>();
+      for (; more; more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
+        uint64_t* const barrier = &full[turn.stage];
+        await_turn(&empty[turn.stage], turn.parity ^ 1);
+        announce(barrier, static_cast<uint32_t>(filled * kWidth * 2 * 2 + Sizes::kStatRows * 8));
+        for (int c = 0; c < kPanels; ++c) {
+          const uint32_t panel = (turn.stage * kPanels + c) * kRowPanel;
+          copy_box(q_tiles + panel, &q_map, c * 64, at.kv_head * p.group, walk.row, barrier);
+          copy_box(dout_tiles + panel, &dout_map, c * 64, at.kv_head * p.group, walk.row, barrier);
+        }
+        copy_box(stat_tiles + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group & ~1, at.kv_head,
+                 barrier);
+      }
+    }
+    return;
+  }
+
+  registers_up<240>();
+  const float unit = p.scale * kLog2E;
+  const int warp_row = thread % 128 / 32 * 16;
+  const int own_key = group * 64 + warp_row + lane / 4;  // and the eighth after it
+  // dq of a block of queries is split over the warpgroups: long rows by columns, short ones by rows.
+  constexpr bool kByColumns = kRows == 64;
+  const int dq_row = (kByColumns ? 0 : group * 64) + warp_row + lane / 4;
+  const int dq_column = kByColumns ? group * 8 : 0;
+  const uint32_t dq_left = score_tile + (kByColumns ? 0 : group * (kKeys * 128)),
+                 dq_right = k_tile + (kByColumns ? group * kKeyPanel : 0);
+  const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192,
+                 v = v_tile + static_cast<uint32_t>(group) * 8192;
+  Turn turn, kv_turn;
+  for (int round = 0;; ++round) {
+    const int item = item_of_round(round, items);
+    if (item < 0) break;
+    if (item >= items) continue;
+    const HopperTile at = key_item(item);
+    const RowTile& tile = at.tile;
+    if (p.idle(tile.sequence)) continue;
+    float dk[kWidth / 2], dv[kWidth / 2];
+#pragma unroll
+    for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
+    BlockWalk walk;
+    if (walk.next(p.q_rows, tile.sequence, at.keys, tokens)) {
+      Span key_queries[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int r = own_key + 8 * h;
+        key_queries[h] = r < tile.count ? p.queries(tile.sequence, tile.position + r) : Span{0, 0};
+      }
+      float* const sums =
+          p.dq_sum + static_cast<int64_t>(at.kv_head - p.kv_begin) * p.q_count * p.group * kWidth;
+      await_turn(&kv_full, kv_turn.parity);
+      kv_turn.advance<1>();
+      float s[kRows / 2], g[kRows / 2], dq[32];
+      int before = -1;  // the stage that the last MMAs read
+      do {
+        const int position = walk.position, rows = walk.count(tokens) * p.group,
+                  first_row = walk.row * p.group;
+        const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes,
+                       dout = dout_tiles + turn.stage * Sizes::kRowBytes;
+        const auto* const stats = reinterpret_cast<const float2*>(tiled_memory + (stat_tiles - base) +
+                                                                  turn.stage * Sizes::kStatBytes) +
+                                  (first_row & 1) + lane % 4 * 2;
+        await_turn(&full[turn.stage], turn.parity);
+        begin_products();
+        rows_product<T, kWidth, true>(s, k, kKeyPanel, q, kRowPanel);
+        end_products();
+        begin_products();
+        rows_product<T, kWidth, true>(g, v, kKeyPanel, dout, kRowPanel);
+        end_products();
+        await_products<1>();
+        pin(dk);
+        pin(s);
+        if (before >= 0 && thread % 128 == 0) arrive(&empty[before]);
+        before = turn.stage;
+        const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows ||
+                            rows < kRows || tile.count < kKeys;
+        // dS is computed from the rounded weights, which take the place of the scores.
+        const auto weigh = [&](auto sees) {
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j) {
+            const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              float& x = s[j * 4 + i];
+              const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
+              x = sees(i / 2, j * 8 + i % 2) ? weight : 0.0f;
+            }
+          }
+        };
+        if (masked) {
+          int from[2], to[2];
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            from[h] = (key_queries[h].begin - position) * p.group - lane % 4 * 2;
+            to[h] = lesser((key_queries[h].end - position) * p.group, rows) - lane % 4 * 2;
+          }
+          weigh([&](int h, int row) { return row >= from[h] && row < to[h]; });
+        } else {
+          weigh([](int, int) { return true; });
+        }
+        pack_left<T>(s);
+        begin_products();
+        add_packed_product<T>(dv, s, dout, kRowPanel);
+        end_products();
+        await_products<1>();
+        pin(g);
+        const auto scale_by_weights = [&](auto is_row) {
+#pragma unroll
+          for (int j = 0; j < kRows / 8; ++j) {
+            const int row = j * 8 + lane % 4 * 2;
+            const float delta[2] = {is_row(row) ? stats[j * 8].y : 0.0f,
+                                    is_row(row + 1) ? stats[j * 8 + 1].y : 0.0f};
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+              const float2 weight = pair_of<T>(__float_as_uint(s[2 * j + h]));
+              g[j * 4 + 2 * h] = weight.x * (g[j * 4 + 2 * h] - delta[0]);
+              g[j * 4 + 2 * h + 1] = weight.y * (g[j * 4 + 2 * h + 1] - delta[1]);
+            }
+          }
+        };
+        // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
+        if (rows < kRows)
+          scale_by_weights([&](int row) { return row < rows; });
+        else
+          scale_by_weights([](int) { return true; });
+        pack_left<T>(g);
+        // Both warpgroups have read the previous block's scores since they met to add up its dq.
+        store_packed(g, score_tile, kKeys * 128, group * 64 + warp_row, lane);
+        publish_shared();
+        if (thread == 0) await_source_read();
+        meet<1>();
+        begin_products();
+        columns_product<T, kKeys / 16>(dq, dq_left, dq_right, kKeyPanel);
+        end_products();
+        begin_products();
+        add_rows_product<T, kRows>(dk, score_tile + static_cast<uint32_t>(group) * 8192, kKeys * 128, q,
+                                   kRowPanel);
+        end_products();
+        await_products<1>();
+        pin(dv);
+        pin(dq);
+        store_dq<kWidth>(dq, sum_tile, dq_row, dq_column, first_row, lane);
+        publish_shared();
+        meet<2>();
+        if (thread == 0)
+          add_to_global(sums + static_cast<int64_t>(first_row) * kWidth, sum_tile,
+                        static_cast<uint32_t>(rows * kWidth * 4));
+        turn.advance<kStages>();
+      } while (walk.next(p.q_rows, tile.sequence, at.keys, tokens));
+      await_products<0>();
+      pin(dk);
+      if (thread % 128 == 0) arrive(&empty[before]);
+      if (thread % 128 == 0) arrive(&kv_empty);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = own_key + 8 * h;
+      const int64_t row = tile.row + r;
+      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dk), h, p.scale,
+                   static_cast<T*>(p.dk) + row * p.dk_stride + static_cast<int64_t>(at.kv_head) * kWidth,
+                   kWidth, r < tile.count);
+      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dv), h, 1.0f,
+                   static_cast<T*>(p.dv) + row * p.dv_stride + static_cast<int64_t>(at.kv_head) * kWidth,
+                   kWidth, r < tile.count);
+    }
+  }
+  if (thread == 0) await_additions();
+#else
+  __trap();
+#endif
+}
+
+}  // namespace quintet::kernels::cuda
