@@ -133,8 +133,8 @@ __device__ __forceinline__ void store_packed(const float (&a)[kRegisters], uint3
 }
 
 // Stores a warpgroup's part of dq, 64 rows times 64 columns, into a tile with rows of kWidth columns: rows
-// `row` and row + 8 of this lane, columns from unit first_unit on; first_row is the tile's first row of packed
-// heads.
+// `row` and row + 8 of this lane, columns from unit first_unit on; first_row is the tile's first row of
+// packed heads.
 template <int kWidth>
 __device__ __forceinline__ void store_dq(const float (&dq)[32], uint32_t tile, int row, int first_unit,
                                          int first_row, int lane) {
