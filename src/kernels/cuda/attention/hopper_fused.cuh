@@ -10,14 +10,15 @@
 
 namespace quintet::kernels::cuda {
 
-// Where eight columns of dq are stored within a row of the sums: lanes that hold one column of neighbouring
-// rows then write different banks of shared memory.
+// The sums of dq are panels of 64 columns, [KV heads of a launch, head_dim / 64, rows of packed heads, 64], so
+// that what a warp adds is contiguous. Where eight columns are stored within a row of a panel: lanes that hold
+// one column of neighbouring rows then write different banks of shared memory.
 __device__ __forceinline__ int dq_unit(int unit, int packed_row) { return unit ^ (packed_row & 3); }
 
 inline constexpr int kRowThreads = 256, kRowTokens = 16;
 
-// Calls each(token row, head, row of packed heads, lane of the row) for all rows of a tile of tokens and the
-// heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
+// Calls each(token row, head, its panel and row in the sums, lane of the row) for all rows of a tile of tokens
+// and the heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
 template <int kWidth, class Each>
 __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& each) {
   constexpr int kLanes = kWidth / 8;
@@ -26,9 +27,11 @@ __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& 
   const int heads = p.kv_span * p.group, lane = static_cast<int>(threadIdx.x) % kLanes;
   for (int at = static_cast<int>(threadIdx.x) / kLanes; at < tile.count * heads; at += kRowThreads / kLanes) {
     const int token = at / heads, head = at % heads;
+    const int64_t panel = head / p.group * (kWidth / 64) + lane / 8;
     each(tile.row + token, p.kv_begin * p.group + head,
-         static_cast<int64_t>(head / p.group) * p.q_count * p.group +
-             static_cast<int64_t>(tile.row + token) * p.group + head % p.group,
+         p.dq_sum + (panel * p.q_count * p.group + static_cast<int64_t>(tile.row + token) * p.group +
+                     head % p.group) *
+                        64,
          lane);
   }
 }
@@ -37,7 +40,7 @@ template <class T, int kWidth>
 __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant__ TiledProblem p) {
   await_previous();
   constexpr int kLanes = kWidth / 8;
-  for_each_row<kWidth>(p, [&](int row, int head, int64_t packed, int lane) {
+  for_each_row<kWidth>(p, [&](int row, int head, float* sums, int lane) {
     const int64_t from =
         static_cast<int64_t>(row) * p.o_stride + static_cast<int64_t>(head) * kWidth + lane * 8;
     const auto a = load<8>(static_cast<const T*>(p.o) + from),
@@ -51,17 +54,17 @@ __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant_
     if (lane == 0)
       p.stats_out[head / p.group * p.stats_pitch + static_cast<int64_t>(row) * p.group + head % p.group] =
           make_float2(p.lse[static_cast<int64_t>(head) * p.q_count + row] * kLog2E, delta);
-    auto* const sum = reinterpret_cast<float4*>(p.dq_sum + packed * kWidth + lane * 8);
-    sum[0] = sum[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    auto* const eight = reinterpret_cast<float4*>(sums + lane % 8 * 8);
+    eight[0] = eight[1] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   });
 }
 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__ TiledProblem p) {
   await_previous();
-  for_each_row<kWidth>(p, [&](int row, int head, int64_t packed, int lane) {
+  for_each_row<kWidth>(p, [&](int row, int head, float* sums, int lane) {
     const int packed_row = row * p.group + head % p.group;
-    const float* const from = p.dq_sum + packed * kWidth + dq_unit(lane, packed_row) * 8;
+    const float* const from = sums + dq_unit(lane % 8, packed_row) * 8;
     const float4 low = reinterpret_cast<const float4*>(from)[0],
                  high = reinterpret_cast<const float4*>(from)[1];
     float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -82,14 +85,14 @@ __global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__
 
 template <int kWidth>
 struct HopperFused {
-  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 3;
+  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
   static constexpr int kPanels = kWidth / 64;
   static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
   // Copies start at multiples of 16 bytes: one row early where the first index is odd.
   static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
   static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
   static constexpr int kScoreBytes = kKeys * kRows * 2, kSumBytes = kRows * kWidth * 4;
-  static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + kScoreBytes + kSumBytes + 1024;
+  static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + 2 * kScoreBytes + kSumBytes + 1024;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -132,19 +135,15 @@ __device__ __forceinline__ void store_packed(const float (&a)[kRegisters], uint3
   }
 }
 
-// Stores a warpgroup's part of dq, 64 rows times 64 columns, into a tile with rows of kWidth columns: rows
-// `row` and row + 8 of this lane, columns from unit first_unit on; first_row is the tile's first row of
-// packed heads.
-template <int kWidth>
-__device__ __forceinline__ void store_dq(const float (&dq)[32], uint32_t tile, int row, int first_unit,
-                                         int first_row, int lane) {
+// Stores a warp's part of dq, 16 rows of 64 columns, into shared memory; `packed_row` is the first one's.
+__device__ __forceinline__ void store_dq(const float (&dq)[32], uint32_t to, int packed_row, int lane) {
 #pragma unroll
   for (int j = 0; j < 8; ++j)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int r = row + 8 * h, column = dq_unit(first_unit + j, first_row + r) * 8 + lane % 4 * 2;
+      const int row = lane / 4 + 8 * h, column = dq_unit(j, packed_row + row) * 8 + lane % 4 * 2;
       asm volatile(
-          "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(tile + static_cast<uint32_t>((r * kWidth + column) * 4)),
+          "st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to + static_cast<uint32_t>(row * 64 + column) * 4),
           "f"(dq[j * 4 + 2 * h]), "f"(dq[j * 4 + 2 * h + 1])
           : "memory");
     }
@@ -168,8 +167,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   const uint32_t base = shared_address(tiled_memory), k_tile = (base + 1023) / 1024 * 1024,
                  v_tile = k_tile + Sizes::kKeyBytes, q_tiles = v_tile + Sizes::kKeyBytes,
                  dout_tiles = q_tiles + kStages * Sizes::kRowBytes,
-                 score_tile = dout_tiles + kStages * Sizes::kRowBytes,
-                 sum_tile = score_tile + Sizes::kScoreBytes, stat_tiles = sum_tile + Sizes::kSumBytes;
+                 score_tiles = dout_tiles + kStages * Sizes::kRowBytes,
+                 sum_tile = score_tiles + 2 * Sizes::kScoreBytes, stat_tiles = sum_tile + Sizes::kSumBytes;
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
   // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
   const int filled = p.packing.tokens * p.group;
@@ -248,13 +247,15 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   const int own_key = group * 64 + warp_row + lane / 4;  // and the eighth after it
   // dq of a block of queries is split over the warpgroups: long rows by columns, short ones by rows.
   constexpr bool kByColumns = kRows == 64;
-  const int dq_row = (kByColumns ? 0 : group * 64) + warp_row + lane / 4;
-  const int dq_column = kByColumns ? group * 8 : 0;
-  const uint32_t dq_left = score_tile + (kByColumns ? 0 : group * (kKeys * 128)),
-                 dq_right = k_tile + (kByColumns ? group * kKeyPanel : 0);
+  const int dq_row = (kByColumns ? 0 : group * 64) + warp_row;  // the warp's first
+  const uint32_t dq_left = kByColumns ? 0 : group * (kKeys * 128),
+                 dq_right = k_tile + (kByColumns ? group * kKeyPanel : 0),
+                 warp_sums = sum_tile + static_cast<uint32_t>(group * 64 + warp_row) * 256;
+  const int64_t panel_size = static_cast<int64_t>(p.q_count) * p.group * 64;
   const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192,
                  v = v_tile + static_cast<uint32_t>(group) * 8192;
   Turn turn, kv_turn;
+  uint32_t flip = 0;  // of the tiles of scores
   for (int round = 0;; ++round) {
     const int item = item_of_round(round, items);
     if (item < 0) break;
@@ -274,7 +275,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         key_queries[h] = r < tile.count ? p.queries(tile.sequence, tile.position + r) : Span{0, 0};
       }
       float* const sums =
-          p.dq_sum + static_cast<int64_t>(at.kv_head - p.kv_begin) * p.q_count * p.group * kWidth;
+          p.dq_sum + ((at.kv_head - p.kv_begin) * kPanels + (kByColumns ? group : 0)) * panel_size;
       await_turn(&kv_full, kv_turn.parity);
       kv_turn.advance<1>();
       float s[kRows / 2], g[kRows / 2], dq[32];
@@ -351,27 +352,30 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         else
           scale_by_weights([](int) { return true; });
         pack_left<T>(g);
-        // Both warpgroups have read the previous block's scores since they met to add up its dq.
-        store_packed(g, score_tile, kKeys * 128, group * 64 + warp_row, lane);
+        // The tile's last scores were read before the warpgroups met over those in between.
+        const uint32_t scores = score_tiles + flip * Sizes::kScoreBytes;
+        flip ^= 1;
+        store_packed(g, scores, kKeys * 128, group * 64 + warp_row, lane);
         publish_shared();
-        if (thread == 0) await_source_read();
         meet<1>();
         begin_products();
-        columns_product<T, kKeys / 16>(dq, dq_left, dq_right, kKeyPanel);
+        columns_product<T, kKeys / 16>(dq, scores + dq_left, dq_right, kKeyPanel);
         end_products();
         begin_products();
-        add_rows_product<T, kRows>(dk, score_tile + static_cast<uint32_t>(group) * 8192, kKeys * 128, q,
+        add_rows_product<T, kRows>(dk, scores + static_cast<uint32_t>(group) * 8192, kKeys * 128, q,
                                    kRowPanel);
         end_products();
         await_products<1>();
         pin(dv);
         pin(dq);
-        store_dq<kWidth>(dq, sum_tile, dq_row, dq_column, first_row, lane);
+        if (lane == 0) await_source_read();
+        __syncwarp();
+        store_dq(dq, warp_sums, first_row + dq_row, lane);
         publish_shared();
-        meet<2>();
-        if (thread == 0)
-          add_to_global(sums + static_cast<int64_t>(first_row) * kWidth, sum_tile,
-                        static_cast<uint32_t>(rows * kWidth * 4));
+        __syncwarp();
+        if (lane == 0 && dq_row < rows)
+          add_to_global(sums + static_cast<int64_t>(first_row + dq_row) * 64, warp_sums,
+                        static_cast<uint32_t>(lesser(rows - dq_row, 16) * 256));
         turn.advance<kStages>();
       } while (walk.next(p.q_rows, tile.sequence, at.keys, tokens));
       await_products<0>();
@@ -391,7 +395,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                    kWidth, r < tile.count);
     }
   }
-  if (thread == 0) await_additions();
+  if (lane == 0) await_additions();
 #else
   __trap();
 #endif

@@ -42,7 +42,7 @@ struct TiledProblem {
   float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads
   int64_t stats_pitch;
   // Of the fused backward pass: the KV heads [kv_begin, kv_begin + kv_span) of one launch and the sums of
-  // their dq, [kv_span, rows of packed heads, head_dim], columns ordered by dq_unit() (hopper_fused.cuh).
+  // their dq, in the order of hopper_fused.cuh.
   int kv_begin, kv_span;
   float* dq_sum;
 
