@@ -21,7 +21,7 @@ k::AttentionShape bound_shape(const Bound& b) {
 // Whether cuDNN runs it; prepare() has built its plan.
 bool by_library(const Bound& b, const k::AttentionShape& s) {
   const AttentionPlaces& places = *attention_places(*b.instr);
-  if (!suits_library(*b.instr, s) || (!places.backward && k::TiledAttention::leads(s))) return false;
+  if (!suits_library(*b.instr, s) || k::TiledAttention::leads(s, places.backward)) return false;
   const auto prepared = [&](auto&& library) {
     return library.prepare(s, kLibraryMasks, places.backward, b.instr->workspace_bytes,
                            b.in_type(places.q).dtype);

@@ -30,8 +30,9 @@ int64_t own_bytes(const Instr& i, const k::AttentionShape& s, bool backward) {
 
 }  // namespace
 
+// With packed documents the deterministic gradient is as fast as the other, so they always have it.
 k::AttentionShape attention_shape(const Instr& i) {
-  return {attention_geometry(i), i.attrs.integer("deterministic") != 0};
+  return {attention_geometry(i), i.attrs.integer("deterministic") != 0 || has_documents(i)};
 }
 
 bool by_hops(const Instr& i, const k::AttentionShape& s) { return is_hop(i) || s.k_rows.count > 1; }

@@ -210,8 +210,8 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
 
 }  // namespace
 
-bool TiledAttention::leads(const AttentionShape& s) {
-  const int64_t least = s.head_dim == 64 ? 4096 : s.head_dim == 128 ? 8192 : 0;
+bool TiledAttention::leads(const AttentionShape& s, bool backward) {
+  const int64_t least = s.head_dim == 64 ? 4096 : s.head_dim == 128 && !backward ? 8192 : 0;
   return least > 0 && s.head_dim == s.value_dim && s.q_rows.ranks == 1 && s.q_rows.seq_len >= least &&
          s.heads / s.kv_heads <= 64 && s.dropout_p == 0 && hopper_blocks() > 0;
 }
@@ -276,8 +276,7 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.dq = dq;
   p.dk = dk;
   p.dv = dv;
-  // Documents are short: with heads of 128 the two kernels were measured to be faster there.
-  const bool fused = blocks > 0 && fuses_backward(s) && (s.head_dim == 64 || s.documents == nullptr);
+  const bool fused = blocks > 0 && fuses_backward(s);
   if (fused) {
     if (s.documents != nullptr) p.order = at<uint32_t>(workspace, scratch.k_order);
     p.dq_sum = at<float>(workspace, scratch.dq_sum);
