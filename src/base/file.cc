@@ -124,10 +124,15 @@ int64_t size_of_file(const Path& path) {
 }
 
 std::string read_file(const Path& path) {
-  const Descriptor fd(open_file(path, O_RDONLY));
+  // Without O_NONBLOCK, opening a pipe waits for a writer that may never come.
+  const Descriptor fd(open_file(path, O_RDONLY | O_NONBLOCK));
   if (fd.get() < 0) fail_reading("open", path, errno);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) fail_reading("read", path, errno);
+  if (S_ISDIR(info.st_mode)) fail_reading("read", path, EISDIR);
+  if (!S_ISREG(info.st_mode))
+    fail_user("cannot read '{}': it is a {}, not a regular file; copy its contents to a file first",
+              path.string(), S_ISFIFO(info.st_mode) || S_ISSOCK(info.st_mode) ? "pipe" : "device");
   // The size is only an initial guess: files in /proc report 0, and a file may grow while it is read.
   std::string text(static_cast<size_t>(std::max<off_t>(info.st_size, 0)) + 1, '\0');
   size_t size = 0;
@@ -207,11 +212,12 @@ std::vector<Path> list_files(const Path& root, const std::function<bool(const Pa
 }
 
 MappedFile::MappedFile(const Path& path) {
-  const Descriptor fd(open_file(path, O_RDONLY));
+  const Descriptor fd(open_file(path, O_RDONLY | O_NONBLOCK));
   if (fd.get() < 0) fail_reading("open", path, errno);
   struct stat info;
   if (::fstat(fd.get(), &info) != 0) fail_reading("map", path, errno);
   if (S_ISDIR(info.st_mode)) fail_reading("map", path, EISDIR);
+  if (!S_ISREG(info.st_mode)) fail_user("cannot map '{}': it is not a regular file", path.string());
   if (info.st_size == 0) return;
   void* data = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) fail_reading("map", path, errno);

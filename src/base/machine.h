@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace quintet::base {
 
 // Memory available to programs without swapping; 0 when unknown.
 int64_t available_memory_bytes();
+
+// "process 4242 on node7", to name this process to other people.
+std::string process_name();
 
 }  // namespace quintet::base

@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/file_lock.h"
+#include "base/output_path.h"
 #include "base/temp_folder.h"
 
 namespace quintet::base {
@@ -62,6 +67,52 @@ TEST(File, MissingFileNamesPathAndReason) {
     EXPECT_CONTAINS(message, (folder / "none").string());
     EXPECT_CONTAINS(message, "No such file or directory");
   }
+}
+
+TEST(File, PipesAndDevicesAreRefusedAtOnce) {
+  const TempFolder folder;
+  const Path fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_CONTAINS(user_error([&] { read_file(fifo); }), "it is a pipe, not a regular file");
+  EXPECT_CONTAINS(user_error([] { read_file("/dev/zero"); }), "it is a device, not a regular file");
+  EXPECT_CONTAINS(user_error([&] { MappedFile{fifo}; }), "not a regular file");
+}
+
+TEST(File, LocksExcludeAndEndWithTheirHolder) {
+  const TempFolder folder;
+  const Path path = folder / ".lock";
+  {
+    const auto first = FileLock::acquire(path, "me");
+    ASSERT_TRUE(first);
+    EXPECT_FALSE(FileLock::acquire(path, "you"));
+    EXPECT_EQ(FileLock::owner_of(path), "me");
+  }
+  EXPECT_FALSE(file_exists(path));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto held = FileLock::acquire(path, "child");
+    ::raise(SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(file_exists(path));
+  EXPECT_TRUE(FileLock::acquire(path, "me")) << "the lock of a killed process is free";
+}
+
+TEST(File, OutputPathsAreTestedWithoutATrace) {
+  const TempFolder folder;
+  write_file_atomically(folder / "there", "old");
+  require_writable_file("--html", folder / "new");
+  require_writable_file("--html", folder / "there");
+  require_new_file("--emit", folder / "there", true);
+  EXPECT_CONTAINS(user_error([&] { require_new_file("--emit", folder / "there", false); }), "--overwrite");
+  EXPECT_CONTAINS(user_error([&] { require_writable_file("--html", folder / "no" / "x"); }),
+                  "does not exist; create it first");
+  EXPECT_CONTAINS(user_error([&] { require_writable_file("--html", folder.path()); }), "not a folder");
+  EXPECT_CONTAINS(user_error([&] { require_writable_file("--html", ""); }), "--html is empty");
+  EXPECT_CONTAINS(user_error([] { require_writable_file("--html", "/proc/x"); }), "/proc/x");
+  EXPECT_CONTAINS(user_error([&] { require_existing_folder("--disk", folder / "no"); }), "no such folder");
+  EXPECT_EQ(list_files(folder.path()).size(), 1u);
+  EXPECT_EQ(read_file(folder / "there"), "old");
 }
 
 TEST(File, FolderIsNoFile) {

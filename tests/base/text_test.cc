@@ -7,6 +7,7 @@
 
 #include "base/checksum.h"
 #include "base/clock.h"
+#include "base/printable.h"
 
 namespace quintet::base {
 namespace {
@@ -72,6 +73,19 @@ TEST(Text, NearestWord) {
   EXPECT_EQ(nearest_word("h200", std::vector<std::string>{"H100", "H200"}), "H200");
   EXPECT_EQ(nearest_word("zebra", words), std::nullopt);
   EXPECT_EQ(nearest_word("", words), std::nullopt);
+}
+
+TEST(Text, PrintableHasNoControlCharacters) {
+  EXPECT_EQ(printable("plain\ttext\n\u00e9\u4e16\U0001F600"), "plain\ttext\n\u00e9\u4e16\U0001F600");
+  EXPECT_EQ(printable("\x1b[31mred\x07\x7f\r"), "\\x1b[31mred\\x07\\x7f\\x0d");
+  EXPECT_EQ(printable("\xc2\x9b"), "\\xc2\\x9b") << "a C1 control as UTF-8";
+  EXPECT_EQ(printable("\x9b\xff\xc0\x80"), "\\x9b\\xff\\xc0\\x80");
+  PrintableStream stream;
+  std::string joined = stream.add("a\xc3");
+  joined += stream.add("\xa9");
+  joined += stream.add("\xc2");
+  EXPECT_EQ(joined, "a\u00e9");
+  EXPECT_EQ(stream.finish(), "\\xc2");
 }
 
 TEST(Clock, NeverRunsBackwards) {

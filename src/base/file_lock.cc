@@ -1,0 +1,72 @@
+#include "base/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quintet::base {
+namespace {
+
+[[noreturn]] void fail_lock(const Path& path, int error) {
+  fail_user("cannot lock '{}': {}", path.string(), std::generic_category().message(error));
+}
+
+// Whether `path` still names the open file: the last holder removes it when it is done.
+bool is_current(int fd, const Path& path) {
+  struct stat open_file, named;
+  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+std::optional<FileLock> FileLock::acquire(const Path& path, const std::string& owner) {
+  while (true) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) fail_lock(path, errno);
+    FileLock lock(path, fd);
+    int error = 0;
+    while (::flock(fd, LOCK_EX | LOCK_NB) != 0 && (error = errno) == EINTR) error = 0;
+    if (error == EWOULDBLOCK) {
+      ::close(std::exchange(lock.fd_, -1));
+      return std::nullopt;
+    }
+    if (error != 0 && error != ENOLCK && error != ENOTSUP) {
+      ::close(std::exchange(lock.fd_, -1));
+      fail_lock(path, error);
+    }
+    if (!is_current(fd, path)) {
+      ::close(std::exchange(lock.fd_, -1));
+      continue;
+    }
+    // Only for messages: a full disk must not prevent the lock.
+    if (::ftruncate(fd, 0) != 0 || ::write(fd, owner.data(), owner.size()) < 0) errno = 0;
+    return lock;
+  }
+}
+
+std::string FileLock::owner_of(const Path& path) {
+  try {
+    return read_file(path);
+  } catch (const UserError&) {
+    return {};
+  }
+}
+
+FileLock::~FileLock() {
+  if (fd_ < 0) return;
+  ::unlink(path_.c_str());  // while it is locked, so that no other process can have locked this file
+  ::close(fd_);
+}
+
+FileLock::FileLock(FileLock&& other) noexcept
+    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+
+}  // namespace quintet::base

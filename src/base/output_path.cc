@@ -1,0 +1,31 @@
+#include "base/output_path.h"
+
+#include "base/error.h"
+
+namespace quintet::base {
+
+void require_writable_file(const char* option, const Path& path) {
+  if (path.empty()) fail_user("{} is empty; it must name a file", option);
+  const Path folder = path.has_parent_path() ? path.parent_path() : Path(".");
+  if (!path.has_filename() || directory_exists(path))
+    fail_user("{} {}: it must name a file, not a folder", option, path.string());
+  if (!directory_exists(folder))
+    fail_user("{} {}: the folder '{}' does not exist; create it first", option, path.string(),
+              folder.string());
+  AtomicFile probe(path);  // never committed
+}
+
+void require_new_file(const char* option, const Path& path, bool overwrite) {
+  require_writable_file(option, path);
+  if (!overwrite && file_exists(path))
+    fail_user("{} {}: the file exists; choose another name, or replace it with --overwrite", option,
+              path.string());
+}
+
+void require_existing_folder(const char* option, const Path& path) {
+  if (path.empty()) fail_user("{} is empty; it must name a folder", option);
+  if (!directory_exists(path)) fail_user("{} {}: there is no such folder", option, path.string());
+  require_writable_directory(path);
+}
+
+}  // namespace quintet::base
