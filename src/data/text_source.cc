@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,21 +15,26 @@
 namespace quintet::data {
 namespace {
 
+constexpr size_t kNamedFolders = 4;  // in Reading::text
+
 bool is_hidden(const base::Path& path) { return path.filename().string().starts_with('.'); }
 
-bool is_searched(const base::Path& folder) {
+bool is_left_out(const base::Path& folder) {
   const std::string name = folder.filename().string();
-  return !is_hidden(folder) && !name.starts_with("build") && name != "runs";
+  return name.starts_with("build") || name == "runs";
 }
 
 bool is_binary(std::string_view contents) { return contents.find('\0') != std::string_view::npos; }
 
-void add_file(const base::Path& file, bool named, const Tokenizer& tokenizer, CorpusBuilder& corpus) {
+void add_file(const base::Path& file, bool named, const Tokenizer& tokenizer, CorpusBuilder& corpus,
+              Reading& reading) {
   const std::string contents = base::read_file(file);
   if (is_binary(contents)) {
     if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
+    ++reading.binary;
     return;
   }
+  ++(contents.empty() ? reading.empty : reading.files);
   std::vector<int32_t> ids;
   const auto add = [&](std::string_view text) {
     ids.clear();
@@ -42,14 +49,48 @@ void add_file(const base::Path& file, bool named, const Tokenizer& tokenizer, Co
 
 }  // namespace
 
-std::vector<base::Path> text_files(const base::Path& path) {
+std::string Reading::text() const {
+  std::vector<std::string> skipped;
+  const auto add = [&](int64_t n, std::string_view one, std::string_view many) {
+    if (n > 0) skipped.push_back(fmt::format("{} {}", base::thousands(n), n == 1 ? one : many));
+  };
+  if (!folders.empty()) {
+    const size_t shown = std::min(folders.size(), kNamedFolders);
+    skipped.push_back(
+        fmt::format("{} folder{} ({}{})", folders.size(), folders.size() == 1 ? "" : "s",
+                    fmt::join(folders.begin(), folders.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                    shown < folders.size() ? ", ..." : ""));
+  }
+  add(hidden, "hidden name", "hidden names");
+  add(links, "link", "links");
+  add(token_files, "token file", "token files");
+  add(binary, "binary file", "binary files");
+  add(empty, "empty file", "empty files");
+  add(repeated, "file read already", "files read already");
+  return fmt::format("{} file{}{}", base::thousands(files), files == 1 ? "" : "s",
+                     skipped.empty() ? "" : fmt::format("; skipped {}", fmt::join(skipped, ", ")));
+}
+
+std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
     base::fail_user(
         "no data at '{}': expected a text file, a .jsonl file, a folder of them, or a token file pair",
         path.string());
-  std::vector<base::Path> files = base::list_files(path, is_searched);
-  std::erase_if(files, [](const base::Path& file) { return is_hidden(file) || is_token_file(file); });
+  Reading ignored;
+  Reading& r = reading != nullptr ? *reading : ignored;
+  std::vector<base::Path> files = base::list_files(path, [&](const base::Path& folder) {
+    r.hidden += is_hidden(folder);
+    if (is_left_out(folder)) r.folders.push_back(folder.lexically_relative(path).string());
+    return !is_hidden(folder) && !is_left_out(folder);
+  });
+  std::sort(r.folders.begin(), r.folders.end());
+  std::erase_if(files, [&](const base::Path& file) {
+    const bool hidden = is_hidden(file), link = !hidden && std::filesystem::is_symlink(file),
+               tokens = !hidden && !link && is_token_file(file);
+    r.hidden += hidden, r.links += link, r.token_files += tokens;
+    return hidden || link || tokens;
+  });
   return files;
 }
 
@@ -70,28 +111,28 @@ std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view
   return documents;
 }
 
-Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer) {
+Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer, Reading* reading) {
   std::vector<std::string> names;
   for (const base::Path& path : paths) names.push_back(path.string());
   CorpusBuilder corpus(fmt::format("{}", fmt::join(names, ", ")), tokenizer.vocab_size());
-  int64_t looked_at = 0;
+  Reading mine;
+  std::set<std::string> seen;
   for (const base::Path& path : paths) {
     const bool named = base::file_exists(path);
-    for (const base::Path& file : text_files(path)) {
-      ++looked_at;
-      add_file(file, named, tokenizer, corpus);
+    for (const base::Path& file : text_files(path, &mine)) {
+      if (!seen.insert(std::filesystem::weakly_canonical(file).string()).second)
+        ++mine.repeated;
+      else
+        add_file(file, named, tokenizer, corpus, mine);
     }
   }
-  if (corpus.tokens() == 0)
-    base::fail_user(
-        "no text in '{}': read {} file{}, all empty or binary (hidden names and folders named build* or runs "
-        "are skipped)",
-        fmt::join(names, ", "), base::thousands(looked_at), looked_at == 1 ? "" : "s");
+  if (corpus.tokens() == 0) base::fail_user("no text in '{}': {}", fmt::join(names, ", "), mine.text());
+  if (reading != nullptr) *reading = mine;
   return corpus.finish();
 }
 
-Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer) {
-  if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer);
+Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer, Reading* reading) {
+  if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer, reading);
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())
     base::fail_user("'{}' has a vocabulary of {}, but tokenizer \"{}\" has {} ids", corpus.name(),

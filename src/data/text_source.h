@@ -1,9 +1,9 @@
 // Text files as documents. A text file is one document; each line of a .jsonl file is one (its "text" key). A
 // folder stands for all text files below it, sorted by path, so the order is the same on every machine.
 //
-// Skipped below a folder: names starting with a dot, folders named build* or runs, binary files (those with a
-// NUL byte), token file pairs, empty files. A file given explicitly is never skipped; if it cannot be used,
-// that is a UserError.
+// Skipped below a folder: names starting with a dot, folders named build* or runs, links, binary files (those
+// with a NUL byte), token file pairs, empty files, and files that were read already. A file or folder given
+// explicitly is never skipped, whatever its name; a file that cannot be used is then a UserError.
 #pragma once
 
 #include <span>
@@ -17,18 +17,28 @@
 
 namespace quintet::data {
 
+// What was read and what was skipped.
+struct Reading {
+  int64_t files = 0;                 // read
+  std::vector<std::string> folders;  // skipped because of their names
+  int64_t hidden = 0, links = 0, token_files = 0, binary = 0, empty = 0, repeated = 0;
+
+  // "12 files; skipped 2 folders (build, runs), 3 binary files"
+  std::string text() const;
+};
+
 // The files that `path` denotes, in order.
-std::vector<base::Path> text_files(const base::Path& path);
+std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nullptr);
 
 // The documents of a .jsonl text. `name` appears in messages. Blank lines are skipped; a line that is not an
 // object with a string "text" is a UserError with its line number.
 std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view name);
 
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
-Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer);
+Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer, Reading* reading = nullptr);
 
 // Loads data.path: a token file pair if it is one, text otherwise. A token file must fit the tokenizer's
 // vocabulary.
-Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer);
+Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer, Reading* reading = nullptr);
 
 }  // namespace quintet::data

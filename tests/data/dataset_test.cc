@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -116,7 +117,70 @@ TEST(Splits, FractionIsOfSamples) {
   const auto [train, validation] = make_splits(counting({402}), {.seq_len = 4, .validation_fraction = 0.1});
   EXPECT_EQ(validation->size(), 10);
   EXPECT_EQ(train.size(), 90);
-  EXPECT_EQ(validation->get(0).tokens[0], 361);
+}
+
+// The bytes of all tokens of a split.
+std::set<int32_t> tokens_in(const Dataset& dataset) {
+  std::set<int32_t> tokens;
+  for (int64_t i = 0; i < dataset.size(); ++i)
+    for (const int32_t id : dataset.get(i).tokens) tokens.insert(id);
+  return tokens;
+}
+
+// Documents of one kind at the end of the stream do not become the validation data.
+TEST(Splits, AreDrawnOverDocuments) {
+  std::vector<int> lengths(300, 40);
+  lengths.push_back(8000);  // 40 % of the tokens, in one document
+  const auto [train, validation] =
+      make_splits(counting(lengths), {.seq_len = 16, .separate_documents = true, .validation_fraction = 0.1});
+  EXPECT_EQ(validation->size(), 125);
+  int64_t of_long = 0, all = 0;
+  for (const int32_t id : tokens_in(*validation)) of_long += id >= 12000, ++all;
+  EXPECT_GT(of_long, all / 8);
+  EXPECT_LT(of_long, 7 * all / 8);
+}
+
+// Neither the order of documents nor others beside them move one to the other split, but for those that fill up
+// the last tokens.
+TEST(Splits, FollowTheContentsOfDocuments) {
+  std::vector<Row> documents;
+  for (int32_t d = 0; d < 200; ++d) documents.emplace_back(20, d);
+  const auto validation_of = [](const std::vector<Row>& list) {
+    return tokens_in(
+        *make_splits(Corpus::from_documents("test", 1000, list), {.seq_len = 4, .validation_fraction = 0.1})
+             .validation);
+  };
+  const std::set<int32_t> drawn = validation_of(documents);
+  EXPECT_NEAR(static_cast<double>(drawn.size()), 20, 1);
+  std::reverse(documents.begin(), documents.end());
+  EXPECT_EQ(validation_of(documents), drawn);
+}
+
+// Where a piece is taken out of a document, the rest does not predict across the gap.
+TEST(Splits, LabelsDoNotCrossAGap) {
+  const auto [train, validation] =
+      make_splits(counting({2000}), {.seq_len = 8, .separate_documents = true, .validation_fraction = 0.2});
+  for (const Dataset* split : {&train, &*validation})
+    for (int64_t i = 0; i < split->size(); ++i) {
+      const Sample sample = split->get(i);
+      int64_t valid = 0;
+      for (size_t at = 0; at < sample.labels.size(); ++at) {
+        EXPECT_EQ(split->has_label(i, static_cast<int64_t>(at)), sample.labels[at] != kIgnored);
+        if (sample.labels[at] == kIgnored) continue;
+        EXPECT_EQ(sample.labels[at], sample.tokens[at] + 1);
+        ++valid;
+      }
+      EXPECT_EQ(split->valid_labels(i), valid);
+    }
+}
+
+TEST(Splits, KnowWhetherThereIsAnythingToLearn) {
+  const auto single =
+      make_splits(counting(std::vector<int>(50, 1)), {.seq_len = 4, .separate_documents = true});
+  EXPECT_FALSE(single.train.has_labels());
+  EXPECT_TRUE(make_splits(counting(std::vector<int>(50, 1)), {.seq_len = 4}).train.has_labels());
+  EXPECT_TRUE(
+      make_splits(counting({1, 1, 1, 1, 2}), {.seq_len = 5, .separate_documents = true}).train.has_labels());
 }
 
 TEST(Splits, TooLittleDataSaysTheNumbers) {

@@ -69,14 +69,31 @@ TEST_F(TextSource, SeveralPathsInTheGivenOrder) {
 TEST_F(TextSource, MissingAndEmpty) {
   EXPECT_CONTAINS(user_error([&] { load("nowhere"); }), "no data at '" + (folder / "nowhere").string() + "'");
   put("empty", "");
-  EXPECT_CONTAINS(user_error([&] { load("empty"); }), "read 1 file");
+  EXPECT_CONTAINS(user_error([&] { load("empty"); }), "0 files; skipped 1 empty file");
   put("in/a", "");
   put("in/b", std::string("\0", 1));
-  EXPECT_CONTAINS(user_error([&] { load("in"); }), "read 2 files, all empty or binary");
+  EXPECT_CONTAINS(user_error([&] { load("in"); }), "0 files; skipped 1 binary file, 1 empty file");
   base::make_directories(folder / "bare");
-  EXPECT_CONTAINS(user_error([&] { load("bare"); }), "read 0 files");
+  EXPECT_CONTAINS(user_error([&] { load("bare"); }), "no text in");
   put("e.jsonl", "{\"text\": \"\"}\n");
   EXPECT_CONTAINS(user_error([&] { load("e.jsonl"); }), "no text in");
+}
+
+TEST_F(TextSource, SaysWhatWasReadAndSkipped) {
+  put("in/a.txt", "text");
+  put("in/b.txt", "more");
+  put("in/picture", std::string("\0", 1));
+  put("in/build/x.txt", "built");
+  put("in/docs/runs/x.txt", "run");
+  put("in/.git/x", "hidden");
+  std::filesystem::create_symlink(folder / "in/a.txt", folder / "in/link.txt");
+  const std::vector<base::Path> paths = {folder / "in", folder / "in/b.txt"};
+  Reading reading;
+  EXPECT_EQ(texts(read_text(paths, tokenizer, &reading)), (std::vector<std::string>{"text", "more"}));
+  EXPECT_EQ(
+      reading.text(),
+      "2 files; skipped 2 folders (build, docs/runs), 1 hidden name, 1 link, 1 binary file, 1 file read "
+      "already");
 }
 
 TEST_F(TextSource, JsonlFaultsNameTheLine) {
