@@ -1,5 +1,6 @@
 #include "checkpoint/safetensors.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +92,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
       if (!dtype)
         base::fail_user("{}: tensor {} has unsupported dtype {}", path, name, entry.at("dtype").dump());
       info.dtype = *dtype;
+      for (const char* list : {"shape", "data_offsets"})  // get() would round fractions
+        for (const auto& number : entry.at(list))
+          if (!number.is_number_integer())
+            base::fail_user("{}: tensor {}: {} must be integers, got {}", path, name, list, number.dump());
       info.shape = entry.at("shape").get<std::vector<int64_t>>();
       range = entry.at("data_offsets").get<std::vector<int64_t>>();
     } catch (const nlohmann::json::exception&) {
@@ -107,6 +112,19 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     ranges_.emplace_back(range[0], range[1]);
     tensors_.push_back(std::move(info));
   }
+  // The format demands that tensors cover the data without gaps and overlaps.
+  std::vector<std::pair<int64_t, int64_t>> sorted = ranges_;
+  std::sort(sorted.begin(), sorted.end());
+  int64_t covered = 0;
+  for (const auto& [begin, end] : sorted) {
+    if (begin != covered)
+      base::fail_user("{}: tensors {} in the data: one begins at byte {}, the one before it ends at {}", path,
+                      begin < covered ? "overlap" : "leave a gap", begin, covered);
+    covered = end;
+  }
+  if (covered != data_bytes)
+    base::fail_user("{}: {} bytes after the last tensor; the file is damaged or has been appended to", path,
+                    data_bytes - covered);
 }
 
 const TensorInfo* SafetensorsFile::find(const std::string& name) const {

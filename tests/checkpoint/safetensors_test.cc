@@ -82,6 +82,13 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheirName) {
   refused(tensor(R"("dtype":"F32","shape":[-1],"data_offsets":[4,0])"));  // negative
   refused(tensor(R"("dtype":"F32","shape":[4611686018427387905],"data_offsets":[0,4])"));  // count overflows
   refused(tensor(R"("dtype":"F32","shape":["1"],"data_offsets":[0,4])"));                  // not a number
+  refused(tensor(R"("dtype":"F32","shape":[1.5],"data_offsets":[0,4])"));                  // a fraction
+  refused(tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8.5])"));                  // a fraction
+  refused(tensor(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"));                    // bytes left over
+  refused(tensor(R"("dtype":"F32","shape":[1],"data_offsets":[4,8])"));        // a gap at the start
+  refused(file_of(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"  // overlapping
+                  R"("y":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                  "abcdefgh"));
 
   // Every truncation of a valid file.
   const std::string good = tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])");
