@@ -172,6 +172,11 @@ class Phrase {
       fail(fmt::format("'{} {}': a number of ports applies only to links between nodes; {} is of kind {}",
                        *ports, link.name, link.name, to_string(link.kind)));
     if (ports && *ports < 1) fail(fmt::format("'{} {}': a node has at least one port", *ports, link.name));
+    std::string& before = links_[static_cast<size_t>(link.kind)];
+    if (!before.empty())
+      fail(fmt::format("'{}' and '{}' are both links of kind {}; a cluster has one", before, link.name,
+                       to_string(link.kind)));
+    before = link.name;
     switch (link.kind) {
       case LinkKind::Inner:
         cluster.inner = link;
@@ -243,6 +248,7 @@ class Phrase {
   std::vector<std::string> words_;
   size_t at_ = 0;
   int first_ = 1, per_node_ = 0;
+  std::array<std::string, 4> links_;  // given so far, by kind
 };
 
 }  // namespace

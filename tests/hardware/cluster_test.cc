@@ -99,6 +99,9 @@ TEST(ClusterPhrase, ErrorsTeach) {
   EXPECT_NE(refusal("8 h100, 4 nvlink-4").find("between nodes"), std::string::npos);
   EXPECT_NE(refusal("8 h100, 400Gbps").find("Gbps/node"), std::string::npos);
   EXPECT_NE(refusal("8 h100, 4").find("must be followed by a link"), std::string::npos);
+  EXPECT_NE(refusal("2x8 h100, ib-hdr, ib-ndr").find("'ib-hdr' and 'ib-ndr' are both links"),
+            std::string::npos);
+  EXPECT_EQ(refusal("2x8 h100, ib-hdr, nvlink-4"), "accepted");
   EXPECT_NE(refusal("99999999999 h100").find("too large"), std::string::npos);
   EXPECT_NE(refusal("16777216x16777216 h100").find("2^24"), std::string::npos);
   EXPECT_NE(refusal("nowhere/at-all.toml").find("nowhere/at-all.toml"), std::string::npos);
