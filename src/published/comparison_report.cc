@@ -96,6 +96,8 @@ std::string to_text(const Comparison& report) {
   if (report.unmodelled > 0) text += fmt::format("\n{} rows are not modelled:\n", report.unmodelled);
   for (const ComparedRun& row : report.rows)
     if (!row.mapping.run) text += fmt::format("  {:<10} {}\n", row.published.id, row.mapping.reason);
+  if (report.all.rows == 0 && report.memory.rows == 0)
+    return text + "\nno row could be compared, so there is no error to report\n";
   text += fmt::format("\n{} rows: median error {}, 90 % within {}\n", report.all.rows,
                       percent(report.all.median), percent(report.all.p90));
   text += fmt::format("{} of them state model, layout and hardware: median {}, 90 % within {}\n",

@@ -91,6 +91,10 @@ void pipeline(const PublishedRun& row, const Source& source, config::Recipe& r, 
     chunks = 1;
   } else if (contains(s, "interleaved") || contains(s, "1F1B-I") || chunks > 1) {
     p.schedule = "interleaved";
+    if (chunks < 2 && source.collection.empty()) {
+      chunks = std::max<int64_t>(2, r.model.layers / p.pp);
+      notes.missing(fmt::format("chunks not stated: one block per chunk, {} per rank", chunks));
+    }
     if (chunks < 2) chunks = 2;
   } else {
     p.schedule = "1f1b";

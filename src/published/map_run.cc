@@ -70,9 +70,13 @@ void beside_the_plan(const PublishedRun& row, const Source& source, ModelledRun&
 ModelledRun map_or_throw(const PublishedRun& row) {
   if (!row.problem.empty()) throw Unmodelled(row.problem);
   const Source* source = find_source(row.collection());
-  if (source == nullptr)
-    throw Unmodelled(fmt::format("no software stack is known for collection '{}'", row.collection()));
   Notes notes;
+  const bool known = source != nullptr;
+  if (!known) {
+    source = &unknown_source();
+    notes.missing(
+        fmt::format("collection '{}' is not in the table: neutral terms for its software", row.collection()));
+  }
   ModelledRun run;
   config::Recipe& r = run.recipe;
   r.name = "reference";
@@ -87,7 +91,8 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   if (!source->chunked_loss) r.loss.chunk = 0;
   r.run.steps = 1;
   run.assumptions.cluster = map_cluster(row, *source, notes);
-  run.assumptions.stack = hardware::find_stack(map_stack(row, *source));
+  run.assumptions.stack = known ? hardware::find_stack(map_stack(row, *source))
+                                : hardware::Stack{.name = "neutral", .title = "unknown software"};
   run.assumptions.matmul = arithmetic(row);
   beside_the_plan(row, *source, run, notes);
   r = config::resolve(std::move(r));

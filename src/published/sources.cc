@@ -75,4 +75,15 @@ const Source* find_source(std::string_view collection) {
   return nullptr;
 }
 
+const Source& unknown_source() {
+  static constexpr Source kUnknown{.collection = "",
+                                   .stack = "",
+                                   .network = "",
+                                   .zero = 1,
+                                   .micro = 1,
+                                   .recompute = "none",
+                                   .why = "none: no source is known"};
+  return kUnknown;
+}
+
 }  // namespace quintet::published

@@ -125,6 +125,22 @@ TEST(ReferenceMap, WhatIsNotStatedIsAReason) {
   EXPECT_FALSE(map_run(row).run.has_value());
 }
 
+TEST(ReferenceMap, AnUnknownCollectionHasNeutralTerms) {
+  PublishedRun row = published_row("MBR-017");
+  row.id = "ACME-1";
+  row.vpp.reset();
+  row.micro_batch = "";
+  row.global_batch = "1536";
+  const Mapping m = map_run(row);
+  ASSERT_TRUE(m.run.has_value()) << m.reason;
+  EXPECT_EQ(m.run->assumptions.stack.name, "neutral");
+  EXPECT_EQ(m.run->assumptions.stack.matmul, 1);
+  EXPECT_EQ(m.run->recipe.batch.micro, 1);
+  EXPECT_EQ(m.run->recipe.parallel.schedule, "interleaved");
+  EXPECT_EQ(m.run->recipe.parallel.chunks, 126 / 8) << "one block per chunk";
+  EXPECT_FALSE(m.run->stated);
+}
+
 // A cell that cannot be parsed invalidates its row, not the table.
 TEST(ReferenceMap, AnOddCellIsAReasonToo) {
   std::string rows(kRows);
