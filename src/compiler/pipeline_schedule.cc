@@ -30,6 +30,35 @@ void require_same_numbers(const schedule::Schedule& s, const std::string& file,
   if (!problems.empty()) throw config::RecipeError(recipe.name, std::move(problems));
 }
 
+// With model.moe.balance_scope = "global" a micro-batch's balance loss depends on the loads of those before it,
+// and "before" is the order in which a rank runs its forwards: only ascending order is that of one rank.
+void require_order_of_loads(const schedule::Schedule& s, const std::string& file,
+                            const config::Recipe& recipe) {
+  const config::Moe& moe = recipe.model.moe;
+  if (moe.experts == 0 || moe.balance_loss == 0 || moe.balance_scope != config::BalanceScope::Global) return;
+  for (size_t rank = 0; rank < s.ranks.size(); ++rank) {
+    std::vector<int> last(static_cast<size_t>(s.chunks), -1);
+    for (const schedule::Action& action : s.ranks[rank]) {
+      if (action.kind != schedule::Kind::F) continue;
+      int& before = last[static_cast<size_t>(action.chunk)];
+      if (action.micro < before)
+        throw config::RecipeError(
+            recipe.name,
+            {{.key = "parallel.schedule",
+              .rule = fmt::format(
+                  "the schedule in '{}' runs the forward of micro-batch {} after that of micro-batch {} "
+                  "(stage "
+                  "{}), but with model.moe.balance_scope = \"global\" loads accumulate in the order of "
+                  "forwards, which must be ascending",
+                  file, action.micro, before, rank),
+              .nearest = "forwards in ascending order of micro-batches, or model.moe.balance_scope "
+                         "\"micro_batch\"",
+              .name = "the schedule file matches the recipe"}});
+      before = action.micro;
+    }
+  }
+}
+
 }  // namespace
 
 schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
@@ -45,6 +74,7 @@ schedule::Schedule pipeline_schedule(const config::Recipe& recipe) {
                                   .name = "the schedule file matches the recipe"}});
     schedule::Schedule own = schedule::load(*file);
     require_same_numbers(own, *file, recipe);
+    require_order_of_loads(own, *file, recipe);
     return own;
   }
   schedule::Schedule named =

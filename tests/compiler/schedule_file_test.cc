@@ -115,8 +115,27 @@ TEST_F(ScheduleFile, ThatCannotRunNamesTheAction) {
   EXPECT_SAYS(said(""), "own.txt: missing line 'schedule ...'");
 }
 
+// Loads accumulate in the order of forwards, so gradients of other orders would not be those of one rank.
+TEST_F(ScheduleFile, ForwardsAreAscendingWhereLoadsAccumulate) {
+  const std::string head = "schedule mine\nstages 2\nchunks 1\nmicro_batches 4\nplacement looped\n";
+  const auto ranks = [](const std::string& order) { return "0: " + order + "\n1: " + order + "\n"; };
+  const std::vector<std::string> global = {
+      "model.moe.experts=4", "model.moe.top_k=2",           "model.moe.ffn=64",
+      "model.ffn=64",        "model.moe.balance_loss=0.01", "model.moe.balance_scope=global"};
+  write(head + ranks("0F1 0F0 0F2 0F3 0BW0 0BW1 0BW2 0BW3"));
+  EXPECT_EQ(refusal(), "nothing");
+  const std::string text = refusal(global);
+  EXPECT_SAYS(text, "runs the forward of micro-batch 0 after that of micro-batch 1 (stage 0)");
+  EXPECT_SAYS(text, "balance_scope = \"global\"");
+  std::vector<std::string> local = global;
+  local.back() = "model.moe.balance_scope=micro_batch";
+  EXPECT_EQ(refusal(local), "nothing");
+  write(head + ranks("0F0 0F1 0F2 0F3 0BW1 0BW0 0BW2 0BW3"));
+  EXPECT_EQ(refusal(global), "nothing");
+}
+
 TEST_F(ScheduleFile, NeedsAPipelineAndAPath) {
-  EXPECT_THROW(load({"parallel.schedule=file:own.txt"}), config::RecipeError);
+  EXPECT_EQ(load({"parallel.schedule=file:own.txt"}).parallel.schedule, "") << "no effect with pp = 1";
   EXPECT_THROW(load({"parallel.pp=2", "parallel.schedule=file:"}), config::RecipeError);
 }
 
