@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
@@ -140,7 +141,12 @@ const KnownKeys& known_keys() {
 }
 
 void add_unknown(Report& report, const std::string& key) {
-  report.add("unknown key", key, "is not a recipe key", nearest_key(key, known_keys().keys));
+  std::string near;
+  if (report.problems().size() < kMostProblems) {  // the others are only counted
+    near = key_elsewhere(key);
+    if (near.empty()) near = nearest_key(key, known_keys().keys);
+  }
+  report.add("unknown key", key, "is not a recipe key", near);
 }
 
 // Collects the values of known keys and reports everything else.
@@ -496,8 +502,72 @@ void find_schedule_file(Parallel& p, const base::Path& folder) {
   if (file && base::file_exists(folder / *file)) p.schedule = "file:" + (folder / *file).string();
 }
 
+// The largest file that is read as a recipe.
+constexpr int64_t kMaxRecipeBytes = int64_t{4} << 20;
+
+// Makes the paths of the recipe absolute. Values of overrides have no line (apply_override).
+void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Report& report) {
+  namespace fs = std::filesystem;
+  const auto in_file = [&](const char* key) {
+    const auto leaf = leaves.find(key);
+    return leaf != leaves.end() && leaf->second->source().begin.line > 0;
+  };
+  const auto absolute = [&](const char* key, const std::string& text) {
+    if (text.empty()) return text;  // reported by a rule
+    const base::Path path(text);
+    const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
+    // The likeliest slip, told before "no data": the path is right from here, not from the recipe.
+    if (in_file(key) && key != std::string_view("run.dir") && path.is_relative() && !fs::exists(placed) &&
+        fs::exists(path))
+      report.add(
+          "paths are relative to the recipe", key,
+          fmt::format("\"{}\" is relative to the recipe's folder, where it does not exist; it exists in "
+                      "the working directory",
+                      text),
+          fmt::format(
+              "\"{}\"",
+              fs::absolute(path).lexically_relative(fs::absolute(folder).lexically_normal()).string()));
+    return placed.string();
+  };
+  for (std::string& path : r.data.path) path = absolute("data.path", path);
+  if (leaves.contains("run.dir")) {
+    if (r.run.dir.empty())
+      report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
+    r.run.dir = absolute("run.dir", r.run.dir);
+  }
+}
+
+// Options of axes with one rank.
+void neutralise(Recipe& r, const Leaves& leaves, std::vector<std::string>& notes) {
+  Parallel& p = r.parallel;
+  const Parallel neutral;
+  const auto idle = [&]<class T>(const char* key, T& value, const T& without, const std::string& why) {
+    if (value == without || !leaves.contains(key)) return;
+    notes.push_back(fmt::format("{} = {} has no effect with {}", key, text_of(*leaves.at(key)), why));
+    value = without;
+  };
+  const auto alone = [](int64_t axis) { return axis == 1; };
+  if (alone(p.dp_shard) && alone(p.cp)) {
+    idle("parallel.zero", p.zero, neutral.zero, "parallel.dp_shard = 1 and parallel.cp = 1");
+    // These follow from it.
+    const std::string why = "parallel.dp_shard = 1: nothing is sharded";
+    idle("parallel.reshard_after_forward", p.reshard_after_forward, neutral.reshard_after_forward, why);
+    if (p.prefetch > 1) idle("parallel.prefetch", p.prefetch, neutral.prefetch, why);
+  }
+  if (alone(p.tp)) idle("parallel.sequence_parallel", p.sequence_parallel, false, "parallel.tp = 1");
+  if (alone(p.cp)) {
+    idle("parallel.cp_method", p.cp_method, neutral.cp_method, "parallel.cp = 1");
+    idle("parallel.ulysses", p.ulysses, neutral.ulysses, "parallel.cp = 1");
+  }
+  if (alone(p.pp)) {
+    idle("parallel.schedule", p.schedule, neutral.schedule, "parallel.pp = 1");
+    if (p.chunks != 1) idle("parallel.chunks", p.chunks, neutral.chunks, "parallel.pp = 1");
+    idle("parallel.stages", p.stages, neutral.stages, "parallel.pp = 1");
+  }
+}
+
 Recipe read(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
-            const base::Path& folder) {
+            const std::optional<base::Path>& folder, std::vector<std::string>* notes) {
   toml::table tree = parse_tree(text, source);
   for (const std::string& override : overrides) apply_override(tree, override);
 
@@ -515,14 +585,22 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
   check_limits(recipe, given, Keys::Given, report);
   check_family_of_preset(recipe, report);
   default_precision(recipe.precision, leaves);
+  std::vector<std::string> idle;
+  neutralise(recipe, leaves, idle);
 
-  find_schedule_file(recipe.parallel, folder);
+  if (folder) {
+    place_paths(recipe, leaves, *folder, report);
+    find_schedule_file(recipe.parallel, *folder);
+  }
   fill_in(recipe, report);
   check_limits(recipe, given, Keys::All, report);
   check_rules(recipe, report);
 
   std::vector<Problem>& problems = report.problems();
-  if (problems.empty()) return recipe;
+  if (problems.empty()) {
+    if (notes != nullptr) notes->insert(notes->end(), idle.begin(), idle.end());
+    return recipe;
+  }
   for (Problem& problem : problems)
     if (const auto line = lines.find(problem.key); line != lines.end()) problem.line = line->second;
   throw RecipeError(source, std::move(problems));
@@ -530,12 +608,18 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 
 }  // namespace
 
-Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source) {
-  return read(text, overrides, source, {});
+Recipe parse(std::string_view text, const std::vector<std::string>& overrides, const std::string& source,
+             std::vector<std::string>* notes) {
+  return read(text, overrides, source, std::nullopt, notes);
 }
 
-Recipe load(const std::string& path, const std::vector<std::string>& overrides) {
-  return read(base::read_file(path), overrides, path, base::Path(path).parent_path());
+Recipe load(const std::string& path, const std::vector<std::string>& overrides,
+            std::vector<std::string>* notes) {
+  if (base::file_exists(path))
+    if (const int64_t bytes = base::size_of_file(path); bytes > kMaxRecipeBytes)
+      base::fail_user("'{}' has {}; a recipe has at most {}", path, base::human_bytes(bytes),
+                      base::human_bytes(kMaxRecipeBytes));
+  return read(base::read_file(path), overrides, path, base::Path(path).parent_path(), notes);
 }
 
 }  // namespace quintet::config

@@ -12,12 +12,19 @@ namespace quintet::config {
 
 // Parses the file, applies overrides, checks types, resolves and validates. An override is "a.b=c" as in
 // --set: c is a TOML value, or else a plain string; later overrides win. Throws RecipeError with every
-// problem found, and UserError when the file cannot be read or is not TOML. parallel.schedule = "file:PATH"
-// is searched in the recipe's folder first, then in the working directory.
-Recipe load(const std::string& path, const std::vector<std::string>& overrides = {});
+// problem found, and UserError when the file cannot be read or is not TOML.
+//
+// data.path and run.dir in the file are relative to its folder, in overrides to the working directory; the
+// result has absolute paths. parallel.schedule = "file:PATH" is searched in the recipe's folder first, then in
+// the working directory.
+//
+// A layout option that has no effect because its axis has one rank, such as parallel.zero with dp_shard = 1, gets
+// its neutral value and a line in `notes`: recipes are scaled down with --set.
+Recipe load(const std::string& path, const std::vector<std::string>& overrides = {},
+            std::vector<std::string>* notes = nullptr);
 
-// The same from text; `source` appears in messages.
+// The same from text; `source` appears in messages. Paths stay as they are.
 Recipe parse(std::string_view text, const std::vector<std::string>& overrides = {},
-             const std::string& source = "recipe");
+             const std::string& source = "recipe", std::vector<std::string>* notes = nullptr);
 
 }  // namespace quintet::config

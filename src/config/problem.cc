@@ -1,12 +1,17 @@
 #include "config/problem.h"
 
+#include <algorithm>
+
 namespace quintet::config {
 namespace {
 
 std::string message_of(const std::string& source, const std::vector<Problem>& problems) {
   std::string text =
       fmt::format("{}: {} {}", source, problems.size(), problems.size() == 1 ? "problem" : "problems");
-  for (const Problem& problem : problems) text += "\n  " + to_string(problem);
+  for (size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
+    text += "\n  " + to_string(problems[i]);
+  if (problems.size() > kMostProblems)
+    text += fmt::format("\n  and {} more", problems.size() - kMostProblems);
   return text;
 }
 
@@ -21,6 +26,10 @@ std::string to_string(const Problem& problem) {
 }
 
 RecipeError::RecipeError(const std::string& source, std::vector<Problem> problems)
-    : base::UserError(message_of(source, problems)), problems_(std::move(problems)) {}
+    : base::UserError(message_of(source, problems)), problems_(std::move(problems)) {
+  if (problems_.size() <= kMostProblems) return;
+  left_out_ = problems_.size() - kMostProblems;
+  problems_.resize(kMostProblems);
+}
 
 }  // namespace quintet::config

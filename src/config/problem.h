@@ -19,14 +19,19 @@ struct Problem {
 // "key (line n): rule; nearest: ..."
 std::string to_string(const Problem& problem);
 
+// Problems beyond this many are counted, not listed: a file that is no recipe has a problem in every line.
+inline constexpr size_t kMostProblems = 50;
+
 // The message lists one problem per line.
 class RecipeError : public base::UserError {
  public:
   RecipeError(const std::string& source, std::vector<Problem> problems);
-  const std::vector<Problem>& problems() const { return problems_; }
+  const std::vector<Problem>& problems() const { return problems_; }  // at most kMostProblems
+  size_t left_out() const { return left_out_; }
 
  private:
   std::vector<Problem> problems_;
+  size_t left_out_ = 0;
 };
 
 }  // namespace quintet::config

@@ -17,6 +17,7 @@
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "config/rule.h"
+#include "config/schema.h"
 #include "config/validate.h"
 
 namespace quintet::config {
@@ -199,25 +200,28 @@ void batch_arithmetic(const Recipe& r, const Fail& fail) {
   const int64_t dp = p.dp();
   const std::string dp_text =
       fmt::format("dp {} (dp_replicate {} x dp_shard {})", dp, p.dp_replicate, p.dp_shard);
-  const auto multiple_of = [&](int64_t unit, const std::string& text) {
-    if (b.global % unit == 0) return true;
-    fail("batch.global", fmt::format("{} is not a multiple of {} = {}", b.global, text, unit),
-         nearest_multiples(unit, b.global));
-    return false;
-  };
-  if (!multiple_of(dp, dp_text)) return;
-  if (!multiple_of(b.micro * dp, fmt::format("micro {} x {}", b.micro, dp_text))) return;
-  if (!multiple_of(b.accumulation * dp, fmt::format("accumulation {} x {}", b.accumulation, dp_text))) return;
   int64_t product = 0;
   if (__builtin_mul_overflow(b.micro * dp, b.accumulation, &product)) product = -1;
   if (product == b.global) return;
-  fail("batch.global",
-       fmt::format("{} must be micro {} x accumulation {} x {}, which is {}", b.global, b.micro,
-                   b.accumulation, dp_text,
-                   product < 0 ? std::string("too large") : fmt::format("{}", product)),
-       fmt::format("global {}, or accumulation {}, or micro {}",
-                   product < 0 ? std::string("smaller factors") : fmt::format("{}", product),
-                   b.global / (b.micro * dp), b.global / (b.accumulation * dp)));
+  // Only values that satisfy the whole equation, whichever of the three sizes were derived.
+  std::vector<std::string> near;
+  if (product > 0 && product <= static_cast<int64_t>(kMaxCount)) near.push_back(fmt::format("{}", product));
+  const auto split = [&](const char* name, int64_t unit, int64_t other) {
+    if (unit > b.global) return;
+    if (b.global % unit == 0 && b.global / unit != other)
+      near.push_back(fmt::format("{} {}", name, b.global / unit));
+  };
+  split("accumulation", b.micro * dp, b.accumulation);
+  split("micro", b.accumulation * dp, b.micro);
+  const int64_t unit = b.micro * dp, above = (b.global / unit + 1) * unit;
+  if (b.global % unit != 0 && above != product)
+    near.push_back(fmt::format("{} with accumulation {}", above, above / unit));
+  const std::string text =
+      b.global % dp != 0 ? fmt::format("{} is not a multiple of {}", b.global, dp_text)
+                         : fmt::format("{} must be micro {} x accumulation {} x {}, which is {}", b.global,
+                                       b.micro, b.accumulation, dp_text,
+                                       product < 0 ? std::string("too large") : fmt::format("{}", product));
+  fail("batch.global", text, fmt::format("{}", fmt::join(near, ", or ")));
 }
 
 void tp_divides_heads(const Recipe& r, const Fail& fail) {
@@ -716,7 +720,7 @@ const std::vector<Rule>& rules() {
   static const std::vector<Rule> kRules = [] {
     std::vector<Rule> all = general_rules();
     for (const std::vector<Rule>& more :
-         {expert_rules(), latent_attention_rules(), mesh_rules(), training_rules()})
+         {expert_rules(), latent_attention_rules(), mesh_rules(), training_rules(), size_rules()})
       all.insert(all.end(), more.begin(), more.end());
     return all;
   }();

@@ -26,4 +26,8 @@ struct RefusedWord {
 // Null for any other word.
 const RefusedWord* find_refused_word(std::string_view key, std::string_view word);
 
+// What another system's name for a key is called here: "hidden_size" -> "model.embed". The section of `key`
+// and its case are ignored. Empty for names that no listed system uses.
+std::string_view key_elsewhere(std::string_view key);
+
 }  // namespace quintet::config

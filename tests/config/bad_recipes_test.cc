@@ -1,5 +1,6 @@
 // Invalid recipes, each rejected for one reason, with a message that gives the key, the values and a
 // suggestion. Every rule must be violated at least once.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -20,7 +21,7 @@ std::vector<Bad> other_bad_recipes() {
       {{"modle.layers=2"}, "unknown key", "modle.layers", {"not a recipe key"}, "model.layers"},
       {{"parallel.dp_shrd=2"}, "unknown key", "parallel.dp_shrd", {"not a recipe key"}, "parallel.dp_shard"},
       {{"tp=2"}, "unknown key", "tp", {"not a recipe key"}, "parallel.tp"},
-      {{"run.learning_rate=1"}, "unknown key", "run.learning_rate", {"not a recipe key"}, ""},
+      {{"run.learning_rate=1"}, "unknown key", "run.learning_rate", {"not a recipe key"}, "optimizer.lr"},
       {{"optimizer.shedule.kind='linear'"},
        "unknown key",
        "optimizer.shedule.kind",
@@ -479,6 +480,11 @@ TEST(BadRecipes, EachIsRefusedForItsReason) {
 TEST(BadRecipes, EveryRuleIsMet) {
   std::set<std::string> met;
   for (const Bad& bad : bad_recipes()) met.insert(bad.name);
+  // In a recipe file these are notes.
+  Recipe alone = parse(kGood);
+  alone.parallel.dp_shard = alone.parallel.tp = 1;
+  alone.parallel.sequence_parallel = true;
+  for (const Problem& p : problems_of(alone)) met.insert(p.name);
   for (const std::string& name : rule_names())
     EXPECT_TRUE(met.contains(name)) << "no invalid recipe violates: " << name;
 }
@@ -515,6 +521,86 @@ TEST(BadRecipes, AllProblemsComeAtOnceWithTheirLines) {
                              "parallel.ep (line 8): 2 has no effect",
                              "optimizer.lr (line 10): must be a number", "parallel.zero: must be"})
       EXPECT_NE(message.find(part), std::string::npos) << part << "\nin " << message;
+  }
+}
+
+// What has no effect at this size is a note: the recipe runs with the neutral value.
+TEST(BadRecipes, OptionsWithoutEffectAtThisSizeAreNotes) {
+  const auto notes_of = [](const std::vector<std::string>& overrides, Recipe* recipe = nullptr) {
+    std::vector<std::string> notes;
+    const Recipe r = parse(kGood, overrides, "recipe", &notes);
+    if (recipe != nullptr) *recipe = r;
+    return notes;
+  };
+  Recipe r;
+  EXPECT_EQ(notes_of({"parallel.dp_shard=1", "batch.global=4"}, &r),
+            std::vector<std::string>{
+                "parallel.zero = 3 has no effect with parallel.dp_shard = 1 and parallel.cp = 1"});
+  EXPECT_EQ(r.parallel.zero, 0);
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"parallel.tp=1", "parallel.sequence_parallel=true"}, "parallel.sequence_parallel = true"},
+      {{"parallel.dp_shard=1", "parallel.reshard_after_forward=2"}, "parallel.reshard_after_forward = 2"},
+      {{"parallel.dp_shard=1", "parallel.prefetch=3"}, "parallel.prefetch = 3"},
+      {{"parallel.cp_method='ring'"}, "parallel.cp_method = \"ring\""},
+      {{"parallel.ulysses=2"}, "parallel.ulysses = 2"},
+      {{"parallel.schedule='1f1b'"}, "parallel.schedule = \"1f1b\""},
+      {{"parallel.chunks=2"}, "parallel.chunks = 2"},
+      {{"parallel.stages=[4]"}, "parallel.stages = "}};
+  for (const auto& [overrides, part] : cases) {
+    const auto notes = notes_of(overrides);
+    ASSERT_FALSE(notes.empty()) << part;
+    EXPECT_NE(notes.back().find(part), std::string::npos) << notes.back();
+  }
+  EXPECT_TRUE(notes_of({}).empty());
+}
+
+TEST(BadRecipes, OnlyFiftyProblemsAreListed) {
+  std::string text = kGood + "[nonsense]\n";
+  for (int i = 0; i < 20000; ++i) text += fmt::format("key_of_mine_{} = 1\n", i);
+  try {
+    parse(text);
+    FAIL() << "accepted";
+  } catch (const RecipeError& error) {
+    EXPECT_EQ(error.problems().size(), 50u);
+    EXPECT_EQ(error.left_out(), 19950u);
+    EXPECT_NE(std::string(error.what()).find("20000 problems"), std::string::npos);
+    EXPECT_TRUE(std::string(error.what()).ends_with("\n  and 19950 more"));
+  }
+}
+
+// A suggestion that is followed must be accepted, whichever of the three sizes are given.
+TEST(BadRecipes, SuggestedBatchSizesAreAccepted) {
+  for (int64_t global = 1; global <= 40; ++global)
+    for (int64_t micro = 0; micro <= 6; ++micro)
+      for (int64_t accumulation = 0; accumulation <= 6; ++accumulation) {
+        std::vector<std::string> sets = {fmt::format("batch.global={}", global), "parallel.dp_shard=2"};
+        if (micro > 0) sets.push_back(fmt::format("batch.micro={}", micro));
+        if (accumulation > 0) sets.push_back(fmt::format("batch.accumulation={}", accumulation));
+        std::string text = kGood;
+        text.replace(text.find("micro = 2\n"), 10, "");
+        const auto problems = problems_with(sets, text);
+        if (problems.empty()) continue;
+        ASSERT_EQ(problems.size(), 1u);
+        const std::string& near = problems[0].nearest;
+        sets.push_back("batch.global=" + near.substr(0, near.find_first_not_of("0123456789")));
+        EXPECT_TRUE(problems_with(sets, text).empty()) << to_string(problems[0]);
+      }
+}
+
+TEST(BadRecipes, WordsOfOtherSystemsAreKnown) {
+  const std::pair<const char*, const char*> words[] = {{"hidden_size", "model.embed"},
+                                                       {"model.hidden", "model.embed"},
+                                                       {"model.dim", "model.embed"},
+                                                       {"parallel.fsdp", "parallel.dp_shard"},
+                                                       {"optimizer.learning_rate", "optimizer.lr"},
+                                                       {"batch.micro_batch_size", "batch.micro"},
+                                                       {"train.Grad-Clip", "optimizer.clip_norm"},
+                                                       {"gradient_accumulation_steps", "batch.accumulation"},
+                                                       {"tensor_model_parallel_size", "parallel.tp"}};
+  for (const auto& [word, key] : words) {
+    const auto problems = problems_with({std::string(word) + "=1"});
+    ASSERT_EQ(problems.size(), 1u) << word;
+    EXPECT_EQ(problems[0].nearest, key) << word;
   }
 }
 

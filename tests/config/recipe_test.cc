@@ -4,6 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "base/file.h"
+#include "base/temp_folder.h"
 #include "config/batch_ramp.h"
 #include "config/length.h"
 #include "config/presets.h"
@@ -19,7 +21,8 @@ TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
   EXPECT_EQ(r.name, "tiny");
   EXPECT_EQ(r.model.layers, 4);
   EXPECT_EQ(r.model.kv_heads, 2);
-  EXPECT_EQ(r.data.path, (std::vector<std::string>{"src", "docs", "README.md"}));
+  const std::string root = QUINTET_SOURCE_DIR "/";
+  EXPECT_EQ(r.data.path, (std::vector<std::string>{root + "src", root + "docs", root + "README.md"}));
   EXPECT_EQ(r.parallel.world(), 4);
   EXPECT_EQ(r.parallel.dp(), 2);
   EXPECT_TRUE(r.parallel.sequence_parallel);
@@ -348,6 +351,22 @@ TEST(Recipe, AWorldThatDoesNotFitIsExplained) {
   EXPECT_NE(message(16).find("--set parallel.dp_replicate=2"), std::string::npos) << message(16);
   EXPECT_EQ(message(7).find("--set"), std::string::npos) << message(7);
   EXPECT_NE(message(0).find("but 0 were started"), std::string::npos) << message(0);
+}
+
+TEST(Recipe, PathsAreRelativeToTheFileAndInOverridesToTheWorkingDirectory) {
+  const test::TempFolder folder;
+  std::string text = kGood;
+  text.replace(text.find("[run]"), 5, "[run]\ndir = \"out\"");
+  base::make_directories(folder / "text");
+  base::write_file_atomically(folder / "recipe.toml", text);
+  const std::string file = (folder / "recipe.toml").string();
+  EXPECT_EQ(load(file).data.path, std::vector<std::string>{(folder / "text").string()});
+  EXPECT_EQ(load(file).run.dir, (folder / "out").string());
+  const std::string here = std::filesystem::current_path().string() + "/";
+  EXPECT_EQ(load(file, {"data.path=['a']", "run.dir=b"}).data.path, std::vector<std::string>{here + "a"});
+  EXPECT_EQ(load(file, {"data.path=['a']", "run.dir=b"}).run.dir, here + "b");
+  EXPECT_NE(test::user_error([&] { load(file, {"run.dir=''"}); }).find("run.dir: is empty"),
+            std::string::npos);
 }
 
 }  // namespace

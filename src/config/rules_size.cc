@@ -1,0 +1,102 @@
+// Rules for sizes: what would take hours or all memory to compile is refused by estimate, with the likely slip.
+#include <algorithm>
+
+#include "base/text.h"
+#include "config/rule.h"
+
+namespace quintet::config {
+namespace {
+
+using base::thousands;
+
+// Ten times the largest published steps.
+constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
+constexpr int64_t kMaxBlocks = 2048;
+// 2^50 parameters: bytes and FLOPs of a step then stay far below 2^63.
+constexpr __int128 kMaxParameters = __int128{1} << 50;
+// About a gigabyte of program per rank, and half a minute to compile it.
+constexpr __int128 kMaxInstructions = __int128{1} << 24;
+// Per micro-batch, measured on Llama models: forward and backward of a block, and of a chunk of logits.
+constexpr int64_t kInstructionsPerBlock = 45, kInstructionsPerChunk = 6;
+
+bool too_many_tokens(const Recipe& r) {
+  return static_cast<__int128>(r.batch.global) * r.data.seq_len > kMaxTokensPerStep;
+}
+
+void step_has_a_sane_number_of_tokens(const Recipe& r, const Fail& fail) {
+  if (!too_many_tokens(r)) return;
+  const int64_t global = r.batch.global, seq = r.data.seq_len;
+  const std::string numbers =
+      fmt::format("{} sequences of {} tokens are {} tokens per step; the limit is {}", thousands(global),
+                  thousands(seq), base::human_count(static_cast<double>(global) * static_cast<double>(seq)),
+                  thousands(kMaxTokensPerStep));
+  if (seq > kMaxTokensPerStep / std::max<int64_t>(1, r.parallel.dp()))
+    return fail("data.seq_len", numbers, "the length of one sequence in tokens, e.g. 4096");
+  const int64_t dp = r.parallel.dp(), meant = std::max<int64_t>(1, global / seq / dp) * dp;
+  fail("batch.global", numbers + ". It counts sequences, not tokens",
+       fmt::format("{} sequences, which are {} tokens", meant, thousands(meant * seq)));
+}
+
+void model_is_compilable(const Recipe& r, const Fail& fail) {
+  const Model& m = r.model;
+  if (m.family == Family::Custom) return;
+  if (m.layers > kMaxBlocks)
+    fail("model.layers",
+         fmt::format("{} blocks; the limit is {}", thousands(m.layers), thousands(kMaxBlocks)),
+         fmt::format("{}", kMaxBlocks));
+  const __int128 embed = m.embed, attention = static_cast<__int128>(m.heads) * m.head_dim;
+  const __int128 experts = static_cast<__int128>(m.moe.experts) * m.moe.ffn + m.moe.shared_ffn;
+  const __int128 block = embed * (4 * attention + 3 * (m.ffn + experts));
+  const __int128 all = block * std::min(m.layers, kMaxBlocks) + embed * m.vocab;
+  if (all <= kMaxParameters) return;
+  const std::pair<const char*, __int128> widths[] = {
+      {"model.embed", embed},       {"model.ffn", m.ffn},
+      {"model.heads", m.heads},     {"model.head_dim", m.head_dim},
+      {"model.vocab", m.vocab},     {"model.moe.experts", m.moe.experts},
+      {"model.moe.ffn", m.moe.ffn}, {"model.moe.shared_ffn", m.moe.shared_ffn}};
+  const auto widest = std::max_element(std::begin(widths), std::end(widths),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  fail(widest->first, fmt::format("{} makes a model of about {} parameters; the limit is {}",
+                                  thousands(static_cast<int64_t>(widest->second)),
+                                  base::human_count(static_cast<double>(all)),
+                                  base::human_count(static_cast<double>(kMaxParameters))));
+}
+
+void program_is_of_bearable_size(const Recipe& r, const Fail& fail) {
+  if (too_many_tokens(r) || r.model.layers > kMaxBlocks) return;  // reported by other rules
+  const int64_t blocks = (r.model.layers + r.parallel.pp - 1) / r.parallel.pp;
+  const int64_t rows = r.batch.micro * r.data.seq_len / r.parallel.cp;
+  const int64_t chunks = r.loss.chunk > 0 ? (rows + r.loss.chunk - 1) / r.loss.chunk : 1;
+  const __int128 each = kInstructionsPerBlock * blocks + kInstructionsPerChunk * chunks;
+  const __int128 all = each * r.batch.accumulation;
+  if (all <= kMaxInstructions) return;
+  const std::string numbers = fmt::format(
+      "{} micro-batches x {} blocks and {} chunks of logits would compile to about {} instructions per rank; "
+      "the limit is {}",
+      thousands(r.batch.accumulation), thousands(blocks), thousands(chunks),
+      base::human_count(static_cast<double>(all)), base::human_count(static_cast<double>(kMaxInstructions)));
+  if (each > kMaxInstructions / 64)
+    return fail("loss.chunk", numbers, fmt::format("{}", std::max<int64_t>(2 * r.loss.chunk, rows / 1024)));
+  fail("batch.accumulation", numbers + ". batch.global counts sequences, not tokens",
+       fmt::format("at most {}", static_cast<int64_t>(kMaxInstructions / each)));
+}
+
+}  // namespace
+
+std::vector<Rule> size_rules() {
+  return {
+      {"a step has at most 2^30 tokens",
+       {"batch.global", "data.seq_len", "parallel.dp_replicate", "parallel.dp_shard"},
+       step_has_a_sane_number_of_tokens},
+      {"the model is small enough to compile",
+       {"model.layers", "model.embed", "model.ffn", "model.heads", "model.head_dim", "model.vocab",
+        "model.moe.experts", "model.moe.ffn", "model.moe.shared_ffn"},
+       model_is_compilable},
+      {"the step program is small enough to compile",
+       {"model.layers", "batch.global", "batch.micro", "batch.accumulation", "data.seq_len", "loss.chunk",
+        "parallel.pp", "parallel.cp"},
+       program_is_of_bearable_size},
+  };
+}
+
+}  // namespace quintet::config
