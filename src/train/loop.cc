@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sched.h>
 
+#include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "base/clock.h"
@@ -36,6 +38,7 @@ constexpr int64_t kMetricsBytesPerStep = 256;   // about twice a typical record
 constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
 constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
+constexpr std::chrono::seconds kSaveRetry{2};  // a full disk may have been cleared
 
 // What all ranks of this process share, prepared before any rank exists.
 struct Prepared {
@@ -65,6 +68,20 @@ void agree(comm::World& world, const std::exception_ptr& failure) {
   world.world().barrier();
 }
 
+// An error that would be a user's before the first step: something has been written since.
+class FailedRun : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Where the weights go when the run folder cannot take them, by preference.
+std::vector<base::Path> other_places(const Recipe& recipe) {
+  std::vector<base::Path> places;
+  for (const char* folder : {"/var/tmp", "/tmp", "/dev/shm"})
+    places.push_back(base::Path(folder) / fmt::format("quintet-{}-{}", recipe.name, base::now_ns()));
+  return places;
+}
+
 // The training loop of one rank.
 class RankLoop {
  public:
@@ -83,10 +100,15 @@ class RankLoop {
 
   RunResult run() {
     start();
-    while (started_ > step_ || (step_ < recipe_.run.steps && goes_on())) one_step();
-    if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
-      result_.summary.end = RunEnd::Finished;  // the step in flight was the last
-    finish();
+    try {
+      while (started_ > step_ || (step_ < recipe_.run.steps && goes_on())) one_step();
+      if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
+        result_.summary.end = RunEnd::Finished;  // the step in flight was the last
+      if (result_.summary.end == RunEnd::Finished) require_finite_end();
+      finish();
+    } catch (const base::UserError& e) {
+      throw FailedRun(e.what());
+    }
     return std::move(result_);
   }
 
@@ -110,8 +132,9 @@ class RankLoop {
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {
-      folder_.create(recipe_, saved_bytes(*rank_) * (recipe_.optimizer.ema > 0 ? 2 : 1) + metrics_bytes() +
-                                  kSmallFilesBytes);
+      const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
+      lock_.emplace(folder_.create(recipe_, copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes,
+                                   options_.overwrite));
       metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
@@ -193,7 +216,7 @@ class RankLoop {
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line);
     if (is_evaluated(number)) evaluate(record);
-    if (first_) metrics_->append(record);
+    if (first_) append_metrics(record);
     if (step.skipped)
       say(fmt::format(
           "step {}: non-finite loss or gradient, step skipped{}", number,
@@ -204,6 +227,16 @@ class RankLoop {
       stop_for_skipped(step);
     else
       stop_if_interrupted();
+  }
+
+  // A full disk may have room again before the run ends: the run goes on.
+  void append_metrics(const observe::Record& record) {
+    try {
+      metrics_->append(record);
+    } catch (const base::UserError& e) {
+      if (lost_records_++ == 0)
+        say(fmt::format("warning: {}; training goes on without this record", e.what()));
+    }
   }
 
   void account(const StepResult& step, double seconds) {
@@ -238,6 +271,19 @@ class RankLoop {
         step_, step.skipped_in_row, step.skipped_in_row == 1 ? "" : "s", recipe_.run.max_skipped_steps);
   }
 
+  // Weights that give no finite loss are not a result.
+  void require_finite_end() {
+    const Summary& s = result_.summary;
+    const bool evaluated = s.evaluations.empty() || std::isfinite(s.evaluations.back().loss);
+    if (std::isfinite(s.last_loss) && evaluated && s.skipped_steps < s.steps) return;
+    result_.summary.end = RunEnd::NonFinite;
+    result_.message = fmt::format(
+        "the run ended without a finite result: {} of {} steps were skipped and the last loss is {}{}. Try a "
+        "lower optimizer.lr or a longer warm-up",
+        s.skipped_steps, s.steps, s.last_loss,
+        evaluated ? "" : fmt::format(", on validation data {}", s.evaluations.back().loss));
+  }
+
   void stop_if_interrupted() {
     int32_t signal = options_.interrupted ? options_.interrupted() : 0;
     world_.world().all_reduce(&signal, 1, DType::I32, comm::ReduceOp::Max);
@@ -249,20 +295,63 @@ class RankLoop {
   void finish() {
     progress_.reset();
     if (recipe_.run.check_replicas_every > 0) rank_->check_replicas();
-    if (trace_) write_gathered_trace(*trace_, world_, folder_.trace());
     std::map<std::string, std::string> metadata = {
         {"format", "pt"}, {"quintet.name", recipe_.name}, {"quintet.step", std::to_string(step_)}};
-    save_weights(*rank_, world_, folder_.weights().string(), metadata);
+    save(metadata, Saved::Weights);
     if (recipe_.optimizer.ema > 0) {
       metadata["quintet.ema"] = fmt::format("{}", recipe_.optimizer.ema);
-      save_weights(*rank_, world_, folder_.averages().string(), metadata, Saved::Averages);
+      save(metadata, Saved::Averages);
     }
+    if (trace_) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
     const int64_t mine[2] = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
     std::vector<int64_t> all(static_cast<size_t>(2 * world_.size()));
     world_.world().all_gather(mine, all.data(), 2, DType::I64);
     for (size_t r = 0; r < all.size(); r += 2) result_.summary.ranks.push_back({all[r], all[r + 1]});
-    if (first_) base::write_file_atomically(folder_.summary(), to_json(result_.summary));
+    if (first_) guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
+    if (lost_records_ > 0)
+      report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
+                                    result_.summary.steps));
     world_.world().barrier();
+  }
+
+  void report_incomplete(const std::string& what) {
+    result_.incomplete += (result_.incomplete.empty() ? "" : "; ") + what;
+  }
+
+  // A failed write of rank 0 after the weights are safe.
+  void guarded(const std::function<void()>& write) {
+    try {
+      write();
+    } catch (const base::UserError& e) {
+      report_incomplete(e.what());
+    }
+  }
+
+  // Saves the weights in the run folder or, after a second try there, in the first other place that has room.
+  // Throws only when there is none.
+  void save(const std::map<std::string, std::string>& metadata, Saved what) {
+    std::vector<RunFolder> places = {folder_, folder_};
+    for (const base::Path& other : other_places(recipe_)) places.emplace_back(other);
+    std::string failures;
+    int32_t failed = 1;
+    for (size_t i = 0; failed != 0 && i < places.size(); ++i) {
+      std::string failure;
+      if (first_ && i == 1) std::this_thread::sleep_for(kSaveRetry);
+      if (first_ && i > 1) say(fmt::format("saving the weights to {}", places[i].path().string()));
+      if (first_ && i > 1) guarded([&] { places[i].write_recipe(recipe_); });
+      const base::Path file = what == Saved::Averages ? places[i].averages() : places[i].weights();
+      failure = try_save_weights(*rank_, world_, file.string(), metadata, what);
+      failed = failure.empty() ? 0 : 1;
+      world_.world().all_reduce(&failed, 1, DType::I32, comm::ReduceOp::Max);
+      if (!failure.empty() && i != 1) failures += (failures.empty() ? "" : "; ") + failure;
+      if (first_ && failed == 0 && i > 1)
+        report_incomplete(fmt::format("{}; the weights are in {}", failures, places[i].path().string()));
+    }
+    if (failed != 0) {
+      // Rank 0 knows why; the others wait for it to end the run.
+      if (first_) throw FailedRun("the weights of this run are lost: " + failures);
+      world_.world().barrier();
+    }
   }
 
   const Recipe& recipe_;
@@ -278,7 +367,9 @@ class RankLoop {
   LoadAlarm alarm_;
   std::optional<Rank> rank_;
   std::optional<observe::RankTrace> trace_;
+  std::optional<base::FileLock> lock_;  // of the run folder, on rank 0
   std::optional<observe::MetricsFile> metrics_;
+  int64_t lost_records_ = 0;  // of metrics_
   std::optional<observe::Progress> progress_;
   int64_t step_ = 0, started_ = 0;  // steps finished, steps started; at most one is in flight
   int64_t begin_ns_ = 0;            // start of the step that finishes next
@@ -305,6 +396,8 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
       RunResult mine = RankLoop(prepared, options, world, facts, world.rank().value).run();
       if (world.rank().value == 0) result = std::move(mine);
     } catch (const base::UserError&) {
+      throw;
+    } catch (const FailedRun&) {
       throw;
     } catch (const comm::CommError&) {
       throw;  // already names its rank, or was caused by another rank

@@ -3,9 +3,10 @@
 //
 //   train::RunResult result = train::run([] { return config::load("recipes/tiny.toml"); }, {});
 //
-// User errors are reported before step 1 and before anything is written. The run folder then receives
-// recipe.toml, metrics.jsonl (one line per completed step) and, at the end, model.safetensors and
-// summary.json.
+// User errors are reported before step 1 and before anything is written; a failure after that is another
+// exception. The run folder then receives recipe.toml, metrics.jsonl (one line per completed step) and, at the
+// end, model.safetensors and summary.json. A disk that becomes full does not end a run: see
+// RunResult::incomplete.
 #pragma once
 
 #include <functional>
@@ -40,6 +41,8 @@ struct RunResult {
   bool is_first = true;  // this process holds rank 0
   int signal = 0;        // RunEnd::Interrupted: the signal
   std::string message;   // RunEnd::NonFinite: what happened and how to fix it
+  // What could not be written to the run folder, and where the weights are instead; empty when all was.
+  std::string incomplete;
 };
 
 // `load` returns the resolved recipe; an error it throws is reported once, regardless of the number of

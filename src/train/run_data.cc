@@ -11,19 +11,27 @@ namespace {
 // ones, a damaged token is detected when a batch reads it.
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
-data::Corpus read_corpus(const config::Recipe& recipe) {
+data::Corpus read_corpus(const config::Recipe& recipe, std::string& reading) {
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
   if (paths.empty())
     base::fail_user(
         "data.path is not set: training needs text files, folders of text files, or a token file");
-  if (paths.size() == 1) return data::load_corpus(paths[0], *tokenizer);
+  if (paths.size() == 1 && data::is_token_file(paths[0])) {
+    data::Corpus corpus = data::load_corpus(paths[0], *tokenizer);
+    // Reads every token, which larger files are too long for.
+    if (corpus.tokens() <= kCheckedTokens) data::verify_token_file(paths[0]);
+    return corpus;
+  }
   for (const base::Path& path : paths)
     if (data::is_token_file(path))
       base::fail_user(
           "data.path lists {} paths, and '{}' is a token file; a token file must be the only path",
           paths.size(), path.string());
-  return data::read_text(paths, *tokenizer);
+  data::Reading files;
+  data::Corpus corpus = data::read_text(paths, *tokenizer, &files);
+  reading = files.text();
+  return corpus;
 }
 
 }  // namespace
@@ -43,12 +51,18 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   const uint64_t seed = static_cast<uint64_t>(recipe.run.seed);
   const int64_t dp = recipe.parallel.dp(), micro = recipe.batch.micro;
   const data::Sampler shuffled(seed, splits.train.size(), data::Order::Shuffled);
+  if (!splits.train.has_labels())
+    base::fail_user(
+        "'{}' has nothing to learn from: every document is a single token, and no label crosses the end of a "
+        "document (data.pack = true)",
+        corpus.name());
   RunData out{.train = data::Batches(std::move(splits.train), shuffled,
                                      {.global = recipe.batch.global,
                                       .micro = micro,
                                       .accumulation = recipe.batch.accumulation,
                                       .dp = dp}),
-              .validation = {}};
+              .validation = {},
+              .reading = {}};
   if (splits.validation) {
     const data::Sampler stored(seed, splits.validation->size(), data::Order::Sequential);
     out.validation.emplace(
@@ -58,6 +72,17 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   return out;
 }
 
-RunData load_data(const config::Recipe& recipe) { return make_data(recipe, read_corpus(recipe)); }
+RunData load_data(const config::Recipe& recipe) {
+  std::string reading;
+  RunData data = make_data(recipe, read_corpus(recipe, reading));
+  data.reading = std::move(reading);
+  return data;
+}
+
+void require_data(const config::Recipe& recipe) {
+  for (const std::string& path : recipe.data.path)
+    if (!base::file_exists(path) && !base::directory_exists(path) && !base::file_exists(path + ".idx"))
+      base::fail_user("data.path: there is no file or folder '{}'", path);
+}
 
 }  // namespace quintet::train

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "config/print.h"
 #include "config/validate.h"
@@ -13,21 +15,36 @@
 namespace quintet::train {
 
 void RunFolder::require_free(bool overwrite) const {
-  if (overwrite || !base::file_exists(metrics())) return;
+  if (overwrite) return;
+  std::string found;
+  for (const base::Path& file :
+       {metrics(), recipe_file(), summary(), weights(), averages(), trace(), schedule()})
+    if (base::file_exists(file))
+      found += fmt::format("{}{}", found.empty() ? "" : ", ", file.filename().string());
+  if (found.empty()) return;
   base::fail_user(
-      "'{}' already contains a run (metrics.jsonl exists): choose another folder with --run-dir, or replace "
-      "the run with --overwrite",
-      path_.string());
+      "'{}' {} that this run would replace: {}. Choose another folder with --run-dir, or replace {} with "
+      "--overwrite",
+      path_.string(), base::file_exists(metrics()) ? "already contains a run, with files" : "contains files",
+      found, found.find(',') == std::string::npos ? "it" : "them");
 }
 
-void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
+base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, bool overwrite) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
     base::fail_user(
         "the run needs {} in '{}' for weights and metrics, but only {} is free: free some space or choose "
         "another folder with --run-dir",
         base::human_bytes(bytes), path_.string(), base::human_bytes(free));
   base::require_writable_directory(path_);
+  auto locked = base::FileLock::acquire(lock(), base::process_name());
+  if (!locked) {
+    const std::string owner = base::FileLock::owner_of(lock());
+    base::fail_user("another run is writing to '{}'{}: wait for it, or choose another folder with --run-dir",
+                    path_.string(), owner.empty() ? "" : fmt::format(" ({})", owner));
+  }
+  require_free(overwrite);  // a run may have finished here since the first look
   config::Recipe written = recipe;
+  written.run.dir = std::filesystem::absolute(path_).lexically_normal().string();
   std::optional<std::string> text;  // read before removing files: it may belong to the earlier run
   if (const auto file = config::schedule_file(recipe.parallel.schedule)) {
     text = base::read_file(*file);
@@ -37,6 +54,12 @@ void RunFolder::create(const config::Recipe& recipe, int64_t bytes) const {
     base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));
+  return std::move(*locked);
+}
+
+void RunFolder::write_recipe(const config::Recipe& recipe) const {
+  base::make_directories(path_);
+  base::write_file_atomically(recipe_file(), config::to_toml(recipe));
 }
 
 std::string_view to_string(RunEnd end) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/file_lock.h"
 #include "config/recipe.h"
 
 namespace quintet::train {
@@ -15,12 +16,17 @@ class RunFolder {
  public:
   explicit RunFolder(base::Path path) : path_(std::move(path)) {}
 
-  // UserError when the folder already contains a run and `overwrite` is false. Changes nothing on disk.
+  // UserError when the folder contains a file that a run would replace and `overwrite` is false: an earlier
+  // run's, or one of the user's that has the same name. Changes nothing on disk.
   void require_free(bool overwrite) const;
-  // Creates the folder, checks that it is writable and has space for `bytes`, removes the files of an earlier
-  // run and writes the recipe. A schedule file is copied into the folder and the recipe refers to the copy,
-  // so the folder is self-contained. A UserError is thrown before any file of an earlier run is removed.
-  void create(const config::Recipe& recipe, int64_t bytes) const;
+  // Creates the folder, checks that it is writable and has space for `bytes`, locks it against other runs and
+  // calls require_free again, removes the files of an earlier run and writes the recipe. A schedule file is
+  // copied into the folder and the recipe refers to the copy, so the folder is self-contained. A UserError is
+  // thrown before any file of an earlier run is removed. The folder stays locked while the result lives.
+  [[nodiscard]] base::FileLock create(const config::Recipe& recipe, int64_t bytes, bool overwrite) const;
+
+  // Creates the folder and writes only the resolved recipe.
+  void write_recipe(const config::Recipe& recipe) const;
 
   const base::Path& path() const { return path_; }
   base::Path recipe_file() const { return path_ / "recipe.toml"; }
@@ -30,6 +36,7 @@ class RunFolder {
   base::Path averages() const { return path_ / "ema.safetensors"; }  // with optimizer.ema
   base::Path trace() const { return path_ / "trace.json"; }
   base::Path schedule() const { return path_ / kScheduleFile; }
+  base::Path lock() const { return path_ / ".lock"; }  // present while a run writes
 
  private:
   static constexpr const char* kScheduleFile = "schedule.txt";

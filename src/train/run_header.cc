@@ -84,6 +84,7 @@ class Header {
     if (data_.validation)
       text += fmt::format(" for training, {} for validation", thousands(data_.validation->dataset().size()));
     line("data", "{}", text);
+    if (!data_.reading.empty()) line("read", "{}", data_.reading);
     line("pack", "{}",
          r_.data.pack ? "attention does not cross document boundaries"
                       : "off: the documents of a sequence are read as continuous text");

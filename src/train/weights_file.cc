@@ -80,8 +80,8 @@ int64_t saved_bytes(const Rank& rank) {
   return bytes;
 }
 
-void save_weights(const Rank& rank, comm::World& world, const std::string& path,
-                  const std::map<std::string, std::string>& metadata, Saved what) {
+std::string try_save_weights(const Rank& rank, comm::World& world, const std::string& path,
+                             const std::map<std::string, std::string>& metadata, Saved what) {
   const auto wanted = [&](const program::GroupSlot& s) {
     const bool averaged = rank.compiled().groups[static_cast<size_t>(s.group)].trainable;
     return what == Saved::Averages && averaged ? s.role == graph::Role::Ema : program::holds_weights(s);
@@ -103,14 +103,28 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
     whole.sum(world.world());
     return whole;
   };
-  if (world.rank().value == 0)
-    checkpoint::write_safetensors(path, tensors, metadata, [&](size_t i, std::span<std::byte> out) {
-      Gathered whole = gather(tensors[i]);
-      std::memcpy(out.data(), whole.bytes(), out.size());
-    });
-  else
-    for (const TensorInfo& info : tensors) gather(info);
+  size_t gathered = 0;
+  std::string failure;
+  if (world.rank().value == 0) try {
+      checkpoint::write_safetensors(path, tensors, metadata, [&](size_t i, std::span<std::byte> out) {
+        Gathered whole = gather(tensors[i]);
+        ++gathered;
+        std::memcpy(out.data(), whole.bytes(), out.size());
+      });
+    } catch (const base::UserError& e) {
+      failure = e.what();
+    }
+  // The other ranks take part in every gather, whether rank 0 can write or not.
+  for (size_t i = gathered; i < tensors.size() && (world.rank().value != 0 || !failure.empty()); ++i)
+    gather(tensors[i]);
   world.world().barrier();  // no rank continues before the file exists
+  return failure;
+}
+
+void save_weights(const Rank& rank, comm::World& world, const std::string& path,
+                  const std::map<std::string, std::string>& metadata, Saved what) {
+  if (const std::string failure = try_save_weights(rank, world, path, metadata, what); !failure.empty())
+    throw base::UserError(failure);
 }
 
 void load_weights(Rank& rank, const std::string& path) {

@@ -24,8 +24,12 @@ enum class Saved : uint8_t {
   Averages,  // of the weights over steps (optimizer.ema), by the same names; of frozen parameters the weights
 };
 
-// Collective. Gathers one parameter at a time over all ranks; rank 0 writes. The file appears atomically; a
-// full disk is a UserError.
+// Collective. Gathers one parameter at a time over all ranks; rank 0 writes. The file appears atomically.
+// Returns on rank 0 why it could not be written, as for a full disk, and an empty string otherwise. The other
+// ranks do not learn of it, and ignore `path`.
+std::string try_save_weights(const Rank& rank, comm::World& world, const std::string& path,
+                             const std::map<std::string, std::string>& metadata, Saved what = Saved::Weights);
+// The same; a failure is a UserError of rank 0.
 void save_weights(const Rank& rank, comm::World& world, const std::string& path,
                   const std::map<std::string, std::string>& metadata, Saved what = Saved::Weights);
 

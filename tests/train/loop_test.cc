@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 
 #include "observe/trace.h"
 #include "train/support.h"
@@ -218,10 +219,73 @@ TEST(Loop, ARunFolderIsNotOverwrittenUnasked) {
   EXPECT_EQ(read_metrics(small.run_folder().metrics()).size(), 2u);
 }
 
+TEST(Loop, FilesOfTheUserAreNotOverwrittenUnasked) {
+  for (const char* name :
+       {"recipe.toml", "model.safetensors", "summary.json", "trace.json", "schedule.txt"}) {
+    const SmallRun small;
+    base::make_directories(small.run_dir());
+    base::write_file_atomically(small.run_dir() / name, "# mine");
+    const std::string message = user_error([&] { small.train(kOneRank); });
+    EXPECT_CONTAINS(message, name);
+    EXPECT_CONTAINS(message, "--overwrite");
+    EXPECT_EQ(base::read_file(small.run_dir() / name), "# mine");
+    EXPECT_EQ(base::list_files(small.run_dir()).size(), 1u);
+  }
+}
+
+TEST(Loop, TwoRunsDoNotShareAFolder) {
+  const SmallRun small;
+  std::string message;
+  train::RunOptions options;
+  options.on_step = [&](int64_t step, const train::StepResult&) {
+    if (step == 1) message = user_error([&] { (void)small.run_folder().create(small.recipe(), 0, true); });
+  };
+  small.train(kOneRank, options);
+  EXPECT_CONTAINS(message, "another run is writing to");
+  EXPECT_CONTAINS(message, "process ");
+  EXPECT_FALSE(base::file_exists(small.run_folder().lock())) << "a finished run leaves no lock";
+  // Between the first look at the folder and its lock, another run may have finished.
+  EXPECT_CONTAINS(user_error([&] { (void)small.run_folder().create(small.recipe(), 0, false); }),
+                  "already contains a run");
+  base::write_file_atomically(small.run_folder().lock(), "a process that was killed");
+  options = {};
+  options.overwrite = true;
+  EXPECT_EQ(small.train(kOneRank, options).summary.steps, 6);
+}
+
+TEST(Loop, WeightsThatTheFolderCannotTakeGoElsewhere) {
+  const SmallRun small;
+  train::RunOptions options;
+  options.on_step = [&](int64_t step, const train::StepResult&) {
+    if (step == 2)
+      base::make_directories(small.run_folder().weights());  // nothing can be renamed to this name
+  };
+  const train::RunResult result = small.train({"run.steps=2"}, options);
+  EXPECT_EQ(result.summary.end, train::RunEnd::Finished);
+  EXPECT_CONTAINS(result.incomplete, "model.safetensors");
+  const std::string marker = "the weights are in ";
+  const size_t at = result.incomplete.find(marker);
+  ASSERT_NE(at, std::string::npos) << result.incomplete;
+  const train::RunFolder other(result.incomplete.substr(at + marker.size()));
+  EXPECT_TRUE(base::file_exists(other.weights()));
+  EXPECT_TRUE(base::file_exists(other.recipe_file()));
+  std::filesystem::remove_all(other.path());
+}
+
+TEST(Loop, ARunThatEndsNonFiniteIsNotFinished) {
+  const SmallRun small;
+  std::vector<std::string> sets = kOneRank;
+  sets.insert(sets.end(), {"optimizer.lr=1e38", "optimizer.clip_norm=0", "optimizer.weight_decay=0",
+                           "run.max_skipped_steps=1000"});
+  const train::RunResult result = small.train(sets);
+  EXPECT_EQ(result.summary.end, train::RunEnd::NonFinite);
+  EXPECT_CONTAINS(result.message, "without a finite result");
+}
+
 TEST(Loop, TooLittleRoomIsSaidBeforeTheFirstStep) {
   const SmallRun small;
   const std::string message =
-      user_error([&] { small.run_folder().create(small.recipe(), int64_t{1} << 60); });
+      user_error([&] { (void)small.run_folder().create(small.recipe(), int64_t{1} << 60, false); });
   EXPECT_CONTAINS(message, "1.0 EiB");
   EXPECT_CONTAINS(message, "free");
   EXPECT_FALSE(base::directory_exists(small.run_dir()));
