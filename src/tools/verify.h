@@ -56,6 +56,11 @@
 //     libraries may not use all of their requested scratch.
 //  9. On two different devices, initial weights may differ in their last bits, because each has its own
 //     logarithm and cosine. The effect is small compared to the tolerances above.
+//  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training chaotic)
+//     amplify rounding beyond any bound that does not know them. When a comparison fails, one rank runs again with
+//     other micro-batches, which changes nothing but the order of sums. Where that departs from the first run,
+//     the layout may depart kConfidence times as far; the report says so. Not where micro-batches are part of the
+//     mathematics: balance losses per micro-batch and capacities.
 #pragma once
 
 #include <optional>
@@ -89,6 +94,12 @@ struct Check {
   double error = 0;  // relative; for initial weights the number of elements that are not bit-equal
   double tolerance = 0;
   bool pass = true;
+  // What this comparison proves nothing about: the tolerance is as large as the value, or both runs have no finite
+  // value (a skipped step).
+  bool blind = false;
+  // Above 0: the tolerance of rounding alone was exceeded, but one rank with other micro-batches departs from one
+  // rank by this much (10. above), and `tolerance` follows from that.
+  double own = 0;
 };
 
 struct VerifyOptions {
@@ -113,13 +124,15 @@ struct VerifyResult {
 
   bool pass() const { return first_departure() == nullptr; }
   const Check* first_departure() const;  // null: none
+  int64_t blind() const;                 // comparisons that prove nothing
+  int64_t sensitive() const;             // comparisons that 10. above decided
 };
 
 // `recipe` must be resolved. Ranks are threads of this process, or this process is one rank of an MPI job.
 // UserError when the data cannot be read.
 VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options);
 
-// The comparison alone.
+// The comparison alone. For `sensitivity`, see 10. above: it is compared with `one_rank` as well.
 VerifyResult compare(const config::Recipe& recipe, const LayoutRun& layout, const LayoutRun& one_rank);
 
 std::string to_string(Check::Kind kind);

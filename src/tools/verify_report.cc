@@ -100,13 +100,18 @@ std::string to_table(const VerifyResult& r) {
   for (const auto& [name, row] : rows)
     text += fmt::format("{:<28} {:>7} {:>7}  {:>10.3g} {:>10.3g}  {}\n", name, row.count, row.failed,
                         row.worst->error, row.worst->tolerance, row.worst->name);
-  const auto blind =
-      std::count_if(r.checks.begin(), r.checks.end(), [](const Check& c) { return c.tolerance >= 1; });
-  if (blind > 0)
+  if (r.blind() > 0)
     text += fmt::format(
-        "\n{} of {} comparisons prove nothing: rounding in {} may add up to as much as the value itself{}.\n",
-        blind, r.checks.size(), r.dtype,
+        "\n{} of {} comparisons prove nothing: both runs skipped the step, or rounding in {} may add up to "
+        "as "
+        "much as the value itself{}.\n",
+        r.blind(), r.checks.size(), r.dtype,
         r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is sharper");
+  if (r.sensitive() > 0)
+    text += fmt::format(
+        "\n{} of {} comparisons exceed rounding, but not what this model makes of it: one rank with other "
+        "micro-batches departs from one rank as far. The model is ill-conditioned.\n",
+        r.sensitive(), r.checks.size());
   const Check* first = r.first_departure();
   text += first ? fmt::format("\nFAIL. First departure: {}\n", explain(*first))
                 : fmt::format("\nPASS. The layout computes the same as one rank.\n");
@@ -124,11 +129,15 @@ std::string to_json(const VerifyResult& r) {
               {"tolerance", c.tolerance},
               {"pass", c.pass}};
     if (!c.name.empty()) j["name"] = c.name;
+    if (c.blind) j["proves_nothing"] = true;
+    if (c.own > 0) j["one_rank_departs_by"] = c.own;
     return j;
   };
-  Json j = {{"pass", r.pass()},        {"layout", r.layout}, {"world", r.world},
-            {"dtype", r.dtype},        {"steps", r.steps},   {"data", r.synthetic ? "synthetic" : "recipe"},
-            {"tolerance", r.tolerance}};
+  Json j = {{"pass", r.pass()},           {"layout", r.layout},
+            {"world", r.world},           {"dtype", r.dtype},
+            {"steps", r.steps},           {"data", r.synthetic ? "synthetic" : "recipe"},
+            {"tolerance", r.tolerance},   {"comparisons", r.checks.size()},
+            {"prove_nothing", r.blind()}, {"ill_conditioned", r.sensitive()}};
   j["first_departure"] = r.first_departure() ? json(*r.first_departure()) : Json();
   j["checks"] = Json::array();
   for (const Check& c : r.checks) j["checks"].push_back(json(c));
