@@ -1,6 +1,9 @@
 #include "cli/bench_step_verb.h"
 
+#include "base/error.h"
 #include "base/file.h"
+#include "cli/number.h"
+#include "config/names.h"
 #include "observe/console.h"
 #include "tools/bench_step.h"
 
@@ -16,6 +19,11 @@ struct Options {
 
 int action(const Options& o) {
   const config::Recipe recipe = o.recipe.load(false);
+  if (o.bench.alone_seconds > 0 && recipe.run.device != config::DeviceKind::Cuda)
+    base::fail_user(
+        "--floors {} times instructions on a GPU, but run.device is \"{}\": leave it out, or add "
+        "--set run.device=cuda",
+        o.bench.alone_seconds, config::name_of(recipe.run.device));
   tools::StepBenchOptions options = o.bench;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   if (!o.documents.empty())
@@ -36,19 +44,19 @@ Verb add_bench_step(CLI::App& bench) {
   command->add_option("--warmup", o->bench.warmup, "number of warm-up steps, at least 3")
       ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{3}, int64_t{1} << 20));
+      ->check(integer_in(3, int64_t{1} << 20));
   command->add_option("--warm", o->bench.warmup_seconds, "minimum warm-up time, until clocks have settled")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 3600.0));
+      ->check(number_in(0, 3600));
   command
       ->add_option(
           "--floors", o->bench.alone_seconds,
           "time every kind of instruction in isolation for this long, on a GPU, and compare the step with it")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 60.0));
+      ->check(number_in(0.001, 60));
   command->add_option("--peak", o->bench.peak_tflops, "peak of one device, for MFU (from the catalogue)")
       ->type_name("TFLOPS")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero(1e9));
   command
       ->add_option(
           "--documents", o->documents,

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "cli/bench_step_verb.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "exec/executor.h"
 #include "published/compare_terms.h"
@@ -35,7 +36,7 @@ int reference(const ReferenceVerbOptions& o) {
                     o.row.empty() ? "" : fmt::format(" with id '{}'", o.row),
                     runs.empty() ? "'TT-001'" : fmt::format("'{}'", runs.front().id));
   print(o.json ? published::to_json(report) : published::to_text(report));
-  return kExitGood;
+  return report.all.rows + report.memory.rows > 0 ? kExitGood : kExitFailure;
 }
 
 Verb add_bench_reference(CLI::App& bench) {
@@ -51,7 +52,7 @@ Verb add_bench_reference(CLI::App& bench) {
                       "plan with these sets of terms instead of the catalogue's and print JSON (for "
                       "tools/fit_stacks.py)");
   command->add_option("--threads", options->threads, "number of rows planned concurrently")
-      ->check(CLI::Range(1, 256));
+      ->check(integer_in(1, 256));
   return {command, [options] { return reference(*options); }};
 }
 

@@ -4,6 +4,8 @@
 #include <ctime>
 
 #include "base/error.h"
+#include "base/output_path.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/names.h"
 #include "observe/console.h"
@@ -16,7 +18,7 @@ namespace {
 struct DoctorOptions {
   RecipeOptions recipe;
   std::string cluster;
-  bool probe = false, json = false, no_disk = false;
+  bool probe = false, json = false, no_disk = false, overwrite = false;
   std::string out, disk = ".";
   int ranks = 0;  // 0: 2, or 1 on a single core
   bool cpu = false;
@@ -31,7 +33,8 @@ void report(const DoctorOptions& o, const tools::ProbedMachine& machine) {
   std::string written;
   if (machine.cluster && !o.out.empty()) {
     base::write_file_atomically(o.out, hardware::print_cluster(*machine.cluster));
-    written = fmt::format("wrote {}; use it with: quintet plan RECIPE --cluster {}\n", o.out, o.out);
+    written = fmt::format("wrote {}; for recipes of up to {} ranks: quintet plan RECIPE --cluster {}\n",
+                          o.out, machine.cluster->world(), o.out);
   } else if (machine.cluster) {
     written = "--out FILE.toml saves this as a cluster for quintet plan\n";
   }
@@ -42,6 +45,9 @@ int probe_action(const DoctorOptions& o) {
   if (!o.probe && !o.out.empty()) base::fail_user("--out needs --probe: without it nothing is measured");
   if (!o.out.empty() && !o.out.ends_with(".toml"))
     base::fail_user("--out {}: the name of a cluster file must end in .toml", o.out);
+  if (o.overwrite && o.out.empty()) base::fail_user("--overwrite needs --out");
+  if (!o.out.empty()) base::require_new_file("--out", o.out, o.overwrite);
+  if (o.probe && !o.no_disk) base::require_existing_folder("--disk", o.disk);
   tools::ProbeMachineOptions options{
       .measure = o.probe, .cpu = o.cpu, .ranks = o.ranks, .date = this_month()};
   options.probe.seconds = o.seconds;
@@ -96,12 +102,13 @@ Verb add_doctor(CLI::App& app) {
       "briefly");
   command->add_flag("--probe", o->probe, "measure matmuls, memory, links between ranks and the disk");
   command->add_option("--out", o->out, "with --probe: save the measured cluster")->type_name("FILE.toml");
+  command->add_flag("--overwrite", o->overwrite, "with --out: replace an existing file");
   command->add_option("--ranks", o->ranks, "with --probe: number of ranks, as threads (2, or 1 on one core)")
       ->type_name("N")
-      ->check(CLI::Range(1, 256));
+      ->check(integer_in(1, 256));
   command->add_option("--seconds", o->seconds, "with --probe: approximate time per measurement (0.5)")
       ->type_name("S")
-      ->check(CLI::Range(0.001, 60.0));
+      ->check(number_in(0.001, 60));
   command->add_option("--disk", o->disk, "with --probe: a folder on the disk to measure (the current one)")
       ->type_name("DIR");
   command->add_flag("--no-disk", o->no_disk, "with --probe: skip the disk");

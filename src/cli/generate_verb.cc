@@ -1,6 +1,10 @@
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/printable.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/names.h"
 #include "observe/console.h"
@@ -23,17 +27,20 @@ int generate_action(const GenerateVerbOptions& o) {
   if (!o.device.empty()) options.device = config::value_of<config::DeviceKind>(o.device);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   bool begun = false;
+  // A file or pipe gets the bytes as they are.
+  const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+  base::PrintableStream safe;
   if (!o.json)
     options.on_text = [&](std::string_view piece) {
-      if (!begun) print(options.prompt);
+      if (!begun) print(terminal ? safe.add(options.prompt) : options.prompt);
       begun = true;
-      print(piece);
+      print(terminal ? safe.add(piece) : std::string(piece));
     };
   const std::string text = tools::generate(o.folder, options);
   if (o.json)
     print(base::json_text(nlohmann::ordered_json{{"prompt", options.prompt}, {"text", text}}) + "\n");
   else
-    print("\n");
+    print(safe.finish() + "\n");
   return kExitGood;
 }
 
@@ -48,15 +55,18 @@ Verb add_generate(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--tokens", o->generate.tokens, "number of tokens to generate")
       ->type_name("N")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(integer_in(1, 1'000'000));
   command
       ->add_option("--temperature", o->generate.temperature,
                    "sampling temperature; 0 selects the most likely token")
       ->type_name("T")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(number_in(0, 1e6));
   command->add_option("--seed", o->generate.seed, "seed; the same seed gives the same text")
       ->type_name("S")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(integer_in(0, int64_t{1} << 53));
   command
       ->add_option("--device", o->device, "device to run on (that of the run if present, otherwise the CPU)")
       ->check(CLI::IsMember({"cpu", "cuda"}));

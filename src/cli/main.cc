@@ -9,7 +9,9 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "cli/verbs.h"
+#include "config/problem.h"
 #include "observe/console.h"
+#include "tools/recipe_report.h"
 
 namespace quintet::cli {
 
@@ -39,6 +41,37 @@ bool is_unknown_verb(const std::vector<Verb>& verbs, int argc, char** argv) {
   return true;
 }
 
+// An empty value is never meant: it comes from an unset shell variable.
+void refuse_empty_values(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    CLI::Validator named;
+    named.description("").operation(
+        [](std::string& text) { return text.empty() ? std::string("must not be empty") : std::string(); });
+    option->check(named);
+  }
+  for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) refuse_empty_values(*command);
+}
+
+// Runs the verb. With --json, invalid input is described on standard output as `quintet check --json` does.
+int act(const Verb& verb) {
+  std::vector<CLI::App*> selected = {verb.command};
+  for (CLI::App* command : verb.command->get_subcommands()) selected.push_back(command);
+  const bool json = std::any_of(selected.begin(), selected.end(), [](const CLI::App* command) {
+    const CLI::Option* option = command->get_option_no_throw("--json");
+    return option != nullptr && option->count() > 0;
+  });
+  if (!json) return verb.action();
+  try {
+    return verb.action();
+  } catch (const config::RecipeError& e) {
+    print(tools::problems_json(e));
+  } catch (const base::UserError& e) {
+    print(tools::problems_json(e));
+  }
+  return kExitUser;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Quintet trains language models across devices; the layout never changes the mathematics.",
                "quintet");
@@ -50,6 +83,7 @@ int run(int argc, char** argv) {
   const std::vector<Verb> verbs = {add_train(app),    add_check(app),  add_verify(app),
                                    add_program(app),  add_plan(app),   add_schedule(app),
                                    add_generate(app), add_doctor(app), add_bench(app)};
+  refuse_empty_values(app);
   if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
   try {
     app.parse(argc, argv);
@@ -57,7 +91,7 @@ int run(int argc, char** argv) {
     return app.exit(e) == 0 ? kExitGood : kExitUser;
   }
   for (const Verb& verb : verbs)
-    if (verb.command->parsed()) return verb.action();
+    if (verb.command->parsed()) return act(verb);
   return kExitUser;
 }
 
@@ -74,6 +108,7 @@ void print(std::string_view text) {
 int main(int argc, char** argv) {
   // A closed pipe is a write error that ends the command that prints its result, but not a training run.
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error, like a full disk
   try {
     return quintet::cli::run(argc, argv);
   } catch (const quintet::cli::ReaderGone&) {

@@ -1,10 +1,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/output_path.h"
+#include "cli/number.h"
 #include "cli/search_options.h"
 #include "cli/verbs.h"
 #include "plan/plan.h"
@@ -54,6 +57,19 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
   base::fail_user("--matmul {}: must be one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
 }
 
+// A recipe of fewer ranks than the cluster has devices runs on a part of it.
+void use_part_of_cluster(hardware::Cluster& cluster, const config::Recipe& recipe,
+                         std::vector<std::string>& notes) {
+  const int64_t world = recipe.parallel.world(), all = cluster.world();
+  const bool whole_nodes = world % cluster.per_node == 0;
+  if (world >= all || (world > cluster.per_node && !whole_nodes)) return;
+  notes.push_back(fmt::format(
+      "the recipe uses {} of the cluster's {} devices; --search finds a layout for all", world, all));
+  cluster.nodes = whole_nodes ? static_cast<int>(world / cluster.per_node) : 1;
+  if (!whole_nodes) cluster.per_node = static_cast<int>(world);
+  cluster.domain = std::min<int>(cluster.domain, static_cast<int>(world));
+}
+
 int plan_action(const PlanOptions& o) {
   const bool from_file = !o.recipe.path.empty();
   o.wanted.check();
@@ -70,6 +86,9 @@ int plan_action(const PlanOptions& o) {
         "--seq-len, --global-batch and --micro-batch need --model; with a recipe, use --set "
         "data.seq_len=...");
 
+  if (!o.trace.empty()) base::require_writable_file("--trace", o.trace);
+  if (!o.html.empty()) base::require_writable_file("--html", o.html);
+
   plan::Assumptions assumptions;
   plan::FilledRecipe filled_recipe;
   report::Findings findings;
@@ -79,7 +98,10 @@ int plan_action(const PlanOptions& o) {
   if (o.wanted.search) std::erase_if(asked.sets, search::sets_layout);
   if (from_file) {
     filled_recipe.recipe = asked.load();
-    if (o.cluster.empty()) assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);
+    if (o.cluster.empty())
+      assumptions.cluster = tools::cluster_here(filled_recipe.recipe, findings.notes);
+    else if (!o.wanted.search)
+      use_part_of_cluster(assumptions.cluster, filled_recipe.recipe, findings.notes);
   } else {
     plan::RecipeRequest request = o.request;
     request.sets = asked.sets;
@@ -150,23 +172,23 @@ Verb add_plan(CLI::App& app) {
   command->add_option("--model", o->request.model, "a model preset instead of a recipe")->type_name("PRESET");
   command->add_option("--seq-len", o->request.seq_len, "with --model: tokens per sequence")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1, int64_t{1} << 30));
   command->add_option("--global-batch", o->request.global_batch, "with --model: sequences per step")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1, int64_t{1} << 30));
   command->add_option("--micro-batch", o->request.micro_batch, "with --model: sequences per micro-batch")
       ->type_name("N")
-      ->check(CLI::PositiveNumber);
+      ->check(integer_in(1, int64_t{1} << 30));
   command->add_option("--stack", o->stack, "the software stack whose efficiency to assume")
       ->type_name("NAME");
   command->add_option("--matmul", o->matmul, "arithmetic of matmuls, if it differs from the recipe's (fp8)")
       ->type_name("TYPE");
   command->add_option("--imbalance", o->imbalance, "load of the busiest expert rank relative to the mean")
       ->type_name("X")
-      ->check(CLI::Range(1.0, 1e6));
+      ->check(number_in(1, 1e6));
   command->add_option("--price", o->price, "with --tokens: price of one device in USD per hour")
       ->type_name("USD")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_in(0, 1e6));
   command->add_option("--trace", o->trace, "write a trace of the simulated step, for Perfetto")
       ->type_name("FILE");
   command->add_option("--html", o->html, "write the report as an HTML page")->type_name("FILE");

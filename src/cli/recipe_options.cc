@@ -1,7 +1,10 @@
+#include "cli/number.h"
 #include "cli/verbs.h"
+#include "config/environment.h"
 #include "config/names.h"
 #include "config/parse.h"
 #include "config/precision_overrides.h"
+#include "observe/console.h"
 #include "observe/metrics.h"
 
 namespace quintet::cli {
@@ -11,9 +14,7 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
   command.add_option("--set", sets, "override a key, e.g. --set parallel.tp=4; repeatable")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  command.add_option("--steps", steps, steps_help)
-      ->type_name("N")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command.add_option("--steps", steps, steps_help)->type_name("N")->check(integer_in(1, int64_t{1} << 30));
   command.add_option("--run-dir", run_dir, "run folder (run.dir)")->type_name("FOLDER");
   if (with_dtype)
     command
@@ -30,7 +31,12 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
   all.insert(all.end(), sets.begin(), sets.end());
   if (steps > 0 && steps_is_run) all.push_back("run.steps=" + std::to_string(steps));
   if (!run_dir.empty()) all.push_back("run.dir=" + observe::json_string(run_dir));
-  return config::load(path, all);
+  std::vector<std::string> notes;
+  const config::Recipe recipe = config::load(path, all, &notes);
+  const auto launch = config::detect_launch();
+  if (!launch || launch->rank == 0)
+    for (const std::string& note : notes) observe::Console::standard_error().print_line("note: " + note);
+  return recipe;
 }
 
 }  // namespace quintet::cli

@@ -1,31 +1,23 @@
 #include "base/error.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "compiler/compile.h"
 #include "config/names.h"
-#include "config/problem.h"
 #include "observe/console.h"
 #include "program/text.h"
 #include "tools/recipe_report.h"
 #include "tools/verify.h"
+#include "train/run_data.h"
 
 namespace quintet::cli {
 namespace {
 
 int check_action(const RecipeOptions& o, bool json) {
-  try {
-    const config::Recipe recipe = o.load();
-    const compiler::Compiled compiled = tools::compile_rank(recipe, 0);
-    print(json ? tools::good_json(recipe, compiled) : tools::good_text(recipe, compiled));
-    return kExitGood;
-  } catch (const config::RecipeError& e) {
-    if (!json) throw;
-    print(tools::problems_json(e));
-    return kExitUser;
-  } catch (const base::UserError& e) {
-    if (!json) throw;
-    print(tools::problems_json(e));
-    return kExitUser;
-  }
+  const config::Recipe recipe = o.load();
+  train::require_data(recipe);
+  const compiler::Compiled compiled = tools::compile_rank(recipe, 0);
+  print(json ? tools::good_json(recipe, compiled) : tools::good_text(recipe, compiled));
+  return kExitGood;
 }
 
 struct ProgramOptions {
@@ -80,7 +72,8 @@ Verb add_check(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   o->add_to(*command, true, "number of steps (run.steps)");
   command->add_flag("--json", *json, "print JSON");
-  command->footer("Builds the model and plans the memory of rank 0, but does not read the data.");
+  command->footer(
+      "Builds the model and plans the memory of rank 0, but does not read the data, which must exist.");
   return {command, [o, json] { return check_action(*o, *json); }};
 }
 
@@ -88,7 +81,10 @@ Verb add_program(CLI::App& app) {
   CLI::App* command = app.add_subcommand("program", "print the program of one rank");
   auto o = std::make_shared<ProgramOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
-  command->add_option("--rank", o->rank, "the rank")->type_name("R")->capture_default_str();
+  command->add_option("--rank", o->rank, "the rank")
+      ->type_name("R")
+      ->capture_default_str()
+      ->check(integer_in(0, int64_t{1} << 20));
   auto* expanded =
       command->add_flag("--expanded", o->expanded, "print every issued instruction with its waits");
   command->add_flag("--full", o->full, "print without abbreviation, in the form that can be parsed")

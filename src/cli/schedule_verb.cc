@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/output_path.h"
+#include "cli/number.h"
 #include "cli/verbs.h"
 #include "compiler/pipeline_schedule.h"
 #include "schedule/check.h"
@@ -26,7 +28,12 @@ struct ScheduleOptions {
   bool synthesize = false, gantt = false, json = false;
 };
 
+constexpr int64_t kMostSynthesized = int64_t{1} << 14;  // micro-batches x stages: minutes of search
+
 schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts& costs) {
+  if (const int64_t size = int64_t{o.pp} * o.micro; size > kMostSynthesized)
+    base::fail_user("--synthesize: {} stages x {} micro-batches = {}; the limit is {}", o.pp, o.micro, size,
+                    kMostSynthesized);
   schedule::Problem problem{.ranks = o.pp,
                             .micro_batches = o.micro,
                             .costs = [costs](const Schedule& s) { return tools::costs_of(s, costs); },
@@ -69,6 +76,7 @@ int schedule_action(const ScheduleOptions& o) {
     base::fail_user("--memory and --freed-at-b need --synthesize");
   if (o.synthesize && (o.pp == 0 || o.micro == 0))
     base::fail_user("--synthesize needs --pp (stages) and --micro (micro-batches), e.g. --pp 4 --micro 8");
+  if (!o.svg.empty()) base::require_writable_file("--svg", o.svg);
   const tools::StageCosts costs = tools::parse_costs(o.costs);
   std::string note;
   Schedule s;
@@ -103,15 +111,15 @@ Verb add_schedule(CLI::App& app) {
   command->get_option("RECIPE")->required(false);
   command->add_option("--name", o->name,
                       fmt::format("a named schedule: {}", fmt::join(schedule::schedule_names(), ", ")));
-  const auto count = CLI::Range(1, 1 << 20);
+  const auto count = integer_in(1, int64_t{1} << 20);
   command->add_flag("--synthesize", o->synthesize,
                     "synthesize a schedule for --costs and --memory, never slower than the best named one");
   command->add_option("--memory", o->memory, "with --synthesize: limit on stage activations per rank")
       ->type_name("X")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero(1e9));
   command->add_option("--freed-at-b", o->freed_at_b, "with --synthesize: fraction of them freed after B (0)")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_in(0, 1));
   command->add_option("--pp", o->pp, "with --name or --synthesize: number of stages")
       ->type_name("N")
       ->check(count);

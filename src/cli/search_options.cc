@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/output_path.h"
+#include "cli/number.h"
 
 namespace quintet::cli {
 namespace {
@@ -17,17 +19,18 @@ void SearchOptions::add_to(CLI::App& command) {
                    "given with --set stay fixed");
   command.add_option("--top", top, "with --search: number of layouts to show")
       ->type_name("N")
-      ->check(CLI::Range(1, 100));
+      ->check(integer_in(1, 100));
   command.add_option("--plans", plans, "with --search: maximum number of layouts to compile")
       ->type_name("N")
-      ->check(CLI::Range(1, 100000));
+      ->check(integer_in(1, 100000));
   command
       .add_option(
           "--allow-drops", allow_drops,
           "with --search: allow experts of this capacity factor, which drop tokens past it, e.g. 1.25")
       ->type_name("FACTOR")
-      ->check(CLI::Range(0.01, 1000.0));
+      ->check(number_in(0.01, 1000));
   command.add_option("--emit", emit, "with --search: write the best layout as a recipe")->type_name("FILE");
+  command.add_flag("--overwrite", overwrite, "with --emit: replace an existing file");
   command.add_flag("--scaling", scaling, "show strong and weak scaling over the number of devices");
   command
       .add_option("--tokens", tokens, "show cost, energy, carbon and goodput for this many tokens, e.g. 15T")
@@ -39,24 +42,26 @@ void SearchOptions::add_to(CLI::App& command) {
                               "interruptions of 16,384 GPUs in 54 days)",
                               usual.failures_per_device_hour * kThousandDeviceDays))
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_in(0, 1e6));
   command
       .add_option("--checkpoint-seconds", checkpoint_seconds,
                   fmt::format("with --tokens: time that training stalls for a checkpoint ({:.0f}, assumed)",
                               usual.checkpoint_seconds))
       ->type_name("S")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_in(0, 1e6));
   command
       .add_option(
           "--restart-seconds", restart_seconds,
           fmt::format("with --tokens: time from a failure to the restored checkpoint ({:.0f}, assumed)",
                       usual.restart_seconds))
       ->type_name("S")
-      ->check(CLI::Range(0.0, 1e7));
+      ->check(number_in(0, 1e7));
 }
 
 void SearchOptions::check() const {
   if (!emit.empty() && !search) base::fail_user("--emit needs --search");
+  if (overwrite && emit.empty()) base::fail_user("--overwrite needs --emit");
+  if (!emit.empty()) base::require_new_file("--emit", emit, overwrite);
   if (!search && (top != SearchOptions{}.top || plans != SearchOptions{}.plans || allow_drops > 0))
     base::fail_user("--top, --plans and --allow-drops need --search");
   if (!tokens.empty())

@@ -9,7 +9,7 @@
 namespace quintet::cli {
 
 struct SearchOptions {
-  bool search = false, scaling = false;
+  bool search = false, scaling = false, overwrite = false;
   int top = 5, plans = 96;
   double allow_drops = 0;  // expert capacity factor that the search may use; 0: no dropping
   std::string emit, tokens;
@@ -17,7 +17,8 @@ struct SearchOptions {
   double failures = -1, checkpoint_seconds = -1, restart_seconds = -1;
 
   void add_to(CLI::App& command);
-  // UserError for options that require others which are not given.
+  // UserError for options that require others which are not given, and for --emit when the file cannot be
+  // written.
   void check() const;
   // The same in terms of the report room.
   report::FindingsOptions findings() const;

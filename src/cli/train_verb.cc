@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "cli/number.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
@@ -28,6 +29,7 @@ int train_action(const TrainOptions& o) {
   options.overwrite = o.overwrite;
   options.console = &console;
   options.interrupted = asked_to_stop;
+  options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
   if (!o.trace.empty()) options.trace = train::parse_trace_range(o.trace);
   install_signal_handlers();
   const train::RunResult result = train::run([&] { return o.recipe.load(); }, options);
@@ -36,18 +38,22 @@ int train_action(const TrainOptions& o) {
     console.print_line("");
     if (end == train::RunEnd::Interrupted)
       console.print_line(fmt::format("interrupted after step {}; weights saved", result.summary.steps));
+    const bool complete = result.incomplete.empty();
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
       console.print_line(line);
-    if (end == train::RunEnd::Finished)
+    if (end == train::RunEnd::Finished && complete)
       if (const auto text = tools::sample_of(result.recipe, o.sample))
         console.print_line("sample       " + *text);
     if (o.json) print(train::to_json(result.summary));
     if (end == train::RunEnd::NonFinite)
       observe::Console::standard_error().print_line("quintet: " + result.message);
+    if (!complete)
+      observe::Console::standard_error().print_line("quintet: the run folder is incomplete: " +
+                                                    result.incomplete);
   }
   if (end == train::RunEnd::Interrupted) return kExitSignal + result.signal;
-  return end == train::RunEnd::NonFinite ? kExitFailure : kExitGood;
+  return end == train::RunEnd::NonFinite || !result.incomplete.empty() ? kExitFailure : kExitGood;
 }
 
 }  // namespace
@@ -56,7 +62,8 @@ Verb add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "train a recipe");
   auto o = std::make_shared<TrainOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
-  command->add_flag("--overwrite", o->overwrite, "replace an existing run in the run folder");
+  command->add_flag("--overwrite", o->overwrite,
+                    "replace the files of an existing run in the run folder, its recipe.toml included");
   command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")
       ->type_name("steps=FIRST-LAST");
   command
@@ -64,13 +71,15 @@ Verb add_train(CLI::App& app) {
                    "length of the sample text printed at the end (byte tokenizer, small models)")
       ->type_name("N")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+      ->check(integer_in(0, int64_t{1} << 20));
   command->add_flag("--json", o->json,
                     "print the summary as JSON on standard output, all else on standard error");
   command->footer(
-      "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, SIGTERM\n"
-      "and SIGUSR1 finish the current step, save and exit with 128 + the signal number; a second one stops\n"
-      "immediately. --set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank at "
+      "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, "
+      "SIGTERM,\n"
+      "SIGHUP and SIGUSR1 finish the current step, save and exit with 128 + the signal number; a second one\n"
+      "stops immediately. --set memory.recompute=fit --set memory.budget=6GiB limits the memory of each rank "
+      "at "
       "the\n"
       "least extra time.");
   return {command, [o] { return train_action(*o); }};

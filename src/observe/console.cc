@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "base/printable.h"
+
 namespace quintet::observe {
 namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[2K";
@@ -61,7 +63,7 @@ void Console::print_line(std::string_view line) {
   const std::lock_guard lock(mutex_);
   std::string text;
   if (!live_.empty()) text += kEraseLine;
-  text += line;
+  text += base::printable(line);
   text += '\n';
   text += live_;
   write_all(text);

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <vector>
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/printable.h"
 #include "comm/local.h"
 #include "config/parse.h"
 #include "data/tokenizer.h"
@@ -153,10 +153,7 @@ std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t token
   options.tokens = tokens;
   options.seed = static_cast<uint64_t>(recipe.run.seed);
   options.threads = train::kernel_threads(recipe, 1);
-  std::string text = options.prompt + generate(folder.path(), options);
-  for (char& c : text)  // control characters could garble the terminal
-    if (std::iscntrl(static_cast<unsigned char>(c)) && c != '\n' && c != '\t') c = '?';
-  return text;
+  return base::printable(options.prompt + generate(folder.path(), options));
 }
 
 }  // namespace quintet::tools

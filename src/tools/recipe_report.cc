@@ -49,7 +49,9 @@ std::string problems_json(const config::RecipeError& e) {
   for (const config::Problem& p : e.problems())
     problems.push_back(
         {{"key", p.key}, {"line", p.line}, {"name", p.name}, {"rule", p.rule}, {"nearest", p.nearest}});
-  return base::json_text(Json{{"good", false}, {"problems", std::move(problems)}}, 2) + "\n";
+  Json json = {{"good", false}, {"problems", std::move(problems)}};
+  if (e.left_out() > 0) json["left_out"] = e.left_out();
+  return base::json_text(json, 2) + "\n";
 }
 
 std::string problems_json(const base::UserError& e) {

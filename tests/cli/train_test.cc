@@ -128,7 +128,7 @@ TEST(Train, PaddedExpertsTouchWhatIsPlanned) {
     EXPECT_EQ(rank.at("measured_peak_bytes"), rank.at("planned_peak_bytes"));
 }
 
-TEST(Train, CtrlCFinishesTheStepAndSaves) {
+void stops_cleanly(int signal) {
   const SmallRun small;
   Background run({"train", small.recipe_file().string(), "--steps", "1000000"});
   const base::Path metrics = small.run_folder().metrics();
@@ -136,12 +136,41 @@ TEST(Train, CtrlCFinishesTheStepAndSaves) {
   while (!run.ended() &&
          (!base::file_exists(metrics) || base::read_file(metrics).find('\n') == std::string::npos))
     ::usleep(2000);
-  run.send(SIGINT);
-  EXPECT_EQ(run.wait(), 128 + SIGINT);
+  run.send(signal);
+  if (signal == SIGHUP) run.send(signal);  // a closing terminal sends several
+  EXPECT_EQ(run.wait(), 128 + signal);
   const auto summary = read_json(small.run_folder().summary());
   EXPECT_EQ(summary.at("ended"), "interrupted");
   EXPECT_EQ(summary.at("steps"), read_metrics(metrics).size());
   EXPECT_EQ(quintet("generate " + quoted(small.run_dir().string()) + " --tokens 1").code, 0);
+}
+
+TEST(Train, CtrlCFinishesTheStepAndSaves) { stops_cleanly(SIGINT); }
+
+TEST(Train, AHangUpFinishesTheStepAndSaves) { stops_cleanly(SIGHUP); }
+
+// A file size limit stands for a full disk: every file beyond it fails.
+TEST(Train, AFullDiskIsNotTheUsersInput) {
+  const SmallRun small;
+  const Outcome o = shell("ulimit -f 8; " + kTool + " " + train(small, "--steps 40 --set run.log_every=100"));
+  EXPECT_EQ(o.code, 1) << o.out << o.err;
+  EXPECT_CONTAINS(o.out, "training goes on without this record");
+  EXPECT_CONTAINS(o.out, "step 40/40");
+  EXPECT_CONTAINS(o.err, "the weights of this run are lost: cannot write");
+}
+
+TEST(Train, JsonErrors) {
+  const SmallRun small;
+  for (const char* verb : {"train ", "plan ", "check ", "verify ", "program "}) {
+    const Outcome o =
+        quintet(verb + quoted(small.recipe_file().string()) + " --json --set model.heads=5 --set no.key=1");
+    EXPECT_EQ(o.code, 2);
+    const auto json = nlohmann::json::parse(o.out);
+    EXPECT_EQ(json.at("good"), false);
+    EXPECT_GE(json.at("problems").size(), 2u) << verb;
+    EXPECT_EQ(json.at("problems")[0].at("key"), "no.key") << verb;
+  }
+  EXPECT_EQ(nlohmann::json::parse(quintet("train nowhere.toml --json").out).at("good"), false);
 }
 
 TEST(Train, NonFiniteStepsEndWithExitCodeOne) {

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include "cli/support.h"
 #include "program/text.h"
 
@@ -68,6 +70,114 @@ TEST(Tool, OutputThatCannotBeWrittenIsAnError) {
   const Outcome o = quintet("program " + quoted(small.recipe_file().string()) + " >/dev/full");
   EXPECT_EQ(o.code, 1);
   EXPECT_CONTAINS(o.err, "cannot write to standard output");
+}
+
+// Every option that takes a number refuses what is none, before anything else happens.
+TEST(Tool, NumbersAreFiniteAndComplete) {
+  const std::vector<std::string> options = {"doctor --probe --seconds",
+                                            "doctor --probe --ranks",
+                                            "plan --model llama-tiny --price",
+                                            "plan --model llama-tiny --imbalance",
+                                            "plan --model llama-tiny --seq-len",
+                                            "plan --model llama-tiny --failures",
+                                            "plan --search --allow-drops",
+                                            "plan --model llama-tiny --checkpoint-seconds",
+                                            "plan --search --top",
+                                            "plan --model llama-tiny --restart-seconds",
+                                            "schedule --synthesize --memory",
+                                            "schedule --synthesize --freed-at-b",
+                                            "schedule --name 1f1b --pp",
+                                            "bench step x.toml --warm",
+                                            "bench step x.toml --warmup",
+                                            "bench step x.toml --floors",
+                                            "bench step x.toml --peak",
+                                            "bench reference x.csv --threads",
+                                            "train x.toml --steps",
+                                            "train x.toml --sample",
+                                            "generate x --tokens",
+                                            "generate x --temperature",
+                                            "generate x --seed",
+                                            "program x.toml --rank"};
+  std::string script;  // one shell for all
+  std::vector<std::string> tried;
+  for (const std::string& option : options)
+    for (const char* bad : {"nan", "inf", "-1", "1e999", "99999999999999999999", "0x10", "2x", "''"}) {
+      tried.push_back(option + " " + bad);
+      script += test::kTool + " " + tried.back() + " >/dev/null 2>&1; echo $?\n";
+    }
+  const Outcome o = test::shell(script);
+  size_t at = 0;
+  for (const std::string& command : tried) {
+    EXPECT_EQ(o.out.substr(at, o.out.find('\n', at) - at), "2") << command;
+    at = o.out.find('\n', at) + 1;
+  }
+  EXPECT_CONTAINS(quintet("doctor --probe --seconds nan").err,
+                  "--seconds: must be a finite number of at least 0.001 and at most 60, got 'nan'");
+}
+
+TEST(Tool, OutputPathsAreTestedBeforeTheWork) {
+  const SmallRun small;
+  const std::string recipe = quoted(small.recipe_file().string());
+  base::write_file_atomically(small / "mine.toml", "# mine");
+  const std::string mine = quoted((small / "mine.toml").string());
+  const std::pair<std::string, const char*> cases[] = {
+      {"plan " + recipe + " --search --emit " + mine, "--overwrite"},
+      {"plan " + recipe + " --search --emit /no/folder/x.toml", "'/no/folder' does not exist"},
+      {"plan " + recipe + " --html /no/folder/x.html", "'/no/folder' does not exist"},
+      {"plan " + recipe + " --trace /no/folder/x.json", "'/no/folder' does not exist"},
+      {"schedule --name 1f1b --pp 2 --micro 4 --svg /no/folder/x.svg", "'/no/folder' does not exist"},
+      {"doctor --probe --out " + mine, "--overwrite"},
+      {"doctor --probe --disk /no/folder", "--disk /no/folder: there is no such folder"},
+      {"train " + recipe + " --run-dir ''", "--run-dir: must not be empty"},
+      {"bench step " + recipe + " --floors 1", "run.device is \"cpu\""}};
+  for (const auto& [command, part] : cases) {
+    const Outcome o = quintet(command);
+    EXPECT_EQ(o.code, 2) << command;
+    EXPECT_CONTAINS(o.err, part);
+    EXPECT_EQ(o.out, "") << command;
+  }
+  EXPECT_EQ(base::read_file(small / "mine.toml"), "# mine");
+}
+
+// Sizes that would take hours or all memory are refused at once, with the number.
+TEST(Tool, HugeSizesAreRefusedAtOnce) {
+  const SmallRun small;
+  ASSERT_EQ(::mkfifo((small / "fifo").c_str(), 0600), 0);
+  const std::string recipe = quoted(small.recipe_file().string());
+  const std::pair<std::string, const char*> cases[] = {
+      {"check " + recipe + " --set batch.global=4194304", "batch.global counts sequences, not tokens"},
+      {"train " + recipe + " --set batch.global=4194304 --set data.seq_len=4096", "17.2B tokens per step"},
+      {"plan " + recipe + " --set model.layers=1000000", "the limit is 2,048"},
+      {"program " + recipe + " --set model.embed=1073741824", "parameters; the limit is"},
+      {"verify " + recipe + " --set data.seq_len=1073741824", "tokens per step"},
+      {"schedule --name zb-v --pp 100000 --micro 100000", "forwards is too large"},
+      {"schedule --synthesize --pp 100000 --micro 100000", "the limit is 16384"},
+      {"generate x --tokens 99999999999", "must be an integer of at least 1 and at most 1000000"},
+      {"check /dev/zero", "it is a device"},
+      {"check " + quoted((small / "fifo").string()), "it is a pipe"}};
+  for (const auto& [command, part] : cases) {
+    const Outcome o = test::shell("ulimit -v 4000000; timeout 20 " + test::kTool + " " + command);
+    EXPECT_EQ(o.code, 2) << command << "\n" << o.err;
+    EXPECT_CONTAINS(o.err, part);
+  }
+}
+
+TEST(Check, DataMustExist) {
+  const SmallRun small;
+  const Outcome o =
+      quintet("check " + quoted(small.recipe_file().string()) + " --set data.path=/no/such/text");
+  EXPECT_EQ(o.code, 2);
+  EXPECT_CONTAINS(o.err, "data.path: there is no file or folder '/no/such/text'");
+  // Single tokens only: no label to learn from.
+  base::write_file_atomically(small / "single.jsonl", [] {
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += "{\"text\": \"a\"}\n";
+    return text;
+  }());
+  const Outcome single = quintet("train " + quoted(small.recipe_file().string()) +
+                                 " --set data.path=" + quoted((small / "single.jsonl").string()));
+  EXPECT_EQ(single.code, 2);
+  EXPECT_CONTAINS(single.err, "has nothing to learn from");
 }
 
 TEST(Check, PrintsTheResolvedRecipe) {

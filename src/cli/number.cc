@@ -1,0 +1,59 @@
+#include "cli/number.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <string>
+
+namespace quintet::cli {
+namespace {
+
+template <class T>
+std::optional<T> parse(const std::string& text) {
+  T value = 0;
+  const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const auto [end, error] = std::from_chars(begin, text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+CLI::Validator validator(std::string bounds, std::function<bool(const std::string&)> accepts) {
+  CLI::Validator made;
+  made.description("").operation(
+      [bounds = std::move(bounds), accepts = std::move(accepts)](std::string& text) {
+        return accepts(text) ? std::string() : fmt::format("must be {}, got '{}'", bounds, text);
+      });
+  return made;
+}
+
+}  // namespace
+
+CLI::Validator integer_in(int64_t min, int64_t max) {
+  const std::string bounds = max == std::numeric_limits<int64_t>::max()
+                                 ? fmt::format("an integer of at least {}", min)
+                                 : fmt::format("an integer of at least {} and at most {}", min, max);
+  return validator(bounds, [=](const std::string& text) {
+    const auto value = parse<int64_t>(text);
+    return value && *value >= min && *value <= max;
+  });
+}
+
+CLI::Validator number_in(double min, double max) {
+  return validator(fmt::format("a finite number of at least {:g} and at most {:g}", min, max),
+                   [=](const std::string& text) {
+                     const auto value = parse<double>(text);
+                     return value && std::isfinite(*value) && *value >= min && *value <= max;
+                   });
+}
+
+CLI::Validator number_above_zero(double max) {
+  return validator(fmt::format("a finite number above 0 and at most {:g}", max),
+                   [=](const std::string& text) {
+                     const auto value = parse<double>(text);
+                     return value && std::isfinite(*value) && *value > 0 && *value <= max;
+                   });
+}
+
+}  // namespace quintet::cli

@@ -1,0 +1,128 @@
+// The commands that README.md and docs/ show: README's are run as written (smaller), all others are checked against
+// the options that the tool has.
+#include <map>
+#include <regex>
+#include <set>
+
+#include "cli/support.h"
+
+namespace quintet {
+namespace {
+
+using test::Outcome;
+using test::quintet;
+using test::shell;
+
+// Lines of fenced blocks of the given kind, without comments, continued lines joined.
+std::vector<std::string> lines_of_blocks(const std::string& text, const std::string& kind) {
+  std::vector<std::string> lines;
+  bool inside = false, joined = false;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.starts_with("```")) {
+      inside = !inside && line == "```" + kind;
+      continue;
+    }
+    if (!inside) continue;
+    if (kind == "sh")
+      if (const size_t comment = line.find(" #"); comment != std::string::npos) line.resize(comment);
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    const bool continues = line.ends_with('\\');
+    if (continues) line.pop_back();
+    if (joined)
+      lines.back() += line;
+    else
+      lines.push_back(line);
+    joined = continues;
+  }
+  return lines;
+}
+
+// The arguments of a command of the tool in a line; empty when there is none.
+std::string arguments_in(const std::string& line) {
+  static const std::regex kCommand(R"(^\s*(?:mpirun [^|]*?|srun [^|]*?)?(?:build/)?quintet ((?!--)\S.*)$)");
+  std::smatch found;
+  return std::regex_match(line, found, kCommand) ? found[1].str() : std::string();
+}
+
+std::string readme() { return base::read_file(QUINTET_SOURCE_DIR "/README.md"); }
+
+TEST(Docs, CommandsOfTheReadmeRun) {
+  const test::TempFolder folder;
+  std::string recipe;
+  for (const std::string& line : lines_of_blocks(readme(), "toml")) recipe += line + "\n";
+  for (const auto& [from, to] : {std::pair{"seq_len = 256", "seq_len = 32"},
+                                 {"global = 32", "global = 8"},
+                                 {"steps = 200", "steps = 2"}}) {
+    ASSERT_NE(recipe.find(from), std::string::npos) << recipe;
+    recipe.replace(recipe.find(from), std::string(from).size(), to);
+  }
+  base::write_file_atomically(folder / "small.toml", recipe);
+  for (const char* name : {"docs", "src"}) {
+    base::make_directories(folder / name);
+    base::write_file_atomically(folder / name / "text.md", readme());
+  }
+  int ran = 0;
+  for (const std::string& line : lines_of_blocks(readme(), "sh")) {
+    if (arguments_in(line).empty()) continue;
+    if (line.starts_with("mpirun") && !test::has_mpirun()) continue;
+    std::string command = std::regex_replace(line, std::regex("build/quintet"), test::kTool);
+    if (line.starts_with("mpirun")) command = test::kMpirun + command.substr(7) + " --run-dir runs/mpi";
+    const Outcome o = shell("cd " + folder.path().string() + " && " + command);
+    EXPECT_EQ(o.code, 0) << line << "\n" << o.out << o.err;
+    ++ran;
+  }
+  EXPECT_GE(ran, 8);
+}
+
+// What `doctor --probe --out` suggests.
+TEST(Docs, AProbedMachinePlansARecipeOfItsSize) {
+  const test::SmallRun small;
+  const std::string file = (small / "here.toml").string();
+  const Outcome probe = quintet("doctor --probe --seconds 0.01 --no-disk --cpu --ranks 2 --out " + file);
+  ASSERT_EQ(probe.code, 0) << probe.err;
+  ASSERT_NE(probe.out.find("for recipes of up to 2 ranks: quintet plan RECIPE"), std::string::npos)
+      << probe.out;
+  std::string suggested = probe.out.substr(probe.out.find("plan RECIPE"));
+  suggested.resize(suggested.find('\n'));
+  suggested.replace(5, 6, small.recipe_file().string());
+  for (const char* ranks : {" --set parallel.tp=1", " --set parallel.tp=1 --set parallel.dp_shard=1"}) {
+    const Outcome plan = quintet(suggested + ranks);
+    EXPECT_EQ(plan.code, 0) << suggested << ranks << "\n" << plan.err;
+  }
+}
+
+TEST(Docs, CommandsUseOptionsThatExist) {
+  std::map<std::string, std::string> help;
+  const auto options_of = [&](const std::string& verb) {
+    if (!help.contains(verb)) help[verb] = quintet(verb + " --help").out;
+    return help[verb];
+  };
+  int checked = 0;
+  std::vector<base::Path> pages = base::list_files(QUINTET_SOURCE_DIR "/docs");
+  pages.push_back(QUINTET_SOURCE_DIR "/README.md");
+  pages.push_back(QUINTET_SOURCE_DIR "/CONTRIBUTING.md");
+  static const std::regex kOption(R"((?:^|\s|\[)(--[a-z][a-z-]*))");
+  for (const base::Path& page : pages) {
+    if (page.extension() != ".md") continue;
+    for (const std::string& line : lines_of_blocks(base::read_file(page), "sh")) {
+      const std::string arguments = arguments_in(line);
+      if (arguments.empty()) continue;
+      std::string verb = arguments.substr(0, arguments.find(' '));
+      if (verb == "bench") verb += arguments.substr(5, arguments.find(' ', 6) - 5);
+      const std::string known = options_of(verb);
+      EXPECT_NE(known, "") << page << ": " << line;
+      for (std::sregex_iterator it(arguments.begin(), arguments.end(), kOption), end; it != end; ++it) {
+        EXPECT_TRUE(std::regex_search(known, std::regex((*it)[1].str() + "[ ,\n]")))
+            << page << ": " << line << "\n'quintet " << verb << "' has no option " << (*it)[1];
+      }
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 20);
+}
+
+}  // namespace
+}  // namespace quintet
