@@ -14,8 +14,8 @@ constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxBlocks = 2048;
 // 2^50 parameters: bytes and FLOPs of a step then stay far below 2^63.
 constexpr __int128 kMaxParameters = __int128{1} << 50;
-// About a gigabyte of program per rank, and half a minute to compile it.
-constexpr __int128 kMaxInstructions = __int128{1} << 24;
+// About 1.5 GB of program per rank, and a minute to compile it.
+constexpr __int128 kMaxInstructions = __int128{1} << 25;
 // Per micro-batch, measured on Llama models: forward and backward of a block, and of a chunk of logits.
 constexpr int64_t kInstructionsPerBlock = 45, kInstructionsPerChunk = 6;
 
