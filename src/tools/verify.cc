@@ -297,8 +297,9 @@ class Comparison {
         double allowed = 0;
         // The difference of the clip factor affects the whole gradient.
         for (size_t t = 0; t < allowed_.size(); ++t)
-          allowed =
-              std::max(allowed, allowed_[t][of] + clip_error(t) * norm(b_.steps[t].gradients[of].values));
+          if (!b_.steps[t].result.skipped)
+            allowed =
+                std::max(allowed, allowed_[t][of] + clip_error(t) * norm(b_.steps[t].gradients[of].values));
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
           add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),
@@ -364,9 +365,10 @@ class Comparison {
         } else {
           allowed = round;
           for (size_t t = 0; t < b_.steps.size(); ++t)
-            allowed +=
-                b_.steps[t].result.lr * settings.lr_factor / (1 - o.momentum) *
-                (allowed_[t][trainable] + clip_error(t) * norm(b_.steps[t].gradients[trainable].values));
+            if (!b_.steps[t].result.skipped)
+              allowed +=
+                  b_.steps[t].result.lr * settings.lr_factor / (1 - o.momentum) *
+                  (allowed_[t][trainable] + clip_error(t) * norm(b_.steps[t].gradients[trainable].values));
         }
       }
       add(Kind::Weight, name, result_.steps, norm(x), norm(y), difference, allowed, norm(y));
@@ -441,7 +443,7 @@ int64_t VerifyResult::blind() const {
 }
 
 int64_t VerifyResult::sensitive() const {
-  return std::count_if(checks.begin(), checks.end(), [](const Check& c) { return c.own > 0; });
+  return std::count_if(checks.begin(), checks.end(), [](const Check& c) { return c.amplified > 0; });
 }
 
 namespace {
@@ -457,17 +459,24 @@ std::optional<config::Recipe> with_other_micro_batches(config::Recipe r) {
   return r;
 }
 
+// `own` compares one rank with itself.
 void allow_for_sensitivity(VerifyResult& result, const VerifyResult& own) {
+  const auto amplified_at = [&](const Check& c) {
+    double factor = 0;
+    for (const Check& o : own.checks)
+      // Moments and weights have seen all steps.
+      if ((o.step == c.step || c.kind == Kind::Moment || c.kind == Kind::Weight) && o.tolerance > 0)
+        factor = std::max(factor, o.error / o.tolerance);
+    return factor;
+  };
   for (Check& c : result.checks) {
-    if (c.pass || c.kind == Kind::Tokens || c.kind == Kind::Peak || c.kind == Kind::InitialWeight) continue;
-    for (const Check& o : own.checks) {
-      if (o.kind != c.kind || o.name != c.name || o.step != c.step) continue;
-      if (c.error > kConfidence * o.error || o.error <= o.tolerance) continue;
-      c.own = o.error;
-      c.tolerance = kConfidence * o.error;
-      c.pass = true;
-      c.blind = c.tolerance >= 1;
-    }
+    if (c.pass || c.tolerance <= 0) continue;
+    const double factor = amplified_at(c), tolerance = kConfidence * factor * c.tolerance;
+    if (factor <= 1 || !(c.error <= tolerance)) continue;
+    c.amplified = factor;
+    c.tolerance = tolerance;
+    c.pass = true;
+    c.blind = c.tolerance >= 1;
   }
 }
 

@@ -130,7 +130,7 @@ std::string to_json(const VerifyResult& r) {
               {"pass", c.pass}};
     if (!c.name.empty()) j["name"] = c.name;
     if (c.blind) j["proves_nothing"] = true;
-    if (c.own > 0) j["one_rank_departs_by"] = c.own;
+    if (c.amplified > 0) j["amplified"] = c.amplified;
     return j;
   };
   Json j = {{"pass", r.pass()},           {"layout", r.layout},

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -224,6 +225,54 @@ TEST(Verify, TableAndJsonSayTheSame) {
   EXPECT_EQ(json["first_departure"]["name"], "final_norm.weight");
   EXPECT_EQ(json["checks"].size(), result.checks.size());
   EXPECT_EQ(json["layout"], "dp_shard 2, zero 3, tp 2");
+}
+
+// A step that both runs skipped proves nothing, and does not spoil what it does not touch.
+TEST(Verify, SkippedStepsProveNothing) {
+  Runs r(recipe());
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (LayoutRun* run : {&r.layout, &r.one}) {
+    tools::StepState& last = run->steps.back();
+    last.result.loss = last.result.grad_norm = nan;
+    last.result.skipped = true;
+    for (tools::Tensor& t : last.gradients) t.values.assign(t.values.size(), nan);
+  }
+  tools::VerifyResult result = tools::compare(r.recipe, r.layout, r.one);
+  EXPECT_GT(result.blind(), 20);
+  for (const Check& c : result.checks) {
+    EXPECT_TRUE(std::isfinite(c.tolerance) && std::isfinite(c.error)) << tools::to_string(c.kind) << c.name;
+    if (c.step == 1) EXPECT_FALSE(c.blind) << tools::to_string(c.kind) << c.name;
+  }
+  EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  const auto json = nlohmann::json::parse(tools::to_json(result));
+  EXPECT_EQ(json.at("prove_nothing"), result.blind());
+  EXPECT_EQ(json.at("comparisons"), result.checks.size());
+  // One side alone is a departure.
+  r.one.steps.back().result.loss = 1;
+  EXPECT_FALSE(tools::compare(r.recipe, r.layout, r.one).pass());
+}
+
+// What is allowed for weights does not contain the difference that was observed.
+TEST(Verify, TolerancesOfWeightsAreThoseOfRounding) {
+  const Runs r(recipe());
+  for (const Check& c : tools::compare(r.recipe, r.layout, r.one).checks)
+    if (c.kind == Check::Kind::Weight) EXPECT_LT(c.tolerance, 1e-12) << c.name;
+}
+
+// Where training is chaotic, one rank departs from itself as far: that is no fault of the layout.
+TEST(Verify, AllowsWhatTheModelMakesOfRounding) {
+  config::Recipe r = recipe();
+  r.model = {.family = config::Family::Gpt2, .layers = 2, .embed = 32, .heads = 4};
+  r.model.max_positions = 32;
+  r.model.dropout = 0.97;
+  r.data.seq_len = 32;
+  r.optimizer.lr = 50;
+  const tools::VerifyResult result = tools::verify(config::resolve(r), {.steps = 5});
+  EXPECT_TRUE(result.pass()) << tools::to_table(result);
+  EXPECT_GT(result.sensitive(), 0) << "an example of an ill-conditioned model is needed";
+  for (const Check& c : result.checks)
+    if (c.step == 1) EXPECT_EQ(c.amplified, 0) << "before the first update there is nothing to amplify";
+  EXPECT_NE(tools::to_table(result).find("The model is ill-conditioned."), std::string::npos);
 }
 
 TEST(Verify, StepsMustBePositive) { EXPECT_THROW(tools::verify(recipe(), {.steps = 0}), base::UserError); }
