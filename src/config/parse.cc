@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -409,7 +410,9 @@ class Reader {
       if (is_accepted(key, v)) names.emplace_back(name);
     const std::string list =
         fmt::format("{}\"{}\"", names.size() == 1 ? "" : "one of ", fmt::join(names, "\", \""));
-    const auto text = node.value_exact<std::string>();
+    auto text = node.value_exact<std::string>();
+    if (number(node) == std::numeric_limits<double>::infinity())
+      text = "inf";  // --set key=inf, as TOML has it
     if (!text) return wrong(key, node, list);
     if (const std::optional<E> value = value_of<E>(*text)) {
       field = *value;

@@ -514,8 +514,9 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
   const bool adam = muon || o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) ||
                     o.uses(OptimizerKind::AdamW8bit) || o.uses(OptimizerKind::Lamb);
   const std::string why = fmt::format("with optimizer.name = \"{}\"", name_of(o.kind));
-  if (!o.uses(OptimizerKind::Sgd) && !o.uses(OptimizerKind::Lars)) {
+  if (!o.uses(OptimizerKind::Sgd) && !o.uses(OptimizerKind::Lars))
     idle(fail, "optimizer.momentum", o.momentum, d.momentum, why);
+  if (!o.uses(OptimizerKind::Sgd)) {
     idle(fail, "optimizer.nesterov", o.nesterov, d.nesterov, why);
   } else if (o.nesterov && o.momentum == 0) {
     fail("optimizer.nesterov", "true has no effect without optimizer.momentum",
@@ -559,10 +560,10 @@ void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
 }
 
 void optimizer_is_supported(const Recipe& r, const Fail& fail) {
-  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Adafactor})
-    if (r.optimizer.uses(kind))
-      fail("optimizer.name", fmt::format("\"{}\" is not supported yet", name_of(kind)), "\"adamw\"");
-  if (r.optimizer.clip == ClipKind::Inf) fail("optimizer.clip", "\"inf\" is not supported yet", "\"norm\"");
+  if (r.optimizer.uses(OptimizerKind::Adafactor))
+    fail("optimizer.name", "\"adafactor\" is not supported yet", "\"adamw\"");
+  if (r.optimizer.clip_norm == 0)
+    idle(fail, "optimizer.clip", r.optimizer.clip, ClipKind::Norm, "with optimizer.clip_norm = 0");
 }
 
 void groups_are_whole(const Recipe& r, const Fail& fail) {

@@ -84,6 +84,11 @@ struct OpDef {
   // Step ops: works elementwise on stored values, so that they may be split anywhere. Operand 0 is read,
   // results are the new values of the operands after it, in order and in place; scalars come last.
   bool elementwise = false;
+  // Step ops: makes two sums for each of its parameters, of squares over the whole parameter, as one vector.
+  // Operands are alike for each parameter, then the scalars of an update; a row of "ranges" names the pair.
+  bool makes_norms = false;
+  // Updates: reads such a vector, as its last operand.
+  bool reads_norms = false;
   // Writes state that outlives the step, and writes nothing when its operand `ok` is 0.
   bool gated = false;
   OpClass op_class = OpClass::Other;
@@ -135,7 +140,8 @@ extern const OpDef kSwiGlu, kSwiGluDx, kSwiGluBackward, kGelu, kGeluDx, kAdd, kD
 extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.cc
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
-extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kClipScale, kAdamW, kAdam, kSgd, kLion, kEma,
-    kCopy, kUpdateBias, kSwapBlocks, kStepSums, kView;  // ops/update.cc
+extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kMaxAbs, kClipScale, kAdamW, kAdam, kSgd, kLion,
+    kEma, kLamb, kLambNorms, kLars, kLarsNorms, kCopy, kUpdateBias, kSwapBlocks, kStepSums,
+    kView;  // ops/update.cc
 
 }  // namespace quintet::graph

@@ -16,6 +16,7 @@ struct UpdateRange {
   int64_t count = 0;
   double lr_factor = 1;  // of the step's learning rate
   double weight_decay = 0;
+  const double* norms = nullptr;  // two squared norms of the whole parameter; null: no ratio applies
 };
 
 // With a split master (base/split_float.h).
@@ -28,6 +29,7 @@ struct SplitUpdateRange {
   int64_t count = 0;
   double lr_factor = 1;
   double weight_decay = 0;
+  const double* norms = nullptr;
 };
 
 // Averages of weights.

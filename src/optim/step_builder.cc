@@ -112,13 +112,19 @@ ValueId StepBuilder::second_moment(const Trained& t, const std::string& name) {
 
 void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
                          const std::vector<ValueId>& states) {
+  attrs.set("weight_decay", optimizer_.weight_decay);
+  if (!rates_.empty()) attrs.set("groups", rates_);
+  attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), t.settings.row});  // the whole parameter
+  add_update(op, std::move(attrs), t, states, {});
+}
+
+void StepBuilder::add_update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
+                             const std::vector<ValueId>& states, ValueId norms) {
   std::vector<ValueId> in = {t.gradient, t.weight};
   in.insert(in.end(), states.begin(), states.end());
   if (t.copy.valid()) in.push_back(t.copy);
   in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
-  attrs.set("weight_decay", optimizer_.weight_decay);
-  if (!rates_.empty()) attrs.set("groups", rates_);
-  attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), t.settings.row});  // the whole parameter
+  if (norms.valid()) in.push_back(norms);
   const graph::Node& node =
       out_.graph.add_node(op, std::move(in), std::move(attrs), Phase::F, t.param->block);
   const std::vector<ValueId> results = node.outputs;
@@ -131,6 +137,41 @@ void StepBuilder::add_average(const Trained& t) {
   out_.graph.add_node(graph::kEma, {t.weight, average, lr_, clip_scale_, ok_, update_count_},
                       {{"decay", optimizer_.ema}, {"ranges", std::vector<int64_t>{0, 0, t.type.count(), 0}}},
                       Phase::F, t.param->block);
+}
+
+void StepBuilder::update_by_ratio(const graph::OpDef& norms, const graph::OpDef& op, graph::Attrs attrs,
+                                  Trained& t, std::vector<ValueId> states, std::vector<ValueId> read) {
+  auto at =
+      std::find_if(by_ratio_.begin(), by_ratio_.end(), [&](const RatioUpdates& u) { return u.op == &op; });
+  if (at == by_ratio_.end()) at = by_ratio_.insert(at, {&norms, &op, std::move(attrs), {}});
+  at->of.push_back({&t, std::move(states), std::move(read)});
+}
+
+// The norms of all parameters in one node, so that their sums over ranks are one message, then the updates.
+void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
+  std::vector<ValueId> in;
+  std::vector<double> rates;
+  std::vector<int64_t> ranges;
+  for (const RatioUpdate& u : updates.of) {
+    const Trained& t = *u.param;
+    const auto index = static_cast<int64_t>(rates.size() / 2);
+    rates.insert(rates.end(), {t.settings.lr_factor, t.settings.weight_decay});
+    ranges.insert(ranges.end(), {index, 0, t.type.count(), 2 * (index + 1) + t.settings.row % 2});
+    in.insert(in.end(), {t.gradient, t.weight});
+    in.insert(in.end(), u.read.begin(), u.read.end());
+  }
+  in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
+  graph::Attrs attrs = std::move(updates.attrs);
+  attrs.set("weight_decay", optimizer_.weight_decay);
+  attrs.set("groups", std::move(rates));
+  attrs.set("ranges", ranges);
+  const ValueId norms = out_.graph.add_node(*updates.norms, std::move(in), attrs, Phase::F, 0).outputs[0];
+  out_.graph.value(norms).name = std::string(updates.norms->name);
+  for (size_t i = 0; i < updates.of.size(); ++i) {
+    Trained& t = *updates.of[i].param;
+    attrs.set("ranges", std::vector<int64_t>{0, 0, t.type.count(), ranges[4 * i + 3]});
+    add_update(*updates.op, attrs, t, updates.of[i].states, norms);
+  }
 }
 
 // What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports
@@ -147,6 +188,7 @@ void StepBuilder::add_sums() {
 // Norm of all gradients, and from it the clip scale and whether the step counts.
 void StepBuilder::add_norm() {
   graph::Graph& g = out_.graph;
+  const bool inf = optimizer_.clip == config::ClipKind::Inf;
   ValueId squares;
   if (!trained_.empty()) {
     std::vector<ValueId> gradients;
@@ -155,7 +197,8 @@ void StepBuilder::add_norm() {
       ranges.insert(ranges.end(), {static_cast<int64_t>(gradients.size()), 0, t.type.count(), 0});
       gradients.push_back(t.gradient);
     }
-    squares = g.add_node(graph::kSumSquares, gradients, {{"ranges", ranges}}, Phase::F, 0).outputs[0];
+    const graph::OpDef& op = inf ? graph::kMaxAbs : graph::kSumSquares;
+    squares = g.add_node(op, gradients, {{"ranges", ranges}}, Phase::F, 0).outputs[0];
     g.value(squares).name = "sum_squares";
   } else {
     squares = scalar("sum_squares");  // stays 0
@@ -167,10 +210,12 @@ void StepBuilder::add_norm() {
                 skipped_total = scalar_state("skipped_total"), loss_scale = scalar_state("loss_scale", 1),
                 good_steps = scalar_state("good_steps");
   const int64_t window = precision_.loss_scale.dynamic ? precision_.loss_scale_window : 0;
+  graph::Attrs attrs = {{"max_norm", optimizer_.clip_norm}, {"window", window}};
+  if (inf) attrs.set("largest", int64_t{1});
   const std::vector<ValueId> out =
       g.add_node(graph::kClipScale,
                  {squares, out_.loss, loss_scale, update_count_, skipped_in_row, skipped_total, good_steps},
-                 {{"max_norm", optimizer_.clip_norm}, {"window", window}}, Phase::F, 0)
+                 std::move(attrs), Phase::F, 0)
           .outputs;
   const char* const names[] = {"norm",           "clip_scale",    "ok",        "loss_scale", "update_count",
                                "skipped_in_row", "skipped_total", "good_steps"};
@@ -207,6 +252,7 @@ graph::StepGraph StepBuilder::build() {
   add_sums();
   add_norm();
   for (Trained& t : trained_) find_optimizer(t.settings.kind)(*this, t);
+  for (RatioUpdates& updates : by_ratio_) add_ratio_updates(updates);
   if (optimizer_.ema > 0)
     for (const Trained& t : trained_) add_average(t);
   add_bias_updates();

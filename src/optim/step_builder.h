@@ -48,9 +48,27 @@ class StepBuilder {
   // the parameter's group says of it are added to the attributes.
   void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
 
+  // The same for an op that reads norms of whole parameters (graph::OpDef::reads_norms), which `norms` makes
+  // from gradient, weight and `read`, for all parameters at once. Where no weight decay applies (norms,
+  // biases) the op is to use no ratio.
+  void update_by_ratio(const graph::OpDef& norms, const graph::OpDef& op, graph::Attrs attrs, Trained& t,
+                       std::vector<ValueId> states, std::vector<ValueId> read);
+
   graph::StepGraph build();
 
  private:
+  struct RatioUpdate {
+    Trained* param;
+    std::vector<ValueId> states, read;
+  };
+  struct RatioUpdates {
+    const graph::OpDef *norms, *op;
+    graph::Attrs attrs;
+    std::vector<RatioUpdate> of;
+  };
+  void add_ratio_updates(RatioUpdates& updates);
+  void add_update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states,
+                  ValueId norms);
   void add_sums();
   void add_norm();
   Trained add_param(const graph::Param& p);
@@ -66,6 +84,7 @@ class StepBuilder {
   const config::Precision& precision_;
   graph::StepGraph out_;
   std::vector<Trained> trained_;
+  std::vector<RatioUpdates> by_ratio_;
   std::vector<double> rates_;  // the attribute "groups" of updates: empty without groups
   std::vector<ValueId> sums_;  // of the model's step sums, over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
@@ -78,6 +97,8 @@ void adamw(StepBuilder& builder, Trained& t);
 void adam(StepBuilder& builder, Trained& t);
 void sgd(StepBuilder& builder, Trained& t);
 void lion(StepBuilder& builder, Trained& t);
+void lamb(StepBuilder& builder, Trained& t);
+void lars(StepBuilder& builder, Trained& t);
 
 // The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
 // model itself changes at the end of a step.

@@ -14,10 +14,12 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
       return sgd;
     case config::OptimizerKind::Lion:
       return lion;
+    case config::OptimizerKind::Lamb:
+      return lamb;
+    case config::OptimizerKind::Lars:
+      return lars;
     case config::OptimizerKind::AdamW8bit:
     case config::OptimizerKind::Muon:
-    case config::OptimizerKind::Lamb:
-    case config::OptimizerKind::Lars:
     case config::OptimizerKind::Adafactor:
       break;
   }

@@ -42,8 +42,10 @@ class Flattener {
         // Where the last of them stands: every operand has been made by then.
         const std::vector<size_t>& bucket = buckets_.at(key_of(node));
         if (bucket.back() == i) merge(bucket);
-      } else if (node.op == &graph::kSumSquares) {
+      } else if (node.op == &graph::kSumSquares || node.op == &graph::kMaxAbs) {
         merge_sum(i);
+      } else if (node.op->makes_norms) {
+        merge_norms(i);
       } else {
         copy_node(i);
       }
@@ -211,6 +213,43 @@ class Flattener {
       ranges.insert(ranges.end(), {static_cast<int64_t>(in.size()) - 1, s.offset, s.count, 0});
       once.push_back(local_.once[index][operand]);
     });
+    graph::Attrs attrs = node.attrs;
+    attrs.set("ranges", std::move(ranges));
+    const ValueId out = out_.graph
+                            .add_node_typed(*node.op, std::move(in), std::move(attrs), node.phase, node.block,
+                                            output_types(local_.graph, node))
+                            .outputs[0];
+    copies_[node.outputs[0]] = out;
+    out_.graph.value(out).name = step_.graph.value(local_.origin[node.outputs[0].index()]).name;
+    set_once(std::move(once));
+  }
+
+  // The same for a pair of sums of every parameter.
+  void merge_norms(size_t index) {
+    const Node& node = nodes()[index];
+    const std::vector<int64_t>& rows = node.attrs.integers("ranges");
+    size_t states = 0;
+    while (states < node.inputs.size() && decl(node.inputs[states]) != nullptr) ++states;
+    const size_t each = states * kRow / rows.size();
+    std::map<std::string_view, size_t> params;  // name -> first operand
+    for (size_t i = 0; i < states; i += each) params[decl(node.inputs[i])->param] = i;
+    std::vector<ValueId> in;
+    std::vector<int64_t> ranges;
+    std::vector<layout::AtomList> once;
+    int last = -1;
+    int64_t count = 0;
+    each_segment(params, [&](int group, const Segment& s, size_t operand) {
+      if (group != last) {
+        for (size_t i = 0; i < each; ++i) in.push_back(group_value(group, *decl(node.inputs[operand + i])));
+        ++count;
+      }
+      last = group;
+      const std::vector<int>& shared_by = groups_[static_cast<size_t>(group)].shared_by;
+      if (!shared_by.empty() && shared_by.front() != stage_rank_) return;
+      ranges.insert(ranges.end(), {count - 1, s.offset, s.count, rows[operand / each * kRow + 3]});
+      once.push_back(local_.once[index][operand]);
+    });
+    for (size_t i = states; i < node.inputs.size(); ++i) in.push_back(copy_value(node.inputs[i]));
     graph::Attrs attrs = node.attrs;
     attrs.set("ranges", std::move(ranges));
     const ValueId out = out_.graph

@@ -1,5 +1,6 @@
 // The Step body: a flat step graph (layout/flat_step.h) over the buffers of this rank.
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "graph/words.h"
@@ -27,8 +28,10 @@ class StepLowering {
         all_reduce(node);
       else if (node.op == &graph::kStepSums)
         step_sums(i);
-      else if (node.op == &graph::kSumSquares)
-        sum_squares(i);
+      else if (node.op == &graph::kSumSquares || node.op == &graph::kMaxAbs)
+        norm_terms(i);
+      else if (node.op->makes_norms)
+        parameter_norms(i);
       else if (node.op->elementwise)
         update(i);
       else if (node.op != &graph::kView)  // a view is an operand, not an instruction
@@ -42,6 +45,8 @@ class StepLowering {
     const graph::Value& v = graph_.value(id);
     if (v.type.dims.empty()) return e_.scalar(v.name);
     const Node* const maker = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
+    if (const auto norms = norms_.find(first_maker(id)); norms != norms_.end())
+      return flat_view(norms->second, 0, v.type.count(), DType::F64);
     if (maker && maker->op == &graph::kView)
       return flat_view(e_.program().sums, maker->attrs.integer("first"), v.type.count(), DType::F64);
     if (maker && (maker->op == &graph::kStepSums || maker->op == &graph::kAllReduce))
@@ -51,11 +56,21 @@ class StepLowering {
     base::fail_internal("no buffer for {} of the step", v.name);
   }
 
+  // The op that made a value before it was summed over ranks; null: none here.
+  const graph::OpDef* first_maker(ValueId id) const {
+    const graph::Value& v = graph_.value(id);
+    if (!v.producer.valid()) return nullptr;
+    const Node& maker = graph_.nodes()[v.producer.index()];
+    return maker.op == &graph::kAllReduce ? first_maker(maker.inputs[0]) : maker.op;
+  }
+
   void all_reduce(const Node& node) {
     const auto& atoms = node.attrs.integers("atoms");
     const auto reduction = graph::choice<graph::Reduction>(node.attrs);
-    e_.all_reduce(place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
-                  {.note = "sum " + graph_.value(node.inputs[0]).name}, Traffic::State);
+    e_.all_reduce(
+        place(node.inputs[0]), AtomList(atoms.begin(), atoms.end()), reduction,
+        {.note = (reduction == graph::Reduction::Max ? "max " : "sum ") + graph_.value(node.inputs[0]).name},
+        Traffic::State);
   }
 
   // The sums are stored in one buffer already; those that this rank does not count are cleared before they
@@ -93,7 +108,7 @@ class StepLowering {
 
   int group_of(ValueId v) const { return step_.values[v.index()].group; }
 
-  void sum_squares(size_t index) {
+  void norm_terms(size_t index) {
     const Node& node = graph_.nodes()[index];
     if (node.inputs.empty()) return e_.zero(place(node.outputs[0]));  // a stage that trains nothing
     Instr instr{.op = node.op};
@@ -103,6 +118,27 @@ class StepLowering {
       for (const Operand& o : groups_.operands(step_.values[in.index()])) instr.in.push_back(o);
     }
     instr.attrs = {{"ranges", to_attribute(ranges_of(index, groups))}};
+    instr.out = {place(node.outputs[0])};
+    e_.emit(std::move(instr));
+  }
+
+  // Operands of a group stand together, those of an update's scalars last. A stage without such parameters
+  // has the scalars alone, and makes zeros.
+  void parameter_norms(size_t index) {
+    const Node& node = graph_.nodes()[index];
+    const graph::Value& result = graph_.value(node.outputs[0]);
+    norms_[node.op] = e_.add_buffer(result.name, result.type.bytes(), MemoryClass::Optimizer, Scope::Body);
+    Instr instr{.op = node.op, .attrs = node.attrs, .note = "norms of parameters"};
+    std::vector<int> groups;
+    for (const ValueId in : node.inputs) {
+      const int group = group_of(in);
+      if (group >= 0 && (groups.empty() || groups.back() != group)) groups.push_back(group);
+      if (group < 0)
+        instr.in.push_back(place(in));
+      else
+        for (const Operand& o : groups_.operands(step_.values[in.index()])) instr.in.push_back(o);
+    }
+    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups)));
     instr.out = {place(node.outputs[0])};
     e_.emit(std::move(instr));
   }
@@ -143,6 +179,7 @@ class StepLowering {
   GroupLowering& groups_;
   const layout::FlatStep& step_;
   const graph::Graph& graph_;
+  std::map<const graph::OpDef*, BufferId> norms_;  // of parameters, by the op that makes them
 };
 
 }  // namespace

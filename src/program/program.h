@@ -160,10 +160,11 @@ inline constexpr std::string_view kLearningRate = "lr";         // of this step
 inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
 inline constexpr std::string_view kSeed = "seed";               // of the backward pass: loss scale / count
 inline constexpr std::string_view kLoss = "loss";               // sum over the valid tokens
-inline constexpr std::string_view kSumSquares = "sum_squares";  // of the gradients, with the loss scale
-inline constexpr std::string_view kNorm = "norm";               // of the gradients, without the loss scale
-inline constexpr std::string_view kClipScale = "clip_scale";    // factor that updates apply to gradients
-inline constexpr std::string_view kOk = "ok";                   // 0: the step is skipped
+inline constexpr std::string_view kSumSquares =
+    "sum_squares";                                 // of the gradients, with the loss scale; or their largest
+inline constexpr std::string_view kNorm = "norm";  // of the gradients, without the loss scale
+inline constexpr std::string_view kClipScale = "clip_scale";  // factor that updates apply to gradients
+inline constexpr std::string_view kOk = "ok";                 // 0: the step is skipped
 inline constexpr std::string_view kUpdateCount = "update_count";
 inline constexpr std::string_view kSkippedInRow = "skipped_in_row";
 inline constexpr std::string_view kSkippedTotal = "skipped_total";

@@ -193,14 +193,16 @@ class InstrChecker {
 
   // Ops on flat buffers and scalars.
   void check_flat(const Instr& instr) const {
-    if (instr.op == &graph::kSumSquares) {
+    if (instr.op == &graph::kSumSquares || instr.op == &graph::kMaxAbs) {
       if (instr.in.empty() || instr.out.size() != 1 || instr.out[0].buffer != p_.scalars)
-        fail("a sum of squares has gradients, and one of the scalars as its result");
+        fail("a term of the norm has gradients, and one of the scalars as its result");
       for (const Operand& o : instr.in)
         if (o.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
       check_ranges(instr, instr.in);
     } else if (instr.op == &graph::kEma) {
       check_average(instr);
+    } else if (instr.op->makes_norms) {
+      check_norms(instr);
     } else if (instr.op->elementwise) {
       check_update(instr);
     } else {
@@ -230,6 +232,24 @@ class InstrChecker {
     return static_cast<size_t>(std::count_if(p_.slots.begin(), p_.slots.end(), [&](const GroupSlot& s) {
       return s.group == group && s.role == graph::Role::Moment;
     }));
+  }
+
+  void check_norms(const Instr& instr) const {
+    const size_t scalars = std::size(kUpdateScalars);
+    if (instr.in.size() < scalars || instr.out.size() != 1 ||
+        (instr.in.size() - scalars) % operands_of_group(instr) != 0)
+      fail("norms of parameters have whole groups of operands, then {}", fmt::join(kUpdateScalars, ", "));
+    const size_t each = operands_of_group(instr);
+    for (size_t i = 0; i + scalars < instr.in.size(); ++i)
+      if (instr.in[i].type.count() != instr.in[i - i % each].type.count())
+        fail("{} has {} elements, its gradient {}", name(instr.in[i]), instr.in[i].type.count(),
+             instr.in[i - i % each].type.count());
+    std::vector<Operand> gradients;
+    for (size_t i = 0; i + scalars < instr.in.size(); i += each) gradients.push_back(instr.in[i]);
+    check_ranges(instr, gradients);
+    for (const FlatRange& r : flat_ranges(instr))
+      if (r.row < 2 || r.row / 2 * 2 > instr.out[0].type.count())
+        fail("norms of parameter {}, of {}", r.row / 2 - 1, instr.out[0].type.count() / 2);
   }
 
   void check_update_scalars(const Instr& instr) const {

@@ -105,25 +105,89 @@ const Tensor* find(const std::vector<Tensor>& list, const std::string& name) {
   return nullptr;
 }
 
-void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config::Optimizer& o,
-               double step_lr, int64_t update) {
-  const double correct1 = 1 - std::pow(o.betas[0], static_cast<double>(update));
-  const double correct2 = 1 - std::pow(o.betas[1], static_cast<double>(update));
-  for (size_t k = 0; k + 1 < moments.size(); ++k) {
-    if (moments[k].name != "adamw.m" && moments[k].name != "adam.m") continue;
-    for (size_t t = 0; t < moments[k].tensors.size(); ++t) {
-      const Tensor &m = moments[k].tensors[t], &v = moments[k + 1].tensors[t];
-      auto moves =
-          std::find_if(run.moves.begin(), run.moves.end(), [&](const Tensor& x) { return x.name == m.name; });
-      if (moves == run.moves.end())
-        moves = run.moves.insert(moves, {m.name, std::vector<double>(m.values.size(), 0.0)});
-      const optim::ParamSettings& s = run.settings.at(m.name);
-      const double lr = step_lr * s.lr_factor;
-      const double keep = s.kind == config::OptimizerKind::AdamW ? 1 - lr * s.weight_decay : 1;
-      for (size_t i = 0; i < m.values.size(); ++i)
-        moves->values[i] = moves->values[i] * keep -
-                           lr * (m.values[i] / correct1) / (std::sqrt(v.values[i] / correct2) + o.eps);
-    }
+namespace {
+
+const Tensor* find(const std::vector<Moments>& moments, const std::string& slot, const std::string& param) {
+  for (const Moments& m : moments)
+    if (m.name == slot) return find(m.tensors, param);
+  return nullptr;
+}
+
+double norm_of(const std::vector<double>& x) {
+  double sum = 0;
+  for (const double v : x) sum += v * v;
+  return std::sqrt(sum);
+}
+
+// One step of one parameter: the previous moves become those after it.
+class Move {
+ public:
+  Move(const config::Optimizer& o, const train::StepResult& result, int64_t update)
+      : o_(o),
+        lr_(result.lr),
+        clip_(o.clip_norm > 0 && result.grad_norm > o.clip_norm ? o.clip_norm / result.grad_norm : 1),
+        correct1_(1 - std::pow(o.betas[0], static_cast<double>(update))),
+        correct2_(1 - std::pow(o.betas[1], static_cast<double>(update))) {}
+
+  void adam(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m,
+            const Tensor& v) const {
+    const double lr = lr_ * s.lr_factor;
+    const double keep = s.kind == config::OptimizerKind::AdamW ? 1 - lr * s.weight_decay : 1;
+    for (size_t i = 0; i < moves.size(); ++i) moves[i] = moves[i] * keep - lr * direction(m, v, i);
+  }
+  void lamb(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m, const Tensor& v,
+            const Tensor& before) const {
+    std::vector<double> u(moves.size());
+    for (size_t i = 0; i < u.size(); ++i) u[i] = direction(m, v, i) + s.weight_decay * before.values[i];
+    const double weight = norm_of(before.values), change = norm_of(u);
+    const double ratio = s.row % 2 == 1 && weight > 0 && change > 0 ? weight / change : 1;
+    for (size_t i = 0; i < u.size(); ++i) moves[i] -= lr_ * s.lr_factor * ratio * u[i];
+  }
+  void lars(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor* velocity,
+            const Tensor& gradient, const Tensor& before) const {
+    const double weight = norm_of(before.values), size = clip_ * norm_of(gradient.values);
+    const double ratio =
+        s.row % 2 == 1 && weight > 0 && size > 0 ? o_.trust * weight / (size + s.weight_decay * weight) : 1;
+    for (size_t i = 0; i < moves.size(); ++i)
+      moves[i] -= velocity ? velocity->values[i]
+                           : lr_ * s.lr_factor * ratio *
+                                 (clip_ * gradient.values[i] + s.weight_decay * before.values[i]);
+  }
+
+ private:
+  double direction(const Tensor& m, const Tensor& v, size_t i) const {
+    return (m.values[i] / correct1_) / (std::sqrt(v.values[i] / correct2_) + o_.eps);
+  }
+
+  const config::Optimizer& o_;
+  double lr_, clip_, correct1_, correct2_;
+};
+
+}  // namespace
+
+void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const std::vector<Tensor>& gradients,
+               const config::Optimizer& o, const train::StepResult& result, int64_t update) {
+  using config::OptimizerKind;
+  const Move move(o, result, update);
+  const std::vector<Tensor>& weights = run.steps.empty() ? run.initial : run.steps.back().weights;
+  for (const Tensor& g : gradients) {
+    const optim::ParamSettings& s = run.settings.at(g.name);
+    const Tensor& before = *find(weights, g.name);
+    const auto state = [&](const char* slot) { return find(moments, slot, g.name); };
+    const Tensor *m = state("adamw.m"), *v = state("adamw.v");
+    if (s.kind == OptimizerKind::Adam) m = state("adam.m"), v = state("adam.v");
+    if (s.kind == OptimizerKind::Lamb) m = state("lamb.m"), v = state("lamb.v");
+    if (m == nullptr && s.kind != OptimizerKind::Lars) continue;
+    auto moves =
+        std::find_if(run.moves.begin(), run.moves.end(), [&](const Tensor& x) { return x.name == g.name; });
+    if (moves == run.moves.end())
+      moves = run.moves.insert(moves, {g.name, std::vector<double>(g.values.size(), 0.0)});
+    if (s.kind == OptimizerKind::Lars)
+      move.lars(moves->values, s, state("lars.velocity"), g, before);
+    else if (s.kind == OptimizerKind::Lamb)
+      move.lamb(moves->values, s, *m, *v, before);
+    else
+      move.adam(moves->values, s, *m, *v);
   }
   if (o.ema == 0) return;
   if (run.average_moves.empty())

@@ -38,10 +38,11 @@ std::vector<Tensor> sums_of(const train::Rank& rank);
 
 const Tensor* find(const std::vector<Tensor>& list, const std::string& name);  // null: it is not there
 
-// Adds one step of AdamW or Adam to the moves of the parameters that have them and to their averages, computed
-// from the moments it produced.
-void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const config::Optimizer& o, double lr,
-               int64_t update);
+// Adds a step to the moves of the parameters whose optimizer has them (LayoutRun::moves) and to their
+// averages, computed from the moments that it produced and, for LAMB and LARS, from its gradients and the
+// weights before it.
+void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const std::vector<Tensor>& gradients,
+               const config::Optimizer& o, const train::StepResult& result, int64_t update);
 
 // The length of the longest chain of ops.
 int64_t longest_path(const graph::Graph& graph);

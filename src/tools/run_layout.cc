@@ -53,7 +53,8 @@ void unscale(std::vector<Tensor>& gradients, double loss_scale) {
 // Whether the moments of every step are wanted, not only those of the last.
 bool needs_moments(const config::Optimizer& o) {
   using config::OptimizerKind;
-  return o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) || o.uses(OptimizerKind::Lion);
+  return o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) || o.uses(OptimizerKind::Lion) ||
+         o.uses(OptimizerKind::Lamb) || o.uses(OptimizerKind::Lars);
 }
 
 std::map<std::string, optim::ParamSettings> settings_of(const graph::Graph& logical,
@@ -71,9 +72,12 @@ std::map<std::string, optim::ParamSettings> settings_of(const graph::Graph& logi
 void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const config::Optimizer& o,
                 double norm) {
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
-  size_t elements = 0;
-  for (const Tensor& g : gradients) elements += g.values.size();
-  const double mean = (1 - o.betas[0]) * clip * norm / std::sqrt(static_cast<double>(elements));
+  double elements = 0, squares = 0;
+  for (const Tensor& g : gradients) {
+    elements += static_cast<double>(g.values.size());
+    for (const double x : g.values) squares += x * x;
+  }
+  const double mean = (1 - o.betas[0]) * clip * std::sqrt(squares / elements);
   const Moments* momenta = nullptr;
   for (const Moments& m : run.moments)
     if (m.name == "lion.m") momenta = &m;
@@ -193,8 +197,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
         require_same_bits(sums[0], sums[r], step, r);
       }
       updates += !result.skipped;
-      if (!result.skipped) add_moves(run, moments, recipe.optimizer, result.lr, updates);
       unscale(gradients, result.loss_scale);
+      if (!result.skipped) add_moves(run, moments, gradients, recipe.optimizer, result, updates);
       if (!result.skipped) add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moments = std::move(moments);
@@ -248,7 +252,8 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     if (first && !result.skipped) add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
     run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
-    if (first && !result.skipped) add_moves(run, run.moments, recipe.optimizer, result.lr, updates);
+    if (first && !result.skipped)
+      add_moves(run, run.moments, state.gradients, recipe.optimizer, result, updates);
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);

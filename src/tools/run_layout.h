@@ -65,7 +65,7 @@ struct LayoutRun {
   std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
   std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error
   std::vector<Moments> moments;  // after the last step; empty when the optimizer has none
-  // AdamW and Adam: the sum of updates to the weights, recomputed from the moments of each step:
+  // AdamW, Adam, LAMB and LARS: the sum of updates to the weights, recomputed from each step. For AdamW:
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of
   //           (1 - lr_s decay)
   std::vector<Tensor> moves;

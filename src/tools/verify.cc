@@ -55,6 +55,13 @@ double norm(const std::vector<Tensor>& list) {
   return std::sqrt(sum);
 }
 
+double largest(const std::vector<Tensor>& list) {
+  double result = 0;
+  for (const Tensor& t : list)
+    for (const double x : t.values) result = std::max(result, std::abs(x));
+  return result;
+}
+
 double distance(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size(); ++i) sum += std::pow(distance(a[i].values, b[i].values), 2);
@@ -170,7 +177,7 @@ class Comparison {
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
     add(Kind::Loss, "", number, a.result.loss, b.result.loss, std::abs(a.result.loss - b.result.loss),
-        tolerance_ * std::abs(b.result.loss) + b.result.grad_norm * apart, std::abs(b.result.loss));
+        tolerance_ * std::abs(b.result.loss) + norm(b.gradients) * apart, std::abs(b.result.loss));
 
     same_tensors(a.gradients, b.gradients);
     const double whole = norm(b.gradients),
@@ -183,12 +190,15 @@ class Comparison {
       allowed_.back().push_back(allowed);
       add(Kind::Gradient, b.gradients[i].name, number, norm(x), norm(y), distance(x, y), allowed, scale);
     }
+    // Errors of elements are relative to the whole gradient, also that of the largest.
+    const bool inf = recipe_.optimizer.clip == config::ClipKind::Inf;
     add(Kind::GradientNorm, "", number, a.result.grad_norm, b.result.grad_norm,
-        std::abs(a.result.grad_norm - b.result.grad_norm), (relative + changes.of_any) * b.result.grad_norm,
-        b.result.grad_norm);
+        std::abs(a.result.grad_norm - b.result.grad_norm),
+        (relative + changes.of_any) * (inf ? whole : b.result.grad_norm), b.result.grad_norm);
     // The reported norm must be the norm of the reduced gradients.
-    add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, norm(a.gradients),
-        std::abs(a.result.grad_norm - norm(a.gradients)), tolerance_ * whole, whole);
+    const double expected = inf ? largest(a.gradients) : norm(a.gradients);
+    add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, expected,
+        std::abs(a.result.grad_norm - expected), tolerance_ * whole, whole);
     sums(a, b, number, relative, departed, changes.decisions);
   }
 
@@ -294,12 +304,17 @@ class Comparison {
       const double gain = b.name == "sgd.velocity" ? 1 / (1 - recipe_.optimizer.momentum) : 1;
       for (size_t i = 0; i < b.tensors.size(); ++i) {
         const size_t of = index_of(b_.steps[0].gradients, b.tensors[i].name);
-        double allowed = 0;
+        double allowed = 0, relative = 0;
         // The difference of the clip factor affects the whole gradient.
-        for (size_t t = 0; t < allowed_.size(); ++t)
-          if (!b_.steps[t].result.skipped)
-            allowed =
-                std::max(allowed, allowed_[t][of] + clip_error(t) * norm(b_.steps[t].gradients[of].values));
+        for (size_t t = 0; t < allowed_.size(); ++t) {
+          if (b_.steps[t].result.skipped) continue;
+          const double size = norm(b_.steps[t].gradients[of].values);
+          allowed = std::max(allowed, allowed_[t][of] + clip_error(t) * size);
+          if (size > 0) relative = std::max(relative, allowed_[t][of] / size + clip_error(t));
+        }
+        // LARS keeps updates, whose size does not depend on that of the gradients.
+        if (b.name == "lars.velocity")
+          allowed = 2 * relative * norm(b.tensors[i].values) / (1 - recipe_.optimizer.momentum);
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
           add(Kind::Moment, b.tensors[i].name + what, result_.steps, norm(x), norm(y), distance(x, y),

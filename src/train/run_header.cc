@@ -257,7 +257,8 @@ class Header {
                           config::length_text(o.schedule.decay));
     if (o.weight_decay > 0) text += fmt::format(", weight decay {:g}", o.weight_decay);
     if (o.momentum > 0) text += fmt::format(", momentum {:g}", o.momentum);
-    text += o.clip_norm > 0 ? fmt::format(", gradient norm clipped at {:g}", o.clip_norm) : ", no clipping";
+    const char* const norm = o.clip == config::ClipKind::Inf ? "largest gradient" : "gradient norm";
+    text += o.clip_norm > 0 ? fmt::format(", {} clipped at {:g}", norm, o.clip_norm) : ", no clipping";
     line("optimizer", "{}", text);
     for (size_t g = 0; g < o.groups.size(); ++g)
       if (o.groups[g].update) group(static_cast<int>(g));

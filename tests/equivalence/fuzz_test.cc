@@ -189,6 +189,7 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["ema"] += c.recipe.optimizer.ema > 0;
     seen["ema with zero 3"] += c.recipe.optimizer.ema > 0 && p.zero == 3;
     seen["ema with pp and tied weights"] += c.recipe.optimizer.ema > 0 && p.pp > 1 && m.tied;
+    seen["clipped by the largest element"] += c.recipe.optimizer.clip == config::ClipKind::Inf;
     seen["optimizer sgd with nesterov"] += c.recipe.optimizer.nesterov;
     seen["qk norm under tp"] += m.qk_norm && p.tp > 1;
     seen["qkv bias under tp"] += m.qkv_bias && p.tp > 1;

@@ -140,6 +140,15 @@ TEST(Norm, ClippingIsByTheGlobalNorm) {
     for (size_t i = 0; i < layout.initial[t].values.size(); ++i)
       moved += std::pow(layout.steps[0].weights[t].values[i] - layout.initial[t].values[i], 2);
   EXPECT_NEAR(std::sqrt(moved), r.optimizer.lr * 1e-3, 1e-9 * r.optimizer.lr);
+
+  r.optimizer.clip = config::ClipKind::Inf;
+  expect_equal(r);
+  const LayoutRun largest = run(r, tools::training_data(r, true), {}, 1);
+  double most = 0;
+  for (size_t t = 0; t < largest.initial.size(); ++t)
+    for (size_t i = 0; i < largest.initial[t].values.size(); ++i)
+      most = std::max(most, std::abs(largest.steps[0].weights[t].values[i] - largest.initial[t].values[i]));
+  EXPECT_NEAR(most, r.optimizer.lr * 1e-3, 1e-9 * r.optimizer.lr);
 }
 
 TEST(Ragged, VocabularyNotDivisibleByTp) {

@@ -86,6 +86,14 @@ TEST(Pipeline, FrozenStage) {
   expect_equal(resolved(r, 1, 3), 3);
 }
 
+// A stage without any parameter whose update is scaled by a ratio still takes part in the sum of norms.
+TEST(Pipeline, StageWithoutRatios) {
+  Recipe r = pipelined(3, "1f1b", 3);
+  r.optimizer.groups = {
+      {.match = "embed.weight", .kind = config::OptimizerKind::Lamb, .lr = {}, .weight_decay = {}}};
+  expect_equal(resolved(r, 1, 3), 3);
+}
+
 TEST(Pipeline, FewerMicroBatchesThanStages) {
   for (const std::string& schedule : schedules()) {
     if (schedule == "interleaved") continue;  // refused: it runs micro-batches in groups of pp

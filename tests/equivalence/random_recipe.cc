@@ -53,8 +53,10 @@ class Generator {
       r.optimizer.nesterov = r.optimizer.momentum > 0 && chance(1, 2);
     else
       r.optimizer.kind = any_optimizer();
+    if (chance(1, 5)) ratio_optimizer(r.optimizer);
     groups(r);
     if (chance(1, 5)) r.optimizer.ema = 0.75;
+    if (r.optimizer.clip_norm > 0 && chance(1, 4)) r.optimizer.clip = config::ClipKind::Inf;
     return c;
   }
 
@@ -284,6 +286,12 @@ class Generator {
                       OptimizerKind::Lion}[static_cast<size_t>(pick(0, 3))];
   }
 
+  void ratio_optimizer(config::Optimizer& o) {
+    o.kind = chance(1, 2) ? OptimizerKind::Lamb : OptimizerKind::Lars;
+    o.nesterov = false;
+    o.momentum = o.kind == OptimizerKind::Lars && chance(2, 3) ? 0.9 : 0.0;
+  }
+
   // Settings for some of the parameters that are not frozen, or for the rest of them.
   void groups(Recipe& r) {
     config::Optimizer& o = r.optimizer;
@@ -291,7 +299,8 @@ class Generator {
       const std::string match = std::array{"*norm*", "embed.weight", "*"}[static_cast<size_t>(pick(0, 2))];
       const bool is_free = o.groups.empty() || o.groups[0].match != match;
       config::ParamGroup group{.match = match, .kind = {}, .lr = {}, .weight_decay = {}};
-      if (chance(2, 3)) group.kind = chance(1, 3) ? OptimizerKind::Sgd : any_optimizer();
+      if (chance(2, 3))
+        group.kind = chance(1, 3) ? chance(1, 2) ? OptimizerKind::Sgd : OptimizerKind::Lamb : any_optimizer();
       if (chance(1, 2)) group.lr = 3e-3;
       if (chance(1, 2)) group.weight_decay = of({0, 1}) ? 0.2 : 0.0;
       if (is_free) o.groups.push_back(group);

@@ -210,6 +210,7 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.data.pack = false; },
       [](Case& c) { c.recipe.loss.chunk = 0; },
       [](Case& c) { c.recipe.optimizer.groups.clear(); },
+      [](Case& c) { c.recipe.optimizer.clip = config::ClipKind::Norm; },
       [](Case& c) { c.recipe.optimizer.clip_norm = 0; },
       [](Case& c) { c.recipe.optimizer.ema = 0; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },

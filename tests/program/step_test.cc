@@ -116,7 +116,7 @@ TEST(Step, FaultsOfRangesAreFound) {
               for (size_t g = 4; g-- > 0;) i.out.erase(i.out.begin() + static_cast<int>(g * 3 + 2));
             }),
       "2 results a group; 3 or 4 make an update with 2 moments");
-  const char* squares = "a sum of squares has gradients, and one of the scalars";
+  const char* squares = "a term of the norm has gradients, and one of the scalars";
   has(fault(graph::kSumSquares, [](Instr& i) { i.in.clear(); }), squares);
   has(fault(graph::kSumSquares, [](Instr& i) { i.out.clear(); }), squares);
   has(fault(graph::kSumSquares,

@@ -60,10 +60,20 @@ void sum_squares(const Bound& b, bool accumulate) {
   });
 }
 
+void max_abs(const Bound& b, bool accumulate) {
+  double* largest = b.output<double>(0);
+  if (!accumulate) *largest = 0;
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      k::max_abs<T>(b.input<T>(static_cast<size_t>(r.operand)) + r.first, r.count, largest, b.workspace,
+                    *b.pool);
+  });
+}
+
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
   const ClipOperands s = clip_operands(b);
-  const double norm = std::sqrt(*s.sum_squares) / *s.loss_scale;
+  const double norm = (s.largest ? *s.sum_squares : std::sqrt(*s.sum_squares)) / *s.loss_scale;
   const bool finite = std::isfinite(*s.loss), ok = std::isfinite(norm) && finite;
   *s.norm = norm;
   *s.clip_scale = (s.max_norm > 0 && norm > s.max_norm ? s.max_norm / norm : 1.0) / *s.loss_scale;
@@ -154,6 +164,83 @@ void ema(const Bound& b, bool) {
       });
 }
 
+// An op that makes norms of parameters: calls plain(range, scalars, norms) or split(...) for every range,
+// with the pair of norms to add to. In a step that is skipped the norms may be anything: no update reads
+// them.
+template <class S, class Plain, class Split>
+void norms(const Bound& b, S rule, Plain&& plain, Split&& split) {
+  double* const all = b.output<double>(0);
+  std::fill_n(all, b.out_type(0).count(), 0.0);
+  rule.clip_scale = update_scalars(b).clip_scale;
+  const auto with = [&](const auto& range) {
+    S scalars = rule;
+    scalars.weight_decay = range.weight_decay;
+    return scalars;
+  };
+  with_norm_ranges(
+      b, [&](const auto& range, int64_t pair) { plain(range, with(range), all + 2 * pair); },
+      [&](const auto& range, int64_t pair) { split(range, with(range), all + 2 * pair); });
+}
+
+void lamb_norms(const Bound& b, bool) {
+  const auto step = static_cast<int64_t>(*update_scalars(b).count);
+  auto rule = lamb_rule<k::LambScalars>(*b.instr);
+  rule.step = &step;
+  norms(
+      b, rule,
+      [&]<class M, class V, class G, class C>(const kernels::UpdateRange<M, V, G, C>& r, const auto& s,
+                                              double* sums) {
+        k::lamb_norms<M, V, G, C>(r.master, r.moment1, r.moment2, r.gradient, r.count, s, sums, b.workspace,
+                                  *b.pool);
+      },
+      [&]<class V, class G>(const kernels::SplitUpdateRange<V, G>& r, const auto& s, double* sums) {
+        k::lamb_norms_split<V, G>(r.weight, r.remainder, r.moment1, r.moment2, r.gradient, r.count, s, sums,
+                                  b.workspace, *b.pool);
+      });
+}
+
+void lamb(const Bound& b, bool) {
+  const auto step = static_cast<int64_t>(*update_scalars(b).count);
+  auto rule = lamb_rule<k::LambScalars>(*b.instr);
+  rule.step = &step;
+  update(
+      b, 2, rule,
+      [&](const auto& r, auto s) {
+        s.norms = r.norms;
+        k::lamb(r.master, r.moment1, r.moment2, r.gradient, r.copy, r.count, s, *b.pool);
+      },
+      [&](const auto& r, auto s) {
+        s.norms = r.norms;
+        k::lamb_split(r.weight, r.remainder, r.moment1, r.moment2, r.gradient, r.count, s, *b.pool);
+      });
+}
+
+void lars_norms(const Bound& b, bool) {
+  norms(
+      b, lars_rule<k::LarsScalars>(*b.instr),
+      [&]<class M, class V, class G, class C>(const kernels::UpdateRange<M, V, G, C>& r, const auto& s,
+                                              double* sums) {
+        k::lars_norms<M, V, G, C>(r.master, r.gradient, r.count, s, sums, b.workspace, *b.pool);
+      },
+      [&]<class V, class G>(const kernels::SplitUpdateRange<V, G>& r, const auto& s, double* sums) {
+        k::lars_norms_split<V, G>(r.weight, r.remainder, r.gradient, r.count, s, sums, b.workspace, *b.pool);
+      });
+}
+
+void lars(const Bound& b, bool) {
+  const auto rule = lars_rule<k::LarsScalars>(*b.instr);
+  update(
+      b, rule.momentum > 0 ? 1 : 0, rule,
+      [&](const auto& r, auto s) {
+        s.norms = r.norms;
+        k::lars(r.master, r.moment1, r.gradient, r.copy, r.count, s, *b.pool);
+      },
+      [&](const auto& r, auto s) {
+        s.norms = r.norms;
+        k::lars_split(r.weight, r.remainder, r.moment1, r.gradient, r.count, s, *b.pool);
+      });
+}
+
 }  // namespace
 
 const std::vector<Kernel>& step_kernels() {
@@ -163,12 +250,17 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kSwapBlocks, swap_blocks},
                                             {&graph::kZeroUnlessFirst, zero_unless_first},
                                             {&graph::kSumSquares, sum_squares},
+                                            {&graph::kMaxAbs, max_abs},
                                             {&graph::kClipScale, clip_scale},
                                             {&graph::kAdamW, adamw},
                                             {&graph::kAdam, adamw},
                                             {&graph::kSgd, sgd},
                                             {&graph::kLion, lion},
-                                            {&graph::kEma, ema}};
+                                            {&graph::kEma, ema},
+                                            {&graph::kLambNorms, lamb_norms},
+                                            {&graph::kLamb, lamb},
+                                            {&graph::kLarsNorms, lars_norms},
+                                            {&graph::kLars, lars}};
   return table;
 }
 

@@ -48,6 +48,15 @@ void sum_squares(const Bound& b, bool accumulate) {
   });
 }
 
+void max_abs(const Bound& b, bool accumulate) {
+  with_type(b.in_type(0).dtype, [&]<class T>(T) {
+    std::vector<std::span<const T>> parts;
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      parts.emplace_back(b.input<T>(static_cast<size_t>(r.operand)) + r.first, static_cast<size_t>(r.count));
+    k::max_abs<T>(parts, b.output<double>(0), accumulate, b.workspace, b.stream);
+  });
+}
+
 // A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
 void clip_scale(const Bound& b, bool) {
   const ClipOperands s = clip_operands(b);
@@ -61,7 +70,7 @@ void clip_scale(const Bound& b, bool) {
                  .skipped_total = s.skipped_total,
                  .loss_scale = s.loss_scale,
                  .good_steps = s.good_steps},
-                s.max_norm, s.window, b.stream);
+                s.max_norm, s.window, s.largest, b.stream);
 }
 
 // Calls launch(ranges, scalars) for all ranges of an update at once; `scalars` are `rule` with those of the
@@ -97,6 +106,40 @@ void ema(const Bound& b, bool) {
   with_average_ranges(b, launch, launch);
 }
 
+// An op that makes norms of parameters: calls add(range, scalars, norms) for every range, with the pair of
+// norms to add to. In a step that is skipped the norms may be anything: no update reads them.
+template <class S, class Add>
+void norms(const Bound& b, S rule, Add&& add) {
+  double* const all = b.output<double>(0);
+  k::zero(all, b.out_type(0).bytes(), b.stream);
+  rule.clip_scale = update_scalars(b).clip_scale;
+  const auto each = [&](const auto& range, int64_t pair) { add(range, rule, all + 2 * pair); };
+  with_norm_ranges(b, each, each);
+}
+
+void lamb_norms(const Bound& b, bool) {
+  auto rule = lamb_rule<k::LambScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
+  norms(b, rule, [&](const auto& range, const auto& s, double* sums) {
+    k::lamb_norms(range, s, sums, b.workspace, b.stream);
+  });
+}
+void lamb(const Bound& b, bool) {
+  auto rule = lamb_rule<k::LambScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
+  update(b, 2, rule, [&](auto ranges, const auto& s) { k::lamb(ranges, s, b.stream); });
+}
+void lars_norms(const Bound& b, bool) {
+  norms(b, lars_rule<k::LarsScalars>(*b.instr), [&](const auto& range, const auto& s, double* sums) {
+    k::lars_norms(range, s, sums, b.workspace, b.stream);
+  });
+}
+void lars(const Bound& b, bool) {
+  const auto rule = lars_rule<k::LarsScalars>(*b.instr);
+  update(b, rule.momentum > 0 ? 1 : 0, rule,
+         [&](auto ranges, const auto& s) { k::lars(ranges, s, b.stream); });
+}
+
 }  // namespace
 
 const std::vector<Kernel>& step_kernels() {
@@ -106,12 +149,17 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kSwapBlocks, swap_blocks},
                                             {&graph::kZeroUnlessFirst, zero_unless_first},
                                             {&graph::kSumSquares, sum_squares},
+                                            {&graph::kMaxAbs, max_abs},
                                             {&graph::kClipScale, clip_scale},
                                             {&graph::kAdamW, adamw},
                                             {&graph::kAdam, adamw},
                                             {&graph::kSgd, sgd},
                                             {&graph::kLion, lion},
-                                            {&graph::kEma, ema}};
+                                            {&graph::kEma, ema},
+                                            {&graph::kLambNorms, lamb_norms},
+                                            {&graph::kLamb, lamb},
+                                            {&graph::kLarsNorms, lars_norms},
+                                            {&graph::kLars, lars}};
   return table;
 }
 

@@ -25,11 +25,22 @@ int64_t cuda_sum_squares_bytes(const Instr& i) {
   return bytes;
 }
 
+// Norms of parameters are two sums for every range, one range after the other.
+int64_t norms_bytes(const Instr& i, int threads) { return 2 * sum_squares_bytes(i, threads); }
+int64_t cuda_norms_bytes(const Instr& i) {
+  int64_t bytes = 0;
+  for (const program::FlatRange& r : program::flat_ranges(i))
+    bytes = std::max(bytes, 2 * kernels::cuda::reduce_workspace_bytes(r.count));
+  return bytes;
+}
+
 }  // namespace
 
 const std::vector<Scratch>& step_scratch() {
-  static const std::vector<Scratch> table = {
-      {&graph::kSumSquares, sum_squares_bytes, cuda_sum_squares_bytes}};
+  static const std::vector<Scratch> table = {{&graph::kSumSquares, sum_squares_bytes, cuda_sum_squares_bytes},
+                                             {&graph::kMaxAbs, sum_squares_bytes, cuda_sum_squares_bytes},
+                                             {&graph::kLambNorms, norms_bytes, cuda_norms_bytes},
+                                             {&graph::kLarsNorms, norms_bytes, cuda_norms_bytes}};
   return table;
 }
 

@@ -12,6 +12,7 @@ namespace quintet::exec {
 struct UpdateScalars {
   const double *lr, *clip_scale, *ok, *count;
 };
+// They are the last operands, but for the norms that some updates read.
 inline UpdateScalars update_scalars(const Operands& b) {
   const size_t first = program::updated_groups(*b.instr);
   return {b.input<double>(first), b.input<double>(first + 1), b.input<double>(first + 2),
@@ -43,13 +44,30 @@ S lion_rule(const program::Instr& instr) {
   return s;
 }
 
-// The scalars of clip_scale: sum of squares and loss; norm, scale of gradients, whether the step is good; and
-// what it keeps from step to step.
+template <class S>
+S lamb_rule(const program::Instr& instr) {
+  S s;
+  s.beta1 = instr.attrs.real("beta1");
+  s.beta2 = instr.attrs.real("beta2");
+  s.eps = instr.attrs.real("eps");
+  return s;
+}
+template <class S>
+S lars_rule(const program::Instr& instr) {
+  S s;
+  s.momentum = instr.attrs.real("momentum");
+  s.trust = instr.attrs.real("trust");
+  return s;
+}
+
+// The scalars of clip_scale: sum of squares (or largest element) and loss; norm, scale of gradients, whether
+// the step is good; and what it keeps from step to step.
 struct ClipOperands {
   const double *sum_squares, *loss;
   double *norm, *clip_scale, *ok;
   double *loss_scale, *update_count, *skipped_in_row, *skipped_total, *good_steps;
   double max_norm;  // 0: no limit
+  bool largest;     // sum_squares is the largest absolute element
   int64_t window;   // 0: the loss scale is constant
 };
 inline ClipOperands clip_operands(const Operands& b) {
@@ -64,6 +82,7 @@ inline ClipOperands clip_operands(const Operands& b) {
           .skipped_total = b.output<double>(6),
           .good_steps = b.output<double>(7),
           .max_norm = b.instr->attrs.real("max_norm"),
+          .largest = b.instr->attrs.find("largest") != nullptr,
           .window = b.instr->attrs.integer("window")};
 }
 
@@ -99,6 +118,12 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   const auto gradient_of = [&]<class G>(G, const program::FlatRange& r) {
     return b.input<const G>(static_cast<size_t>(r.operand)) + r.first;
   };
+  const double* const norms =
+      b.instr->op->reads_norms ? b.input<const double>(program::updated_groups(*b.instr) + 4) : nullptr;
+  // Parameters without weight decay have no ratio.
+  const auto norms_of = [&](const program::FlatRange& r) {
+    return norms != nullptr && r.row % 2 == 1 ? norms + r.row / 2 * 2 - 2 : nullptr;
+  };
   const auto rates = [&](const program::FlatRange& r) {
     return program::update_rates(b.instr->attrs, r.row);
   };
@@ -114,7 +139,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                           .gradient = gradient_of(G{}, r),
                           .count = r.count,
                           .lr_factor = rates(r).lr_factor,
-                          .weight_decay = rates(r).weight_decay});
+                          .weight_decay = rates(r).weight_decay,
+                          .norms = norms_of(r)});
         split(list);
       });
     });
@@ -128,7 +154,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                       .copy = has_copy ? result(C{}, r, 1 + num_moments) : nullptr,
                       .count = r.count,
                       .lr_factor = rates(r).lr_factor,
-                      .weight_decay = rates(r).weight_decay});
+                      .weight_decay = rates(r).weight_decay,
+                      .norms = norms_of(r)});
     plain(list);
   });
 }
@@ -158,6 +185,55 @@ void with_average_ranges(const Operands& b, Plain&& plain, Split&& split) {
                       .count = r.count});
     }
     plain(list);
+  });
+}
+
+// The ranges of an op that makes norms of parameters: as with_update_ranges, and nothing is to be written to
+// them. Calls fn(range, pair), where `pair` is the index of the parameter's two norms.
+template <class Plain, class Split>
+void with_norm_ranges(const Operands& b, Plain&& plain, Split&& split) {
+  using graph::DType;
+  const bool is_split = program::norms_of_split_master(*b.instr);
+  const size_t each = program::operands_of_group(*b.instr), first_moment = is_split ? 3 : 2;
+  const bool has_moments = each > first_moment;
+  const DType gradient = b.in_type(0).dtype, master = is_split ? DType::F32 : b.in_type(1).dtype,
+              moment = has_moments ? b.in_type(first_moment).dtype : master;
+  const auto operand = [&]<class T>(T, const program::FlatRange& r, size_t i) {
+    return const_cast<T*>(b.input<const T>(static_cast<size_t>(r.operand) * each + i)) + r.first;
+  };
+  const auto moment_of = [&]<class V>(V, const program::FlatRange& r, size_t i) {
+    return has_moments ? operand(V{}, r, first_moment + i) : nullptr;
+  };
+  const auto pair_of = [](const program::FlatRange& r) { return r.row / 2 - 1; };
+  const auto rates = [&](const program::FlatRange& r) {
+    return program::update_rates(b.instr->attrs, r.row);
+  };
+  if (is_split)
+    return with_f32_or_bf16(moment, "moments", [&]<class V>(V) {
+      with_f32_or_bf16(gradient, "gradients", [&]<class G>(G) {
+        for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+          split(kernels::SplitUpdateRange<V, G>{.weight = operand(base::Bf16{}, r, 1),
+                                                .remainder = operand(int16_t{}, r, 2),
+                                                .moment1 = moment_of(V{}, r, 0),
+                                                .moment2 = moment_of(V{}, r, 1),
+                                                .gradient = operand(G{}, r, 0),
+                                                .count = r.count,
+                                                .weight_decay = rates(r).weight_decay},
+                pair_of(r));
+      });
+    });
+  // No copy is written; with bf16 gradients there are kernels for bf16 weights only.
+  const DType copy = gradient == DType::BF16 ? DType::BF16 : master;
+  with_update_types({master, moment, gradient, copy}, [&]<class M, class V, class G, class C>(M, V, G, C) {
+    for (const program::FlatRange& r : program::flat_ranges(*b.instr))
+      plain(kernels::UpdateRange<M, V, G, C>{.master = operand(M{}, r, 1),
+                                             .moment1 = moment_of(V{}, r, 0),
+                                             .moment2 = moment_of(V{}, r, 1),
+                                             .gradient = operand(G{}, r, 0),
+                                             .copy = nullptr,
+                                             .count = r.count,
+                                             .weight_decay = rates(r).weight_decay},
+            pair_of(r));
   });
 }
 

@@ -28,6 +28,17 @@ std::vector<Type> updated(const std::vector<Type>& in, const Attrs&) {
   return out;
 }
 
+// The same, with the norms of all parameters last.
+std::vector<Type> updated_by_ratio(const std::vector<Type>& in, const Attrs& attrs) {
+  OP_REQUIRE("update", in.back().dtype == DType::F64 && in.back().num_dims() == 1,
+             "expects the norms of its parameters last, got {}", to_string(in.back()));
+  return updated({in.begin(), in.end() - 1}, attrs);
+}
+
+std::vector<Type> infer_norms(const std::vector<Type>&, const Attrs& attrs) {
+  return {{DType::F64, {{Dim::Flat, static_cast<int64_t>(attrs.reals("groups").size())}}}};
+}
+
 // A group's outputs are its state (the master and the moments), which is read as well, and behind it a copy
 // for computing, which is not. A split master is two outputs, and its upper half is the copy.
 Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
@@ -58,6 +69,13 @@ Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const A
   return cost;
 }
 
+Cost cost_lamb(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return cost_update({in.begin(), in.end() - 1}, out, 3);
+}
+Cost cost_lars(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update({in.begin(), in.end() - 1}, out, attrs.real("momentum") > 0 ? 2 : 1);
+}
+
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   const Type &load = in[0], &bias = in[2];
   OP_REQUIRE("update_bias",
@@ -78,11 +96,19 @@ const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes}
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
 const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
                            scalar,        nullptr, cost_by_bytes};
-// sum of squares, loss, loss scale, updates, skipped in a row, skipped in all, good steps in a row -> norm
-// and clip scale of gradients without the loss scale, ok, then in place the next loss scale (another one only
-// with a window) and the four counters
+// The same for the largest absolute element; infinite where one is NaN, so that no maximum loses it
+const OpDef kMaxAbs = {"max_abs", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
+                       scalar,    nullptr, cost_by_bytes};
+// sum of squares (with largest = 1: largest absolute element), loss, loss scale, updates, skipped in a row,
+// skipped in all, good steps in a row -> norm and clip scale of gradients without the loss scale, ok, then in
+// place the next loss scale (another one only with a window) and the four counters
 const OpDef kClipScale = {
-    "clip_scale", 7, 7, {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}}, infer_clip, nullptr,
+    "clip_scale",
+    7,
+    7,
+    {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}, {"largest", AttrKind::Integer, true}},
+    infer_clip,
+    nullptr,
     cost_by_bytes};
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
@@ -146,6 +172,45 @@ const OpDef kEma = {.name = "ema",
                     .cost = cost_ema,
                     .elementwise = true,
                     .gated = true};
+// LAMB and LARS scale an update by the ratio of two norms of the whole parameter. Every parameter has a pair
+// of "groups", and of the norms: the squared norms of the parameter and of LAMB's update, or of the gradient.
+const OpDef kLambNorms = {.name = "lamb_norms",
+                          .min_inputs = 4,
+                          .max_inputs = kAnyNumber,
+                          .attrs = kAdamAttrs,
+                          .infer = infer_norms,
+                          .cost = cost_by_bytes,
+                          .makes_norms = true};
+const OpDef kLamb = {.name = "lamb",
+                     .min_inputs = 9,
+                     .max_inputs = kAnyNumber,
+                     .attrs = kAdamAttrs,
+                     .infer = updated_by_ratio,
+                     .cost = cost_lamb,
+                     .elementwise = true,
+                     .reads_norms = true,
+                     .gated = true};
+const std::vector<AttrSpec> kLarsAttrs = {{"momentum", AttrKind::Real},
+                                          {"trust", AttrKind::Real},
+                                          {"weight_decay", AttrKind::Real},
+                                          kGroupRates,
+                                          {"ranges", AttrKind::Integers}};
+const OpDef kLarsNorms = {.name = "lars_norms",
+                          .min_inputs = 4,
+                          .max_inputs = kAnyNumber,
+                          .attrs = kLarsAttrs,
+                          .infer = infer_norms,
+                          .cost = cost_by_bytes,
+                          .makes_norms = true};
+const OpDef kLars = {.name = "lars",
+                     .min_inputs = 7,
+                     .max_inputs = kAnyNumber,
+                     .attrs = kLarsAttrs,
+                     .infer = updated_by_ratio,
+                     .cost = cost_lars,
+                     .elementwise = true,
+                     .reads_norms = true,
+                     .gated = true};
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {.name = "update_bias",

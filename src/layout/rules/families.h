@@ -23,7 +23,8 @@ void grouped_linear_dw(RuleContext& context, const graph::Node& node);
 // step.cc: ops of the optimizer step, on stored values.
 void elementwise(RuleContext& context, const graph::Node& node);
 void on_all_ranks(RuleContext& context, const graph::Node& node);
-void sum_squares(RuleContext& context, const graph::Node& node);
+void norm_terms(RuleContext& context, const graph::Node& node);
+void parameter_norms(RuleContext& context, const graph::Node& node);
 void step_sums(RuleContext& context, const graph::Node& node);
 
 // placement.cc: the op and attributes of a transition.

@@ -9,6 +9,8 @@ using graph::ValueId;
 
 namespace {
 
+constexpr size_t kUpdateScalars = 4;  // lr, clip scale, ok, update count
+
 // Atoms over which ranks hold different elements, or different terms, of a value.
 AtomList dividing(const Placement& p) {
   AtomList atoms = set_union(p.flat, p.partial);
@@ -38,6 +40,10 @@ void elementwise(RuleContext& c, const Node& node) {
   std::vector<ValueId> inputs;
   for (const ValueId in : node.inputs) {
     const bool scalar = c.logical().type(in).dims.empty();
+    if (node.op->reads_norms && inputs.size() + 1 == node.inputs.size()) {
+      inputs.push_back(c.use(in, replicated(1), node));
+      continue;
+    }
     QUINTET_CHECK(scalar || c.placement(c.current(in)) == at, "[{}] works on values stored differently",
                   node.op->name);
     inputs.push_back(scalar ? c.use(in, replicated(0), node) : c.current(in));
@@ -65,7 +71,7 @@ void on_all_ranks(RuleContext& c, const Node& node) {
 }
 
 // Pipeline stages hold different parameters: their sums are terms, too.
-void sum_squares(RuleContext& c, const Node& node) {
+void norm_terms(RuleContext& c, const Node& node) {
   AtomList atoms = c.layout().pipeline;
   for (const ValueId in : node.inputs) atoms = set_union(atoms, dividing(c.placement(c.current(in))));
   std::vector<AtomList> once = counted_once(c, node, atoms);
@@ -81,7 +87,35 @@ void sum_squares(RuleContext& c, const Node& node) {
   c.set_once(std::move(once));
   Placement partial = replicated(0);
   partial.partial = atoms;
+  if (node.op == &graph::kMaxAbs) partial.reduction = graph::Reduction::Max;
   c.settle(node.outputs[0], sum, partial);
+}
+
+// The same for every parameter by itself: one vector of sums.
+void parameter_norms(RuleContext& c, const Node& node) {
+  std::vector<int64_t> ranges = node.attrs.integers("ranges");
+  const size_t params = ranges.size() / 4, each = (node.inputs.size() - kUpdateScalars) / params;
+  AtomList atoms = c.layout().pipeline;
+  std::vector<ValueId> inputs;
+  std::vector<AtomList> once;
+  for (size_t i = 0; i < params * each; ++i) {
+    inputs.push_back(c.current(node.inputs[i]));
+    atoms = set_union(atoms, dividing(c.placement(inputs.back())));
+  }
+  for (const ValueId in : inputs)
+    once.push_back(without(without(atoms, dividing(c.placement(in))), c.layout().pipeline));
+  for (size_t i = params * each; i < node.inputs.size(); ++i)
+    inputs.push_back(c.use(node.inputs[i], replicated(0), node));
+  for (size_t p = 0; p < params; ++p) ranges[4 * p + 2] = c.local().type(inputs[p * each]).count();
+  graph::Attrs attrs = node.attrs;
+  attrs.set("ranges", std::move(ranges));
+  const ValueId sums =
+      c.emit(*node.op, std::move(inputs), std::move(attrs), node, {c.logical().type(node.outputs[0])})
+          .outputs[0];
+  c.set_once(std::move(once));
+  Placement partial = replicated(1);
+  partial.partial = atoms;
+  c.settle(node.outputs[0], sums, partial);
 }
 
 // All sums travel in one message over all ranks.

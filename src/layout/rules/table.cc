@@ -16,7 +16,10 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kToExperts, rules::to_experts},
                                             {&graph::kToTokens, rules::to_tokens},
                                             {&graph::kGroupedLinearDw, rules::grouped_linear_dw},
-                                            {&graph::kSumSquares, rules::sum_squares},
+                                            {&graph::kSumSquares, rules::norm_terms},
+                                            {&graph::kMaxAbs, rules::norm_terms},
+                                            {&graph::kLambNorms, rules::parameter_norms},
+                                            {&graph::kLarsNorms, rules::parameter_norms},
                                             {&graph::kStepSums, rules::step_sums},
                                             {&graph::kClipScale, rules::on_all_ranks},
                                             {&graph::kUpdateBias, rules::on_all_ranks}};

@@ -76,6 +76,63 @@ void ema(const Master* weight, Master* average, int64_t n, double decay, ThreadP
 void ema_split(const Bf16* weight, const int16_t* remainder, float* average, int64_t n, double decay,
                ThreadPool& pool);
 
+struct LambScalars {
+  const double* lr = nullptr;
+  const int64_t* step = nullptr;       // number of this update, counted from 1 (bias correction)
+  const double* clip_scale = nullptr;  // null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  const double* norms = nullptr;  // |p|^2 and |u|^2 of the whole parameter; null: a trust ratio of 1
+};
+
+// LAMB (You et al., 2020): m and v as adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p;
+// p -= lr * ratio * u with ratio = |p| / |u|, or 1 where one of them is 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lamb(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
+          const LambScalars& scalars, ThreadPool& pool);
+template <class Moment, class Gradient>
+void lamb_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
+                const LambScalars& scalars, ThreadPool& pool);
+// norms[0] += |p|^2 and norms[1] += |u|^2 of the update that lamb would make, in double. Twice the workspace
+// of sum_squares over n elements.
+template <class Master, class Moment, class Gradient, class Copy>
+void lamb_norms(const Master* p, const Moment* m, const Moment* v, const Gradient* grad, int64_t n,
+                const LambScalars& scalars, double* norms, void* workspace, ThreadPool& pool);
+template <class Moment, class Gradient>
+void lamb_norms_split(const Bf16* weight, const int16_t* remainder, const Moment* m, const Moment* v,
+                      const Gradient* grad, int64_t n, const LambScalars& scalars, double* norms,
+                      void* workspace, ThreadPool& pool);
+
+struct LarsScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const int32_t* ok = nullptr;         // null: always
+  double momentum = 0.0;
+  double trust = 0.001;
+  double weight_decay = 0.0;
+  const double* norms = nullptr;  // |p|^2 and |g|^2 of the whole parameter; null: a trust ratio of 1
+};
+
+// LARS (You et al., 2017): u = momentum u + lr * ratio * (g + wd p); p -= u, with
+// ratio = trust * |p| / (|g| + wd |p|), or 1 where |p| or |g| is 0. `velocity` may be null when momentum is
+// 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lars(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n,
+          const LarsScalars& scalars, ThreadPool& pool);
+template <class Moment, class Gradient>
+void lars_split(Bf16* weight, int16_t* remainder, Moment* velocity, const Gradient* grad, int64_t n,
+                const LarsScalars& scalars, ThreadPool& pool);
+// norms[0] += |p|^2 and norms[1] += |g|^2.
+template <class Master, class Moment, class Gradient, class Copy>
+void lars_norms(const Master* p, const Gradient* grad, int64_t n, const LarsScalars& scalars, double* norms,
+                void* workspace, ThreadPool& pool);
+template <class Moment, class Gradient>
+void lars_norms_split(const Bf16* weight, const int16_t* remainder, const Gradient* grad, int64_t n,
+                      const LarsScalars& scalars, double* norms, void* workspace, ThreadPool& pool);
+
 // Master, moments, gradient, copy.
 #define QUINTET_OPTIMIZER_TYPES(X)  \
   X(double, double, double, double) \
@@ -119,6 +176,14 @@ struct OptimizerVariants {
                      typename Types::Copy>) sgd;
   decltype(&cpu::lion<typename Types::Master, typename Types::Moment, typename Types::Gradient,
                       typename Types::Copy>) lion;
+  decltype(&cpu::lamb<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                      typename Types::Copy>) lamb;
+  decltype(&cpu::lamb_norms<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                            typename Types::Copy>) lamb_norms;
+  decltype(&cpu::lars<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                      typename Types::Copy>) lars;
+  decltype(&cpu::lars_norms<typename Types::Master, typename Types::Moment, typename Types::Gradient,
+                            typename Types::Copy>) lars_norms;
 };
 
 template <class MomentType, class GradientType>
@@ -126,6 +191,10 @@ struct OptimizerVariants<SplitOptimizerTypes<MomentType, GradientType>> {
   decltype(&cpu::adamw_split<MomentType, GradientType>) adamw;
   decltype(&cpu::sgd_split<MomentType, GradientType>) sgd;
   decltype(&cpu::lion_split<MomentType, GradientType>) lion;
+  decltype(&cpu::lamb_split<MomentType, GradientType>) lamb;
+  decltype(&cpu::lamb_norms_split<MomentType, GradientType>) lamb_norms;
+  decltype(&cpu::lars_split<MomentType, GradientType>) lars;
+  decltype(&cpu::lars_norms_split<MomentType, GradientType>) lars_norms;
 };
 
 }  // namespace quintet::kernels::cpu

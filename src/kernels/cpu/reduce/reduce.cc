@@ -1,5 +1,9 @@
 #include "kernels/cpu/reduce/reduce.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "kernels/cpu/reduce/chunks.h"
 #include "kernels/cpu/support/isa.h"
 
@@ -10,6 +14,24 @@ QUINTET_SELECT_VARIANT(reduce_variants, ReduceVariants)
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, ThreadPool& pool) {
   variants<T>().sum_squares(x, n, out, accumulate, workspace, pool);
+}
+
+template <class T>
+void max_abs(const T* x, int64_t n, double* out, void* workspace, ThreadPool& pool) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  auto* const partial = static_cast<double*>(workspace);
+  const int64_t chunks = chunk_count(n, kFlatChunk);
+  pool.parallel_for(0, chunks, 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t c = begin; c < end; ++c) {
+      double largest = 0;
+      for (int64_t i = c * kFlatChunk; i < std::min(n, (c + 1) * kFlatChunk); ++i) {
+        const double a = std::abs(static_cast<double>(static_cast<Stat<T>>(x[i])));
+        if (!(a <= largest)) largest = a == a ? a : kInfinity;
+      }
+      partial[c] = largest;
+    }
+  });
+  for (int64_t c = 0; c < chunks; ++c) *out = std::max(*out, partial[c]);
 }
 
 template <class T>
@@ -42,6 +64,7 @@ uint64_t hash_bytes(const void* data, int64_t bytes, uint64_t seed, void* worksp
 
 #define INSTANTIATE(T)                                                            \
   template decltype(sum_squares<T>) sum_squares<T>;                               \
+  template decltype(max_abs<T>) max_abs<T>;                                       \
   template decltype(any_nonfinite<T>) any_nonfinite<T>;                           \
   template decltype(column_sum_workspace_bytes<T>) column_sum_workspace_bytes<T>; \
   template decltype(column_sum<T>) column_sum<T>;

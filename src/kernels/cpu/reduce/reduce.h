@@ -12,6 +12,10 @@ int64_t reduce_workspace_bytes(int64_t n);
 template <class T>
 void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, ThreadPool& pool);
 
+// *out = max(*out, |x|), or infinity where an element is NaN. `workspace` as for sum_squares.
+template <class T>
+void max_abs(const T* x, int64_t n, double* out, void* workspace, ThreadPool& pool);
+
 // *out = (or |=) 1 if any element is infinite or NaN, else 0.
 template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, ThreadPool& pool);

@@ -85,4 +85,57 @@ template <class Master>
 void ema(std::span<const EmaRange<Master>> ranges, const EmaScalars& scalars, Stream stream);
 void ema(std::span<const SplitEmaRange> ranges, const EmaScalars& scalars, Stream stream);
 
+// LAMB and LARS scale an update by a ratio of two norms of the whole parameter (UpdateRange::norms; null: 1).
+struct LambScalars {
+  const double* lr = nullptr;
+  const double* step = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const double* ok = nullptr;          // null: always
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+};
+
+// m and v as adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p; p -= lr * ratio * u with
+// ratio = sqrt(norms[0] / norms[1]), or 1 where one of them is 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lamb(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LambScalars& scalars,
+          Stream stream);
+template <class Moment, class Gradient>
+void lamb(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LambScalars& scalars,
+          Stream stream);
+
+struct LarsScalars {
+  const double* lr = nullptr;
+  const double* clip_scale = nullptr;  // null: 1
+  const double* ok = nullptr;          // null: always
+  double momentum = 0.0;
+  double trust = 0.001;
+};
+
+// u = momentum u + lr * ratio * (g + wd p); p -= u, with ratio = trust * |p| / (|g| + wd |p|), where the
+// norms are the roots of norms[0] and norms[1], or 1 where one of them is 0. u is the first moment, null when
+// momentum is 0. Same instances as adamw.
+template <class Master, class Moment, class Gradient, class Copy>
+void lars(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LarsScalars& scalars,
+          Stream stream);
+template <class Moment, class Gradient>
+void lars(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LarsScalars& scalars,
+          Stream stream);
+
+// norms[0] += |p|^2 and norms[1] += |u|^2 of LAMB's update, or |g|^2, over one range, in double. Twice the
+// workspace of sum_squares over as many elements.
+template <class Master, class Moment, class Gradient, class Copy>
+void lamb_norms(const UpdateRange<Master, Moment, Gradient, Copy>& range, const LambScalars& scalars,
+                double* norms, void* workspace, Stream stream);
+template <class Moment, class Gradient>
+void lamb_norms(const SplitUpdateRange<Moment, Gradient>& range, const LambScalars& scalars, double* norms,
+                void* workspace, Stream stream);
+template <class Master, class Moment, class Gradient, class Copy>
+void lars_norms(const UpdateRange<Master, Moment, Gradient, Copy>& range, const LarsScalars& scalars,
+                double* norms, void* workspace, Stream stream);
+template <class Moment, class Gradient>
+void lars_norms(const SplitUpdateRange<Moment, Gradient>& range, const LarsScalars& scalars, double* norms,
+                void* workspace, Stream stream);
+
 }  // namespace quintet::kernels::cuda

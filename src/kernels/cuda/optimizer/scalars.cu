@@ -10,9 +10,9 @@ __global__ void count_to_seed_kernel(const double* count, const double* scale, d
   *seed = *count > 0 ? *scale / *count : 0.0;
 }
 
-__global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window) {
+__global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window, bool largest) {
   await_previous();
-  const double scale = *s.loss_scale, norm = sqrt(*s.sum_squares) / scale;
+  const double scale = *s.loss_scale, norm = (largest ? *s.sum_squares : sqrt(*s.sum_squares)) / scale;
   const bool finite = isfinite(*s.loss), ok = isfinite(norm) && finite;
   const bool mended = window > 0 && finite && scale > 1;
   *s.norm = norm;
@@ -75,8 +75,8 @@ void count_to_seed(const double* count, const double* scale, double* seed, Strea
   check_launch("count_to_seed");
 }
 
-void clip_scale(const ClipScalars& s, double max_norm, int64_t window, Stream stream) {
-  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm, window);
+void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream) {
+  clip_scale_kernel<<<1, 1, 0, stream>>>(s, max_norm, window, largest);
   check_launch("clip_scale");
 }
 

@@ -15,13 +15,14 @@ struct ClipScalars {
   double *loss_scale = nullptr, *good_steps = nullptr;
 };
 
-// norm = sqrt(sum_squares) / loss_scale; clip_scale = max_norm / norm where max_norm > 0 and the norm is
+// norm = sqrt(sum_squares) / loss_scale, or with `largest` sum_squares, which then is the largest absolute
+// element, over loss_scale; clip_scale = max_norm / norm where max_norm > 0 and the norm is
 // above it, else 1, and over loss_scale; ok = whether norm and loss are finite. A good step is counted as an
 // update and ends a row of skipped ones, a bad one is counted as skipped.
 //
 // With window > 0 the loss scale is halved after a bad step, down to 1, and doubled after `window` good ones;
 // a bad step that this may mend (the loss is finite, the scale above 1) does not count in a row.
-void clip_scale(const ClipScalars& s, double max_norm, int64_t window, Stream stream);
+void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream);
 
 // *key = the words 0 and 1 of base::philox(*seed, salt): the key of one use of dropout.
 void derive_key(const int64_t* seed, uint64_t salt, uint64_t* key, Stream stream);

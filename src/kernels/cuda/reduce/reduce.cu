@@ -1,3 +1,5 @@
+#include <math_constants.h>
+
 #include "kernels/cuda/reduce/column_reduce.cuh"
 #include "kernels/cuda/reduce/reduce.h"
 #include "kernels/cuda/support/thread_group.cuh"
@@ -14,6 +16,18 @@ struct Square {
     const double d = static_cast<double>(x);
     sum = fma(d, d, sum);
   }
+};
+// NaN counts as infinite: comparisons would lose it.
+struct Largest {
+  using Sum = double;
+  template <class S>
+  static __device__ __forceinline__ void add(double& largest, S x) {
+    const double a = fabs(static_cast<double>(x));
+    if (!(a <= largest)) largest = isnan(a) ? CUDART_INF : a;
+  }
+};
+struct Max {
+  __device__ __forceinline__ double operator()(double a, double b) const { return a > b ? a : b; }
 };
 struct NonFinite {
   using Sum = int32_t;
@@ -73,17 +87,17 @@ struct Parts {
   unsigned block_end[kParts];
 };
 
-template <class T>
+template <class Rule, class Fold, class T>
 __global__ void __launch_bounds__(kThreads)
-    part_squares_kernel(const __grid_constant__ Parts<T> parts, double* partial) {
+    parts_kernel(const __grid_constant__ Parts<T> parts, double* partial) {
   await_previous();
   const int part = part_of_block(parts, blockIdx.x);
   const int64_t chunk = blockIdx.x - (part > 0 ? parts.block_end[part - 1] : 0);
   const T* const x = parts.x[part];
   if (reinterpret_cast<uintptr_t>(x) % 16 == 0)
-    chunk_sum<T, kWide<T>, Square>(x, parts.size[part], chunk, partial + blockIdx.x, Plus{});
+    chunk_sum<T, kWide<T>, Rule>(x, parts.size[part], chunk, partial + blockIdx.x, Fold{});
   else
-    chunk_sum<T, 1, Square>(x, parts.size[part], chunk, partial + blockIdx.x, Plus{});
+    chunk_sum<T, 1, Rule>(x, parts.size[part], chunk, partial + blockIdx.x, Fold{});
 }
 
 template <class R, class Fold>
@@ -128,24 +142,17 @@ struct Plain {
   }
 };
 
-}  // namespace
-
-template <class T>
-void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream) {
-  reduce<T, Square, Plus>(x, n, out, accumulate, workspace, stream, "sum_squares");
-}
-
-template <class T>
-void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
-                 Stream stream) {
+template <class Rule, class Fold, class T>
+void reduce_parts(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
+                  Stream stream, const char* what) {
   auto* const partial = static_cast<double*>(workspace);
   int64_t done = 0;
   Parts<T> some;
   const auto launch = [&] {
     if (some.count == 0) return;
     const unsigned blocks = some.block_end[some.count - 1];
-    part_squares_kernel<<<blocks, kThreads, 0, stream>>>(some, partial + done);
-    check_launch("sum_squares");
+    parts_kernel<Rule, Fold><<<blocks, kThreads, 0, stream>>>(some, partial + done);
+    check_launch(what);
     done += blocks;
     some.count = 0;
   };
@@ -160,8 +167,27 @@ void sum_squares(std::span<const std::span<const T>> parts, double* out, bool ac
   }
   launch();
   finish_kernel<<<1, kFinishThreads, 0, stream>>>(static_cast<const double*>(partial), done, out, accumulate,
-                                                  Plus{});
-  check_launch("sum_squares");
+                                                  Fold{});
+  check_launch(what);
+}
+
+}  // namespace
+
+template <class T>
+void sum_squares(const T* x, int64_t n, double* out, bool accumulate, void* workspace, Stream stream) {
+  reduce<T, Square, Plus>(x, n, out, accumulate, workspace, stream, "sum_squares");
+}
+
+template <class T>
+void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
+                 Stream stream) {
+  reduce_parts<Square, Plus>(parts, out, accumulate, workspace, stream, "sum_squares");
+}
+
+template <class T>
+void max_abs(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
+             Stream stream) {
+  reduce_parts<Largest, Max>(parts, out, accumulate, workspace, stream, "max_abs");
 }
 
 template <class T>
@@ -185,6 +211,7 @@ void sum(const double* x, int64_t n, double* out, bool accumulate, Stream stream
 #define INSTANTIATE(T)                                                                             \
   template void sum_squares<T>(const T*, int64_t, double*, bool, void*, Stream);                   \
   template void sum_squares<T>(std::span<const std::span<const T>>, double*, bool, void*, Stream); \
+  template void max_abs<T>(std::span<const std::span<const T>>, double*, bool, void*, Stream);     \
   template decltype(any_nonfinite<T>) any_nonfinite<T>;
 INSTANTIATE(double)
 INSTANTIATE(float)

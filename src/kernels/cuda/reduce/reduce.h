@@ -19,6 +19,12 @@ template <class T>
 void sum_squares(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
                  Stream stream);
 
+// *out = the largest |x| over several parts, or (accumulate) of that and *out; infinity where an element is
+// NaN.
+template <class T>
+void max_abs(std::span<const std::span<const T>> parts, double* out, bool accumulate, void* workspace,
+             Stream stream);
+
 // *out = (or |=) 1 if any element is infinite or NaN, else 0.
 template <class T>
 void any_nonfinite(const T* x, int64_t n, int32_t* out, bool accumulate, void* workspace, Stream stream);

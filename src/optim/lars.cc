@@ -1,0 +1,14 @@
+// LARS (You et al., 2017): SGD with momentum, whose rate is scaled by |parameter| / |gradient|.
+#include "optim/step_builder.h"
+
+namespace quintet::optim {
+
+void lars(StepBuilder& b, Trained& t) {
+  const config::Optimizer& o = b.optimizer();
+  std::vector<ValueId> states;
+  if (o.momentum > 0) states.push_back(b.moment(t, "lars.velocity"));
+  b.update_by_ratio(graph::kLarsNorms, graph::kLars, {{"momentum", o.momentum}, {"trust", o.trust}}, t,
+                    states, {});
+}
+
+}  // namespace quintet::optim

@@ -1,0 +1,128 @@
+// Optimizers against PyTorch, or the paper's formula where it has none (tests/golden/make_optimizers.py): the
+// ops and states of the step graph, run by the CPU kernels.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "config/names.h"
+#include "optim/step_builder.h"
+#include "support/op_runner.h"
+
+namespace quintet::tests {
+namespace {
+
+using Json = nlohmann::json;
+using graph::DType;
+using graph::ValueId;
+
+Json golden() {
+  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/optimizers.json");
+  return Json::parse(file);
+}
+
+config::Optimizer settings(const std::string& name, const Json& g) {
+  config::Optimizer o{.lr = g["lr"], .weight_decay = g["weight_decay"]};
+  o.kind = config::value_of<config::OptimizerKind>(name.substr(0, name.find('_'))).value();
+  o.betas = {g["betas"][0], g["betas"][1]};
+  o.eps = g["eps"];
+  o.trust = g["trust"];
+  if (name.ends_with("_momentum") || name.ends_with("_nesterov")) o.momentum = g["momentum"];
+  o.nesterov = name.ends_with("_nesterov");
+  return o;
+}
+
+// One parameter with the states that its optimizer declares, and the ops of its update.
+class Parameter {
+ public:
+  Parameter(const config::Optimizer& o, const std::vector<double>& start) {
+    graph::Graph model;
+    model.num_blocks = 1;
+    model.add_param("p", {DType::F64, {{graph::Dim::Embed, static_cast<int64_t>(start.size())}}}, {});
+    step_ = optim::build_step(model, o, config::Precision::of(DType::F64));
+    for (const graph::StateDecl& s : step_.states)
+      if (s.param == "p") tensors_[s.value] = HostTensor(s.type);
+    weight_ = step_.graph.nodes().back().inputs[1];
+    std::copy(start.begin(), start.end(), tensors_.at(weight_).real());
+  }
+
+  void step(const std::vector<double>& gradient, double lr, int64_t number, double ok = 1) {
+    std::copy(gradient.begin(), gradient.end(), tensors_.at(step_.graph.nodes().back().inputs[0]).real());
+    for (const graph::Node& node : step_.graph.nodes())
+      if (node.op->makes_norms || node.op->elementwise) run(node, {lr, 1, ok, static_cast<double>(number)});
+  }
+  std::vector<double> weights() const {
+    const HostTensor& w = tensors_.at(weight_);
+    return {w.real(), w.real() + w.type.count()};
+  }
+
+ private:
+  // An update's gradient and scalars are operands, what it updates are results in place; norms are operands
+  // and a result as in the graph.
+  void run(const graph::Node& node, std::vector<double> scalars) {
+    program::Instr instr{.op = node.op, .attrs = node.attrs};
+    exec::cpu::Bound bound;
+    const auto bind = [](std::vector<program::Operand>& operands, auto& places, const graph::Type& type,
+                         void* at) {
+      operands.push_back({program::BufferId(0), 0, type});
+      places.push_back(static_cast<std::byte*>(at));
+    };
+    size_t scalar = 0;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const ValueId in = node.inputs[i];
+      const graph::Type& type = step_.graph.type(in);
+      const auto tensor = tensors_.find(in);
+      if (tensor == tensors_.end())
+        bind(instr.in, bound.in, type, &scalars.at(scalar++));
+      else if (node.op->elementwise && i > 0 && i <= node.outputs.size())
+        bind(instr.out, bound.out, type, tensor->second.bytes.data());
+      else
+        bind(instr.in, bound.in, type, tensor->second.bytes.data());
+    }
+    if (node.op->makes_norms) {
+      HostTensor& norms = tensors_[node.outputs[0]] = HostTensor(step_.graph.type(node.outputs[0]));
+      bind(instr.out, bound.out, norms.type, norms.bytes.data());
+    }
+    device::ThreadPool pool(1);
+    std::vector<double> workspace(static_cast<size_t>(exec::cpu::workspace_bytes(instr, 1) / 8 + 1));
+    bound.instr = &instr;
+    bound.pool = &pool;
+    bound.workspace = reinterpret_cast<std::byte*>(workspace.data());
+    exec::cpu::find_kernel(*instr.op).run(bound, false);
+  }
+
+  graph::StepGraph step_;
+  std::map<ValueId, HostTensor> tensors_;
+  ValueId weight_;
+};
+
+TEST(OptimizerGolden, FiveStepsAreThoseOfTheReference) {
+  const Json g = golden();
+  const std::vector<double> start = g["start"];
+  for (const auto& [name, weights] : g["weights"].items()) {
+    SCOPED_TRACE(name);
+    Parameter p(settings(name, g), start);
+    for (size_t t = 0; t < weights.size(); ++t) {
+      p.step(g["gradients"][t], g["lr"], static_cast<int64_t>(t) + 1);
+      for (size_t i = 0; i < start.size(); ++i)
+        EXPECT_NEAR(p.weights()[i], weights[t][i].get<double>(), 1e-14)
+            << "step " << t + 1 << " element " << i;
+    }
+    const std::vector<double> before = p.weights();
+    p.step(g["gradients"][0], g["lr"], 6, 0);
+    EXPECT_EQ(before, p.weights()) << "a skipped step changes nothing";
+  }
+}
+
+// Every optimizer that a recipe may name has golden values.
+TEST(OptimizerGolden, NamesEveryOptimizer) {
+  const Json g = golden();
+  for (const auto& [kind, name] : config::Names<config::OptimizerKind>::kTable) {
+    const bool elsewhere = kind == config::OptimizerKind::AdamW8bit || kind == config::OptimizerKind::Muon ||
+                           kind == config::OptimizerKind::Adafactor;
+    EXPECT_EQ(g["weights"].contains(std::string(name)), !elsewhere) << name;
+  }
+}
+
+}  // namespace
+}  // namespace quintet::tests
