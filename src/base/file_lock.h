@@ -1,4 +1,5 @@
-// A lock between processes, held by the kernel: it ends with the object, and with the process however that ends.
+// A lock between processes, held by the kernel: it ends with the object, and with the process however that
+// ends.
 #pragma once
 
 #include <optional>
@@ -11,8 +12,8 @@ namespace quintet::base {
 class FileLock {
  public:
   // Creates `path` and locks it. Empty when another process, or another lock of this one, holds it. A file
-  // system without locks (ENOLCK, ENOTSUP) gives a lock that excludes nobody. `owner` is stored in the file, for
-  // messages of those who come second.
+  // system without locks (ENOLCK, ENOTSUP) gives a lock without effect. `owner` is stored in the file,
+  // for messages of other processes.
   static std::optional<FileLock> acquire(const Path& path, const std::string& owner);
   // The `owner` of the lock that is held now; empty when it cannot be read.
   static std::string owner_of(const Path& path);

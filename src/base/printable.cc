@@ -7,8 +7,8 @@
 namespace quintet::base {
 namespace {
 
-// The length of the valid UTF-8 sequence at the start of `text`; 0 when there is none. `cut` is set when the text
-// ends within one.
+// The length of the valid UTF-8 sequence at the start of `text`; 0 when there is none. `cut` is set when the
+// text ends within one.
 size_t utf8_length(std::string_view text, bool& cut) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);

@@ -6,8 +6,9 @@
 
 namespace quintet::base {
 
-// Replaces control characters, which could move the cursor, change the title or worse, by escapes like \\x1b. Line
-// breaks and tabs stay. C1 controls, as single bytes or as UTF-8, are control characters too; other UTF-8 stays.
+// Replaces control characters, which could move the cursor, change the title or worse, by escapes like \\x1b.
+// Line breaks and tabs stay. C1 controls, as single bytes or as UTF-8, are control characters too; other
+// UTF-8 stays.
 std::string printable(std::string_view text);
 
 // The same for text that arrives in pieces, which may end within a UTF-8 character.

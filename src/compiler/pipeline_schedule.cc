@@ -30,8 +30,8 @@ void require_same_numbers(const schedule::Schedule& s, const std::string& file,
   if (!problems.empty()) throw config::RecipeError(recipe.name, std::move(problems));
 }
 
-// With model.moe.balance_scope = "global" a micro-batch's balance loss depends on the loads of those before it,
-// and "before" is the order in which a rank runs its forwards: only ascending order is that of one rank.
+// With model.moe.balance_scope = "global" a micro-batch's balance loss depends on the loads of those before
+// it, and "before" is the order in which a rank runs its forwards: only ascending order is that of one rank.
 void require_order_of_loads(const schedule::Schedule& s, const std::string& file,
                             const config::Recipe& recipe) {
   const config::Moe& moe = recipe.model.moe;

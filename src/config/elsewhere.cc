@@ -1,5 +1,5 @@
-// What the keys of a recipe are called in Megatron-LM, DeepSpeed, FSDP2 and TorchTitan, Transformers, Axolotl,
-// LLaMA-Factory, nanoGPT and others.
+// What the keys of a recipe are called in Megatron-LM, DeepSpeed, FSDP2 and TorchTitan, Transformers,
+// Axolotl, LLaMA-Factory, nanoGPT and others.
 #include <algorithm>
 #include <array>
 #include <utility>

@@ -1,4 +1,5 @@
-// Rules for sizes: what would take hours or all memory to compile is refused by estimate, with the likely slip.
+// Rules for sizes: what would take hours or all memory to compile is refused by estimate, with the likely
+// mistake.
 #include <algorithm>
 
 #include "base/text.h"

@@ -1,5 +1,5 @@
-// A corpus, or a part of it, cut into samples. The tokens form one stream; sample i predicts tokens i*seq_len + 1
-// ... (i+1)*seq_len of it from the tokens before them, so each token is predicted once.
+// A corpus, or a part of it, cut into samples. The tokens form one stream; sample i predicts tokens i*seq_len
+// + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is predicted once.
 #pragma once
 
 #include <cstdint>
@@ -42,8 +42,8 @@ class Dataset {
   // Samples [0, count) starting at token `first_token`. Requires first_token + count*seq_len + 1 tokens in
   // the corpus.
   Dataset(Corpus corpus, int64_t seq_len, bool separate_documents, int64_t first_token, int64_t count);
-  // All samples of the stream that the ranges form, which are ascending and disjoint. Where one ends, a document
-  // ends. Requires at least seq_len + 1 tokens.
+  // All samples of the stream that the ranges form, which are ascending and disjoint. Where one ends, a
+  // document ends. Requires at least seq_len + 1 tokens.
   Dataset(Corpus corpus, int64_t seq_len, bool separate_documents, const std::vector<TokenRange>& ranges);
 
   int64_t size() const { return count_; }
@@ -85,11 +85,11 @@ struct Splits {
   std::optional<Dataset> validation;  // present when the fraction is above 0
 };
 
-// Splits the corpus into training samples and round(fraction * samples) validation samples, at least 1. No token
-// is in both. Validation takes whole documents in the order of a hash of their contents, so that it resembles
-// the rest, equal documents fall into the same split, and neither the order of files nor the seed matters.
-// Documents longer than an eighth of the validation data are drawn in pieces of about that size; the last
-// document is cut to size. UserError, with the numbers, when there are too few tokens.
+// Splits the corpus into training samples and round(fraction * samples) validation samples, at least 1. No
+// token is in both. Validation takes whole documents in the order of a hash of their contents, so that it
+// resembles the rest, equal documents fall into the same split, and neither the order of files nor the seed
+// matters. Documents longer than an eighth of the validation data are drawn in pieces of about that size; the
+// last document is cut to size. UserError, with the numbers, when there are too few tokens.
 Splits make_splits(const Corpus& corpus, const DatasetOptions& options);
 
 }  // namespace quintet::data

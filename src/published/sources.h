@@ -35,8 +35,8 @@ struct Source {
 
 // nullptr if the collection is not in the table.
 const Source* find_source(std::string_view collection);
-// The defaults for rows of any other collection: neutral terms, ZeRO-1, a micro-batch of 1, and one block per chunk
-// where the row says "interleaved" without a number of chunks.
+// The defaults for rows of any other collection: neutral terms, ZeRO-1, a micro-batch of 1, and one block per
+// chunk where the row says "interleaved" without a number of chunks.
 const Source& unknown_source();
 
 }  // namespace quintet::published

@@ -56,12 +56,13 @@
 //     libraries may not use all of their requested scratch.
 //  9. On two different devices, initial weights may differ in their last bits, because each has its own
 //     logarithm and cosine. The effect is small compared to the tolerances above.
-//  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training chaotic)
-//     amplify rounding beyond any bound that does not know them. When a comparison fails, one rank runs again with
-//     other micro-batches, which changes nothing but the order of sums. Where that departs from the first run by
-//     f > 1 times the tolerance in a step, all comparisons of the step may depart by kConfidence f times theirs;
-//     the report says so. Not where micro-batches are part of the mathematics: balance losses per micro-batch and
-//     capacities.
+//  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training
+//  chaotic)
+//     amplify rounding beyond any bound that does not know them. When a comparison fails, one rank runs again
+//     with other micro-batches, which changes nothing but the order of sums. Where that departs from the
+//     first run by f > 1 times the tolerance in a step, all comparisons of the step may depart by kConfidence
+//     f times theirs; the report says so. Not where micro-batches are part of the mathematics: balance losses
+//     per micro-batch and capacities.
 #pragma once
 
 #include <optional>
@@ -95,11 +96,11 @@ struct Check {
   double error = 0;  // relative; for initial weights the number of elements that are not bit-equal
   double tolerance = 0;
   bool pass = true;
-  // What this comparison proves nothing about: the tolerance is as large as the value, or both runs have no finite
-  // value (a skipped step).
+  // What this comparison proves nothing about: the tolerance is as large as the value, or both runs have no
+  // finite value (a skipped step).
   bool blind = false;
-  // Above 0: the tolerance of rounding alone was exceeded, but the model amplifies rounding by this factor (10.
-  // above), and `tolerance` contains it.
+  // Above 0: the tolerance of rounding alone was exceeded, but the model amplifies rounding by this factor
+  // (10. above), and `tolerance` contains it.
   double amplified = 0;
 };
 

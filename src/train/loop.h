@@ -4,8 +4,8 @@
 //   train::RunResult result = train::run([] { return config::load("recipes/tiny.toml"); }, {});
 //
 // User errors are reported before step 1 and before anything is written; a failure after that is another
-// exception. The run folder then receives recipe.toml, metrics.jsonl (one line per completed step) and, at the
-// end, model.safetensors and summary.json. A disk that becomes full does not end a run: see
+// exception. The run folder then receives recipe.toml, metrics.jsonl (one line per completed step) and, at
+// the end, model.safetensors and summary.json. A disk that becomes full does not end a run: see
 // RunResult::incomplete.
 #pragma once
 

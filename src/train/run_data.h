@@ -21,8 +21,8 @@ struct RunData {
   int64_t evaluation_batches(const config::Recipe& recipe) const;
 };
 
-// Loads recipe.data. UserError when the path is not set, missing, empty, too short, damaged, exceeds the model's
-// vocabulary, or has no label to learn from.
+// Loads recipe.data. UserError when the path is not set, missing, empty, too short, damaged, exceeds the
+// model's vocabulary, or has no label to learn from.
 RunData load_data(const config::Recipe& recipe);
 // The same from a given corpus; ignores recipe.data.path.
 RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus);

@@ -1,5 +1,5 @@
-// The commands that README.md and docs/ show: README's are run as written (smaller), all others are checked against
-// the options that the tool has.
+// The commands that README.md and docs/ show: README's are run as written (smaller), all others are checked
+// against the options that the tool has.
 #include <map>
 #include <regex>
 #include <set>

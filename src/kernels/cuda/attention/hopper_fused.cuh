@@ -10,15 +10,15 @@
 
 namespace quintet::kernels::cuda {
 
-// The sums of dq are panels of 64 columns, [KV heads of a launch, head_dim / 64, rows of packed heads, 64], so
-// that what a warp adds is contiguous. Where eight columns are stored within a row of a panel: lanes that hold
-// one column of neighbouring rows then write different banks of shared memory.
+// The sums of dq are panels of 64 columns, [KV heads of a launch, head_dim / 64, rows of packed heads, 64],
+// so that what a warp adds is contiguous. Where eight columns are stored within a row of a panel: lanes that
+// hold one column of neighbouring rows then write different banks of shared memory.
 __device__ __forceinline__ int dq_unit(int unit, int packed_row) { return unit ^ (packed_row & 3); }
 
 inline constexpr int kRowThreads = 256, kRowTokens = 16;
 
-// Calls each(token row, head, its panel and row in the sums, lane of the row) for all rows of a tile of tokens
-// and the heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
+// Calls each(token row, head, its panel and row in the sums, lane of the row) for all rows of a tile of
+// tokens and the heads of one launch; kWidth / 8 neighbouring lanes call it for a row together.
 template <int kWidth, class Each>
 __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& each) {
   constexpr int kLanes = kWidth / 8;

@@ -75,9 +75,9 @@ __device__ __forceinline__ uint64_t describe_columns(uint32_t address, uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed ? 1 : 0))
 
 // d += a b, or d = a b where `add` is 0. kFresh: always the latter, and the old values of d need no
-// registers; a sum that is in flight from one round of a loop to the next must not be fresh. kTransposed: b has its rows
-// as k; kTransposedLeft: so has a. Registers of d and of a are distributed as in multiply_add() (mma.cuh), 16
-// rows for each of the four warps.
+// registers; a sum that is in flight from one round of a loop to the next must not be fresh. kTransposed: b
+// has its rows as k; kTransposedLeft: so has a. Registers of d and of a are distributed as in multiply_add()
+// (mma.cuh), 16 rows for each of the four warps.
 #define QUINTET_BY_TYPE(MACRO, C)          \
   do {                                     \
     if constexpr (std::is_same_v<T, Bf16>) \

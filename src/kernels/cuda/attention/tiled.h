@@ -34,9 +34,9 @@ class TiledAttention {
   // Functions of the shape alone.
   static bool suits(const AttentionShape& shape, base::DType type);
   static int64_t workspace_bytes(const AttentionShape& shape, bool backward);
-  // Whether, on the present GPU, a pass was measured to be faster than cuDNN's where a sequence is one document
-  // (docs/benchmarks/cuda-kernels.md): on Hopper both passes with heads of 64 from 4096 rows per sequence on,
-  // and forward() with heads of 128 from 8192.
+  // Whether, on the present GPU, a pass was measured to be faster than cuDNN's where a sequence is one
+  // document (docs/benchmarks/cuda-kernels.md): on Hopper both passes with heads of 64 from 4096 rows per
+  // sequence on, and forward() with heads of 128 from 8192.
   static bool leads(const AttentionShape& shape, bool backward);
 
   // As attention() and attention_hop() of attention.h: O is T or float. Earlier results are null in the
