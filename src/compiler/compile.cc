@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/parallel_for.h"
 #include "compiler/pipeline_schedule.h"
+#include "config/batch_ramp.h"
 #include "graph/text.h"
 #include "graph/verify.h"
 #include "models/build.h"
@@ -61,11 +62,30 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .groups = models::param_groups(r.optimizer)};
 }
 
+// A kind of step beside the one of batch.accumulation micro-batches.
+struct StepKind {
+  int64_t accumulation = 0;
+  bool measures = false;
+};
+
+std::vector<StepKind> step_kinds(const config::Recipe& recipe) {
+  std::vector<StepKind> kinds;
+  for (const int64_t n : config::smaller_accumulations(recipe)) kinds.push_back({.accumulation = n});
+  if (recipe.run.noise_scale_every > 0)
+    kinds.push_back({.accumulation = config::noise_accumulation(recipe), .measures = true});
+  return kinds;
+}
+
 Pipeline make_pipeline(const config::Recipe& recipe, const graph::Graph& graph, bool infer) {
   const config::Parallel& p = recipe.parallel;
   if (p.pp == 1 || infer) return {layout::one_stage(graph.num_blocks), std::nullopt};
   Pipeline out;
   out.schedule = pipeline_schedule(recipe);
+  for (const StepKind& kind : step_kinds(recipe)) {
+    config::Recipe smaller = recipe;
+    smaller.batch.accumulation = kind.accumulation;
+    out.variants.push_back(pipeline_schedule(smaller));
+  }
   const int stages = out.schedule->virtual_stages();
   out.stages.of_block =
       layout::stage_of_blocks(p.stages.empty() ? layout::balance(graph, stages) : p.stages, graph.num_blocks);
@@ -100,6 +120,7 @@ struct Back {
   std::vector<layout::Group> groups;
   program::Program program;
   program::Expanded step, evaluate;
+  std::vector<program::Expanded> variants;
   base::Hash class_hash;
 };
 
@@ -163,7 +184,10 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   if (options.infer) {
     step.states = graph::weight_states(logical, recipe.precision.compute);
   } else {
-    step = pass("build step", [&] { return optim::build_step(logical, recipe.optimizer, recipe.precision); });
+    step = pass("build step", [&] {
+      return optim::build_step(logical, recipe.optimizer, recipe.precision,
+                               {.spikes = recipe.run.skip_spike.window > 0});
+    });
     graph::verify(step.graph, "build step");
     pass.dump("build step", step.graph);
     local_step = pass("partition step", [&] { return layout::partition_step(step, local, layout); });
@@ -196,6 +220,14 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
     flat = pass("flatten", [&] { return passes::flatten(front.step, front.local_step, groups, place); });
     pass.dump("flatten", flat.graph);
   }
+  std::vector<program::VariantOptions> variants;
+  if (!options.infer)
+    for (const StepKind& kind : step_kinds(recipe)) {
+      const bool pipeline = front.pipeline.schedule.has_value();
+      variants.push_back({.accumulation = static_cast<int>(kind.accumulation),
+                          .measures = kind.measures,
+                          .schedule = pipeline ? &front.pipeline.variants[variants.size()] : nullptr});
+    }
   program::Program program = pass("lower", [&] {
     return program::lower({.train = options.infer ? nullptr : &front.local,
                            .evaluate = options.evaluate ? &front.evaluate : nullptr,
@@ -204,7 +236,8 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                            .states = &front.step.states,
                            .step = options.infer ? nullptr : &flat,
                            .stages = &front.pipeline.stages,
-                           .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr},
+                           .schedule = front.pipeline.schedule ? &*front.pipeline.schedule : nullptr,
+                           .variants = std::move(variants)},
                           front.layout,
                           {.rank = rank,
                            .accumulation = static_cast<int>(recipe.batch.accumulation),
@@ -259,12 +292,16 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
             .program = std::move(program),
             .step = {},
             .evaluate = {},
+            .variants = {},
             .class_hash = representative ? representative->hash : base::Hash{}};
   if (!representative) return back;
   back.step = pass("expand", [&] { return program::expand(back.program, back.program.calls); });
   back.evaluate = pass("expand", [&] { return program::expand(back.program, back.program.eval_calls); });
+  for (const program::StepVariant& v : back.program.variants)
+    back.variants.push_back(pass("expand", [&] { return program::expand(back.program, v.calls); }));
   pass("verify", [&] {
     program::verify(back.program, back.step);
+    for (const program::Expanded& e : back.variants) program::verify(back.program, e);
     if (options.evaluate) program::verify(back.program, back.evaluate);
     return 0;
   });
@@ -292,6 +329,7 @@ Compiled compile_one(const config::Recipe& recipe, const CompileOptions& options
           .program = std::move(back.program),
           .step = std::move(back.step),
           .evaluate = std::move(back.evaluate),
+          .variants = std::move(back.variants),
           .class_hash = back.class_hash,
           .passes = std::move(records)};
 }
@@ -318,7 +356,11 @@ Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
     std::vector<PassRecord> own_records;
     Passes own(options, own_records);
     Back back = make_back(recipe, options, front, ranks[i], like, own);
-    programs[i] = {std::move(back.program), std::move(back.step), std::move(back.evaluate), back.class_hash};
+    programs[i] = {.program = std::move(back.program),
+                   .step = std::move(back.step),
+                   .evaluate = std::move(back.evaluate),
+                   .variants = std::move(back.variants),
+                   .class_hash = back.class_hash};
   });
   return {.layout = std::move(front.layout),
           .pipeline = std::move(front.pipeline),
@@ -329,11 +371,15 @@ Ranks compile_some(const config::Recipe& recipe, const CompileOptions& options,
 }
 
 void verify_together(const Ranks& classes) {
-  for (const auto expanded : {&RankProgram::step, &RankProgram::evaluate}) {
+  using Pick = std::function<const program::Expanded*(const RankProgram&)>;
+  std::vector<Pick> picks = {[](const RankProgram& r) { return &r.step; },
+                             [](const RankProgram& r) { return &r.evaluate; }};
+  for (size_t v = 0; v < classes.program.front().variants.size(); ++v)
+    picks.push_back([v](const RankProgram& r) { return &r.variants[v]; });
+  for (const Pick& pick : picks) {
     std::vector<const program::Program*> programs;
     std::vector<const program::Expanded*> list;
-    for (const RankProgram& r : classes.program)
-      programs.push_back(&r.program), list.push_back(&(r.*expanded));
+    for (const RankProgram& r : classes.program) programs.push_back(&r.program), list.push_back(pick(r));
     program::verify_classes(programs, list, [&](base::RankId rank) {
       return classes.layout.mesh.index(rank, classes.layout.pipeline);
     });
@@ -377,6 +423,9 @@ void expand(Ranks& classes, int threads) {
     RankProgram& r = classes.program[i];
     r.step = program::expand(r.program, r.program.calls);
     r.evaluate = program::expand(r.program, r.program.eval_calls);
+    r.variants.clear();
+    for (const program::StepVariant& v : r.program.variants)
+      r.variants.push_back(program::expand(r.program, v.calls));
   });
 }
 
@@ -384,6 +433,7 @@ void verify(const Ranks& classes, int threads) {
   base::parallel_for(threads, classes.program.size(), [&](size_t i) {
     const RankProgram& r = classes.program[i];
     program::verify(r.program, r.step);
+    for (const program::Expanded& e : r.variants) program::verify(r.program, e);
     if (!r.evaluate.calls.empty()) program::verify(r.program, r.evaluate);
   });
   verify_together(classes);

@@ -48,6 +48,7 @@ struct CompileOptions {
 struct Pipeline {
   layout::Stages stages;
   std::optional<schedule::Schedule> schedule;
+  std::vector<schedule::Schedule> variants;  // of program::Program::variants
 };
 
 // Ranks with the same pipeline rank are a class: their programs are one program at different mesh
@@ -63,8 +64,9 @@ struct Compiled {
   graph::StepGraph step_graph;  // the optimizer's step, and every state of the model's parameters
   std::vector<layout::Group> groups;
   program::Program program;
-  program::Expanded step;      // one optimizer step (or one inference)
-  program::Expanded evaluate;  // one evaluation batch
+  program::Expanded step;                   // one optimizer step (or one inference)
+  program::Expanded evaluate;               // one evaluation batch
+  std::vector<program::Expanded> variants;  // of program.variants
   base::Hash class_hash;
   std::vector<PassRecord> passes;
 };
@@ -81,6 +83,7 @@ Compiled compile_unverified(const config::Recipe& recipe, const CompileOptions& 
 struct RankProgram {
   program::Program program;
   program::Expanded step, evaluate;
+  std::vector<program::Expanded> variants;  // of program.variants
   base::Hash class_hash;
 };
 struct Ranks {

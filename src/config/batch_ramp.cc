@@ -1,7 +1,11 @@
 #include "config/batch_ramp.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+
+#include "base/text.h"
 
 namespace quintet::config {
 namespace {
@@ -64,6 +68,31 @@ int64_t BatchRamp::steps_until(const Length& length) const {
   while (i > 0 && stages_[i].first_sequence >= sequences) --i;
   const Stage& s = stages_[i];
   return s.first_step + divide_up(std::max<int64_t>(0, sequences - s.first_sequence), s.global);
+}
+
+std::string ramp_text(const Recipe& recipe) {
+  const BatchRamp ramp(recipe);
+  std::string text;
+  for (const BatchRamp::Stage& s : ramp.stages())
+    if (s.first_step < recipe.run.steps)
+      text += text.empty() ? fmt::format("{} sequences from step 1", base::thousands(s.global))
+                           : fmt::format(", {} from step {}", base::thousands(s.global),
+                                         base::thousands(s.first_step + 1));
+  return text + fmt::format("; {} in all", base::thousands(ramp.end().sequences));
+}
+
+std::vector<int64_t> smaller_accumulations(const Recipe& recipe) {
+  std::vector<int64_t> list;
+  const BatchRamp ramp(recipe);
+  for (const BatchRamp::Stage& stage : ramp.stages())
+    if (stage.first_step < recipe.run.steps && stage.accumulation != recipe.batch.accumulation &&
+        std::find(list.begin(), list.end(), stage.accumulation) == list.end())
+      list.push_back(stage.accumulation);
+  return list;
+}
+
+int64_t noise_accumulation(const Recipe& recipe) {
+  return recipe.run.noise_scale_batch / (recipe.batch.micro * recipe.parallel.dp());
 }
 
 }  // namespace quintet::config

@@ -3,6 +3,7 @@
 // skipped or repeated.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "config/recipe.h"
@@ -40,5 +41,14 @@ class BatchRamp {
   std::vector<Stage> stages_;
   RunPoint end_;
 };
+
+// "4 sequences from step 1, 8 from step 3; 36 in all": the stages that the run reaches.
+std::string ramp_text(const Recipe& recipe);
+
+// The micro-batches per step that stages of the run have, without batch.accumulation; each once, in order.
+std::vector<int64_t> smaller_accumulations(const Recipe& recipe);
+
+// The micro-batches of the small batch of run.noise_scale_every.
+int64_t noise_accumulation(const Recipe& recipe);
 
 }  // namespace quintet::config

@@ -26,8 +26,8 @@ ParamSettings settings_of(const config::Optimizer& o, const graph::Param& p) {
 }
 
 StepBuilder::StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-                         const config::Precision& precision)
-    : model_(model), optimizer_(optimizer), precision_(precision) {
+                         const config::Precision& precision, const Guards& guards)
+    : model_(model), optimizer_(optimizer), precision_(precision), guards_(guards) {
   out_.graph.num_blocks = model.num_blocks;
   const bool any = std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
                                [](const config::ParamGroup& g) { return g.lr || g.weight_decay; });
@@ -212,10 +212,11 @@ void StepBuilder::add_norm() {
   const int64_t window = precision_.loss_scale.dynamic ? precision_.loss_scale_window : 0;
   graph::Attrs attrs = {{"max_norm", optimizer_.clip_norm}, {"window", window}};
   if (inf) attrs.set("largest", int64_t{1});
+  std::vector<ValueId> in = {squares,        out_.loss,     loss_scale, update_count_,
+                             skipped_in_row, skipped_total, good_steps};
+  if (guards_.spikes) in.insert(in.end(), {scalar("count"), scalar("loss_limit"), scalar("norm_limit")});
   const std::vector<ValueId> out =
-      g.add_node(graph::kClipScale,
-                 {squares, out_.loss, loss_scale, update_count_, skipped_in_row, skipped_total, good_steps},
-                 std::move(attrs), Phase::F, 0)
+      g.add_node(graph::kClipScale, std::move(in), std::move(attrs), Phase::F, 0)
           .outputs;
   const char* const names[] = {"norm",           "clip_scale",    "ok",        "loss_scale", "update_count",
                                "skipped_in_row", "skipped_total", "good_steps"};
@@ -260,8 +261,8 @@ graph::StepGraph StepBuilder::build() {
 }
 
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision) {
-  return StepBuilder(model, optimizer, precision).build();
+                            const config::Precision& precision, const Guards& guards) {
+  return StepBuilder(model, optimizer, precision, guards).build();
 }
 
 }  // namespace quintet::optim

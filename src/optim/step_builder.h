@@ -32,10 +32,15 @@ struct Trained {
   ValueId copy;    // rounded for computing; invalid: matmuls read the weight itself
 };
 
+// What makes a step be skipped, beside numbers that are not finite.
+struct Guards {
+  bool spikes = false;  // a loss or a norm above limits that the host sets
+};
+
 class StepBuilder {
  public:
   StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-              const config::Precision& precision);
+              const config::Precision& precision, const Guards& guards);
 
   const config::Optimizer& optimizer() const { return optimizer_; }
 
@@ -82,6 +87,7 @@ class StepBuilder {
   const graph::Graph& model_;
   const config::Optimizer& optimizer_;
   const config::Precision& precision_;
+  const Guards guards_;
   graph::StepGraph out_;
   std::vector<Trained> trained_;
   std::vector<RatioUpdates> by_ratio_;
@@ -103,6 +109,6 @@ void lars(StepBuilder& builder, Trained& t);
 // The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
 // model itself changes at the end of a step.
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision);
+                            const config::Precision& precision, const Guards& guards = {});
 
 }  // namespace quintet::optim

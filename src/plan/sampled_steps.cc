@@ -17,6 +17,8 @@ std::vector<Sample> samples(const config::Recipe& recipe, double instructions, d
   const auto with = [&](int64_t n) {
     config::Recipe few = recipe;
     few.batch.accumulation = n;
+    few.batch.ramp.clear();
+    few.run.noise_scale_every = 0;
     few.batch.global = n * recipe.batch.micro * p.dp();
     return few;
   };

@@ -491,8 +491,10 @@ void sort_comms(Program& p) {
       if (instr.kind == InstrKind::Collective) instr.collective.comm = now[instr.collective.comm.index()];
 }
 
-// Inputs and results of the run, then the scalars that outlive a step.
-std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states) {
+// Inputs and results of the run, then the scalars that outlive a step. The step may ask the host for more
+// inputs than every step does.
+std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states,
+                                     const layout::FlatStep* step) {
   using Kind = ScalarKind;
   const auto scalar = [](std::string_view name, Kind kind, graph::DType dtype = graph::DType::F64,
                          double initial = 0) {
@@ -500,13 +502,14 @@ std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states
   };
   std::vector<ScalarDecl> table = {scalar(scalars::kCount, Kind::Input),
                                    scalar(scalars::kLearningRate, Kind::Input),
-                                   scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64),
-                                   scalar(scalars::kSeed, Kind::Result),
-                                   scalar(scalars::kLoss, Kind::Result),
-                                   scalar(scalars::kSumSquares, Kind::Result),
-                                   scalar(scalars::kNorm, Kind::Result),
-                                   scalar(scalars::kClipScale, Kind::Result),
-                                   scalar(scalars::kOk, Kind::Result)};
+                                   scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64)};
+  for (const std::string_view name : {scalars::kLossLimit, scalars::kNormLimit})
+    if (step != nullptr && std::any_of(step->graph.values().begin(), step->graph.values().end(),
+                                       [&](const graph::Value& v) { return v.name == name; }))
+      table.push_back(scalar(name, Kind::Input));
+  for (const std::string_view name : {scalars::kSeed, scalars::kLoss, scalars::kSumSquares, scalars::kNorm,
+                                      scalars::kClipScale, scalars::kOk})
+    table.push_back(scalar(name, Kind::Result));
   for (const graph::StateDecl& s : states)
     if (s.role == graph::Role::Scalar) table.push_back(scalar(s.name, Kind::State, s.type.dtype, s.initial));
   return table;
@@ -538,29 +541,55 @@ void add_states(Emitter& e, const graph::Graph& graph) {
   if (first > 0) p.sums = e.add_buffer("sums", first * 8, MemoryClass::Inputs, Scope::Persistent);
 }
 
-// The calls of a step: the schedule's for this pipeline rank, or micro-batches one after another.
-void add_calls(Program& p, const Graphs& graphs, int stage_rank, int accumulation,
-               const std::vector<int>& forward, const std::vector<int>& backward,
-               const std::vector<int>& weight) {
-  const size_t begin = p.calls.size();
-  if (graphs.schedule == nullptr) {
+// Bodies of micro-batches, by chunk.
+struct MicroBodies {
+  std::vector<int> forward, backward, weight;  // weight: empty unless split off
+};
+
+// Adds the calls of micro-batches: the schedule's for this pipeline rank, or one after another.
+void add_calls(std::vector<Call>& calls, const schedule::Schedule* schedule, int stage_rank, int accumulation,
+               const MicroBodies& bodies) {
+  const size_t begin = calls.size();
+  if (schedule == nullptr) {
     for (int m = 0; m < accumulation; ++m)
-      for (const int body : {forward[0], backward[0]}) p.calls.push_back({body, m, false, false});
+      for (const int body : {bodies.forward[0], bodies.backward[0]}) calls.push_back({body, m, false, false});
   } else {
-    for (const schedule::Action& a : graphs.schedule->ranks[static_cast<size_t>(stage_rank)]) {
+    for (const schedule::Action& a : schedule->ranks[static_cast<size_t>(stage_rank)]) {
       const size_t c = static_cast<size_t>(a.chunk);
-      if (a.kind == schedule::Kind::F) p.calls.push_back({forward[c], a.micro, false, false});
+      if (a.kind == schedule::Kind::F) calls.push_back({bodies.forward[c], a.micro, false, false});
       if (a.kind == schedule::Kind::B || a.kind == schedule::Kind::BW)
-        p.calls.push_back({backward[c], a.micro, false, false});
+        calls.push_back({bodies.backward[c], a.micro, false, false});
       const bool weights = a.kind == schedule::Kind::W || a.kind == schedule::Kind::BW;
-      if (weights && !weight.empty()) p.calls.push_back({weight[c], a.micro, false, false});
+      if (weights && !bodies.weight.empty()) calls.push_back({bodies.weight[c], a.micro, false, false});
     }
   }
   std::map<int, size_t> first, last;
-  for (size_t i = begin; i < p.calls.size(); ++i)
-    first.try_emplace(p.calls[i].body, i), last[p.calls[i].body] = i;
-  for (const auto& [body, i] : first) p.calls[i].first = true;
-  for (const auto& [body, i] : last) p.calls[i].last = true;
+  for (size_t i = begin; i < calls.size(); ++i) first.try_emplace(calls[i].body, i), last[calls[i].body] = i;
+  for (const auto& [body, i] : first) calls[i].first = true;
+  for (const auto& [body, i] : last) calls[i].last = true;
+}
+
+// The Step body as far as the sum of squares.
+int add_measure(Program& p, int step_body) {
+  Body body{.kind = BodyKind::Measure, .instrs = {}};
+  for (const Instr& instr : p.bodies[static_cast<size_t>(step_body)].instrs) {
+    if (instr.op == &graph::kClipScale) break;
+    body.instrs.push_back(instr);
+  }
+  p.bodies.push_back(std::move(body));
+  return static_cast<int>(p.bodies.size()) - 1;
+}
+
+void add_variants(Program& p, const Graphs& graphs, int stage_rank, const MicroBodies& bodies) {
+  const Call begin = p.calls.front(), step = p.calls.back();
+  int measure = -1;
+  for (const VariantOptions& v : graphs.variants) {
+    if (v.measures && measure < 0) measure = add_measure(p, step.body);
+    StepVariant variant{.micro_batches = v.accumulation, .measures = v.measures, .calls = {begin}};
+    add_calls(variant.calls, v.schedule, stage_rank, v.accumulation, bodies);
+    variant.calls.push_back({v.measures ? measure : step.body, -1, true, true});
+    p.variants.push_back(std::move(variant));
+  }
 }
 
 }  // namespace
@@ -569,7 +598,7 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   Program program{.rank = options.rank, .world = layout.mesh.world()};
   program.streams.push_back({"compute"});
   Emitter e(program, layout, options);
-  program.scalar_table = scalar_table(*graphs.states);
+  program.scalar_table = scalar_table(*graphs.states, graphs.step);
   program.scalars = e.add_buffer("scalars", static_cast<int64_t>(program.scalar_table.size()) * kScalarBytes,
                                  MemoryClass::Inputs, Scope::Persistent);
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
@@ -588,24 +617,26 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
     program.calls.push_back({e.current_body(), -1, true, true});
     const bool split = graphs.schedule && graphs.schedule->splits_backward;
     GraphLowering train(e, groups, *graphs.train, stages, split);
-    std::vector<int> forward, backward(static_cast<size_t>(chunks)), weight;
+    MicroBodies bodies{
+        .forward = {}, .backward = std::vector<int>(static_cast<size_t>(chunks)), .weight = {}};
     for (int c = 0; c < chunks; ++c) {
       train.lower(BodyKind::Forward, c, {Phase::F});
-      forward.push_back(e.current_body());
+      bodies.forward.push_back(e.current_body());
     }
     for (int c = chunks; c-- > 0;) {
       train.lower(BodyKind::Backward, c, split ? std::set{Phase::B} : std::set{Phase::B, Phase::W});
-      backward[static_cast<size_t>(c)] = e.current_body();
+      bodies.backward[static_cast<size_t>(c)] = e.current_body();
     }
     // A schedule may delay W until after the B of other chunks: what W reads lives through all of them.
-    if (split) weight.resize(static_cast<size_t>(chunks));
-    for (int c = static_cast<int>(weight.size()); c-- > 0;) {
+    if (split) bodies.weight.resize(static_cast<size_t>(chunks));
+    for (int c = static_cast<int>(bodies.weight.size()); c-- > 0;) {
       train.lower(BodyKind::Weight, c, {Phase::W});
-      weight[static_cast<size_t>(c)] = e.current_body();
+      bodies.weight[static_cast<size_t>(c)] = e.current_body();
     }
-    add_calls(program, graphs, e.stage_rank(), options.accumulation, forward, backward, weight);
+    add_calls(program.calls, graphs.schedule, e.stage_rank(), options.accumulation, bodies);
     lower_update(e, groups, *graphs.step);
     program.calls.push_back({e.current_body(), -1, true, true});
+    add_variants(program, graphs, e.stage_rank(), bodies);
   }
   if (graphs.evaluate) {
     if (!layout.pipeline.empty()) {

@@ -22,6 +22,13 @@ struct LowerOptions {
   std::function<int64_t(const Instr&)> workspace_bytes;
 };
 
+// A step of another number of micro-batches (StepVariant).
+struct VariantOptions {
+  int accumulation = 1;
+  bool measures = false;
+  const schedule::Schedule* schedule = nullptr;  // null: no pipeline
+};
+
 // The graphs of a run, all partitioned with the same layout. `groups` were made from `train`.
 struct Graphs {
   const layout::LocalGraph* train = nullptr;
@@ -34,6 +41,7 @@ struct Graphs {
   const layout::Stages* stages = nullptr;
   // The pipeline's schedule; null: no pipeline, micro-batches one after another.
   const schedule::Schedule* schedule = nullptr;
+  std::vector<VariantOptions> variants = {};  // with train
 };
 
 // Buffers have no offsets yet and nothing is freed: see lifetimes.h and allocate.h.

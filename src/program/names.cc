@@ -58,6 +58,8 @@ std::string_view to_string(BodyKind k) {
       return "evaluate_end";
     case BodyKind::Infer:
       return "infer";
+    case BodyKind::Measure:
+      return "measure";
   }
   return "?";
 }

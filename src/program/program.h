@@ -112,8 +112,18 @@ struct Instr {
 };
 
 // Backward computes gradients of activations and, unless the schedule moves them to Weight, of
-// parameters.
-enum class BodyKind : uint8_t { Begin, Forward, Backward, Weight, Step, Evaluate, EvaluateEnd, Infer };
+// parameters. Measure is Step as far as the sum of squares of the gradients: it updates nothing.
+enum class BodyKind : uint8_t {
+  Begin,
+  Forward,
+  Backward,
+  Weight,
+  Step,
+  Evaluate,
+  EvaluateEnd,
+  Infer,
+  Measure
+};
 
 struct Body {
   BodyKind kind;
@@ -126,6 +136,13 @@ struct Call {
   int micro = -1;      // which micro-batch of the step; -1: none
   bool first = false;  // first and last call of this body in the step
   bool last = false;
+};
+
+// A step of fewer micro-batches than Program::calls has, in the same bodies and buffers.
+struct StepVariant {
+  int micro_batches = 0;
+  bool measures = false;  // ends with Measure instead of Step
+  std::vector<Call> calls;
 };
 
 struct Communicator {
@@ -158,6 +175,9 @@ namespace scalars {
 inline constexpr std::string_view kCount = "count";             // valid tokens of the global batch
 inline constexpr std::string_view kLearningRate = "lr";         // of this step
 inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
+// With a guard against spikes: a mean loss or a norm above them makes the step be skipped.
+inline constexpr std::string_view kLossLimit = "loss_limit";
+inline constexpr std::string_view kNormLimit = "norm_limit";
 inline constexpr std::string_view kSeed = "seed";               // of the backward pass: loss scale / count
 inline constexpr std::string_view kLoss = "loss";               // sum over the valid tokens
 inline constexpr std::string_view kSumSquares =
@@ -226,6 +246,7 @@ struct Program {
   std::vector<Body> bodies;
   std::vector<Call> calls;       // one optimizer step
   std::vector<Call> eval_calls;  // one evaluation batch; empty when there is none
+  std::vector<StepVariant> variants;
   std::vector<GroupSlot> slots;  // by group
   BufferId scalars, workspace;
   std::vector<ScalarDecl> scalar_table;  // by slot of `scalars`

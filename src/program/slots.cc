@@ -36,10 +36,21 @@ void each_operand(const Instr& instr, const Fn& fn) {
     for (const Operand& o : *list) fn(o.buffer);
 }
 
+// The calls of a step and of its variants.
+template <class P>
+auto lists_of(P& p) {
+  std::vector<decltype(&p.calls)> lists = {&p.calls};
+  for (auto& variant : p.variants) lists.push_back(&variant.calls);
+  return lists;
+}
+
 }  // namespace
 
 SlotPlan plan_slots(const Program& p) {
-  SlotPlan plan{.interleaved = is_interleaved(p.calls)};
+  const std::vector<const std::vector<Call>*> lists = lists_of(p);
+  SlotPlan plan{.interleaved = std::any_of(lists.begin(), lists.end(),
+                                           [](const auto* l) { return is_interleaved(*l); })};
+  plan.of_micro.resize(lists.size());
   std::vector<int> steps;  // bodies of micro-batches of a step
   for (const Call& call : p.calls)
     if (call.micro >= 0) steps.push_back(call.body);
@@ -80,25 +91,28 @@ SlotPlan plan_slots(const Program& p) {
         if (const int frame = plan.frame_of_buffer[id.index()]; frame >= 0)
           bodies[static_cast<size_t>(frame)].insert(b);
       });
-  for (size_t f = 0; f < bodies.size(); ++f) {
-    std::map<int, size_t> last;  // micro-batch -> its last call
-    for (size_t i = 0; i < p.calls.size(); ++i)
-      if (bodies[f].contains(p.calls[i].body)) last[p.calls[i].micro] = i;
-    std::set<int> busy;
-    for (size_t i = 0; i < p.calls.size(); ++i) {
-      if (!bodies[f].contains(p.calls[i].body)) continue;
-      const int micro = p.calls[i].micro;
-      const std::pair<int, int> key = {static_cast<int>(f), micro};
-      if (!plan.of_micro.contains(key)) {
-        int slot = 0;
-        while (busy.contains(slot)) ++slot;
-        busy.insert(slot);
-        plan.of_micro[key] = slot;
-        plan.count[f] = std::max(plan.count[f], slot + 1);
+  for (size_t list = 0; list < lists.size(); ++list)
+    for (size_t f = 0; f < bodies.size(); ++f) {
+      const std::vector<Call>& calls = *lists[list];
+      auto& of_micro = plan.of_micro[list];
+      std::map<int, size_t> last;  // micro-batch -> its last call
+      for (size_t i = 0; i < calls.size(); ++i)
+        if (bodies[f].contains(calls[i].body)) last[calls[i].micro] = i;
+      std::set<int> busy;
+      for (size_t i = 0; i < calls.size(); ++i) {
+        if (!bodies[f].contains(calls[i].body)) continue;
+        const int micro = calls[i].micro;
+        const std::pair<int, int> key = {static_cast<int>(f), micro};
+        if (!of_micro.contains(key)) {
+          int slot = 0;
+          while (busy.contains(slot)) ++slot;
+          busy.insert(slot);
+          of_micro[key] = slot;
+          plan.count[f] = std::max(plan.count[f], slot + 1);
+        }
+        if (last[micro] == i) busy.erase(of_micro[key]);
       }
-      if (last[micro] == i) busy.erase(plan.of_micro[key]);
     }
-  }
   return plan;
 }
 
@@ -119,33 +133,35 @@ void unroll_slots(Program& p, const SlotPlan& plan) {
     return it->second;
   };
   std::map<std::pair<int, std::vector<int>>, int> bodies;  // (body, slots by frame) -> its repetition
-  for (Call& call : p.calls) {
-    if (call.micro < 0) continue;
-    // The slots of the frames that the body touches.
-    std::vector<int> slots(plan.count.size(), 0);
-    const auto each_buffer = [&](Body& body, const auto& fn) {
-      for (Instr& instr : body.instrs) {
-        for (auto* list : {&instr.in, &instr.out})
-          for (Operand& o : *list) fn(o.buffer);
-        if (instr.kind == InstrKind::Free) fn(instr.frees);
-      }
-    };
-    each_buffer(p.bodies[static_cast<size_t>(call.body)], [&](BufferId id) {
-      const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
-      if (frame >= 0) slots[static_cast<size_t>(frame)] = plan.of_micro.at({frame, call.micro});
-    });
-    if (std::all_of(slots.begin(), slots.end(), [](int s) { return s == 0; })) continue;
-    const auto [it, is_new] = bodies.try_emplace({call.body, slots}, static_cast<int>(p.bodies.size()));
-    if (is_new) {
-      Body body = p.bodies[static_cast<size_t>(call.body)];
-      each_buffer(body, [&](BufferId& id) {
-        const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
-        if (frame >= 0) id = copy_of(id, slots[static_cast<size_t>(frame)]);
-      });
-      p.bodies.push_back(std::move(body));
+  const auto each_buffer = [&](Body& body, const auto& fn) {
+    for (Instr& instr : body.instrs) {
+      for (auto* list : {&instr.in, &instr.out})
+        for (Operand& o : *list) fn(o.buffer);
+      if (instr.kind == InstrKind::Free) fn(instr.frees);
     }
-    call.body = it->second;
-  }
+  };
+  const std::vector<std::vector<Call>*> lists = lists_of(p);
+  for (size_t list = 0; list < lists.size(); ++list)
+    for (Call& call : *lists[list]) {
+      if (call.micro < 0) continue;
+      // The slots of the frames that the body touches.
+      std::vector<int> slots(plan.count.size(), 0);
+      each_buffer(p.bodies[static_cast<size_t>(call.body)], [&](BufferId id) {
+        const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
+        if (frame >= 0) slots[static_cast<size_t>(frame)] = plan.of_micro[list].at({frame, call.micro});
+      });
+      if (std::all_of(slots.begin(), slots.end(), [](int s) { return s == 0; })) continue;
+      const auto [it, is_new] = bodies.try_emplace({call.body, slots}, static_cast<int>(p.bodies.size()));
+      if (is_new) {
+        Body body = p.bodies[static_cast<size_t>(call.body)];
+        each_buffer(body, [&](BufferId& id) {
+          const int frame = id.index() < plan.frame_of_buffer.size() ? plan.frame_of_buffer[id.index()] : -1;
+          if (frame >= 0) id = copy_of(id, slots[static_cast<size_t>(frame)]);
+        });
+        p.bodies.push_back(std::move(body));
+      }
+      call.body = it->second;
+    }
 }
 
 }  // namespace quintet::program

@@ -15,12 +15,13 @@ struct SlotPlan {
   // False: the calls of each micro-batch follow one another in the order of the bodies; then a lifetime is a
   // range of instructions and slots are not needed.
   bool interleaved = false;
-  std::vector<int> count;                       // by frame: slots
-  std::map<std::pair<int, int>, int> of_micro;  // (frame, micro-batch) -> slot
-  std::vector<int> frame_of_buffer;             // Micro buffers: its frame; others: -1
+  std::vector<int> count;  // by frame: slots
+  // By list of calls (the step's, then its variants'): (frame, micro-batch) -> slot.
+  std::vector<std::map<std::pair<int, int>, int>> of_micro;
+  std::vector<int> frame_of_buffer;  // Micro buffers: its frame; others: -1
 };
 
-// From the order of the calls.
+// From the order of the calls; a frame has as many slots as the list of calls that needs most.
 SlotPlan plan_slots(const Program& program);
 
 // Repeats bodies and buffers for the slots after the first; offsets are those of the first slot.

@@ -242,12 +242,19 @@ std::string to_text(const Program& p, const Expanded& e, const TextOptions& opti
     t += bodies_text(p, true);
     for (const Call& c : p.calls) t += "call " + call_text(c) + "\n";
     for (const Call& c : p.eval_calls) t += "eval_call " + call_text(c) + "\n";
+    for (const StepVariant& v : p.variants) {
+      t += fmt::format("variant micro_batches={} measures={}\n", v.micro_batches, int{v.measures});
+      for (const Call& c : v.calls) t += "variant_call " + call_text(c) + "\n";
+    }
     return t;
   }
   if (options.form == TextOptions::Form::Expanded) return t + issues_text(p, e);
   t += bodies_text(p, false);
   t += fmt::format("step: {}\n", folded_calls(p, p.calls));
   if (!p.eval_calls.empty()) t += fmt::format("evaluate: {}\n", folded_calls(p, p.eval_calls));
+  for (const StepVariant& v : p.variants)
+    t += fmt::format("{} of {} micro-batches: {}\n", v.measures ? "measure" : "step", v.micro_batches,
+                     folded_calls(p, v.calls));
   return t + fmt::format("# {} instructions issued, {} waits\n", e.issues.size(), e.waits.size());
 }
 

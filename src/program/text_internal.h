@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, 5> kRoles = {"weight", "master", "
 inline constexpr std::array<std::string_view, 3> kKeeps = {"saved", "derived", "transient"};
 inline constexpr std::array<std::string_view, 3> kScalarKinds = {"input", "result", "state"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
-inline constexpr int kNumBodyKinds = 8;
+inline constexpr int kNumBodyKinds = 9;
 inline constexpr int kNumCollectiveKinds = 7;
 inline constexpr int kNumPhases = 3;
 

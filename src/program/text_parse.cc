@@ -348,6 +348,13 @@ void parse_line(Cursor& in, Program& p) {
     p.calls.push_back(parse_call(in));
   } else if (in.accept("eval_call ")) {
     p.eval_calls.push_back(parse_call(in));
+  } else if (in.accept("variant ")) {
+    StepVariant variant{.micro_batches = in.field<int>("micro_batches")};
+    variant.measures = in.field<int>("measures") != 0;
+    p.variants.push_back(std::move(variant));
+  } else if (in.accept("variant_call ")) {
+    if (p.variants.empty()) in.fail("variant");
+    p.variants.back().calls.push_back(parse_call(in));
   } else {
     if (p.bodies.empty()) in.fail("program, stream, comm, buffer, scalar, input, slot, body or call");
     p.bodies.back().instrs.push_back(parse_instr(in));

@@ -36,6 +36,13 @@ class Member {
       require(std::equal((p_.*calls).begin(), (p_.*calls).end(), (rep_.*calls).begin(), (rep_.*calls).end(),
                          same),
               "order of calls");
+      require(std::equal(p_.variants.begin(), p_.variants.end(), rep_.variants.begin(), rep_.variants.end(),
+                         [&](const StepVariant& a, const StepVariant& b) {
+                           return a.micro_batches == b.micro_batches && a.measures == b.measures &&
+                                  std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), b.calls.end(),
+                                             same);
+                         }),
+              "variants of a step");
     }
   }
 

@@ -39,6 +39,8 @@ Small make_small(const config::Recipe& r) {
   p.dp_shard = 1;
   p.dp_replicate = std::max<int64_t>(1, p.ep * p.etp / (p.tp * p.cp));
   q.batch.accumulation = 1;
+  q.batch.ramp.clear();
+  q.run.noise_scale_every = 0;
   q.batch.global = q.batch.micro * p.dp();
   if (q.memory.recompute == config::RecomputeKind::Fit) {  // the least compute and the most kept bytes
     q.memory.recompute = config::RecomputeKind::None;

@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/error.h"
+#include "config/validate.h"
 #include "program/support.h"
 #include "program/text.h"
 
@@ -27,6 +30,41 @@ TEST(CompileWorld, EqualsOneRankAfterAnother) {
       EXPECT_EQ(to_text(world[r].program, world[r].evaluate, expanded),
                 to_text(alone.program, alone.evaluate, expanded));
     }
+  }
+}
+
+// Steps of 4, 2 and 1 micro-batches in every layout: each verified alone and with the other stages, in one
+// arena that is that of 4 alone, and one that ends before anything is updated.
+TEST(CompileWorld, StepsOfSeveralSizesShareOneArena) {
+  for (const testing::Layout& layout : all_layouts()) {
+    SCOPED_TRACE(layout.name);
+    Overrides overrides = layout.overrides;
+    overrides.insert(overrides.end(), {"batch.accumulation=4", "run.steps=9", "model.moe.balance_loss=0",
+                                       "model.moe.z_loss=0", "model.moe.balance_scope=micro_batch"});
+    if (small_recipe(overrides).parallel.schedule == "interleaved")
+      overrides.push_back("batch.accumulation=8");
+    config::Recipe recipe = small_recipe(overrides);
+    const int64_t plain = compiler::compile(recipe, {.evaluate = true}).program.arena_bytes;
+    const int64_t unit = recipe.batch.micro * recipe.parallel.dp(), all = recipe.batch.accumulation;
+    recipe.batch.ramp = {
+        {{config::Length::Unit::Steps, 2}, unit * all / 4},
+        {{config::Length::Unit::Sequences, 3.0 * static_cast<double>(unit * all)}, unit * all / 2}};
+    if (all == 8) recipe.batch.ramp.erase(recipe.batch.ramp.begin());
+    recipe.run.noise_scale_every = 2;
+    recipe.run.noise_scale_batch = unit * all / 2;
+    recipe = config::resolve(recipe);
+    const compiler::Ranks classes = compiler::compile_classes(recipe, {.evaluate = true}, 2);
+    for (const compiler::RankProgram& r : classes.program) {
+      ASSERT_EQ(r.program.variants.size(), all == 8 ? 2u : 3u);
+      EXPECT_TRUE(r.program.variants.back().measures);
+      std::set<int> micros;
+      for (const Call& call : r.program.variants[0].calls) micros.insert(call.micro);
+      EXPECT_EQ(micros.size(), static_cast<size_t>(r.program.variants[0].micro_batches) + 1) << "and -1";
+      const Call last = r.program.variants.back().calls.back();
+      for (const Instr& instr : r.program.bodies[static_cast<size_t>(last.body)].instrs)
+        EXPECT_FALSE(instr.op != nullptr && instr.op->gated) << to_text(r.program, instr, false);
+    }
+    EXPECT_EQ(classes.program[0].program.arena_bytes, plain);
   }
 }
 

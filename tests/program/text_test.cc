@@ -51,6 +51,10 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_EQ(a.arena_bytes, b.arena_bytes);
   EXPECT_EQ(a.persistent_bytes, b.persistent_bytes);
   EXPECT_EQ(a.frame_bytes, b.frame_bytes);
+  EXPECT_TRUE(same_list(a.variants, b.variants, [](const StepVariant& x, const StepVariant& y) {
+    return x.micro_batches == y.micro_batches && x.measures == y.measures &&
+           same_list(x.calls, y.calls, [](const Call& c, const Call& d) { return same(c, d); });
+  }));
   EXPECT_EQ(a.scalars, b.scalars);
   EXPECT_TRUE(same_list(a.scalar_table, b.scalar_table, [](const ScalarDecl& x, const ScalarDecl& y) {
     return x.name == y.name && x.kind == y.kind && x.dtype == y.dtype && x.initial == y.initial;

@@ -57,11 +57,15 @@ void max_abs(const Bound& b, bool accumulate) {
   });
 }
 
-// A non-finite loss or norm anywhere makes every rank skip: both numbers are already the same on all of them.
+// A non-finite loss or norm, or a spike, makes every rank skip: all numbers are already the same on all of
+// them.
 void clip_scale(const Bound& b, bool) {
   const ClipOperands s = clip_operands(b);
   k::clip_scale({.sum_squares = s.sum_squares,
                  .loss = s.loss,
+                 .count = s.count,
+                 .loss_limit = s.loss_limit,
+                 .norm_limit = s.norm_limit,
                  .norm = s.norm,
                  .clip_scale = s.clip_scale,
                  .ok = s.ok,

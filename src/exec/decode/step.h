@@ -64,6 +64,7 @@ S lars_rule(const program::Instr& instr) {
 // the step is good; and what it keeps from step to step.
 struct ClipOperands {
   const double *sum_squares, *loss;
+  const double *count, *loss_limit, *norm_limit;  // null: no guard against spikes
   double *norm, *clip_scale, *ok;
   double *loss_scale, *update_count, *skipped_in_row, *skipped_total, *good_steps;
   double max_norm;  // 0: no limit
@@ -71,8 +72,12 @@ struct ClipOperands {
   int64_t window;   // 0: the loss scale is constant
 };
 inline ClipOperands clip_operands(const Operands& b) {
+  const bool guarded = b.instr->in.size() > 7;
   return {.sum_squares = b.input<double>(0),
           .loss = b.input<double>(1),
+          .count = guarded ? b.input<double>(7) : nullptr,
+          .loss_limit = guarded ? b.input<double>(8) : nullptr,
+          .norm_limit = guarded ? b.input<double>(9) : nullptr,
           .norm = b.output<double>(0),
           .clip_scale = b.output<double>(1),
           .ok = b.output<double>(2),

@@ -13,8 +13,10 @@ __global__ void count_to_seed_kernel(const double* count, const double* scale, d
 __global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window, bool largest) {
   await_previous();
   const double scale = *s.loss_scale, norm = (largest ? *s.sum_squares : sqrt(*s.sum_squares)) / scale;
-  const bool finite = isfinite(*s.loss), ok = isfinite(norm) && finite;
-  const bool mended = window > 0 && finite && scale > 1;
+  const bool finite = isfinite(*s.loss), sound = isfinite(norm) && finite;
+  const bool spike = s.loss_limit != nullptr && (*s.loss > *s.loss_limit * *s.count || norm > *s.norm_limit);
+  const bool ok = sound && !spike;
+  const bool mended = !sound && window > 0 && finite && scale > 1;
   *s.norm = norm;
   *s.ok = ok ? 1.0 : 0.0;
   *s.clip_scale = (max_norm > 0 && norm > max_norm ? max_norm / norm : 1.0) / scale;
@@ -22,10 +24,10 @@ __global__ void clip_scale_kernel(ClipScalars s, double max_norm, int64_t window
   *s.skipped_in_row = ok ? 0.0 : *s.skipped_in_row + (mended ? 0.0 : 1.0);
   *s.skipped_total += ok ? 0.0 : 1.0;
   if (window == 0) return;
-  const double good = ok ? *s.good_steps + 1 : 0.0;
+  const double good = sound ? *s.good_steps + 1 : 0.0;
   const bool grows = good >= static_cast<double>(window);
   *s.good_steps = grows ? 0.0 : good;
-  *s.loss_scale = !ok ? fmax(scale / 2, 1.0) : grows ? scale * 2 : scale;
+  *s.loss_scale = !sound ? fmax(scale / 2, 1.0) : grows ? scale * 2 : scale;
 }
 
 __global__ void derive_key_kernel(const int64_t* seed, uint64_t salt, uint64_t* key) {
