@@ -215,6 +215,8 @@ void fill_in(Recipe& r, Report& report) {
   fill_in_batch(r.batch, r.parallel, report);
   fill_in_pipeline(r.parallel);
   fill_in_context(r.parallel, r.model, r.data);
+  if (r.run.noise_scale_every > 0 && r.run.noise_scale_batch == 0)
+    r.run.noise_scale_batch = std::max<int64_t>(1, r.batch.micro * r.parallel.dp());
   fill_in_schedule(r);
   if (r.run.dir.empty()) r.run.dir = "runs/" + r.name;
 }

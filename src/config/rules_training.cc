@@ -2,7 +2,10 @@
 #include "config/batch_ramp.h"
 #include "config/length.h"
 #include "config/names.h"
+#include "config/nearest.h"
 #include "config/rule.h"
+#include "config/schedule_traits.h"
+#include "config/validate.h"
 
 namespace quintet::config {
 namespace {
@@ -71,11 +74,98 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
 
 // Keys whose feature is not built yet.
 void keys_are_built(const Recipe& r, const Fail& fail) {
-  if (!r.batch.ramp.empty()) fail("batch.ramp", "is not supported yet", "[]");
-  if (r.run.skip_spike.window != 0) fail("run.skip_spike.window", "is not supported yet", "0");
-  if (r.run.noise_scale_every != 0) fail("run.noise_scale_every", "is not supported yet", "0");
   if (r.optimizer.weight_decay_ramp.kind != RampKind::Constant)
     fail("optimizer.weight_decay_ramp.kind", "is not supported yet", "\"constant\"");
+}
+
+// ---- batch.ramp
+
+void ramp_grows(const Recipe& r, const Fail& fail) {
+  const std::vector<BatchStage>& stages = r.batch.ramp;
+  if (stages.empty()) return;
+  const std::vector<BatchRamp::Stage> ramp = BatchRamp(r).stages();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const int64_t next = i + 1 < stages.size() ? stages[i + 1].global : r.batch.global;
+    const std::string after = i + 1 < stages.size() ? fmt::format("stage {}", i + 2) : "batch.global";
+    if (stages[i].global >= next)
+      return fail("batch.ramp",
+                  fmt::format("stage {} has {} sequences, {} has {}: stages must grow", i + 1,
+                              stages[i].global, after, next),
+                  fmt::format("global = {} or less in stage {}", next - 1, i + 1));
+    if (ramp[i + 1].first_step == ramp[i].first_step)
+      return fail("batch.ramp",
+                  fmt::format("stage {} ends at {}, before its first step: {} sequences are consumed by then",
+                              i + 1, length_text(stages[i].until), ramp[i].first_sequence),
+                  fmt::format("until = \"{} sequences\" or later in stage {}",
+                              ramp[i].first_sequence + stages[i].global, i + 1));
+  }
+}
+
+void ramp_divides(const Recipe& r, const Fail& fail) {
+  const int64_t unit = r.batch.micro * r.parallel.dp();
+  for (const BatchStage& stage : r.batch.ramp)
+    if (stage.global % unit != 0)
+      fail("batch.ramp",
+           fmt::format("{} is not a multiple of micro {} x dp {} = {}", stage.global, r.batch.micro,
+                       r.parallel.dp(), unit),
+           nearest_multiples(unit, stage.global));
+}
+
+// Other lists of micro-batches need other schedules, and the auxiliary losses of experts are compiled as means
+// over the micro-batches of a step.
+void steps_have_variants(const Recipe& r, const Fail& fail) {
+  const bool noise = r.run.noise_scale_every > 0;
+  if (r.batch.ramp.empty() && !noise) return;
+  const char* const key = noise ? "run.noise_scale_every" : "batch.ramp";
+  const char* const neutral = noise ? "0" : "[]";
+  const Parallel& p = r.parallel;
+  if (p.pp > 1 && schedule_file(p.schedule))
+    fail(key, fmt::format("needs steps of several sizes, and \"{}\" is a schedule of one", p.schedule),
+         fmt::format("{}, or a named schedule", neutral));
+  if (p.pp > 1 && traits_of(p.schedule).kind == PipelineSchedule::Interleaved) {
+    std::vector<int64_t> counts = smaller_accumulations(r);
+    if (noise) counts.push_back(noise_accumulation(r));
+    for (const int64_t n : counts)
+      if (n % p.pp != 0)
+        fail(key,
+             fmt::format("needs a step of {} micro-batches, and interleaved runs groups of parallel.pp = {}",
+                         n, p.pp),
+             fmt::format("batches of multiples of {} sequences", p.pp * r.batch.micro * p.dp()));
+  }
+  if (r.model.moe.experts > 0 && (r.model.moe.balance_loss > 0 || r.model.moe.z_loss > 0))
+    fail(key,
+         "is not supported yet with model.moe.balance_loss or z_loss, which are means over the micro-batches "
+         "of "
+         "a step",
+         fmt::format("{}, or balance by model.moe.bias_rate", neutral));
+}
+
+// ---- guards and measurements
+
+void skip_spike_has_a_window(const Recipe& r, const Fail& fail) {
+  const SkipSpike& s = r.run.skip_spike;
+  if (s.window == 0) idle(fail, "run.skip_spike.factor", s.factor, 6.0, "with run.skip_spike.window = 0");
+  if (s.window == 1)
+    fail("run.skip_spike.window", "1 has no deviation: every larger loss would be a spike", "128");
+}
+
+void noise_has_a_small_batch(const Recipe& r, const Fail& fail) {
+  const Run& run = r.run;
+  if (run.noise_scale_every == 0)
+    return idle(fail, "run.noise_scale_batch", run.noise_scale_batch, int64_t{0},
+                "with run.noise_scale_every = 0");
+  const int64_t unit = r.batch.micro * r.parallel.dp();
+  if (run.noise_scale_batch % unit != 0)
+    fail("run.noise_scale_batch",
+         fmt::format("{} is not a multiple of micro {} x dp {} = {}", run.noise_scale_batch, r.batch.micro,
+                     r.parallel.dp(), unit),
+         nearest_multiples(unit, run.noise_scale_batch));
+  else if (run.noise_scale_batch >= r.batch.global)
+    fail(
+        "run.noise_scale_batch",
+        fmt::format("{} sequences are not fewer than batch.global {}: the estimate compares two batch sizes",
+                    run.noise_scale_batch, r.batch.global),
+        unit < r.batch.global ? fmt::format("{}", unit) : fmt::format("batch.global {}", 2 * r.batch.global));
 }
 
 }  // namespace
@@ -99,6 +189,26 @@ std::vector<Rule> training_rules() {
         "optimizer.weight_decay_ramp.start_ratio", "optimizer.weight_decay_ramp.final_ratio"},
        weight_decay_ramp_ramps},
       {"keys of this section are supported", {}, keys_are_built},
+
+      {"batch.ramp grows to batch.global",
+       {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "parallel.dp_replicate",
+        "parallel.dp_shard"},
+       ramp_grows},
+      {"batch.ramp has multiples of micro x dp",
+       {"batch.ramp", "batch.micro", "parallel.dp_replicate", "parallel.dp_shard"},
+       ramp_divides},
+      {"steps of several sizes can be compiled",
+       {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "run.noise_scale_every",
+        "run.noise_scale_batch", "parallel.pp", "parallel.schedule", "parallel.dp_replicate",
+        "parallel.dp_shard"},
+       steps_have_variants},
+      {"run.skip_spike has an effect",
+       {"run.skip_spike.window", "run.skip_spike.factor"},
+       skip_spike_has_a_window},
+      {"run.noise_scale_batch is a smaller batch",
+       {"run.noise_scale_every", "run.noise_scale_batch", "batch.global", "batch.micro",
+        "parallel.dp_replicate", "parallel.dp_shard"},
+       noise_has_a_small_batch},
   };
 }
 

@@ -16,7 +16,7 @@ Batches::Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStar
     : dataset_(std::move(dataset)),
       sampler_(sampler),
       layout_(layout),
-      start_(start),
+      stages_{start},
       mask_(std::move(mask)) {
   const auto [global, micro, accumulation, dp] = layout_;
   if (global <= 0 || micro <= 0 || accumulation <= 0 || dp <= 0)
@@ -29,9 +29,40 @@ Batches::Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStar
                 sampler_.samples(), dataset_.size());
 }
 
+void Batches::set_stages(std::vector<BatchStart> stages) {
+  QUINTET_CHECK(!stages.empty(), "a run has at least one stage");
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const int64_t n = stages[i].accumulation;
+    QUINTET_CHECK(n >= 0 && n <= layout_.accumulation, "a stage of {} micro-batches, at most {}", n,
+                  layout_.accumulation);
+    if (i == 0) continue;
+    const BatchStart& before = stages[i - 1];
+    const int64_t each =
+        (before.accumulation > 0 ? before.accumulation : layout_.accumulation) * layout_.micro * layout_.dp;
+    QUINTET_CHECK(
+        stages[i].step >= before.step &&
+            stages[i].position == before.position + (stages[i].step - before.step) * each,
+        "stage {} begins at step {} and sample {}, the one before at {} and {} with {} samples a step", i,
+        stages[i].step, stages[i].position, before.step, before.position, each);
+  }
+  stages_ = std::move(stages);
+}
+
+const BatchStart& Batches::stage_of(int64_t step) const {
+  QUINTET_CHECK(step >= stages_[0].step, "step {} is before the first step, {}", step, stages_[0].step);
+  size_t i = stages_.size() - 1;
+  while (stages_[i].step > step) --i;
+  return stages_[i];
+}
+
+int64_t Batches::accumulation(int64_t step) const {
+  const int64_t n = stage_of(step).accumulation;
+  return n > 0 ? n : layout_.accumulation;
+}
+
 int64_t Batches::position(int64_t step) const {
-  QUINTET_CHECK(step >= start_.step, "step {} is before the first step, {}", step, start_.step);
-  return start_.position + (step - start_.step) * layout_.global;
+  const BatchStart& stage = stage_of(step);
+  return stage.position + (step - stage.step) * accumulation(step) * layout_.micro * layout_.dp;
 }
 
 int64_t Batches::steps_per_pass() const { return (dataset_.size() + layout_.global - 1) / layout_.global; }
@@ -87,9 +118,9 @@ int64_t Batches::count_sequence(int64_t step, int64_t sequence) const {
   return valid;
 }
 
-int64_t Batches::count_labels(int64_t step, int64_t dp_index) const {
+int64_t Batches::count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const {
   int64_t valid = 0;
-  for (int64_t micro_index = 0; micro_index < layout_.accumulation; ++micro_index)
+  for (int64_t micro_index = 0; micro_index < micro_batches; ++micro_index)
     for (int64_t i = 0; i < layout_.micro; ++i)
       valid += count_sequence(step, sequence_of(micro_index, dp_index, i));
   return valid;

@@ -1,6 +1,7 @@
 // Global batches, and the part of one that each data-parallel rank takes.
 //
-// Step s consumes positions [p, p + global) of the sampler's order. Row i of a micro-batch is sequence
+// Step s consumes positions [p, p + global) of the sampler's order; global may grow over the run (set_stages).
+// Row i of a micro-batch is sequence
 //   g = (micro_index * dp + dp_index) * micro + i
 // of that batch. The global batch is therefore the same for every layout, and so is micro-batch m over all
 // ranks for equal micro * dp. All member functions are const and allocate nothing, so ranks that are threads
@@ -11,6 +12,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "data/dataset.h"
 #include "data/sampler.h"
@@ -43,10 +45,12 @@ struct LabelSite {
 // Returns whether a label counts. Must be a pure function: it is called again when labels are counted.
 using LabelMask = std::function<bool(const LabelSite&)>;
 
-// At the start of `step`, the run has consumed `position` samples.
+// At the start of `step`, the run has consumed `position` samples. From there on, a step has `accumulation`
+// micro-batches; 0: as the layout says.
 struct BatchStart {
   int64_t step = 0;
   int64_t position = 0;
+  int64_t accumulation = 0;
 };
 
 class Batches {
@@ -55,12 +59,17 @@ class Batches {
   // labels.
   Batches(Dataset dataset, Sampler sampler, BatchLayout layout, BatchStart start = {}, LabelMask mask = {});
 
+  // Stages of the batch size, by step; each begins at the position where the one before ends.
+  void set_stages(std::vector<BatchStart> stages);
+
   const Dataset& dataset() const { return dataset_; }
   const BatchLayout& layout() const { return layout_; }
   int64_t micro_tokens() const { return layout_.micro * dataset_.seq_len(); }
 
   // Samples consumed before `step`; the state to checkpoint.
   int64_t position(int64_t step) const;
+  // Micro-batches of a step.
+  int64_t accumulation(int64_t step) const;
   // Steps of one pass over all samples; the last step is padded with dummy sequences (evaluation).
   int64_t steps_per_pass() const;
 
@@ -70,7 +79,11 @@ class Batches {
 
   // Valid labels in one data-parallel rank's share of a step, without reading tokens. Summed over dp_index,
   // this is the count of the global batch.
-  int64_t count_labels(int64_t step, int64_t dp_index) const;
+  int64_t count_labels(int64_t step, int64_t dp_index) const {
+    return count_labels(step, dp_index, accumulation(step));
+  }
+  // The same in the first `micro_batches` of its micro-batches.
+  int64_t count_labels(int64_t step, int64_t dp_index, int64_t micro_batches) const;
 
   // The global sequence index g of row i of a micro-batch.
   int64_t sequence_of(int64_t micro_index, int64_t dp_index, int64_t i) const;
@@ -79,10 +92,11 @@ class Batches {
 
  private:
   int64_t count_sequence(int64_t step, int64_t sequence) const;
+  const BatchStart& stage_of(int64_t step) const;
   Dataset dataset_;
   Sampler sampler_;
   BatchLayout layout_;
-  BatchStart start_;
+  std::vector<BatchStart> stages_;  // at least one
   LabelMask mask_;
 };
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "config/batch_ramp.h"
 #include "config/names.h"
 
 namespace quintet::plan {
@@ -85,6 +86,8 @@ class Page {
          p.pp > 1 ? fmt::format(", schedule {}{}", p.schedule,
                                 p.chunks > 1 ? fmt::format(" with {} chunks", p.chunks) : "")
                   : "");
+    if (!r.batch.ramp.empty())
+      line("  ramp      {}; memory and times are of the full batch", config::ramp_text(r));
   }
 
   void memory() {

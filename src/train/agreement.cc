@@ -183,15 +183,18 @@ std::vector<Hash> verified_classes(const config::Recipe& recipe, const compiler:
                                                : compiler::compile_ranks(recipe, other, others, threads);
   std::vector<Hash> hashes = {mine.class_hash};
   std::vector<const program::Program*> programs = {&mine.program};
-  std::vector<const program::Expanded*> steps = {&mine.step}, evaluations = {&mine.evaluate};
+  // By kind of run: a step, an evaluation, the variants of a step.
+  std::vector<std::vector<const program::Expanded*>> runs = {{&mine.step}, {&mine.evaluate}};
+  for (const program::Expanded& e : mine.variants) runs.push_back({&e});
   for (const compiler::RankProgram& r : ranks.program) {
     hashes.push_back(r.class_hash);
     programs.push_back(&r.program);
-    steps.push_back(&r.step);
-    evaluations.push_back(&r.evaluate);
+    runs[0].push_back(&r.step);
+    runs[1].push_back(&r.evaluate);
+    for (size_t v = 0; v < r.variants.size(); ++v) runs[2 + v].push_back(&r.variants[v]);
   }
-  for (const auto* expanded : {&steps, &evaluations})
-    program::verify_classes(programs, *expanded, [&](base::RankId rank) {
+  for (const std::vector<const program::Expanded*>& expanded : runs)
+    program::verify_classes(programs, expanded, [&](base::RankId rank) {
       return mine.layout.mesh.index(rank, mine.layout.pipeline);
     });
   return hashes;

@@ -96,6 +96,7 @@ class RankLoop {
         local_rank_(local_rank),
         folder_(recipe_.run.dir),
         first_(world.rank().value == 0),
+        ramp_(recipe_),
         alarm_(recipe_.parallel.ep) {}
 
   RunResult run() {
@@ -173,6 +174,12 @@ class RankLoop {
   bool is_evaluated(int64_t number) const {
     return recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps);
   }
+  // Steps whose gradient is also measured over a small batch, before them.
+  bool is_measured(int64_t number) const {
+    const int64_t every = recipe_.run.noise_scale_every;
+    return every > 0 && number % every == 0 &&
+           ramp_.at(number - 1).accumulation > config::noise_accumulation(recipe_);
+  }
   bool is_checked(int64_t number) const {
     return recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0;
   }
@@ -181,8 +188,8 @@ class RankLoop {
   // the two, and skipped steps cannot stop the run there.
   bool may_run_ahead(int64_t number) const {
     return started_ < recipe_.run.steps && goes_on() && rank_->may_run_ahead() && !is_evaluated(number) &&
-           !is_checked(number) && !is_traced(number) && !is_traced(number + 1) && !skipped_ &&
-           recipe_.run.max_skipped_steps > 1;
+           !is_checked(number) && !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) &&
+           !skipped_ && recipe_.run.max_skipped_steps > 1;
   }
 
   void start_step() {
@@ -193,6 +200,8 @@ class RankLoop {
 
   void one_step() {
     const int64_t number = step_ + 1;  // 1-based
+    std::optional<GradientNorm> small;
+    if (is_measured(number)) small = rank_->measure_gradient(step_, data_.train);
     if (started_ == step_) start_step();
     if (may_run_ahead(number)) start_step();
     const StepResult step = rank_->finish_step();
@@ -210,6 +219,9 @@ class RankLoop {
     record.set("tokens", step.tokens).set("tokens_per_s", rate);
     if (recipe_.precision.loss_scale != config::LossScale{}) record.set("loss_scale", step.loss_scale);
     if (step.skipped) record.set("skipped", true);
+    if (step.spike) record.set("spike", true);
+    if (!recipe_.batch.ramp.empty()) record.set("sequences", ramp_.after(number).sequences);
+    if (small) add_noise(record, *small, step);
     const std::vector<ExpertUse> experts = expert_uses(rank_->step_sums(), recipe_);
     add_experts(record, experts, is_logged(number));
     const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
@@ -217,7 +229,10 @@ class RankLoop {
     if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line);
     if (is_evaluated(number)) evaluate(record);
     if (first_) append_metrics(record);
-    if (step.skipped)
+    if (step.spike)
+      say(fmt::format("step {}: spike of the loss ({:.4f}) or the gradient norm ({:.3f}), step skipped",
+                      number, step.loss, step.grad_norm));
+    else if (step.skipped)
       say(fmt::format(
           "step {}: non-finite loss or gradient, step skipped{}", number,
           recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""));
@@ -237,6 +252,13 @@ class RankLoop {
       if (lost_records_++ == 0)
         say(fmt::format("warning: {}; training goes on without this record", e.what()));
     }
+  }
+
+  void add_noise(observe::Record& record, const GradientNorm& small, const StepResult& step) {
+    noise_.add(small, {.squared = step.grad_norm * step.grad_norm, .tokens = step.tokens});
+    if (noise_.estimates() == 0) return;
+    record.set("noise_scale", noise_.tokens());
+    record.set("gradient_variance", noise_.variance()).set("gradient_squared", noise_.squared_gradient());
   }
 
   void account(const StepResult& step, double seconds) {
@@ -264,6 +286,15 @@ class RankLoop {
 
   void stop_for_skipped(const StepResult& step) {
     result_.summary.end = RunEnd::NonFinite;
+    if (step.spike) {
+      result_.message = fmt::format(
+          "stopped at step {}: {} consecutive steps were skipped (run.max_skipped_steps = {}), the last for "
+          "a "
+          "loss of {:.4f} or a gradient norm of {:.3f} above the limits of run.skip_spike; the weights are "
+          "those of the last good step. Try a larger run.skip_spike.factor or a lower optimizer.lr",
+          step_, step.skipped_in_row, recipe_.run.max_skipped_steps, step.loss, step.grad_norm);
+      return;
+    }
     result_.message = fmt::format(
         "stopped at step {}: {} consecutive step{} had a non-finite loss or gradient (run.max_skipped_steps "
         "= "
@@ -363,8 +394,10 @@ class RankLoop {
   const int64_t local_rank_;
   const RunFolder folder_;
   const bool first_;
+  const config::BatchRamp ramp_;
 
   LoadAlarm alarm_;
+  NoiseScale noise_;
   std::optional<Rank> rank_;
   std::optional<observe::RankTrace> trace_;
   std::optional<base::FileLock> lock_;  // of the run folder, on rank 0

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
@@ -48,7 +49,7 @@ exec::Device device_of(const config::Recipe& recipe) {
 }
 
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
-    : recipe_(recipe), ramp_(recipe_), world_(world), log_(options.log) {
+    : recipe_(recipe), ramp_(recipe_), world_(world), log_(options.log), spikes_(recipe_.run.skip_spike) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
   const compiler::CompileOptions compile_options{
@@ -208,34 +209,72 @@ StepResult Rank::step_with(int64_t step, const exec::LoadBatch& load, int64_t va
   return finish_step();
 }
 
-void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
-                      int64_t valid_tokens) {
+const program::Expanded& Rank::program_of(int64_t step) const {
+  const int64_t accumulation = ramp_.at(step).accumulation;
+  if (accumulation == recipe_.batch.accumulation) return compiled_->step;
+  const std::vector<program::StepVariant>& variants = compiled_->program.variants;
+  for (size_t i = 0; i < variants.size(); ++i)
+    if (!variants[i].measures && variants[i].micro_batches == accumulation) return compiled_->variants[i];
+  base::fail_internal("no program for a step of {} micro-batches", accumulation);
+}
+
+void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
   exec::Executor& e = *executor_;
   // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
                optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), ramp_.end()));
+  if (spikes_.is_on()) {
+    const SpikeGuard::Limits limits = spikes_.limits(step);
+    e.set_scalar(scalars::kLossLimit, limits.loss);
+    e.set_scalar(scalars::kNormLimit, limits.norm);
+  }
   const auto key = base::philox(base::stream_key(static_cast<uint64_t>(recipe_.run.seed), "dropout"),
                                 static_cast<uint64_t>(step));
   e.set_dropout_key(static_cast<int64_t>((uint64_t{key[0]} << 32) | key[1]));
-  if (measures()) e.begin_measuring(measured_rounds_);
-  e.start(compiled_->step, inputs, next);
+}
+
+void Rank::start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next,
+                      int64_t valid_tokens) {
+  set_step_scalars(step, valid_tokens);
+  if (measures(step)) executor_->begin_measuring(measured_rounds_);
+  const program::Expanded& program = program_of(step);
+  executor_->start(program, inputs, &program == &program_of(step + 1) ? next : nullptr);
+  in_flight_.push_back(step);
 }
 
 StepResult Rank::finish_step() {
   exec::Executor& e = *executor_;
   e.finish();
-  if (measures()) e.end_measuring(measured_rounds_++);
+  const int64_t step = in_flight_.front();
+  in_flight_.pop_front();
+  if (measures(step)) e.end_measuring(measured_rounds_++);
   const double count = e.scalar(scalars::kCount), scale = loss_scale_;
   loss_scale_ = e.scalar(scalars::kLossScale);
-  return {.loss = e.scalar(scalars::kLoss) / std::max(count, 1.0),
-          .grad_norm = e.scalar(scalars::kNorm),
-          .lr = e.scalar(scalars::kLearningRate),
-          .loss_scale = scale,
-          .tokens = static_cast<int64_t>(count),
-          .skipped = e.scalar(scalars::kOk) == 0,
-          .skipped_in_row = static_cast<int64_t>(e.scalar(scalars::kSkippedInRow)),
-          .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
+  StepResult result{.loss = e.scalar(scalars::kLoss) / std::max(count, 1.0),
+                    .grad_norm = e.scalar(scalars::kNorm),
+                    .lr = e.scalar(scalars::kLearningRate),
+                    .loss_scale = scale,
+                    .tokens = static_cast<int64_t>(count),
+                    .skipped = e.scalar(scalars::kOk) == 0,
+                    .skipped_in_row = static_cast<int64_t>(e.scalar(scalars::kSkippedInRow)),
+                    .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
+  result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (spikes_.is_on() && !result.skipped) spikes_.accept(step, result.loss, result.grad_norm);
+  return result;
+}
+
+GradientNorm Rank::measure_gradient(int64_t step, const data::Batches& batches) {
+  QUINTET_CHECK(in_flight_.empty(), "a gradient is measured while a step is in flight");
+  const std::vector<program::StepVariant>& variants = compiled_->program.variants;
+  size_t i = 0;
+  while (i < variants.size() && !variants[i].measures) ++i;
+  QUINTET_CHECK(i < variants.size(), "the program has no variant that measures gradients");
+  set_step_scalars(step, batches.count_labels(step, dp_index_, variants[i].micro_batches));
+  exec::Executor& e = *executor_;
+  e.run(compiled_->variants[i], in_row_order(load_of(step, batches)));
+  return {.squared = e.scalar(scalars::kSumSquares) / (loss_scale_ * loss_scale_),
+          .tokens = static_cast<int64_t>(e.scalar(scalars::kCount))};
 }
 
 // With cp > 1, loads whole micro-batches into a staging buffer and copies to each input the rows of its span,

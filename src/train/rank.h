@@ -2,6 +2,8 @@
 // (room tools) see a training step as one call.
 #pragma once
 
+#include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +16,8 @@
 #include "config/demands.h"
 #include "data/batch.h"
 #include "exec/executor.h"
+#include "train/noise_scale.h"
+#include "train/spike_guard.h"
 
 namespace quintet::train {
 
@@ -37,7 +41,8 @@ struct StepResult {
   double lr = 0;
   double loss_scale = 1;  // the factor applied to this step's gradients
   int64_t tokens = 0;     // valid tokens of the global batch
-  bool skipped = false;   // non-finite loss or gradient: no rank applied the update
+  bool skipped = false;   // no rank applied the update: loss or gradient are not finite, or
+  bool spike = false;     // ... exceed the limits of run.skip_spike
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
 
@@ -68,7 +73,9 @@ class Rank {
     const bool has_experts = base::demanded(config::demands(recipe_.model), base::Dim::Experts) > 0;
     const bool reads_counts =
         has_experts && !recipe_.model.moe.pad && recipe_.parallel.ep * recipe_.parallel.etp > 1;
-    return executor_->runs_ahead() && !measures() && !reads_counts;
+    const bool measuring =
+        !in_flight_.empty() && (measures(in_flight_.back()) || measures(in_flight_.back() + 1));
+    return executor_->runs_ahead() && !measuring && !reads_counts;
   }
   // Fills this rank's micro-batches of a step. The result refers to `this` and to `batches`.
   exec::LoadBatch load_of(int64_t step, const data::Batches& batches);
@@ -79,6 +86,9 @@ class Rank {
   // batch may be loaded while this one runs. finish_step() returns the result.
   void start_step_from(int64_t step, const std::function<exec::LoadBatch(int64_t step)>& load_of,
                        int64_t valid_tokens);
+  // The squared norm of the gradient over the first micro-batches of a step (run.noise_scale_batch). Changes
+  // nothing that lasts; no step may be in flight. The same on all ranks.
+  GradientNorm measure_gradient(int64_t step, const data::Batches& batches);
   // Sum of losses and number of valid tokens over `count` global batches of one micro-batch each, starting at
   // `first`. The result is the same on all ranks.
   struct Evaluation {
@@ -160,8 +170,14 @@ class Rank {
   layout::AtomList replicated_over(const Piece& piece) const;
   exec::LoadBatch in_row_order(const exec::LoadBatch& load);
   void start_step(int64_t step, const exec::Inputs& inputs, const exec::Inputs* next, int64_t valid_tokens);
-  // The first two steps measure the memory that is actually touched.
-  bool measures() const { return measured_rounds_ < 2; }
+  void set_step_scalars(int64_t step, int64_t valid_tokens);
+  // The program of a step; by batch.ramp, it depends on the step.
+  const program::Expanded& program_of(int64_t step) const;
+  // The first two steps with the largest batch of the run measure the memory that is actually touched.
+  bool measures(int64_t step) const {
+    return measured_rounds_ < 2 &&
+           ramp_.at(step).accumulation == ramp_.at(std::max<int64_t>(1, recipe_.run.steps) - 1).accumulation;
+  }
 
   const config::Recipe recipe_;
   const config::BatchRamp ramp_;
@@ -172,7 +188,9 @@ class Rank {
   std::map<graph::InputSpec, std::vector<int32_t>>
       whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;
-  double loss_scale_ = 1;  // of the next step
+  SpikeGuard spikes_;
+  std::deque<int64_t> in_flight_;  // steps that are started and not finished
+  double loss_scale_ = 1;          // of the next step
   int dp_index_ = 0, cp_index_ = 0;
   int measured_rounds_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "train/run_data.h"
 
 #include "base/error.h"
+#include "config/batch_ramp.h"
 #include "data/text_source.h"
 #include "data/token_file.h"
 
@@ -63,6 +64,11 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
                                       .dp = dp}),
               .validation = {},
               .reading = {}};
+  std::vector<data::BatchStart> stages;
+  const config::BatchRamp ramp(recipe);
+  for (const config::BatchRamp::Stage& s : ramp.stages())
+    stages.push_back({.step = s.first_step, .position = s.first_sequence, .accumulation = s.accumulation});
+  out.train.set_stages(std::move(stages));
   if (splits.validation) {
     const data::Sampler stored(seed, splits.validation->size(), data::Order::Sequential);
     out.validation.emplace(

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "config/batch_ramp.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "program/allocate.h"
@@ -99,6 +100,7 @@ class Header {
     line("batch", "{} = {} micro x {} accumulation x {} data ranks; {} per step, {}",
          counted(r_.batch.global, "sequence"), r_.batch.micro, r_.batch.accumulation, r_.parallel.dp(),
          counted(r_.batch.global * r_.data.seq_len, "token"), counted(r_.run.steps, "step"));
+    if (!r_.batch.ramp.empty()) line("", "ramp: {}", config::ramp_text(r_));
   }
 
   void loss() {
@@ -280,10 +282,17 @@ class Header {
 
   void guards() {
     std::string text = fmt::format(
-        "stop after {} in a row", counted(std::max<int64_t>(1, r_.run.max_skipped_steps), "non-finite step"));
+        "stop after {} in a row", counted(std::max<int64_t>(1, r_.run.max_skipped_steps),
+                                          r_.run.skip_spike.window > 0 ? "skipped step" : "non-finite step"));
     if (r_.run.check_replicas_every > 0 && r_.parallel.world() > 1)
       text += fmt::format("; replicas compared every {}", counted(r_.run.check_replicas_every, "step"));
+    if (const config::SkipSpike& s = r_.run.skip_spike; s.window > 0)
+      text += fmt::format("; steps skipped above mean + {:g} deviations of loss or gradient norm over {}",
+                          s.factor, counted(s.window, "step"));
     line("guards", "{}", text);
+    if (r_.run.noise_scale_every > 0)
+      line("noise", "gradient noise scale every {}, from {} and the whole batch",
+           counted(r_.run.noise_scale_every, "step"), counted(r_.run.noise_scale_batch, "sequence"));
   }
 
   void recompute() {

@@ -125,6 +125,44 @@ TEST(Batches, ResumesInAnotherLayoutWithoutLossOrRepeat) {
   EXPECT_THROW(after.position(2), base::InternalError);
 }
 
+// A ledger of every sequence that every rank loads: the order of the sampler, no sample skipped or repeated.
+TEST(Batches, AGrowingBatchLoadsEverySampleOnceInOrder) {
+  for (const int64_t dp : {1, 2, 4}) {
+    const BatchLayout layout{.global = 16, .micro = 4 / dp, .accumulation = 4, .dp = dp};
+    Batches grows = batches(23, layout, {});
+    grows.set_stages({{.step = 0, .position = 0, .accumulation = 1},
+                      {.step = 3, .position = 12, .accumulation = 3},
+                      {.step = 5, .position = 36, .accumulation = 4}});
+    int64_t position = 0;
+    for (int64_t step = 0; step < 9; ++step) {
+      const int64_t n = step < 3 ? 1 : step < 5 ? 3 : 4;
+      EXPECT_EQ(grows.accumulation(step), n);
+      EXPECT_EQ(grows.position(step), position);
+      std::vector<int64_t> ledger(static_cast<size_t>(4 * n), -1);
+      int64_t valid = 0, counted = 0;
+      for (int64_t rank = 0; rank < dp; ++rank) {
+        counted += grows.count_labels(step, rank);
+        for (int64_t micro = 0; micro < n; ++micro) {
+          Row samples(static_cast<size_t>(layout.micro * kSeq));
+          MicroBatch out;
+          out.samples = samples;
+          valid += grows.fill(step, micro, rank, out);
+          for (int64_t i = 0; i < layout.micro; ++i)
+            ledger[static_cast<size_t>(grows.sequence_of(micro, rank, i))] =
+                samples[static_cast<size_t>(i * kSeq)];
+        }
+      }
+      EXPECT_EQ(valid, counted);
+      for (const int64_t sample : ledger) EXPECT_EQ(sample, position++) << "step " << step << ", dp " << dp;
+    }
+    EXPECT_EQ(position, 36 + 4 * 16);
+  }
+  Batches grows = batches(23, {.global = 4, .micro = 1, .accumulation = 4, .dp = 1}, {});
+  EXPECT_THROW(grows.set_stages({{.step = 0, .position = 0, .accumulation = 2}, {.step = 2, .position = 5}}),
+               base::InternalError)
+      << "a sample is skipped";
+}
+
 TEST(Batches, CountsAgreeWithLabels) {
   const std::vector<LabelMask> masks = {{},
                                         [](const LabelSite& s) { return s.sequence % 2 == 0; },
