@@ -469,7 +469,7 @@ std::vector<Bad> other_bad_recipes() {
        "run.noise_scale_batch is a smaller batch",
        "run.noise_scale_batch",
        {"12 is not a multiple of micro 2 x dp 4 = 8"},
-       "8 or 16"},
+       "8"},
       {{"run.noise_scale_every=5", "run.noise_scale_batch=16"},
        "run.noise_scale_batch is a smaller batch",
        "run.noise_scale_batch",
