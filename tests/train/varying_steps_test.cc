@@ -122,11 +122,12 @@ TEST(SpikeGuard, ASpikeIsSkippedByAllRanks) {
     SCOPED_TRACE(name);
     const SmallRun small;
     const config::Recipe recipe = small.recipe(with(
-        layout, {"run.skip_spike.window=4", "run.skip_spike.factor=8", "run.steps=20", "batch.micro=1"}));
+        layout, {"run.skip_spike.window=4", "run.skip_spike.factor=3", "run.steps=20", "batch.micro=1"}));
     const train::RunData data = train::load_data(recipe);
     comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
       train::Rank rank(recipe, world, {});
-      for (int64_t step = 0; step < kSteps; ++step) EXPECT_FALSE(rank.step(step, data.train).skipped) << step;
+      int64_t skipped = 0;
+      for (int64_t step = 0; step < kSteps; ++step) skipped = rank.step(step, data.train).skipped_total;
       const uint64_t before = hash_of_states(rank);
       const exec::LoadBatch load = rank.load_of(kSteps, data.train);
       const exec::LoadBatch noise = [&](int micro, const std::vector<exec::InputRows>& inputs) {
@@ -139,12 +140,9 @@ TEST(SpikeGuard, ASpikeIsSkippedByAllRanks) {
       const train::StepResult spike =
           rank.step_with(kSteps, noise, recipe.batch.micro * recipe.batch.accumulation * 32);
       EXPECT_TRUE(spike.skipped && spike.spike);
-      EXPECT_EQ(spike.skipped_in_row, 1);
+      EXPECT_EQ(spike.skipped_total, skipped + 1);
       EXPECT_EQ(hash_of_states(rank), before);
-      const train::StepResult next = rank.step(kSteps + 1, data.train);
-      EXPECT_FALSE(next.skipped);
-      EXPECT_EQ(next.skipped_in_row, 0);
-      EXPECT_EQ(next.skipped_total, 1);
+      for (int64_t step = kSteps + 1; step < 20; ++step) rank.step(step, data.train);
       EXPECT_NE(hash_of_states(rank), before);
     });
   }
