@@ -154,6 +154,11 @@ void noise_has_a_small_batch(const Recipe& r, const Fail& fail) {
   if (run.noise_scale_every == 0)
     return idle(fail, "run.noise_scale_batch", run.noise_scale_batch, int64_t{0},
                 "with run.noise_scale_every = 0");
+  if (r.optimizer.clip != ClipKind::Norm)
+    fail("run.noise_scale_every",
+         fmt::format("{} requires optimizer.clip = \"norm\": it compares Euclidean norms",
+                     run.noise_scale_every),
+         "0, or optimizer.clip \"norm\"");
   const int64_t unit = r.batch.micro * r.parallel.dp();
   if (run.noise_scale_batch % unit != 0)
     fail("run.noise_scale_batch",

@@ -216,8 +216,7 @@ void StepBuilder::add_norm() {
                              skipped_in_row, skipped_total, good_steps};
   if (guards_.spikes) in.insert(in.end(), {scalar("count"), scalar("loss_limit"), scalar("norm_limit")});
   const std::vector<ValueId> out =
-      g.add_node(graph::kClipScale, std::move(in), std::move(attrs), Phase::F, 0)
-          .outputs;
+      g.add_node(graph::kClipScale, std::move(in), std::move(attrs), Phase::F, 0).outputs;
   const char* const names[] = {"norm",           "clip_scale",    "ok",        "loss_scale", "update_count",
                                "skipped_in_row", "skipped_total", "good_steps"};
   for (size_t i = 0; i < out.size(); ++i) g.value(out[i]).name = names[i];

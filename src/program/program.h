@@ -178,8 +178,8 @@ inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
 // With a guard against spikes: a mean loss or a norm above them makes the step be skipped.
 inline constexpr std::string_view kLossLimit = "loss_limit";
 inline constexpr std::string_view kNormLimit = "norm_limit";
-inline constexpr std::string_view kSeed = "seed";               // of the backward pass: loss scale / count
-inline constexpr std::string_view kLoss = "loss";               // sum over the valid tokens
+inline constexpr std::string_view kSeed = "seed";  // of the backward pass: loss scale / count
+inline constexpr std::string_view kLoss = "loss";  // sum over the valid tokens
 inline constexpr std::string_view kSumSquares =
     "sum_squares";                                 // of the gradients, with the loss scale; or their largest
 inline constexpr std::string_view kNorm = "norm";  // of the gradients, without the loss scale
