@@ -375,12 +375,8 @@ bool selective_fits(const plan::Report& r) {
 }  // namespace
 
 std::vector<std::string> warnings_of(const plan::Report& r) {
-  std::vector<std::string> list;
+  std::vector<std::string> list = r.warnings;
   const config::Parallel& p = r.recipe.parallel;
-  const hardware::Cluster& c = r.assumptions.cluster;
-  if (p.tp > c.domain)
-    list.push_back(fmt::format("tp {} extends past the {} devices joined by {}; prefer a pipeline", p.tp,
-                               c.domain, c.inner.title));
   if (p.tp > 1 && !p.sequence_parallel)
     list.push_back("tensor parallelism without sequence parallelism keeps replicated activations");
   if (p.pp > 1 && r.recipe.batch.accumulation < 4 * p.pp && !config::traits_of(p.schedule).fills_bubbles)

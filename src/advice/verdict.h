@@ -49,8 +49,9 @@ struct VerdictOptions {
 Verdict decide(const config::Recipe& recipe, const plan::Assumptions& assumptions,
                const VerdictOptions& options = {});
 
-// Rules violated by one plan: tp past the inner link, a pipeline with few micro-batches, tensor parallelism
-// without sequence parallelism, full recompute where selective would do, a fabric that is too slow.
+// Rules violated by one plan: its own warnings (tp across the slow link), a pipeline with few micro-batches,
+// tensor parallelism without sequence parallelism, full recompute where selective would do, a fabric that is
+// too slow.
 std::vector<std::string> warnings_of(const plan::Report& report);
 
 std::string to_text(const Verdict& verdict);

@@ -24,6 +24,14 @@ void RecipeOptions::add_to(CLI::App& command, bool with_dtype, const std::string
         ->check(CLI::IsMember({"f64", "f32", "bf16", "f16"}));
 }
 
+void add_cluster_option(CLI::App& command, std::string& cluster) {
+  command
+      .add_option("--cluster", cluster,
+                  "warn where the layout does not suit this cluster: a phrase (\"2x8 h100\") or a file of "
+                  "doctor --probe")
+      ->type_name("CLUSTER");
+}
+
 config::Recipe RecipeOptions::load(bool steps_is_run) const {
   std::vector<std::string> all;
   if (!dtype.empty())  // first, so that --set takes precedence

@@ -12,11 +12,18 @@
 namespace quintet::cli {
 namespace {
 
-int check_action(const RecipeOptions& o, bool json) {
-  const config::Recipe recipe = o.load();
+struct CheckOptions {
+  RecipeOptions recipe;
+  std::string cluster;
+  bool json = false;
+};
+
+int check_action(const CheckOptions& o) {
+  const config::Recipe recipe = o.recipe.load();
   train::require_data(recipe);
+  const std::vector<std::string> warnings = tools::cluster_warnings(recipe, o.cluster);
   const compiler::Compiled compiled = tools::compile_rank(recipe, 0);
-  print(json ? tools::good_json(recipe, compiled) : tools::good_text(recipe, compiled));
+  print(o.json ? tools::good_json(recipe, compiled, warnings) : tools::good_text(recipe, compiled, warnings));
   return kExitGood;
 }
 
@@ -68,13 +75,13 @@ int verify_action(const VerifyVerbOptions& o) {
 
 Verb add_check(CLI::App& app) {
   CLI::App* command = app.add_subcommand("check", "print the resolved recipe, or all problems found in it");
-  auto o = std::make_shared<RecipeOptions>();
-  auto json = std::make_shared<bool>(false);
-  o->add_to(*command, true, "number of steps (run.steps)");
-  command->add_flag("--json", *json, "print JSON");
+  auto o = std::make_shared<CheckOptions>();
+  o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  add_cluster_option(*command, o->cluster);
+  command->add_flag("--json", o->json, "print JSON");
   command->footer(
       "Builds the model and plans the memory of rank 0, but does not read the data, which must exist.");
-  return {command, [o, json] { return check_action(*o, *json); }};
+  return {command, [o] { return check_action(*o); }};
 }
 
 Verb add_program(CLI::App& app) {

@@ -7,6 +7,7 @@
 #include "config/environment.h"
 #include "observe/console.h"
 #include "tools/generate.h"
+#include "tools/recipe_report.h"
 #include "train/loop.h"
 
 namespace quintet::cli {
@@ -15,7 +16,7 @@ namespace {
 struct TrainOptions {
   RecipeOptions recipe;
   bool overwrite = false, json = false;
-  std::string trace;
+  std::string trace, cluster;
   int64_t sample = 80;
 };
 
@@ -23,7 +24,8 @@ int train_action(const TrainOptions& o) {
   // mpirun gives its ranks a terminal even if its own output is a pipe: plain lines suit both.
   observe::Console::Options where{
       .descriptor = o.json ? STDERR_FILENO : STDOUT_FILENO, .terminal = {}, .width = {}};
-  if (config::detect_launch()) where.terminal = false;
+  const std::optional<config::Launch> launch = config::detect_launch();
+  if (launch) where.terminal = false;
   observe::Console console(where);
   train::RunOptions options;
   options.overwrite = o.overwrite;
@@ -32,7 +34,13 @@ int train_action(const TrainOptions& o) {
   options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
   if (!o.trace.empty()) options.trace = train::parse_trace_range(o.trace);
   install_signal_handlers();
-  const train::RunResult result = train::run([&] { return o.recipe.load(); }, options);
+  const auto load = [&] {
+    config::Recipe recipe = o.recipe.load();
+    for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
+      if (!launch || launch->rank == 0) console.print_line("warning: " + warning);
+    return recipe;
+  };
+  const train::RunResult result = train::run(load, options);
   const train::RunEnd end = result.summary.end;
   if (result.is_first) {
     console.print_line("");
@@ -62,6 +70,7 @@ Verb add_train(CLI::App& app) {
   CLI::App* command = app.add_subcommand("train", "train a recipe");
   auto o = std::make_shared<TrainOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  add_cluster_option(*command, o->cluster);
   command->add_flag("--overwrite", o->overwrite,
                     "replace the files of an existing run in the run folder, its recipe.toml included");
   command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")

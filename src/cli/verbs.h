@@ -32,6 +32,9 @@ struct RecipeOptions {
   config::Recipe load(bool steps_is_run = true) const;
 };
 
+// --cluster of verbs that only warn about it.
+void add_cluster_option(CLI::App& command, std::string& cluster);
+
 Verb add_train(CLI::App& app);
 Verb add_check(CLI::App& app);
 Verb add_verify(CLI::App& app);

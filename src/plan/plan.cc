@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/build.h"
+#include "plan/layout_warnings.h"
 #include "plan/memory.h"
 #include "plan/memory_timeline.h"
 #include "plan/sampled_steps.h"
@@ -98,6 +99,7 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   }
   report.time = combine(times);
   report.notes.assign(remarks.begin(), remarks.end());
+  report.warnings = layout_warnings(recipe.parallel, assumptions.cluster);
   add_notes(report);
   return report;
 }

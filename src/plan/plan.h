@@ -109,8 +109,8 @@ struct Report {
   int64_t parameters = 0, active_parameters = 0;
   Memory memory;
   Time time;
-  std::vector<std::string> notes;  // plan-only precisions, assumptions that matter
-  ModelState state;
+  std::vector<std::string> warnings;         // of layout_warnings.h
+  std::vector<std::string> notes;            // plan-only precisions, assumptions that matter
   std::shared_ptr<const Timeline> timeline;  // set if Assumptions::timeline is set
 };
 

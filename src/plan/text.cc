@@ -50,6 +50,7 @@ class Page {
     memory();
     time();
     links();
+    for (const std::string& warning : r_.warnings) line("warning: {}", warning);
     for (const std::string& note : r_.notes) line("note: {}", note);
     return std::move(out_);
   }

@@ -382,8 +382,9 @@ class Page {
   }
 
   void notes() {
-    if (r_.notes.empty()) return;
+    if (r_.notes.empty() && r_.warnings.empty()) return;
     title("Assumed");
+    for (const std::string& warning : r_.warnings) add("<p>warning: {}</p>\n", escaped(warning));
     for (const std::string& note : r_.notes) add("<p class=\"soft\">{}</p>\n", escaped(note));
   }
 

@@ -8,7 +8,10 @@
 #include "base/text.h"
 #include "config/print.h"
 #include "exec/executor.h"
+#include "hardware/cluster.h"
 #include "models/build.h"
+#include "plan/layout_warnings.h"
+#include "plan/text.h"
 #include "program/allocate.h"
 #include "program/ledger.h"
 #include "train/loop.h"
@@ -27,18 +30,32 @@ compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
   return compiler::compile(recipe, options);
 }
 
-std::string good_text(const config::Recipe& recipe, const compiler::Compiled& compiled) {
-  return fmt::format("# good: {} rank{}, {} parameters, {} planned on rank 0\n{}", recipe.parallel.world(),
-                     recipe.parallel.world() == 1 ? "" : "s",
-                     base::thousands(models::parameter_count(compiled.logical)),
-                     base::human_bytes(compiled.program.arena_bytes), config::to_toml(recipe));
+std::vector<std::string> cluster_warnings(const config::Recipe& recipe, const std::string& cluster) {
+  if (cluster.empty()) return {};
+  const hardware::Cluster c = hardware::parse_cluster(cluster);
+  if (c.world() != recipe.parallel.world())
+    base::fail_user("--cluster {}: it has {} devices, but the recipe has {} ranks ({})", cluster, c.world(),
+                    recipe.parallel.world(), plan::axes_text(recipe.parallel));
+  return plan::layout_warnings(recipe.parallel, c);
 }
 
-std::string good_json(const config::Recipe& recipe, const compiler::Compiled& compiled) {
+std::string good_text(const config::Recipe& recipe, const compiler::Compiled& compiled,
+                      const std::vector<std::string>& warnings) {
+  std::string out = fmt::format("# good: {} rank{}, {} parameters, {} planned on rank 0\n",
+                                recipe.parallel.world(), recipe.parallel.world() == 1 ? "" : "s",
+                                base::thousands(models::parameter_count(compiled.logical)),
+                                base::human_bytes(compiled.program.arena_bytes));
+  for (const std::string& warning : warnings) out += "# warning: " + warning + "\n";
+  return out + config::to_toml(recipe);
+}
+
+std::string good_json(const config::Recipe& recipe, const compiler::Compiled& compiled,
+                      const std::vector<std::string>& warnings) {
   return base::json_text(Json{{"good", true},
                               {"world", recipe.parallel.world()},
                               {"parameters", models::parameter_count(compiled.logical)},
                               {"planned_peak_bytes", compiled.program.arena_bytes},
+                              {"warnings", warnings},
                               {"recipe", Json::parse(config::to_json(recipe))}},
                          3) +
          "\n";

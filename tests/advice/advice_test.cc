@@ -198,7 +198,10 @@ TEST(Verdict, Warnings) {
       plan::make_plan(small_llama({"parallel.tp=2", "parallel.pp=4", "batch.global=4"}), a);
   const std::vector<std::string> w = warnings_of(r);
   ASSERT_GE(w.size(), 3u);
-  EXPECT_EQ(w[0], "tp 2 extends past the 1 devices joined by inner; prefer a pipeline");
+  EXPECT_EQ(
+      w[0],
+      "parallel.tp = 2 crosses the slow link (outer): the fast one joins 1 device; parallel.tp = 1 with "
+      "parallel.pp = 8 would stay inside");
   EXPECT_TRUE(w[1].starts_with("tensor parallelism without sequence parallelism"));
   EXPECT_TRUE(w[2].starts_with("4 micro-batches for 4 stages"));
   a = small_cluster();

@@ -118,6 +118,30 @@ TEST(PlanVerb, ARecipeForGpusWantsSome) {
     EXPECT_EQ(quintet(good).code, 0) << good;
 }
 
+// Plain plans, checks and runs warn alike.
+TEST(PlanVerb, TensorGroupsAcrossTheSlowLinkAreWarnedOf) {
+  const TempFolder folder;
+  const std::string recipe = (folder / "r.toml").string();
+  base::write_file_atomically(recipe, kRecipe);
+  const std::string words = "warning: parallel.tp = 2 crosses the slow link (";
+  const Outcome plan = quintet("plan " + recipe + " --cluster '4x1 h100'");
+  EXPECT_NE(plan.out.find(words), std::string::npos) << plan.out << plan.err;
+  EXPECT_EQ(quintet("plan " + recipe + " --cluster '1x4 h100'").out.find("warning: "), std::string::npos);
+  EXPECT_EQ(quintet("plan " + recipe).out.find("warning: "), std::string::npos);
+  const std::string text = (folder / "text.txt").string();
+  base::write_file_atomically(text, "some text");
+  const std::string with_data = "check " + recipe + " --set " + quoted("data.path=[\"" + text + "\"]");
+  const Outcome check = quintet(with_data + " --cluster '4x1 h100'");
+  EXPECT_EQ(check.code, 0) << check.err;
+  EXPECT_NE(check.out.find("# " + words), std::string::npos) << check.out;
+  const auto json = nlohmann::json::parse(quintet(with_data + " --json --cluster '4x1 h100'").out);
+  EXPECT_EQ(json.at("warnings").size(), 1u);
+  const Outcome other = quintet(with_data + " --cluster '1x8 h100'");
+  EXPECT_EQ(other.code, 2);
+  EXPECT_NE(other.err.find("it has 8 devices, but the recipe has 4 ranks (pp 2 x tp 2)"), std::string::npos)
+      << other.err;
+}
+
 // Simulator and executor run the same instructions in the same order on every stream of every stage.
 TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   const TempFolder folder;
@@ -129,9 +153,11 @@ TEST(PlanVerb, TraceHasTheOrderOfARealRun) {
   base::write_file_atomically(text, words);
   const Outcome plan = quintet("plan " + recipe + " --trace " + planned);
   ASSERT_EQ(plan.code, 0) << plan.err;
-  const Outcome train = quintet("train " + recipe + " --trace steps=1-1 --run-dir " + run + " --set " +
-                                quoted("data.path=[\"" + text + "\"]"));
+  const Outcome train = quintet("train " + recipe + " --cluster '4x1 h100' --trace steps=1-1 --run-dir " +
+                                run + " --set " + quoted("data.path=[\"" + text + "\"]"));
   ASSERT_EQ(train.code, 0) << train.err;
+  EXPECT_NE(train.out.find("warning: parallel.tp = 2 crosses the slow link ("), std::string::npos)
+      << train.out;
 
   using Event = std::tuple<std::string, int64_t, int64_t, int64_t>;
   using Order = std::map<std::pair<int, std::string>, std::vector<Event>>;

@@ -7,7 +7,10 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "plan/layout_warnings.h"
 #include "plan/plan_support.h"
+#include "plan/small_models.h"
+#include "plan/text.h"
 #include "plan/time.h"
 #include "plan/timeline.h"
 #include "program/allocate.h"
@@ -199,6 +202,41 @@ TEST(Plan, BadInput) {
   a = assumptions_for(recipe, "a100");
   a.matmul = hardware::Arithmetic::FP8;
   EXPECT_THROW(make_plan(recipe, a), base::UserError);
+}
+
+// Every group's traffic is booked on the slowest link that it crosses: two nodes of four.
+TEST(Plan, LinksAreThoseThatGroupsCross) {
+  const auto link_of = [](const std::vector<std::string>& layout, const std::string& axes) {
+    const Report r = make_plan(testing::small_llama(layout), testing::small_cluster());
+    std::string names;
+    for (const LinkBytes& l : r.time.links)
+      if (l.axes == axes) names += l.link;
+    return names;
+  };
+  const std::vector<std::string> near = {"parallel.tp=4", "parallel.dp_shard=2", "parallel.zero=1"},
+                                 far = {"parallel.tp=2", "parallel.pp=4"};
+  EXPECT_EQ(link_of(near, "tp"), "inner");
+  EXPECT_EQ(link_of(near, "dp_shard"), "outer");
+  EXPECT_EQ(link_of(far, "tp"), "inner");
+}
+
+TEST(Plan, WarnsWhenTensorGroupsCrossTheSlowLink) {
+  hardware::Cluster c = testing::small_cluster().cluster;  // fast links join four
+  EXPECT_TRUE(layout_warnings({.dp_shard = 2, .tp = 4}, c).empty());
+  EXPECT_TRUE(layout_warnings({.dp_shard = 8}, c).empty());
+  const std::vector<std::string> w = layout_warnings({.tp = 8}, c);
+  ASSERT_EQ(w.size(), 1u);
+  EXPECT_EQ(
+      w[0],
+      "parallel.tp = 8 crosses the slow link (outer): the fast one joins 4 devices; parallel.tp = 4 with "
+      "parallel.pp = 2 would stay inside");
+  // Groups of three: the second has devices 3, 4 and 5.
+  EXPECT_EQ(layout_warnings({.dp_shard = 4, .tp = 3}, c).size(), 1u);
+  EXPECT_TRUE(layout_warnings({.tp = 3}, c).empty()) << "all of it is in one domain";
+  const Report r =
+      make_plan(testing::small_llama({"parallel.tp=8", "model.kv_heads=8"}), testing::small_cluster());
+  EXPECT_EQ(r.warnings, w);
+  EXPECT_NE(to_text(r).find("warning: " + w[0] + "\n"), std::string::npos);
 }
 
 }  // namespace
