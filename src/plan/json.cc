@@ -1,87 +1,108 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+// The report as JSON.
+#include "base/json.h"
+
+#include <nlohmann/json.hpp>
 
 #include "config/print.h"
-#include "observe/metrics.h"
 #include "plan/text.h"
 
 namespace quintet::plan {
-
-using observe::json_number;
-using observe::json_string;
-
 namespace {
 
-template <class List, class Fn>
-std::string array_of(const List& list, Fn&& item) {
-  std::vector<std::string> parts;
-  for (const auto& x : list) parts.push_back("\n    " + item(x));
-  return fmt::format("[{}{}]", fmt::join(parts, ","), parts.empty() ? "" : "\n  ");
+using Json = nlohmann::ordered_json;
+
+std::string class_name(size_t i) {
+  return std::string(program::to_string(static_cast<program::MemoryClass>(i)));
 }
 
-std::string rank_json(const RankMemory& r) {
-  std::string classes;
-  for (size_t i = 0; i < r.by_class.size(); ++i)
-    classes +=
-        fmt::format("\"{}\": {}, ", program::to_string(static_cast<program::MemoryClass>(i)), r.by_class[i]);
-  return fmt::format(
-      "{{\"rank\": {}, \"stage\": {}, \"total_bytes\": {}, \"arena_bytes\": {}, \"runtime_bytes\": {}, "
-      "{}\"gaps\": {}, \"expert_rows\": {}, \"expected_expert_rows\": {}, \"host_bytes\": 0, \"disk_bytes\": "
-      "0, "
-      "\"peak_at\": {}}}",
-      r.rank, r.stage, r.total(), r.arena_bytes, r.runtime_bytes, classes, r.gaps(), r.routed_bytes,
-      r.expected_routed_bytes, json_string(r.peak_at));
+Json json_of(const RankMemory& r) {
+  Json json = {{"rank", r.rank.value},
+               {"stage", r.stage},
+               {"total_bytes", r.total()},
+               {"arena_bytes", r.arena_bytes},
+               {"runtime_bytes", r.runtime_bytes}};
+  for (size_t i = 0; i < r.by_class.size(); ++i) json[class_name(i)] = r.by_class[i];
+  json["gaps"] = r.gaps();
+  json["expert_rows"] = r.routed_bytes;
+  json["expected_expert_rows"] = r.expected_routed_bytes;
+  json["host_bytes"] = 0;
+  json["disk_bytes"] = 0;
+  json["peak_at"] = r.peak_at;
+  return json;
 }
 
 // Live bytes over the step, by column: names once, then a row for every moment.
-std::string timeline_json(const Memory& m) {
-  std::string names = "\"seconds\"";
-  for (int i = 0; i < program::kNumMemoryClasses; ++i)
-    names += fmt::format(", \"{}\"", program::to_string(static_cast<program::MemoryClass>(i)));
-  return fmt::format("{{\"rank\": {}, \"columns\": [{}], \"points\": {}}}", m.ranks[m.most_loaded].rank,
-                     names, array_of(m.timeline, [](const MemoryPoint& p) {
-                       return fmt::format("[{}, {}]", json_number(p.seconds), fmt::join(p.by_class, ", "));
-                     }));
+Json timeline_of(const Memory& m) {
+  Json names = Json::array({"seconds"}), points = Json::array();
+  for (size_t i = 0; i < program::kNumMemoryClasses; ++i) names.push_back(class_name(i));
+  for (const MemoryPoint& p : m.timeline) {
+    Json point = Json::array({p.seconds});
+    for (const int64_t bytes : p.by_class) point.push_back(bytes);
+    points.push_back(std::move(point));
+  }
+  return {{"rank", m.ranks[m.most_loaded].rank.value},
+          {"columns", std::move(names)},
+          {"points", std::move(points)}};
+}
+
+Json json_of(const Memory& m) {
+  Json ranks = Json::array();
+  for (const RankMemory& r : m.ranks) ranks.push_back(json_of(r));
+  Json json = {{"fits", m.fits()},
+               {"limit_bytes", m.limit},
+               {"peak_bytes", m.ranks[m.most_loaded].total()},
+               {"most_loaded", m.ranks[m.most_loaded].rank.value},
+               {"ranks", std::move(ranks)}};
+  if (!m.timeline.empty()) json["timeline"] = timeline_of(m);
+  return json;
+}
+
+Json json_of(const Time& t) {
+  Json shares = Json::array(), links = Json::array();
+  for (const TimeShare& s : t.shares) shares.push_back({{"what", s.what}, {"seconds", s.seconds}});
+  for (const LinkBytes& l : t.links)
+    links.push_back({{"axes", l.axes},
+                     {"link", l.link},
+                     {"bytes", l.bytes},
+                     {"seconds", l.seconds},
+                     {"exposed", l.exposed}});
+  return {{"step_seconds", t.step},
+          {"tokens", t.tokens},
+          {"tokens_per_s", t.tokens_per_s},
+          {"tokens_per_s_per_device", t.tokens_per_s_per_device},
+          {"model_flops", t.model_flops},
+          {"hardware_flops", t.hardware_flops},
+          {"model_flops_per_s_per_device", t.model_flops_per_device()},
+          {"peak_flops", t.peak_flops},
+          {"mfu", t.mfu},
+          {"hfu", t.hfu},
+          {"busiest_stage", t.busiest},
+          {"compute_rate", t.compute_rate},
+          {"shares", std::move(shares)},
+          {"links", std::move(links)}};
 }
 
 }  // namespace
 
-std::string json_fields(const Report& r) {
-  const Memory& m = r.memory;
-  const Time& t = r.time;
+Json json_of(const Report& r) {
   const hardware::Cluster& c = r.assumptions.cluster;
-  const std::string memory = fmt::format(
-      "{{\"fits\": {}, \"limit_bytes\": {}, \"peak_bytes\": {}, \"most_loaded\": {}, \"ranks\": {}{}}}",
-      m.fits(), m.limit, m.ranks[m.most_loaded].total(), m.ranks[m.most_loaded].rank,
-      array_of(m.ranks, rank_json), m.timeline.empty() ? "" : ",\n  \"timeline\": " + timeline_json(m));
-  const std::string shares = array_of(t.shares, [](const TimeShare& s) {
-    return fmt::format("{{\"what\": {}, \"seconds\": {}}}", json_string(s.what), json_number(s.seconds));
-  });
-  const std::string links = array_of(t.links, [](const LinkBytes& l) {
-    return fmt::format("{{\"axes\": {}, \"link\": {}, \"bytes\": {}, \"seconds\": {}, \"exposed\": {}}}",
-                       json_string(l.axes), json_string(l.link), json_number(l.bytes), json_number(l.seconds),
-                       json_number(l.exposed));
-  });
-  const std::string time = fmt::format(
-      "{{\"step_seconds\": {}, \"tokens\": {}, \"tokens_per_s\": {}, \"tokens_per_s_per_device\": {},\n"
-      "  \"model_flops\": {}, \"hardware_flops\": {}, \"model_flops_per_s_per_device\": {}, \"peak_flops\": "
-      "{}, "
-      "\"mfu\": {}, \"hfu\": {},\n  \"busiest_stage\": {}, \"compute_rate\": {}, \"shares\": {},\n  "
-      "\"links\": {}}}",
-      json_number(t.step), json_number(t.tokens), json_number(t.tokens_per_s),
-      json_number(t.tokens_per_s_per_device), json_number(t.model_flops), json_number(t.hardware_flops),
-      json_number(t.model_flops_per_device()), json_number(t.peak_flops), json_number(t.mfu),
-      json_number(t.hfu), t.busiest, json_number(t.compute_rate), shares, links);
-  return fmt::format(
-      "\"fits\": {}, \"world\": {}, \"parameters\": {}, \"active_parameters\": {},\n\"cluster\": "
-      "{{\"accelerator\": {}, \"nodes\": {}, \"per_node\": {}, \"inner\": {}, \"outer\": {}}},\n\"memory\": "
-      "{},\n"
-      "\"time\": {},\n\"notes\": {},\n\"recipe\": {}",
-      m.fits(), t.devices, r.parameters, r.active_parameters, json_string(c.accelerator.name), c.nodes,
-      c.per_node, json_string(c.inner.name), json_string(c.outer.name), memory, time,
-      array_of(r.notes, [](const std::string& n) { return json_string(n); }), config::to_json(r.recipe));
+  return {{"fits", r.memory.fits()},
+          {"world", r.time.devices},
+          {"parameters", r.parameters},
+          {"active_parameters", r.active_parameters},
+          {"cluster",
+           {{"accelerator", c.accelerator.name},
+            {"nodes", c.nodes},
+            {"per_node", c.per_node},
+            {"inner", c.inner.name},
+            {"outer", c.outer.name}}},
+          {"memory", json_of(r.memory)},
+          {"time", json_of(r.time)},
+          {"warnings", r.warnings},
+          {"notes", r.notes},
+          {"recipe", Json::parse(config::to_json(r.recipe))}};
 }
 
-std::string to_json(const Report& r) { return "{\n" + json_fields(r) + "\n}\n"; }
+std::string to_json(const Report& r) { return base::json_text(json_of(r), kJsonLevels) + "\n"; }
 
 }  // namespace quintet::plan

@@ -1,6 +1,7 @@
 // A report as text (one screen) and as JSON.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "plan/plan.h"
@@ -9,8 +10,8 @@ namespace quintet::plan {
 
 std::string to_text(const Report& report);
 std::string to_json(const Report& report);
-// The fields of to_json() without the enclosing braces.
-std::string json_fields(const Report& report);
+nlohmann::ordered_json json_of(const Report& report);
+inline constexpr int kJsonLevels = 3;  // of a report that are spread over lines (base/json.h)
 
 // "pp 16 x dp_shard 128 x tp 8"
 std::string axes_text(const config::Parallel& parallel);

@@ -1,13 +1,11 @@
 #include "published/compare_terms.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/parallel_for.h"
-#include "observe/metrics.h"
 #include "plan/sampled_steps.h"
 #include "plan/time.h"
 
@@ -79,25 +77,24 @@ TermsComparison compare_terms(const std::vector<PublishedRun>& runs, const std::
 }
 
 std::string to_json(const TermsComparison& report) {
-  std::string rows;
+  using Json = nlohmann::ordered_json;
+  Json rows = Json::array();
   for (size_t i = 0; i < report.rows.size(); ++i) {
     const ComparedRun& row = report.rows[i];
     if (!row.mapping.run || report.seconds[i].empty()) continue;
-    observe::Record r;
-    r.set("id", row.published.id).set("source", row.published.source).set("model", row.published.model);
-    r.set("accelerator", row.accelerator).set("stack", row.stack).set("stated", row.mapping.run->stated);
     const auto matmul = row.mapping.run->assumptions.matmul;
-    r.set("arithmetic", std::string(to_string(matmul.value_or(hardware::Arithmetic::BF16))));
-    r.set("published_tokens_per_s_per_gpu", row.tokens_per_s);
-    std::string record = r.json();
-    record.pop_back();
-    rows += fmt::format("{}{}, \"seconds\": [{}], \"predicted\": [{}]}}", rows.empty() ? "" : ",\n", record,
-                        fmt::join(report.seconds[i], ", "), fmt::join(report.predicted[i], ", "));
+    rows.push_back({{"id", row.published.id},
+                    {"source", row.published.source},
+                    {"model", row.published.model},
+                    {"accelerator", row.accelerator},
+                    {"stack", row.stack},
+                    {"stated", row.mapping.run->stated},
+                    {"arithmetic", to_string(matmul.value_or(hardware::Arithmetic::BF16))},
+                    {"published_tokens_per_s_per_gpu", row.tokens_per_s},
+                    {"seconds", report.seconds[i]},
+                    {"predicted", report.predicted[i]}});
   }
-  std::string names;
-  for (const std::string& name : report.sets)
-    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", name);
-  return fmt::format("{{\"sets\": [{}],\n\"rows\": [\n{}\n]}}\n", names, rows);
+  return base::json_text(Json{{"sets", report.sets}, {"rows", std::move(rows)}}, 2) + "\n";
 }
 
 }  // namespace quintet::published

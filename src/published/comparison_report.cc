@@ -3,12 +3,15 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "observe/metrics.h"
+#include "base/json.h"
 #include "published/comparison.h"
 
 namespace quintet::published {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
@@ -25,52 +28,54 @@ std::string table(std::string_view title, const std::vector<std::pair<std::strin
   return text;
 }
 
-observe::Record record(const ErrorSummary& s) {
-  observe::Record r;
-  r.set("rows", s.rows).set("median_error", s.median).set("p90_error", s.p90).set("bias", s.bias);
-  return r;
+Json json_of(const ErrorSummary& s) {
+  return {{"rows", s.rows}, {"median_error", s.median}, {"p90_error", s.p90}, {"bias", s.bias}};
 }
 
-std::vector<observe::Record> records(const std::vector<std::pair<std::string, ErrorSummary>>& groups) {
-  std::vector<observe::Record> out;
+Json json_of(const std::vector<std::pair<std::string, ErrorSummary>>& groups) {
+  Json out = Json::array();
   for (const auto& [name, s] : groups) {
-    observe::Record r;
-    r.set("name", name).set("rows", s.rows).set("median_error", s.median).set("p90_error", s.p90);
-    r.set("bias", s.bias);
-    out.push_back(r);
+    Json group = {{"name", name}};
+    group.update(json_of(s));
+    out.push_back(std::move(group));
   }
   return out;
 }
 
-observe::Record record(const ComparedRun& row) {
-  observe::Record r;
-  r.set("id", row.published.id).set("source", row.published.source).set("model", row.published.model);
-  r.set("gpu", row.published.gpu).set("gpus", row.published.gpus.value_or(0));
-  r.set("modelled", row.mapping.run.has_value());
+Json json_of(const ComparedRun& row) {
+  Json json = {{"id", row.published.id},
+               {"source", row.published.source},
+               {"model", row.published.model},
+               {"gpu", row.published.gpu},
+               {"gpus", row.published.gpus.value_or(0)},
+               {"modelled", row.mapping.run.has_value()}};
   if (!row.mapping.run) {
-    r.set("reason", row.mapping.reason);
-    return r;
+    json["reason"] = row.mapping.reason;
+    return json;
   }
   const ModelledRun& run = *row.mapping.run;
-  r.set("accelerator", row.accelerator).set("stack", row.stack).set("stated", run.stated);
-  r.set("assumed", fmt::format("{}", fmt::join(run.assumed, "; ")));
+  json["accelerator"] = row.accelerator;
+  json["stack"] = row.stack;
+  json["stated"] = run.stated;
+  json["assumed"] = fmt::format("{}", fmt::join(run.assumed, "; "));
   if (row.scored()) {
-    r.set("published_tokens_per_s_per_gpu", row.tokens_per_s).set("convention", run.convention);
-    r.set("predicted_tokens_per_s_per_gpu", row.predicted).set("error", row.error());
+    json["published_tokens_per_s_per_gpu"] = row.tokens_per_s;
+    json["convention"] = run.convention;
+    json["predicted_tokens_per_s_per_gpu"] = row.predicted;
+    json["error"] = row.error();
   }
   if (row.memory_scored()) {
-    r.set("published_memory_gib", row.memory_gib).set("predicted_memory_gib", row.predicted_memory);
-    r.set("memory_error", row.memory_error());
+    json["published_memory_gib"] = row.memory_gib;
+    json["predicted_memory_gib"] = row.predicted_memory;
+    json["memory_error"] = row.memory_error();
   }
-  r.set("step_seconds", row.time.step).set("mfu", row.time.mfu).set("fits", row.fits);
-  std::vector<observe::Record> shares;
-  for (const plan::TimeShare& share : row.time.shares) {
-    observe::Record s;
-    s.set("what", share.what).set("seconds", share.seconds);
-    shares.push_back(s);
-  }
-  r.set("shares", shares);
-  return r;
+  json["step_seconds"] = row.time.step;
+  json["mfu"] = row.time.mfu;
+  json["fits"] = row.fits;
+  Json& shares = json["shares"] = Json::array();
+  for (const plan::TimeShare& share : row.time.shares)
+    shares.push_back({{"what", share.what}, {"seconds", share.seconds}});
+  return json;
 }
 
 }  // namespace
@@ -108,22 +113,23 @@ std::string to_text(const Comparison& report) {
 }
 
 std::string to_json(const Comparison& report) {
-  observe::Record summary;
-  summary.set("median_error", report.all.median).set("p90_error", report.all.p90);
-  summary.set("rows", report.all.rows).set("unmodelled", report.unmodelled);
-  summary.set("memory_median_error", report.memory.median).set("memory_p90_error", report.memory.p90);
-  summary.set("memory_rows", report.memory.rows).set("bias", report.all.bias);
-  const auto sources = records(report.by_source), accelerators = records(report.by_accelerator),
-             stacks = records(report.by_stack);
-  summary.set("by_source", sources).set("by_accelerator", accelerators).set("by_stack", stacks);
-  std::vector<observe::Record> rows;
-  for (const ComparedRun& row : report.rows) rows.push_back(record(row));
-  std::string list;
-  for (const observe::Record& row : rows) list += (list.empty() ? "" : ",\n") + row.json();
-  std::string head = summary.json();
-  head.pop_back();  // a record holds no record, only lists of them
-  return fmt::format("{{\"summary\": {}, \"stated\": {}}},\n\"rows\": [\n{}\n]}}\n", head,
-                     record(report.stated).json(), list);
+  Json rows = Json::array();
+  for (const ComparedRun& row : report.rows) rows.push_back(json_of(row));
+  const Json json = {{"summary",
+                      {{"median_error", report.all.median},
+                       {"p90_error", report.all.p90},
+                       {"rows", report.all.rows},
+                       {"unmodelled", report.unmodelled},
+                       {"memory_median_error", report.memory.median},
+                       {"memory_p90_error", report.memory.p90},
+                       {"memory_rows", report.memory.rows},
+                       {"bias", report.all.bias},
+                       {"by_source", json_of(report.by_source)},
+                       {"by_accelerator", json_of(report.by_accelerator)},
+                       {"by_stack", json_of(report.by_stack)},
+                       {"stated", json_of(report.stated)}}},
+                     {"rows", std::move(rows)}};
+  return base::json_text(json, 2) + "\n";
 }
 
 }  // namespace quintet::published
