@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "graph/flops.h"
 #include "sim/durations.h"
 #include "sim/time_breakdown.h"
 
@@ -81,23 +82,6 @@ void set_rates(Time& t) {
 
 }  // namespace
 
-double model_flops(const graph::Graph& model) {
-  double flops = 0;
-  for (const graph::Node& node : model.nodes()) {
-    if (sim::class_of(*node.op) == sim::WorkClass::Other) continue;
-    const std::vector<graph::Type> in = input_types(model, node);
-    const double own = node.op->cost(in, output_types(model, node), node.attrs).flops;
-    if (node.op != &graph::kAttentionDx) {
-      flops += own;
-      continue;
-    }
-    // dO, Q, K, V: five matmuls run, two of them as wide as V; four belong to the gradient.
-    const double qk = static_cast<double>(in[1].size(2)), v = static_cast<double>(in[3].size(2));
-    flops += own * (2 * qk + 2 * v) / (3 * qk + 2 * v);
-  }
-  return flops;
-}
-
 sim::Simulation simulate(const Assumptions& assumptions, const compiler::Ranks& ranks) {
   const sim::Machine machine = machine_of(assumptions);
   std::map<const program::Program*, sim::Durations> durations;
@@ -117,7 +101,7 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
   t.devices = static_cast<int>(recipe.parallel.world());
   t.step = simulation.end + assumptions.stack.step_seconds;
   t.tokens = static_cast<double>(recipe.batch.global * recipe.data.seq_len);
-  t.model_flops = model_flops(ranks.model) * static_cast<double>(recipe.batch.accumulation);
+  t.model_flops = graph::flops_of(ranks.model).total() * static_cast<double>(recipe.batch.accumulation);
   t.peak_flops = assumptions.cluster.accelerator.dense(
       assumptions.matmul.value_or(sim::arithmetic_of(recipe.precision.compute)));
 

@@ -7,11 +7,6 @@
 
 namespace quintet::plan {
 
-// FLOPs of a micro-batch over all devices, as the model requires them: matmuls and attention, forward and
-// backward, without recompute. Causal attention counts only unmasked pairs, and its backward pass counts
-// twice the forward pass (recomputing the scores there is not model work).
-double model_flops(const graph::Graph& model);
-
 // `ranks` must be compiled and expanded for `recipe`.
 Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const compiler::Ranks& ranks,
              const sim::Simulation& simulation);

@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "graph/flops.h"
+#include "models/build.h"
 #include "published/csv.h"
 
 namespace quintet::published {
@@ -71,35 +73,19 @@ std::vector<PublishedRun> read_published_runs(std::string_view text, std::string
 }
 
 double flops_per_token(const config::Model& m, int64_t seq_len, FlopCount count) {
-  const double embed = static_cast<double>(m.embed), heads = static_cast<double>(m.heads);
-  const double kv = static_cast<double>(m.kv_heads), dim = static_cast<double>(m.head_dim);
-  const double matrices = m.family == config::Family::Llama ? 3 : 2;  // a gated feed-forward layer has three
-  double attention = embed * dim * (2 * heads + 2 * kv);              // weights of Q, K, V and the output
-  double scored = heads * dim * 2;                                    // per key: scores and weighted values
-  if (m.mla.kv_rank > 0) {
-    const config::Mla& a = m.mla;
-    const double nope = static_cast<double>(a.nope_dim), rope = static_cast<double>(a.rope_dim);
-    const double v = static_cast<double>(a.v_dim), rank = static_cast<double>(a.kv_rank);
-    const double q_rank = static_cast<double>(a.q_rank);
-    attention = q_rank > 0 ? embed * q_rank + q_rank * heads * (nope + rope) : embed * heads * (nope + rope);
-    attention += embed * (rank + rope) + rank * heads * (nope + v) + heads * v * embed;
-    scored = heads * (nope + rope + v);
+  const graph::Graph model = models::build(
+      m, {.mode = graph::Mode::Train, .compute = base::DType::BF16, .tokens = seq_len, .seq_len = seq_len});
+  const auto tokens = static_cast<double>(seq_len);
+  // All pairs beside those that a causal mask keeps, the diagonal included.
+  const double pairs = count == FlopCount::Causal ? 1 : 2 * tokens / (tokens + 1);
+  const double passes = count == FlopCount::Hardware ? 4.0 / 3 : 1;  // forward again, of three in all
+  const std::vector<graph::Flops> blocks = graph::flops_by_block(model);
+  double sum = 0;
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const bool head = b + 1 == blocks.size();
+    sum += (head ? 1 : passes) * (blocks[b].matmul + pairs * blocks[b].attention);
   }
-  double keys = static_cast<double>(seq_len);
-  if (m.sliding_window > 0) {  // average number of keys per query
-    const double w = static_cast<double>(m.sliding_window);
-    keys = w >= keys ? keys : 2 * (w - w * w / (2 * keys));
-  }
-  double blocks = 0;
-  for (int64_t b = 0; b < m.layers; ++b) {
-    const config::Moe& x = m.moe;
-    const double ffn = x.in_block(b) ? static_cast<double>(x.top_k * x.ffn + x.shared_ffn) * 3 * embed +
-                                           static_cast<double>(x.experts) * embed
-                                     : static_cast<double>(m.ffn) * matrices * embed;
-    blocks += attention + ffn + scored * keys * (count == FlopCount::Causal ? 0.5 : 1);
-  }
-  const double head = static_cast<double>(m.vocab) * embed;
-  return (count == FlopCount::Hardware ? 8 : 6) * blocks + 6 * head;
+  return sum / tokens;
 }
 
 }  // namespace quintet::published

@@ -2,35 +2,13 @@
 
 #include <algorithm>
 
+#include "graph/flops.h"
 #include "hardware/cost.h"
 #include "models/build.h"
 #include "optim/step_builder.h"
 #include "sim/durations.h"
 
 namespace quintet::search {
-namespace {
-
-// FLOPs per sequence, forward and backward.
-struct Flops {
-  double products = 0, attention = 0;
-};
-
-Flops flops_of(const graph::Graph& model, const config::Moe& moe) {
-  Flops sum;
-  // Rows past an expert's capacity are dropped.
-  const double kept = moe.capacity_factor > 0 ? std::min(1.0, moe.capacity_factor) : 1;
-  for (const graph::Node& node : model.nodes()) {
-    const sim::WorkClass work = sim::class_of(*node.op);
-    if (work == sim::WorkClass::Other) continue;
-    const double own = node.op->cost(input_types(model, node), output_types(model, node), node.attrs).flops;
-    const bool experts = node.op->op_class == graph::OpClass::ExpertMatmul;
-    (work == sim::WorkClass::Attention ? sum.attention : sum.products) += own * (experts ? kept : 1);
-  }
-  return sum;
-}
-
-}  // namespace
-
 CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions& a)
     : recipe_(r), cluster_(a.cluster) {
   const graph::Graph model =
@@ -42,7 +20,10 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
                               .loss_chunk = r.loss.chunk,
                               .groups = models::param_groups(r.optimizer)});
   const auto sequences = static_cast<double>(std::max<int64_t>(1, r.model.moe.capacity_group));
-  const Flops flops = flops_of(model, r.model.moe);
+  const graph::Flops flops = graph::flops_of(model);
+  // Rows past an expert's capacity are dropped.
+  const double factor = r.model.moe.capacity_factor, dropped = factor > 0 ? std::max(0.0, 1 - factor) : 0;
+  const double products = flops.matmul - dropped * flops.expert_matmul;
   const hardware::Accelerator& x = a.cluster.accelerator;
   const hardware::Efficiency& e = x.efficiency;
   const hardware::Arithmetic wide = hardware::usable_arithmetic(sim::arithmetic_of(r.precision.compute), x);
@@ -50,7 +31,7 @@ CoarseEstimate::CoarseEstimate(const config::Recipe& r, const plan::Assumptions&
   const double share = std::min(1.0, std::max({e.matmul, e.matmul_fp8, e.matmul_fp4}) * a.stack.matmul);
   const double attention =
       matmul * std::min(1.0, std::max(e.attention_forward, e.attention_backward) * a.stack.attention);
-  least_seconds_ = (flops.products / (matmul * share) + flops.attention / attention) / sequences *
+  least_seconds_ = (products / (matmul * share) + flops.attention_runs / attention) / sequences *
                    static_cast<double>(r.batch.global) / a.cluster.world();
   // Gradients may reuse the bytes of dead activations.
   int64_t stored = 0;

@@ -14,6 +14,7 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
+#include "graph/flops.h"
 #include "models/build.h"
 #include "program/ledger.h"
 #include "tools/gpu_probe.h"
@@ -202,8 +203,9 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   bench.slowest_seconds = seconds.back();
   bench.step_seconds = seconds[seconds.size() / 2];
   bench.tokens_per_s = static_cast<double>(bench.tokens_per_step) / bench.step_seconds;
+  const int64_t tokens = bench.tokens_per_step / recipe.batch.accumulation;
   bench.model_flops =
-      model_flops_per_token(recipe, rank.compiled().logical) * static_cast<double>(bench.tokens_per_step);
+      model_flops_per_token(rank.compiled().logical, tokens) * static_cast<double>(bench.tokens_per_step);
   bench.program_flops = program_flops;
   bench.tflops = bench.model_flops / bench.step_seconds / static_cast<double>(bench.world) * 1e-12;
   const Peak peak = options.peak_tflops > 0                         ? Peak{options.peak_tflops, "--peak"}
@@ -240,23 +242,8 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
 
 }  // namespace
 
-double model_flops_per_token(const config::Recipe& recipe, const graph::Graph& model) {
-  const config::Model& m = recipe.model;
-  double weights = 0;
-  for (const graph::Param& p : model.params()) {
-    const graph::Value& v = model.value(p.value);
-    if (v.type.dims.size() < 2) continue;  // norms and biases
-    if (v.name == "positions.weight" || (v.name == "embed.weight" && !m.tied)) continue;
-    const bool expert = v.type.dims[0].name == graph::Dim::Experts;
-    weights += static_cast<double>(v.type.count()) *
-               (expert ? static_cast<double>(m.moe.top_k) / static_cast<double>(m.moe.experts) : 1.0);
-  }
-  const double seq = static_cast<double>(recipe.data.seq_len);
-  const double window = m.sliding_window > 0 ? std::min(seq, static_cast<double>(m.sliding_window)) : seq;
-  const double keys = (window * (window + 1) / 2 + (seq - window) * window) / seq;
-  const double qk = static_cast<double>(m.head_dim);
-  const double v = m.mla.kv_rank > 0 ? static_cast<double>(m.mla.v_dim) : qk;
-  return 6 * weights + 6 * static_cast<double>(m.layers * m.heads) * (qk + v) * keys;
+double model_flops_per_token(const graph::Graph& model, int64_t tokens) {
+  return graph::flops_of(model).total() / static_cast<double>(tokens);
 }
 
 PackedRows pack_documents(const std::vector<int64_t>& lengths, int64_t sequences, int64_t seq_len) {

@@ -66,10 +66,8 @@ struct StepBench {
   double floor_seconds = 0;     // sum over all classes
 };
 
-// Per token: 6 FLOPs per weight it is multiplied with (forward 2, backward 4; of experts only the selected
-// ones, of embeddings none unless the table is the head), and 6 per head, per dim of queries and values, and
-// per key that a token attends to on average (the causal half, or the window).
-double model_flops_per_token(const config::Recipe& recipe, const graph::Graph& model);
+// graph::flops_of(), which for a trained model is this formula; `model` is the graph of `tokens` tokens.
+double model_flops_per_token(const graph::Graph& model, int64_t tokens);
 inline constexpr const char* kModelFlopsFormula =
     "6 x weights in matmuls + 6 x layers x heads x (qk + v dims) x mean keys attended, per token";
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "models/build.h"
+#include "passes/recompute.h"
 #include "support/small_recipe.h"
 
 namespace quintet {
@@ -19,7 +20,12 @@ config::Recipe small(const std::vector<std::string>& sets = {}) {
 
 TEST(BenchStep, CountsTheModelsFlops) {
   const auto flops = [](const config::Recipe& r) {
-    return tools::model_flops_per_token(r, models::build(r.model, {.tokens = 16, .seq_len = 16}));
+    const graph::Graph model = models::build(r.model, {.tokens = 16, .seq_len = 16});
+    // Recompute is no work of the model.
+    const graph::Graph again =
+        passes::recompute(model, passes::chosen(model, {.recompute = config::RecomputeKind::Full}));
+    EXPECT_EQ(tools::model_flops_per_token(again, 16), tools::model_flops_per_token(model, 16));
+    return tools::model_flops_per_token(model, 16);
   };
   // Q and O 32 x 32, K and V 16 x 32, gate, up and down 48 x 32; the head 256 x 32. Of 16 tokens, each
   // attends to 8.5 on average.
