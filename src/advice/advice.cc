@@ -58,6 +58,7 @@ std::vector<Advice> plan_only(const plan::Report& r) {
             cluster.disk.title, cluster.disk.bytes_per_s * 1e-9),
         optimizer, host.seconds + disk.seconds);
   }
+  if (r.recipe.model.family == config::Family::Custom) return list;  // its matrices are not known here
   // Frozen weights keep neither gradients nor optimizer state; adapters of rank 16 do.
   const config::Parallel& l = r.recipe.parallel;
   const auto adapters =

@@ -59,7 +59,7 @@ int64_t active_parameter_count(const graph::Graph& graph, const config::Model& m
   int64_t count = 0;
   for (const graph::Param& p : graph.params()) {
     const graph::Type& type = graph.type(p.value);
-    const bool of_experts = type.dims[0].name == graph::Dim::Experts;
+    const bool of_experts = type.dims[0].name == graph::Dim::Experts && model.moe.experts > 0;
     count += of_experts ? type.count() / model.moe.experts * model.moe.top_k : type.count();
   }
   return count;

@@ -40,7 +40,7 @@ graph::Graph build(const config::Model& model, const graph::BuildOptions& option
 std::vector<graph::ParamGroup> param_groups(const config::Optimizer& optimizer);
 
 int64_t parameter_count(const graph::Graph& graph);  // a tied table counts once
-// Parameters used by one token: of the experts only its top_k.
+// Parameters used by one token: of the experts only its top_k. A custom model's experts count as all used.
 int64_t active_parameter_count(const graph::Graph& graph, const config::Model& model);
 int64_t trainable_parameter_count(const graph::Graph& graph);  // without frozen parameters
 

@@ -58,6 +58,7 @@ void add_notes(Report& report) {
 compiler::Ranks compile_classes(const config::Recipe& recipe, const Assumptions& assumptions) {
   compiler::CompileOptions options;
   options.evaluate = recipe.eval.every > 0;
+  options.model = assumptions.model;
   options.workspace_bytes = assumptions.workspace_bytes;
   return compiler::compile_classes_unverified(recipe, options, assumptions.threads);
 }
@@ -71,9 +72,9 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
   Report report{.recipe = recipe, .assumptions = assumptions};
   report.parameters = models::parameter_count(ranks.model);
   report.active_parameters = models::active_parameter_count(ranks.model, recipe.model);
+  report.state = state_of(ranks.states);
   report.memory = memory_of(ranks, machine_of(assumptions));
 
-  report.state = state_of(ranks.states);
   std::set<std::string> remarks;
   if (assumptions.remark)
     for (const compiler::RankProgram& rank : ranks.program)
@@ -98,8 +99,8 @@ Report make_plan(const config::Recipe& recipe, const Assumptions& assumptions) {
     }
   }
   report.time = combine(times);
-  report.notes.assign(remarks.begin(), remarks.end());
   report.warnings = layout_warnings(recipe.parallel, assumptions.cluster);
+  report.notes.assign(remarks.begin(), remarks.end());
   add_notes(report);
   return report;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/custom_model.h"
 #include "config/recipe.h"
 #include "hardware/cluster.h"
 #include "plan/model_state.h"
@@ -22,6 +23,8 @@ struct Assumptions {
   hardware::Stack stack;
   // Plan-only: matmul arithmetic that the engine cannot run yet (fp8, fp4). Unset: that of precision.compute.
   std::optional<hardware::Arithmetic> matmul;
+  // The model of a recipe with model.family = "custom", and the packages of its ops; empty: recipe.model.
+  compiler::ModelFn model = {};
   // Dropless experts: rows on the busiest rank relative to the mean. Memory is planned for the worst case;
   // time is simulated with this.
   double imbalance = 1.0;
@@ -107,6 +110,7 @@ struct Report {
   config::Recipe recipe;
   Assumptions assumptions;
   int64_t parameters = 0, active_parameters = 0;
+  ModelState state;
   Memory memory;
   Time time;
   std::vector<std::string> warnings;         // of layout_warnings.h

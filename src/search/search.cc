@@ -422,6 +422,11 @@ void merge(SearchResult& r, SearchResult other, int keep) {
 
 SearchResult search(const config::Recipe& recipe, const plan::Assumptions& assumptions,
                     const LayoutSpace& space, const SearchOptions& options) {
+  // Bounds come from a small model of the same family, and a custom model has no other size.
+  if (recipe.model.family == config::Family::Custom)
+    base::fail_user(
+        "a search needs a model of a built-in family (llama, gpt2), not model.family = \"custom\": plan the "
+        "layouts in question one by one (plan::make_plan)");
   return Searcher(recipe, assumptions, space, options).run();
 }
 

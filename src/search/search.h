@@ -55,6 +55,7 @@ struct SearchResult {
   std::optional<config::Recipe> smallest_bound;
 };
 
+// UserError for a custom model.
 SearchResult search(const config::Recipe& recipe, const plan::Assumptions& assumptions,
                     const LayoutSpace& space, const SearchOptions& options = {});
 

@@ -3,6 +3,7 @@
 
 #include <quintet/builder.h>
 #include <quintet/callbacks.h>
+#include <quintet/plan.h>
 #include <quintet/recipe.h>
 #include <quintet/train.h>
 
@@ -53,18 +54,28 @@ config::Recipe my_recipe(const std::string& run_folder) {
   return config::resolve(r);
 }
 
+// Bytes of the fullest of four GPUs, before anything runs.
+int64_t planned_bytes(const config::Recipe& recipe) {
+  plan::Assumptions assumptions;
+  assumptions.cluster = hardware::parse_cluster("1x4 h100");
+  assumptions.model = my_model;
+  const plan::Memory memory = plan::make_plan(recipe, assumptions).memory;
+  return memory.ranks[memory.most_loaded].arena_bytes;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    const config::Recipe recipe = my_recipe(argc > 1 ? argv[1] : "run");
+    if (planned_bytes(recipe) <= 0) return 1;
     train::RunOptions options;
     options.model = my_model;
     options.corpus = my_data();
     options.overwrite = true;
     int64_t seen = 0;
     options.on_step = [&](int64_t step, const train::StepResult&) { seen += step == seen + 1; };
-    const train::RunResult result =
-        train::run([&] { return my_recipe(argc > 1 ? argv[1] : "run"); }, options);
+    const train::RunResult result = train::run([&] { return recipe; }, options);
     std::printf("loss %.3f -> %.3f on 4 ranks\n", result.summary.first_loss, result.summary.last_loss);
     return seen == 20 && result.summary.last_loss < 0.8 * result.summary.first_loss ? 0 : 1;
   } catch (const base::UserError& e) {

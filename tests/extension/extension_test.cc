@@ -9,7 +9,10 @@
 #include "config/validate.h"
 #include "extension/channel_ops.h"
 #include "layout/layout.h"
+#include "models/build.h"
+#include "plan/plan.h"
 #include "program/text.h"
+#include "search/search.h"
 #include "tools/verify.h"
 
 namespace quintet::tests {
@@ -92,6 +95,40 @@ TEST(Extension, ProgramsWithForeignOpsReadBack) {
   const program::Program back = program::parse_text(text, model().ops());
   EXPECT_EQ(program::to_text(back, program::expand(back, back.calls), {.full = true}), text);
   EXPECT_THROW(program::parse_text(text), base::UserError);
+}
+
+// A plan compiles the same model: its bytes are those of the programs that a run would compile.
+TEST(Extension, PlansOfTheModelAreItsPrograms) {
+  plan::Assumptions a;
+  a.cluster = hardware::parse_cluster("2x4 h100");
+  a.model = model();
+  config::Parallel p{.dp_shard = 2, .zero = 2, .tp = 2, .dims = kDivided};
+  p.pp = 2;
+  p.schedule = "1f1b";
+  config::Recipe r = recipe(p, 1, 2);
+  r.precision = config::Precision::of(base::DType::BF16);
+  r = config::resolve(r);
+  const plan::Report report = plan::make_plan(r, a);
+  ASSERT_EQ(report.memory.ranks.size(), 2u);
+  int64_t parameters = 0;
+  for (const plan::RankMemory& rank : report.memory.ranks) {
+    const compiler::Compiled c = compiler::compile(r, {.rank = rank.rank, .model = model()});
+    EXPECT_EQ(rank.arena_bytes, c.program.arena_bytes);
+    parameters = models::parameter_count(c.logical);
+  }
+  EXPECT_EQ(report.parameters, parameters);
+  EXPECT_GT(report.time.step, 0);
+  EXPECT_GT(report.time.model_flops, 0);
+  // Without the model there is nothing to plan, and a search has no smaller one to measure.
+  a.model = {};
+  EXPECT_THROW(plan::make_plan(r, a), base::UserError);
+  a.model = model();
+  try {
+    search::search(r, a, search::usual_space(r, a.cluster), {});
+    ADD_FAILURE() << "a custom model was searched";
+  } catch (const base::UserError& e) {
+    EXPECT_NE(std::string(e.what()).find("a search needs a model of a built-in family"), std::string::npos);
+  }
 }
 
 // The layout fuzz: random layouts of the model; every number of every step must equal that of one rank.
