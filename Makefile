@@ -13,7 +13,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test fuzz fuzz-parsers asan tsan coverage nightly bench lint tidy \
+.PHONY: help setup configure build demo test fuzz classes fuzz-parsers asan tsan coverage nightly bench lint tidy \
   format install clean
 .DEFAULT_GOAL := help
 
@@ -38,6 +38,9 @@ test: build  ## all tests
 
 fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (endless) FUZZ_SEED=(the time)
 	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence --gtest_filter=Fuzz.RandomLayouts*
+
+classes: build  ## one program stands for its class of ranks: every rank of 200 random layouts (part of the tests)
+	@$(TEST_ENV) $(BUILD)/tests/test_equivalence --gtest_filter=Classes.*
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz
