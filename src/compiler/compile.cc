@@ -217,7 +217,9 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
   });
   layout::FlatStep flat;
   if (!options.infer) {
-    flat = pass("flatten", [&] { return passes::flatten(front.step, front.local_step, groups, place); });
+    flat = pass("flatten", [&] {
+      return passes::flatten(front.step, front.local_step, groups, front.layout.mesh, place);
+    });
     pass.dump("flatten", flat.graph);
   }
   std::vector<program::VariantOptions> variants;

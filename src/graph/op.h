@@ -94,7 +94,7 @@ struct OpDef {
   OpClass op_class = OpClass::Other;
   OpPass pass = OpPass::Forward;
   // Null for ops that are not a GEMM.
-  Gemm (*gemm)(const std::vector<Type>& in, const std::vector<Type>& out) = nullptr;
+  Gemm (*gemm)(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) = nullptr;
   // In programs a last operand may be added to the first result (graph/fuse_adds.h).
   bool takes_addend = false;
 };
@@ -106,8 +106,8 @@ const OpDef* find_op(std::string_view name);  // null when unknown
 double row_width(const Type& type);
 // The GEMM of an op whose first operand is [rows, k] and whose first result is [rows, n], and of one that
 // contracts the rows of its two operands.
-Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out);
-Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out);
+Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
+Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
 
 // Cost by operand bytes alone: for ops whose arithmetic is negligible.
 Cost cost_by_bytes(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs);
@@ -143,5 +143,13 @@ extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZ
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kMaxAbs, kClipScale, kAdamW, kAdam, kSgd, kLion,
     kEma, kLamb, kLambNorms, kLars, kLarsNorms, kCopy, kUpdateBias, kSwapBlocks, kStepSums,
     kView;  // ops/update.cc
+extern const OpDef kMuon, kMuonMomentum, kGatherDirections, kNewtonSchulz,
+    kApplyDirections;  // ops/muon.cc
+
+// Iterations of Newton-Schulz, and the coefficients of its polynomial a X + b (X X^T) X + c (X X^T)^2 X.
+inline constexpr int kNewtonSchulzSteps = 5;
+inline constexpr double kNewtonSchulzCoefficients[] = {3.4445, -4.7750, 2.0315};
+// The norm that a matrix is divided by is at least this.
+inline constexpr double kNewtonSchulzEps = 1e-7;
 
 }  // namespace quintet::graph

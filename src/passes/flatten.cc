@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "passes/deal_matrices.h"
 
 namespace quintet::passes {
 
@@ -24,14 +25,18 @@ constexpr size_t kRow = 4;
 class Flattener {
  public:
   Flattener(const graph::StepGraph& step, const layout::LocalGraph& local, const std::vector<Group>& groups,
-            int stage_rank)
-      : step_(step), local_(local), groups_(groups), stage_rank_(stage_rank) {}
+            const layout::Mesh& mesh, int stage_rank)
+      : step_(step), local_(local), groups_(groups), mesh_(mesh), stage_rank_(stage_rank) {}
 
   FlatStep run() {
     out_.graph.num_blocks = local_.graph.num_blocks;
     find_states();
-    for (size_t i = 0; i < local_.graph.nodes().size(); ++i)
-      if (local_.graph.nodes()[i].op->elementwise) buckets_[key_of(nodes()[i])].push_back(i);
+    std::vector<size_t> matrices;
+    for (size_t i = 0; i < nodes().size(); ++i)
+      if (nodes()[i].op->elementwise)
+        buckets_[key_of(nodes()[i])].push_back(i);
+      else if (nodes()[i].op == &graph::kMuon)
+        matrices.push_back(i);
     // Messages of what earlier bodies left need not wait for anything here.
     for (size_t i = 0; i < nodes().size(); ++i)
       if (is_early(nodes()[i])) copy_node(i);
@@ -42,6 +47,8 @@ class Flattener {
         // Where the last of them stands: every operand has been made by then.
         const std::vector<size_t>& bucket = buckets_.at(key_of(node));
         if (bucket.back() == i) merge(bucket);
+      } else if (node.op == &graph::kMuon) {
+        if (matrices.back() == i) deal(matrices);
       } else if (node.op == &graph::kSumSquares || node.op == &graph::kMaxAbs) {
         merge_sum(i);
       } else if (node.op->makes_norms) {
@@ -65,7 +72,7 @@ class Flattener {
     for (size_t v = 0; v < decl_.size(); ++v)
       if (local_.graph.values()[v].kind != graph::ValueKind::Result) decl_[v] = step_.find(local_.origin[v]);
     for (const Node& node : nodes())
-      if (node.op->elementwise)
+      if (node.op->elementwise || node.op == &graph::kMuon)
         for (size_t i = 0; i < node.outputs.size(); ++i)
           decl_[node.outputs[i].index()] = decl_[node.inputs[i + 1].index()];
   }
@@ -195,6 +202,29 @@ class Flattener {
     set_once({});
   }
 
+  // One node for all matrices, which differ in shape and scale, and the windows in which they are exchanged.
+  void deal(const std::vector<size_t>& bucket) {
+    merge(bucket);
+    std::map<std::string_view, size_t> params;  // name -> node
+    for (const size_t n : bucket) params[decl(nodes()[n].inputs[0])->param] = n;
+    std::vector<MatrixParam> matrices;
+    each_segment(params, [&](int group, const Segment& s, size_t n) {
+      const graph::Attrs& attrs = nodes()[n].attrs;
+      matrices.push_back({group, &s, static_cast<int>(attrs.integer("each")),
+                          static_cast<int>(attrs.integer("rows")), attrs.real("scale"),
+                          attrs.integers("ranges")[3]});
+    });
+    if (matrices.empty()) return;
+    // As matmuls compute, in f64 where masters are f64. f16 would lose small directions before they are
+    // divided by their norm.
+    const graph::DType master = local_.graph.type(nodes()[bucket[0]].inputs[1]).dtype,
+                       compute = matrices[0].segment->local.dtype;
+    out_.windows = deal_matrices(matrices, groups_, mesh_,
+                                 master == graph::DType::F64     ? master
+                                 : compute == graph::DType::BF16 ? compute
+                                                                 : graph::DType::F32);
+  }
+
   // A sum over parameters: those of other pipeline ranks are their terms. A group that pipeline ranks share
   // is counted by the first of them; it stays an operand on all, so that the ranks of a stage are alike.
   void merge_sum(size_t index) {
@@ -264,6 +294,7 @@ class Flattener {
   const graph::StepGraph& step_;
   const layout::LocalGraph& local_;
   const std::vector<Group>& groups_;
+  const layout::Mesh& mesh_;
   const int stage_rank_;
   FlatStep out_;
   std::vector<const StateDecl*> decl_;  // by local value: the state that it is a version of
@@ -275,8 +306,8 @@ class Flattener {
 }  // namespace
 
 FlatStep flatten(const graph::StepGraph& step, const layout::LocalGraph& local,
-                 const std::vector<Group>& groups, int stage_rank) {
-  return Flattener(step, local, groups, stage_rank).run();
+                 const std::vector<Group>& groups, const layout::Mesh& mesh, int stage_rank) {
+  return Flattener(step, local, groups, mesh, stage_rank).run();
 }
 
 }  // namespace quintet::passes

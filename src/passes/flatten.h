@@ -9,8 +9,9 @@
 
 namespace quintet::passes {
 
-// `local` is `step` after partitioning; `groups` are those of pipeline rank `stage_rank`.
+// `local` is `step` after partitioning; `groups` are those of pipeline rank `stage_rank`. Matrices that
+// are made orthogonal are dealt to owners (deal_matrices.h).
 layout::FlatStep flatten(const graph::StepGraph& step, const layout::LocalGraph& local,
-                         const std::vector<layout::Group>& groups, int stage_rank);
+                         const std::vector<layout::Group>& groups, const layout::Mesh& mesh, int stage_rank);
 
 }  // namespace quintet::passes

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "layout/state_table.h"
@@ -33,12 +34,8 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
     const Group& g = groups[i];
     for (const Segment& s : g.segments) by_name_[s.name] = {static_cast<int>(i), &s};
     Storage& own = storage_[i];
-    // Frozen parameters have no state to shard, until zero 3 shards the parameters themselves.
-    const bool divided = g.trainable || layout.zero == 3;
+    std::tie(own.first, own.count) = range_of(static_cast<int>(i), o.rank);
     const int shards = layout.mesh.size(g.data.shard);
-    const int64_t range = g.shard_count(shards);
-    own.first = divided ? layout.mesh.index(o.rank, g.data.shard) * range : 0;
-    own.count = divided ? range : g.count;
     for (const layout::StateRow& row : table[i]) {
       const layout::GroupStorage at{.elements = g.count, .shards = shards, .zero = layout.zero};
       const bool gradient = row.role == graph::Role::Gradient, split = row.encoding == graph::Encoding::Split;
@@ -70,6 +67,15 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
 std::pair<int, const Segment*> GroupLowering::find(const std::string& param) const {
   const auto it = by_name_.find(param);
   return it == by_name_.end() ? std::pair<int, const Segment*>{-1, nullptr} : it->second;
+}
+
+std::pair<int64_t, int64_t> GroupLowering::range_of(int group, RankId rank) const {
+  const layout::Layout& layout = emitter_.layout();
+  const Group& g = groups_[static_cast<size_t>(group)];
+  // Frozen parameters have no state to divide before zero 3 divides the parameters themselves.
+  if (!g.trainable && layout.zero < 3) return {0, g.count};
+  const int64_t range = g.shard_count(layout.mesh.size(g.data.shard));
+  return {layout.mesh.index(rank, g.data.shard) * range, range};
 }
 
 bool GroupLowering::gathered(int group) const {

@@ -34,6 +34,8 @@ class StepLowering {
         parameter_norms(i);
       else if (node.op->elementwise)
         update(i);
+      else if (node.op == &graph::kMuon)
+        update_matrices(i);
       else if (node.op != &graph::kView)  // a view is an operand, not an instruction
         compute(node);
     }
@@ -162,6 +164,41 @@ class StepLowering {
       for (const Operand& o : groups_.operands(step_.values[out.index()])) instr.out.push_back(o);
     instr.attrs.set("ranges", to_attribute(ranges_of(index, groups)));
     e_.emit(std::move(instr));
+  }
+
+  // Momentum where it is stored, all groups at once; the rest window by window.
+  void update_matrices(size_t index) {
+    const Node& node = graph_.nodes()[index];
+    MatrixUpdate update{.attrs = node.attrs, .groups = {}};
+    std::vector<int> groups;
+    const auto add = [&](ValueId v, bool result) {
+      const layout::FlatValue& value = step_.values[v.index()];
+      if (value.group < 0) return;
+      MatrixUpdate::Group& group = update.groups[value.group];
+      const std::vector<Operand> operands = groups_.operands(value);
+      if (value.role == graph::Role::Moment)
+        group.momentum = operands.front();
+      else if (value.role == graph::Role::Gradient)
+        group.gradient = operands.front();
+      else if (result)
+        group.weights.insert(group.weights.end(), operands.begin(), operands.end());
+      if (groups.empty() || groups.back() != value.group) groups.push_back(value.group);
+    };
+    for (const ValueId in : node.inputs) add(in, false);
+    const std::vector<int> in_order = groups;
+    for (const ValueId out : node.outputs) add(out, true);
+    std::vector<FlatRange> ranges = ranges_of(index, in_order);
+    for (FlatRange& r : ranges) r.row = 0;  // neither lr nor weight decay matter here
+    Instr momentum{.op = &graph::kMuonMomentum,
+                   .attrs = {{"momentum", node.attrs.real("momentum")}, {"ranges", to_attribute(ranges)}},
+                   .note = "update"};
+    for (const int group : in_order) {
+      momentum.in.push_back(update.groups.at(group).gradient);
+      momentum.out.push_back(update.groups.at(group).momentum);
+    }
+    for (const std::string_view name : kUpdateScalars) momentum.in.push_back(e_.scalar(name));
+    e_.emit(std::move(momentum));
+    lower_matrices(e_, groups_, update, step_.windows);
   }
 
   void compute(const Node& node) {

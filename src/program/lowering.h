@@ -98,6 +98,8 @@ class GroupLowering {
   std::pair<int64_t, int64_t> own_range(int group) const {
     return {storage(group).first, storage(group).count};
   }
+  // The range of another rank of the stage.
+  std::pair<int64_t, int64_t> range_of(int group, RankId rank) const;
   // The same range of a state of the group, as the step reads and writes it; two operands for a split master.
   std::vector<Operand> operands(const layout::FlatValue& value) const;
 
@@ -131,6 +133,18 @@ class GroupLowering {
 void lower_begin(Emitter& emitter);
 void lower_evaluate_begin(Emitter& emitter);
 void lower_update(Emitter& emitter, GroupLowering& groups, const layout::FlatStep& step);
+
+// What an update of matrices (graph::kMuon) reads and writes on this rank, after momentum was updated.
+struct MatrixUpdate {
+  struct Group {
+    Operand gradient, momentum;
+    std::vector<Operand> weights;  // and a copy or a remainder
+  };
+  graph::Attrs attrs;
+  std::map<int, Group> groups;
+};
+void lower_matrices(Emitter& emitter, const GroupLowering& groups, const MatrixUpdate& update,
+                    const std::vector<layout::MatrixWindow>& windows);
 void lower_evaluate_end(Emitter& emitter);
 
 }  // namespace quintet::program

@@ -98,6 +98,8 @@ std::string_view to_string(CollectiveKind k) {
       return "send";
     case CollectiveKind::Recv:
       return "recv";
+    case CollectiveKind::Exchange:
+      return "exchange";
   }
   return "?";
 }

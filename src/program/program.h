@@ -59,12 +59,22 @@ struct Operand {
 
 // Send and Recv are the two sides of a message between the members of a communicator of two. AllToAllV is the
 // exchange of rows between tokens and experts; the numbers of rows are read from its operands, unless all
-// experts are padded to the same number (exec/exchange_rows.h).
-enum class CollectiveKind : uint8_t { AllReduce, AllGather, ReduceScatter, AllToAll, AllToAllV, Send, Recv };
+// experts are padded to the same number (exec/exchange_rows.h). Exchange moves pieces of matrices to their
+// owners or back; its attributes say how much goes where (program/matrix_pieces.h).
+enum class CollectiveKind : uint8_t {
+  AllReduce,
+  AllGather,
+  ReduceScatter,
+  AllToAll,
+  AllToAllV,
+  Send,
+  Recv,
+  Exchange
+};
 
 // A collective over a communicator. `count` is elements per rank for AllGather, ReduceScatter and AllToAll,
-// of the whole message for AllReduce, and the maximum received for AllToAllV. AllReduce works in place;
-// AllGather and ReduceScatter may (out is part of in, or in of out, at the rank's own range).
+// of the whole message for AllReduce, and the maximum received for AllToAllV and Exchange. AllReduce works in
+// place; AllGather and ReduceScatter may (out is part of in, or in of out, at the rank's own range).
 struct Collective {
   CollectiveKind kind;
   CommId comm;

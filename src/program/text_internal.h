@@ -17,7 +17,7 @@ inline constexpr std::array<std::string_view, 3> kKeeps = {"saved", "derived", "
 inline constexpr std::array<std::string_view, 3> kScalarKinds = {"input", "result", "state"};
 inline constexpr std::array<std::string_view, 2> kReductions = {"sum", "max"};
 inline constexpr int kNumBodyKinds = 9;
-inline constexpr int kNumCollectiveKinds = 7;
+inline constexpr int kNumCollectiveKinds = 8;
 inline constexpr int kNumPhases = 3;
 
 template <class List, class Enum>

@@ -203,6 +203,10 @@ class InstrChecker {
       check_average(instr);
     } else if (instr.op->makes_norms) {
       check_norms(instr);
+    } else if (instr.op == &graph::kGatherDirections || instr.op == &graph::kApplyDirections) {
+      check_flat_pieces(p_, instr, {p_, body_, index_});
+    } else if (instr.op == &graph::kNewtonSchulz) {
+      check_matrix_pieces(p_, instr, {p_, body_, index_});
     } else if (instr.op->elementwise) {
       check_update(instr);
     } else {
@@ -408,6 +412,7 @@ class InstrChecker {
     if (instr.stream == kComputeStream) fail("a collective must not run on the compute stream");
     if (c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv) return check_message(instr, comm);
     if (c.kind == CollectiveKind::AllToAllV) return check_exchange(instr, comm);
+    if (c.kind == CollectiveKind::Exchange) return check_exchanged_pieces(p_, instr, {p_, body_, index_});
     if (instr.in.size() != 1 || instr.out.size() != 1) fail("a collective has one operand and one result");
     const Operand &in = instr.in[0], &out = instr.out[0];
     for (const Operand* o : {&in, &out})

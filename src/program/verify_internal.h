@@ -19,6 +19,13 @@ inline std::string name_of(const Program& p, const Issue& issue) {
   return fmt::format("{} (call {})", name_of(p, issue.body, issue.instr), issue.call);
 }
 
+// An instruction's name, made where it is needed.
+struct Where {
+  const Program& p;
+  int body, instr;
+  operator std::string() const { return name_of(p, body, instr); }  // NOLINT(google-explicit-constructor)
+};
+
 template <class... Args>
 [[noreturn]] void fail(const std::string& where, fmt::format_string<Args...> text, Args&&... args) {
   throw base::InternalError(
@@ -28,6 +35,11 @@ template <class... Args>
 // verify.cc: what can be checked on one instruction or table alone.
 void check_tables(const Program& p);
 void check_instructions(const Program& p);
+// verify_pieces.cc: pieces of matrices in gather_directions and apply_directions, in newton_schulz and in
+// exchanges.
+void check_flat_pieces(const Program& p, const Instr& instr, const Where& where);
+void check_matrix_pieces(const Program& p, const Instr& instr, const Where& where);
+void check_exchanged_pieces(const Program& p, const Instr& instr, const Where& where);
 // verify_issues.cc: issues against calls.
 void check_issues(const Program& p, const Expanded& e);
 // verify_memory.cc: the effect of the sequence of issues on memory.

@@ -51,6 +51,7 @@ CollectiveShape shape_of(CollectiveKind kind) {
       return CollectiveShape::ReduceScatter;
     case CollectiveKind::AllToAll:
     case CollectiveKind::AllToAllV:
+    case CollectiveKind::Exchange:
       return CollectiveShape::AllToAll;
     case CollectiveKind::Send:
     case CollectiveKind::Recv:
@@ -166,11 +167,11 @@ double Durations::compute_seconds(const Instr& instr) const {
   std::vector<Type> in, out;
   for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
   for (const program::Operand& o : instr.out) out.push_back(expected(o.type));
-  const graph::Gemm gemm = instr.op->gemm(in, out);
+  const graph::Gemm gemm = instr.op->gemm(in, out, instr.attrs);
   hardware::Matmul product{.m = gemm.m, .n = gemm.n, .k = gemm.k, .groups = gemm.groups};
-  const bool narrow = machine_.matmul && !has_dim(in[0], Dim::Vocab) && !has_dim(in[1], Dim::Vocab) &&
-                      !has_dim(in[1], Dim::Routes) && !has_dim(in[0], Dim::Routes) &&
-                      !has_dim(out[0], Dim::Routes);
+  const bool narrow = machine_.matmul && instr.op != &graph::kNewtonSchulz && !has_dim(in[0], Dim::Vocab) &&
+                      !has_dim(in[1], Dim::Vocab) && !has_dim(in[1], Dim::Routes) &&
+                      !has_dim(in[0], Dim::Routes) && !has_dim(out[0], Dim::Routes);
   product.arithmetic = narrow ? *machine_.matmul : own;
   product.bytes = c.bytes;
   const double seconds = hardware::matmul_seconds(product, device, machine_.stack);

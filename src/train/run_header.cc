@@ -169,7 +169,8 @@ class Header {
     for (const auto& [kind, word] : {std::pair{program::CollectiveKind::AllGather, "all-gather"},
                                      {program::CollectiveKind::ReduceScatter, "reduce-scatter"},
                                      {program::CollectiveKind::AllReduce, "all-reduce"},
-                                     {program::CollectiveKind::AllToAll, "all-to-all"}})
+                                     {program::CollectiveKind::AllToAll, "all-to-all"},
+                                     {program::CollectiveKind::Exchange, "exchange"}})
       if (const int64_t n = count(kind, atoms); n > 0) parts.push_back(counted(n, word));
     return parts.empty() ? "no collectives" : fmt::format("{}", fmt::join(parts, ", "));
   }

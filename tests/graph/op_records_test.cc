@@ -54,7 +54,7 @@ TEST(OpRecords, AGemmHasTheFlopsOfItsOp) {
     SCOPED_TRACE(c.op->name);
     ASSERT_NE(c.op->gemm, nullptr);
     EXPECT_EQ(c.op->pass, c.pass);
-    const Gemm g = c.op->gemm(c.in, c.out);
+    const Gemm g = c.op->gemm(c.in, c.out, {});
     EXPECT_DOUBLE_EQ(2 * g.m * g.n * g.k * g.groups, c.op->cost(c.in, c.out, {}).flops);
   }
 }

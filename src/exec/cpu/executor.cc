@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/split_float.h"
+#include "exec/exchange_pieces.h"
 #include "exec/exchange_rows.h"
 #include "exec/failure.h"
 #include "exec/messages.h"
@@ -306,6 +307,13 @@ void CpuExecutor::run_collective(const Bound& b) {
     case CollectiveKind::Recv:
       comm.recv(b.out[0], c.count, c.dtype, 1 - comm.rank());
       break;
+    case CollectiveKind::Exchange: {
+      const PiecesOfMember pieces = plan_pieces(b, comm.rank(), comm.size());
+      const comm::Exchange& e = pieces.exchange;
+      comm.all_to_all_v(e.send, e.send_offsets, e.send_counts, e.recv, e.recv_offsets, e.recv_counts,
+                        c.dtype);
+      break;
+    }
   }
 }
 

@@ -40,5 +40,6 @@ const std::vector<Kernel>& vocab_kernels();
 const std::vector<Kernel>& routing_kernels();
 const std::vector<Kernel>& expert_kernels();
 const std::vector<Kernel>& step_kernels();
+const std::vector<Kernel>& matrix_kernels();
 
 }  // namespace quintet::exec::cpu

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "exec/cuda/gemm_algorithms.h"
 #include "exec/cuda/timer.h"
+#include "exec/exchange_pieces.h"
 #include "exec/exchange_rows.h"
 #include "exec/failure.h"
 #include "exec/messages.h"
@@ -395,6 +396,9 @@ void CudaExecutor::run_collective(const Bound& b, const Prepared& p, const Launc
       break;
     case CollectiveKind::Recv:
       comm.recv(b.out[0], c.count, c.dtype, 1 - comm.rank(), stream.handle());
+      break;
+    case CollectiveKind::Exchange:
+      comm.all_to_all_v(plan_pieces(b, comm.rank(), comm.size()).exchange, c.dtype, stream.handle());
       break;
   }
 }

@@ -186,7 +186,7 @@ std::vector<Type> infer_scale_dx(const std::vector<Type>& in, const Attrs&) {
 }
 
 // One per expert: rows [expert rows, k] by w[experts, a, b].
-Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&) {
+Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
   const Type& w = in[1];
   const double experts = static_cast<double>(w.size(0));
   return {.m = static_cast<double>(in[0].size(0)) / experts,
@@ -194,12 +194,12 @@ Gemm expert_gemm(const std::vector<Type>& in, const std::vector<Type>&) {
           .k = static_cast<double>(w.size(2)),
           .groups = experts};
 }
-Gemm expert_gemm_dx(const std::vector<Type>& in, const std::vector<Type>& out) {
-  Gemm g = expert_gemm(in, out);
+Gemm expert_gemm_dx(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  Gemm g = expert_gemm(in, out, attrs);
   std::swap(g.n, g.k);
   return g;
 }
-Gemm expert_gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out) {
+Gemm expert_gemm_dw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   const Type& dw = out[0];
   const double experts = static_cast<double>(dw.size(0));
   return {.m = static_cast<double>(dw.size(1)),

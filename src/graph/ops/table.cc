@@ -74,6 +74,11 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kStepSums,
                                                   &kView,
                                                   &kUpdateBias,
+                                                  &kMuon,
+                                                  &kMuonMomentum,
+                                                  &kGatherDirections,
+                                                  &kNewtonSchulz,
+                                                  &kApplyDirections,
                                                   &kRouter,
                                                   &kRouterDx,
                                                   &kRouterDw,
@@ -127,11 +132,11 @@ double row_width(const Type& t) {
   return static_cast<double>(t.count()) / static_cast<double>(std::max<int64_t>(t.size(0), 1));
 }
 
-Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out) {
+Gemm gemm(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   return {.m = static_cast<double>(in[0].size(0)), .n = row_width(out[0]), .k = row_width(in[0])};
 }
 
-Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>&) {
+Gemm gemm_dw(const std::vector<Type>& in, const std::vector<Type>&, const Attrs&) {
   return {.m = row_width(in[0]), .n = row_width(in[1]), .k = static_cast<double>(in[0].size(0))};
 }
 

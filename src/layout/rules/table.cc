@@ -21,6 +21,7 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kLambNorms, rules::parameter_norms},
                                             {&graph::kLarsNorms, rules::parameter_norms},
                                             {&graph::kStepSums, rules::step_sums},
+                                            {&graph::kMuon, rules::elementwise},
                                             {&graph::kClipScale, rules::on_all_ranks},
                                             {&graph::kUpdateBias, rules::on_all_ranks}};
   return table;
