@@ -553,8 +553,6 @@ void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
   if (r.optimizer.uses(OptimizerKind::AdamW8bit))
     fail("optimizer.name", "\"adamw8bit\" is not supported yet",
          "\"adamw\" with precision.moments = \"bf16\"");
-  if (r.optimizer.uses(OptimizerKind::Muon))
-    fail("optimizer.name", "\"muon\" is not supported yet", "\"adamw\"");
   if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
     fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
 }

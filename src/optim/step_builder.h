@@ -43,6 +43,7 @@ class StepBuilder {
               const config::Precision& precision, const Guards& guards);
 
   const config::Optimizer& optimizer() const { return optimizer_; }
+  const graph::Graph& model() const { return model_; }
 
   // Declares a state of the parameter's shape, zero at the start, of type precision.moments. `name` says of
   // which optimizer it is, too: "adamw.m".
@@ -105,6 +106,7 @@ void sgd(StepBuilder& builder, Trained& t);
 void lion(StepBuilder& builder, Trained& t);
 void lamb(StepBuilder& builder, Trained& t);
 void lars(StepBuilder& builder, Trained& t);
+void muon(StepBuilder& builder, Trained& t);
 
 // The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
 // model itself changes at the end of a step.

@@ -19,9 +19,10 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
     case config::OptimizerKind::Lars:
       return lars;
     case config::OptimizerKind::AdamW8bit:
-    case config::OptimizerKind::Muon:
     case config::OptimizerKind::Adafactor:
       break;
+    case config::OptimizerKind::Muon:
+      return muon;
   }
   base::fail_internal("unknown optimizer");
 }

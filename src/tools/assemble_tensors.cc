@@ -132,7 +132,7 @@ class Move {
   void adam(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m,
             const Tensor& v) const {
     const double lr = lr_ * s.lr_factor;
-    const double keep = s.kind == config::OptimizerKind::AdamW ? 1 - lr * s.weight_decay : 1;
+    const double keep = s.kind == config::OptimizerKind::Adam ? 1 : 1 - lr * s.weight_decay;
     for (size_t i = 0; i < moves.size(); ++i) moves[i] = moves[i] * keep - lr * direction(m, v, i);
   }
   void lamb(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m, const Tensor& v,

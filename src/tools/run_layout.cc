@@ -11,6 +11,7 @@
 #include "data/text_source.h"
 #include "program/verify.h"
 #include "tools/assemble_tensors.h"
+#include "tools/matrix_moves.h"
 #include "train/memory_check.h"
 
 namespace quintet::tools {
@@ -54,8 +55,11 @@ void unscale(std::vector<Tensor>& gradients, double loss_scale) {
 bool needs_moments(const config::Optimizer& o) {
   using config::OptimizerKind;
   return o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) || o.uses(OptimizerKind::Lion) ||
-         o.uses(OptimizerKind::Lamb) || o.uses(OptimizerKind::Lars);
+         o.uses(OptimizerKind::Lamb) || o.uses(OptimizerKind::Lars) || o.uses(OptimizerKind::Muon);
 }
+
+// Newton-Schulz in narrow types rounds far more than its operands differ.
+bool in_f64(const config::Recipe& r) { return r.precision.compute == DType::F64; }
 
 std::map<std::string, optim::ParamSettings> settings_of(const graph::Graph& logical,
                                                         const config::Optimizer& o) {
@@ -178,7 +182,11 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
     }
     if (options.prepare) options.prepare(rank);
     auto initial = collect(program::holds_weights, "initial weight", kAll);
-    if (first) run.initial = std::move(initial), run.settings = settings_of(logical, recipe.optimizer);
+    if (first) {
+      run.initial = std::move(initial);
+      run.settings = settings_of(logical, recipe.optimizer);
+      run.matrices = matrices_of(rank.compiled().step_graph);
+    }
     for (int64_t step = 0; step < options.steps; ++step) {
       results[me] = options.step ? options.step(rank, step) : rank.step(step, batches);
       states[me] = states_of(rank);
@@ -198,8 +206,11 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       }
       updates += !result.skipped;
       unscale(gradients, result.loss_scale);
-      if (!result.skipped) add_moves(run, moments, gradients, recipe.optimizer, result, updates);
-      if (!result.skipped) add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
+      if (!result.skipped) {
+        if (in_f64(recipe)) add_matrix_moves(run, moments, gradients, recipe.optimizer, result);
+        add_moves(run, moments, gradients, recipe.optimizer, result, updates);
+        add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
+      }
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
       run.moments = std::move(moments);
     }
@@ -236,6 +247,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
   };
   run.initial = collect(program::holds_weights, "initial weight", kAll);
   run.settings = settings_of(logical, recipe.optimizer);
+  run.matrices = matrices_of(rank.compiled().step_graph);
   int64_t updates = 0;
   for (int64_t step = 0; step < options.steps; ++step) {
     const train::StepResult result = options.step ? options.step(rank, step) : rank.step(step, batches);
@@ -252,8 +264,10 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     if (first && !result.skipped) add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
     run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
-    if (first && !result.skipped)
+    if (first && !result.skipped) {
+      if (in_f64(recipe)) add_matrix_moves(run, run.moments, state.gradients, recipe.optimizer, result);
       add_moves(run, run.moments, state.gradients, recipe.optimizer, result, updates);
+    }
     run.steps.push_back(std::move(state));
   }
   run.longest_path = longest_path(logical);

@@ -58,11 +58,18 @@ struct Moments {
   std::vector<Tensor> tensors;
 };
 
+// A parameter that Muon updates: `count` matrices of rows x columns.
+struct Matrices {
+  int64_t count = 1, rows = 1, columns = 1;
+  double scale = 1;  // of an orthogonal matrix, before lr
+};
+
 struct LayoutRun {
   exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
   std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
+  std::map<std::string, Matrices> matrices;              // of those that Muon updates
   std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error
   std::vector<Moments> moments;  // after the last step; empty when the optimizer has none
   // AdamW, Adam, LAMB and LARS: the sum of updates to the weights, recomputed from each step. For AdamW:

@@ -10,6 +10,7 @@
 #include "comm/mpi.h"
 #include "config/environment.h"
 #include "config/validate.h"
+#include "graph/op.h"
 #include "tools/assemble_tensors.h"
 
 namespace quintet::tools {
@@ -329,6 +330,14 @@ class Comparison {
     }
   }
 
+  // What Newton-Schulz leaves of singular values lies below this.
+  static constexpr double kLargestSingularValue = 1.3;
+  // Small singular values grow by its first coefficient in every step, and so do rounding errors of its sums.
+  static double newton_schulz_gain(const Matrices& m) {
+    return std::pow(graph::kNewtonSchulzCoefficients[0], graph::kNewtonSchulzSteps) *
+           std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));
+  }
+
   // clip = limit / norm: its relative error is that of the norm.
   double clip_error(size_t t) const {
     const double limit = recipe_.optimizer.clip_norm, a = a_.steps[t].result.grad_norm,
@@ -361,6 +370,8 @@ class Comparison {
               kConfidence * 4 * steps *
               (unit_roundoff(recipe_.precision.moments) + unit_roundoff(recipe_.precision.master_type())) *
               std::max(norm(moves_a->values), norm(moves_b->values));
+          if (const auto matrices = b_.matrices.find(name); matrices != b_.matrices.end())
+            round *= newton_schulz_gain(matrices->second);
           std::vector<double> rest_a(x.size()), rest_b(y.size());
           for (size_t k = 0; k < x.size(); ++k) {
             rest_a[k] = x[k] - moves_a->values[k];
@@ -369,6 +380,13 @@ class Comparison {
           // The moves themselves are compared through the moments.
           difference = distance(rest_a, rest_b);
           allowed = round;
+        } else if (const auto matrices = b_.matrices.find(name); matrices != b_.matrices.end()) {
+          // Narrow types: directions without a gradient but rounding are turned in any way.
+          const Matrices& m = matrices->second;
+          allowed = round;
+          for (const StepState& step : b_.steps)
+            allowed += 2 * step.result.lr * settings.lr_factor * m.scale * kLargestSingularValue *
+                       std::sqrt(static_cast<double>(m.count * std::min(m.rows, m.columns)));
         } else if (settings.kind == config::OptimizerKind::Lion) {
           // Signs do not depend on the size of a gradient: any small one may turn in narrow types, and once
           // the weights have parted where a sign was that of a rounding error.

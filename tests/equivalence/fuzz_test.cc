@@ -143,6 +143,18 @@ void see_groups(const config::Recipe& r, Seen& seen) {
     seen["two optimizers with pp"] += g.kind && *g.kind != o.kind && r.parallel.pp > 1;
     seen["two optimizers with tp"] += g.kind && *g.kind != o.kind && r.parallel.tp > 1;
   }
+  if (!o.uses(config::OptimizerKind::Muon)) return;
+  const config::Parallel& p = r.parallel;
+  ++seen[fmt::format("muon scaled by {}", config::name_of(o.muon.scale))];
+  seen["muon with zero 0 and copies"] += p.zero == 0 && p.dp() * p.cp > 1;
+  seen["muon with zero 1 or 2"] += (p.zero == 1 || p.zero == 2) && p.dp_shard * p.cp > 1;
+  seen["muon with zero 3"] += p.zero == 3 && p.dp_shard * p.cp > 1;
+  seen["muon with hsdp"] += p.zero == 3 && p.dp_replicate > 1;
+  seen["muon with tp"] += p.tp > 1;
+  seen["muon with tp and zero"] += p.tp > 1 && p.zero > 0 && p.dp_shard * p.cp > 1;
+  seen["muon with pp"] += p.pp > 1;
+  seen["muon with ep"] += p.ep > 1;
+  seen["muon with etp"] += p.etp > 1;
 }
 
 // The generator must reach every feature: one that is never drawn would always pass.

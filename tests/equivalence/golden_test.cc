@@ -235,5 +235,56 @@ INSTANTIATE_TEST_SUITE_P(All, Golden,
                                          "qwen_moe", "drop_by_position", "deepseek", "latent_without_q_rank"),
                          [](const auto& info) { return info.param; });
 
+// Weights after three steps against torch.optim.Muon and AdamW (tests/golden/make_muon_golden.py): matrices
+// of every expert, of tensor ranks and of shards included.
+TEST(GoldenMuon, WeightsAreThoseOfPyTorch) {
+  const Json golden = load_golden("muon");
+  config::Recipe recipe;
+  recipe.model = model_of(golden["model"]);
+  recipe.data.seq_len = golden["seq"];
+  recipe.precision = config::Precision::of(base::DType::F64);
+  recipe.optimizer.kind = config::OptimizerKind::Muon;
+  recipe.optimizer.lr = golden["lr"];
+  recipe.optimizer.weight_decay = golden["weight_decay"];
+  recipe.optimizer.clip_norm = 0;
+  recipe.optimizer.muon.momentum = golden["momentum"];
+  recipe.run.steps = golden["steps"];
+  const int64_t batch = golden["batch"];
+  for (const Json& wanted : golden["runs"])
+    for (const config::Parallel& parallel :
+         std::vector<config::Parallel>{{},
+                                       {.dp_replicate = 2},
+                                       {.dp_shard = 2, .zero = 1, .tp = 2},
+                                       {.dp_shard = 2, .zero = 3, .ep = 2},
+                                       {.tp = 2, .sequence_parallel = true, .ep = 2}}) {
+      SCOPED_TRACE(fmt::format("{}, tp {}, dp {} x {}, zero {}, ep {}", wanted["scale"].get<std::string>(),
+                               parallel.tp, parallel.dp_replicate, parallel.dp_shard, parallel.zero,
+                               parallel.ep));
+      recipe.parallel = parallel;
+      recipe.batch = {batch, batch / parallel.dp(), 1};
+      recipe.optimizer.muon.nesterov = wanted["nesterov"];
+      recipe.optimizer.muon.scale =
+          wanted["scale"] == "original" ? config::MuonScale::Original : config::MuonScale::MatchRmsAdamW;
+      const data::Dataset dataset = tools::training_data(recipe, true);
+      const tools::LayoutRun run = tools::run_layout(
+          recipe, tools::training_batches(recipe, dataset),
+          {.steps = golden["steps"],
+           .step = [&](Rank& rank, int64_t step) { return golden_step(rank, step, golden, recipe); },
+           .prepare = set_weights});
+      const auto& weights = run.steps.back().weights;
+      for (const Json& p : wanted["parameters"]) {
+        const std::string name = p["name"];
+        const auto found = std::find_if(weights.begin(), weights.end(),
+                                        [&](const tools::Tensor& t) { return t.name == name; });
+        ASSERT_NE(found, weights.end()) << name;
+        ASSERT_EQ(found->values.size(), p["values"].size()) << name;
+        double largest = 0;
+        for (size_t k = 0; k < found->values.size(); ++k)
+          largest = std::max(largest, std::abs(found->values[k] - p["values"][k].get<double>()));
+        EXPECT_LE(largest, kTolerance) << name;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace quintet::tests

@@ -282,8 +282,8 @@ class Generator {
   }
 
   OptimizerKind any_optimizer() {
-    return std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam,
-                      OptimizerKind::Lion}[static_cast<size_t>(pick(0, 3))];
+    return std::array{OptimizerKind::AdamW, OptimizerKind::AdamW, OptimizerKind::Adam, OptimizerKind::Lion,
+                      OptimizerKind::Muon}[static_cast<size_t>(pick(0, 4))];
   }
 
   void ratio_optimizer(config::Optimizer& o) {
@@ -304,6 +304,10 @@ class Generator {
       if (chance(1, 2)) group.lr = 3e-3;
       if (chance(1, 2)) group.weight_decay = of({0, 1}) ? 0.2 : 0.0;
       if (is_free) o.groups.push_back(group);
+    }
+    if (o.uses(OptimizerKind::Muon)) {
+      o.muon.nesterov = chance(1, 2);
+      o.muon.scale = chance(1, 2) ? config::MuonScale::Original : config::MuonScale::MatchRmsAdamW;
     }
     if (!o.uses(OptimizerKind::Lion)) return;
     // Lion would take the sign of rounding errors where there is no other gradient: layouts part, and further
