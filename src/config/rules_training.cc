@@ -111,8 +111,8 @@ void ramp_divides(const Recipe& r, const Fail& fail) {
            nearest_multiples(unit, stage.global));
 }
 
-// Other lists of micro-batches need other schedules, and the auxiliary losses of experts are compiled as means
-// over the micro-batches of a step.
+// Other lists of micro-batches need other schedules, and the auxiliary losses of experts are compiled as
+// means over the micro-batches of a step.
 void steps_have_variants(const Recipe& r, const Fail& fail) {
   const bool noise = r.run.noise_scale_every > 0;
   if (r.batch.ramp.empty() && !noise) return;

@@ -1,7 +1,7 @@
 // Global batches, and the part of one that each data-parallel rank takes.
 //
-// Step s consumes positions [p, p + global) of the sampler's order; global may grow over the run (set_stages).
-// Row i of a micro-batch is sequence
+// Step s consumes positions [p, p + global) of the sampler's order; global may grow over the run
+// (set_stages). Row i of a micro-batch is sequence
 //   g = (micro_index * dp + dp_index) * micro + i
 // of that batch. The global batch is therefore the same for every layout, and so is micro-batch m over all
 // ranks for equal micro * dp. All member functions are const and allocate nothing, so ranks that are threads

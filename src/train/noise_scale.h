@@ -18,8 +18,8 @@ struct GradientNorm {
 
 class NoiseScale {
  public:
-  // An estimate from two batches of the same step. Nothing is added unless both norms are finite and the large
-  // batch has more tokens than the small one.
+  // An estimate from two batches of the same step. Nothing is added unless both norms are finite and the
+  // large batch has more tokens than the small one.
   void add(const GradientNorm& small, const GradientNorm& large);
 
   int64_t estimates() const { return estimates_; }

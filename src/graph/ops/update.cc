@@ -101,8 +101,9 @@ const OpDef kMaxAbs = {"max_abs", 1,       kAnyNumber,   {{"ranges", AttrKind::I
                        scalar,    nullptr, cost_by_bytes};
 // sum of squares (with largest = 1: largest absolute element), loss, loss scale, updates, skipped in a row,
 // skipped in all, good steps in a row -> norm and clip scale of gradients without the loss scale, ok, then in
-// place the next loss scale (another one only with a window) and the four counters. With a guard against spikes, also: valid tokens,
-// limit of the loss per token, limit of the norm -> ok is 0 above them; the loss scale is left alone
+// place the next loss scale (another one only with a window) and the four counters. With a guard against
+// spikes, also: valid tokens, limit of the loss per token, limit of the norm -> ok is 0 above them; the loss
+// scale is left alone
 const OpDef kClipScale = {
     "clip_scale",
     7,

@@ -18,12 +18,13 @@ struct ClipScalars {
 };
 
 // norm = sqrt(sum_squares) / loss_scale, or with `largest` sum_squares, which then is the largest absolute
-// element, over loss_scale; clip_scale = max_norm / norm where max_norm > 0 and the norm is above it, else 1, and over loss_scale; ok = whether norm and loss are finite and, with a guard, the norm and
-// loss / count do not exceed their limits. A good step is counted as an update and ends a row of skipped ones,
-// a bad one is counted as skipped.
+// element, over loss_scale; clip_scale = max_norm / norm where max_norm > 0 and the norm is above it, else 1,
+// and over loss_scale; ok = whether norm and loss are finite and, with a guard, the norm and loss / count do
+// not exceed their limits. A good step is counted as an update and ends a row of skipped ones, a bad one is
+// counted as skipped.
 //
-// With window > 0 the loss scale is halved after a non-finite step, down to 1, and doubled after `window` finite
-// ones; a step that this may mend (the loss is finite, the scale above 1) does not count in a row.
+// With window > 0 the loss scale is halved after a non-finite step, down to 1, and doubled after `window`
+// finite ones; a step that this may mend (the loss is finite, the scale above 1) does not count in a row.
 void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream);
 
 // *key = the words 0 and 1 of base::philox(*seed, salt): the key of one use of dropout.
