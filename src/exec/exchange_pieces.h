@@ -1,5 +1,5 @@
-// The exchange of pieces of matrices with their owners (program::CollectiveKind::Exchange): what goes where
-// is in its attributes.
+// The exchange of pieces of matrices with their owners (program::CollectiveKind::Exchange): its attributes
+// say what goes where.
 #pragma once
 
 #include "comm/communicator.h"

@@ -1,6 +1,6 @@
 // Owners of matrices: an optimizer that needs whole matrices (Muon) has each of them gathered on one of the
-// ranks that hold pieces of it. This pass cuts a stage's matrices into windows of consecutive blocks and
-// deals each window's matrices to the ranks round-robin by shape, so that all ranks run one program with
+// ranks that hold pieces of it. This pass splits a stage's matrices into windows of consecutive blocks and
+// assigns each window's matrices to ranks round-robin by shape, so that all ranks run one program with
 // equal work.
 #pragma once
 

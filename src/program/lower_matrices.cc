@@ -1,5 +1,5 @@
-// Matrices that are made orthogonal whole (layout/flat_step.h): pieces of their directions go to the owners,
-// and those of the results come back.
+// Matrices that are orthogonalized whole (layout/flat_step.h): pieces of their directions are sent to the
+// owners, and those of the results are returned.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -217,8 +217,8 @@ class Window {
 
 }  // namespace
 
-// Exchanges of neighbouring windows run beside Newton-Schulz: a window's pieces are under way before the
-// window before it is computed, and its results are waited for after the next one.
+// Exchanges of neighbouring windows overlap Newton-Schulz: a window's pieces are in flight before the
+// previous window is computed, and its results are waited for after the next one.
 void lower_matrices(Emitter& e, const GroupLowering& groups, const MatrixUpdate& update,
                     const std::vector<MatrixWindow>& list) {
   std::vector<Window> windows;

@@ -1,5 +1,5 @@
-// Pieces of matrices on their way to the matrices' owners and back, as the attributes of gather_directions,
-// newton_schulz, apply_directions and of the exchanges between them have them.
+// Pieces of matrices that are sent to the matrices' owners and back, as encoded in the attributes of
+// gather_directions, newton_schulz, apply_directions and of the exchanges between them.
 #pragma once
 
 #include <span>

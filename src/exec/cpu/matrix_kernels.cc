@@ -27,7 +27,7 @@ void gather_directions(const Bound& b, bool) {
   });
 }
 
-// The step of plain descent: what directions are multiplied by is in them already.
+// A plain gradient-descent step: the directions include all other factors already.
 void apply_directions(const Bound& b, bool) {
   const int32_t ok = *b.input<double>(2) != 0;
   double lr = 0;  // of the range

@@ -28,7 +28,7 @@ void gather_directions(const Bound& b, bool) {
   });
 }
 
-// The step of plain descent: what directions are multiplied by is in them already.
+// A plain gradient-descent step: the directions include all other factors already.
 void apply_directions(const Bound& b, bool) {
   const k::SgdScalars scalars{.lr = b.input<double>(1), .ok = b.input<double>(2)};
   const auto launch = [&](const auto& ranges) { k::sgd(std::span(ranges), scalars, b.stream); };

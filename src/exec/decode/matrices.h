@@ -1,4 +1,4 @@
-// Muon's ops, as the kernels of every backend are given them.
+// Arguments of Muon's ops, for the kernels of every backend.
 #pragma once
 
 #include "exec/decode/step.h"
