@@ -116,6 +116,12 @@ int plan_action(const PlanOptions& o) {
   }
   tools::assume_software(assumptions, o.stack, filled_recipe.recipe);
   assumptions.matmul = arithmetic(o.matmul);
+  assumptions.disabled_passes = o.recipe.disabled_passes();
+  if (o.wanted.search && !assumptions.disabled_passes.empty())
+    base::fail_user(
+        "--disable-pass and --search are mutually exclusive: a search assumes all passes; plan the recipe "
+        "that it "
+        "finds with --disable-pass");
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
   assumptions.imbalance = o.imbalance;
@@ -164,6 +170,7 @@ Verb add_plan(CLI::App& app) {
       "plan", "predict memory, speed and cost of a recipe on a cluster, without running it");
   auto o = std::make_shared<PlanOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  o->recipe.add_passes_to(*command);
   command->get_option("RECIPE")->required(false);
   command->add_option(
       "--cluster", o->cluster,

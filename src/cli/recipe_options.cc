@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "cli/number.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
@@ -30,6 +32,23 @@ void add_cluster_option(CLI::App& command, std::string& cluster) {
                   "warn where the layout does not suit this cluster: a phrase (\"2x8 h100\") or a file of "
                   "doctor --probe")
       ->type_name("CLUSTER");
+}
+
+CLI::Option* RecipeOptions::add_passes_to(CLI::App& command) {
+  const auto all = compiler::optional_passes();
+  return command
+      .add_option(
+          "--disable-pass", disabled,
+          fmt::format("leave out an optional pass, to find the one behind a wrong number: {}; repeatable",
+                      to_string(compiler::DisabledPasses(all.begin(), all.end()))))
+      ->type_name("NAME")
+      ->allow_extra_args(false);
+}
+
+compiler::DisabledPasses RecipeOptions::disabled_passes() const {
+  compiler::DisabledPasses passes;
+  for (const std::string& name : disabled) passes.insert(compiler::parse_optional_pass(name));
+  return passes;
 }
 
 config::Recipe RecipeOptions::load(bool steps_is_run) const {

@@ -40,7 +40,7 @@ int program_action(const ProgramOptions& o) {
                     recipe.parallel.world() == 1 ? "" : "s", recipe.parallel.world() - 1);
   if (o.evaluate && recipe.eval.every == 0)
     base::fail_user("--evaluate needs a recipe with evaluation, but eval.every is 0");
-  const compiler::Compiled c = tools::compile_rank(recipe, o.rank);
+  const compiler::Compiled c = tools::compile_rank(recipe, o.rank, o.recipe.disabled_passes());
   const program::Expanded& expanded = o.evaluate ? c.evaluate : c.step;
   if (o.json) {
     print(tools::program_json(c.program, expanded));
@@ -63,6 +63,7 @@ int verify_action(const VerifyVerbOptions& o) {
   tools::VerifyOptions options;
   if (o.recipe.steps > 0) options.steps = o.recipe.steps;
   options.synthetic = o.synthetic;
+  options.disabled_passes = o.recipe.disabled_passes();
   if (!o.reference.empty()) options.reference = config::value_of<config::DeviceKind>(o.reference);
   options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   const tools::VerifyResult result = tools::verify(recipe, options);
@@ -88,6 +89,7 @@ Verb add_program(CLI::App& app) {
   CLI::App* command = app.add_subcommand("program", "print the program of one rank");
   auto o = std::make_shared<ProgramOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
+  o->recipe.add_passes_to(*command);
   command->add_option("--rank", o->rank, "the rank")
       ->type_name("R")
       ->capture_default_str()
@@ -106,12 +108,14 @@ Verb add_verify(CLI::App& app) {
       "verify", "compare the recipe's layout with a single rank: loss, every gradient, weights");
   auto o = std::make_shared<VerifyVerbOptions>();
   o->recipe.add_to(*command, true, "number of steps to compare");
+  o->recipe.add_passes_to(*command);
   command->add_option("--reference", o->reference, "device of the single rank (that of the recipe)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--synthetic", o->synthetic, "use random tokens instead of the recipe's data");
   command->add_flag("--json", o->json, "print JSON");
   command->footer(
-      "Exit code 1 if any value differs by more than rounding explains; the first such tensor is named.");
+      "Exit code 1 if any value differs by more than rounding explains; the first such tensor is named.\n"
+      "The single rank always runs all passes.");
   return {command, [o] { return verify_action(*o); }};
 }
 

@@ -29,6 +29,7 @@ int train_action(const TrainOptions& o) {
   observe::Console console(where);
   train::RunOptions options;
   options.overwrite = o.overwrite;
+  options.disabled_passes = o.recipe.disabled_passes();
   options.console = &console;
   options.interrupted = asked_to_stop;
   options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
@@ -71,6 +72,7 @@ Verb add_train(CLI::App& app) {
   auto o = std::make_shared<TrainOptions>();
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
   add_cluster_option(*command, o->cluster);
+  o->recipe.add_passes_to(*command);
   command->add_flag("--overwrite", o->overwrite,
                     "replace the files of an existing run in the run folder, its recipe.toml included");
   command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/optional_passes.h"
 #include "config/recipe.h"
 
 namespace quintet::cli {
@@ -23,13 +24,16 @@ struct Verb {
 // The options common to all verbs that take a recipe.
 struct RecipeOptions {
   std::string path;
-  std::vector<std::string> sets;
+  std::vector<std::string> sets, disabled;
   std::string run_dir, dtype;
   int64_t steps = 0;  // 0: not given
 
   // With steps_is_run, --steps sets run.steps.
   void add_to(CLI::App& command, bool with_dtype, const std::string& steps_help);
   config::Recipe load(bool steps_is_run = true) const;
+  // --disable-pass, for verbs that compile a program to run or to read it.
+  CLI::Option* add_passes_to(CLI::App& command);
+  compiler::DisabledPasses disabled_passes() const;
 };
 
 // --cluster of verbs that only warn about it.

@@ -149,11 +149,14 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
     return local;
   };
 
+  const auto runs = [&](OptionalPass optional) { return !options.disabled.contains(optional); };
   const auto fold = [&](layout::LocalGraph local, bool backward) {
-    local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
-    graph::verify(local.graph, "fold", /*local=*/true);
-    pass.dump("fold", local.graph);
-    if (!options.pack) return local;
+    if (runs(OptionalPass::Fold)) {
+      local = pass("fold", [&] { return passes::fold(std::move(local), {.backward = backward}); });
+      graph::verify(local.graph, "fold", /*local=*/true);
+      pass.dump("fold", local.graph);
+    }
+    if (!runs(OptionalPass::Pack)) return local;
     local = pass("pack", [&] { return passes::pack(std::move(local)); });
     graph::verify(local.graph, "pack", /*local=*/true);
     pass.dump("pack", local.graph);
@@ -163,8 +166,9 @@ Front make_front(const config::Recipe& recipe, const CompileOptions& options, Pa
   graph::Graph plain = build(options.infer ? graph::Mode::Infer : graph::Mode::Train);
   layout::Layout layout = layout::make_layout(recipe.parallel, layout::demands_of(plain));
   graph::Graph logical = plain;
-  std::optional<Fit> fit = options.fit;
-  if (!options.infer) {
+  const bool recomputes = !options.infer && runs(OptionalPass::Recompute);
+  std::optional<Fit> fit = recomputes ? options.fit : std::nullopt;
+  if (recomputes) {
     if (!fit && recipe.memory.recompute == config::RecomputeKind::Fit)
       fit = pass("fit", [&] { return fit_recompute(recipe, options); });
     logical = pass("recompute", [&] {
@@ -246,6 +250,7 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
                            .compute = recipe.precision.compute,
                            .reduce = recipe.precision.reduce,
                            .grad = recipe.precision.gradients,
+                           .fuse_adds = !options.disabled.contains(OptionalPass::FuseAdds),
                            .workspace_bytes = options.workspace_bytes});
   });
   return {std::move(groups), std::move(program)};
@@ -288,7 +293,8 @@ Back make_back(const config::Recipe& recipe, const CompileOptions& options, cons
       return 0;
     });
   pass("free", [&] { return program::insert_frees(program), 0; });
-  pass("allocate", [&] { return program::allocate(program), 0; });
+  const bool share = !options.disabled.contains(OptionalPass::ShareMemory);
+  pass("allocate", [&] { return program::allocate(program, share), 0; });
   require_budget(front.fit, program);
   Back back{.groups = std::move(lowered.groups),
             .program = std::move(program),

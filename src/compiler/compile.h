@@ -11,6 +11,7 @@
 #include "base/checksum.h"
 #include "compiler/custom_model.h"
 #include "compiler/fit_recompute.h"
+#include "compiler/optional_passes.h"
 #include "config/recipe.h"
 #include "graph/builder.h"
 #include "layout/groups.h"
@@ -35,8 +36,8 @@ struct CompileOptions {
   std::function<int64_t(const program::Instr&)> workspace_bytes;
   // false: keep B and W separate even if the schedule does not split them (to measure each).
   bool fold_backward = true;
-  // false: do not pack projections that could share one GEMM (to measure each).
-  bool pack = true;
+  // Left out, to find the pass behind a wrong number or to measure what it saves.
+  DisabledPasses disabled = {};
   // Receives the text of the graph or program after each pass.
   std::function<void(const std::string& pass, const std::string& text)> dump;
   // Replaces the recipe's memory section. Ranks of one process need to find it only once.

@@ -367,7 +367,7 @@ Fit fit_recompute(const config::Recipe& recipe, const CompileOptions& options) {
   first.dump = {};
   // The marks of a graph that is not built yet: none, regardless of its size.
   first.fit = Fit{};
-  first.pack = false;
+  first.disabled.insert(OptionalPass::Pack);
   const Compiled nothing = compile_unverified(recipe, first);
   const passes::Prices prices = rough_prices(nothing);
 

@@ -4,9 +4,14 @@
 
 namespace quintet::graph {
 
+FusedAdds no_fused_adds(const Graph& graph) {
+  const size_t count = graph.nodes().size();
+  return {std::vector<int>(count, -1), std::vector<char>(count, 0)};
+}
+
 FusedAdds fuse_adds(const Graph& graph) {
   const std::vector<Node>& nodes = graph.nodes();
-  FusedAdds out{std::vector<int>(nodes.size(), -1), std::vector<char>(nodes.size(), 0)};
+  FusedAdds out = no_fused_adds(graph);
   std::vector<int> uses(graph.values().size(), 0);
   for (const Node& node : nodes)
     for (const ValueId in : node.inputs) ++uses[in.index()];

@@ -16,5 +16,6 @@ struct FusedAdds {
 };
 
 FusedAdds fuse_adds(const Graph& graph);
+FusedAdds no_fused_adds(const Graph& graph);  // every add remains a node of its own
 
 }  // namespace quintet::graph

@@ -51,6 +51,8 @@ void add_notes(Report& report) {
   const std::string& vendor = a.cluster.accelerator.vendor;
   if (vendor != "nvidia" && vendor != "cpu")
     report.notes.push_back("plan-only: the engine runs on CPUs and NVIDIA GPUs");
+  if (!a.disabled_passes.empty())
+    report.notes.push_back(fmt::format("passes disabled: {}", to_string(a.disabled_passes)));
   if (a.stack.name != "quintet")
     report.notes.push_back(fmt::format("times assume the software stack {}", a.stack.name));
 }
@@ -60,6 +62,7 @@ compiler::Ranks compile_classes(const config::Recipe& recipe, const Assumptions&
   options.evaluate = recipe.eval.every > 0;
   options.model = assumptions.model;
   options.workspace_bytes = assumptions.workspace_bytes;
+  options.disabled = assumptions.disabled_passes;
   return compiler::compile_classes_unverified(recipe, options, assumptions.threads);
 }
 

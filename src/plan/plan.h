@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compiler/custom_model.h"
+#include "compiler/optional_passes.h"
 #include "config/recipe.h"
 #include "hardware/cluster.h"
 #include "plan/model_state.h"
@@ -35,6 +36,7 @@ struct Assumptions {
   // What a user should know about an instruction's kernel (exec::remark_on, passed in for the same reason).
   // Remarks become notes; attention with a remark is simulated without tensor cores.
   std::function<std::string(const program::Instr&)> remark = {};
+  compiler::DisabledPasses disabled_passes = {};
   int threads = 2;  // for compiling
   // false: one of many trials, whose programs are not verified (search, advice).
   bool verify = true;

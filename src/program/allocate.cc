@@ -1,6 +1,7 @@
 #include "program/allocate.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "base/error.h"
@@ -66,7 +67,7 @@ int64_t place(Program& p, const std::vector<Lifetime>& life, int64_t base, std::
 
 }  // namespace
 
-void allocate(Program& p) {
+void allocate(Program& p, bool share) {
   int64_t top = 0;
   for (Buffer& b : p.buffers) {
     if (b.scope != Scope::Persistent) continue;
@@ -75,7 +76,10 @@ void allocate(Program& p) {
     top = round_up(top + b.bytes);
   }
   p.persistent_bytes = top;
-  const std::vector<Lifetime> life = lifetimes(p);
+  std::vector<Lifetime> life = lifetimes(p);
+  if (!share)
+    for (Lifetime& l : life)
+      if (l.first >= 0) l = {0, std::numeric_limits<int>::max()};
   const auto used = [&](Scope scope, const auto& also) {
     std::vector<size_t> list;
     for (size_t i = 0; i < p.buffers.size(); ++i)

@@ -12,7 +12,9 @@ namespace quintet::program {
 
 inline constexpr int64_t kBufferAlign = 64;
 
-void allocate(Program& program);
+// share = false: every transient buffer has bytes of its own, so that a result that then changes points at a
+// lifetime or a wait.
+void allocate(Program& program, bool share = true);
 
 // The contents of the arena at its fullest: bytes by class, and the instruction at which that is. Found by
 // walking the calls in issue order, so that each micro-batch of a pipeline counts for as long as it is in

@@ -36,7 +36,7 @@ class GraphLowering {
         local_(local),
         graph_(local.graph),
         stages_(stages),
-        fused_(graph::fuse_adds(graph_)),
+        fused_(emitter.options().fuse_adds ? graph::fuse_adds(graph_) : graph::no_fused_adds(graph_)),
         places_(graph_.values().size()),
         last_use_(graph_.values().size(), -1) {
     // With W in separate bodies, all of it runs after B.

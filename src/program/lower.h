@@ -18,6 +18,7 @@ struct LowerOptions {
   RankId rank;
   int accumulation = 1;
   graph::DType compute, reduce, grad;
+  bool fuse_adds = true;  // an op adds the other term of a sum to its result (graph/fuse_adds.h)
   // Scratch that the backend's kernel needs for an instruction; decided by the backend, planned here.
   std::function<int64_t(const Instr&)> workspace_bytes;
 };

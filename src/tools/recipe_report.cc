@@ -21,11 +21,13 @@ namespace quintet::tools {
 
 using Json = nlohmann::ordered_json;
 
-compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank) {
+compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank,
+                                const compiler::DisabledPasses& disabled) {
   const int threads = train::kernel_threads(recipe, recipe.parallel.world());
   compiler::CompileOptions options;
   options.rank = base::RankId(static_cast<int32_t>(rank));
   options.evaluate = recipe.eval.every > 0;
+  options.disabled = disabled;
   options.workspace_bytes = exec::workspace_of(train::device_of(recipe), threads);
   return compiler::compile(recipe, options);
 }

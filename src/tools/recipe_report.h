@@ -10,7 +10,8 @@
 namespace quintet::tools {
 
 // The programs of a rank as in `quintet train`, including evaluation if the recipe has it.
-compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank);
+compiler::Compiled compile_rank(const config::Recipe& recipe, int64_t rank,
+                                const compiler::DisabledPasses& disabled = {});
 
 // Warnings of a layout on a cluster (plan/layout_warnings.h), given as --cluster is. UserError if it has
 // another number of devices than the recipe has ranks. None for an empty phrase.

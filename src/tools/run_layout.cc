@@ -144,7 +144,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
   std::unique_ptr<TensorAssembler> assembler;
   int64_t updates = 0;
 
-  const std::optional<compiler::Fit> fit = train::find_fit(recipe, options.model, options.threads);
+  const std::optional<compiler::Fit> fit =
+      train::find_fit(recipe, options.model, options.threads, options.disabled_passes);
   comm::run_local_world(world_size, [&](comm::World& world) {
     Rank rank(recipe, world,
               {.model = options.model,
@@ -154,7 +155,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
                .capture = options.capture,
                .tune = options.tune,
                .log = options.log,
-               .fit = fit});
+               .fit = fit,
+               .disabled_passes = options.disabled_passes});
     const auto me = static_cast<size_t>(world.rank().value);
     const bool first = me == 0;
     ranks[me] = &rank;
@@ -235,7 +237,8 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
              .capture = options.capture,
              .tune = options.tune,
              .log = options.log,
-             .fit = train::find_fit(recipe, options.model, options.threads)});
+             .fit = train::find_fit(recipe, options.model, options.threads, options.disabled_passes),
+             .disabled_passes = options.disabled_passes});
   const graph::Graph& logical = rank.compiled().logical;
   if (options.prepare) options.prepare(rank);
   const auto collect = [&](const Rank::Wanted& wanted, std::string_view what,

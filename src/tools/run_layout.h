@@ -24,8 +24,9 @@ struct Tensor {
 struct LayoutOptions {
   int64_t steps = 2;
   bool poison = false;
-  int threads = 1;                                   // kernel threads per rank
-  compiler::ModelFn model;                           // empty: recipe.model
+  int threads = 1;          // kernel threads per rank
+  compiler::ModelFn model;  // empty: recipe.model
+  compiler::DisabledPasses disabled_passes = {};
   bool verify_together = true;                       // check the programs of all ranks against each other
   bool capture = true, tune = false;                 // see exec::ExecutorOptions
   std::function<void(const std::string&)> log = {};  // messages of rank 0's executor

@@ -529,6 +529,7 @@ VerifyResult verify(const config::Recipe& recipe, const VerifyOptions& options) 
                                   .poison = options.poison,
                                   .threads = options.threads,
                                   .model = options.model,
+                                  .disabled_passes = options.disabled_passes,
                                   .log = options.log};
   const std::optional<config::Launch> launch = config::detect_launch();
   LayoutRun layout;

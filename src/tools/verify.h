@@ -112,6 +112,7 @@ struct VerifyOptions {
   std::optional<config::DeviceKind> reference = {};  // device of the single rank; empty: that of the layout
   data::LabelMask mask;                              // which labels count; empty: all
   compiler::ModelFn model = {};                      // empty: recipe.model
+  compiler::DisabledPasses disabled_passes = {};     // in the layout's run; the single rank runs all
   std::function<void(const std::string&)> log = {};  // messages of the layout's executor
 };
 

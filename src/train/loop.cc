@@ -129,7 +129,8 @@ class RankLoop {
                               .local_rank = local_rank_,
                               .tuned = tuned_file(),
                               .log = [this](const std::string& line) { say(line); },
-                              .fit = fit_});
+                              .fit = fit_,
+                              .disabled_passes = options_.disabled_passes});
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {
@@ -140,6 +141,7 @@ class RankLoop {
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
+      facts.disabled_passes = to_string(options_.disabled_passes);
       for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
       say("");
     }
@@ -420,8 +422,9 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   exec::require_device(device);
   const HeaderFacts facts{.backend = world_size > 1 ? "threads of this process" : "this process",
                           .threads = kernel_threads(recipe, world_size)};
-  const auto fit = find_fit(recipe, options.model, facts.threads);
-  require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit);
+  const auto fit = find_fit(recipe, options.model, facts.threads, options.disabled_passes);
+  require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit,
+                 options.disabled_passes);
   const Prepared prepared{recipe, load_run_data(recipe, options), fit};
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
@@ -455,9 +458,9 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       const exec::Device device = device_of(recipe);
       exec::require_device(device);
       const int threads = kernel_threads(recipe, ranks_here);
-      const auto fit = find_fit(recipe, options.model, threads);
-      require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here),
-                     fit);
+      const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
+      require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
+                     options.disabled_passes);
       prepared.emplace(Prepared{recipe, load_run_data(recipe, options), fit});
     } catch (...) {
       failure = std::current_exception();

@@ -30,9 +30,10 @@ struct RunOptions {
   std::function<int()> interrupted;
   // Called by rank 0 after each step, which is 1-based. An exception from it ends the run.
   std::function<void(int64_t step, const StepResult& result)> on_step = {};
-  compiler::ModelFn model;             // and the packages of its ops; empty: recipe.model
-  std::optional<data::Corpus> corpus;  // replaces recipe.data.path
-  bool poison = false;                 // see exec::ExecutorOptions
+  compiler::ModelFn model;                        // and the packages of its ops; empty: recipe.model
+  std::optional<data::Corpus> corpus;             // replaces recipe.data.path
+  bool poison = false;                            // see exec::ExecutorOptions
+  compiler::DisabledPasses disabled_passes = {};  // the same on all ranks
 };
 
 struct RunResult {

@@ -13,26 +13,30 @@ namespace {
 
 // The options with which a run compiles rank 0.
 compiler::CompileOptions compile_options(const config::Recipe& recipe, const compiler::ModelFn& model,
-                                         int threads) {
+                                         int threads, const compiler::DisabledPasses& disabled) {
   return {.rank = base::RankId(0),
           .evaluate = recipe.eval.every > 0,
           .model = model,
           .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(model)),
+          .disabled = disabled,
           .dump = {}};
 }
 
 }  // namespace
 
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
-                                      int threads) {
-  if (recipe.memory.recompute != config::RecomputeKind::Fit) return std::nullopt;
-  return compiler::fit_recompute(recipe, compile_options(recipe, model, threads));
+                                      int threads, const compiler::DisabledPasses& disabled) {
+  if (recipe.memory.recompute != config::RecomputeKind::Fit ||
+      disabled.contains(compiler::OptionalPass::Recompute))
+    return std::nullopt;
+  return compiler::fit_recompute(recipe, compile_options(recipe, model, threads, disabled));
 }
 
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit) {
+                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit,
+                    const compiler::DisabledPasses& disabled) {
   if (memory.bytes <= 0) return;
-  compiler::CompileOptions options = compile_options(recipe, model, threads);
+  compiler::CompileOptions options = compile_options(recipe, model, threads, disabled);
   options.fit = fit;
   const compiler::Compiled compiled = compiler::compile_unverified(recipe, options);
   const int64_t each = compiled.program.arena_bytes;

@@ -11,11 +11,12 @@ namespace quintet::train {
 
 // Resolves memory.recompute = "fit" once for all ranks of a process; empty for other settings.
 std::optional<compiler::Fit> find_fit(const config::Recipe& recipe, const compiler::ModelFn& model,
-                                      int threads);
+                                      int threads, const compiler::DisabledPasses& disabled = {});
 
 // UserError, with the numbers, when the planned memory of the ranks that share `memory` exceeds it. Plans
 // rank 0 only; ranks of a layout differ by little. Unknown memory (0 bytes) passes.
 void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model, int threads,
-                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {});
+                    const exec::SharedMemory& memory, const std::optional<compiler::Fit>& fit = {},
+                    const compiler::DisabledPasses& disabled = {});
 
 }  // namespace quintet::train

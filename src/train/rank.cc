@@ -58,6 +58,7 @@ Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options
       .infer = options.infer,
       .model = options.model,
       .workspace_bytes = exec::workspace_of(device_of(recipe), threads, kernels_of(options.model)),
+      .disabled = options.disabled_passes,
       .dump = {},
       .fit = options.fit};
   compiled_ = std::make_unique<compiler::Compiled>(compiler::compile(recipe, compile_options));

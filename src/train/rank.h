@@ -33,6 +33,7 @@ struct RankOptions {
   base::Path tuned = {};                             // see exec::ExecutorOptions
   std::function<void(const std::string&)> log = {};  // receives the executor's messages
   std::optional<compiler::Fit> fit = {};  // resolved memory.recompute = "fit" (train/memory_check.h)
+  compiler::DisabledPasses disabled_passes = {};
 };
 
 struct StepResult {

@@ -338,6 +338,8 @@ class Header {
          counted(static_cast<int64_t>(program_.streams.size()), "stream"), up_to, ledger_.flops / 1e9, up_to,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
          base::human_duration(facts_.compile_ns));
+    if (!facts_.disabled_passes.empty())
+      line("debug", "passes disabled, slower or larger than usual: {}", facts_.disabled_passes);
   }
 
   const Recipe& r_;

@@ -12,9 +12,10 @@
 namespace quintet::train {
 
 struct HeaderFacts {
-  std::string backend;  // "threads of this process", "MPI processes"
-  int threads = 1;      // kernel threads per rank
-  std::string device;   // "NVIDIA H200"; empty: CPU
+  std::string backend;               // "threads of this process", "MPI processes"
+  int threads = 1;                   // kernel threads per rank
+  std::string device;                // "NVIDIA H200"; empty: CPU
+  std::string disabled_passes = {};  // "fold, pack"; empty: none
   int64_t compile_ns = 0;
 };
 

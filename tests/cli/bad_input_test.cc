@@ -118,6 +118,7 @@ TEST(BadInput, IsRefusedBeforeAnythingIsWritten) {
       {"--steps 0", {"--steps"}},
       {"--steps many", {"--steps"}},
       {"--dtype fp16", {"--dtype"}},
+      {"--disable-pass in_place", {"'in_place' is not an optional pass", "fold", "share_memory"}},
       {"--set", {"--set"}},
       {"--set nonsense", {"nonsense"}},
       {"--no-such-option", {"--no-such-option"}},

@@ -123,7 +123,7 @@ TEST(FitRecompute, IsAsQuickAsTheBestOfAllPolicies) {
   for (const std::vector<std::string>& overrides : std::vector<std::vector<std::string>>{
            {"model.layers=2"}, {"model.layers=3", "parallel.dp_shard=2", "parallel.zero=3"}}) {
     const config::Recipe recipe = tiny(overrides);
-    const Compiled nothing = compile(recipe, {.pack = false});
+    const Compiled nothing = compile(recipe, {.disabled = {OptionalPass::Pack}});
     const passes::Prices prices = rough_prices(nothing);
     std::vector<std::vector<passes::Level>> blocks;
     for (int label = 1; label + 1 < nothing.logical.num_blocks; ++label)
