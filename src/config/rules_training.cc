@@ -72,8 +72,7 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
                           : fmt::format("a shorter warm-up: it takes {} steps", warm));
 }
 
-// Keys whose feature is not built yet.
-void keys_are_built(const Recipe& r, const Fail& fail) {
+void weight_decay_is_constant(const Recipe& r, const Fail& fail) {
   if (r.optimizer.weight_decay_ramp.kind != RampKind::Constant)
     fail("optimizer.weight_decay_ramp.kind", "is not supported yet", "\"constant\"");
 }
@@ -193,7 +192,9 @@ std::vector<Rule> training_rules() {
        {"optimizer.weight_decay", "optimizer.weight_decay_ramp.kind",
         "optimizer.weight_decay_ramp.start_ratio", "optimizer.weight_decay_ramp.final_ratio"},
        weight_decay_ramp_ramps},
-      {"keys of this section are supported", {}, keys_are_built},
+      {"optimizer.weight_decay_ramp is constant",
+       {"optimizer.weight_decay_ramp.kind"},
+       weight_decay_is_constant},
 
       {"batch.ramp grows to batch.global",
        {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "parallel.dp_replicate",

@@ -434,7 +434,7 @@ std::vector<Bad> other_bad_recipes() {
        {"entry 1 has no global"},
        "[{until = \"1B tokens\", global = 256}]"},
       {{"optimizer.weight_decay_ramp.kind='linear'", "optimizer.weight_decay_ramp.final_ratio=0.5"},
-       "keys of this section are supported",
+       "optimizer.weight_decay_ramp is constant",
        "optimizer.weight_decay_ramp.kind",
        {"not supported yet"},
        "\"constant\""},
