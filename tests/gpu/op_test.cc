@@ -232,6 +232,11 @@ TEST(GpuOps, SumOfSquaresOverRanges) {
              {},
              accumulate},
             DType::F64);
+  const std::vector<program::FlatRange> all = {{0, 0, n, 0}};
+  compare_bits({&graph::kMaxAbs,
+                {{"ranges", program::to_attribute(all)}},
+                {random_numbers(DType::F32, n, 3)},
+                {numbers(DType::F64, {2.5})}});
 }
 
 // For an update of two groups, the second with 77 elements.
@@ -280,6 +285,45 @@ TEST(GpuOps, OptimizerUpdates) {
       compare_step(adam, master);
       compare_step(sgd, master);
       compare_step(lion, master);
+    }
+}
+
+// LAMB and LARS: norms of two parameters, and updates by their ratios; a third has no ratio.
+TEST(GpuOps, UpdatesByRatio) {
+  const int64_t n = 50000;
+  const std::vector<program::FlatRange> rows = {{0, 0, 40000, 3}, {0, 40001, 9999, 4}, {1, 0, 77, 7}};
+  const graph::Attrs common = {{"ranges", program::to_attribute(rows)},
+                               {"weight_decay", 0.1},
+                               {"groups", std::vector<double>{1, 0.1, 0.5, 0, 2, 0.2}}};
+  graph::Attrs lamb = common, lars = common;
+  for (const auto& [name, value] : {std::pair{"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}})
+    lamb.set(name, value);
+  for (const auto& [name, value] : {std::pair{"momentum", 0.9}, {"trust", 0.01}}) lars.set(name, value);
+  for (const DType dtype : {DType::F64, DType::F32})
+    for (const double ok : {0.0, 1.0}) {
+      OpRun lamb_norms{&graph::kLambNorms, lamb, {}, {numbers(DType::F64, {9, 9, 9, 9, 9, 9})}};
+      OpRun lars_norms{&graph::kLarsNorms, lars, {}, lamb_norms.out};
+      const std::vector<HostTensor> in =
+          update_operands({random_numbers(dtype, n, 1), random_numbers(dtype, 77, 6)}, ok);
+      OpRun by_lamb{&graph::kLamb, lamb, in, {}}, by_lars{&graph::kLars, lars, in, {}};
+      for (OpRun* r : {&by_lamb, &by_lars}) r->in.push_back(numbers(DType::F64, {2, 3, 4, 5, 6, 7}));
+      for (size_t g = 0; g < 2; ++g) {
+        const int64_t count = in[g].type.count();
+        HostTensor squares = random_numbers(DType::F64, count, 4, 5);
+        for (int64_t i = 0; i < count; ++i) squares.real()[i] = std::abs(squares.real()[i]);
+        const HostTensor p = random_numbers(dtype, count, 2), m = random_numbers(dtype, count, 3),
+                         v = to_dtype(squares, dtype);
+        for (const HostTensor& t : {in[g], p, m, v}) lamb_norms.in.push_back(t);
+        for (const HostTensor& t : {in[g], p}) lars_norms.in.push_back(t);
+        for (const HostTensor& t : {p, m, v}) by_lamb.out.push_back(t);
+        for (const HostTensor& t : {p, m}) by_lars.out.push_back(t);
+      }
+      for (OpRun* r : {&lamb_norms, &lars_norms})
+        for (size_t i = 2; i < in.size(); ++i) r->in.push_back(in[i]);
+      compare_step(lamb_norms, DType::F64);
+      compare_step(lars_norms, DType::F64);
+      compare_step(by_lamb, dtype);
+      compare_step(by_lars, dtype);
     }
 }
 
