@@ -108,8 +108,11 @@ TEST(PlanVerb, ARecipeForGpusWantsSome) {
   for (const std::string& wrong : {cuda, cuda + " --json", cuda + " --search --plans 2"}) {
     const Outcome r = quintet(wrong);
     EXPECT_EQ(r.code, 2) << wrong;
-    EXPECT_EQ(r.out, "") << wrong;
-    EXPECT_NE(r.err.find("e.g. --cluster \"1x4 "), std::string::npos) << r.err;
+    const bool json = wrong.ends_with("--json");  // errors are JSON then, on stdout
+    EXPECT_EQ(r.out.empty(), !json) << wrong;
+    const std::string message =
+        json ? std::string(nlohmann::json::parse(r.out)["problems"][0]["rule"]) : r.err;
+    EXPECT_NE(message.find("e.g. --cluster \"1x4 "), std::string::npos) << message;
   }
   // Sixteen devices are two machines of eight.
   EXPECT_NE(quintet(cuda + " --set parallel.dp_shard=4").err.find("--cluster \"2x8 "), std::string::npos);
@@ -236,7 +239,7 @@ TEST(PlanVerb, SearchScalingAndCost) {
 
   const Outcome checked = quintet("check " + f.best);
   EXPECT_EQ(checked.code, 0) << checked.err;
-  const Outcome again = quintet(asked + " --json");
+  const Outcome again = quintet(asked + " --json --overwrite");
   ASSERT_EQ(again.code, 0) << again.err;
   const auto found = nlohmann::json::parse(again.out);
   EXPECT_EQ(found["search"]["best"].size(), 2u);
@@ -246,7 +249,11 @@ TEST(PlanVerb, SearchScalingAndCost) {
   EXPECT_GE(found["verdict"]["rungs"].size(), 9u);
   const Outcome emitted = quintet("plan " + f.best + " --cluster " + f.cluster + " --json");
   ASSERT_EQ(emitted.code, 0) << emitted.err;
-  const auto planned = nlohmann::json::parse(emitted.out);
+  auto planned = nlohmann::json::parse(emitted.out);
+  // The run folder is relative to the recipe that names it, and only the emitted one does.
+  EXPECT_EQ(planned["recipe"]["run"]["dir"],
+            (std::filesystem::path(f.best).parent_path() / "runs/small").string());
+  planned["recipe"]["run"]["dir"] = found["recipe"]["run"]["dir"];
   EXPECT_EQ(planned["recipe"], found["recipe"]);
   EXPECT_EQ(planned["time"]["step_seconds"], found["time"]["step_seconds"]);
   EXPECT_EQ(planned["memory"]["peak_bytes"], found["memory"]["peak_bytes"]);

@@ -121,8 +121,10 @@ TEST(SpikeGuard, ASpikeIsSkippedByAllRanks) {
   for (const auto& [name, layout] : kLayouts) {
     SCOPED_TRACE(name);
     const SmallRun small;
-    const config::Recipe recipe = small.recipe(with(
-        layout, {"run.skip_spike.window=4", "run.skip_spike.factor=3", "run.steps=20", "batch.micro=1"}));
+    // A learning rate at which gradient norms stay level.
+    const config::Recipe recipe =
+        small.recipe(with(layout, {"run.skip_spike.window=4", "run.skip_spike.factor=3", "run.steps=20",
+                                   "batch.micro=1", "optimizer.lr=1e-3"}));
     const train::RunData data = train::load_data(recipe);
     comm::run_local_world(static_cast<int>(recipe.parallel.world()), [&](comm::World& world) {
       train::Rank rank(recipe, world, {});
