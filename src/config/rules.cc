@@ -365,6 +365,14 @@ void rounding_is_of_narrow_moments(const Recipe& r, const Fail& fail) {
         "precision.moments_rounding",
         "\"stochastic\" has no effect with optimizer.name = \"adamw8bit\", which stores the nearest code",
         "\"nearest\"");
+  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Muon})
+    if (r.optimizer.uses(kind))
+      return fail(
+          "precision.moments_rounding",
+          fmt::format("\"stochastic\" is not supported yet with optimizer.name = \"{}\"", name_of(kind)),
+          "\"nearest\"");
+  if (r.run.device == DeviceKind::Cuda)
+    return fail("precision.moments_rounding", "\"stochastic\" is not supported on GPUs yet", "\"nearest\"");
   if (p.moments == base::DType::F32)
     fail("precision.moments_rounding",
          "\"stochastic\" requires precision.moments = \"bf16\", got \"f32\", which is not rounded",
@@ -553,8 +561,6 @@ void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
   if (r.optimizer.uses(OptimizerKind::AdamW8bit))
     fail("optimizer.name", "\"adamw8bit\" is not supported yet",
          "\"adamw\" with precision.moments = \"bf16\"");
-  if (r.precision.moments_rounding == MomentsRounding::Stochastic && r.precision.moments != base::DType::F32)
-    fail("precision.moments_rounding", "\"stochastic\" is not supported yet", "\"nearest\"");
 }
 
 void optimizer_is_supported(const Recipe& r, const Fail& fail) {
@@ -670,7 +676,7 @@ std::vector<Rule> general_rules() {
        narrow_gradients_are_of_narrow_weights},
 
       {"precision.moments_rounding = \"stochastic\" requires bf16 moments",
-       {"precision.moments", "precision.moments_rounding", "optimizer.name"},
+       {"precision.moments", "precision.moments_rounding", "optimizer.name", "run.device"},
        rounding_is_of_narrow_moments},
       {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
@@ -706,7 +712,7 @@ std::vector<Rule> general_rules() {
        {"optimizer.name", "optimizer.block_size"},
        block_size_is_a_power_of_two},
       {"low-bit optimizer state is supported",
-       {"optimizer.name", "optimizer.groups", "precision.moments_rounding"},
+       {"optimizer.name", "optimizer.groups"},
        low_bit_state_is_supported},
 
       {"eval.every requires validation data",

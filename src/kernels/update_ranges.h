@@ -7,6 +7,17 @@
 
 namespace quintet::kernels {
 
+// Which elements of a whole parameter a range has: its j-th is number
+//   base + (first + j) / run x stride + (first + j) % run
+// of the parameter whose random numbers have this key.
+struct Origin {
+  uint64_t key = 0;
+  int64_t first = 0, run = 0, stride = 0, base = 0;  // run 0: moments are rounded to nearest
+
+  bool random() const { return run > 0; }
+  int64_t element(int64_t j) const { return base + (first + j) / run * stride + (first + j) % run; }
+};
+
 template <class Master, class Moment, class Gradient, class Copy>
 struct UpdateRange {
   Master* master;
@@ -17,6 +28,7 @@ struct UpdateRange {
   double lr_factor = 1;  // of the step's learning rate
   double weight_decay = 0;
   const double* norms = nullptr;  // two squared norms of the whole parameter; null: no ratio applies
+  Origin origin = {};
 };
 
 // With a split master (base/split_float.h).
@@ -30,6 +42,7 @@ struct SplitUpdateRange {
   double lr_factor = 1;
   double weight_decay = 0;
   const double* norms = nullptr;
+  Origin origin = {};
 };
 
 // Averages of weights.

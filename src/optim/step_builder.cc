@@ -26,8 +26,8 @@ ParamSettings settings_of(const config::Optimizer& o, const graph::Param& p) {
 }
 
 StepBuilder::StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-                         const config::Precision& precision, const Guards& guards)
-    : model_(model), optimizer_(optimizer), precision_(precision), guards_(guards) {
+                         const config::Precision& precision, const Guards& guards, int64_t seed)
+    : model_(model), optimizer_(optimizer), precision_(precision), guards_(guards), seed_(seed) {
   out_.graph.num_blocks = model.num_blocks;
   const bool any = std::any_of(optimizer.groups.begin(), optimizer.groups.end(),
                                [](const config::ParamGroup& g) { return g.lr || g.weight_decay; });
@@ -125,6 +125,10 @@ void StepBuilder::add_update(const graph::OpDef& op, graph::Attrs attrs, Trained
   if (t.copy.valid()) in.push_back(t.copy);
   in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
   if (norms.valid()) in.push_back(norms);
+  const bool rounds =
+      &op == &graph::kAdamW || &op == &graph::kAdam || &op == &graph::kSgd || &op == &graph::kLion;
+  if (precision_.moments_rounding == config::MomentsRounding::Stochastic && rounds && !states.empty())
+    attrs.set("seed", seed_);
   const graph::Node& node =
       out_.graph.add_node(op, std::move(in), std::move(attrs), Phase::F, t.param->block);
   const std::vector<ValueId> results = node.outputs;
@@ -260,8 +264,8 @@ graph::StepGraph StepBuilder::build() {
 }
 
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision, const Guards& guards) {
-  return StepBuilder(model, optimizer, precision, guards).build();
+                            const config::Precision& precision, const Guards& guards, int64_t seed) {
+  return StepBuilder(model, optimizer, precision, guards, seed).build();
 }
 
 }  // namespace quintet::optim

@@ -40,7 +40,7 @@ struct Guards {
 class StepBuilder {
  public:
   StepBuilder(const graph::Graph& model, const config::Optimizer& optimizer,
-              const config::Precision& precision, const Guards& guards);
+              const config::Precision& precision, const Guards& guards, int64_t seed);
 
   const config::Optimizer& optimizer() const { return optimizer_; }
   const graph::Graph& model() const { return model_; }
@@ -89,6 +89,7 @@ class StepBuilder {
   const config::Optimizer& optimizer_;
   const config::Precision& precision_;
   const Guards guards_;
+  const int64_t seed_;
   graph::StepGraph out_;
   std::vector<Trained> trained_;
   std::vector<RatioUpdates> by_ratio_;
@@ -111,6 +112,6 @@ void muon(StepBuilder& builder, Trained& t);
 // The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
 // model itself changes at the end of a step.
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
-                            const config::Precision& precision, const Guards& guards = {});
+                            const config::Precision& precision, const Guards& guards = {}, int64_t seed = 0);
 
 }  // namespace quintet::optim

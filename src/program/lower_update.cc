@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "graph/words.h"
 #include "program/flat_ranges.h"
 #include "program/lowering.h"
@@ -15,6 +16,34 @@ using graph::ValueId;
 using layout::AtomList;
 
 namespace {
+
+// A rank's part of a parameter as runs of consecutive elements of the whole: its element i is number
+// base + i / run x stride + i % run of the parameter, padding aside.
+struct Runs {
+  int64_t run = 1, stride = 1, base = 0;
+};
+
+Runs runs_of(const layout::GlobalIndex& part) {
+  const std::vector<int64_t>&local = part.local_sizes(), &global = part.global_sizes();
+  size_t d = local.size();
+  const auto skip_undivided = [&] {
+    int64_t count = 1;
+    for (; d > 0 && local[d - 1] == global[d - 1]; --d) count *= local[d - 1];
+    return count;
+  };
+  const int64_t inner = skip_undivided();
+  if (d == 0) return {inner, inner, 0};
+  --d;
+  Runs runs{local[d] * inner, global[d] * inner, part.begins()[d] * inner};
+  const int64_t rows = skip_undivided();
+  if (d == 0) return runs;
+  // Runs of runs are runs again where nothing is outside of them.
+  --d;
+  runs.base += part.begins()[d] * rows * runs.stride;
+  for (size_t outer = 0; outer < d; ++outer)
+    QUINTET_CHECK(local[outer] == 1, "a parameter is divided along dim {} and along two later ones", outer);
+  return runs;
+}
 
 class StepLowering {
  public:
@@ -87,25 +116,43 @@ class StepLowering {
   bool counts(const AtomList& once) const { return e_.mesh().is_first(e_.rank(), once); }
 
   // The rows of the table that this rank counts, clipped to its range of each group and relative to its
-  // start. Neighbours become one range.
-  std::vector<FlatRange> ranges_of(size_t index, const std::vector<int>& groups) const {
+  // start. Neighbours become one range, unless `origins` is to say where in its parameter each begins.
+  std::vector<FlatRange> ranges_of(size_t index, const std::vector<int>& groups,
+                                   std::vector<int64_t>* origins = nullptr) const {
     const std::vector<AtomList>& once = step_.once[index];
     std::vector<FlatRange> ranges;
     size_t row = 0;
     for (const FlatRange& r : flat_ranges(graph_.nodes()[index].attrs)) {
       const size_t at = row++;
       if (!once.empty() && !counts(once[at])) continue;
-      const auto [first, count] = groups_.own_range(groups[static_cast<size_t>(r.operand)]);
+      const int group = groups[static_cast<size_t>(r.operand)];
+      const auto [first, count] = groups_.own_range(group);
       const int64_t begin = std::max(r.first, first) - first,
                     end = std::min(r.first + r.count, first + count) - first;
       if (begin >= end) continue;
       FlatRange* const last = ranges.empty() ? nullptr : &ranges.back();
-      if (last && last->operand == r.operand && last->first + last->count == begin && last->row == r.row)
+      if (!origins && last && last->operand == r.operand && last->first + last->count == begin &&
+          last->row == r.row)
         last->count = end - last->first;
       else
         ranges.push_back({r.operand, begin, end - begin, r.row});
+      if (origins) add_origin(*origins, graph_.nodes()[index], group, r.first, begin + first - r.first);
     }
     return ranges;
+  }
+
+  // kernels::Origin of a range that begins at element `first` of the segment at `offset`.
+  void add_origin(std::vector<int64_t>& origins, const Node& node, int group, int64_t offset,
+                  int64_t first) const {
+    for (const layout::Segment& s : groups_.groups()[static_cast<size_t>(group)].segments) {
+      if (s.offset != offset) continue;
+      const uint64_t key =
+          base::stream_key(static_cast<uint64_t>(node.attrs.integer("seed")), "moments of " + s.name);
+      const Runs runs = runs_of(layout::GlobalIndex(s, e_.mesh(), e_.rank()));
+      origins.insert(origins.end(), {static_cast<int64_t>(key), first, runs.run, runs.stride, runs.base});
+      return;
+    }
+    base::fail_internal("no parameter begins at element {} of its group", offset);
   }
 
   int group_of(ValueId v) const { return step_.values[v.index()].group; }
@@ -162,7 +209,10 @@ class StepLowering {
     instr.in.insert(instr.in.end(), scalars.begin(), scalars.end());
     for (const ValueId out : node.outputs)
       for (const Operand& o : groups_.operands(step_.values[out.index()])) instr.out.push_back(o);
-    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups)));
+    std::vector<int64_t> origins;
+    const bool random = node.attrs.find("seed") != nullptr;
+    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups, random ? &origins : nullptr)));
+    if (random) instr.attrs.set("origins", std::move(origins));
     e_.emit(std::move(instr));
   }
 

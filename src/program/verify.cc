@@ -308,11 +308,24 @@ class InstrChecker {
       }
     }
     check_ranges(instr, std::span(instr.in).first(groups));
+    check_origins(instr);
     const graph::AttrValue* rates = instr.attrs.find("groups");
     const auto* pairs = rates ? std::get_if<std::vector<double>>(rates) : nullptr;
     for (const FlatRange& r : flat_ranges(instr))
       if (r.row < 0 || r.row / 2 > static_cast<int64_t>(pairs ? pairs->size() / 2 : 0))
         fail("a range of group {}, of {}", r.row / 2 - 1, pairs ? pairs->size() / 2 : 0);
+  }
+
+  // With a seed, every range says which elements of its parameter it has.
+  void check_origins(const Instr& instr) const {
+    const graph::AttrValue* value = instr.attrs.find("origins");
+    const auto* numbers = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
+    const size_t wanted = instr.attrs.find("seed") ? 5 * flat_ranges(instr).size() : 0;
+    if ((numbers ? numbers->size() : 0) != wanted)
+      fail("{} numbers of origins, {} wanted", numbers ? numbers->size() : 0, wanted);
+    for (size_t i = 0; i < wanted; i += 5)
+      if ((*numbers)[i + 1] < 0 || (*numbers)[i + 2] <= 0 || (*numbers)[i + 3] < 0 || (*numbers)[i + 4] < 0)
+        fail("range {} has no place in its parameter", i / 5);
   }
 
   // Ranges are inside the operands, in ascending order without overlap.

@@ -8,9 +8,12 @@ namespace quintet::program {
 namespace verifier {
 namespace {
 
-// Attributes that depend on coordinates: flat ranges are clipped to the rank's part of a group, and `keep`
-// says whether the rank is the first of those that hold the same elements.
-bool depends_on_rank(const std::string& attribute) { return attribute == "ranges" || attribute == "keep"; }
+// Attributes that depend on coordinates: flat ranges are clipped to the rank's part of a group, `origins` say
+// which elements of the whole these are, and `keep` says whether the rank is the first of those that hold the
+// same elements.
+bool depends_on_rank(const std::string& attribute) {
+  return attribute == "ranges" || attribute == "origins" || attribute == "keep";
+}
 
 class Member {
  public:

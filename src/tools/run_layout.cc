@@ -103,6 +103,35 @@ void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const conf
   }
 }
 
+// The moments that moved the weights, where those that are stored are rounded stochastically: as the kernels
+// compute them from the stored ones of the step before and the gradients.
+std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> stored,
+                                     const std::vector<Moments>& previous,
+                                     const std::vector<Tensor>& gradients, const config::Recipe& recipe,
+                                     double norm) {
+  if (recipe.precision.moments_rounding == config::MomentsRounding::Nearest) return stored;
+  const config::Optimizer& o = recipe.optimizer;
+  const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
+  for (size_t k = 0; k < stored.size(); ++k) {
+    if (!stored[k].name.starts_with("adam")) continue;
+    const double beta = o.betas[stored[k].of_squares ? 1 : 0];
+    for (size_t t = 0; t < stored[k].tensors.size(); ++t) {
+      Tensor& tensor = stored[k].tensors[t];
+      const Tensor& gradient = *find(gradients, tensor.name);
+      // Adam's decay is a term of the gradient.
+      const Tensor& weight = *find(run.steps.empty() ? run.initial : run.steps.back().weights, tensor.name);
+      const double decay =
+          stored[k].name.starts_with("adam.") ? run.settings.at(tensor.name).weight_decay : 0;
+      for (size_t i = 0; i < tensor.values.size(); ++i) {
+        const double g = clip * gradient.values[i] + decay * weight.values[i];
+        const double before = previous.empty() ? 0 : previous[k].tensors[t].values[i];
+        tensor.values[i] = beta * before + (1 - beta) * (stored[k].of_squares ? g * g : g);
+      }
+    }
+  }
+  return stored;
+}
+
 // Every state that an optimizer declares, whichever ranks hold it. `collect` takes what is wanted, of which
 // parameters, and what to call it.
 template <class Collect>
@@ -210,7 +239,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       unscale(gradients, result.loss_scale);
       if (!result.skipped) {
         if (in_f64(recipe)) add_matrix_moves(run, moments, gradients, recipe.optimizer, result);
-        add_moves(run, moments, gradients, recipe.optimizer, result, updates);
+        add_moves(run, before_rounding(run, moments, run.moments, gradients, recipe, result.grad_norm),
+                  gradients, recipe.optimizer, result, updates);
         add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
       }
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
@@ -265,11 +295,13 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
                     collect(program::holds_weights, "weight", kAll), states_of(rank), sums_of(rank)};
     unscale(state.gradients, result.loss_scale);
     if (first && !result.skipped) add_unsure(run, state.gradients, recipe.optimizer, result.grad_norm);
+    const std::vector<Moments> previous = std::move(run.moments);
     run.moments = collect_moments(rank, collect);
     updates += !result.skipped;
     if (first && !result.skipped) {
       if (in_f64(recipe)) add_matrix_moves(run, run.moments, state.gradients, recipe.optimizer, result);
-      add_moves(run, run.moments, state.gradients, recipe.optimizer, result, updates);
+      add_moves(run, before_rounding(run, run.moments, previous, state.gradients, recipe, result.grad_norm),
+                state.gradients, recipe.optimizer, result, updates);
     }
     run.steps.push_back(std::move(state));
   }

@@ -198,6 +198,11 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["recomputed in part with zero 3"] +=
         c.recipe.memory.recompute == config::RecomputeKind::Selective && p.zero == 3;
     ++seen[fmt::format("optimizer {}", config::name_of(c.recipe.optimizer.kind))];
+    const bool stochastic = c.recipe.precision.moments_rounding == config::MomentsRounding::Stochastic;
+    seen["stochastic moments"] += stochastic;
+    seen["stochastic moments with tp"] += stochastic && p.tp > 1;
+    seen["stochastic moments with ep and etp"] += stochastic && p.ep * p.etp > 1;
+    seen["stochastic moments with zero 3"] += stochastic && p.zero == 3;
     seen["ema"] += c.recipe.optimizer.ema > 0;
     seen["ema with zero 3"] += c.recipe.optimizer.ema > 0 && p.zero == 3;
     seen["ema with pp and tied weights"] += c.recipe.optimizer.ema > 0 && p.pp > 1 && m.tied;

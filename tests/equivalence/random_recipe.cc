@@ -57,6 +57,9 @@ class Generator {
     groups(r);
     if (chance(1, 5)) r.optimizer.ema = 0.75;
     if (r.optimizer.clip_norm > 0 && chance(1, 4)) r.optimizer.clip = config::ClipKind::Inf;
+    const bool rounds = !r.optimizer.uses(OptimizerKind::Lamb) && !r.optimizer.uses(OptimizerKind::Lars) &&
+                        !r.optimizer.uses(OptimizerKind::Muon);
+    if (rounds && chance(1, 6)) r.precision.moments_rounding = config::MomentsRounding::Stochastic;
     return c;
   }
 

@@ -213,6 +213,7 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.optimizer.clip = config::ClipKind::Norm; },
       [](Case& c) { c.recipe.optimizer.clip_norm = 0; },
       [](Case& c) { c.recipe.optimizer.ema = 0; },
+      [](Case& c) { c.recipe.precision.moments_rounding = config::MomentsRounding::Nearest; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
       [](Case& c) { c.recipe.optimizer.weight_decay = 0; },
       [](Case& c) {

@@ -109,6 +109,9 @@ void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& s
       const double lr = *step.lr * r.lr_factor;
       scalars.lr = &lr;
       scalars.weight_decay = r.weight_decay;
+      const k::Rounding rounding{r.origin, static_cast<int64_t>(*step.count)};
+      if constexpr (requires { scalars.rounding; })
+        if (r.origin.random()) scalars.rounding = &rounding;
       kernel(r, scalars);
     }
   };

@@ -100,6 +100,17 @@ inline BlockGrid block_grid(const Operands& b) {
   return {outer, inner, outer * inner == 0 ? 0 : b.in_type(0).bytes() / (outer * inner)};
 }
 
+// By range; without random numbers where moments are rounded to nearest.
+inline std::vector<kernels::Origin> update_origins(const program::Instr& update, size_t ranges) {
+  std::vector<kernels::Origin> list(ranges);
+  if (update.attrs.find("origins") == nullptr) return list;
+  const std::vector<int64_t>& n = update.attrs.integers("origins");
+  for (size_t i = 0; i < ranges; ++i)
+    list[i] = {static_cast<uint64_t>(n.at(5 * i)), n.at(5 * i + 1), n.at(5 * i + 2), n.at(5 * i + 3),
+               n.at(5 * i + 4)};
+  return list;
+}
+
 // Calls plain(std::vector<kernels::UpdateRange<...>>) or, with a split master,
 // split(std::vector<kernels::SplitUpdateRange<...>>). Results of a group are master, moments..., copy (when
 // it has another dtype), or weight, remainder, moments...
@@ -132,6 +143,10 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   const auto rates = [&](const program::FlatRange& r) {
     return program::update_rates(b.instr->attrs, r.row);
   };
+  const std::vector<kernels::Origin> origins = update_origins(*b.instr, ranges.size());
+  const auto origin_of = [&](const program::FlatRange& r) {
+    return origins[static_cast<size_t>(&r - ranges.data())];
+  };
   if (is_split)
     return with_f32_or_bf16(moment, "moments", [&]<class V>(V) {
       with_f32_or_bf16(gradient, "gradients", [&]<class G>(G) {
@@ -145,7 +160,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                           .count = r.count,
                           .lr_factor = rates(r).lr_factor,
                           .weight_decay = rates(r).weight_decay,
-                          .norms = norms_of(r)});
+                          .norms = norms_of(r),
+                          .origin = origin_of(r)});
         split(list);
       });
     });
@@ -160,7 +176,8 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
                       .count = r.count,
                       .lr_factor = rates(r).lr_factor,
                       .weight_decay = rates(r).weight_decay,
-                      .norms = norms_of(r)});
+                      .norms = norms_of(r),
+                      .origin = origin_of(r)});
     plain(list);
   });
 }

@@ -118,11 +118,17 @@ const OpDef kClipScale = {
 // Each range of elements has a row (program/flat_ranges.h): which pair (factor on lr, weight decay) of
 // "groups" applies to it, if any.
 constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
+// Moments that are rounded stochastically: the run's seed and, in programs, for each range of elements five
+// numbers that say which of its parameter they are (kernels::Origin: key, first, run, stride, base).
+constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
+                   kOrigins = {"origins", AttrKind::Integers, /*optional=*/true};
 const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
                                           {"beta2", AttrKind::Real},
                                           {"eps", AttrKind::Real},
                                           {"weight_decay", AttrKind::Real},
                                           kGroupRates,
+                                          kSeed,
+                                          kOrigins,
                                           {"ranges", AttrKind::Integers}};
 const OpDef kAdamW = {.name = "adamw",
                       .min_inputs = 8,
@@ -147,6 +153,8 @@ const OpDef kLion = {.name = "lion",
                                {"beta2", AttrKind::Real},
                                {"weight_decay", AttrKind::Real},
                                kGroupRates,
+                               kSeed,
+                               kOrigins,
                                {"ranges", AttrKind::Integers}},
                      .infer = updated,
                      .cost = cost_lion,
@@ -159,6 +167,8 @@ const OpDef kSgd = {.name = "sgd",
                               {"nesterov", AttrKind::Integer},
                               {"weight_decay", AttrKind::Real},
                               kGroupRates,
+                              kSeed,
+                              kOrigins,
                               {"ranges", AttrKind::Integers}},
                     .infer = updated,
                     .cost = cost_sgd,

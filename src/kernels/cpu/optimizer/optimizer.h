@@ -4,8 +4,15 @@
 #pragma once
 
 #include "kernels/cpu/support/types.h"
+#include "kernels/update_ranges.h"
 
 namespace quintet::kernels::cpu {
+
+// Moments are rounded stochastically (kernels/stochastic_rounding.h).
+struct Rounding {
+  Origin origin;
+  int64_t update = 0;  // number of this update
+};
 
 struct AdamWScalars {
   const double* lr = nullptr;
@@ -16,7 +23,8 @@ struct AdamWScalars {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  bool coupled = false;  // Adam: weight_decay * p is added to the gradient instead
+  bool coupled = false;                // Adam: weight_decay * p is added to the gradient instead
+  const Rounding* rounding = nullptr;  // of bf16 or double moments; null: to nearest
 };
 
 // As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
@@ -41,6 +49,7 @@ struct SgdScalars {
   double momentum = 0.0;
   double weight_decay = 0.0;  // decoupled
   bool nesterov = false;
+  const Rounding* rounding = nullptr;
 };
 
 // p -= lr * wd * p; u = momentum u + g; p -= lr * (nesterov ? g + momentum u : u). `velocity` may be null
@@ -59,6 +68,7 @@ struct LionScalars {
   double beta1 = 0.9;
   double beta2 = 0.99;
   double weight_decay = 0.0;  // decoupled
+  const Rounding* rounding = nullptr;
 };
 
 // p -= lr * wd * p; p -= lr * sign(b1 m + (1 - b1) g), with sign(0) = 0; m = b2 m + (1 - b2) g. Same
