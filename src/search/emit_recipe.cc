@@ -20,7 +20,7 @@ EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster&
         "data.tokenizer");
   if (made_up)
     e.to_do.push_back(
-        fmt::format("run.steps = {} and optimizer.lr = {}: placeholders for planning, not for training",
+        fmt::format("run.steps = {} and optimizer.lr = {} served the plan: choose them for training",
                     recipe.run.steps, recipe.optimizer.lr));
   const int64_t world = recipe.parallel.world();
   e.text = fmt::format("# Found by quintet plan --search for {}: {}.\n", hardware::describe(cluster),

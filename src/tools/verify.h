@@ -31,7 +31,7 @@
 //     bf16 after an update, proves nothing; f64 is the proof.)
 //  5. Weights under AdamW. An update is lr m / (sqrt(v) + eps), of magnitude lr regardless of the gradient:
 //     where a gradient is rounding noise, the weights move by up to lr in either direction, differently in
-//     every layout, and no bound on the weights alone can tell that from an error. Therefore the moments are
+//     every layout. The weights alone cannot tell such a move from an error, so the moments are
 //     compared (m is a weighted mean of gradients and sqrt(v) a weighted quadratic mean, so both may differ
 //     by as much as the gradients), and then the weights *minus the moves explained by each run's own
 //     moments*, which must agree to the rounding of k updates. A wrong learning rate, decay, bias correction

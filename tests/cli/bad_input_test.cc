@@ -18,7 +18,7 @@ struct BadCase {
   std::vector<std::string> parts;  // substrings of the message
 };
 
-constexpr const char* kHasCard =
+constexpr const char* kHasGpu =
     "this build has CUDA and this machine has a GPU, so nothing is missing: run this test in a build without "
     "QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
 
@@ -26,7 +26,7 @@ constexpr const char* kHasCard =
 TEST(BadInput, CudaWhereThereIsNone) {
   const SmallRun small;
   const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " --set run.device=cuda");
-  if (o.code == 0) GTEST_SKIP() << kHasCard;
+  if (o.code == 0) GTEST_SKIP() << kHasGpu;
   EXPECT_EQ(o.code, 2) << o.err;
   EXPECT_CONTAINS(o.err, "run.device is \"cuda\", but this");
   EXPECT_CONTAINS(o.err, "use run.device = \"cpu\"");
@@ -51,7 +51,7 @@ TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
   EXPECT_EQ(asked.out, here.out);
   EXPECT_EQ(asked.err, "") << "an explicit request needs no note";
   const Outcome cuda = quintet(generate + " --device cuda");
-  if (cuda.code == 0) GTEST_SKIP() << kHasCard;
+  if (cuda.code == 0) GTEST_SKIP() << kHasGpu;
   EXPECT_EQ(cuda.code, 2);
   EXPECT_CONTAINS(cuda.err, "--device cuda: this");
   EXPECT_CONTAINS(cuda.err, "use --device cpu");
