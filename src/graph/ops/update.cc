@@ -39,7 +39,7 @@ std::vector<Type> infer_norms(const std::vector<Type>&, const Attrs& attrs) {
   return {{DType::F64, {{Dim::Flat, static_cast<int64_t>(attrs.reals("groups").size())}}}};
 }
 
-// A group's outputs are its state (the master and the moments), which is read as well, and behind it a copy
+// A group's outputs are its state (the master and the moments), which is read as well, and after it a copy
 // for computing, which is not. A split master is two outputs, and its upper half is the copy.
 Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
   const size_t groups = in.size() - kNumUpdateScalars, each = out.size() / groups;
@@ -87,6 +87,34 @@ std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
   return {bias};
 }
 
+using CostRule = decltype(OpDef::cost);
+OpDef update_op(std::string_view name, int min_inputs, std::vector<AttrSpec> attrs, CostRule cost) {
+  return {.name = name,
+          .min_inputs = min_inputs,
+          .max_inputs = kAnyNumber,
+          .attrs = std::move(attrs),
+          .infer = updated,
+          .cost = cost,
+          .elementwise = true,
+          .gated = true};
+}
+// An update by the ratio of two norms, and the op that makes them.
+OpDef ratio_op(std::string_view name, int min_inputs, std::vector<AttrSpec> attrs, CostRule cost) {
+  OpDef op = update_op(name, min_inputs, std::move(attrs), cost);
+  op.infer = updated_by_ratio;
+  op.reads_norms = true;
+  return op;
+}
+OpDef norms_op(std::string_view name, std::vector<AttrSpec> attrs) {
+  return {.name = name,
+          .min_inputs = 4,
+          .max_inputs = kAnyNumber,
+          .attrs = std::move(attrs),
+          .infer = infer_norms,
+          .cost = cost_by_bytes,
+          .makes_norms = true};
+}
+
 }  // namespace
 
 // count, loss scale -> seed = scale / count
@@ -130,99 +158,40 @@ const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
                                           kSeed,
                                           kOrigins,
                                           {"ranges", AttrKind::Integers}};
-const OpDef kAdamW = {.name = "adamw",
-                      .min_inputs = 8,
-                      .max_inputs = kAnyNumber,
-                      .attrs = kAdamAttrs,
-                      .infer = updated,
-                      .cost = cost_adamw,
-                      .elementwise = true,
-                      .gated = true};
-const OpDef kAdam = {.name = "adam",
-                     .min_inputs = 8,
-                     .max_inputs = kAnyNumber,
-                     .attrs = kAdamAttrs,
-                     .infer = updated,
-                     .cost = cost_adamw,
-                     .elementwise = true,
-                     .gated = true};
-const OpDef kLion = {.name = "lion",
-                     .min_inputs = 7,
-                     .max_inputs = kAnyNumber,
-                     .attrs = {{"beta1", AttrKind::Real},
+const OpDef kAdamW = update_op("adamw", 8, kAdamAttrs, cost_adamw);
+const OpDef kAdam = update_op("adam", 8, kAdamAttrs, cost_adamw);
+const OpDef kLion = update_op("lion", 7,
+                              {{"beta1", AttrKind::Real},
                                {"beta2", AttrKind::Real},
                                {"weight_decay", AttrKind::Real},
                                kGroupRates,
                                kSeed,
                                kOrigins,
                                {"ranges", AttrKind::Integers}},
-                     .infer = updated,
-                     .cost = cost_lion,
-                     .elementwise = true,
-                     .gated = true};
-const OpDef kSgd = {.name = "sgd",
-                    .min_inputs = 6,
-                    .max_inputs = kAnyNumber,
-                    .attrs = {{"momentum", AttrKind::Real},
+                              cost_lion);
+const OpDef kSgd = update_op("sgd", 6,
+                             {{"momentum", AttrKind::Real},
                               {"nesterov", AttrKind::Integer},
                               {"weight_decay", AttrKind::Real},
                               kGroupRates,
                               kSeed,
                               kOrigins,
                               {"ranges", AttrKind::Integers}},
-                    .infer = updated,
-                    .cost = cost_sgd,
-                    .elementwise = true,
-                    .gated = true};
+                             cost_sgd);
 // Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
 // -> for each weight: average += (1 - decay) x (weight - average)
-const OpDef kEma = {.name = "ema",
-                    .min_inputs = 6,
-                    .max_inputs = kAnyNumber,
-                    .attrs = {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}},
-                    .infer = updated,
-                    .cost = cost_ema,
-                    .elementwise = true,
-                    .gated = true};
+const OpDef kEma = update_op("ema", 6, {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);
 // LAMB and LARS scale an update by the ratio of two norms of the whole parameter. Every parameter has a pair
 // of "groups", and of the norms: the squared norms of the parameter and of LAMB's update, or of the gradient.
-const OpDef kLambNorms = {.name = "lamb_norms",
-                          .min_inputs = 4,
-                          .max_inputs = kAnyNumber,
-                          .attrs = kAdamAttrs,
-                          .infer = infer_norms,
-                          .cost = cost_by_bytes,
-                          .makes_norms = true};
-const OpDef kLamb = {.name = "lamb",
-                     .min_inputs = 9,
-                     .max_inputs = kAnyNumber,
-                     .attrs = kAdamAttrs,
-                     .infer = updated_by_ratio,
-                     .cost = cost_lamb,
-                     .elementwise = true,
-                     .reads_norms = true,
-                     .gated = true};
+const OpDef kLambNorms = norms_op("lamb_norms", kAdamAttrs);
+const OpDef kLamb = ratio_op("lamb", 9, kAdamAttrs, cost_lamb);
 const std::vector<AttrSpec> kLarsAttrs = {{"momentum", AttrKind::Real},
                                           {"trust", AttrKind::Real},
                                           {"weight_decay", AttrKind::Real},
                                           kGroupRates,
                                           {"ranges", AttrKind::Integers}};
-const OpDef kLarsNorms = {.name = "lars_norms",
-                          .min_inputs = 4,
-                          .max_inputs = kAnyNumber,
-                          .attrs = kLarsAttrs,
-                          .infer = infer_norms,
-                          .cost = cost_by_bytes,
-                          .makes_norms = true};
-const OpDef kLars = {.name = "lars",
-                     .min_inputs = 7,
-                     .max_inputs = kAnyNumber,
-                     .attrs = kLarsAttrs,
-                     .infer = updated_by_ratio,
-                     .cost = cost_lars,
-                     .elementwise = true,
-                     .reads_norms = true,
-                     .gated = true};
+const OpDef kLarsNorms = norms_op("lars_norms", kLarsAttrs);
+const OpDef kLars = ratio_op("lars", 7, kLarsAttrs, cost_lars);
 // load (see expert_load), ok, bias -> bias in place: bias[i] += rate * sign(mean load - load[i]), with
 // sign(0) = 0. A step that is skipped leaves it as it was.
 const OpDef kUpdateBias = {.name = "update_bias",
