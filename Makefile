@@ -82,9 +82,9 @@ lint: setup  ## allowed includes, banned calls, paths and claims in the docs, ve
 	@python3 tools/check_version.py
 	@tools/format.sh --check
 
-tidy: configure  ## clang-tidy on the files that this branch changes
+tidy: setup  ## clang-tidy on the files that this branch changes
 	@tools/setup.sh --tidy
-	@tools/tidy.sh $(BUILD) --changed
+	@tools/tidy.sh --changed
 
 format: setup  ## clang-format every tracked source file
 	@tools/format.sh

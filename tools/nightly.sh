@@ -10,7 +10,7 @@ stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=(tidy asan tsan coverage cuda layouts parsers)
 echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
 
-tidy() { tools/setup.sh --tidy && make configure && tools/tidy.sh build --all; }
+tidy() { make setup && tools/setup.sh --tidy && tools/tidy.sh --all; }
 all_under() { make setup && cmake --preset "$1" >/dev/null && cmake --build --preset "$1" && ctest --preset "$1"; }
 asan() { all_under asan; }
 tsan() { all_under tsan; }

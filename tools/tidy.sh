@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# Runs clang-tidy (.clang-tidy) over translation units of a configured build.
-#   tools/tidy.sh BUILD --all            every one
-#   tools/tidy.sh BUILD --changed [REV]  those that differ from REV: changed themselves, or next to a changed header of
-#                                        the same name. REV is CI_BASE, or where this branch left origin/main (main), or
-#                                        the commit before this one
+# Runs clang-tidy (.clang-tidy) over source files.
+#   tools/tidy.sh --all            every one
+#   tools/tidy.sh --changed [REV]  those that differ from REV: changed themselves, or next to a changed header of the
+#                                  same name. REV is CI_BASE, or where this branch left origin/main (main), or the
+#                                  commit before this one
 # A change of more than TIDY_LIMIT units (default 60; a rename touches hundreds) is checked in part, which is reported;
 # make nightly checks the whole tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=$1 mode=$2
+mode=$1
 tidy=$(command -v clang-tidy-19 || command -v clang-tidy) || { echo "tidy: no clang-tidy; tools/setup.sh --tidy" >&2; exit 1; }
 limit=${TIDY_LIMIT:-60}
+# Configured, never built: compile commands of single files, which the batches of a normal build do not have.
+build=build-tidy
+cmake -S . -B $build -G Ninja -DQUINTET_UNITY=OFF >/dev/null
 
 base_of_change() {
   local candidate
-  for candidate in "${3:-}" "${CI_BASE:-}" "$(git merge-base HEAD origin/main 2>/dev/null || true)" \
+  for candidate in "${2:-}" "${CI_BASE:-}" "$(git merge-base HEAD origin/main 2>/dev/null || true)" \
     "$(git merge-base HEAD main 2>/dev/null || true)"; do
     if [ -n "$candidate" ] && git rev-parse -q --verify "$candidate^{commit}" >/dev/null &&
       [ "$(git rev-parse "$candidate")" != "$(git rev-parse HEAD)" ]; then
@@ -53,7 +56,7 @@ if [ "$mode" = --changed ]; then
     units=("${units[@]:0:$limit}")
   fi
 fi
-[ ${#units[@]} -gt 0 ] || { echo "tidy: no units to check"; exit 0; }
+[ ${#units[@]} -gt 0 ] || { echo "tidy: no changed units"; exit 0; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Options that only GCC knows are not findings.
