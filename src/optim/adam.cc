@@ -1,4 +1,4 @@
-// Adam (Kingma and Ba, 2015), with weight decay as a term of the gradient.
+// Adam (Kingma and Ba, 2015); weight decay is added to the gradient.
 #include "optim/step_builder.h"
 
 namespace quintet::optim {

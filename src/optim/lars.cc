@@ -1,4 +1,4 @@
-// LARS (You et al., 2017): SGD with momentum, whose rate is scaled by |parameter| / |gradient|.
+// LARS (You et al., 2017): SGD with momentum and a learning rate scaled by |parameter| / |gradient|.
 #include "optim/step_builder.h"
 
 namespace quintet::optim {

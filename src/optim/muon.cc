@@ -1,6 +1,6 @@
-// Muon (Jordan, 2024; torch.optim.Muon): momentum, then the nearest orthogonal matrix by Newton-Schulz, with
-// decoupled weight decay. It updates the weights of linear layers, each expert's as a matrix of its own; all
-// other parameters (embeddings, head, norms, biases, router) are updated by AdamW.
+// Muon (Jordan, 2024; torch.optim.Muon): momentum, orthogonalised by Newton-Schulz, with decoupled weight
+// decay. It updates the weights of linear layers, with one matrix per expert; AdamW updates all other
+// parameters (embeddings, head, norms, biases, router).
 #include <algorithm>
 #include <cmath>
 
@@ -10,11 +10,11 @@ namespace quintet::optim {
 namespace {
 
 struct Matrix {
-  int each = 0, rows = 0;  // leading dims that count matrices, then those that are rows
+  int each = 0, rows = 0;  // number of leading dims that index matrices, then of those that form the rows
   int64_t num_rows = 1, num_columns = 1;
 };
 
-// How linear layers read a parameter; rows = 0 where anything else reads it, or it is a vector.
+// The parameter as linear layers read it; rows = 0 if another op reads it or it is a vector.
 Matrix matrix_of(const graph::Graph& model, const graph::Param& p) {
   Matrix matrix;
   const graph::Type& type = model.type(p.value);

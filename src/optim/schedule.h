@@ -1,6 +1,6 @@
-// Learning rate and weight decay as functions of what the run has done. Both are evaluated at the end of a
-// step: step 1 of a warm-up of 4 steps has a quarter of the rate, step 4 has all of it, and the last step of
-// the run has the floor.
+// Learning rate and weight decay as functions of the run's progress. Both are evaluated at the end of a step:
+// in a warm-up of 4 steps, step 1 uses a quarter of the rate and step 4 the full rate; the last step of the
+// run uses the floor.
 #pragma once
 
 #include "config/batch_ramp.h"
@@ -8,8 +8,8 @@
 
 namespace quintet::optim {
 
-// The rate of the step that ends at `done`, in a run that ends at `end`. With x the length of the run so far
-// in the unit of the phase, w the warm-up and d the decay:
+// The rate of the step that ends at `done`, in a run that ends at `end`. With x the progress so far in the
+// phase's unit, w the length of the warm-up and d that of the decay:
 //   warm-up       lr x / w, until x = w
 //   linear        p = (x - w) / d, capped at 1; floor + (1 - floor) (1 - p)
 //   cosine        the same p; floor + (1 - floor) (1 + cos(pi p)) / 2
@@ -19,7 +19,7 @@ namespace quintet::optim {
 double learning_rate(const config::Optimizer& optimizer, const config::RunPoint& done,
                      const config::RunPoint& end);
 
-// The factor on weight decay: from start_ratio (before the first step) to final_ratio, linearly or as half a
+// The factor on weight decay: from start_ratio (before the first step) to final_ratio, linear or half a
 // cosine over the steps of the run.
 double weight_decay_ratio(const config::Optimizer& optimizer, const config::RunPoint& done,
                           const config::RunPoint& end);

@@ -1,4 +1,4 @@
-// Stochastic gradient descent, with momentum where it is set.
+// Stochastic gradient descent, with optional momentum.
 #include "optim/step_builder.h"
 
 namespace quintet::optim {

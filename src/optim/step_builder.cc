@@ -85,8 +85,7 @@ Trained StepBuilder::add_param(const graph::Param& p) {
                      Keep::Saved, master);
   if (!rounded) return t;
   if (precision_.split_master()) {
-    // The upper half of a split master is the weight that matmuls read: the step has nothing beside it to
-    // write.
+    // The upper half of a split master is the weight that matmuls read, so the step writes no copy.
     out_.states.back().encoding = graph::Encoding::Split;
     out_.states.push_back({.name = t.name + "/weight",
                            .role = Role::Weight,
@@ -151,7 +150,7 @@ void StepBuilder::update_by_ratio(const graph::OpDef& norms, const graph::OpDef&
   at->of.push_back({&t, std::move(states), std::move(read)});
 }
 
-// The norms of all parameters in one node, so that their sums over ranks are one message, then the updates.
+// One node computes the norms of all parameters, so that one all-reduce sums them; the updates follow.
 void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
   std::vector<ValueId> in;
   std::vector<double> rates;
@@ -178,8 +177,7 @@ void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
   }
 }
 
-// What adds up over the step is summed over all ranks, whether or not anything here reads it: a run reports
-// it.
+// Step sums are reduced over all ranks even if no update reads them: the run reports them.
 void StepBuilder::add_sums() {
   if (model_.step_sums.empty()) return;
   for (size_t i = 0; i < model_.step_sums.size(); ++i)
@@ -189,7 +187,7 @@ void StepBuilder::add_sums() {
   sums_ = out_.graph.add_node(graph::kStepSums, out_.sums, {}, Phase::F, 0).outputs;
 }
 
-// Norm of all gradients, and from it the clip scale and whether the step counts.
+// The norm of all gradients, and from it the clip scale and whether the step is applied.
 void StepBuilder::add_norm() {
   graph::Graph& g = out_.graph;
   const bool inf = optimizer_.clip == config::ClipKind::Inf;

@@ -1,5 +1,5 @@
-// Builds the optimizer's step as a graph: per parameter, over named dims, in terms of the parameter, its
-// gradient, its states and the step's scalars. Nothing here knows of ranks, shards or buffers.
+// Builds the optimizer step as a graph: per parameter, over named dims, in terms of the parameter, its
+// gradient, its states and the step's scalars. Ranks, shards and buffers are unknown here.
 #pragma once
 
 #include "config/recipe.h"
@@ -13,28 +13,28 @@ using graph::ValueId;
 // What applies to one parameter: the recipe's settings, or those of its group (config::ParamGroup).
 struct ParamSettings {
   config::OptimizerKind kind;
-  double lr_factor = 1;     // of the step's learning rate
+  double lr_factor = 1;     // multiplies the step's learning rate
   double weight_decay = 0;  // 0 where none applies
-  // The same two as a row of an update's ranges: 2 x group + whether weight decay applies, where group 0 has
-  // the attribute "weight_decay" and group g the g-th pair (lr factor, weight decay) of "groups".
+  // How an update's range refers to these two: 2 x group + whether weight decay applies. Group 0 uses the
+  // attribute "weight_decay", group g the g-th pair (lr factor, weight decay) of the attribute "groups".
   int64_t row = 0;
 };
 ParamSettings settings_of(const config::Optimizer& optimizer, const graph::Param& p);
 
-// A trained parameter as an optimizer sees it. update() replaces the values by the updated ones.
+// A trained parameter as an optimizer sees it. update() replaces its values with the updated ones.
 struct Trained {
   std::string name;
   const graph::Param* param;
-  graph::Type type;  // of what the optimizer updates
+  graph::Type type;  // of `weight`
   ParamSettings settings;
   ValueId gradient;
-  ValueId weight;  // what the optimizer updates: the master where there is one
-  ValueId copy;    // rounded for computing; invalid: matmuls read the weight itself
+  ValueId weight;  // what the optimizer updates: the master weight if there is one
+  ValueId copy;    // the weight rounded to precision.compute; invalid if matmuls read `weight` itself
 };
 
-// What makes a step be skipped, beside numbers that are not finite.
+// Reasons to skip a step, in addition to a non-finite loss or gradient norm.
 struct Guards {
-  bool spikes = false;  // a loss or a norm above limits that the host sets
+  bool spikes = false;  // the loss or the norm exceeds a limit that the host sets
 };
 
 class StepBuilder {
@@ -45,18 +45,18 @@ class StepBuilder {
   const config::Optimizer& optimizer() const { return optimizer_; }
   const graph::Graph& model() const { return model_; }
 
-  // Declares a state of the parameter's shape, zero at the start, of type precision.moments. `name` says of
-  // which optimizer it is, too: "adamw.m".
+  // Declares a state with the parameter's shape and the type precision.moments, initially zero. `name` is
+  // prefixed with its optimizer: "adamw.m".
   ValueId moment(const Trained& t, const std::string& name);
   ValueId second_moment(const Trained& t, const std::string& name);  // an average of squares
   // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads
-  // lr, clip scale, ok and the number of the update, and writes nothing when ok is 0. Weight decay and what
-  // the parameter's group says of it are added to the attributes.
+  // lr, clip scale, ok and the update count, and writes nothing when ok is 0. The attributes for weight decay
+  // and for the parameter's group are added here.
   void update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states);
 
-  // The same for an op that reads norms of whole parameters (graph::OpDef::reads_norms), which `norms` makes
-  // from gradient, weight and `read`, for all parameters at once. Where no weight decay applies (norms,
-  // biases) the op is to use no ratio.
+  // The same for an op that reads norms of whole parameters (graph::OpDef::reads_norms). The op `norms`
+  // computes them from gradient, weight and `read`, for all parameters at once. Parameters without weight
+  // decay (norms, biases) are updated without a trust ratio.
   void update_by_ratio(const graph::OpDef& norms, const graph::OpDef& op, graph::Attrs attrs, Trained& t,
                        std::vector<ValueId> states, std::vector<ValueId> read);
 
@@ -80,8 +80,8 @@ class StepBuilder {
   Trained add_param(const graph::Param& p);
   void add_average(const Trained& t);  // of the updated weight
   void add_bias_updates();
-  ValueId scalar(std::string name);                            // as the step finds it
-  ValueId scalar_state(std::string name, double initial = 0);  // the same, kept from step to step
+  ValueId scalar(std::string name);                            // set before the step runs
+  ValueId scalar_state(std::string name, double initial = 0);  // persists from step to step
   ValueId declare(const Trained& t, std::string name, std::string slot, graph::Role role, graph::Keep keep,
                   graph::DType dtype);
 
@@ -93,12 +93,12 @@ class StepBuilder {
   graph::StepGraph out_;
   std::vector<Trained> trained_;
   std::vector<RatioUpdates> by_ratio_;
-  std::vector<double> rates_;  // the attribute "groups" of updates: empty without groups
-  std::vector<ValueId> sums_;  // of the model's step sums, over all ranks
+  std::vector<double> rates_;  // the attribute "groups" of updates; empty without groups
+  std::vector<ValueId> sums_;  // the model's step sums, reduced over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
 };
 
-// The optimizers: each adds the update of one parameter. One file each; table.cc lists them.
+// An optimizer adds the update of one parameter. Each has its own file; table.cc lists them.
 using Optimizer = void (*)(StepBuilder& builder, Trained& t);
 Optimizer find_optimizer(config::OptimizerKind kind);
 void adamw(StepBuilder& builder, Trained& t);
@@ -109,8 +109,8 @@ void lamb(StepBuilder& builder, Trained& t);
 void lars(StepBuilder& builder, Trained& t);
 void muon(StepBuilder& builder, Trained& t);
 
-// The whole step: norm, clipping, the check for non-finite numbers, every parameter's update, and what the
-// model itself changes at the end of a step.
+// The whole step: gradient norm, clipping, the check for non-finite numbers, every parameter's update, and
+// the updates that belong to the model (router biases).
 graph::StepGraph build_step(const graph::Graph& model, const config::Optimizer& optimizer,
                             const config::Precision& precision, const Guards& guards = {}, int64_t seed = 0);
 
