@@ -7,9 +7,9 @@
 
 namespace quintet::kernels {
 
-// Which elements of a whole parameter a range has: its j-th is number
+// The position of a range in its parameter: its j-th element is element
 //   base + (first + j) / run x stride + (first + j) % run
-// of the parameter whose random numbers have this key.
+// of the whole. `key` selects the parameter's random numbers.
 struct Origin {
   uint64_t key = 0;
   int64_t first = 0, run = 0, stride = 0, base = 0;  // run 0: moments are rounded to nearest

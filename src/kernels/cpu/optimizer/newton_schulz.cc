@@ -22,7 +22,7 @@ To rounded(From x) {
     return static_cast<To>(static_cast<Stat<From>>(x));
 }
 
-// X with its scratch: m x n with m <= n.
+// One matrix X, m x n with m <= n, and its scratch.
 template <class T>
 struct Scratch {
   int64_t m, n;
@@ -34,7 +34,7 @@ struct Scratch {
 
 int64_t scratch_bytes(int64_t bytes) { return round_up(bytes, kWorkspaceAlignment); }
 
-// Pieces into X, or out of it.
+// Copies pieces into X, or X into pieces.
 template <class T, bool kBack>
 void move_pieces(const NewtonSchulz& p, T* buffer, std::span<const MatrixPiece> pieces, T* x, int64_t stride,
                  ThreadPool& pool) {
@@ -59,7 +59,7 @@ void move_pieces(const NewtonSchulz& p, T* buffer, std::span<const MatrixPiece> 
     });
 }
 
-// X divided by its norm, summed row by row in double.
+// Divides X by its norm; squares are summed in double, row by row.
 template <class T>
 void normalize(T* x, int64_t m, int64_t n, double eps, ThreadPool& pool) {
   double sum = 0;
@@ -99,7 +99,7 @@ void iterate(const NewtonSchulz& p, Scratch<T>& s, double scale, ThreadPool& poo
   };
   multiply(s.x, s.x, true, s.gram, s.m, s.n);
   multiply(s.gram, s.gram, false, s.square, s.m, s.m);
-  // a I + b G + c G^2, in place of the square.
+  // a I + b G + c G^2 overwrites G^2.
   using S = Stat<T>;
   const S a = static_cast<S>(p.a * scale), b = static_cast<S>(p.b * scale), c = static_cast<S>(p.c * scale);
   pool.parallel_for(0, s.m, std::max<int64_t>(1, kPieceGrain / s.m), [&](int64_t begin, int64_t end, int) {

@@ -8,8 +8,8 @@
 
 namespace quintet::kernels::cpu {
 
-// With g = clip * gradient, as torch.optim.Muon: m += (1 - momentum) (g - m). Arithmetic is in double where
-// Moment is double, else in float. Moment and Gradient are double both, or float or Bf16 each.
+// As in torch.optim.Muon, with g = clip * gradient: m += (1 - momentum) (g - m). Arithmetic is in double if
+// Moment is double, else in float. Moment and Gradient are both double, or each is float or Bf16.
 template <class Moment, class Gradient>
 void muon_momentum(Moment* m, const Gradient* gradient, int64_t n, double clip, double momentum,
                    ThreadPool& pool);
@@ -19,10 +19,10 @@ template <class T, class Moment, class Gradient>
 void muon_direction(const Moment* m, const Gradient* gradient, T* direction, int64_t n, double clip,
                     double momentum, bool nesterov, ThreadPool& pool);
 
-// In `buffer` pieces of matrices of rows x columns; of each matrix all pieces. They become pieces of
+// `buffer` holds all pieces of some matrices of rows x columns. Each matrix X is replaced by
 //   scale * NS(X / max(|X|, eps)),  NS: X := a X + b (X X^T) X + c (X X^T)^2 X, `steps` times,
-// with X transposed where that gives it more columns than rows. GEMMs read and write T and sum in f32
-// (double: f64). T is double, float or Bf16.
+// with X transposed if it has more rows than columns. GEMMs read and write T and accumulate in f32 (f64 if T
+// is double). T is double, float or Bf16.
 struct NewtonSchulz {
   int64_t rows = 0, columns = 0;
   int steps = 5;

@@ -45,7 +45,7 @@ void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* gra
 
 namespace {
 
-// Bound by memory: one build serves every instruction set.
+// Memory-bound: one build serves every instruction set.
 template <class P, class Read>
 void average_of(const Read& read, P* average, int64_t n, double decay, ThreadPool& pool) {
   const P step = P(1.0 - decay);

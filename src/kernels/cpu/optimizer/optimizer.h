@@ -1,6 +1,6 @@
-// Optimizer updates over a flat range of n elements. Everything that changes from step to step is read
-// through pointers when the kernel runs. When *ok is 0 nothing is written at all, so a refused step leaves
-// every bit as it was.
+// Optimizer updates over a flat range of n elements. Values that change from step to step are read through
+// pointers when the kernel runs. When *ok is 0 nothing is written, so a skipped step leaves every bit of
+// state unchanged.
 #pragma once
 
 #include "kernels/cpu/support/types.h"
@@ -8,10 +8,10 @@
 
 namespace quintet::kernels::cpu {
 
-// Moments are rounded stochastically (kernels/stochastic_rounding.h).
+// Stochastic rounding of moments (kernels/stochastic_rounding.h).
 struct Rounding {
   Origin origin;
-  int64_t update = 0;  // number of this update
+  int64_t update = 0;  // 1-based
 };
 
 struct AdamWScalars {
@@ -27,7 +27,7 @@ struct AdamWScalars {
   const Rounding* rounding = nullptr;  // of bf16 or double moments; null: to nearest
 };
 
-// As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// As in torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to C.
 // Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of the
 // three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
@@ -36,7 +36,7 @@ template <class Master, class Moment, class Gradient, class Copy>
 void adamw(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
            const AdamWScalars& scalars, ThreadPool& pool);
 
-// The same, in the same arithmetic, where the f32 master is the bf16 weight and a 16-bit remainder together
+// The same arithmetic on a split master: the f32 master is stored as the bf16 weight and a 16-bit remainder
 // (base/split_float.h). Moment and Gradient are float or Bf16.
 template <class Moment, class Gradient>
 void adamw_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
@@ -98,16 +98,17 @@ struct LambScalars {
   const double* norms = nullptr;  // |p|^2 and |u|^2 of the whole parameter; null: a trust ratio of 1
 };
 
-// LAMB (You et al., 2020): m and v as adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p;
-// p -= lr * ratio * u with ratio = |p| / |u|, or 1 where one of them is 0. Same instances as adamw.
+// LAMB (You et al., 2020): m and v as in adamw;
+// u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p; p -= lr * ratio * u
+// with ratio = |p| / |u|, or 1 if either is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb(Master* p, Moment* m, Moment* v, const Gradient* grad, Copy* copy, int64_t n,
           const LambScalars& scalars, ThreadPool& pool);
 template <class Moment, class Gradient>
 void lamb_split(Bf16* weight, int16_t* remainder, Moment* m, Moment* v, const Gradient* grad, int64_t n,
                 const LambScalars& scalars, ThreadPool& pool);
-// norms[0] += |p|^2 and norms[1] += |u|^2 of the update that lamb would make, in double. Twice the workspace
-// of sum_squares over n elements.
+// norms[0] += |p|^2 and norms[1] += |u|^2, summed in double, where u is the update that lamb would apply.
+// Needs twice the workspace of sum_squares over n elements.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb_norms(const Master* p, const Moment* m, const Moment* v, const Gradient* grad, int64_t n,
                 const LambScalars& scalars, double* norms, void* workspace, ThreadPool& pool);
@@ -127,8 +128,8 @@ struct LarsScalars {
 };
 
 // LARS (You et al., 2017): u = momentum u + lr * ratio * (g + wd p); p -= u, with
-// ratio = trust * |p| / (|g| + wd |p|), or 1 where |p| or |g| is 0. `velocity` may be null when momentum is
-// 0. Same instances as adamw.
+// ratio = trust * |p| / (|g| + wd |p|), or 1 if |p| or |g| is 0. `velocity` may be null when momentum is 0.
+// Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lars(Master* p, Moment* velocity, const Gradient* grad, Copy* copy, int64_t n,
           const LarsScalars& scalars, ThreadPool& pool);
@@ -157,7 +158,7 @@ void lars_norms_split(const Bf16* weight, const int16_t* remainder, const Gradie
   X(float, Bf16, float, F16)        \
   X(float, Bf16, Bf16, Bf16)
 
-// Moments and gradient, of split masters.
+// Moments and gradient, for split masters.
 #define QUINTET_SPLIT_OPTIMIZER_TYPES(X) \
   X(float, float)                        \
   X(float, Bf16)                         \

@@ -69,7 +69,7 @@ struct Direction {
   }
 };
 
-// Elements of a piece, in its order, into X or out of it.
+// Copies the elements of a piece, in order, into X or out of it.
 template <class T, bool kBack>
 __global__ void __launch_bounds__(kEachThreads)
     piece_kernel(T* buffer, T* x, MatrixPiece piece, int64_t columns) {
@@ -140,11 +140,11 @@ struct Polynomial {
   }
 };
 
-// Elements of one 16-byte vector of the widest type.
+// Elements per 16-byte vector of the widest type.
 template <class T, class V = T>
 inline constexpr int kPerThread = sizeof(T) == 8 || sizeof(V) == 8 ? 2 : 4;
 
-// Where the parts of the workspace are.
+// Offsets of the parts of the workspace.
 struct Parts {
   std::byte *x, *y, *gram, *square, *squares, *partial, *library;
 };

@@ -10,7 +10,7 @@
 
 namespace quintet::kernels::cuda {
 
-// Nothing is written when *ok is 0. Scalars are in device memory.
+// Writes nothing when *ok is 0. Scalars are in device memory.
 template <class Moment, class Gradient>
 void muon_momentum(Moment* m, const Gradient* gradient, int64_t n, const double* clip, const double* ok,
                    double momentum, Stream stream);
@@ -19,14 +19,13 @@ template <class T, class Moment, class Gradient>
 void muon_direction(const Moment* m, const Gradient* gradient, T* direction, int64_t n, const double* clip,
                     double momentum, bool nesterov, Stream stream);
 
-// A matrix with fewer columns than rows is not transposed: its columns are multiplied with each other
-// instead.
+// A matrix with fewer columns than rows is not transposed: X^T X takes the place of X X^T.
 struct NewtonSchulz {
   int64_t rows = 0, columns = 0;
   int steps = 5;
   double a = 0, b = 0, c = 0, eps = 0, scale = 1;
 };
-// Matrices one after another; pieces of a matrix are neighbours in the list, which is in host memory.
+// Processes the matrices one after another. `pieces` is in host memory; those of one matrix are consecutive.
 template <class T>
 void newton_schulz(const NewtonSchulz& problem, T* buffer, std::span<const MatrixPiece> pieces,
                    Matmul& matmul, void* workspace, int64_t workspace_bytes, Stream stream);

@@ -49,8 +49,8 @@ struct AdamW {
       if (k.coupled) g = fma(f.decay, p.v[j], g);
       const P next_mean = fma(c1, g, b1 * P(mean.v[j]));
       const P next_square = fma(c2 * g, g, b2 * P(square.v[j]));
-      // Every product and sum of an element that can be one rounding or two says which: compilers choose by
-      // its place in a pack, and by what is stored.
+      // Each multiply-add says explicitly whether it is fused: left alone, the compiler decides by the
+      // element's position in a vector and by what is stored, and the bits would depend on the layout.
       p.v[j] = fma(p.v[j], f.keep, -(f.rate * next_mean / fma(sqrt(next_square), f.root, eps)));
       mean.v[j] = next_mean;
       square.v[j] = next_square;

@@ -1,6 +1,6 @@
-// Optimizer updates over ranges of flat buffers; each range has a factor on lr and a weight decay of its own.
-// Everything that changes from step to step is read from device memory when the kernel runs. When *ok is 0
-// nothing is written at all, so a refused step leaves every bit as it was.
+// Optimizer updates over ranges of flat buffers; each range has its own lr factor and weight decay. Values
+// that change from step to step are read from device memory when the kernel runs. When *ok is 0 nothing is
+// written, so a skipped step leaves every bit of state unchanged.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace quintet::kernels::cuda {
 
-// The scalars are doubles, also those that count: they lie in a program's array of scalars.
+// All scalars are doubles, counters too: they are elements of the program's scalar array.
 struct AdamWScalars {
   const double* lr = nullptr;
   const double* step = nullptr;        // number of this update, counted from 1 (bias correction)
@@ -22,7 +22,7 @@ struct AdamWScalars {
   bool coupled = false;  // Adam: weight_decay * p is added to the gradient instead
 };
 
-// As torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
+// As in torch.optim.AdamW: p -= lr * wd * p; m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2;
 // p -= lr / (1 - b1^step) * m / (sqrt(v / (1 - b2^step)) + eps). `copy` (null: none) receives p rounded to
 // Copy. Arithmetic is in Master. Instances <Master, Moment, Gradient, Copy>: <double, double, double, any of
 // the three>, <float, float, float, float>, <float, float, float, Bf16>, <float, float, Bf16, Bf16>, <float,
@@ -31,14 +31,14 @@ template <class Master, class Moment, class Gradient, class Copy>
 void adamw(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const AdamWScalars& scalars,
            Stream stream);
 
-// The same where the f32 master is the bf16 weight and a 16-bit remainder together: its bits are (weight's
-// bits << 16) + remainder, the remainder taken with its sign. So the weight is the master rounded to nearest,
-// ties away from zero, and nothing is kept twice. Instances <float, float>, <float, Bf16>, <Bf16, float>,
-// <Bf16, Bf16>.
+// The same for a split master, stored as the bf16 weight and a 16-bit remainder: its bits are (weight's bits
+// << 16) + remainder, the remainder being signed. So the weight is the master rounded to nearest, ties away
+// from zero, and no bit is stored twice. Instances <float, float>, <float, Bf16>, <Bf16, float>, <Bf16,
+// Bf16>.
 template <class Moment, class Gradient>
 void adamw(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const AdamWScalars& scalars,
            Stream stream);
-// Makes weight and remainder of a master.
+// Splits a master into weight and remainder.
 void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t n, Stream stream);
 
 struct SgdScalars {
@@ -96,8 +96,8 @@ struct LambScalars {
   double eps = 1e-8;
 };
 
-// m and v as adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p; p -= lr * ratio * u with
-// ratio = sqrt(norms[0] / norms[1]), or 1 where one of them is 0. Same instances as adamw.
+// m and v as in adamw; u = m / (1 - b1^step) / (sqrt(v / (1 - b2^step)) + eps) + wd p;
+// p -= lr * ratio * u with ratio = sqrt(norms[0] / norms[1]), or 1 if either is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LambScalars& scalars,
           Stream stream);
@@ -113,8 +113,8 @@ struct LarsScalars {
   double trust = 0.001;
 };
 
-// u = momentum u + lr * ratio * (g + wd p); p -= u, with ratio = trust * |p| / (|g| + wd |p|), where the
-// norms are the roots of norms[0] and norms[1], or 1 where one of them is 0. u is the first moment, null when
+// u = momentum u + lr * ratio * (g + wd p); p -= u, with ratio = trust * |p| / (|g| + wd |p|), or 1 if |p| or
+// |g| is 0; |p| and |g| are the square roots of norms[0] and norms[1]. u is the first moment, null when
 // momentum is 0. Same instances as adamw.
 template <class Master, class Moment, class Gradient, class Copy>
 void lars(std::span<const UpdateRange<Master, Moment, Gradient, Copy>> ranges, const LarsScalars& scalars,
@@ -123,8 +123,8 @@ template <class Moment, class Gradient>
 void lars(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const LarsScalars& scalars,
           Stream stream);
 
-// norms[0] += |p|^2 and norms[1] += |u|^2 of LAMB's update, or |g|^2, over one range, in double. Twice the
-// workspace of sum_squares over as many elements.
+// norms[0] += |p|^2 and norms[1] += |u|^2 (LAMB's update) or |g|^2 (LARS), over one range, summed in double.
+// Needs twice the workspace of sum_squares over as many elements.
 template <class Master, class Moment, class Gradient, class Copy>
 void lamb_norms(const UpdateRange<Master, Moment, Gradient, Copy>& range, const LambScalars& scalars,
                 double* norms, void* workspace, Stream stream);

@@ -1,4 +1,4 @@
-// The scalars of a step, all doubles in device memory, and the moves of whole buffers.
+// Kernels on the scalars of a step, all doubles in device memory, and copies of whole buffers.
 #pragma once
 
 #include "kernels/cuda/support/types.h"
@@ -17,26 +17,27 @@ struct ClipScalars {
   double *loss_scale = nullptr, *good_steps = nullptr;
 };
 
-// norm = sqrt(sum_squares) / loss_scale, or with `largest` sum_squares, which then is the largest absolute
-// element, over loss_scale; clip_scale = max_norm / norm where max_norm > 0 and the norm is above it, else 1,
-// and over loss_scale; ok = whether norm and loss are finite and, with a guard, the norm and loss / count do
-// not exceed their limits. A good step is counted as an update and ends a row of skipped ones, a bad one is
-// counted as skipped.
+// norm = sqrt(sum_squares) / loss_scale; with `largest`, sum_squares is the largest absolute element and
+// norm = sum_squares / loss_scale.
+// clip_scale = c / loss_scale, with c = max_norm / norm if max_norm > 0 and norm > max_norm, else 1.
+// ok = norm and loss are finite and, with a guard, norm and loss / count do not exceed their limits.
+// A step with ok counts as an update and resets skipped_in_row; any other counts as skipped.
 //
 // With window > 0 the loss scale is halved after a non-finite step, down to 1, and doubled after `window`
-// finite ones; a step that this may mend (the loss is finite, the scale above 1) does not count in a row.
+// finite ones; a skipped step that a smaller scale may cure (finite loss, scale above 1) does not count
+// towards skipped_in_row.
 void clip_scale(const ClipScalars& s, double max_norm, int64_t window, bool largest, Stream stream);
 
-// *key = the words 0 and 1 of base::philox(*seed, salt): the key of one use of dropout.
+// *key = words 0 and 1 of base::philox(*seed, salt): the key of one dropout.
 void derive_key(const int64_t* seed, uint64_t salt, uint64_t* key, Stream stream);
 
 // y = *factor * x; S is double or float, the product is formed in S.
 template <class S>
 void scale_by(const S* x, const double* factor, S* y, int64_t n, Stream stream);
 
-// Device memory to device memory; the ranges must not overlap unless they are the same.
+// Device to device; the ranges must not overlap unless they are identical.
 void copy(const void* x, void* y, int64_t bytes, Stream stream);
-// The first `bytes` of rows that lie `stride` bytes apart.
+// The first `bytes` of each row; rows are `stride` bytes apart.
 void copy_rows(const void* x, void* y, int64_t rows, int64_t bytes, int64_t stride, Stream stream);
 
 }  // namespace quintet::kernels::cuda

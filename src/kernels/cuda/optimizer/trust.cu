@@ -1,4 +1,4 @@
-// LAMB and LARS: updates scaled by a ratio of norms of whole parameters, and those norms.
+// LAMB and LARS: updates scaled by a trust ratio of whole parameters, and the norms behind it.
 #include "kernels/cuda/optimizer/update.cuh"
 #include "kernels/cuda/support/thread_group.cuh"
 #include "kernels/cuda_scratch/sizes.h"
@@ -31,7 +31,7 @@ struct Lamb {
     Pack<Moment, V> m, v;
     Pack<Gradient, V> g;
   };
-  // `keep` is the factor of bias correction on the mean.
+  // `keep` is the bias-correction factor of the mean.
   __device__ Factors<P> factors(const Rates& r, const Place& at) const {
     const bool adapts = at.norms != nullptr && at.norms[0] > 0 && at.norms[1] > 0;
     const double ratio = adapts ? sqrt(at.norms[0] / at.norms[1]) : 1.0;
@@ -43,7 +43,7 @@ struct Lamb {
     return {1.0 / (1.0 - power(k.beta1, *k.step)),         0.0,  1.0 / sqrt(1.0 - power(k.beta2, *k.step)),
             k.clip_scale != nullptr ? *k.clip_scale : 1.0, true, weight_decay};
   }
-  // The update before its rate; mean and square become the next ones.
+  // Returns the update before the learning rate; advances mean and square.
   template <class S>
   __device__ __forceinline__ S direction(S p, S& mean, S& square, S g, const Factors<S>& f) const {
     mean = fma(S(1.0 - k.beta1), g, S(k.beta1) * mean);
@@ -147,7 +147,7 @@ struct Lars {
   }
 };
 
-// Squares of a chunk of a parameter and of Rule::other: partial[2 block] and [2 block + 1].
+// Sums of squares of a chunk of a parameter and of Rule::other, in partial[2 block] and [2 block + 1].
 template <class Rule>
 __global__ void __launch_bounds__(kThreads)
     norms_kernel(Rule rule, typename Rule::Place at, int64_t n, double weight_decay, double* partial) {

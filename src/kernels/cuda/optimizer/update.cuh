@@ -1,5 +1,5 @@
-// What the kernels of all optimizers share: where a master is stored, the ranges of a launch, and the loop
-// over their elements. A rule supplies Place, Loaded, factors(), load() and apply().
+// Shared by the kernels of all optimizers: how masters are stored, the ranges of a launch, and the loop over
+// their elements. A rule supplies Place, Loaded, factors(), load() and apply().
 #pragma once
 
 #include "kernels/cuda/elementwise/each.cuh"
@@ -9,17 +9,17 @@ namespace quintet::kernels::cuda {
 namespace {
 
 inline constexpr int kThreads = 256, kUnroll = 2;
-// Elements of one block, in packs of V: what its threads have under way at once. (Four times as many were 2
-// to 5 % slower: a block that goes round has nothing under way when it begins anew.)
+// Elements per block, in vectors of V: all its loads are in flight at once. A block that iterates over four
+// times as many is 2 to 5 % slower, since no load is in flight when an iteration starts.
 template <int V>
 inline constexpr int64_t kChunk = int64_t{kThreads * kUnroll * V};
 
-// The ranges of one launch and the blocks that serve them, passed by value so that a captured graph holds
-// them.
 struct Rates {
   double lr_factor, weight_decay;
 };
 
+// The ranges of one launch and the blocks assigned to them, passed by value so that a captured graph holds
+// them.
 template <class Place>
 struct Ranges {
   static constexpr int kMost = sizeof(Place) > 40 ? 48 : 64, kMostRates = 16;
@@ -31,13 +31,13 @@ struct Ranges {
   Rates rates[kMostRates];  // different ones
 };
 
-// Whether packs of four (of doubles: two) begin at p. Null counts as aligned.
+// Whether p is aligned to a vector of four elements (two doubles). Null counts as aligned.
 template <class T>
 bool in_packs(const T* p) {
   return reinterpret_cast<uintptr_t>(p) % (sizeof(T) == 2 ? 8 : 16) == 0;
 }
 
-// Where the master lives: as a float or double of its own with an optional rounded copy, or split.
+// How a master is stored: as a float or double with an optional rounded copy, or split.
 template <class P, class C>
 struct PlainMaster {
   using Arithmetic = P;
@@ -94,7 +94,7 @@ struct SplitMaster {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
       const uint32_t bits = __float_as_uint(next.v[k]);
-      // Infinity and NaN would carry into another number; they are cut instead, and stay what they are.
+      // Rounding would carry infinity and NaN into other values: they are truncated instead.
       const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
       high[k] = (finite ? bits + 0x8000u : bits | (bits << 16 != 0 ? 0x400000u : 0u)) >> 16;
       low[k] = finite ? (bits - (high[k] << 16)) & 0xffffu : 0u;
@@ -149,7 +149,7 @@ template <class P>
 struct Factors {
   P keep, rate, root, clip;
   bool ok;
-  P decay = 0;  // Adam: of the gradient's term
+  P decay = 0;  // Adam: factor of p in the gradient
 };
 
 template <int V, class Rule>
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kThreads)
     if (const int64_t i = threadIdx.x + u * kThreads; i < packs)
       in[u] = rule.template load<V>(place, base + i * V);
   if (threadIdx.x == 0)
-    shared = rule.factors(ranges.rates[ranges.rates_of[range]], place);  // while loads are under way
+    shared = rule.factors(ranges.rates[ranges.rates_of[range]], place);  // while loads are in flight
   __syncthreads();
   const Factors<P> factors = shared;
   if (!factors.ok) return;
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Ranges of which packs begin at all addresses, and the others, go to separate launches.
+// Aligned ranges, whose elements are accessed as vectors, and all others get separate launches.
 template <class Rule, class Range>
 void update(const Rule& rule, std::span<const Range> all, Stream stream, const char* what) {
   constexpr int V = sizeof(typename Rule::P) == 8 ? 2 : 4;
