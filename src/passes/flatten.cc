@@ -19,7 +19,7 @@ using layout::Segment;
 
 namespace {
 
-// Numbers of a row of "ranges": operand, first, count, and what else the op distinguishes ranges by.
+// Integers per row of the attribute "ranges": operand, first, count, and one that the op defines.
 constexpr size_t kRow = 4;
 
 class Flattener {
@@ -37,14 +37,14 @@ class Flattener {
         buckets_[key_of(nodes()[i])].push_back(i);
       else if (nodes()[i].op == &graph::kMuon)
         matrices.push_back(i);
-    // Messages of what earlier bodies left need not wait for anything here.
+    // Collectives on results of earlier bodies come first: they depend on nothing here.
     for (size_t i = 0; i < nodes().size(); ++i)
       if (is_early(nodes()[i])) copy_node(i);
     for (size_t i = 0; i < nodes().size(); ++i) {
       const Node& node = nodes()[i];
       if (is_early(node)) continue;
       if (node.op->elementwise) {
-        // Where the last of them stands: every operand has been made by then.
+        // The merged node takes the place of the last one, where every operand has been computed.
         const std::vector<size_t>& bucket = buckets_.at(key_of(node));
         if (bucket.back() == i) merge(bucket);
       } else if (node.op == &graph::kMuon) {
@@ -65,8 +65,8 @@ class Flattener {
  private:
   const std::vector<Node>& nodes() const { return local_.graph.nodes(); }
 
-  // What a value is a version of: an update's results are the next versions of its operands from the second
-  // on.
+  // Maps every value to the state that it is a version of: the results of an update are the next versions of
+  // its operands from the second on.
   void find_states() {
     decl_.assign(local_.graph.values().size(), nullptr);
     for (size_t v = 0; v < decl_.size(); ++v)
@@ -83,7 +83,7 @@ class Flattener {
            local_.graph.value(node.inputs[0]).kind != graph::ValueKind::Result;
   }
 
-  // Nodes that may become one: the same op, attributes, scalars and kinds of states.
+  // Nodes with equal keys are merged: the same op, attributes, scalars and slots.
   using Key = std::tuple<const OpDef*, std::string, std::vector<ValueId>, std::vector<std::string>>;
   Key key_of(const Node& node) const {
     graph::Attrs attrs;
@@ -119,12 +119,12 @@ class Flattener {
     out_.values[v.index()] = {group, state.role, state.slot, state.type.dtype};
   }
 
-  // A value that belongs to no group, as it is.
+  // A value that belongs to no group, copied unchanged.
   ValueId copy_value(ValueId v) {
     const auto [it, is_new] = copies_.try_emplace(v);
     if (is_new) {
       const graph::Value& value = local_.graph.value(v);
-      QUINTET_CHECK(value.kind != graph::ValueKind::Result, "{} is used before it is made", value.name);
+      QUINTET_CHECK(value.kind != graph::ValueKind::Result, "{} is used before it is computed", value.name);
       it->second = out_.graph.add_value({.name = value.name, .type = value.type, .kind = value.kind});
     }
     return it->second;
@@ -140,7 +140,7 @@ class Flattener {
                                          .outputs;
     for (size_t i = 0; i < out.size(); ++i) {
       copies_[node.outputs[i]] = out[i];
-      // Results are called what the step's graph calls them.
+      // Results keep their names in the step graph.
       out_.graph.value(out[i]).name = node.op == &graph::kStepSums
                                           ? std::string(node.op->name)
                                           : step_.graph.value(local_.origin[node.outputs[i].index()]).name;
@@ -202,7 +202,7 @@ class Flattener {
     set_once({});
   }
 
-  // One node for all matrices, which differ in shape and scale, and the windows in which they are exchanged.
+  // Merges the updates of all matrices into one node and assigns the matrices to owners and exchange windows.
   void deal(const std::vector<size_t>& bucket) {
     merge(bucket);
     std::map<std::string_view, size_t> params;  // name -> node
@@ -215,8 +215,8 @@ class Flattener {
                           attrs.integers("ranges")[3]});
     });
     if (matrices.empty()) return;
-    // As matmuls compute, in f64 where masters are f64. f16 would lose small directions before they are
-    // divided by their norm.
+    // The type that matmuls compute in, or f64 if masters are f64. Not f16: small directions would underflow
+    // before they are divided by their norm.
     const graph::DType master = local_.graph.type(nodes()[bucket[0]].inputs[1]).dtype,
                        compute = matrices[0].segment->local.dtype;
     out_.windows = deal_matrices(matrices, groups_, mesh_,
@@ -225,8 +225,8 @@ class Flattener {
                                                                  : graph::DType::F32);
   }
 
-  // A sum over parameters: those of other pipeline ranks are their terms. A group that pipeline ranks share
-  // is counted by the first of them; it stays an operand on all, so that the ranks of a stage are alike.
+  // A sum over the parameters of this stage; other stages hold the remaining terms. A group shared by several
+  // stages is counted by the first, but is an operand on all, so that ranks of a class have equal programs.
   void merge_sum(size_t index) {
     const Node& node = nodes()[index];
     std::map<std::string_view, size_t> params;  // name -> operand
@@ -254,7 +254,7 @@ class Flattener {
     set_once(std::move(once));
   }
 
-  // The same for a pair of sums of every parameter.
+  // The same for one pair of sums per parameter.
   void merge_norms(size_t index) {
     const Node& node = nodes()[index];
     const std::vector<int64_t>& rows = node.attrs.integers("ranges");
@@ -300,7 +300,7 @@ class Flattener {
   std::vector<const StateDecl*> decl_;  // by local value: the state that it is a version of
   std::map<Key, std::vector<size_t>> buckets_;
   std::map<std::pair<int, std::string>, ValueId> current_;  // (group, slot) -> its latest version
-  std::map<ValueId, ValueId> copies_;                       // local -> flat, of values that no group has
+  std::map<ValueId, ValueId> copies_;                       // local -> flat, for values outside groups
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The Step body: a flat step graph (layout/flat_step.h) over the buffers of this rank.
+// Lowers a flat step graph (layout/flat_step.h) to the Step body over the buffers of this rank.
 #include <algorithm>
 #include <map>
 
@@ -17,8 +17,8 @@ using layout::AtomList;
 
 namespace {
 
-// A rank's part of a parameter as runs of consecutive elements of the whole: its element i is number
-// base + i / run x stride + i % run of the parameter, padding aside.
+// A rank's part of a parameter as runs of consecutive elements of the whole: its element i is element
+// base + i / run x stride + i % run of the parameter, not counting padding.
 struct Runs {
   int64_t run = 1, stride = 1, base = 0;
 };
@@ -37,7 +37,7 @@ Runs runs_of(const layout::GlobalIndex& part) {
   Runs runs{local[d] * inner, global[d] * inner, part.begins()[d] * inner};
   const int64_t rows = skip_undivided();
   if (d == 0) return runs;
-  // Runs of runs are runs again where nothing is outside of them.
+  // A second divided dim only shifts the base: dims between the two are whole, dims before it have size 1.
   --d;
   runs.base += part.begins()[d] * rows * runs.stride;
   for (size_t outer = 0; outer < d; ++outer)
@@ -71,7 +71,7 @@ class StepLowering {
   }
 
  private:
-  // Where a value is that belongs to no group.
+  // The operand of a value that belongs to no group.
   Operand place(ValueId id) const {
     const graph::Value& v = graph_.value(id);
     if (v.type.dims.empty()) return e_.scalar(v.name);
@@ -87,7 +87,7 @@ class StepLowering {
     base::fail_internal("no buffer for {} of the step", v.name);
   }
 
-  // The op that made a value before it was summed over ranks; null: none here.
+  // The op that computed a value before it was reduced over ranks; null if none did here.
   const graph::OpDef* first_maker(ValueId id) const {
     const graph::Value& v = graph_.value(id);
     if (!v.producer.valid()) return nullptr;
@@ -104,8 +104,8 @@ class StepLowering {
         Traffic::State);
   }
 
-  // The sums are stored in one buffer already; those that this rank does not count are cleared before they
-  // are added. A rank that counts them has the instruction, too: ranks of a class are alike.
+  // The sums share one buffer already; those that this rank must not count are cleared before the reduction.
+  // Ranks that do count them have the instruction, too, so that ranks of a class have equal programs.
   void step_sums(size_t index) {
     for (size_t i = 0; i < e_.program().step_sums.size(); ++i) {
       const SumPlace& sum = e_.program().step_sums[i];
@@ -115,8 +115,8 @@ class StepLowering {
 
   bool counts(const AtomList& once) const { return e_.mesh().is_first(e_.rank(), once); }
 
-  // The rows of the table that this rank counts, clipped to its range of each group and relative to its
-  // start. Neighbours become one range, unless `origins` is to say where in its parameter each begins.
+  // The rows of the range table that this rank counts, clipped to its range of each group and relative to the
+  // start of that range. Adjacent ranges merge, unless `origins` is to receive the origin of each.
   std::vector<FlatRange> ranges_of(size_t index, const std::vector<int>& groups,
                                    std::vector<int64_t>* origins = nullptr) const {
     const std::vector<AtomList>& once = step_.once[index];
@@ -159,7 +159,7 @@ class StepLowering {
 
   void norm_terms(size_t index) {
     const Node& node = graph_.nodes()[index];
-    if (node.inputs.empty()) return e_.zero(place(node.outputs[0]));  // a stage that trains nothing
+    if (node.inputs.empty()) return e_.zero(place(node.outputs[0]));  // a stage without trained parameters
     Instr instr{.op = node.op};
     std::vector<int> groups;
     for (const ValueId in : node.inputs) {
@@ -171,8 +171,8 @@ class StepLowering {
     e_.emit(std::move(instr));
   }
 
-  // Operands of a group stand together, those of an update's scalars last. A stage without such parameters
-  // has the scalars alone, and makes zeros.
+  // Operands are ordered by group; the update's scalars come last. A stage without such parameters has only
+  // the scalars, and its norms are zeros.
   void parameter_norms(size_t index) {
     const Node& node = graph_.nodes()[index];
     const graph::Value& result = graph_.value(node.outputs[0]);
@@ -192,8 +192,8 @@ class StepLowering {
     e_.emit(std::move(instr));
   }
 
-  // One instruction for all groups, so that a GPU has few launches. Operand 0 of every group, then the
-  // scalars; what is updated is read and written in place.
+  // One instruction for all groups, which keeps GPU launches few. Its inputs are operand 0 of every group,
+  // then the scalars; updated values are read and written in place.
   void update(size_t index) {
     const Node& node = graph_.nodes()[index];
     Instr instr{.op = node.op, .attrs = node.attrs, .note = "update"};
@@ -216,7 +216,7 @@ class StepLowering {
     e_.emit(std::move(instr));
   }
 
-  // Momentum where it is stored, all groups at once; the rest window by window.
+  // Momentum is updated in its storage, all groups at once; the rest follows window by window.
   void update_matrices(size_t index) {
     const Node& node = graph_.nodes()[index];
     MatrixUpdate update{.attrs = node.attrs, .groups = {}};
@@ -238,7 +238,7 @@ class StepLowering {
     const std::vector<int> in_order = groups;
     for (const ValueId out : node.outputs) add(out, true);
     std::vector<FlatRange> ranges = ranges_of(index, in_order);
-    for (FlatRange& r : ranges) r.row = 0;  // neither lr nor weight decay matter here
+    for (FlatRange& r : ranges) r.row = 0;  // momentum uses neither lr nor weight decay
     Instr momentum{.op = &graph::kMuonMomentum,
                    .attrs = {{"momentum", node.attrs.real("momentum")}, {"ranges", to_attribute(ranges)}},
                    .note = "update"};
@@ -266,7 +266,7 @@ class StepLowering {
   GroupLowering& groups_;
   const layout::FlatStep& step_;
   const graph::Graph& graph_;
-  std::map<const graph::OpDef*, BufferId> norms_;  // of parameters, by the op that makes them
+  std::map<const graph::OpDef*, BufferId> norms_;  // norms of parameters, by the op that computes them
 };
 
 }  // namespace

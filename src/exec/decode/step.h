@@ -1,5 +1,5 @@
-// Ops of the step, as the kernels of every backend are given them: an update's operands by range, its scalars
-// and its rule.
+// Decodes step ops for the kernels of all backends: an update's operands by range, its scalars and the
+// constants of its rule.
 #pragma once
 
 #include "exec/operands.h"
@@ -12,14 +12,14 @@ namespace quintet::exec {
 struct UpdateScalars {
   const double *lr, *clip_scale, *ok, *count;
 };
-// They are the last operands, but for the norms that some updates read.
+// The last operands, followed only by the norms that some updates read.
 inline UpdateScalars update_scalars(const Operands& b) {
   const size_t first = program::updated_groups(*b.instr);
   return {b.input<double>(first), b.input<double>(first + 1), b.input<double>(first + 2),
           b.input<double>(first + 3)};
 }
 
-// The numbers of an update's rule, in the backend's struct of scalars. Weight decay is the ranges' own.
+// The constants of an update's rule, in the backend's struct. Weight decay is stored per range.
 template <class S>
 S adamw_rule(const program::Instr& instr) {  // AdamW, and Adam, whose decay is coupled
   S s;
@@ -60,8 +60,8 @@ S lars_rule(const program::Instr& instr) {
   return s;
 }
 
-// The scalars of clip_scale: sum of squares (or largest element) and loss; norm, scale of gradients, whether
-// the step is good; and what it keeps from step to step.
+// The scalars of clip_scale: it reads sum of squares (or largest element) and loss, writes norm, gradient
+// scale and ok, and updates the scalars that persist from step to step.
 struct ClipOperands {
   const double *sum_squares, *loss;
   const double *count, *loss_limit, *norm_limit;  // null: no guard against spikes
@@ -93,14 +93,14 @@ inline ClipOperands clip_operands(const Operands& b) {
 
 // swap_blocks: [a, b] blocks become [b, a].
 struct BlockGrid {
-  int64_t a, b, block_bytes;  // no bytes: nothing to do
+  int64_t a, b, block_bytes;  // 0 bytes: nothing to do
 };
 inline BlockGrid block_grid(const Operands& b) {
   const int64_t outer = b.instr->attrs.integer("a"), inner = b.instr->attrs.integer("b");
   return {outer, inner, outer * inner == 0 ? 0 : b.in_type(0).bytes() / (outer * inner)};
 }
 
-// By range; without random numbers where moments are rounded to nearest.
+// One per range; default origins, which draw no random numbers, if moments are rounded to nearest.
 inline std::vector<kernels::Origin> update_origins(const program::Instr& update, size_t ranges) {
   std::vector<kernels::Origin> list(ranges);
   if (update.attrs.find("origins") == nullptr) return list;
@@ -112,8 +112,8 @@ inline std::vector<kernels::Origin> update_origins(const program::Instr& update,
 }
 
 // Calls plain(std::vector<kernels::UpdateRange<...>>) or, with a split master,
-// split(std::vector<kernels::SplitUpdateRange<...>>). Results of a group are master, moments..., copy (when
-// it has another dtype), or weight, remainder, moments...
+// split(std::vector<kernels::SplitUpdateRange<...>>). The results of a group are master, moments..., copy (if
+// its dtype differs), or weight, remainder, moments...
 template <class Plain, class Split>
 void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Split&& split) {
   using graph::DType;
@@ -136,7 +136,7 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   };
   const double* const norms =
       b.instr->op->reads_norms ? b.input<const double>(program::updated_groups(*b.instr) + 4) : nullptr;
-  // Parameters without weight decay have no ratio.
+  // Parameters without weight decay have no trust ratio.
   const auto norms_of = [&](const program::FlatRange& r) {
     return norms != nullptr && r.row % 2 == 1 ? norms + r.row / 2 * 2 - 2 : nullptr;
   };
@@ -182,7 +182,7 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   });
 }
 
-// The same of averages of weights: plain(std::vector<kernels::EmaRange<...>>) or, of a split master,
+// The same for averages of weights: plain(std::vector<kernels::EmaRange<...>>) or, with a split master,
 // split(std::vector<kernels::SplitEmaRange>).
 template <class Plain, class Split>
 void with_average_ranges(const Operands& b, Plain&& plain, Split&& split) {
@@ -210,8 +210,8 @@ void with_average_ranges(const Operands& b, Plain&& plain, Split&& split) {
   });
 }
 
-// The ranges of an op that makes norms of parameters: as with_update_ranges, and nothing is to be written to
-// them. Calls fn(range, pair), where `pair` is the index of the parameter's two norms.
+// The ranges of an op that computes norms of parameters, as in with_update_ranges, but read-only. Calls
+// plain(range, pair) or split(range, pair), where `pair` is the index of the parameter's two norms.
 template <class Plain, class Split>
 void with_norm_ranges(const Operands& b, Plain&& plain, Split&& split) {
   using graph::DType;
@@ -244,7 +244,7 @@ void with_norm_ranges(const Operands& b, Plain&& plain, Split&& split) {
                 pair_of(r));
       });
     });
-  // No copy is written; with bf16 gradients there are kernels for bf16 weights only.
+  // No copy is written, but its type selects the kernel: bf16 gradients have kernels for bf16 weights only.
   const DType copy = gradient == DType::BF16 ? DType::BF16 : master;
   with_update_types({master, moment, gradient, copy}, [&]<class M, class V, class G, class C>(M, V, G, C) {
     for (const program::FlatRange& r : program::flat_ranges(*b.instr))

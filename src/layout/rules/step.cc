@@ -1,4 +1,4 @@
-// Ops of the step: they work on values where they are stored.
+// Sharding rules of step ops, which work on values as they are stored.
 #include "base/error.h"
 #include "layout/rules/families.h"
 
@@ -11,15 +11,15 @@ namespace {
 
 constexpr size_t kUpdateScalars = 4;  // lr, clip scale, ok, update count
 
-// Atoms over which ranks hold different elements, or different terms, of a value.
+// Atoms over which ranks hold different elements, or different partial sums, of a value.
 AtomList dividing(const Placement& p) {
   AtomList atoms = set_union(p.flat, p.partial);
   for (const AtomList& dim : p.dims) atoms = set_union(atoms, dim);
   return atoms;
 }
 
-// The operands stay where they are, and the result is a sum over `atoms`; of the ranks that hold the same of
-// an operand only the first counts it.
+// Per operand of a sum over `atoms`, the atoms over which it is replicated: only the first of those ranks
+// counts it.
 std::vector<AtomList> counted_once(const RuleContext& c, const Node& node, const AtomList& atoms) {
   std::vector<AtomList> once;
   for (const ValueId in : node.inputs) once.push_back(without(atoms, dividing(c.placement(c.current(in)))));
@@ -34,7 +34,7 @@ std::vector<ValueId> all_current(const RuleContext& c, const Node& node) {
 
 }  // namespace
 
-// Every operand that is no scalar has the storage of the first; so do the results.
+// All operands but scalars share the storage of the first, and so do the results.
 void elementwise(RuleContext& c, const Node& node) {
   const Placement at = c.placement(c.current(node.inputs[0]));
   std::vector<ValueId> inputs;
@@ -59,7 +59,7 @@ void elementwise(RuleContext& c, const Node& node) {
   for (size_t i = 0; i < outputs.size(); ++i) c.settle(node.outputs[i], outputs[i], at);
 }
 
-// Operands and results are equal on all ranks.
+// Operands and results are replicated.
 void on_all_ranks(RuleContext& c, const Node& node) {
   std::vector<ValueId> inputs;
   for (const ValueId in : node.inputs)
@@ -70,7 +70,7 @@ void on_all_ranks(RuleContext& c, const Node& node) {
     c.settle(node.outputs[i], outputs[i], replicated(c.logical().type(node.outputs[i]).num_dims()));
 }
 
-// Pipeline stages hold different parameters: their sums are terms, too.
+// The result is partial over the pipeline axis too: its stages hold different parameters.
 void norm_terms(RuleContext& c, const Node& node) {
   AtomList atoms = c.layout().pipeline;
   for (const ValueId in : node.inputs) atoms = set_union(atoms, dividing(c.placement(c.current(in))));
@@ -91,7 +91,7 @@ void norm_terms(RuleContext& c, const Node& node) {
   c.settle(node.outputs[0], sum, partial);
 }
 
-// The same for every parameter by itself: one vector of sums.
+// The same per parameter: the result is a vector of sums.
 void parameter_norms(RuleContext& c, const Node& node) {
   std::vector<int64_t> ranges = node.attrs.integers("ranges");
   const size_t params = ranges.size() / 4, each = (node.inputs.size() - kUpdateScalars) / params;
@@ -118,7 +118,7 @@ void parameter_norms(RuleContext& c, const Node& node) {
   c.settle(node.outputs[0], sums, partial);
 }
 
-// All sums travel in one message over all ranks.
+// One all-reduce over all ranks carries all sums.
 void step_sums(RuleContext& c, const Node& node) {
   const AtomList everything = c.layout().everything();
   int64_t count = 0;
