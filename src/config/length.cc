@@ -65,4 +65,38 @@ std::string length_text(const Length& length) {
   return number;
 }
 
+namespace {
+
+struct TimeUnit {
+  std::string_view name;
+  int64_t seconds;
+};
+constexpr std::array<TimeUnit, 3> kTimeUnits = {{{"h", 3600}, {"min", 60}, {"s", 1}}};
+constexpr int64_t kLongestInterval = int64_t{1} << 30;
+
+}  // namespace
+
+std::optional<SaveInterval> parse_interval(std::string_view text) {
+  if (text == "auto") return SaveInterval{SaveInterval::Unit::Auto, 0};
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || number < 0 || number > kLongestInterval) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  skip_space(text);
+  if (text == "steps" || text == "step") return SaveInterval{SaveInterval::Unit::Steps, number};
+  for (const TimeUnit& u : kTimeUnits)
+    if (text == u.name && number > 0 && number <= kLongestInterval / u.seconds)
+      return SaveInterval{SaveInterval::Unit::Seconds, number * u.seconds};
+  return std::nullopt;
+}
+
+std::string interval_text(const SaveInterval& interval) {
+  if (interval.unit == SaveInterval::Unit::Auto) return "auto";
+  if (interval.unit == SaveInterval::Unit::Steps)
+    return fmt::format("{} step{}", interval.value, interval.value == 1 ? "" : "s");
+  for (const TimeUnit& u : kTimeUnits)
+    if (interval.value % u.seconds == 0) return fmt::format("{}{}", interval.value / u.seconds, u.name);
+  return {};
+}
+
 }  // namespace quintet::config

@@ -1,4 +1,5 @@
-// Lengths of a run in recipes: steps, sequences, tokens, or a fraction of the run.
+// Lengths of a run in recipes (steps, sequences, tokens, or a fraction of the run), and the interval between
+// checkpoints.
 #pragma once
 
 #include <optional>
@@ -18,5 +19,13 @@ std::optional<Length> parse_length(std::string_view text);
 
 // "2B tokens", "200 steps", "2 % of the run". parse_length reads all but fractions back unchanged.
 std::string length_text(const Length& length);
+
+inline constexpr const char* kIntervalWords =
+    "a number of steps, a time like \"90s\", \"10min\" or \"2h\", or \"auto\"";
+
+// "90s", "10min", "2h", "200 steps", "auto". Empty for anything else and for more than 2^30 seconds or steps.
+std::optional<SaveInterval> parse_interval(std::string_view text);
+// "200 steps", "10min" (the largest unit that fits exactly), "auto".
+std::string interval_text(const SaveInterval& interval);
 
 }  // namespace quintet::config

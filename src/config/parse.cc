@@ -323,6 +323,16 @@ class Reader {
     else
       wrong(key, node, kLengthWords, "\"2B tokens\"");
   }
+  void read(const char* key, const toml::node& node, SaveInterval& field) {
+    std::optional<SaveInterval> interval;
+    if (const auto steps = node.value_exact<int64_t>(); steps && *steps >= 0 && *steps <= int64_t{1} << 30)
+      interval = SaveInterval{SaveInterval::Unit::Steps, *steps};
+    if (const auto text = node.value_exact<std::string>()) interval = parse_interval(*text);
+    if (interval)
+      field = *interval;
+    else
+      wrong(key, node, kIntervalWords, "\"10min\"");
+  }
   void read(const char* key, const toml::node& node, std::vector<BatchStage>& field) {
     const auto refuse = [&](const std::string& why) {
       report_.add("type", key, "must be a list of {until, global}; " + why,
@@ -520,8 +530,8 @@ void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Repo
     const base::Path path(text);
     const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
     // The likeliest slip, told before "no data": the path is right from here, not from the recipe.
-    if (in_file(key) && key != std::string_view("run.dir") && path.is_relative() && !fs::exists(placed) &&
-        fs::exists(path))
+    const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");
+    if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed) && fs::exists(path))
       report.add(
           "paths are relative to the recipe", key,
           fmt::format("\"{}\" is relative to the recipe's folder, where it does not exist; it exists in "
@@ -538,6 +548,7 @@ void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Repo
       report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");
     r.run.dir = absolute("run.dir", r.run.dir);
   }
+  r.checkpoint.dir = absolute("checkpoint.dir", r.checkpoint.dir);
 }
 
 // Options of axes with one rank.

@@ -68,6 +68,9 @@ std::string toml_value(const Length& v) {
   if (v.unit == Length::Unit::Steps) return toml_value(static_cast<int64_t>(v.value));
   return toml_text(length_text(v));
 }
+std::string toml_value(const SaveInterval& v) {
+  return v.unit == SaveInterval::Unit::Steps ? toml_value(v.value) : toml_text(interval_text(v));
+}
 std::string toml_value(const std::vector<BatchStage>& v) {
   std::string out = "[";
   for (const BatchStage& s : v)
@@ -115,6 +118,10 @@ Json json_value(const Length& v) {
   if (v.unit == Length::Unit::Fraction) return v.value;
   if (v.unit == Length::Unit::Steps) return static_cast<int64_t>(v.value);
   return length_text(v);
+}
+Json json_value(const SaveInterval& v) {
+  if (v.unit == SaveInterval::Unit::Steps) return v.value;
+  return interval_text(v);
 }
 Json json_value(const std::vector<BatchStage>& v) {
   Json stages = Json::array();

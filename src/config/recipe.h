@@ -384,6 +384,25 @@ struct SkipSpike {
   bool operator==(const SkipSpike&) const = default;
 };
 
+// When checkpoints are saved. Auto: from the measured cost of a save and the failure rate.
+struct SaveInterval {
+  enum class Unit : uint8_t { Steps, Seconds, Auto };
+  Unit unit = Unit::Steps;
+  int64_t value = 0;  // 0: only when a signal stops the run
+  bool is_on() const { return value > 0 || unit == Unit::Auto; }
+  bool operator==(const SaveInterval&) const = default;
+};
+
+struct Checkpoint {
+  std::string dir;         // empty: "checkpoints" in the run folder
+  SaveInterval every;      // a number of steps, "10min" or "auto" in a recipe
+  int64_t keep = 2;        // newest checkpoints that stay on disk
+  int64_t keep_every = 0;  // steps: the first checkpoint of every interval of this length stays too; 0 = off
+  base::Bytes bandwidth;   // per second, of all ranks together, for writing; 0 = no limit
+  int64_t peer_every = 0;  // steps between copies in another rank's memory; 0 = off
+  bool operator==(const Checkpoint&) const = default;
+};
+
 struct Run {
   int64_t steps = 0;
   int64_t seed = 0;
@@ -413,6 +432,7 @@ struct Recipe {
   Optimizer optimizer;
   Loss loss;
   Eval eval;
+  Checkpoint checkpoint;
   Run run;
   bool operator==(const Recipe&) const = default;
 };

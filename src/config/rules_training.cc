@@ -77,6 +77,12 @@ void weight_decay_is_constant(const Recipe& r, const Fail& fail) {
     fail("optimizer.weight_decay_ramp.kind", "is not supported yet", "\"constant\"");
 }
 
+void checkpoint_keys_are_supported(const Recipe& r, const Fail& fail) {
+  if (r.checkpoint.every.is_on())
+    fail("checkpoint.every", fmt::format("{} is not supported yet", interval_text(r.checkpoint.every)), "0");
+  if (r.checkpoint.peer_every > 0) fail("checkpoint.peer_every", "is not supported yet", "0");
+}
+
 // ---- batch.ramp
 
 void ramp_grows(const Recipe& r, const Fail& fail) {
@@ -196,6 +202,9 @@ std::vector<Rule> training_rules() {
        {"optimizer.weight_decay_ramp.kind"},
        weight_decay_is_constant},
 
+      {"checkpoints are written to disk at given intervals",
+       {"checkpoint.every", "checkpoint.peer_every"},
+       checkpoint_keys_are_supported},
       {"batch.ramp grows to batch.global",
        {"batch.ramp", "batch.global", "batch.micro", "data.seq_len", "run.steps", "parallel.dp_replicate",
         "parallel.dp_shard"},

@@ -175,6 +175,13 @@ void for_each_key(R& r, V&& v) {
   v("eval.every", r.eval.every, count_from(0));
   v("eval.batches", r.eval.batches, count_from(1));
 
+  v("checkpoint.dir", r.checkpoint.dir);
+  v("checkpoint.every", r.checkpoint.every);
+  v("checkpoint.keep", r.checkpoint.keep, count_from(1));
+  v("checkpoint.keep_every", r.checkpoint.keep_every, count_from(0));
+  v("checkpoint.bandwidth", r.checkpoint.bandwidth);
+  v("checkpoint.peer_every", r.checkpoint.peer_every, count_from(0));
+
   v("run.steps", r.run.steps, count_from(1));
   v("run.seed", r.run.seed, Limits{0, kMaxSeed});
   v("run.device", r.run.device);

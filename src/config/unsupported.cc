@@ -5,11 +5,9 @@
 namespace quintet::config {
 namespace {
 
-constexpr std::array<UnsupportedKey, 4> kUnsupportedKeys = {{
+constexpr std::array<UnsupportedKey, 2> kUnsupportedKeys = {{
     {"model.hf", ""},
     {"memory.offload", "\"none\""},
-    {"checkpoint.dir", ""},
-    {"checkpoint.every", ""},
 }};
 
 constexpr std::string_view kNotYet = "is not supported yet";

@@ -174,6 +174,21 @@ TEST(Recipe, LengthsTakeFourForms) {
     }
 }
 
+TEST(Recipe, CheckpointIntervalsAreReadAndPrinted) {
+  using Unit = SaveInterval::Unit;
+  EXPECT_EQ(parse_interval("90s"), (SaveInterval{Unit::Seconds, 90}));
+  EXPECT_EQ(parse_interval("10min"), (SaveInterval{Unit::Seconds, 600}));
+  EXPECT_EQ(parse_interval("2 h"), (SaveInterval{Unit::Seconds, 7200}));
+  EXPECT_EQ(parse_interval("200 steps"), (SaveInterval{Unit::Steps, 200}));
+  EXPECT_EQ(parse_interval("auto"), (SaveInterval{Unit::Auto, 0}));
+  for (const char* text : {"", "0s", "-1s", "10", "10 weeks", "1.5h", "1e9h", "min", "99999999999999999999s"})
+    EXPECT_FALSE(parse_interval(text)) << text;
+  for (const SaveInterval& interval :
+       {SaveInterval{Unit::Seconds, 61}, SaveInterval{Unit::Seconds, 120}, SaveInterval{Unit::Steps, 1},
+        SaveInterval{Unit::Seconds, 3600}, SaveInterval{Unit::Auto, 0}})
+    EXPECT_EQ(parse_interval(interval_text(interval)), interval) << interval_text(interval);
+}
+
 // Stages end with whole steps, and every step begins where the one before ended.
 TEST(BatchRamp, CountsEverySequenceOnce) {
   Recipe r = parse(kGood);
