@@ -140,7 +140,7 @@ class Builder {
   void assign_groups();
   [[noreturn]] void fail_unmatched(std::string_view pattern) const;
   void emit_loss();
-  void add_loss(const char* name, ValueId value);
+  void add_loss(SumKind kind, ValueId value);
   ValueId row_input(InputKind kind);
   ValueId samples();
   ValueId dropout_key();

@@ -77,12 +77,12 @@ ValueId Builder::scale_rows(ValueId y, ValueId gate) { return emit(kScaleRows, {
 void Builder::report_load(const Selection& s, ValueId kept, ValueId bias, double rate) {
   if (options_.mode != Mode::Train) return;
   const ValueId load = emit(kExpertLoad, {s.chosen, kept, s.scores});
-  graph_.step_sums.push_back({"load", load, block_});
+  graph_.step_sums.push_back({SumKind::Load, load, block_});
   if (bias.valid()) graph_.bias_updates.push_back({bias, load, rate});
 }
 
-void Builder::add_loss(const char* name, ValueId value) {
-  graph_.step_sums.push_back({name, value, block_});
+void Builder::add_loss(SumKind kind, ValueId value) {
+  graph_.step_sums.push_back({kind, value, block_});
   losses_.push_back(value);
 }
 
@@ -93,21 +93,22 @@ void Builder::balance_loss(const Selection& s, double coefficient, Scope scope) 
                                   {word(scope), {"seq_len", options_.seq_len}, {"cp", int64_t{1}}})};
   if (scope == Scope::Global) {  // a step sum, so that it persists to the next micro-batch
     in.push_back(emit(kRunningSum, {in[0]}));
-    graph_.step_sums.push_back({"running", in[1], block_});
+    graph_.step_sums.push_back({SumKind::Running, in[1], block_});
   }
-  add_loss("balance_loss", emit(kBalanceLoss, std::move(in),
-                                {{"coefficient", coefficient / static_cast<double>(options_.accumulation)},
-                                 {"k", graph_.type(s.chosen).size(1)},
-                                 {"tokens", by_sequence ? options_.seq_len : options_.tokens},
-                                 {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
-                                 {"experts", graph_.type(s.scores).size(1)},
-                                 word(scope)}));
+  add_loss(SumKind::BalanceLoss,
+           emit(kBalanceLoss, std::move(in),
+                {{"coefficient", coefficient / static_cast<double>(options_.accumulation)},
+                 {"k", graph_.type(s.chosen).size(1)},
+                 {"tokens", by_sequence ? options_.seq_len : options_.tokens},
+                 {"groups", by_sequence ? options_.tokens / options_.seq_len : int64_t{1}},
+                 {"experts", graph_.type(s.scores).size(1)},
+                 word(scope)}));
 }
 
 void Builder::z_loss(ValueId logits, double coefficient) {
   if (coefficient == 0 || options_.mode != Mode::Train) return;
   const double rows = static_cast<double>(options_.tokens * options_.accumulation);
-  add_loss("z_loss", emit(kZLoss, {logits}, {{"coefficient", coefficient / rows}}));
+  add_loss(SumKind::ZLoss, emit(kZLoss, {logits}, {{"coefficient", coefficient / rows}}));
 }
 
 }  // namespace quintet::graph

@@ -79,6 +79,26 @@ ValueId Graph::find(const InputSpec& spec) const {
   return ValueId();
 }
 
+std::string_view to_string(SumKind kind) {
+  switch (kind) {
+    case SumKind::Load:
+      return "load";
+    case SumKind::BalanceLoss:
+      return "balance_loss";
+    case SumKind::ZLoss:
+      return "z_loss";
+    case SumKind::Running:
+      return "running";
+  }
+  return "?";
+}
+
+std::optional<SumKind> parse_sum_kind(std::string_view word) {
+  for (const SumKind kind : {SumKind::Load, SumKind::BalanceLoss, SumKind::ZLoss, SumKind::Running})
+    if (to_string(kind) == word) return kind;
+  return std::nullopt;
+}
+
 std::string_view to_string(Phase p) {
   switch (p) {
     case Phase::F:

@@ -3,6 +3,7 @@
 // which has the same form plus the ops that change placements.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,10 +61,20 @@ struct Param {
   std::vector<ValueId> grads;  // contributions in execution order; their sum is the gradient
 };
 
+enum class SumKind : uint8_t {
+  Load,  // assignments per expert, then dropped assignments and the entropy of scores
+  BalanceLoss,
+  ZLoss,
+  Running,  // only persisted to the next micro-batch, never reported
+};
+std::string_view to_string(SumKind kind);  // "balance_loss"
+std::optional<SumKind> parse_sum_kind(std::string_view word);
+inline constexpr std::string_view kSumKindWords = R"("load", "balance_loss", "z_loss" or "running")";
+
 // A result that is summed over the micro-batches of a step and, at its end, over the ranks: statistics that a
 // run reports about its experts, and that their balancing uses.
 struct StepSum {
-  std::string name;  // "load", "balance_loss", "z_loss", or "running": only persisted, never reported
+  SumKind kind = SumKind::Load;
   ValueId value;
   int block = 0;
 };

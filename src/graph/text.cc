@@ -240,7 +240,10 @@ class Parser {
       std::string name = in.quoted("the state's name in quotes");
       define(in, id, {.name = std::move(name), .type = parse_type(in), .kind = ValueKind::State});
     } else if (in.accept("sum")) {
-      StepSum sum{.name = in.quoted("the sum's name in quotes")};
+      const auto before = in;
+      const std::optional<SumKind> kind = parse_sum_kind(in.quoted(kSumKindWords));
+      if (!kind) before.fail(kSumKindWords);
+      StepSum sum{.kind = *kind};
       use(in, sum.value = in.value_id());
       sum.block = in.integer_field("block");
       graph_.step_sums.push_back(std::move(sum));
@@ -420,7 +423,7 @@ std::string to_text(const Graph& graph) {
   }
   for (const Node& node : graph.nodes()) text += to_text(graph, node) + "\n";
   for (const StepSum& sum : graph.step_sums)
-    text += fmt::format("sum {} %{} block={}\n", quote(sum.name), sum.value, sum.block);
+    text += fmt::format("sum {} %{} block={}\n", quote(to_string(sum.kind)), sum.value, sum.block);
   for (const BiasUpdate& update : graph.bias_updates)
     text += fmt::format("bias_update %{} %{} rate={}\n", update.bias, update.load, update.rate);
   return text;

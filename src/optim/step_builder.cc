@@ -181,9 +181,10 @@ void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
 void StepBuilder::add_sums() {
   if (model_.step_sums.empty()) return;
   for (size_t i = 0; i < model_.step_sums.size(); ++i)
-    out_.sums.push_back(out_.graph.add_value({.name = fmt::format("{}.{}", model_.step_sums[i].name, i),
-                                              .type = model_.type(model_.step_sums[i].value),
-                                              .kind = ValueKind::State}));
+    out_.sums.push_back(
+        out_.graph.add_value({.name = fmt::format("{}.{}", to_string(model_.step_sums[i].kind), i),
+                              .type = model_.type(model_.step_sums[i].value),
+                              .kind = ValueKind::State}));
   sums_ = out_.graph.add_node(graph::kStepSums, out_.sums, {}, Phase::F, 0).outputs;
 }
 

@@ -534,8 +534,8 @@ void add_states(Emitter& e, const graph::Graph& graph) {
   int64_t first = 0;
   for (const graph::StepSum& sum : graph.step_sums) {
     const graph::Type& type = graph.type(sum.value);
-    QUINTET_CHECK(type.dtype == graph::DType::F64, "step sum {} is {}", sum.name, to_string(type));
-    p.step_sums.push_back({sum.name, sum.block, first, type.count()});
+    QUINTET_CHECK(type.dtype == graph::DType::F64, "step sum {} is {}", to_string(sum.kind), to_string(type));
+    p.step_sums.push_back({sum.kind, sum.block, first, type.count()});
     first += type.count();
   }
   if (first > 0) p.sums = e.add_buffer("sums", first * 8, MemoryClass::Inputs, Scope::Persistent);

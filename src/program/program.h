@@ -229,7 +229,7 @@ inline bool holds_gradients(const GroupSlot& s) { return s.role == graph::Role::
 // A step sum (graph::StepSum) as f64 elements of the buffer `sums`, and a state (ValueKind::State) as a
 // buffer of its own. Every rank has those of all blocks.
 struct SumPlace {
-  std::string name;
+  graph::SumKind kind = graph::SumKind::Load;
   int block = 0;
   int64_t first = 0, count = 0;
 };

@@ -327,7 +327,10 @@ void parse_line(Cursor& in, Program& p) {
     for (const InputPlace& earlier : p.inputs) input.slot += earlier.spec == input.spec;
     p.inputs.push_back(std::move(input));
   } else if (in.accept("sum ")) {
-    SumPlace sum{.name = in.quoted()};
+    const Cursor before = in;
+    const std::optional<graph::SumKind> kind = graph::parse_sum_kind(in.quoted());
+    if (!kind) before.fail(graph::kSumKindWords);
+    SumPlace sum{.kind = *kind};
     sum.block = in.field<int>("block");
     sum.first = in.field<int64_t>("first");
     sum.count = in.field<int64_t>("count");

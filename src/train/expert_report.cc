@@ -52,14 +52,14 @@ double ExpertUse::entropy_share() const {
 std::vector<ExpertUse> expert_uses(std::span<const Rank::Sum> sums, const config::Recipe& recipe) {
   std::vector<ExpertUse> uses;
   for (const Rank::Sum& sum : sums)
-    if (sum.name == "load") uses.push_back(use_of(sum, recipe));
+    if (sum.kind == graph::SumKind::Load) uses.push_back(use_of(sum, recipe));
   std::sort(uses.begin(), uses.end(),
             [](const ExpertUse& a, const ExpertUse& b) { return a.block < b.block; });
   for (const Rank::Sum& sum : sums)
     for (ExpertUse& use : uses) {
       if (use.block != sum.block - 1) continue;
-      if (sum.name == "balance_loss") use.balance_loss = sum.values[0];
-      if (sum.name == "z_loss") use.z_loss = sum.values[0];
+      if (sum.kind == graph::SumKind::BalanceLoss) use.balance_loss = sum.values[0];
+      if (sum.kind == graph::SumKind::ZLoss) use.z_loss = sum.values[0];
     }
   return uses;
 }

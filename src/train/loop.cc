@@ -166,7 +166,7 @@ class RankLoop {
   int64_t metrics_bytes() const {
     int64_t bytes = kMetricsBytesPerStep;
     for (const Rank::Sum& sum : rank_->step_sums())
-      if (sum.name == "load")
+      if (sum.kind == graph::SumKind::Load)
         bytes += kMetricsBytesPerBlock + kMetricsBytesPerLoad * static_cast<int64_t>(sum.values.size());
     return recipe_.run.steps * bytes;
   }

@@ -321,7 +321,7 @@ std::vector<Rank::Sum> Rank::step_sums() const {
   const std::span<const double> values = executor_->sums();
   for (const program::SumPlace& s : p.step_sums)
     list.push_back(
-        {s.name, s.block, values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count))});
+        {s.kind, s.block, values.subspan(static_cast<size_t>(s.first), static_cast<size_t>(s.count))});
   return list;
 }
 

@@ -135,7 +135,7 @@ class Rank {
 
   // Per-block sums over a step (graph::StepSum), available after it; the same on all ranks.
   struct Sum {
-    std::string_view name;
+    graph::SumKind kind;
     int block;
     std::span<const double> values;
   };

@@ -137,11 +137,12 @@ train::StepResult golden_step(Rank& rank, int64_t step, const Json& golden, cons
 
 // Auxiliary losses, summed over the blocks.
 void expect_losses(const Rank& rank, const Json& golden) {
-  for (const char* name : {"balance_loss", "z_loss"}) {
+  for (const graph::SumKind kind : {graph::SumKind::BalanceLoss, graph::SumKind::ZLoss}) {
+    const std::string name(to_string(kind));
     if (!golden.contains(name)) continue;
     double sum = 0;
     for (const Rank::Sum& s : rank.step_sums())
-      if (s.name == name) sum += s.values[0];
+      if (s.kind == kind) sum += s.values[0];
     const double want = golden[name];
     EXPECT_NEAR(sum, want, kTolerance * want) << name;
   }

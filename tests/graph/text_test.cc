@@ -35,7 +35,7 @@ void expect_same(const Graph& a, const Graph& b) {
   EXPECT_EQ(a.num_blocks, b.num_blocks);
   ASSERT_EQ(a.step_sums.size(), b.step_sums.size());
   for (size_t i = 0; i < a.step_sums.size(); ++i) {
-    EXPECT_EQ(a.step_sums[i].name, b.step_sums[i].name);
+    EXPECT_EQ(a.step_sums[i].kind, b.step_sums[i].kind);
     EXPECT_EQ(a.step_sums[i].value, b.step_sums[i].value);
     EXPECT_EQ(a.step_sums[i].block, b.step_sums[i].block);
   }
@@ -143,7 +143,7 @@ TEST(GraphText, RoundTripOfOddThings) {
   g.params()[0].grads = {n.outputs[0], x, p};
   g.add_value({.name = "left over", .type = type});
   const ValueId bias = g.add_value({.name = "bias", .type = type, .kind = ValueKind::State});
-  g.step_sums = {{"load", n.outputs[0], 1}, {"a \"quoted\" sum", x, 0}};
+  g.step_sums = {{SumKind::Load, n.outputs[0], 1}, {SumKind::Running, x, 0}};
   g.bias_updates = {{bias, n.outputs[0], 1.0 / 3.0}};
   g.add_value({.name = "", .type = type});
   expect_round_trip(g);

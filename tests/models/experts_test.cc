@@ -1,4 +1,5 @@
 // Blocks with experts and latent attention: parameters, ops and their attributes, and differences by mode.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -192,7 +193,7 @@ TEST(Experts, LossesBesideTheMainOne) {
   };
   const auto names = [](const Graph& g) {
     std::string found;
-    for (const graph::StepSum& s : g.step_sums) found += s.name + std::to_string(s.block) + " ";
+    for (const graph::StepSum& s : g.step_sums) found += fmt::format("{}{} ", to_string(s.kind), s.block);
     return found;
   };
   Graph g = with(config::BalanceScope::MicroBatch);

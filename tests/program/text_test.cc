@@ -64,7 +64,7 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_EQ(a.inputs, b.inputs);
   EXPECT_EQ(a.sums, b.sums);
   EXPECT_TRUE(same_list(a.step_sums, b.step_sums, [](const SumPlace& x, const SumPlace& y) {
-    return x.name == y.name && x.block == y.block && x.first == y.first && x.count == y.count;
+    return x.kind == y.kind && x.block == y.block && x.first == y.first && x.count == y.count;
   }));
   EXPECT_TRUE(same_list(a.states, b.states, [](const StatePlace& x, const StatePlace& y) {
     return x.name == y.name && same(x.place, y.place);

@@ -164,8 +164,10 @@ std::vector<ExpertUse> uses_of(const std::vector<double>& first, const std::vect
   std::vector<std::vector<double>> values = {second, first};
   for (auto& v : values) v.insert(v.end(), {5, 20 * std::log(2.0)});
   const std::vector<double> loss = {0.25};
-  const std::vector<train::Rank::Sum> sums = {
-      {"load", 4, values[0]}, {"balance_loss", 4, loss}, {"load", 2, values[1]}, {"balance_loss", 2, loss}};
+  const std::vector<train::Rank::Sum> sums = {{graph::SumKind::Load, 4, values[0]},
+                                              {graph::SumKind::BalanceLoss, 4, loss},
+                                              {graph::SumKind::Load, 2, values[1]},
+                                              {graph::SumKind::BalanceLoss, 2, loss}};
   return train::expert_uses(sums, recipe);
 }
 
