@@ -17,25 +17,28 @@ namespace {
 
 // The ranks in order, split where a dim uses only a part of an axis (config/mesh_cuts.h).
 Mesh make_mesh(const config::Parallel& p, const base::DimDemands& demands) {
-  struct Axis {
-    const char* name;
+  struct Sized {
+    Axis axis;
     int64_t size;
   };
-  const std::array<Axis, 5> axes = {
-      {{"tp", p.tp}, {"cp", p.cp}, {"dp_shard", p.dp_shard}, {"dp_replicate", p.dp_replicate}, {"pp", p.pp}}};
+  const std::array<Sized, 5> axes = {{{Axis::Tp, p.tp},
+                                      {Axis::Cp, p.cp},
+                                      {Axis::DpShard, p.dp_shard},
+                                      {Axis::DpReplicate, p.dp_replicate},
+                                      {Axis::Pp, p.pp}}};
   const std::vector<config::Cut> cuts = config::mesh_cuts(p, demands);
   std::vector<Atom> atoms;  // innermost first
   int64_t inner = 1;
-  for (const Axis& axis : axes) {
-    const int64_t end = inner * axis.size;
+  for (const auto& [axis, size] : axes) {
+    const int64_t end = inner * size;
     int64_t at = inner;
     for (const config::Cut& cut : cuts)
       if (cut.size > at && cut.size <= end) {
         QUINTET_CHECK(cut.size % at == 0, "mesh cuts {} and {} have no common refinement", at, cut.size);
-        atoms.push_back({axis.name, static_cast<int>(cut.size / at)});
+        atoms.push_back({axis, static_cast<int>(cut.size / at)});
         at = cut.size;
       }
-    if (at < end) atoms.push_back({axis.name, static_cast<int>(end / at)});
+    if (at < end) atoms.push_back({axis, static_cast<int>(end / at)});
     inner = end;
   }
   std::reverse(atoms.begin(), atoms.end());
@@ -58,7 +61,7 @@ AtomList atoms_between(const Mesh& mesh, int64_t inner, int64_t outer) {
 Context make_context(const config::Parallel& p, int64_t model_kv_heads, const Mesh& mesh) {
   const int64_t heads = config::ulysses_ranks(p), kv_heads = config::ulysses_kv_ranks(p, model_kv_heads);
   using config::ContextMethod;
-  return {.atoms = mesh.axis("cp"),
+  return {.atoms = mesh.axis(Axis::Cp),
           .rows = atoms_between(mesh, p.tp * heads, p.tp * p.cp),
           .heads = atoms_between(mesh, p.tp, p.tp * heads),
           .kv_heads = atoms_between(mesh, p.tp * heads / kv_heads, p.tp * heads),
@@ -117,10 +120,10 @@ Layout make_layout(const config::Parallel& p, const base::DimDemands& demands) {
                 .expert = {}};
   const Mesh& mesh = layout.mesh;
   const auto set = [&](Dim d, AtomList atoms) { layout.dims[d] = std::move(atoms); };
-  layout.tensor = mesh.axis("tp");
-  layout.pipeline = mesh.axis("pp");
-  layout.replicate = mesh.axis("dp_replicate");
-  layout.samples = concat(layout.replicate, mesh.axis("dp_shard"));
+  layout.tensor = mesh.axis(Axis::Tp);
+  layout.pipeline = mesh.axis(Axis::Pp);
+  layout.replicate = mesh.axis(Axis::DpReplicate);
+  layout.samples = concat(layout.replicate, mesh.axis(Axis::DpShard));
   const int64_t kv_heads = base::demanded(demands, Dim::KvHeads);
   layout.context = make_context(p, kv_heads, mesh);
   set(Dim::Tokens, concat(layout.samples, layout.context.atoms));

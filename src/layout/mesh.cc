@@ -8,18 +8,48 @@
 
 namespace quintet::layout {
 
+std::string_view to_string(Axis axis) {
+  switch (axis) {
+    case Axis::Pp:
+      return "pp";
+    case Axis::DpReplicate:
+      return "dp_replicate";
+    case Axis::DpShard:
+      return "dp_shard";
+    case Axis::Cp:
+      return "cp";
+    case Axis::Tp:
+      return "tp";
+  }
+  base::fail_internal("no such axis");
+}
+
+std::optional<Axis> parse_axis(std::string_view name) {
+  for (const Axis axis : {Axis::Pp, Axis::DpReplicate, Axis::DpShard, Axis::Cp, Axis::Tp})
+    if (to_string(axis) == name) return axis;
+  return std::nullopt;
+}
+
 Mesh::Mesh(std::vector<Atom> atoms) : atoms_(std::move(atoms)), strides_(atoms_.size()) {
   for (size_t i = atoms_.size(); i-- > 0;) {
-    QUINTET_CHECK(atoms_[i].size >= 1, "atom of axis {} has size {}", atoms_[i].axis, atoms_[i].size);
+    QUINTET_CHECK(atoms_[i].size >= 1, "atom of axis {} has size {}", to_string(atoms_[i].axis),
+                  atoms_[i].size);
     strides_[i] = world_;
     world_ *= atoms_[i].size;
   }
 }
 
-AtomList Mesh::axis(std::string_view name) const {
+AtomList Mesh::axis(Axis wanted) const {
   AtomList list;
   for (int i = 0; i < num_atoms(); ++i)
-    if (atom(i).axis == name && atom(i).size > 1) list.push_back(i);
+    if (atom(i).axis == wanted && atom(i).size > 1) list.push_back(i);
+  return list;
+}
+
+std::vector<Axis> Mesh::axes(const AtomList& atoms) const {
+  std::vector<Axis> list;
+  for (const int a : atoms)
+    if (std::find(list.begin(), list.end(), atom(a).axis) == list.end()) list.push_back(atom(a).axis);
   return list;
 }
 
@@ -58,8 +88,8 @@ std::vector<RankId> Mesh::group(RankId rank, const AtomList& atoms) const {
 std::string Mesh::name(const AtomList& atoms) const {
   std::string text;
   for (size_t i = 0; i < atoms.size(); ++i) {
-    const std::string& axis_name = atom(atoms[i]).axis;
-    const AtomList whole = axis(axis_name);
+    const std::string axis_name(to_string(atom(atoms[i]).axis));
+    const AtomList whole = axis(atom(atoms[i]).axis);
     if (std::all_of(whole.begin(), whole.end(), [&](int a) { return contains(atoms, a); })) {
       if (!whole.empty() && whole.front() != atoms[i]) continue;
       text += (text.empty() ? "" : "+") + axis_name;

@@ -4,6 +4,8 @@
 // have neighbouring ranks.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +17,13 @@ namespace quintet::layout {
 using base::RankId;
 using AtomList = std::vector<int>;  // indices of atoms, major to minor
 
+enum class Axis : uint8_t { Pp, DpReplicate, DpShard, Cp, Tp };  // outermost first
+std::string_view to_string(Axis axis);                           // "dp_shard"
+std::optional<Axis> parse_axis(std::string_view name);
+inline bool is_data(Axis axis) { return axis == Axis::DpReplicate || axis == Axis::DpShard; }
+
 struct Atom {
-  std::string axis;
+  Axis axis;
   int size;
 };
 
@@ -27,8 +34,8 @@ class Mesh {
   int num_atoms() const { return static_cast<int>(atoms_.size()); }
   int world() const { return world_; }
   const Atom& atom(int index) const { return atoms_[static_cast<size_t>(index)]; }
-  AtomList axis(
-      std::string_view name) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
+  AtomList axis(Axis axis) const;  // its atoms of size > 1, major to minor; empty when the axis is trivial
+  std::vector<Axis> axes(const AtomList& atoms) const;  // each once, in the order of the atoms
 
   int size(const AtomList& atoms) const;
   int coordinate(RankId rank, int atom) const;

@@ -35,6 +35,7 @@ CommId Emitter::comm(const AtomList& atoms, const std::string& purpose) {
       comms_.try_emplace({atoms, purpose}, CommId(static_cast<int32_t>(program_.comms.size())));
   if (is_new)
     program_.comms.push_back({.name = mesh().name(atoms) + (purpose.empty() ? "" : " " + purpose),
+                              .axes = mesh().axes(atoms),
                               .atoms = atoms,
                               .members = mesh().group(rank(), atoms),
                               .position = mesh().index(rank(), atoms)});
@@ -52,22 +53,25 @@ CommId Emitter::pair(int from, int to, const std::string& what) {
 CommId Emitter::add_pair(const std::string& name, const AtomList& atoms, RankId from, RankId to) {
   const auto [it, is_new] = pairs_.try_emplace(name, CommId(static_cast<int32_t>(program_.comms.size())));
   if (is_new)
-    program_.comms.push_back(
-        {.name = name, .atoms = atoms, .members = {from, to}, .position = from == rank() ? 0 : 1});
+    program_.comms.push_back({.name = name,
+                              .axes = atoms.empty() ? std::vector{layout::Axis::Pp} : mesh().axes(atoms),
+                              .atoms = atoms,
+                              .members = {from, to},
+                              .position = from == rank() ? 0 : 1});
   return it->second;
 }
 
 // Plain names are for the common cases: state over data ranks, values over the others.
 CommId Emitter::comm(const AtomList& atoms, Traffic traffic) {
-  const bool over_data = mesh().atom(atoms.front()).axis.starts_with("dp");
+  const bool over_data = is_data(mesh().atom(atoms.front()).axis);
   if (traffic == Traffic::State) return comm(atoms, over_data ? "" : "state");
   return comm(atoms, over_data ? "values" : "");
 }
 
 StreamId Emitter::stream_of(const AtomList& atoms, Traffic traffic) {
   if (traffic == Traffic::State) return stream_named("dp");
-  const std::string& axis = mesh().atom(atoms.front()).axis;
-  return stream_named(axis.starts_with("dp") ? "dp.values" : axis);
+  const layout::Axis axis = mesh().atom(atoms.front()).axis;
+  return stream_named(is_data(axis) ? "dp.values" : std::string(to_string(axis)));
 }
 
 StreamId Emitter::stream_named(const std::string& name) {
@@ -160,7 +164,9 @@ void Emitter::all_to_all(const Operand& in, const Operand& out, const AtomList& 
 
 void Emitter::all_to_all_v(std::vector<Operand> in, const Operand& out, const AtomList& atoms, Instr like) {
   like.kind = InstrKind::Collective;
-  like.collective = {CollectiveKind::AllToAllV, comm(atoms, "experts"), out.type.count(), out.type.dtype,
+  const CommId experts = comm(atoms, "experts");
+  program_.comms[experts.index()].moves_experts = true;
+  like.collective = {CollectiveKind::AllToAllV, experts, out.type.count(), out.type.dtype,
                      graph::Reduction::Sum};
   like.stream = stream_named("ep");
   like.in = std::move(in);

@@ -156,7 +156,9 @@ struct StepVariant {
 };
 
 struct Communicator {
-  std::string name;  // by mesh axes
+  std::string name;                // by mesh axes, then its purpose
+  std::vector<layout::Axis> axes;  // each once, outermost first
+  bool moves_experts = false;      // rows of experts, between the ranks that hold them
   layout::AtomList atoms;
   std::vector<RankId> members;  // in the order of their position
   int position = 0;             // of this rank

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/error.h"
@@ -282,6 +283,20 @@ void expect_index(Cursor& in, size_t index) {
   if (in.number<size_t>("a number") != index) before.fail(fmt::format("number {}", index));
 }
 
+// The name has what the text does not say in fields of its own: "dp_shard[1]+tp state", "pp 0-1".
+void set_axes(Communicator& c) {
+  c.moves_experts = c.name.ends_with(" experts");
+  if (c.atoms.empty()) c.axes = {layout::Axis::Pp};
+  const std::string_view whole = std::string_view(c.name).substr(0, c.name.find(' '));
+  for (size_t at = 0; !c.atoms.empty() && at < whole.size();) {
+    const size_t end = std::min(whole.find('+', at), whole.size());
+    const std::string_view part = whole.substr(at, end - at);
+    const auto axis = layout::parse_axis(part.substr(0, part.find('[')));
+    if (axis && std::find(c.axes.begin(), c.axes.end(), *axis) == c.axes.end()) c.axes.push_back(*axis);
+    at = end + 1;
+  }
+}
+
 void parse_line(Cursor& in, Program& p) {
   if (in.accept("program ")) {
     p.rank = RankId(in.field<int32_t>("rank"));
@@ -301,6 +316,7 @@ void parse_line(Cursor& in, Program& p) {
     Communicator c{.name = in.quoted()};
     in.expect("atoms=");
     c.atoms = parse_list<int>(in, "[", "]");
+    set_axes(c);
     c.position = in.field<int>("position");
     in.expect("members=");
     for (const int r : parse_list<int>(in, "[", "]")) c.members.push_back(RankId(r));

@@ -35,8 +35,7 @@ class Attribution {
       std::set<int> kinds;
       for (const base::RankId m : program_.comms[c].members)
         kinds.insert(world.like ? world.like(m) : static_cast<int>(m.value));
-      const std::string axes = axes_of(program_.comms[c]);
-      joins_stages_[c] = axes == "pp" || axes.starts_with("pp+");
+      joins_stages_[c] = joins_stages(program_.comms[c]);
     }
   }
 
@@ -137,23 +136,17 @@ class Attribution {
 }  // namespace
 
 std::string axes_of(const program::Communicator& comm) {
-  if (comm.atoms.empty()) return "pp";
-  if (comm.name.ends_with(" experts")) return "ep";
-  // "dp_shard[1]+tp state": the axes of the atoms, each once, without the purpose of the channel.
-  const std::string name = comm.name.substr(0, comm.name.find(' '));
+  if (comm.moves_experts) return "ep";
   std::string out;
-  std::vector<std::string> seen;
-  for (size_t at = 0; at < name.size();) {
-    const size_t end = std::min(name.find('+', at), name.size());
-    std::string axis = name.substr(at, end - at);
-    axis = axis.substr(0, axis.find('['));
-    if (std::find(seen.begin(), seen.end(), axis) == seen.end()) {
-      out += (out.empty() ? "" : "+") + axis;
-      seen.push_back(axis);
-    }
-    at = end + 1;
+  for (const layout::Axis axis : comm.axes) {
+    if (!out.empty()) out += "+";
+    out += to_string(axis);
   }
   return out;
+}
+
+bool joins_stages(const program::Communicator& comm) {
+  return !comm.moves_experts && !comm.axes.empty() && comm.axes.front() == layout::Axis::Pp;
 }
 
 double TimeBreakdown::total() const {

@@ -17,6 +17,8 @@ namespace quintet::sim {
 
 // The mesh axes of a communicator as one word: "tp", "dp_shard+cp", "pp", "ep".
 std::string axes_of(const program::Communicator& comm);
+// Whether it joins pipeline stages: waiting in it is the bubble.
+bool joins_stages(const program::Communicator& comm);
 
 struct TimeBreakdown {
   double matmul = 0, attention = 0, other = 0;  // the model's kernels

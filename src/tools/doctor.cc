@@ -38,8 +38,6 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-bool joins_stages(const std::string& axes) { return axes == "pp" || axes.starts_with("pp+"); }
-
 // Runs the steps of one rank and measures the time that its batches take.
 class Stepper {
  public:
@@ -146,8 +144,10 @@ std::string to_message(const Found& f, const program::Program& program) {
     for (const StepTimes::Collective& call : t.comms[c]) calls.push_back({call.seconds, call.exposed});
     std::string key = program.comms[c].name;
     for (const base::RankId m : program.comms[c].members) key += fmt::format(" {}", m.value);
-    out["comms"].push_back(
-        {{"key", key}, {"axes", sim::axes_of(program.comms[c])}, {"calls", std::move(calls)}});
+    out["comms"].push_back({{"key", key},
+                            {"axes", sim::axes_of(program.comms[c])},
+                            {"joins_stages", sim::joins_stages(program.comms[c])},
+                            {"calls", std::move(calls)}});
   }
   return out.dump();
 }
@@ -231,7 +231,8 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
     }
     row(d, "wait " + axes, Part::Network).measured += moved;
     if (late > 0)
-      (joins_stages(axes) ? row(d, "bubble", Part::Pipeline) : row(d, "late ranks", Part::LateRanks))
+      (comm["joins_stages"].get<bool>() ? row(d, "bubble", Part::Pipeline)
+                                        : row(d, "late ranks", Part::LateRanks))
           .measured += late;
     for (AxisTraffic& t : d.traffic)
       if (t.axes == axes) t.measured += in_all;

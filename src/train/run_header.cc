@@ -225,7 +225,7 @@ class Header {
     const layout::Stages& stages = compiled_.pipeline.stages;
     const int block =
         compiled_.logical.num_blocks > 3 && stages.rank_of_block(2) == stages.rank_of_block(0) ? 2 : 1;
-    const layout::AtomList tensor = compiled_.layout.mesh.axis("tp");
+    const layout::AtomList tensor = compiled_.layout.mesh.axis(layout::Axis::Tp);
     const BlockTraffic t =
         block_traffic(program_, block, [&](const program::Instr& i, const layout::AtomList& atoms) {
           return i.collective.kind != program::CollectiveKind::AllToAllV && is_inside(atoms, tensor);

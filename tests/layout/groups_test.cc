@@ -113,7 +113,7 @@ TEST(Groups, GlobalIndexIsABijectionOverRanks) {
 TEST(Groups, ReplicatedAndOpenAtoms) {
   const Local l = partitioned({.dp_shard = 2, .zero = 3, .tp = 4, .sequence_parallel = true},
                               {.heads = 8, .kv_heads = 2, .tokens = 64});
-  const AtomList tp = l.layout.mesh.axis("tp");
+  const AtomList tp = l.layout.mesh.axis(Axis::Tp);
   std::map<std::string, Segment> by_name;
   for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0))
     for (const Segment& s : g.segments) by_name[s.name] = s;

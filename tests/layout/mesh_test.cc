@@ -30,7 +30,7 @@ TEST(Mesh, GroupsAndIndicesByDefinition) {
   for (const std::vector<int>& sizes :
        std::vector<std::vector<int>>{{1}, {5}, {2, 3}, {3, 1, 2}, {2, 2, 2}, {2, 3, 1, 2}}) {
     std::vector<Atom> atoms;
-    for (size_t i = 0; i < sizes.size(); ++i) atoms.push_back({"x", sizes[i]});
+    for (size_t i = 0; i < sizes.size(); ++i) atoms.push_back({Axis::Tp, sizes[i]});
     const Mesh mesh(atoms);
     const auto where = coordinates(sizes);
     ASSERT_EQ(mesh.world(), static_cast<int>(where.size()));
@@ -72,10 +72,12 @@ TEST(Mesh, GroupsAndIndicesByDefinition) {
 }
 
 TEST(Mesh, AxesAndNames) {
-  const Mesh mesh({{"dp_replicate", 1}, {"dp_shard", 2}, {"dp_shard", 3}, {"tp", 2}, {"tp", 1}});
-  EXPECT_EQ(mesh.axis("dp_replicate"), AtomList{});
-  EXPECT_EQ(mesh.axis("dp_shard"), (AtomList{1, 2}));
-  EXPECT_EQ(mesh.axis("tp"), AtomList{3});
+  const Mesh mesh(
+      {{Axis::DpReplicate, 1}, {Axis::DpShard, 2}, {Axis::DpShard, 3}, {Axis::Tp, 2}, {Axis::Tp, 1}});
+  EXPECT_EQ(mesh.axis(Axis::DpReplicate), AtomList{});
+  EXPECT_EQ(mesh.axis(Axis::DpShard), (AtomList{1, 2}));
+  EXPECT_EQ(mesh.axis(Axis::Tp), AtomList{3});
+  EXPECT_EQ(mesh.axes({1, 2, 3}), (std::vector<Axis>{Axis::DpShard, Axis::Tp}));
   EXPECT_EQ(mesh.name({1, 2}), "dp_shard");
   EXPECT_EQ(mesh.name({2}), "dp_shard[1]");
   EXPECT_EQ(mesh.name({1, 2, 3}), "dp_shard+tp");

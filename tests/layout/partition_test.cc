@@ -109,7 +109,7 @@ TEST(Partition, QueryKeyValueGradientsShareOneReduction) {
 
 TEST(Partition, FewerKvHeadsThanTensorRanks) {
   const Local l = partitioned({.tp = 4}, {.heads = 8, .kv_heads = 2});
-  const AtomList tp = l.layout.mesh.axis("tp");
+  const AtomList tp = l.layout.mesh.axis(Axis::Tp);
   ASSERT_EQ(tp.size(), 2u);  // 2 x 2: heads use both atoms, KV heads the outer one
   EXPECT_EQ(placement_of(l, "blocks.0.wq.weight").dims[0], tp);
   EXPECT_EQ(placement_of(l, "blocks.0.wk.weight").dims[0], AtomList{tp[0]});
@@ -154,7 +154,7 @@ TEST(Partition, LocalSizesFollowPlacements) {
       const graph::Type& global = l.logical.type(l.local.origin[i]);
       EXPECT_EQ(l.local.graph.values()[i].type, local_type(global, l.local.placements[i], l.layout.mesh));
     }
-    EXPECT_EQ(placement_of(l, "embed.weight").dims[0], l.layout.mesh.axis("tp"));
+    EXPECT_EQ(placement_of(l, "embed.weight").dims[0], l.layout.mesh.axis(Axis::Tp));
     EXPECT_EQ(l.local.graph.type(l.local.graph.find("embed.weight")).size(0),
               10);  // 37 rows on 4 ranks, padded
   }

@@ -183,8 +183,7 @@ std::vector<Placement> all_placements(int num_atoms, int num_dims, Reduction red
 
 Mesh mesh_of(const std::vector<int>& sizes) {
   std::vector<Atom> atoms;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    atoms.push_back({std::string(1, static_cast<char>('a' + i)), sizes[i]});
+  for (size_t i = 0; i < sizes.size(); ++i) atoms.push_back({static_cast<Axis>(i % 5), sizes[i]});
   return Mesh(std::move(atoms));
 }
 

@@ -18,7 +18,7 @@ constexpr int kData = 0, kTensor = 1;  // atoms
 
 // Blocks of two square matrices divided by rows over the tensor ranks, and one wide one divided by columns.
 struct Stage {
-  layout::Mesh mesh{{{"dp_shard", 2}, {"tp", 2}}};
+  layout::Mesh mesh{{{layout::Axis::DpShard, 2}, {layout::Axis::Tp, 2}}};
   std::vector<Group> groups;
   std::vector<MatrixParam> params;
 

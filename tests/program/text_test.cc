@@ -72,7 +72,8 @@ void expect_same(const Program& a, const Program& b) {
   EXPECT_TRUE(
       same_list(a.streams, b.streams, [](const Stream& x, const Stream& y) { return x.name == y.name; }));
   EXPECT_TRUE(same_list(a.comms, b.comms, [](const Communicator& x, const Communicator& y) {
-    return x.name == y.name && x.atoms == y.atoms && x.members == y.members && x.position == y.position;
+    return x.name == y.name && x.axes == y.axes && x.moves_experts == y.moves_experts && x.atoms == y.atoms &&
+           x.members == y.members && x.position == y.position;
   }));
   EXPECT_TRUE(same_list(a.buffers, b.buffers, [](const Buffer& x, const Buffer& y) {
     return x.name == y.name && x.bytes == y.bytes && x.memory_class == y.memory_class && x.scope == y.scope &&

@@ -82,7 +82,8 @@ World crossed_world(bool messages) {
     p.scalars = BufferId(0);
     p.workspace = BufferId(1);
     p.arena_bytes = p.persistent_bytes = 128;
-    p.comms = {{"a", {0}, {RankId(0), RankId(1)}, r}, {"b", {1}, {RankId(0), RankId(1)}, r}};
+    p.comms = {{.name = "a", .atoms = {0}, .members = {RankId(0), RankId(1)}, .position = r},
+               {.name = "b", .atoms = {1}, .members = {RankId(0), RankId(1)}, .position = r}};
     Body body{.kind = BodyKind::Begin, .instrs = {}};
     for (const int c : {0, 1}) {
       const int comm = r == 0 ? c : 1 - c;
@@ -208,8 +209,13 @@ World ring_world(bool reuse) {
     p.persistent_bytes = 256;
     p.arena_bytes = 512;
     const int before = (r + 2) % 3, after = (r + 1) % 3;
-    p.comms = {{fmt::format("ring {}-{}", before, r), {0}, {RankId(before), RankId(r)}, 1},
-               {fmt::format("ring {}-{}", r, after), {0}, {RankId(r), RankId(after)}, 0}};
+    const auto ring = [](int from, int to, int position) {
+      return Communicator{.name = fmt::format("ring {}-{}", from, to),
+                          .atoms = {0},
+                          .members = {RankId(from), RankId(to)},
+                          .position = position};
+    };
+    p.comms = {ring(before, r, 1), ring(r, after, 0)};
     const Operand stored{BufferId(2), 0, rows}, own{BufferId(3), 0, rows}, next{BufferId(4), 0, rows};
     const auto message = [&](CollectiveKind kind) {
       Instr instr{.kind = InstrKind::Collective};

@@ -36,8 +36,11 @@ Two two_ranks(const std::vector<CollectiveKind>& kinds) {
     program::Body body{.kind = program::BodyKind::Forward};
     for (size_t i = 0; i < kinds.size(); ++i) {
       p.streams.push_back({"comm"});
-      p.comms.push_back(
-          {.name = std::to_string(i), .atoms = {}, .members = {RankId(0), RankId(1)}, .position = r});
+      p.comms.push_back({.name = std::to_string(i),
+                         .axes = {layout::Axis::Pp},
+                         .atoms = {},
+                         .members = {RankId(0), RankId(1)},
+                         .position = r});
       Instr instr{.kind = InstrKind::Collective};
       // A message goes from rank 0 to rank 1; Recv is the other direction.
       const bool message = kinds[i] == CollectiveKind::Send || kinds[i] == CollectiveKind::Recv;

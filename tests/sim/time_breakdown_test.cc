@@ -105,14 +105,18 @@ TEST(TimeBreakdown, NothingHiddenIsOneAfterAnother) {
 }
 
 TEST(TimeBreakdown, AxesOfCommunicators) {
-  program::Communicator c{.name = "dp_shard[1]+dp_shard+tp[0] state", .atoms = {1, 2, 3}};
+  using layout::Axis;
+  program::Communicator c{.axes = {Axis::DpShard, Axis::Tp}};
   EXPECT_EQ(axes_of(c), "dp_shard+tp");
-  c = {.name = "cp ring 0-1", .atoms = {2}};
-  EXPECT_EQ(axes_of(c), "cp");
-  c = {.name = "up 0-1"};
+  EXPECT_FALSE(joins_stages(c));
+  c.axes = {Axis::Pp};
   EXPECT_EQ(axes_of(c), "pp");
-  c = {.name = "dp_shard+tp experts", .atoms = {1, 3}};
+  EXPECT_TRUE(joins_stages(c));
+  c.axes = {Axis::Pp, Axis::Cp};
+  EXPECT_TRUE(joins_stages(c));
+  c = {.axes = {Axis::DpShard, Axis::Tp}, .moves_experts = true};
   EXPECT_EQ(axes_of(c), "ep");
+  EXPECT_FALSE(joins_stages(c));
 }
 
 }  // namespace
