@@ -172,7 +172,10 @@ std::string program_difference(const Difference& d, int peer) {
   base::fail_internal("rank 0 went on although rank {} differs from it", world.rank());
 }
 
-// What rank 0 finds for all classes. Its own program is the first class's.
+}  // namespace
+
+Hash recipe_hash(const config::Recipe& recipe) { return base::hash_of(recipe_text(recipe)); }
+
 std::vector<Hash> verified_classes(const config::Recipe& recipe, const compiler::CompileOptions& options,
                                    const compiler::Compiled& mine, int threads) {
   std::vector<base::RankId> others = mine.layout.mesh.group(base::RankId(0), mine.layout.pipeline);
@@ -199,10 +202,6 @@ std::vector<Hash> verified_classes(const config::Recipe& recipe, const compiler:
     });
   return hashes;
 }
-
-}  // namespace
-
-Hash recipe_hash(const config::Recipe& recipe) { return base::hash_of(recipe_text(recipe)); }
 
 int64_t agreement_bytes(int64_t classes) {
   return (1 + classes) * static_cast<int64_t>(sizeof(Hash)) + 2 * static_cast<int64_t>(sizeof(int64_t));

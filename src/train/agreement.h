@@ -15,8 +15,13 @@ namespace quintet::train {
 void agree_on_program(const config::Recipe& recipe, const compiler::CompileOptions& options,
                       const compiler::Compiled& mine, comm::World& world, int threads);
 
-// What the ranks compare, and the bytes that a rank receives to do so.
+// What the ranks compare: of the recipe, and of every class in the order of pipeline ranks. The latter is
+// rank 0's part; `mine` is its own program, which represents the first class.
 base::Hash recipe_hash(const config::Recipe& recipe);
+std::vector<base::Hash> verified_classes(const config::Recipe& recipe,
+                                         const compiler::CompileOptions& options,
+                                         const compiler::Compiled& mine, int threads);
+// What a rank receives in order to compare.
 int64_t agreement_bytes(int64_t classes);
 
 }  // namespace quintet::train

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "config/parse.h"
 #include "config/presets.h"
 #include "program/ledger.h"
@@ -99,6 +100,29 @@ TEST(Compile, RecordsAndDumpsItsPasses) {
   for (const PassRecord& p : c.passes) names.push_back(p.name);
   for (const char* pass : {"build", "partition", "group", "lower", "free", "allocate", "expand"})
     EXPECT_NE(std::find(names.begin(), names.end(), pass), names.end()) << pass;
+}
+
+// A backend that asks for an impossible scratch, to which only the verifier objects.
+TEST(Compile, ReturnsOnlyVerifiedPrograms) {
+  const config::Recipe recipe =
+      config::parse(recipe_text("llama-tiny"), {"parallel.pp=2", "batch.accumulation=2"});
+  CompileOptions options{.workspace_bytes = [](const program::Instr&) { return int64_t{-1}; }};
+  EXPECT_NO_THROW(compile_unverified(recipe, options));
+  const auto refuses = [](const auto& work) {
+    try {
+      work();
+    } catch (const base::InternalError& e) {
+      return std::string(e.what()).find("needs -1 bytes of scratch") != std::string::npos;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refuses([&] { compile(recipe, options); }));
+  EXPECT_TRUE(refuses([&] { compile_ranks(recipe, options, {base::RankId(1)}, 1); }));
+  EXPECT_TRUE(refuses([&] { compile_world(recipe, options, 2); }));
+  EXPECT_TRUE(refuses([&] { compile_classes(recipe, options, 2); }));
+  Ranks trial = compile_classes_unverified(recipe, options, 2);
+  expand(trial, 2);
+  EXPECT_TRUE(refuses([&] { verify(trial, 2); }));
 }
 
 TEST(Compile, EvaluationUsesTheTrainingBuffers) {
