@@ -43,7 +43,7 @@ void launch_hopper_dq(TiledProblem p, int blocks, int64_t tiles, Stream stream) 
 template <class T>
 void launch_hopper_dkv(TiledProblem p, int blocks, int64_t tiles, Stream stream) {
   const auto run = [&]<int kWidth>() {
-    using Sizes = HopperDkv<kWidth>;
+    using Sizes = HopperKeys<kWidth>;
     p.packing = HeadPacking(p.group, Sizes::kRows);
     const CUtensorMap q = describe_heads<T>(p.q, p.q_count, p.heads, kWidth, p.q_stride, p.group,
                                             p.packing.tokens),

@@ -3,11 +3,9 @@
 // computes lse and delta of every row and stores them in the row order of dkv's tiles.
 #pragma once
 
-#include "kernels/cuda/attention/hopper.cuh"
+#include "kernels/cuda/attention/hopper_keys.cuh"
 
 namespace quintet::kernels::cuda {
-
-inline constexpr int kBackwardThreads = 3 * 128;
 
 template <int kWidth>
 struct HopperDq {
@@ -226,17 +224,6 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
 #endif
 }
 
-template <int kWidth>
-struct HopperDkv {
-  static constexpr int kKeys = kHopperDkvKeys, kRows = hopper_dkv_rows(kWidth), kStages = 2;
-  static constexpr int kPanels = kWidth / 64;
-  static constexpr int kRowBytes = kRows * kWidth * 2, kKeyBytes = kKeys * kWidth * 2;
-  // Copies start at multiples of 16 bytes: one row early where the first index is odd.
-  static constexpr int kStatRows = kRows + 2, kStatBytes = (kStatRows * 8 + 127) / 128 * 128;
-  static constexpr int kStageBytes = 2 * kRowBytes + kStatBytes;
-  static constexpr int kBytes = 2 * kKeyBytes + kStages * kStageBytes + 1024;
-};
-
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kBackwardThreads, 1)
     hopper_dkv(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap dout_map,
@@ -245,84 +232,19 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
                int tiles) {
   await_previous();
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Sizes = HopperDkv<kWidth>;
-  constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
-                kPanels = Sizes::kPanels;
-  constexpr uint32_t kRowPanel = kRows * 128, kKeyPanel = kKeys * 128;
-  __shared__ alignas(8) uint64_t kv_full, kv_empty, full[kStages], empty[kStages];
-  const uint32_t base = shared_address(tiled_memory), k_tile = (base + 1023) / 1024 * 1024,
-                 v_tile = k_tile + Sizes::kKeyBytes, q_tiles = v_tile + Sizes::kKeyBytes,
-                 dout_tiles = q_tiles + kStages * Sizes::kRowBytes,
-                 stat_tiles = dout_tiles + kStages * Sizes::kRowBytes;
+  using Sizes = HopperKeys<kWidth>;
+  constexpr int kRows = Sizes::kRows, kStages = Sizes::kStages;
+  constexpr uint32_t kRowPanel = Sizes::kRowPanel, kKeyPanel = Sizes::kKeyPanel;
+  __shared__ alignas(8) KeyBarriers<kWidth> barriers;
+  const KeyTiles<kWidth> shared(0);
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
-  // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
-  const int filled = p.packing.tokens * p.group;
-  for (int at = thread; at < 2 * kStages * kPanels * (kRows - filled) * 8; at += kBackwardThreads) {
-    const int panel = at / ((kRows - filled) * 8), in_panel = at % ((kRows - filled) * 8);
-    const uint32_t to = q_tiles + static_cast<uint32_t>(panel) * kRowPanel +
-                        static_cast<uint32_t>(filled * 128 + in_panel * 16);
-    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(to), "r"(0) : "memory");
-  }
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-  if (thread == 0) {
-    make_barrier(&kv_full, 1);
-    make_barrier(&kv_empty, 2);
-    for (int s = 0; s < kStages; ++s) {
-      make_barrier(&full[s], 1);
-      make_barrier(&empty[s], 2);
-    }
-    publish_barriers();
-  }
-  __syncthreads();
-  const int items = tiles * p.kv_heads;
-  // A tile of keys, and the queries that see any and that see all of them.
-  const auto key_item = [&](int item) {
-    const int rank = item / p.kv_heads;
-    HopperTile at{item % p.kv_heads,
-                  row_tile(p.k_rows, kKeys, p.order != nullptr ? static_cast<int>(p.order[rank]) : rank),
-                  {},
-                  {}};
-    const Span first = p.queries(at.tile.sequence, at.tile.position),
-               last = p.queries(at.tile.sequence, at.tile.position + at.tile.count - 1);
-    at.keys = {first.begin, last.end};
-    at.all = {last.begin, first.end};
-    return at;
-  };
-  const int tokens = p.packing.tokens;
+  begin_key_tiles(p, shared, barriers, thread);
+  const int items = tiles * p.kv_span, tokens = p.packing.tokens;
 
   if (group == 2) {
     registers_down<24>();
-    if (thread % 128 != 0) return;
-    Turn turn, kv_turn;
-    for (int round = 0;; ++round) {
-      const int item = item_of_round(round, items);
-      if (item < 0) break;
-      if (item >= items) continue;
-      const HopperTile at = key_item(item);
-      if (p.idle(at.tile.sequence)) continue;
-      BlockWalk walk;
-      bool more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
-      if (!more) continue;
-      await_turn(&kv_empty, kv_turn.parity ^ 1);
-      announce(&kv_full, 2 * Sizes::kKeyBytes);
-      for (int c = 0; c < kPanels; ++c) {
-        copy_box(k_tile + c * kKeyPanel, &k_map, c * 64, at.kv_head, at.tile.row, &kv_full);
-        copy_box(v_tile + c * kKeyPanel, &v_map, c * 64, at.kv_head, at.tile.row, &kv_full);
-      }
-      kv_turn.advance<1>();
-      for (; more; more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
-        uint64_t* const barrier = &full[turn.stage];
-        await_turn(&empty[turn.stage], turn.parity ^ 1);
-        announce(barrier, static_cast<uint32_t>(filled * kWidth * 2 * 2 + Sizes::kStatRows * 8));
-        for (int c = 0; c < kPanels; ++c) {
-          const uint32_t panel = (turn.stage * kPanels + c) * kRowPanel;
-          copy_box(q_tiles + panel, &q_map, c * 64, at.kv_head * p.group, walk.row, barrier);
-          copy_box(dout_tiles + panel, &dout_map, c * 64, at.kv_head * p.group, walk.row, barrier);
-        }
-        copy_box(stat_tiles + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group & ~1, at.kv_head,
-                 barrier);
-      }
-    }
+    if (thread % 128 == 0)
+      stream_queries(p, shared, barriers, items, q_map, dout_map, k_map, v_map, stats_map);
     return;
   }
 
@@ -334,7 +256,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     const int item = item_of_round(round, items);
     if (item < 0) break;
     if (item >= items) continue;
-    const HopperTile at = key_item(item);
+    const HopperTile at = key_item(p, item);
     const RowTile& tile = at.tile;
     if (p.idle(tile.sequence)) continue;
     float dk[kWidth / 2], dv[kWidth / 2];
@@ -343,28 +265,21 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
     BlockWalk walk;
     bool more = walk.next(p.q_rows, tile.sequence, at.keys, tokens);
     if (more) {
-      Span key_queries[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int r = own_key + 8 * h;
-        key_queries[h] = r < tile.count ? p.queries(tile.sequence, tile.position + r) : Span{0, 0};
-      }
-      await_turn(&kv_full, kv_turn.parity);
+      const KeyQueries queries(p, tile, own_key);
+      await_turn(&barriers.kv_full, kv_turn.parity);
       kv_turn.advance<1>();
-      const uint32_t k = k_tile + static_cast<uint32_t>(group) * 8192,
-                     v = v_tile + static_cast<uint32_t>(group) * 8192;
+      const uint32_t k = shared.k + static_cast<uint32_t>(group) * 8192,
+                     v = shared.v + static_cast<uint32_t>(group) * 8192;
       float s[kRows / 2], g[kRows / 2];
       uint32_t left[kRows / 16][4];
       [[maybe_unused]] uint32_t ds[kRows / 16][4];
       int before = -1;  // the stage that the last MMAs read
       for (; more; more = walk.next(p.q_rows, tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
         const int position = walk.position, rows = walk.count(tokens) * p.group;
-        const uint32_t q = q_tiles + turn.stage * Sizes::kRowBytes,
-                       dout = dout_tiles + turn.stage * Sizes::kRowBytes;
-        const auto* const stats = reinterpret_cast<const float2*>(tiled_memory + (stat_tiles - base) +
-                                                                  turn.stage * Sizes::kStatBytes) +
-                                  (walk.row * p.group & 1) + lane % 4 * 2;
-        await_turn(&full[turn.stage], turn.parity);
+        const uint32_t q = shared.q + turn.stage * Sizes::kRowBytes,
+                       dout = shared.dout + turn.stage * Sizes::kRowBytes;
+        const float2* const stats = shared.stats_of(turn.stage, walk.row * p.group, lane);
+        await_turn(&barriers.full[turn.stage], turn.parity);
         begin_products();
         rows_product<T, kWidth>(s, k, kKeyPanel, q, kRowPanel);
         end_products();
@@ -372,38 +287,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(dv);
-        if (before >= 0 && thread % 128 == 0) arrive(&empty[before]);
+        if (before >= 0 && thread % 128 == 0) arrive(&barriers.empty[before]);
         before = turn.stage;
         begin_products();
         rows_product<T, kWidth>(g, v, kKeyPanel, dout, kRowPanel);
         end_products();
         await_products<1>();
         pin(s);
-        const bool masked = at.all.begin > position || (at.all.end - position) * p.group < kRows ||
-                            rows < kRows || tile.count < kKeys;
-        const auto weigh = [&](auto sees) {
-#pragma unroll
-          for (int j = 0; j < kRows / 8; ++j) {
-            const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              float& x = s[j * 4 + i];
-              const float weight = exp2_fast(fmaf(x, unit, -lse[i % 2]));
-              x = sees(i / 2, j * 8 + i % 2) ? weight : 0.0f;
-            }
-          }
-        };
-        if (masked) {
-          int from[2], to[2];
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            from[h] = (key_queries[h].begin - position) * p.group - lane % 4 * 2;
-            to[h] = lesser((key_queries[h].end - position) * p.group, rows) - lane % 4 * 2;
-          }
-          weigh([&](int h, int row) { return row >= from[h] && row < to[h]; });
-        } else {
-          weigh([](int, int) { return true; });
-        }
+        weigh_block<kWidth>(p, at, queries, position, rows, unit, stats, lane, s);
         // dS is computed from the rounded weights: registers for both would be too many. With long rows it
         // reuses the weights' own registers.
         left_of<T>(s, left);
@@ -442,21 +333,11 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
       pin(dk);
       pin(dv);
       if (thread % 128 == 0) {
-        arrive(&empty[before]);
-        arrive(&kv_empty);
+        arrive(&barriers.empty[before]);
+        arrive(&barriers.kv_empty);
       }
     }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int r = own_key + 8 * h;
-      const int64_t row = tile.row + r;
-      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dk), h, p.scale,
-                   static_cast<T*>(p.dk) + row * p.dk_stride + static_cast<int64_t>(at.kv_head) * kWidth,
-                   kWidth, r < tile.count);
-      store_row<T>(reinterpret_cast<const float(&)[kWidth / 8][4]>(dv), h, 1.0f,
-                   static_cast<T*>(p.dv) + row * p.dv_stride + static_cast<int64_t>(at.kv_head) * kWidth,
-                   kWidth, r < tile.count);
-    }
+    store_key_gradients<T, kWidth>(p, at, own_key, dk, dv);
   }
 #else
   __trap();

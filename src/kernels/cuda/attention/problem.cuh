@@ -41,10 +41,8 @@ struct TiledProblem {
   float *lse_out, *delta_out;
   float2* stats_out;  // [kv_heads, stats_pitch]: lse in units of log2 and delta per row of packed heads
   int64_t stats_pitch;
-  // Of the fused backward pass: the KV heads [kv_begin, kv_begin + kv_span) of one launch and the sums of
-  // their dq, in the order of hopper_fused.cuh.
-  int kv_begin, kv_span;
-  float* dq_sum;
+  int kv_begin, kv_span;  // Hopper's backward pass: the KV heads [kv_begin, kv_begin + kv_span) of a launch
+  float* dq_sum;          // the fused pass: sums of their dq, in the order of hopper_fused.cuh
 
   __device__ __forceinline__ bool idle(int sequence) const {
     return refused != nullptr && refused[sequence] != 0;

@@ -142,6 +142,7 @@ TiledProblem problem_of(const AttentionShape& s, const TiledOptions& options, co
   p.k_count = static_cast<int>(s.k_rows.rows());
   p.heads = static_cast<int>(s.heads);
   p.kv_heads = static_cast<int>(s.kv_heads);
+  p.kv_span = p.kv_heads;
   p.group = p.heads / p.kv_heads;
   p.head_dim = static_cast<int>(s.head_dim);
   p.value_dim = static_cast<int>(s.value_dim);
