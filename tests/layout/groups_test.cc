@@ -110,6 +110,21 @@ TEST(Groups, GlobalIndexIsABijectionOverRanks) {
   }
 }
 
+// They are gathered like the others, but have neither gradients to reduce nor state to shard.
+TEST(Groups, FrozenParametersAreApart) {
+  const Local l =
+      partitioned({.dp_shard = 2, .zero = 3}, {.groups = {{.match = "*.wq.weight", .update = false}}});
+  std::set<std::string> frozen;
+  for (const Group& g : make_groups(l.logical, l.local, l.layout, one_stage(l.logical.num_blocks), 0)) {
+    EXPECT_EQ(g.trainable, !g.name.ends_with(".frozen")) << g.name;
+    for (const Segment& s : g.segments) {
+      EXPECT_EQ(l.local.graph.find_param(s.param)->trainable, g.trainable) << s.name;
+      if (!g.trainable) frozen.insert(s.name);
+    }
+  }
+  EXPECT_EQ(frozen, (std::set<std::string>{"blocks.0.wq.weight", "blocks.1.wq.weight"}));
+}
+
 TEST(Groups, ReplicatedAndOpenAtoms) {
   const Local l = partitioned({.dp_shard = 2, .zero = 3, .tp = 4, .sequence_parallel = true},
                               {.heads = 8, .kv_heads = 2, .tokens = 64});

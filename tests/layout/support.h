@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "graph/builder.h"
 #include "layout/partition.h"
@@ -14,11 +15,12 @@ struct ModelOptions {
   bool tied = false;
   int64_t tokens = 48, seq_len = 8;
   graph::Mode mode = graph::Mode::Train;
+  std::vector<graph::ParamGroup> groups = {};
 };
 
 inline graph::Graph small_llama(const ModelOptions& o) {
   using graph::Dim;
-  graph::Builder b({.mode = o.mode, .tokens = o.tokens, .seq_len = o.seq_len});
+  graph::Builder b({.mode = o.mode, .tokens = o.tokens, .seq_len = o.seq_len, .groups = o.groups});
   const graph::DimSize vocab{Dim::Vocab, o.vocab}, embed{Dim::Embed, 16}, heads{Dim::Heads, o.heads},
       kv{Dim::KvHeads, o.kv_heads}, head{Dim::HeadDim, 6}, ffn{Dim::Ffn, 24};
   const graph::ValueId table = b.weight("embed.weight", {vocab, embed}, 0.02);
