@@ -13,8 +13,8 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test fuzz classes fuzz-parsers asan tsan coverage nightly bench lint tidy \
-  format install clean
+.PHONY: help setup configure build demo test repeat mutate fuzz classes fuzz-parsers asan tsan coverage nightly bench \
+  lint tidy format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -35,6 +35,14 @@ demo: configure  ## train a small Llama on this repository's own text, four rank
 
 test: build  ## all tests
 	@$(TEST_ENV) ctest --test-dir $(BUILD) --output-on-failure -j $(TEST_JOBS)
+
+repeat: build  ## fast tests 100 times in random order, alone and then under load
+	@$(TEST_ENV) tools/repeat.py --build $(BUILD)
+	@$(TEST_ENV) tools/repeat.py --build $(BUILD) --load
+
+MUTATE_SAMPLE ?= 40
+mutate: setup  ## random faults in the planner's and verifier's sources, and those that no test notices
+	@tools/mutate.sh $(MUTATE_SAMPLE) $(FUZZ_SEED)
 
 fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0 (endless) FUZZ_SEED=(the time)
 	@$(TEST_ENV) QUINTET_FUZZ_LAYOUTS=$(FUZZ_LAYOUTS) QUINTET_FUZZ_SEED=$(FUZZ_SEED) $(BUILD)/tests/test_equivalence --gtest_filter=Fuzz.RandomLayouts*
@@ -93,4 +101,4 @@ install: build  ## install the tool, libraries, headers and CMake package under 
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:  ## remove the build and the demo's run folder
-	@rm -rf $(BUILD) build-asan build-tsan build-coverage build-fuzz build-cuda runs/tiny
+	@rm -rf $(BUILD) build-asan build-tsan build-coverage build-fuzz build-cuda build-mutate build-tidy runs/tiny

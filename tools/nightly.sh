@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Checks that take too long for every change. Every stage runs, even after one has failed; the last lines list them.
-# Some hours on 2 cores. With arguments only the named stages: tidy, asan, tsan, coverage, cuda, layouts, parsers.
+# Some hours on 2 cores. With arguments only the named stages: tidy, asan, tsan, coverage, cuda, repeat, mutate,
+# layouts, parsers.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 seed=${FUZZ_SEED:-$(date +%s)}
 layouts=${FUZZ_LAYOUTS:-5000}
 seconds=${FUZZ_SECONDS:-600}
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(tidy asan tsan coverage cuda layouts parsers)
+[ ${#stages[@]} -gt 0 ] || stages=(tidy asan tsan coverage cuda repeat mutate layouts parsers)
 echo "nightly: seed $seed (FUZZ_SEED=$seed repeats the random stages)"
 
 tidy() { make setup && tools/setup.sh --tidy && tools/tidy.sh --all; }
@@ -23,6 +24,8 @@ cuda() {
   tools/setup.sh --cuda && cmake --preset cuda >/dev/null && cmake --build --preset cuda || return 1
   if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then tests/gpu/run_all.sh; fi
 }
+repeat() { make repeat; }
+mutate() { make mutate FUZZ_SEED="$seed"; }
 layouts() { make fuzz FUZZ_SEED="$seed" FUZZ_LAYOUTS="$layouts"; }
 parsers() { make fuzz-parsers FUZZ_SEED="$seed" FUZZ_SECONDS="$seconds"; }
 
@@ -30,8 +33,8 @@ status=0
 report=()
 for stage in "${stages[@]}"; do
   case $stage in
-    tidy | asan | tsan | coverage | cuda | layouts | parsers) ;;
-    *) echo "nightly: unknown stage '$stage'; expected tidy, asan, tsan, coverage, cuda, layouts or parsers" >&2; exit 2 ;;
+    tidy | asan | tsan | coverage | cuda | repeat | mutate | layouts | parsers) ;;
+    *) echo "nightly: unknown stage '$stage'; expected tidy, asan, tsan, coverage, cuda, repeat, mutate, layouts or parsers" >&2; exit 2 ;;
   esac
   echo "== nightly: $stage"
   start=$SECONDS
