@@ -203,8 +203,8 @@ void segments(int64_t tokens, int64_t heads, int64_t dim) {
   std::vector<int32_t> documents;
   for (int64_t i = 0; i < tokens; ++i) documents.push_back(static_cast<int32_t>(i % 4096 / 700));
   int32_t* at = integers(documents);
-  constexpr int64_t kMost = 256;
-  const k::Segments found = k::Segments::at(take<char>(k::segments_bytes(kMost)), kMost);
+  constexpr int64_t kMaxSegments = 256;
+  const k::Segments found = k::Segments::at(take<char>(k::segments_bytes(kMaxSegments)), kMaxSegments);
   const int64_t stride = heads * dim;
   auto *lse = random<float>(tokens * heads), *stats = random<float>(tokens * heads);
   auto* o = reinterpret_cast<uint16_t*>(random<Bf16>(tokens * stride));

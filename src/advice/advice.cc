@@ -48,7 +48,7 @@ std::vector<Advice> plan_only(const plan::Report& r) {
             plan::gib(static_cast<int64_t>(on_host)), plan::gib(static_cast<int64_t>(link)),
             plan::gib(static_cast<int64_t>(touched)), rate(link), rate(touched)),
         optimizer, host.seconds);
-  if (cluster.disk.bytes_per_s >= kLeastDiskBytesPerS) {
+  if (cluster.disk.bytes_per_s >= kMinDiskBytesPerS) {
     const OffloadCost disk = disk_offload(r.state, share, cluster);
     const double moved = disk.disk_bytes * cluster.per_node;
     add(fmt::format(

@@ -22,7 +22,7 @@ OffloadCost optimizer_offload(const plan::ModelState& state, double share, const
                               double host_bytes_per_s);
 OffloadCost disk_offload(const plan::ModelState& state, double share, const hardware::Cluster& cluster);
 // Rule of thumb: a slower disk leaves devices idle for most of a step.
-inline constexpr double kLeastDiskBytesPerS = 7e9;
+inline constexpr double kMinDiskBytesPerS = 7e9;
 inline constexpr double kHostBytesPerS = 300e9;  // of a node's memory; a two-socket server with DDR5
 
 // Bytes saved by moments of one byte per element.

@@ -301,12 +301,12 @@ class Ladder {
         host.down_bytes / own, host.up_bytes / own, host.touched_bytes / own,
         plan::seconds_text(host.seconds));
     if (c.host_bytes > 0 && node > static_cast<double>(c.host_bytes))
-      text += c.disk.bytes_per_s >= kLeastDiskBytesPerS
+      text += c.disk.bytes_per_s >= kMinDiskBytesPerS
                   ? fmt::format("; on disk {:.3g} bytes per parameter, {} per step", disk.disk_bytes / own,
                                 plan::seconds_text(disk.seconds))
                   : fmt::format(
                         "; host memory is too small, and a disk below {:.0f} GB/s would leave devices idle",
-                        kLeastDiskBytesPerS * 1e-9);
+                        kMinDiskBytesPerS * 1e-9);
     return text;
   }
 

@@ -28,12 +28,12 @@ struct ScheduleOptions {
   bool synthesize = false, gantt = false, json = false;
 };
 
-constexpr int64_t kMostSynthesized = int64_t{1} << 14;  // micro-batches x stages: minutes of search
+constexpr int64_t kMaxSynthesized = int64_t{1} << 14;  // micro-batches x stages: minutes of search
 
 schedule::Synthesis synthesize(const ScheduleOptions& o, const tools::StageCosts& costs) {
-  if (const int64_t size = int64_t{o.pp} * o.micro; size > kMostSynthesized)
+  if (const int64_t size = int64_t{o.pp} * o.micro; size > kMaxSynthesized)
     base::fail_user("--synthesize: {} stages x {} micro-batches = {}; the limit is {}", o.pp, o.micro, size,
-                    kMostSynthesized);
+                    kMaxSynthesized);
   schedule::Problem problem{.ranks = o.pp,
                             .micro_batches = o.micro,
                             .costs = [costs](const Schedule& s) { return tools::costs_of(s, costs); },

@@ -19,11 +19,11 @@ namespace quintet::compiler {
 namespace {
 
 // Attempts to reduce a fitted policy by one step, per pipeline rank.
-constexpr int kMostSpared = 48;
+constexpr int kMaxSpareTries = 48;
 // Plans tried to find the smallest memory, per pipeline rank, when recomputing everything does not fit.
-constexpr size_t kMostFrugalTries = 64;
+constexpr size_t kMaxFrugalTries = 64;
 // Ranks of a pipeline stage that are planned to find the one with the largest program.
-constexpr int kMostSampled = 4;
+constexpr int kMaxSampledRanks = 4;
 
 graph::Cost cost_of(const graph::Graph& graph, const graph::Node& node) {
   if (node.op->cost == nullptr) return {};
@@ -139,7 +139,7 @@ class RankFit {
     for (int r = 0; r < static_cast<int>(recipe_.parallel.world()); ++r)
       if (layout.mesh.index(base::RankId(r), layout.pipeline) == pipeline_rank) ranks.emplace_back(r);
     const auto count = static_cast<int64_t>(ranks.size());
-    const int64_t samples = std::min<int64_t>(count, kMostSampled);
+    const int64_t samples = std::min<int64_t>(count, kMaxSampledRanks);
     const std::vector<size_t> nothing(blocks_.size(), 0);
     int64_t largest = -1;
     for (int64_t i = 0; i < samples; ++i) {
@@ -186,7 +186,7 @@ class RankFit {
     size_t highest = 0;
     for (const std::vector<passes::Level>& b : blocks_) best.push_back(b.size() - 1);
     if (planned(best) <= budget_) return best;
-    const size_t limit = tried_.size() + kMostFrugalTries;
+    const size_t limit = tried_.size() + kMaxFrugalTries;
     const auto take_if_less = [&](std::vector<size_t> levels) {
       if (tried_.size() >= limit || planned(levels) >= planned(best)) return false;
       best = std::move(levels);
@@ -256,7 +256,7 @@ class RankFit {
       std::stable_sort(moves.begin(), moves.end(),
                        [](const Move& x, const Move& y) { return x.gain < y.gain; });
       for (Move& move : moves) {
-        if (++tries > kMostSpared) return;
+        if (++tries > kMaxSpareTries) return;
         if (planned(move.levels) > budget_) continue;
         levels_ = std::move(move.levels);
         again = true;

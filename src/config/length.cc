@@ -23,7 +23,7 @@ struct UnitName {
 constexpr std::array<UnitName, 3> kUnitNames = {{{"token", "tokens", Length::Unit::Tokens},
                                                  {"sequence", "sequences", Length::Unit::Sequences},
                                                  {"step", "steps", Length::Unit::Steps}}};
-constexpr double kMostCounted = 9007199254740992.0;  // 2^53
+constexpr double kMaxExactInteger = 9007199254740992.0;  // 2^53
 
 void skip_space(std::string_view& text) {
   while (text.starts_with(' ')) text.remove_prefix(1);
@@ -46,7 +46,7 @@ std::optional<Length> parse_length(std::string_view text) {
       break;
     }
   skip_space(text);
-  if (number != std::floor(number) || number > kMostCounted) return std::nullopt;
+  if (number != std::floor(number) || number > kMaxExactInteger) return std::nullopt;
   for (const UnitName& u : kUnitNames)
     if (text == u.many || text == u.one) return Length{u.unit, number};
   return std::nullopt;

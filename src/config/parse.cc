@@ -143,7 +143,7 @@ const KnownKeys& known_keys() {
 
 void add_unknown(Report& report, const std::string& key) {
   std::string near;
-  if (report.problems().size() < kMostProblems) {  // the others are only counted
+  if (report.problems().size() < kMaxProblems) {  // the others are only counted
     near = key_elsewhere(key);
     if (near.empty()) near = nearest_key(key, known_keys().keys);
   }

@@ -8,10 +8,9 @@ namespace {
 std::string message_of(const std::string& source, const std::vector<Problem>& problems) {
   std::string text =
       fmt::format("{}: {} {}", source, problems.size(), problems.size() == 1 ? "problem" : "problems");
-  for (size_t i = 0; i < std::min(problems.size(), kMostProblems); ++i)
+  for (size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i)
     text += "\n  " + to_string(problems[i]);
-  if (problems.size() > kMostProblems)
-    text += fmt::format("\n  and {} more", problems.size() - kMostProblems);
+  if (problems.size() > kMaxProblems) text += fmt::format("\n  and {} more", problems.size() - kMaxProblems);
   return text;
 }
 
@@ -27,9 +26,9 @@ std::string to_string(const Problem& problem) {
 
 RecipeError::RecipeError(const std::string& source, std::vector<Problem> problems)
     : base::UserError(message_of(source, problems)), problems_(std::move(problems)) {
-  if (problems_.size() <= kMostProblems) return;
-  left_out_ = problems_.size() - kMostProblems;
-  problems_.resize(kMostProblems);
+  if (problems_.size() <= kMaxProblems) return;
+  left_out_ = problems_.size() - kMaxProblems;
+  problems_.resize(kMaxProblems);
 }
 
 }  // namespace quintet::config

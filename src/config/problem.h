@@ -20,13 +20,13 @@ struct Problem {
 std::string to_string(const Problem& problem);
 
 // Problems beyond this many are counted, not listed: a file that is no recipe has a problem in every line.
-inline constexpr size_t kMostProblems = 50;
+inline constexpr size_t kMaxProblems = 50;
 
 // The message lists one problem per line.
 class RecipeError : public base::UserError {
  public:
   RecipeError(const std::string& source, std::vector<Problem> problems);
-  const std::vector<Problem>& problems() const { return problems_; }  // at most kMostProblems
+  const std::vector<Problem>& problems() const { return problems_; }  // at most kMaxProblems
   size_t left_out() const { return left_out_; }
 
  private:

@@ -73,7 +73,7 @@ struct Axis {
 };
 constexpr Axis kTp = {"tp", &Parallel::tp}, kPp = {"pp", &Parallel::pp}, kCp = {"cp", &Parallel::cp};
 
-constexpr int64_t kMostTimes = 8;  // a larger factor is a different layout, not a change to this one
+constexpr int64_t kMaxFactor = 8;  // a larger factor is a different layout, not a change to this one
 
 void reset_followers(Parallel& p) {
   if (p.tp == 1) p.sequence_parallel = false;
@@ -123,8 +123,8 @@ void experts(Changes& changes, const config::Recipe& r) {
   const config::Moe& moe = r.model.moe;
   if (moe.experts == 0) return;
   const int64_t ep = r.parallel.ep;
-  for (int64_t to = 1; to <= std::min(moe.experts, kMostTimes * ep); to *= 2)
-    if (to != ep && to * kMostTimes >= ep)
+  for (int64_t to = 1; to <= std::min(moe.experts, kMaxFactor * ep); to *= 2)
+    if (to != ep && to * kMaxFactor >= ep)
       changes.add(fmt::format("ep {}", ep), fmt::format("ep {}", to), {set("ep", to)},
                   [&](config::Recipe& changed) { changed.parallel.ep = to; });
   if (moe.pad) return;
@@ -206,7 +206,7 @@ std::vector<LayoutChange> savings(const config::Recipe& r, int64_t near, int64_t
     changes.add("no sequence parallelism", "sequence parallelism", {"parallel.sequence_parallel=true"},
                 [](config::Recipe& changed) { changed.parallel.sequence_parallel = true; });
   for (const Axis& axis : {kTp, kPp, kCp})
-    for (int64_t to = 2 * p.*axis.value; to <= std::min(p.world(), kMostTimes * p.*axis.value); to *= 2)
+    for (int64_t to = 2 * p.*axis.value; to <= std::min(p.world(), kMaxFactor * p.*axis.value); to *= 2)
       if (axis.value != &Parallel::tp || to <= near) resize(changes, r, axis, to);
   if (p.pp > 1)
     for (const char* name : {"1f1b", "zb-v", "v-half", "v-min"})

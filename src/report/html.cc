@@ -281,7 +281,7 @@ class Page {
 
   void pipeline() {
     if (!r_.timeline || r_.memory.ranks.size() < 2) return;
-    constexpr size_t kMostBars = 6000;
+    constexpr size_t kMaxBars = 6000;
     constexpr double kWidth = 1200, kLeft = 60, kRow = 20;
     title("Pipeline timeline");
     const size_t stages = r_.memory.ranks.size();
@@ -299,7 +299,7 @@ class Page {
           y + 14, s, kLeft, y, kWidth - kLeft, kRow - 2);
       for (const Bar& bar : bars_of(s)) {
         const double width = (bar.end - bar.start) * scale;
-        if (width < 0.05 || ++drawn > kMostBars) continue;
+        if (width < 0.05 || ++drawn > kMaxBars) continue;
         using program::BodyKind;
         const size_t hue = bar.kind == BodyKind::Forward    ? 0
                            : bar.kind == BodyKind::Backward ? 1
@@ -316,7 +316,7 @@ class Page {
     if (r_.timeline->micro_batches < r_.recipe.batch.accumulation)
       add("<p class=\"soft\">{} of {} micro-batches are shown: the others repeat the steady state.</p>\n",
           r_.timeline->micro_batches, r_.recipe.batch.accumulation);
-    if (drawn > kMostBars) add("<p class=\"soft\">Only the first {} bars are shown.</p>\n", kMostBars);
+    if (drawn > kMaxBars) add("<p class=\"soft\">Only the first {} bars are shown.</p>\n", kMaxBars);
   }
 
   void links() {

@@ -19,10 +19,10 @@ void check_shape(const Schedule& s) {
   if (s.stages < 1 || s.chunks < 1 || s.micro_batches < 1)
     fail_user("schedule {}: needs at least 1 stage, 1 chunk and 1 micro-batch; has {}, {} and {}", s.name,
               s.stages, s.chunks, s.micro_batches);
-  constexpr int64_t kMost = 100'000'000;  // F actions; a typo in a file must not exhaust memory
-  if (static_cast<int64_t>(s.stages) * s.chunks > kMost / s.micro_batches)
+  constexpr int64_t kMaxActions = 100'000'000;  // F actions; a typo in a file must not exhaust memory
+  if (static_cast<int64_t>(s.stages) * s.chunks > kMaxActions / s.micro_batches)
     fail_user("schedule {}: {} stages of {} chunks and {} micro-batches exceed the limit of {} forwards",
-              s.name, s.stages, s.chunks, s.micro_batches, kMost);
+              s.name, s.stages, s.chunks, s.micro_batches, kMaxActions);
   if (static_cast<int>(s.ranks.size()) != s.stages)
     fail_user("schedule {}: {} stages, but actions for {} ranks", s.name, s.stages, s.ranks.size());
   if (s.placement == Placement::VShape && s.chunks != 2)

@@ -34,7 +34,7 @@ const std::array<Named, 9> kNamed = {{
 std::span<const std::string> schedule_names() { return kNames; }
 
 // A minute of simulation.
-constexpr int64_t kMostForwards = int64_t{1} << 20;
+constexpr int64_t kMaxForwards = int64_t{1} << 20;
 
 Schedule make_schedule(std::string_view name, int p, int chunks, int m) {
   for (size_t i = 0; i < kNames.size(); ++i) {
@@ -44,11 +44,11 @@ Schedule make_schedule(std::string_view name, int p, int chunks, int m) {
       base::fail_user("schedule {} requires {} chunk{} per stage; got {}", name, named.chunks,
                       named.chunks == 1 ? "" : "s", chunks);
     const int v = chunks != 0 ? chunks : named.chunks != 0 ? named.chunks : 2;
-    if (const int64_t size = int64_t{p} * v * m; p > 0 && m > 0 && size > kMostForwards)
+    if (const int64_t size = int64_t{p} * v * m; p > 0 && m > 0 && size > kMaxForwards)
       base::fail_user(
           "a schedule of {} stages x {} chunks x {} micro-batches = {} forwards is too large; the "
           "limit is {}",
-          p, v, m, base::thousands(size), base::thousands(kMostForwards));
+          p, v, m, base::thousands(size), base::thousands(kMaxForwards));
     return named.make(p, chunks != 0 ? chunks : 2, m);
   }
   const std::optional<std::string> near = base::nearest_word(name, kNames);

@@ -13,7 +13,7 @@
 namespace quintet::search {
 namespace {
 
-constexpr int64_t kLeastRows = 512;  // per sequence chunk; a context rank has two chunks
+constexpr int64_t kMinChunkRows = 512;  // per sequence chunk; a context rank has two chunks
 
 std::vector<int64_t> divisors(int64_t n, int64_t most) {
   std::vector<int64_t> list;
@@ -33,7 +33,7 @@ LayoutSpace usual_space(const config::Recipe& r, const hardware::Cluster& cluste
   LayoutSpace s;
   s.pp = divisors(world, r.model.layers);
   s.tp = divisors(world, near);
-  s.cp = divisors(world, std::max<int64_t>(1, r.data.seq_len / (2 * kLeastRows)));
+  s.cp = divisors(world, std::max<int64_t>(1, r.data.seq_len / (2 * kMinChunkRows)));
   s.ep = r.model.moe.experts > 0 ? divisors(r.model.moe.experts, world) : std::vector<int64_t>{1};
   s.etp = {1};  // splitting experts that ep can spread only makes their GEMMs smaller
   s.sequence_parallel = {1, 0};

@@ -155,7 +155,7 @@ class Simulator {
   // The link directions of a rank that a collective loads.
   std::vector<int> loads_of(size_t r, const Instr& instr, const Use& use) const {
     if (use.link < 0) return {};
-    const int out = static_cast<int>(r) * 2 * kMostLinks + 2 * use.link, in = out + 1;
+    const int out = static_cast<int>(r) * 2 * kMaxLinks + 2 * use.link, in = out + 1;
     if (instr.collective.kind == CollectiveKind::Send) return {out};
     if (instr.collective.kind == CollectiveKind::Recv) return {in};
     return {out, in};
@@ -317,7 +317,7 @@ class Simulator {
     std::vector<Transfer> list_;
     double now_ = 0;
   };
-  static constexpr int kMostLinks = 4;  // kinds of links per rank
+  static constexpr int kMaxLinks = 4;  // kinds of links per rank
 
   const World& world_;
   const double hidden_;

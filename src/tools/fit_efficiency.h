@@ -8,9 +8,9 @@
 namespace quintet::tools {
 
 // The smallest fraction of a peak that is plausible.
-inline constexpr double kLeastShare = 1e-3;
+inline constexpr double kMinShare = 1e-3;
 inline double share_of(double part, double whole) {
-  return whole > 0 ? std::clamp(part / whole, kLeastShare, 1.0) : 1.0;
+  return whole > 0 ? std::clamp(part / whole, kMinShare, 1.0) : 1.0;
 }
 
 // `seconds` is the kernel time without launch; all other terms of the accelerator must be set.
@@ -21,9 +21,9 @@ inline double fit_matmul(hardware::Accelerator a, const hardware::Matmul& matmul
 }
 
 inline double fit_attention(hardware::Accelerator a, const hardware::Attention& attention, double seconds) {
-  a.efficiency.attention_forward = a.efficiency.attention_backward = kLeastShare;  // below every other limit
+  a.efficiency.attention_forward = a.efficiency.attention_backward = kMinShare;  // below every other limit
   a.efficiency.launch_seconds = 0;
-  return share_of(kLeastShare * hardware::attention_seconds(attention, a, {}), seconds);
+  return share_of(kMinShare * hardware::attention_seconds(attention, a, {}), seconds);
 }
 
 }  // namespace quintet::tools

@@ -96,7 +96,7 @@ void add_experts(observe::Record& record, std::span<const ExpertUse> uses, bool 
 
 std::string LoadAlarm::check(int64_t step, std::span<const ExpertUse> uses) {
   if (last_ > 0 && step - last_ < kQuietSteps) return {};
-  const auto is_bad = [](const ExpertUse& use) { return use.utilisation() < kLeastUtilisation; };
+  const auto is_bad = [](const ExpertUse& use) { return use.utilisation() < kMinUtilisation; };
   const auto bad = std::count_if(uses.begin(), uses.end(), is_bad);
   if (bad == 0) return {};
   last_ = step;
@@ -112,7 +112,7 @@ std::string LoadAlarm::check(int64_t step, std::span<const ExpertUse> uses) {
     text += fmt::format("; the busiest of {} expert ranks receives {:.2f}x the mean", expert_ranks_,
                         use.rank_max_over_mean);
   if (bad > 1)
-    text += fmt::format("; {} of {} blocks are below {:.0f} %", bad, uses.size(), 100 * kLeastUtilisation);
+    text += fmt::format("; {} of {} blocks are below {:.0f} %", bad, uses.size(), 100 * kMinUtilisation);
   return text + ". Increase model.moe.balance_loss or model.moe.bias_rate to balance them";
 }
 

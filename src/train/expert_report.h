@@ -50,7 +50,7 @@ const ExpertUse* worst(std::span<const ExpertUse> uses);
 class LoadAlarm {
  public:
   static constexpr int64_t kQuietSteps = 100;
-  static constexpr double kLeastUtilisation = 0.5;
+  static constexpr double kMinUtilisation = 0.5;
   explicit LoadAlarm(int64_t expert_ranks) : expert_ranks_(expert_ranks) {}
 
   // The warning for 1-based step `step`; empty when there is nothing to report.

@@ -30,7 +30,7 @@ void Tracker::add(const Call& call, uint64_t ticket, cudaStream_t stream) {
   require(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
   if (status != cudaStreamCaptureStatusNone) return recorder_.leave(ticket);
   harvest();
-  if (pending_.size() == kMost) {
+  if (pending_.size() == kMaxPending) {
     spare_.push_back(pending_.front().event);
     pending_.pop_front();
   }

@@ -35,7 +35,7 @@ class Tracker {
   void harvest();
 
   // Past this number the oldest is dropped; the record keeps no more either.
-  static constexpr size_t kMost = Recorder::kCapacity;
+  static constexpr size_t kMaxPending = Recorder::kCapacity;
   Recorder& recorder_;
   std::deque<Pending> pending_;
   std::vector<cudaEvent_t> spare_;

@@ -10,10 +10,11 @@ bool TiledAttention::suits(const AttentionShape& s, base::DType type) {
   for (const int64_t n : {s.head_dim, s.value_dim, s.q_stride, s.k_stride, s.v_stride, s.o_stride,
                           s.dq_stride, s.dk_stride, s.dv_stride})
     if (n <= 0 || n % 8 != 0) return false;
-  constexpr int64_t kMost = int64_t{1} << 28;  // of rows, and of the blocks of a launch
+  constexpr int64_t kMaxTiles = int64_t{1} << 28;  // of rows, and of the blocks of a launch
   const int64_t tiles = (s.q_rows.rows() + s.k_rows.rows()) * s.heads;
   return s.kv_heads > 0 && s.heads % s.kv_heads == 0 && head_sizes(s.head_dim, s.value_dim).qk > 0 &&
-         s.scale > 0 && s.q_rows.sequences > 0 && s.q_rows.rows() > 0 && s.k_rows.rows() > 0 && tiles < kMost;
+         s.scale > 0 && s.q_rows.sequences > 0 && s.q_rows.rows() > 0 && s.k_rows.rows() > 0 &&
+         tiles < kMaxTiles;
 }
 
 TiledScratch tiled_scratch(const AttentionShape& s, bool backward) {

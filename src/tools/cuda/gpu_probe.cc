@@ -21,7 +21,7 @@ using kernels::GemmArgs;
 using kernels_cuda::Bf16;
 
 constexpr int64_t kMatmulWorkspace = kernels_cuda::Matmul::kWorkspaceBytes;
-constexpr int kFewestTimes = 5, kMostTimes = 200;
+constexpr int kMinRepeats = 5, kMaxRepeats = 200;
 
 GpuFacts facts_of(int index) {
   const gpu::DeviceFacts device = gpu::device_facts(index);
@@ -103,7 +103,7 @@ class GpuProber {
     // Short work is repeated within one measurement, to hide the overhead of the events.
     const int inner = static_cast<int>(std::clamp(1e-3 / first, 1.0, 200.0));
     const int outer = static_cast<int>(
-        std::clamp(options_.seconds / (first * inner), double{kFewestTimes}, double{kMostTimes}));
+        std::clamp(options_.seconds / (first * inner), double{kMinRepeats}, double{kMaxRepeats}));
     std::vector<double> times;
     for (int i = 0; i < outer; ++i) times.push_back(once(inner));
     std::sort(times.begin(), times.end());

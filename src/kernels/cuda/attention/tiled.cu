@@ -9,8 +9,8 @@ namespace quintet::kernels::cuda {
 namespace {
 
 inline constexpr int kMaskThreads = 1024;
-inline constexpr int kMostShared = 12 << 10;  // ids of a sequence kept in shared memory
-inline constexpr int kCosts = 1024;           // cost classes that tiles are sorted by
+inline constexpr int kMaxSharedIds = 12 << 10;  // ids of a sequence kept in shared memory
+inline constexpr int kCosts = 1024;             // cost classes that tiles are sorted by
 
 // Tiles of `size` rows of one side, to be sorted by the number of rows of the other side that they meet.
 struct TileOrder {
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kMaskThreads) find_spans(const __grid_constant
   };
   if (sequence < p.k_rows.sequences) {
     extern __shared__ int32_t ids[];
-    const bool kept = length <= kMostShared;
+    const bool kept = length <= kMaxSharedIds;
     bool bad = false;
     for (int i = thread; i < length; i += kMaskThreads) {
       const int32_t own = global_id(sequence, i);
@@ -203,7 +203,7 @@ void launch_spans(const AttentionShape& s, const TiledProblem& p, const TiledScr
       .queries = {at<uint32_t>(workspace, scratch.q_order), tile_tokens, query_tiles(s, tile_tokens)},
       .keys = {}};
   if (tile_keys > 0) m.keys = {at<uint32_t>(workspace, scratch.k_order), tile_keys, key_tiles(s, tile_keys)};
-  const size_t bytes = s.k_rows.seq_len <= kMostShared ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
+  const size_t bytes = s.k_rows.seq_len <= kMaxSharedIds ? static_cast<size_t>(s.k_rows.seq_len) * 4 : 0;
   find_spans<<<static_cast<unsigned>(s.k_rows.sequences + 1 + (tile_keys > 0)), kMaskThreads, bytes,
                stream>>>(m);
   check_launch("attention masks");

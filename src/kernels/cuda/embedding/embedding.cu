@@ -114,14 +114,14 @@ struct Tile {
   unsigned from, to;
   bool any_long;  // some of the terms may belong to long rows
 };
-inline constexpr unsigned kMostTerms = kTile + kSegment - 1;
+inline constexpr unsigned kMaxTerms = kTile + kSegment - 1;
 
 // Called by all threads.
 __device__ __forceinline__ Tile load_terms(const RowGroups& groups, uint32_t tokens, uint32_t begin,
                                            Term* terms) {
   __shared__ unsigned from, to;
   const uint32_t used = *groups.used;
-  const unsigned readable = min(kMostTerms, tokens - begin);
+  const unsigned readable = min(kMaxTerms, tokens - begin);
   bool any_long = false;
   for (unsigned j = threadIdx.x; j < readable; j += blockDim.x) {
     const uint32_t place = begin + j;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sum_kernel(Sums<T, D> a) {
   await_previous();
   if constexpr (!kAdd)
     if (blockIdx.x >= a.sum_blocks) return zero_unused<V>(a, blockIdx.x - a.sum_blocks);
-  __shared__ Term terms[kMostTerms];
+  __shared__ Term terms[kMaxTerms];
   const unsigned index = blockIdx.x / a.slabs, slab = blockIdx.x - index * a.slabs;
   const uint32_t begin = index * kTile;
   const Tile tile = load_terms(a.groups, a.tokens, begin, terms);

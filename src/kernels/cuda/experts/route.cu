@@ -57,8 +57,8 @@ struct Route {
 
 void route(const int32_t* kept, int64_t tokens, int64_t choices, int64_t experts, bool padded, int64_t slots,
            int32_t* order, int32_t* send, void* workspace, Stream stream) {
-  constexpr int64_t kMost = int64_t{1} << 31;
-  if (tokens * choices >= kMost || slots >= kMost || experts > kRouteTile * 65535)
+  constexpr int64_t kMaxPairs = int64_t{1} << 31;
+  if (tokens * choices >= kMaxPairs || slots >= kMaxPairs || experts > kRouteTile * 65535)
     fail("route: " + std::to_string(slots) + " slots of " + std::to_string(experts) +
          " experts, fewer than 2^31 slots and at most " + std::to_string(int64_t{65535} * kRouteTile) +
          " experts are supported");

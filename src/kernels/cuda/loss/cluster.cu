@@ -12,11 +12,11 @@ namespace {
 // several blocks per multiprocessor, which are at different rows: while one sums exponentials, another waits
 // for memory or writes. A cluster has one row: multiprocessors are not equally fast, and persistent clusters,
 // which could prefetch the next row while they write, end less evenly (up to 2 % slower).
-inline constexpr int kMostCluster = 8;  // supported by every GPU with clusters
-inline constexpr int64_t kLeastRowBytes = 24 << 10;
+inline constexpr int kMaxCluster = 8;  // supported by every GPU with clusters
+inline constexpr int64_t kMinRowBytes = 24 << 10;
 // Five or six blocks per multiprocessor; three where a row is too long for eight such parts.
-inline constexpr int kUsualThreads = 192, kLongThreads = 384;
-inline constexpr int64_t kUsualPartBytes = 40 << 10, kLongPartBytes = 72 << 10;
+inline constexpr int kDefaultThreads = 192, kLongThreads = 384;
+inline constexpr int64_t kDefaultPartBytes = 40 << 10, kLongPartBytes = 72 << 10;
 [[maybe_unused]] inline constexpr int kCopies = 4;  // groups of 16-byte vectors of a row, awaited one by one
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads, 1152 / kThreads) cluster_kernel(Loss
   using S = Stat<T>;
   constexpr int V = kWide<T>, kWarps = kThreads / 32;
   extern __shared__ __align__(16) unsigned char memory[];
-  __shared__ alignas(16) Running<S> sums[kMostCluster * kWarps];  // per warp of the cluster
+  __shared__ alignas(16) Running<S> sums[kMaxCluster * kWarps];  // per warp of the cluster
   __shared__ uint64_t barrier;
   const int rank = cluster_rank(), size = cluster_size();
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
@@ -206,10 +206,10 @@ bool launch(const Loss<T>& a, int64_t rows, int64_t packs, int size, Stream stre
 
 template <class T>
 bool cross_entropy_in_clusters(const Loss<T>& a, int64_t rows, Stream stream) {
-  const int64_t packs = a.columns / kWide<T>, bytes = packs * 16, parts = divide_up(bytes, kUsualPartBytes);
-  if (!a.write_dlogits || bytes < kLeastRowBytes || bytes > kMostCluster * kLongPartBytes) return false;
-  return parts <= kMostCluster ? launch<T, kUsualThreads>(a, rows, packs, static_cast<int>(parts), stream)
-                               : launch<T, kLongThreads>(a, rows, packs, kMostCluster, stream);
+  const int64_t packs = a.columns / kWide<T>, bytes = packs * 16, parts = divide_up(bytes, kDefaultPartBytes);
+  if (!a.write_dlogits || bytes < kMinRowBytes || bytes > kMaxCluster * kLongPartBytes) return false;
+  return parts <= kMaxCluster ? launch<T, kDefaultThreads>(a, rows, packs, static_cast<int>(parts), stream)
+                              : launch<T, kLongThreads>(a, rows, packs, kMaxCluster, stream);
 }
 
 // Sums of doubles exceed what a block sends at once; they use the other kernel.

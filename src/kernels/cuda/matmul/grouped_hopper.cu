@@ -14,7 +14,7 @@ namespace {
 inline constexpr int kM = 128, kN = 256, kK = 64, kStages = 4;
 inline constexpr int kGroupThreads = 128, kThreads = 3 * kGroupThreads;
 inline constexpr int kBytesA = kM * kK * 2, kBytesB = kN * kK * 2, kStageBytes = kBytesA + kBytesB;
-inline constexpr int kMostExperts = 1024;
+inline constexpr int kMaxExperts = 1024;
 // Boxes start at multiples of 1024 bytes, for the swizzle.
 inline constexpr int kSharedBytes = kStages * kStageBytes + 1024;
 
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                  kMajorKOfB = kWhich == GroupedGemm::Forward;
   extern __shared__ unsigned char memory[];
   __shared__ alignas(8) uint64_t full[kStages], empty[kStages];
-  __shared__ int begin[kMostExperts + 1];
+  __shared__ int begin[kMaxExperts + 1];
   const uint32_t boxes = (shared_address(memory) + 1023) / 1024 * 1024;
   const auto stage_a = [&](int stage) { return boxes + static_cast<uint32_t>(stage * kStageBytes); };
   const auto stage_b = [&](int stage) { return stage_a(stage) + kBytesA; };
@@ -317,9 +317,9 @@ bool grouped_on_hopper(GroupedGemm which, const GroupedArgs& g, const int64_t* b
   const bool types =
       (g.type == DType::BF16 || g.type == DType::F16) && (g.c_type == DType::F32 || g.c_type == g.type);
   // Boxes may extend past the last row, but there must be one.
-  constexpr int64_t kMost = int64_t{1} << 30;
+  constexpr int64_t kMaxSize = int64_t{1} << 30;
   if (!types || g.in <= 0 || g.out <= 0 || g.in % 8 != 0 || g.out % 8 != 0 || g.rows <= 0 ||
-      g.experts > kMostExperts || g.rows > kMost || g.in > kMost || g.out > kMost ||
+      g.experts > kMaxExperts || g.rows > kMaxSize || g.in > kMaxSize || g.out > kMaxSize ||
       !all_aligned16(g.a, g.b, g.c, g.addend) || encoder() == nullptr)
     return false;
   const int blocks = resident_blocks();

@@ -337,9 +337,9 @@ void weight_gradient(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream
 // last ends 1.7 times later than the first. So most rows are shared evenly, and the rest goes to small
 // blocks, which start as others finish. Which rows are summed together is the same in every run.
 std::pair<Shares, int64_t> shares_of(int64_t rows, int at_once, int64_t most, bool uneven) {
-  constexpr int kLeastRounds = 8;
+  constexpr int kMinRounds = 8;
   const int64_t units = divide_up(rows, at_once), places = kNormPartials - most;
-  if (!uneven || units < kLeastRounds * most || places < most / 2) {  // the late ones would not be small
+  if (!uneven || units < kMinRounds * most || places < most / 2) {  // the late ones would not be small
     const int64_t blocks = divide_up(units, divide_up(units, most));
     return {{static_cast<int>(blocks), static_cast<int>(rows), 0}, blocks};
   }
@@ -352,7 +352,7 @@ std::pair<Shares, int64_t> shares_of(int64_t rows, int at_once, int64_t most, bo
 template <bool kCentred, bool kDx, bool kDw, class T, class D>
 void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream) {
   if constexpr (!std::is_same_v<T, double>) {
-    const bool wide = a.rows > 0 && a.rows <= kNormMostRows && a.n % kWide<T> == 0 &&
+    const bool wide = a.rows > 0 && a.rows <= kNormMaxRows && a.n % kWide<T> == 0 &&
                       all_aligned16(a.dy, a.x, a.w, a.b, a.addend, a.dx, a.y);
     const int64_t packs = a.n / kWide<T>;
     int64_t blocks = 0;
@@ -365,7 +365,7 @@ void backward(const Backward<T>& a, D* dw, D* db, bool accumulate, Stream stream
           const int64_t sums = kDw && Shape::kRows > 1 ? Shape::kRows * a.n * int64_t{4} : 0;
           if (bytes < sums) bytes = sums;
           int64_t most = resident_blocks(kernel, Shape::kThreads, bytes,
-                                         Shape::bytes(Shape::kMostPacks, kStages * (kDx ? 3 : 2)));
+                                         Shape::bytes(Shape::kMaxPacks, kStages * (kDx ? 3 : 2)));
           if (most == 0) return false;
           if (kDw && most > kNormPartials) most = kNormPartials;
           Shares shares;

@@ -19,7 +19,7 @@ struct NormShape {
   static constexpr int kGroup = kGroupOf, kPacks = kPacksOf;
   // Rows of a block at a time: a power of two, since five of 96 threads were up to 13 % slower than four.
   static constexpr int kRows = std::bit_floor(512u / kGroup), kThreads = kRows * kGroup;
-  static constexpr int64_t kMostPacks = kGroup * int64_t{kPacks};
+  static constexpr int64_t kMaxPacks = kGroup * int64_t{kPacks};
   // Rows of a group in shared memory: as many as pay off (fewer operands, more rows) and fit.
   template <bool kDx>
   static constexpr int kStages = kDx ? (kPacks <= 2 ? 3 : 2) : (kPacks <= 3 ? 4 : 3);
@@ -30,13 +30,13 @@ template <class... Shapes>
 struct NormShapes {};
 
 // Row indices have 32 bits, including some past the last row.
-inline constexpr int64_t kNormMostRows = int64_t{1} << 30;
+inline constexpr int64_t kNormMaxRows = int64_t{1} << 30;
 
 // Calls f(shape) with the shapes that fit a row, smallest first, until one returns true; false when none
 // does.
 template <class F, class... Shapes>
 bool with_norm_shape(NormShapes<Shapes...>, int64_t packs, F&& f) {
-  return ((packs <= Shapes::kMostPacks && f(Shapes{})) || ...);
+  return ((packs <= Shapes::kMaxPacks && f(Shapes{})) || ...);
 }
 
 // The number of blocks that run at once; 0 where not even one fits. `most` is the largest `bytes` that the

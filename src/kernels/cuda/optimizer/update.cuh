@@ -22,13 +22,13 @@ struct Rates {
 // them.
 template <class Place>
 struct Ranges {
-  static constexpr int kMost = sizeof(Place) > 40 ? 48 : 64, kMostRates = 16;
+  static constexpr int kMaxRanges = sizeof(Place) > 40 ? 48 : 64, kMaxRates = 16;
   int count = 0, num_rates = 0;
-  Place place[kMost];  // of the first elements
-  int64_t size[kMost];
-  unsigned block_end[kMost];
-  uint8_t rates_of[kMost];  // index into rates
-  Rates rates[kMostRates];  // different ones
+  Place place[kMaxRanges];  // of the first elements
+  int64_t size[kMaxRanges];
+  unsigned block_end[kMaxRanges];
+  uint8_t rates_of[kMaxRanges];  // index into rates
+  Rates rates[kMaxRates];        // different ones
 };
 
 // Whether p is aligned to a vector of four elements (two doubles). Null counts as aligned.
@@ -212,7 +212,7 @@ void update(const Rule& rule, std::span<const Range> all, Stream stream, const c
     for (const Range& r : all) {
       const auto place = Rule::Place::of(r);
       if (r.count <= 0 || place.wide() != wide) continue;
-      if (ranges.count == Launch::kMost || find_rates(r) == Launch::kMostRates) launch();
+      if (ranges.count == Launch::kMaxRanges || find_rates(r) == Launch::kMaxRates) launch();
       const int i = ranges.count++, rates = find_rates(r);
       if (rates == ranges.num_rates) ranges.rates[ranges.num_rates++] = {r.lr_factor, r.weight_decay};
       ranges.place[i] = place;
