@@ -335,7 +335,7 @@ void master_is_not_narrower(const Recipe& r, const Fail& fail) {
          p.compute == base::DType::BF16 ? "\"split\"" : "\"f32\"");
 }
 
-void split_masters_have_bf16_weights(const Recipe& r, const Fail& fail) {
+void split_masters_need_bf16_compute(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.split_master() && p.compute != base::DType::BF16)
     fail("precision.master",
@@ -345,7 +345,7 @@ void split_masters_have_bf16_weights(const Recipe& r, const Fail& fail) {
          fmt::format("\"{}\"", name_of(Precision::of(p.compute).master)));
 }
 
-void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
+void bf16_gradients_need_bf16_compute(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.gradients == base::DType::BF16 && p.compute != base::DType::BF16)
     fail(
@@ -357,7 +357,7 @@ void narrow_gradients_are_of_narrow_weights(const Recipe& r, const Fail& fail) {
 }
 
 // With f64 the moments stay f64 numbers and are rounded to those of bf16: what verifies layouts.
-void rounding_is_of_narrow_moments(const Recipe& r, const Fail& fail) {
+void stochastic_rounding_needs_bf16_moments(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   if (p.moments_rounding == MomentsRounding::Nearest) return;
   if (r.optimizer.kind == OptimizerKind::AdamW8bit)
@@ -379,7 +379,7 @@ void rounding_is_of_narrow_moments(const Recipe& r, const Fail& fail) {
          "\"nearest\"");
 }
 
-void f16_is_of_computing(const Recipe& r, const Fail& fail) {
+void f16_is_only_for_compute(const Recipe& r, const Fail& fail) {
   const Precision& p = r.precision;
   const auto check = [&](const char* key, base::DType t) {
     if (t == base::DType::F16)
@@ -392,7 +392,7 @@ void f16_is_of_computing(const Recipe& r, const Fail& fail) {
   if (p.gradients != base::DType::F16) check("precision.reduce", p.reduce);
 }
 
-void tf32_is_of_f32_on_gpus(const Recipe& r, const Fail& fail) {
+void tf32_needs_f32_on_a_gpu(const Recipe& r, const Fail& fail) {
   if (!r.precision.tf32) return;
   if (r.run.device != DeviceKind::Cuda)
     fail("precision.tf32", "requires run.device = \"cuda\": CPUs have no tf32 matmuls", "false");
@@ -403,7 +403,7 @@ void tf32_is_of_f32_on_gpus(const Recipe& r, const Fail& fail) {
          "false");
 }
 
-void loss_scale_window_is_of_dynamic(const Recipe& r, const Fail& fail) {
+void loss_scale_window_needs_dynamic(const Recipe& r, const Fail& fail) {
   if (!r.precision.loss_scale.dynamic)
     idle(fail, "precision.loss_scale_window", r.precision.loss_scale_window, Precision{}.loss_scale_window,
          "unless precision.loss_scale = \"dynamic\"");
@@ -570,7 +570,7 @@ void optimizer_is_supported(const Recipe& r, const Fail& fail) {
     idle(fail, "optimizer.clip", r.optimizer.clip, ClipKind::Norm, "with optimizer.clip_norm = 0");
 }
 
-void groups_are_whole(const Recipe& r, const Fail& fail) {
+void groups_are_complete(const Recipe& r, const Fail& fail) {
   const char* const key = "optimizer.groups";
   for (const ParamGroup& g : r.optimizer.groups) {
     const std::string which = fmt::format("group \"{}\"", g.match);
@@ -670,23 +670,23 @@ std::vector<Rule> general_rules() {
       {"precision.master is at least f32", {"precision.compute", "precision.master"}, master_is_not_narrower},
       {"precision.master = \"split\" requires bf16 compute",
        {"precision.compute", "precision.master"},
-       split_masters_have_bf16_weights},
+       split_masters_need_bf16_compute},
       {"precision.gradients = \"bf16\" requires bf16 compute",
        {"precision.compute", "precision.gradients"},
-       narrow_gradients_are_of_narrow_weights},
+       bf16_gradients_need_bf16_compute},
 
       {"precision.moments_rounding = \"stochastic\" requires bf16 moments",
        {"precision.moments", "precision.moments_rounding", "optimizer.name", "run.device"},
-       rounding_is_of_narrow_moments},
+       stochastic_rounding_needs_bf16_moments},
       {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},
-       f16_is_of_computing},
+       f16_is_only_for_compute},
       {"precision.tf32 requires f32 compute on a GPU",
        {"precision.compute", "precision.tf32", "run.device"},
-       tf32_is_of_f32_on_gpus},
+       tf32_needs_f32_on_a_gpu},
       {"precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
        {"precision.loss_scale", "precision.loss_scale_window"},
-       loss_scale_window_is_of_dynamic},
+       loss_scale_window_needs_dynamic},
 
       {"parallel.schedule is a known schedule", {"parallel.pp", "parallel.schedule"}, schedule_is_known},
       {"parallel.chunks matches parallel.schedule",
@@ -707,7 +707,7 @@ std::vector<Rule> general_rules() {
       {"the optimizer is supported",
        {"optimizer.name", "optimizer.clip", "optimizer.groups"},
        optimizer_is_supported},
-      {"optimizer.groups have a pattern and settings in range", {"optimizer.groups"}, groups_are_whole},
+      {"optimizer.groups have a pattern and settings in range", {"optimizer.groups"}, groups_are_complete},
       {"optimizer.block_size is a power of two and belongs to adamw8bit",
        {"optimizer.name", "optimizer.block_size"},
        block_size_is_a_power_of_two},

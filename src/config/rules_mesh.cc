@@ -217,7 +217,7 @@ void custom_dims_divide(const Recipe& r, const Fail& fail) {
   mesh_has_cuts(r, fail);
 }
 
-void dims_are_of_custom_models(const Recipe& r, const Fail& fail) {
+void dims_belong_to_the_model(const Recipe& r, const Fail& fail) {
   for (const auto& [name, axis] : r.parallel.dims) {
     if (r.model.family != Family::Custom) {
       fail("parallel.dims",
@@ -289,7 +289,7 @@ std::vector<Rule> mesh_rules() {
         "parallel.dp_shard", "parallel.cp", "parallel.cp_method", "parallel.ulysses", "parallel.tp",
         "parallel.dims", "parallel.reshard_after_forward"},
        custom_dims_divide},
-      {"parallel.dims names dims of the model", {"model.family", "parallel.dims"}, dims_are_of_custom_models},
+      {"parallel.dims names dims of the model", {"model.family", "parallel.dims"}, dims_belong_to_the_model},
   };
 }
 

@@ -63,7 +63,7 @@ void model_is_compilable(const Recipe& r, const Fail& fail) {
                                   base::human_count(static_cast<double>(kMaxParameters))));
 }
 
-void program_is_of_bearable_size(const Recipe& r, const Fail& fail) {
+void program_size_is_limited(const Recipe& r, const Fail& fail) {
   if (too_many_tokens(r) || r.model.layers > kMaxBlocks) return;  // reported by other rules
   const int64_t blocks = (r.model.layers + r.parallel.pp - 1) / r.parallel.pp;
   const int64_t rows = r.batch.micro * r.data.seq_len / r.parallel.cp;
@@ -96,7 +96,7 @@ std::vector<Rule> size_rules() {
       {"the step program is small enough to compile",
        {"model.layers", "batch.global", "batch.micro", "batch.accumulation", "data.seq_len", "loss.chunk",
         "parallel.pp", "parallel.cp"},
-       program_is_of_bearable_size},
+       program_size_is_limited},
   };
 }
 
