@@ -75,19 +75,19 @@ struct OpDef {
                              const Attrs& attrs) = nullptr;
   // Pairs (output, input) that may share memory when the input is not used again.
   std::vector<std::pair<int, int>> in_place = {};
-  bool passes_partial =
-      false;  // linear in all inputs together: partial inputs over the same axes give a partial output
+  // Linear in all inputs together: partial inputs over the same axes give a partial output.
+  bool passes_partial = false;
   // A decision (routing, dropping) or a running sum: its results are kept, never recomputed.
   bool keep = false;
-  // Results that are overwritten even where the op adds to its sums (see program::Accumulate).
-  std::vector<int> anew = {};
+  // Results that are overwritten even if the op adds to its sums (see program::Accumulate).
+  std::vector<int> overwritten = {};
   // Step ops: works elementwise on stored values, so that they may be split anywhere. Operand 0 is read,
   // results are the new values of the operands after it, in order and in place; scalars come last.
   bool elementwise = false;
-  // Step ops: makes two sums for each of its parameters, of squares over the whole parameter, as one vector.
-  // Operands are alike for each parameter, then the scalars of an update; a row of "ranges" names the pair.
+  // Step ops: computes two sums of squares over each whole parameter, as one vector for all parameters. Each
+  // parameter has the same operands; the scalars of an update come last. A row of "ranges" gives the pair.
   bool makes_norms = false;
-  // Updates: reads such a vector, as its last operand.
+  // Updates: reads such a vector as its last operand.
   bool reads_norms = false;
   // Writes state that outlives the step, and writes nothing when its operand `ok` is 0.
   bool gated = false;

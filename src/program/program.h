@@ -94,7 +94,7 @@ enum class InstrKind : uint8_t {
 enum class When : uint8_t { Always, FirstCall, LastCall };
 
 // Whether a result is added to what the output holds. Applies to sums: results without token rows. Rows that
-// an instruction writes besides such a sum, and results in OpDef::anew, are always overwritten.
+// an instruction writes besides such a sum, and results in OpDef::overwritten, are always overwritten.
 enum class Accumulate : uint8_t { Never, NotFirstCall, Always };
 
 // The part of a sharded dim that this rank holds: rows [begin, begin + size) of which the first `valid` are

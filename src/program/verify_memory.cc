@@ -31,7 +31,7 @@ struct Access {
   enum class Kind : uint8_t { Read, Write, Scratch } kind;  // nobody reads a scratch write
   bool flat;  // a range of a group buffer: padding between parameters may be unwritten
   graph::DType dtype;
-  bool anew;  // always overwritten: token rows, and results in OpDef::anew
+  bool overwritten;  // never added to: token rows, and results in OpDef::overwritten
   Order order;
 };
 
@@ -91,11 +91,11 @@ class MemoryWalk {
     return o.type.num_dims() == 1 && o.type.dims[0].name == graph::Dim::Flat;
   }
 
-  static bool writes_anew(const Instr& instr, int result) {
+  static bool overwrites(const Instr& instr, int result) {
     const graph::Type& type = instr.out[static_cast<size_t>(result)].type;
     if (type.num_dims() > 0 && type.dims[0].name == graph::Dim::Tokens) return true;
-    return instr.op &&
-           std::find(instr.op->anew.begin(), instr.op->anew.end(), result) != instr.op->anew.end();
+    return instr.op && std::find(instr.op->overwritten.begin(), instr.op->overwritten.end(), result) !=
+                           instr.op->overwritten.end();
   }
 
   static bool exchanges_rows(const Instr& instr) {
@@ -177,17 +177,17 @@ class MemoryWalk {
       auto& starts = starts_.emplace_back();
       for (const Instr& instr : body.instrs) {
         starts.push_back(accesses_.size());
-        const auto add = [&](const Operand& o, Access::Kind kind, bool anew, Order order) {
+        const auto add = [&](const Operand& o, Access::Kind kind, bool overwritten, Order order) {
           const int64_t bytes = o.bytes();
           if (bytes == 0) return;
           const int64_t begin = begin_of(o);
           accesses_.push_back({piece_at(begin), piece_at(begin + bytes), o.buffer, kind, is_flat(o),
-                               o.type.dtype, anew, order});
+                               o.type.dtype, overwritten, order});
         };
         for (size_t i = 0; i < instr.in.size(); ++i)
           add(instr.in[i], Access::Kind::Read, false, needed_order(instr, i));
         for (size_t i = 0; i < instr.out.size(); ++i)
-          add(instr.out[i], Access::Kind::Write, writes_anew(instr, static_cast<int>(i)), made_order(instr));
+          add(instr.out[i], Access::Kind::Write, overwrites(instr, static_cast<int>(i)), made_order(instr));
         if (instr.workspace_bytes > 0) {
           const int64_t begin = p_.buffer(p_.workspace).offset;
           accesses_.push_back({piece_at(begin),
@@ -275,7 +275,7 @@ class MemoryWalk {
     for (size_t i = starts[static_cast<size_t>(issue.instr)]; i < end; ++i) {
       const Access& a = accesses_[i];
       touch(issue, call, a.buffer);
-      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds && !a.anew))
+      if (a.kind == Access::Kind::Read || (a.kind == Access::Kind::Write && adds && !a.overwritten))
         check_written(issue, a);
       if (a.kind == Access::Kind::Read)
         read(issue, a, s);

@@ -12,7 +12,7 @@ struct Memory {
   double freed_at_b = 0;  // fraction of an activation that its B frees; its W frees the rest
 };
 
-// Keeps F and B in order on every rank and places every W anew: where the rank would otherwise wait for
+// Keeps F and B in order on every rank and reschedules every W: where the rank would otherwise wait for
 // roughly as long as a W takes or longer, where `memory` requires it, and the rest at the end. Tries several
 // thresholds for "roughly" and returns the result with the shortest span (Timeline::longest_span), or the
 // input if none is better and the input respects the memory. max_in_flight is set to the peaks of the result.

@@ -34,7 +34,7 @@ void save_weights(const Rank& rank, comm::World& world, const std::string& path,
                   const std::map<std::string, std::string>& metadata, Saved what = Saved::Weights);
 
 // Every rank reads its own part of a file written from any layout. UserError unless the file contains exactly
-// the model's parameters and states, with matching shapes. Averages of weights begin anew, as the weights.
+// the model's parameters and states, with matching shapes. Averages of weights start from the loaded weights.
 void load_weights(Rank& rank, const std::string& path);
 
 }  // namespace quintet::train

@@ -46,10 +46,10 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
     for (size_t j = 0; j < i; ++j)
       if (life[j] && shares_bytes(b, p.buffers[j])) return "persistent buffers overlap";
     life[i] = ++lives;
-    const bool made_anew =
+    const bool overwritten =
         b.memory_class == MemoryClass::Gradients ||
         std::any_of(p.inputs.begin(), p.inputs.end(), [&](const auto& in) { return in.buffer.index() == i; });
-    paint(b.offset, b.offset + b.bytes, made_anew ? 0 : life[i]);
+    paint(b.offset, b.offset + b.bytes, overwritten ? 0 : life[i]);
   }
   for (const GroupSlot& s : p.slots) {  // gathered in place: only this rank's range is up to date
     if (s.role != graph::Role::Weight) continue;
@@ -110,10 +110,10 @@ std::string memory_fault(const Program& p, const Expanded& e, const Padding& pad
       for (size_t i = 0; i < instr.out.size(); ++i) {
         const Operand& o = instr.out[i];
         if (fault = touch(o.buffer); !fault.empty()) return fault;
-        bool anew = !o.type.dims.empty() && o.type.dims[0].name == graph::Dim::Tokens;
+        bool overwritten = !o.type.dims.empty() && o.type.dims[0].name == graph::Dim::Tokens;
         if (instr.op)
-          for (const int result : instr.op->anew) anew |= result == static_cast<int>(i);
-        if (accumulates(instr, call) && !anew)
+          for (const int result : instr.op->overwritten) overwritten |= result == static_cast<int>(i);
+        if (accumulates(instr, call) && !overwritten)
           if (fault = read(o); !fault.empty()) return fault;
         const int64_t begin = p.buffer(o.buffer).offset + o.offset_bytes;
         paint(begin, begin + o.bytes(), life[o.buffer.index()]);

@@ -206,7 +206,7 @@ const OpDef kBalanceLoss = {.name = "balance_loss",
                             .cost = cost_by_bytes,
                             .dims = dims_loss,
                             .keep = true,
-                            .anew = {1},
+                            .overwritten = {1},
                             .op_class = OpClass::Balance};
 const OpDef kBalanceDsums = {.name = "balance_dsums",
                              .min_inputs = 2,
