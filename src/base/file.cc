@@ -89,7 +89,7 @@ class Descriptor {
 Path folder_of(const Path& path) { return path.has_parent_path() ? path.parent_path() : Path("."); }
 
 // A name that no other writer on this machine uses.
-Path temporary_beside(const Path& path) {
+Path temporary_name(const Path& path) {
   static std::atomic<uint64_t> counter{0};
   Path name = path;
   name += fmt::format(".{}.{}.partial", ::getpid(), counter.fetch_add(1));
@@ -163,7 +163,7 @@ void make_directories(const Path& path) {
 
 void require_writable_directory(const Path& path) {
   make_directories(path);
-  const Path probe = temporary_beside(path / "probe");
+  const Path probe = temporary_name(path / "probe");
   {
     const Descriptor fd(open_file(probe, O_WRONLY | O_CREAT | O_EXCL, 0644));
     if (fd.get() < 0) fail_system("write in folder", path, errno);
@@ -238,7 +238,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(temporary_beside(path)) {
+AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(temporary_name(path)) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))

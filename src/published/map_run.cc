@@ -53,7 +53,7 @@ void refuse_above_peak(const ModelledRun& run) {
                           run.assumptions.matmul.value_or(Arithmetic::BF16), "the published speed");
 }
 
-void beside_the_plan(const PublishedRun& row, const Source& source, ModelledRun& run, Notes& notes) {
+void memory_outside_the_plan(const PublishedRun& row, const Source& source, ModelledRun& run, Notes& notes) {
   // Before torchtitan compiled its loss (2025), logits were copied to f32: their softmax, its gradient and
   // the logits' own gradient exist at once, where a fused loss has only the logits and their gradient in
   // bf16.
@@ -94,7 +94,7 @@ ModelledRun map_or_throw(const PublishedRun& row) {
   run.assumptions.stack = known ? hardware::find_stack(map_stack(row, *source))
                                 : hardware::Stack{.name = "neutral", .title = "unknown software"};
   run.assumptions.matmul = arithmetic(row);
-  beside_the_plan(row, *source, run, notes);
+  memory_outside_the_plan(row, *source, run, notes);
   r = config::resolve(std::move(r));
   published_speed(row, *source, run);
   refuse_above_peak(run);

@@ -47,7 +47,7 @@ struct Entry {
 };
 
 // Most promising first; ties in insertion order.
-struct Later {
+struct LessPromising {
   bool operator()(const Entry& a, const Entry& b) const {
     return std::tuple(a.doubtful, a.likely, a.order) > std::tuple(b.doubtful, b.likely, b.order);
   }
@@ -86,14 +86,14 @@ class Searcher {
       fill(batch);
       if (batch.empty()) break;
       plan(batch);
-      tell();
+      report_progress();
     }
     for (size_t i = 0; i < long_.size(); ++i)
       if (result_.best.empty() && i < kLongOnes) {
         plan({long_[i]});
-        tell();
+        report_progress();
       } else {
-        passed_over_ = std::min(passed_over_, long_[i].bound);
+        skipped_bound_ = std::min(skipped_bound_, long_[i].bound);
       }
     finish();
     return std::move(result_);
@@ -144,7 +144,7 @@ class Searcher {
       else if (n > 0)
         push(std::move(e));
     }
-    tell();
+    report_progress();
   }
 
   double worst_kept() const {
@@ -166,7 +166,7 @@ class Searcher {
         if (slow)
           result_.too_slow += count(e);
         else if (!is_worth(e))
-          passed_over_ = std::min(passed_over_, e.bound);
+          skipped_bound_ = std::min(skipped_bound_, e.bound);
         else
           front.push_back(e);
         queue_.pop();
@@ -208,7 +208,7 @@ class Searcher {
         result_.smallest_bound = std::move(l.least);
       }
     }
-    tell();
+    report_progress();
   }
 
   Look look(const Entry& e) const {
@@ -295,7 +295,7 @@ class Searcher {
       const config::Recipe resolved = config::resolve(r);
       const Bound b = bounds_.of_any_schedule(resolved);
       if (b.bytes > limit_)
-        put_aside(resolved, b.bytes, l);
+        count_too_large(resolved, b.bytes, l);
       else
         l.entries.push_back({.family = f,
                              .stage = Stage::Family,
@@ -314,14 +314,14 @@ class Searcher {
     }
     const config::Recipe r = config::resolve(unresolved);
     const Bound b = e.stage == Stage::Closed ? bounds_.quick(r) : bounds_.exact(r);
-    if (b.bytes > limit_) return put_aside(r, b.bytes, l);
+    if (b.bytes > limit_) return count_too_large(r, b.bytes, l);
     e.likely = b.likely_seconds;
     e.bound = b.seconds;
     e.doubtful = b.likely_bytes > limit_;
     l.entries.push_back(std::move(e));
   }
 
-  static void put_aside(const config::Recipe& r, int64_t bytes, Look& l) {
+  static void count_too_large(const config::Recipe& r, int64_t bytes, Look& l) {
     ++l.too_large;
     if (bytes >= l.least_bytes) return;
     l.least_bytes = bytes;
@@ -351,7 +351,7 @@ class Searcher {
     }
   }
 
-  void tell() const {
+  void report_progress() const {
     if (!options_.progress) return;
     options_.progress({.planned = result_.planned,
                        .most = options_.plans,
@@ -366,8 +366,8 @@ class Searcher {
                        [&](size_t i) { plan::verify_programs(result_.best[i].report.recipe, assumptions_); });
     double least = result_.best.empty() ? std::numeric_limits<double>::infinity()
                                         : result_.best.front().report.time.step;
-    result_.proven = passed_over_ >= least;
-    least = std::min(least, passed_over_);
+    result_.proven = skipped_bound_ >= least;
+    least = std::min(least, skipped_bound_);
     for (; !queue_.empty(); queue_.pop()) {
       if (queue_.top().bound >= least) continue;
       least = queue_.top().bound;
@@ -388,12 +388,12 @@ class Searcher {
   const CoarseEstimate estimate_;
   const Bounds own_bounds_;
   const Bounds& bounds_;
-  std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
+  std::priority_queue<Entry, std::vector<Entry>, LessPromising> queue_;
   int64_t order_ = 0, looked_ = 0, layouts_ = 0, groups_ = 0;
   int64_t least_bytes_ = std::numeric_limits<int64_t>::max();
   double work_ = 0;
-  std::vector<Entry> long_;                                       // most promising first
-  double passed_over_ = std::numeric_limits<double>::infinity();  // bound of groups past options_.groups
+  std::vector<Entry> long_;                                         // most promising first
+  double skipped_bound_ = std::numeric_limits<double>::infinity();  // bound of groups past options_.groups
   SearchResult result_;
 };
 
