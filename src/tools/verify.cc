@@ -21,7 +21,7 @@ using Kind = Check::Kind;
 namespace {
 
 // Relative difference of weights in f64 that rounding alone does not reach in a few steps.
-constexpr double kParted = 1e-9;
+constexpr double kDiverged = 1e-9;
 
 double unit_roundoff(DType t) {
   switch (t) {
@@ -170,10 +170,10 @@ class Comparison {
     const std::vector<Tensor>& before_a = t == 0 ? a_.initial : a_.steps[t - 1].weights;
     const std::vector<Tensor>& before_b = t == 0 ? b_.initial : b_.steps[t - 1].weights;
     const double apart = distance(before_a, before_b);
-    const double departed = chain_ * std::sqrt(width_) * departure(before_a, before_b),
-                 relative = tolerance_ + departed;
+    const double drift = chain_ * std::sqrt(width_) * weight_drift(before_a, before_b),
+                 relative = tolerance_ + drift;
     const RoutingChanges changes = routing_changes(a, b);
-    parted_.push_back(departed > kParted);
+    diverged_.push_back(drift > kDiverged);
 
     add(Kind::Tokens, "", number, static_cast<double>(a.result.tokens), static_cast<double>(b.result.tokens),
         std::abs(static_cast<double>(a.result.tokens - b.result.tokens)), 0, 1);
@@ -200,7 +200,7 @@ class Comparison {
     const double expected = inf ? largest(a.gradients) : norm(a.gradients);
     add(Kind::GradientNorm, "of all tensors", number, a.result.grad_norm, expected,
         std::abs(a.result.grad_norm - expected), tolerance_ * whole, whole);
-    sums(a, b, number, relative, departed, changes.decisions);
+    sums(a, b, number, relative, drift, changes.decisions);
   }
 
   // Routing decisions that differ in a step, as their possible effect on gradients relative to their norms: 7
@@ -245,13 +245,13 @@ class Comparison {
   }
 
   // 7 in verify.h.
-  void sums(const StepState& a, const StepState& b, int64_t number, double relative, double departed,
+  void sums(const StepState& a, const StepState& b, int64_t number, double relative, double drift,
             double changes) {
     const config::Moe& moe = recipe_.model.moe;
     const auto decisions =
         static_cast<double>(recipe_.batch.global * recipe_.data.seq_len * moe.top_k * moe.experts);
     const double ties = one_op_ * decisions;
-    const double may_turn = std::floor(ties + kConfidence * std::sqrt(ties) + departed * decisions);
+    const double may_flip = std::floor(ties + kConfidence * std::sqrt(ties) + drift * decisions);
     for (size_t i = 0; i < b.sums.size(); ++i) {
       const std::string& name = b.sums[i].name;
       const auto &x = a.sums[i].values, &y = b.sums[i].values;
@@ -264,14 +264,14 @@ class Comparison {
       const auto real_a = part(x, counts, x.size()), real_b = part(y, counts, y.size());
       if (counts > 0)
         add(Kind::Sum, name + " (counts)", number, norm(counted_a), norm(counted_b),
-            distance(counted_a, counted_b), may_turn, norm(counted_b));
+            distance(counted_a, counted_b), may_flip, norm(counted_b));
       add(Kind::Sum, name, number, norm(real_a), norm(real_b), distance(real_a, real_b),
           relative * norm(real_b) + changes, norm(real_b));
     }
     same_tensors(a.states, b.states);
     for (size_t i = 0; i < b.states.size(); ++i) {
       const auto &x = a.states[i].values, &y = b.states[i].values;
-      const double allowed = may_turn < 1 ? 0
+      const double allowed = may_flip < 1 ? 0
                                           : 2 * moe.bias_rate * static_cast<double>(number) *
                                                 std::sqrt(static_cast<double>(y.size()));
       add(Kind::State, b.states[i].name, number, norm(x), norm(y), distance(x, y), allowed, norm(y));
@@ -279,7 +279,7 @@ class Comparison {
   }
 
   // rho of 4 in verify.h.
-  double departure(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
+  double weight_drift(const std::vector<Tensor>& a, const std::vector<Tensor>& b) const {
     const double whole = norm(b);
     double sum = 0;
     for (size_t i = 0; i < b.size(); ++i) {
@@ -381,18 +381,18 @@ class Comparison {
           difference = distance(rest_a, rest_b);
           allowed = round;
         } else if (const auto matrices = b_.matrices.find(name); matrices != b_.matrices.end()) {
-          // Narrow types: directions without a gradient but rounding are turned in any way.
+          // Narrow types: directions whose gradient is only rounding error may be rotated arbitrarily.
           const Matrices& m = matrices->second;
           allowed = round;
           for (const StepState& step : b_.steps)
             allowed += 2 * step.result.lr * settings.lr_factor * m.scale * kLargestSingularValue *
                        std::sqrt(static_cast<double>(m.count * std::min(m.rows, m.columns)));
         } else if (settings.kind == config::OptimizerKind::Lion) {
-          // Signs do not depend on the size of a gradient: any small one may turn in narrow types, and once
-          // the weights have parted where a sign was that of a rounding error.
+          // Signs do not depend on the size of a gradient: in narrow types any small one may flip, and so may
+          // all signs of rounding errors once the weights have diverged.
           allowed = round;
           for (size_t t = 0; t < b_.steps.size(); ++t)
-            if (recipe_.precision.compute != base::DType::F64 || parted_[t])
+            if (recipe_.precision.compute != base::DType::F64 || diverged_[t])
               allowed +=
                   2 * b_.steps[t].result.lr * settings.lr_factor * std::sqrt(static_cast<double>(x.size()));
         } else {
@@ -458,14 +458,14 @@ class Comparison {
   const LayoutRun &a_, &b_;
   const double chain_;
   double one_op_ = 0, tolerance_ = 0, width_ = 1;
-  std::vector<char> parted_;                  // by step: the weights before it differ by more than rounding
+  std::vector<char> diverged_;                // by step: the weights before it differ by more than rounding
   std::vector<std::vector<double>> allowed_;  // allowed difference by step and gradient
   VerifyResult result_;
 };
 
 }  // namespace
 
-const Check* VerifyResult::first_departure() const {
+const Check* VerifyResult::first_mismatch() const {
   for (const Check& c : checks)
     if (!c.pass) return &c;
   return nullptr;

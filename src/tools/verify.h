@@ -57,12 +57,11 @@
 //  9. On two different devices, initial weights may differ in their last bits, because each has its own
 //     logarithm and cosine. The effect is small compared to the tolerances above.
 //  10. Ill-conditioned models (dropout near 1, a latent of rank 1, a learning rate that makes training
-//  chaotic)
-//     amplify rounding beyond any bound that does not know them. When a comparison fails, one rank runs again
-//     with other micro-batches, which changes nothing but the order of sums. Where that departs from the
-//     first run by f > 1 times the tolerance in a step, all comparisons of the step may depart by kConfidence
-//     f times theirs; the report says so. Not where micro-batches are part of the mathematics: balance losses
-//     per micro-batch and capacities.
+//     chaotic) amplify rounding by more than these bounds can know. When a comparison fails, one rank runs
+//     again with other micro-batches, which changes nothing but the order of sums. If that differs from the
+//     first run by f > 1 times the tolerance in a step, all comparisons of the step are allowed kConfidence f
+//     times theirs, and the report says so. This does not apply where micro-batches are part of the
+//     mathematics: balance losses per micro-batch and capacities.
 #pragma once
 
 #include <optional>
@@ -125,10 +124,10 @@ struct VerifyResult {
   double tolerance = 0;  // of one gradient (2. above)
   bool is_first = true;  // false on ranks other than 0 of an MPI job, which have nothing to compare
 
-  bool pass() const { return first_departure() == nullptr; }
-  const Check* first_departure() const;  // null: none
-  int64_t blind() const;                 // comparisons that prove nothing
-  int64_t sensitive() const;             // comparisons that 10. above decided
+  bool pass() const { return first_mismatch() == nullptr; }
+  const Check* first_mismatch() const;  // null: none
+  int64_t blind() const;                // comparisons that prove nothing
+  int64_t sensitive() const;            // comparisons that 10. above decided
 };
 
 // `recipe` must be resolved. Ranks are threads of this process, or this process is one rank of an MPI job.

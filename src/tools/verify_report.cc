@@ -102,19 +102,18 @@ std::string to_table(const VerifyResult& r) {
                         row.worst->error, row.worst->tolerance, row.worst->name);
   if (r.blind() > 0)
     text += fmt::format(
-        "\n{} of {} comparisons prove nothing: both runs skipped the step, or rounding in {} may add up to "
-        "as "
-        "much as the value itself{}.\n",
+        "\n{} of {} comparisons prove nothing: both runs skipped the step, or rounding in {} may be as large "
+        "as the value itself{}.\n",
         r.blind(), r.checks.size(), r.dtype,
         r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is sharper");
   if (r.sensitive() > 0)
     text += fmt::format(
-        "\n{} of {} comparisons exceed rounding, but not what this model makes of it: one rank with other "
-        "micro-batches departs from one rank as far. The model is ill-conditioned.\n",
+        "\n{} of {} comparisons exceed the tolerance, but one rank with different micro-batches differs from "
+        "one rank by as much: the model is ill-conditioned and amplifies rounding.\n",
         r.sensitive(), r.checks.size());
-  const Check* first = r.first_departure();
-  text += first ? fmt::format("\nFAIL. First departure: {}\n", explain(*first))
-                : fmt::format("\nPASS. The layout computes the same as one rank.\n");
+  const Check* first = r.first_mismatch();
+  text += first ? fmt::format("\nFAIL. First mismatch: {}\n", explain(*first))
+                : fmt::format("\nPASS. The layout computes the same result as one rank.\n");
   return text;
 }
 
@@ -138,7 +137,7 @@ std::string to_json(const VerifyResult& r) {
             {"steps", r.steps},           {"data", r.synthetic ? "synthetic" : "recipe"},
             {"tolerance", r.tolerance},   {"comparisons", r.checks.size()},
             {"prove_nothing", r.blind()}, {"ill_conditioned", r.sensitive()}};
-  j["first_departure"] = r.first_departure() ? json(*r.first_departure()) : Json();
+  j["first_mismatch"] = r.first_mismatch() ? json(*r.first_mismatch()) : Json();
   j["checks"] = Json::array();
   for (const Check& c : r.checks) j["checks"].push_back(json(c));
   return j.dump(2);

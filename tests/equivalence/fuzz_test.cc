@@ -46,7 +46,7 @@ TEST(Fuzz, RandomLayoutsComputeWhatOneRankComputes) {
     const Case small = shrink(c);
     const auto reason = failure_of(small);
     ADD_FAILURE() << "seed " << seed + i
-                  << ": the layout departs from one rank (QUINTET_FUZZ_SEED=" << seed + i
+                  << ": the layout differs from one rank (QUINTET_FUZZ_SEED=" << seed + i
                   << " QUINTET_FUZZ_LAYOUTS=1 brings it back). The smallest that does:\n\n"
                   << to_text(small) << "\n"
                   << reason.value_or(*failure);
