@@ -107,7 +107,7 @@ TEST(Verdict, DdpWhereItFits) {
 }
 
 // The result of a search over all axes is one more rung if no single one comes close to it, and only then.
-TEST(Verdict, AMixtureOfAxesWhereNoRungComesNear) {
+TEST(Verdict, AMixtureOfAxesIfNoRungComesClose) {
   const Verdict alone = decide(small_llama(), small_cluster(), few());
   plan::Report best = *alone.rungs[static_cast<size_t>(alone.answer)].report;
   VerdictOptions options = few();
@@ -156,7 +156,7 @@ config::Recipe full_size(const char* preset, int64_t global, int64_t seq = 4096)
 }
 
 // 8B on eight GPUs of 32 GB: DDP violates an inequality, full shard does not.
-TEST(Verdict, EightBillionOnEightCards) {
+TEST(Verdict, EightBillionOnEightGpus) {
   const Verdict v = decide(full_size("llama3-8b", 128), on("1x8 rtx-5090"), few());
   const Rung& ddp = rung(v, "DDP");
   EXPECT_EQ(ddp.state, Rung::State::DoesNotFit);

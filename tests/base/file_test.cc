@@ -115,7 +115,7 @@ TEST(File, OutputPathsAreTestedWithoutATrace) {
   EXPECT_EQ(read_file(folder / "there"), "old");
 }
 
-TEST(File, FolderIsNoFile) {
+TEST(File, AFolderIsNotAFile) {
   const TempFolder folder;
   EXPECT_CONTAINS(user_error([&] { read_file(folder.path()); }), "Is a directory");
   EXPECT_CONTAINS(user_error([&] { MappedFile(folder.path()); }), "Is a directory");
@@ -163,7 +163,7 @@ TEST(File, FullDiskIsNamedWithFreeSpace) {
   EXPECT_CONTAINS(message, "free in '/dev'");
 }
 
-TEST(File, FoldersThatCannotBe) {
+TEST(File, FoldersThatCannotExist) {
   const TempFolder folder;
   write_file_atomically(folder / "file", "x");
   const Path below = folder / "file/run";
@@ -188,7 +188,7 @@ TEST(File, MakesFoldersAndProvesThemWritable) {
   EXPECT_TRUE(names_in(folder.path()).empty());
 }
 
-TEST(File, AppendsAtEndOrAfresh) {
+TEST(File, AppendsOrStartsOver) {
   const TempFolder folder;
   {
     AppendFile file(folder / "log", AppendFile::Start::Empty);

@@ -23,7 +23,7 @@ constexpr const char* kHasGpu =
     "QUINTET_CUDA, or with CUDA_VISIBLE_DEVICES empty";
 
 // A build without CUDA, or a machine without a GPU: one message with a remedy.
-TEST(BadInput, CudaWhereThereIsNone) {
+TEST(BadInput, CudaWithoutAGpu) {
   const SmallRun small;
   const Outcome o = quintet("train " + quoted(small.recipe_file().string()) + " --set run.device=cuda");
   if (o.code == 0) GTEST_SKIP() << kHasGpu;
@@ -34,7 +34,7 @@ TEST(BadInput, CudaWhereThereIsNone) {
 }
 
 // A run folder from a GPU machine, used on one without.
-TEST(BadInput, GenerateFromARunOfCudaWhereThereIsNone) {
+TEST(BadInput, GenerateFromACudaRunWithoutAGpu) {
   const SmallRun small;
   small.train(test::kOneRank);
   const std::string generate = "generate " + quoted(small.run_dir().string()) + " --tokens 4 --seed 3";

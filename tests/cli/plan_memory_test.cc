@@ -29,7 +29,7 @@ const std::vector<Case> kCases = {
     {"recipes/tiny-moe.toml", "1x4 h200", {"run.device=cuda"}},
     {"recipes/tiny-moe.toml", "1x4 mi300x", {"run.device=cuda", "precision.compute=bf16"}}};
 
-TEST(PlanVerb, ArenaIsTheOneOfTheCudaExecutor) {
+TEST(PlanVerb, ArenaMatchesTheCudaExecutor) {
   for (const Case& c : kCases) {
     const std::string path = std::string(QUINTET_SOURCE_DIR "/") + c.file;
     SCOPED_TRACE(c.file + " on " + c.cluster);

@@ -99,7 +99,7 @@ TEST(PlanVerb, SearchTakesAnyContextForPackedDocuments) {
 }
 
 // Without --cluster and without GPUs, a recipe for GPUs is not planned for the CPU.
-TEST(PlanVerb, ARecipeForGpusWantsSome) {
+TEST(PlanVerb, ARecipeForGpusNeedsGpus) {
   ::setenv("CUDA_VISIBLE_DEVICES", "", 1);  // each test runs in its own process
   const TempFolder folder;
   const std::string recipe = (folder / "r.toml").string();

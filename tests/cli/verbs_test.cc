@@ -32,7 +32,7 @@ TEST(Tool, UnknownVerbsAreNamed) {
   EXPECT_EQ(quintet("").code, 2);
 }
 
-TEST(Tool, AReaderThatGoesAwayIsNoCrash) {
+TEST(Tool, AClosedReaderIsNotACrash) {
   const SmallRun small;
   const Outcome o = test::shell(test::kTool + " program " + quoted(small.recipe_file().string()) +
                                 " --expanded | head -n 1");
@@ -195,7 +195,7 @@ TEST(Check, PrintsTheResolvedRecipe) {
 }
 
 // --dtype sets all types, --set overrides one.
-TEST(Check, WhatIsSetHoldsBesideAType) {
+TEST(Check, SetOverridesTheDtypeOption) {
   const SmallRun small;
   const std::string check = "check " + quoted(small.recipe_file().string());
   for (const char* options : {" --dtype bf16 --set precision.master=split --set precision.gradients=bf16",
@@ -224,7 +224,7 @@ TEST(Check, GivesEveryProblemAtOnce) {
   EXPECT_TRUE(keys.contains("model.layers"));
 }
 
-TEST(Program, PrintsARank) {
+TEST(Program, PrintsOneRank) {
   const SmallRun small;
   const std::string program = "program " + quoted(small.recipe_file().string());
   const Outcome o = quintet(program + " --rank 3");

@@ -76,7 +76,7 @@ TEST(WaitForDevice, AFailureAbortsAllAndIsThrown) {
   }
 }
 
-TEST(WaitForDevice, TheTimeoutAbortsAllAndTellsTheLastCalls) {
+TEST(WaitForDevice, TheTimeoutAbortsAllAndReportsTheLastCalls) {
   run_local_world(1, [](World& world) {
     std::vector<std::string> aborts;
     world.world().barrier();
@@ -197,7 +197,7 @@ std::vector<std::string> compared(int ranks,
   return said;
 }
 
-TEST(CompareCalls, MembersWithOtherCallsAreFound) {
+TEST(CompareCalls, MembersWithDifferentCallsAreFound) {
   const std::vector<std::string> good(3);
   const auto sum = [](DeviceCommunicator& c, int64_t count, DType dtype, ReduceOp op = ReduceOp::Sum) {
     c.all_reduce(nullptr, count, dtype, op, nullptr);

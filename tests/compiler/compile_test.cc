@@ -165,7 +165,7 @@ TEST(Compile, FrozenParametersHaveNoState) {
 
 // With one micro-batch per step, gradients reuse the memory of activations; only weights and optimizer state
 // persist.
-TEST(Compile, GradientsOfOneMicroBatchLieOverDeadActivations) {
+TEST(Compile, GradientsOfOneMicroBatchReuseDeadActivations) {
   const auto compiled = [](const char* accumulation, const char* zero) {
     return compile(config::parse(recipe_text("llama-tiny"),
                                  {fmt::format("batch.accumulation={}", accumulation), "data.seq_len=512",

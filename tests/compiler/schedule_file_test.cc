@@ -62,7 +62,7 @@ TEST_F(ScheduleFile, CompilesToWhatTheNameCompilesTo) {
   }
 }
 
-TEST_F(ScheduleFile, IsLookedForBesideTheRecipeThenFromTheWorkingDirectory) {
+TEST_F(ScheduleFile, IsLookedForNextToTheRecipeThenInTheWorkingDirectory) {
   write(schedule::print(schedule::one_f_one_b(2, 4)));
   const std::vector<std::string> sets = {"parallel.pp=2", "parallel.schedule=file:own.txt"};
   const config::Recipe beside = load(sets);
@@ -78,7 +78,7 @@ TEST_F(ScheduleFile, IsLookedForBesideTheRecipeThenFromTheWorkingDirectory) {
       "parallel.schedule: schedule file 'own.txt' does not exist, neither in the recipe's folder nor");
 }
 
-TEST_F(ScheduleFile, OfOtherNumbersNamesEachKey) {
+TEST_F(ScheduleFile, WithOtherNumbersNamesEachKey) {
   write(schedule::print(schedule::zb_v(4, 8)));
   try {
     pipeline_schedule(load({"parallel.pp=2", "parallel.schedule=file:own.txt"}));

@@ -542,7 +542,7 @@ TEST(BadRecipes, EachIsRefusedForItsReason) {
   }
 }
 
-TEST(BadRecipes, EveryRuleIsMet) {
+TEST(BadRecipes, EveryRuleIsViolatedOnce) {
   std::set<std::string> met;
   for (const Bad& bad : bad_recipes()) met.insert(bad.name);
   // In a recipe file these are notes.
@@ -669,7 +669,7 @@ TEST(BadRecipes, WordsOfOtherSystemsAreKnown) {
   }
 }
 
-TEST(BadRecipes, TextThatIsNotTomlIsRefusedWithItsPlace) {
+TEST(BadRecipes, TextThatIsNotTomlIsRefusedWithItsLine) {
   try {
     parse("[model\n", {}, "broken.toml");
     FAIL() << "accepted";
@@ -678,7 +678,7 @@ TEST(BadRecipes, TextThatIsNotTomlIsRefusedWithItsPlace) {
   }
 }
 
-TEST(BadRecipes, AFileThatIsNotThereIsRefused) {
+TEST(BadRecipes, AMissingFileIsRefused) {
   EXPECT_THROW(load("no/such/recipe.toml"), base::UserError);
   EXPECT_THROW(load("/"), base::UserError);  // a directory
 }

@@ -16,7 +16,7 @@
 namespace quintet::config {
 namespace {
 
-TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
+TEST(Recipe, DemoRecipeIsAsDescribed) {
   const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
   EXPECT_EQ(r.name, "tiny");
   EXPECT_EQ(r.model.layers, 4);
@@ -33,14 +33,14 @@ TEST(Recipe, ThatOfTheDemoIsAsDescribed) {
   EXPECT_EQ(r.run.dir, "runs/tiny");
 }
 
-TEST(Recipe, OfOneGpuIsGood) {
+TEST(Recipe, OneGpuRecipeIsLegal) {
   const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/gpu.toml");
   EXPECT_EQ(r.run.device, DeviceKind::Cuda);
   EXPECT_EQ(r.precision.compute, base::DType::BF16);
   EXPECT_EQ(r.parallel.world(), 1);
 }
 
-TEST(Recipe, ThatOfTheDemoWithExpertsIsAsDescribed) {
+TEST(Recipe, DemoRecipeWithExpertsIsAsDescribed) {
   const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny-moe.toml");
   EXPECT_EQ(r.model.moe.experts, 8);
   EXPECT_EQ(r.model.moe.top_k, 2);
@@ -52,7 +52,7 @@ TEST(Recipe, ThatOfTheDemoWithExpertsIsAsDescribed) {
   EXPECT_EQ(r.batch, dense.batch);
 }
 
-TEST(Recipe, EveryOneThatIsShippedIsLegal) {
+TEST(Recipe, EveryShippedRecipeIsLegal) {
   int count = 0;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(QUINTET_SOURCE_DIR "/recipes")) {
     if (entry.path().extension() != ".toml") continue;
@@ -292,7 +292,7 @@ TEST(Recipe, AFlagshipLayoutIsLegal) {
   EXPECT_EQ(r.parallel.world(), 1024);
 }
 
-TEST(Recipe, PaddedExpertsGoWithEveryCutOfRows) {
+TEST(Recipe, PaddedExpertsWorkWithEverySharding) {
   for (const char* cut : {"parallel.tp=2", "parallel.cp=2", "parallel.sequence_parallel=true"})
     EXPECT_TRUE(
         parse(kGood, {"model.preset='tiny-moe'", "model.moe.capacity_factor=1", "model.moe.pad=true", cut})

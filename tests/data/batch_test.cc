@@ -209,7 +209,7 @@ TEST(Batches, EvaluationEndsWithDummies) {
   EXPECT_EQ(some.count_labels(2, 1), 0);
 }
 
-TEST(Batches, BuffersThatAreNotWantedAreNotNeeded) {
+TEST(Batches, UnrequestedBuffersMayBeNull) {
   const Batches some = batches(29, {4, 2, 1, 2});
   Row ids(2 * kSeq);
   EXPECT_EQ(some.fill(0, 0, 1, {.ids = ids}), some.count_labels(0, 1));

@@ -81,7 +81,7 @@ TEST(Dataset, CountsAgreeWithLabels) {
   }
 }
 
-TEST(Dataset, RowsThatAreNotWantedAreNotNeeded) {
+TEST(Dataset, UnrequestedRowsMayBeNull) {
   const auto [train, validation] = make_splits(counting({20}), {.seq_len = 4});
   Row labels(4);
   train.fill(2, {.labels = labels});

@@ -34,7 +34,7 @@ class TextSource : public testing::Test {
   ByteTokenizer tokenizer;
 };
 
-TEST_F(TextSource, FolderIsReadSortedAndPassesOverTheRest) {
+TEST_F(TextSource, FolderIsReadSortedAndOtherFilesAreSkipped) {
   put("in/b.txt", "second");
   put("in/a/z.md", "first");
   put("in/a/image.png", std::string("PNG\0data", 8));
@@ -50,7 +50,7 @@ TEST_F(TextSource, FolderIsReadSortedAndPassesOverTheRest) {
   EXPECT_EQ(texts(load("in")), (std::vector<std::string>{"first", "second", "third", "fourth"}));
 }
 
-TEST_F(TextSource, NamedPathsAreNeverPassedOver) {
+TEST_F(TextSource, NamedPathsAreNeverSkipped) {
   put("build/runs/.x", "text");
   EXPECT_EQ(texts(load("build/runs/.x")), std::vector<std::string>{"text"});
   put("build/y.txt", "inside");

@@ -9,7 +9,7 @@
 namespace quintet::tests {
 namespace {
 
-TEST(Classes, StandForAllRanksOfRandomLayouts) {
+TEST(Classes, RepresentAllRanksOfRandomLayouts) {
   constexpr uint64_t kLayouts = 200, kSeed = 1000;
   int64_t ranks = 0, classes = 0;
   for (uint64_t i = 0; i < kLayouts; ++i) {

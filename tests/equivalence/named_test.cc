@@ -37,7 +37,7 @@ TEST(Tokens, OneValidTokenUnderTensorParallelism) {
 }
 
 // The mean over all tokens, not the mean of the micro-batches' means: one has 8 tokens, another 1.
-TEST(Tokens, AccumulationWithUnevenMasksIsNoMeanOfMeans) {
+TEST(Tokens, AccumulationWithUnevenMasksIsNotAMeanOfMeans) {
   Recipe r = unpacked();
   r.parallel.dp_replicate = 2;
   r = resolved(r, 1, 3);
@@ -213,7 +213,7 @@ TEST(Dropout, MasksAreEqualInEveryLayout) {
   with(2, 3, 2, true);
 }
 
-TEST(Dropout, DropsAnewInEveryStep) {
+TEST(Dropout, DrawsANewMaskInEveryStep) {
   Recipe r = small_recipe();
   r.model = {.family = config::Family::Gpt2,
              .layers = 1,

@@ -210,7 +210,7 @@ TEST(StochasticMoments, AreBf16AndNotTheNearest) {
   }
 }
 
-TEST(SplitMasters, NothingButTiesIsRoundedOtherwise) {
+TEST(SplitMasters, OnlyTiesAreRoundedDifferently) {
   Recipe whole = placed(kPlaces[0], bf16_recipe(), 1), split = whole;
   split.precision.master = config::Master::Split;
   const data::Dataset dataset = tools::training_data(whole, true);
@@ -328,7 +328,7 @@ TEST(LossScale, GrowsAfterGoodSteps) {
 
 // Only one label of the first step counts, so the gradients of one rank alone are not finite: all ranks skip,
 // keep their weights, and lower the scale. (Results and replicas of ranks are compared where they run.)
-TEST(LossScale, OneRanksOverflowIsEverybodys) {
+TEST(LossScale, OverflowOnOneRankSkipsTheStepOnAll) {
   for (const int64_t zero : {0, 1, 3})
     for (const int64_t sequence : {0, 3}) {
       Recipe r = small_recipe();

@@ -86,7 +86,7 @@ HostTensor without_rows(HostTensor t, int64_t first) {
   return t;
 }
 
-TEST(GpuExpertOps, GroupedProductsOfSeveralTiles) {
+TEST(GpuExpertOps, GroupedGemmsOfSeveralTiles) {
   Random random;
   struct Case {
     int64_t out, in;

@@ -123,7 +123,7 @@ TEST(GpuOps, MatchTheCpu) {
   EXPECT_GE(seen.size(), 50u);
 }
 
-TEST(GpuOps, SumsAreAddedToWhatIsThere) {
+TEST(GpuOps, SumsAccumulate) {
   const std::set<const graph::OpDef*> sums = {
       &graph::kLinearDw,    &graph::kLinearsDw,       &graph::kEmbeddingDw,       &graph::kRmsNormDw,
       &graph::kLayerNormDw, &graph::kSumRows,         &graph::kGroupedLinearDw,   &graph::kRouterDw,

@@ -160,7 +160,7 @@ void check_places() {
     ASSERT_EQ(moments[i], moments[i % kDistinct]) << i;
   }
 }
-TEST(GpuAdamW, PlacesDoNotMatter) {
+TEST(GpuAdamW, PositionsDoNotMatter) {
   check_places<double, double, double, double>();
   check_places<float, float, float, float>();
   check_places<float, Bf16, float, Bf16>();

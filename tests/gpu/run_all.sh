@@ -198,7 +198,7 @@ declare -A checked=(
   [hops]='Ring/GpuHops.*By2*bf16:GpuWholeKeys.OfWhole*'
   [ops]='GpuOps*-GpuOps.MatchTheCpu:GpuOps.NoneIsMissing'
   [all_ops]='GpuOps.MatchTheCpu'
-  [models]='Dense/Models.GiveTheCpusNumbers/llama_f32:Experts/Models.GiveTheCpusNumbers/experts_f32'
+  [models]='Dense/Models.MatchTheCpu/llama_f32:Experts/Models.MatchTheCpu/experts_f32'
 )
 if runs sanitizer; then
   sanitizer=${SANITIZER:-$(command -v compute-sanitizer ||

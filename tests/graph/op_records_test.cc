@@ -29,7 +29,7 @@ TEST(OpRecords, PlacementOpsHaveNoDims) {
     if (op->op_class == OpClass::Placement) EXPECT_EQ(op->dims, nullptr) << op->name;
 }
 
-TEST(OpRecords, AnAddendIsAnOperandMore) {
+TEST(OpRecords, AnAddendIsOneMoreOperand) {
   for (const OpDef* op : all_ops())
     if (op->takes_addend) EXPECT_GT(op->max_inputs, op->min_inputs) << op->name;
 }

@@ -225,7 +225,7 @@ TEST(GraphText, Refusals) {
 }
 
 // Every prefix of a text is either parsed or refused.
-TEST(GraphText, EveryPrefixIsReadOrRefused) {
+TEST(GraphText, EveryPrefixIsParsedOrRefused) {
   const std::string text = to_text(tiny_llama());
   for (size_t n = 0; n < text.size(); n += 3) {
     try {

@@ -225,7 +225,7 @@ TEST(CollectiveCostTest, LargeOnesFollowTheRingFormula) {
   EXPECT_NEAR(collective_seconds(CollectiveShape::Message, bytes, {2, 1, 2}, c, kPlain), bytes / outer, 1e-3);
 }
 
-TEST(CollectiveCostTest, AlgorithmsTakeTurns) {
+TEST(CollectiveCostTest, EachAlgorithmIsBestSomewhere) {
   const Cluster c = parse_cluster("64x8 h100");
   const auto algorithm = [&](double bytes, const Spread& s) {
     return collective_cost(CollectiveShape::AllReduce, bytes, s, c, kPlain).algorithm;

@@ -133,7 +133,7 @@ TEST(Partition, FewerKvHeadsThanTensorRanks) {
   }
 }
 
-TEST(Partition, TiedTableHasTwoContributionsThatLieAlike) {
+TEST(Partition, TiedTableHasTwoContributionsPlacedAlike) {
   for (const bool sequence_parallel : {false, true}) {
     const Local l =
         partitioned({.dp_shard = 2, .tp = 2, .sequence_parallel = sequence_parallel}, {.tied = true});

@@ -54,7 +54,7 @@ void each_cut(int64_t layers, int stages, std::vector<int64_t>& so_far,
   }
 }
 
-TEST(Stages, BalanceIsTheBestOfAllCuts) {
+TEST(Stages, BalanceIsTheBestOfAllSplits) {
   for (const int64_t vocab : {37, 400, 4000})  // a head smaller than a block, about as large, larger
     for (const int stages : {1, 2, 3, 4}) {
       const graph::Graph g = small_llama({.blocks = 9, .vocab = vocab});

@@ -161,7 +161,7 @@ TEST(Experts, Capacity) {
 }
 
 // The combined expert output is added to the residual directly, or to the output of shared experts.
-TEST(Experts, RowsThatComeBackAreAddedOnTheWay) {
+TEST(Experts, ReturnedRowsAreAddedToTheResidual) {
   for (const int64_t shared : {0, 20}) {
     Model m = mixture();
     m.moe.shared_ffn = shared;
@@ -180,7 +180,7 @@ TEST(Experts, RowsThatComeBackAreAddedOnTheWay) {
   }
 }
 
-TEST(Experts, LossesBesideTheMainOne) {
+TEST(Experts, AuxiliaryLosses) {
   Model m = mixture();
   m.layers = 2;
   m.moe.balance_loss = 0.5;
@@ -218,7 +218,7 @@ TEST(Experts, LossesBesideTheMainOne) {
   EXPECT_NO_THROW(graph::verify(g, "build"));
 }
 
-TEST(Experts, OnlyTrainingReportsAndPresses) {
+TEST(Experts, OnlyTrainingReportsAndBalances) {
   Model m = mixture();
   m.moe.balance_loss = 0.5;
   m.moe.z_loss = 0.25;

@@ -63,7 +63,7 @@ TEST(Metrics, BadUtf8IsStillJson) {
   EXPECT_EQ(nlohmann::json::parse(json_string("a\xff z")).get<std::string>(), "a\xEF\xBF\xBD z");
 }
 
-TEST(Metrics, OneLineARecordFlushedAtOnce) {
+TEST(Metrics, OneLinePerRecordFlushedAtOnce) {
   const test::TempFolder folder;
   const auto path = folder / "metrics.jsonl";
   MetricsFile file(path, MetricsFile::Start::Fresh);

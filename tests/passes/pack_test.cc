@@ -82,7 +82,7 @@ Counts counts(const graph::Graph& g) {
 constexpr Counts kAll{2 * kLayers, 2 * kLayers, 2 * kLayers, kLayers, kLayers, 2 * kLayers, 2 * kLayers};
 constexpr Counts kGates{kLayers, kLayers, kLayers, 0, 0, 0, 2 * kLayers};
 
-TEST(Pack, ProjectionsLieSideBySide) {
+TEST(Pack, ProjectionsArePacked) {
   for (const int64_t kv_heads : {1, 2, 4}) {
     const graph::Graph g = packed({.kv_heads = kv_heads});
     EXPECT_EQ(counts(g), kAll);
@@ -100,7 +100,7 @@ TEST(Pack, ProjectionsLieSideBySide) {
 
 // Recomputed values are packed like the first ones. Rotations are not recomputed: the rotated values replace
 // their operands in memory.
-TEST(Pack, WithWhatIsComputedAgain) {
+TEST(Pack, RecomputedValuesArePackedToo) {
   Counts again = kAll;
   again.gates += kLayers;
   EXPECT_EQ(counts(packed({.recompute = config::RecomputeKind::Selective})), again);

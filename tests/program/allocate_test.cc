@@ -151,7 +151,7 @@ int64_t live_by_calls(const Program& p, const Expanded& e) {
   return most;
 }
 
-TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchUnderWay) {
+TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchInFlight) {
   for (const testing::Layout& layout : pipeline_layouts()) {
     SCOPED_TRACE(layout.name);
     const compiler::Compiled c = compile_small(layout.overrides);

@@ -114,7 +114,7 @@ TEST(ProgramText, FullFormReadsBack) {
 
 // Makes sure that the layouts above cover everything: one program with a ring, experts, states and sums, one
 // with Ulysses.
-TEST(ProgramText, LayoutsHaveWhatTheTextMustHold) {
+TEST(ProgramText, LayoutsCoverTheText) {
   const auto compiled = [](const std::string& name) {
     for (const Layout& layout : all_layouts())
       if (layout.name == name) return compile_small(layout.overrides).program;
@@ -158,7 +158,7 @@ TEST(ProgramText, ParserNamesTheLine) {
             "program text, line 1: expected the end of the line, got 'x'");
 }
 
-TEST(ProgramText, ForPeopleItIsFoldedAndShort) {
+TEST(ProgramText, ReadableFormIsFoldedAndShort) {
   const auto c =
       compile_small({"parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=16", "model.head_dim=16"});
   const std::string text = to_text(c.program, c.step);

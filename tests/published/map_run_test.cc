@@ -143,7 +143,7 @@ TEST(ReferenceMap, AnUnknownCollectionHasNeutralTerms) {
 }
 
 // A cell that cannot be parsed invalidates its row, not the table.
-TEST(ReferenceMap, AnOddCellIsAReasonToo) {
+TEST(ReferenceMap, AnUnreadableCellIsAReason) {
   std::string rows(kRows);
   const std::string cell = "Llama-3.1-8B,32,";
   rows.replace(rows.find(cell), cell.size(), "Llama-3.1-8B,32 or so,");
@@ -152,7 +152,7 @@ TEST(ReferenceMap, AnOddCellIsAReasonToo) {
   EXPECT_TRUE(map_run(runs[1]).run.has_value());
 }
 
-TEST(ReferenceMap, MoreBlocksOfAPipelineThanThereAre) {
+TEST(ReferenceMap, MorePipelineBlocksThanLayers) {
   PublishedRun row = published_row("ZB-009");  // 22 blocks in 8 stages
   row.schedule = "1F1B-I";
   row.vpp = 3;

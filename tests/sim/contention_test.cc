@@ -93,7 +93,7 @@ TEST(Contention, ThreeShareInThirds) {
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce, kReduce}), {1, 2, 4}, {0, 0, 0}), (Ends{3, 5, 7}));
 }
 
-TEST(Contention, OtherLinksAndOtherWaysDoNot) {
+TEST(Contention, OtherLinksAndDirectionsDoNotShare) {
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce}), {6, 2}, {0, 1}), (Ends{6, 2}));
   EXPECT_EQ(ends(two_ranks({kReduce, kReduce}), {6, 2}, {-1, -1}), (Ends{6, 2}));
   EXPECT_EQ(ends(two_ranks({kSend, kBack}), {6, 2}, {0, 0}), (Ends{6, 2}));  // one out, one in

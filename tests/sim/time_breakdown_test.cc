@@ -15,7 +15,7 @@ using program::testing::all_layouts;
 using program::testing::Layout;
 using program::testing::Overrides;
 
-TEST(TimeBreakdown, AddUpToTheStepWhateverIsHidden) {
+TEST(TimeBreakdown, AddUpToTheStepWithAnyOverlap) {
   for (const Layout& layout : all_layouts())
     for (const double hidden : {1.0, 0.6, 0.0}) {
       SCOPED_TRACE(fmt::format("{} hidden {}", layout.name, hidden));
@@ -65,7 +65,7 @@ TEST(TimeBreakdown, NameTheAxesThatAreWaitedFor) {
 }
 
 // A backward pass that begins with a gather over tp of what another stage has not sent yet: a bubble.
-TEST(TimeBreakdown, WhatACollectiveWaitsForIsFollowedFurther) {
+TEST(TimeBreakdown, WaitsAreTracedThroughCollectives) {
   const compiler::Ranks ranks = testing::compile_representatives(
       {"parallel.pp=2", "batch.accumulation=2", "parallel.tp=2", "parallel.sequence_parallel=true"});
   const World world = testing::world_of(ranks);
@@ -80,7 +80,7 @@ TEST(TimeBreakdown, WhatACollectiveWaitsForIsFollowedFurther) {
 }
 
 // Without overlap a rank does one thing after another.
-TEST(TimeBreakdown, NothingHiddenIsOneAfterAnother) {
+TEST(TimeBreakdown, WithoutOverlapEverythingIsSerial) {
   const compiler::Ranks ranks = testing::compile_representatives(
       {"parallel.dp_shard=2", "parallel.zero=3", "batch.accumulation=2", "parallel.tp=2"});
   const World world = testing::world_of(ranks);

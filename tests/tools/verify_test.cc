@@ -86,7 +86,7 @@ TEST(Verify, AnInitialWeightMustBeBitEqual) {
 }
 
 // The reported tensor is the first in model order, even if a later one differs more.
-TEST(Verify, NamesTheFirstGradientThatDeparts) {
+TEST(Verify, NamesTheFirstGradientThatDiffers) {
   Runs runs(recipe());
   for (double& g : values(runs.layout.steps[0].gradients, "blocks.0.attn.wo.weight")) g *= 1 + 1e-9;
   for (double& g : values(runs.layout.steps[0].gradients, "head.weight")) g *= 2;

@@ -35,7 +35,7 @@ std::string complaint(int odd, const Overrides& overrides, const compiler::Model
   return "";
 }
 
-TEST(Agreement, RanksThatAreAlikeGoOn) {
+TEST(Agreement, EqualRanksProceed) {
   EXPECT_EQ(complaint(3, {}), "");
   EXPECT_EQ(complaint(3, {"run.threads=2"}), "") << "a host may have its own";
 }

@@ -202,7 +202,7 @@ TEST(ExpertReport, LongListsOfLoadsAreWrittenOccasionally) {
   }
 }
 
-TEST(ExpertReport, UnevenUseIsSaidOnceInAWhile) {
+TEST(ExpertReport, UnevenUseIsReportedOccasionally) {
   LoadAlarm alarm(2);
   const auto even = uses_of({5, 5, 5, 5}, {10, 2, 4, 4}, 2);  // 2x the mean: utilisation 50 %
   const auto bad = uses_of({5, 5, 5, 5}, {0, 4, 12, 4}, 2);

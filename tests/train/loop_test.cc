@@ -282,7 +282,7 @@ TEST(Loop, ARunThatEndsNonFiniteIsNotFinished) {
   EXPECT_CONTAINS(result.message, "without a finite result");
 }
 
-TEST(Loop, TooLittleRoomIsSaidBeforeTheFirstStep) {
+TEST(Loop, TooLittleSpaceIsReportedBeforeTheFirstStep) {
   const SmallRun small;
   const std::string message =
       user_error([&] { (void)small.run_folder().create(small.recipe(), int64_t{1} << 60, false); });

@@ -43,7 +43,7 @@ steps = 1
   EXPECT_THROW(require_memory(recipe, {}, 1, {int64_t{1} << 40, ranks}), base::UserError);
 }
 
-TEST(Cores, AreSharedUnlessALauncherHasDealtThemOut) {
+TEST(Cores, AreSharedUnlessALauncherHasAssignedThem) {
   EXPECT_EQ(share_of_cores(128, 128, 8), 16);
   EXPECT_EQ(share_of_cores(16, 128, 8), 16) << "bound by Slurm";
   EXPECT_EQ(share_of_cores(128, 128, 1), 128);

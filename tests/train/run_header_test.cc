@@ -33,7 +33,7 @@ TEST(Header, CountsCollectivesOfATensorParallelBlock) {
             std::string::npos);
 }
 
-TEST(Header, SaysHowAPipelineIsCut) {
+TEST(Header, SaysHowAPipelineIsSplit) {
   const SmallRun small;
   const std::vector<std::string> sets = {"parallel.pp=2", "model.layers=6", "parallel.dp_shard=1",
                                          "parallel.zero=0", "batch.micro=2"};
@@ -135,7 +135,7 @@ TEST(Header, SaysHowSequencesAreShared) {
   EXPECT_CONTAINS(text, "zero         zero 3: parameters, gradients and optimizer state in 2 shards: ");
 }
 
-TEST(Header, SaysWhatExpertsAmountTo) {
+TEST(Header, SummarisesExperts) {
   const SmallRun small;
   std::vector<std::string> moe = {"model.moe.experts=4", "model.moe.top_k=2", "model.moe.ffn=16",
                                   "model.ffn=16"};

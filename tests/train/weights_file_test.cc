@@ -52,7 +52,7 @@ TEST(Save, EveryLayoutSavesTheSameBytes) {
     EXPECT_EQ(initial(small, sets), one);
 }
 
-TEST(Save, WhatOneLayoutSavedAnotherLoads) {
+TEST(Save, OneLayoutLoadsWhatAnotherSaved) {
   const SmallRun small;
   small.train();
   const std::string from = small.run_folder().weights().string(), to = (small / "again.safetensors").string();

@@ -21,7 +21,7 @@ std::vector<std::string> all_models() {
   return all;
 }
 
-TEST(Graph, ReplayGivesTheBitsOfPlainLaunches) {
+TEST(Graph, ReplayMatchesPlainLaunchesBitForBit) {
   for (const std::string& model : all_models())
     for (const char* dtype : {"f32", "bf16", "f16"}) {
       SCOPED_TRACE(model + " " + dtype);

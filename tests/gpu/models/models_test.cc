@@ -16,7 +16,7 @@ using config::DeviceKind;
 
 class Models : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
 
-TEST_P(Models, GiveTheCpusNumbers) {
+TEST_P(Models, MatchTheCpu) {
   const auto& [model, dtype] = GetParam();
   const tools::VerifyResult r = tools::verify(test::gpu_recipe(model, dtype),
                                               {.steps = 4, .synthetic = true, .reference = DeviceKind::Cpu});
