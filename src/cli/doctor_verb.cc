@@ -96,10 +96,9 @@ Verb add_doctor(CLI::App& app) {
   command->get_option("RECIPE")->required(false)->description(
       "run a few steps of this recipe and compare them with its plan");
   command->remove_option(command->get_option("--run-dir"));  // nothing is written
-  command->add_option(
-      "--cluster", o->cluster,
-      "with a recipe: the cluster to plan for, a phrase or a file of --probe; default: this machine, probed "
-      "briefly");
+  command->add_option("--cluster", o->cluster,
+                      "with a recipe: the cluster to plan for, a phrase or a file written by --probe; "
+                      "default: this machine, probed briefly");
   command->add_flag("--probe", o->probe, "measure matmuls, memory, links between ranks and the disk");
   command->add_option("--out", o->out, "with --probe: save the measured cluster")->type_name("FILE.toml");
   command->add_flag("--overwrite", o->overwrite, "with --out: replace an existing file");

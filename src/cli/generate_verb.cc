@@ -68,7 +68,8 @@ Verb add_generate(CLI::App& app) {
       ->capture_default_str()
       ->check(integer_in(0, int64_t{1} << 53));
   command
-      ->add_option("--device", o->device, "device to run on (that of the run if present, otherwise the CPU)")
+      ->add_option("--device", o->device,
+                   "device to run on (default: that of the run if available, otherwise the CPU)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--json", o->json, "print prompt and text as JSON");
   return {command, [o] { return generate_action(*o); }};

@@ -172,10 +172,9 @@ Verb add_plan(CLI::App& app) {
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
   o->recipe.add_passes_to(*command);
   command->get_option("RECIPE")->required(false);
-  command->add_option(
-      "--cluster", o->cluster,
-      "the cluster: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file of doctor --probe; default: this "
-      "machine's CPU, or its GPUs if the recipe uses them");
+  command->add_option("--cluster", o->cluster,
+                      "the cluster: a phrase (\"2x8 rtx-pro-6000, ib-hdr\") or a file written by doctor "
+                      "--probe; default: this machine's CPU, or its GPUs if the recipe uses them");
   command->add_option("--model", o->request.model, "a model preset instead of a recipe")->type_name("PRESET");
   command->add_option("--seq-len", o->request.seq_len, "with --model: tokens per sequence")
       ->type_name("N")

@@ -96,7 +96,7 @@ Verb add_program(CLI::App& app) {
       ->check(integer_in(0, int64_t{1} << 20));
   auto* expanded =
       command->add_flag("--expanded", o->expanded, "print every issued instruction with its waits");
-  command->add_flag("--full", o->full, "print without abbreviation, in the form that can be parsed")
+  command->add_flag("--full", o->full, "print everything, in the form that the parser reads")
       ->excludes(expanded);
   command->add_flag("--json", o->json, "print counts of instructions, memory, FLOPs and collectives as JSON");
   command->add_flag("--evaluate", o->evaluate, "print the evaluation program instead of the training step");
@@ -109,7 +109,7 @@ Verb add_verify(CLI::App& app) {
   auto o = std::make_shared<VerifyVerbOptions>();
   o->recipe.add_to(*command, true, "number of steps to compare");
   o->recipe.add_passes_to(*command);
-  command->add_option("--reference", o->reference, "device of the single rank (that of the recipe)")
+  command->add_option("--reference", o->reference, "device of the single rank (default: the recipe's)")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   command->add_flag("--synthetic", o->synthetic, "use random tokens instead of the recipe's data");
   command->add_flag("--json", o->json, "print JSON");

@@ -38,7 +38,7 @@ void SearchOptions::add_to(CLI::App& command) {
   const hardware::Reliability usual;
   command
       .add_option("--failures", failures,
-                  fmt::format("with --tokens: failures per 1,000 devices and day ({:.2f}: Llama 3 405B, 419 "
+                  fmt::format("with --tokens: failures per 1,000 devices per day ({:.2f}: Llama 3 405B, 419 "
                               "interruptions of 16,384 GPUs in 54 days)",
                               usual.failures_per_device_hour * kThousandDeviceDays))
       ->type_name("X")

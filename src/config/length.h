@@ -11,7 +11,8 @@
 namespace quintet::config {
 
 inline constexpr const char* kLengthWords =
-    "a number of steps, a fraction of the run like 0.02, or a text like \"2B tokens\" or \"4096 sequences\"";
+    "a number of steps, a fraction of the run like 0.02, or a string like \"2B tokens\" or \"4096 "
+    "sequences\"";
 
 // "2B tokens", "1.5M tokens", "4096 sequences", "200 steps": a number, an optional K, M, B or T (powers of
 // 1000), and the unit. Empty for anything else, for numbers that are not whole and for more than 2^53.

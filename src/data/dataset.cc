@@ -102,7 +102,7 @@ Dataset::Dataset(Corpus corpus, int64_t seq_len, bool separate_documents,
   }
   segments_ = std::make_shared<std::vector<Segment>>(std::move(segments));
   count_ = (tokens_ - 1) / seq_len_;
-  QUINTET_CHECK(count_ > 0, "{} tokens are no sample of {}", tokens_, seq_len_);
+  QUINTET_CHECK(count_ > 0, "{} tokens are too few for a sample of {}", tokens_, seq_len_);
 }
 
 int64_t Dataset::begin_of(int64_t sample) const {

@@ -152,7 +152,7 @@ class Page {
   void links() {
     if (r_.time.links.empty()) return;
     line("");
-    line("sent per device and step");
+    line("sent per device per step");
     line("  {:<16} {:>12} {:>12} {:>12}  {}", "axes", "bytes", "duration", "exposed", "link");
     for (const LinkBytes& l : r_.time.links)
       line("  {:<16} {:>12} {:>12} {:>12}  {}", l.axes, human_bytes(std::llround(l.bytes)),

@@ -65,7 +65,7 @@ std::string to_text(const EconomyReport& e, const hardware::Cluster& cluster) {
     return r.*value == hardware::Reliability{}.*value ? source : "given";
   };
   out += fmt::format(
-      "  assuming {:.2f} failures per 1,000 devices and day ({}), {} per checkpoint ({}), {} to restart "
+      "  assuming {:.2f} failures per 1,000 devices per day ({}), {} per checkpoint ({}), {} to restart "
       "({})\n",
       r.failures_per_device_hour * 24 * 1000,
       usual(&hardware::Reliability::failures_per_device_hour, "as in the Llama 3 405B run; --failures"),

@@ -247,7 +247,7 @@ class Page {
     }
     add("<p class=\"soft\">as the busiest stage spends it. MFU = {} TFLOP of the model / ({} x {} devices x "
         "{} "
-        "TFLOP/s dense); with what is computed again HFU {:.1f} %</p>\n",
+        "TFLOP/s dense); HFU, which counts recompute, is {:.1f} %</p>\n",
         plan::number_text(t.model_flops / 1e12), plan::seconds_text(t.step), thousands(t.devices),
         plan::number_text(t.peak_flops / 1e12), 100 * t.hfu);
   }
@@ -321,7 +321,7 @@ class Page {
 
   void links() {
     if (r_.time.links.empty()) return;
-    title("Sent per device and step");
+    title("Sent per device per step");
     out_ +=
         "<div class=\"wide\"><table><tr><th>axes</th><th>bytes</th><th>duration</th><th>exposed</th>"
         "<th>link</th></tr>\n";

@@ -31,7 +31,7 @@ std::optional<config::Recipe> search_layout(const FindingsOptions& o, const Sear
                                             const plan::Assumptions& assumptions, Findings& findings) {
   const config::Recipe& recipe = what.recipe;
   const auto progress = [&](const search::Progress& p) {
-    o.progress(fmt::format("search [{}] {} of {} groups of layouts looked at, {} of at most {} compiled{}",
+    o.progress(fmt::format("search [{}] {} of {} groups of layouts examined, {} of at most {} compiled{}",
                            bar(p.planned, p.most), base::thousands(p.looked), base::thousands(p.groups),
                            p.planned, p.most,
                            p.best_seconds > 0 ? ", best " + plan::seconds_text(p.best_seconds) : ""));

@@ -19,9 +19,9 @@ EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster&
         "data.path: text files, folders of them, or one token file (docs/formats/token_file.md), with its "
         "data.tokenizer");
   if (made_up)
-    e.to_do.push_back(
-        fmt::format("run.steps = {} and optimizer.lr = {} served the plan: choose them for training",
-                    recipe.run.steps, recipe.optimizer.lr));
+    e.to_do.push_back(fmt::format(
+        "run.steps = {} and optimizer.lr = {} were used only for the plan: choose them for training",
+        recipe.run.steps, recipe.optimizer.lr));
   const int64_t world = recipe.parallel.world();
   e.text = fmt::format("# Found by quintet plan --search for {}: {}.\n", hardware::describe(cluster),
                        layout_words(recipe));

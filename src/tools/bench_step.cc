@@ -272,10 +272,10 @@ std::vector<int64_t> parse_document_lengths(const std::string& text, const std::
     int64_t length = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), length);
     if (error != std::errc{} || end != word.data() + word.size() || length < 1)
-      base::fail_user("{}: a document's length is a whole number above 0, not '{}'", where, word);
+      base::fail_user("{}: a document length must be an integer of at least 1, got '{}'", where, word);
     lengths.push_back(length);
   }
-  if (lengths.empty()) base::fail_user("{}: no document lengths in it", where);
+  if (lengths.empty()) base::fail_user("{}: it contains no document lengths", where);
   return lengths;
 }
 

@@ -105,7 +105,7 @@ std::string to_table(const VerifyResult& r) {
         "\n{} of {} comparisons prove nothing: both runs skipped the step, or rounding in {} may be as large "
         "as the value itself{}.\n",
         r.blind(), r.checks.size(), r.dtype,
-        r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is sharper");
+        r.dtype == "f64" ? " (values that are zero except for rounding)" : "; --dtype f64 is a sharper test");
   if (r.sensitive() > 0)
     text += fmt::format(
         "\n{} of {} comparisons exceed the tolerance, but one rank with different micro-batches differs from "

@@ -169,7 +169,7 @@ std::string program_difference(const Difference& d, int peer) {
               : "");
   }
   world.world().barrier();  // rank 0 ends the job
-  base::fail_internal("rank 0 went on although rank {} differs from it", world.rank());
+  base::fail_internal("rank 0 continued although rank {} differs", world.rank());
 }
 
 }  // namespace
@@ -234,7 +234,7 @@ void agree_on_program(const config::Recipe& recipe, const compiler::CompileOptio
   if (first || other == world.rank().value)
     explain(recipe, options, world, first ? other : 0, recipes_differ, static_cast<int>(place));
   world.world().barrier();
-  base::fail_internal("rank 0 went on although rank {} differs from it", other);
+  base::fail_internal("rank 0 continued although rank {} differs", other);
 }
 
 }  // namespace quintet::train

@@ -252,7 +252,7 @@ class RankLoop {
       metrics_->append(record);
     } catch (const base::UserError& e) {
       if (lost_records_++ == 0)
-        say(fmt::format("warning: {}; training goes on without this record", e.what()));
+        say(fmt::format("warning: {}; training continues without this record", e.what()));
     }
   }
 

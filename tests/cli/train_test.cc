@@ -154,7 +154,7 @@ TEST(Train, AFullDiskIsNotTheUsersInput) {
   const SmallRun small;
   const Outcome o = shell("ulimit -f 8; " + kTool + " " + train(small, "--steps 40 --set run.log_every=100"));
   EXPECT_EQ(o.code, 1) << o.out << o.err;
-  EXPECT_CONTAINS(o.out, "training goes on without this record");
+  EXPECT_CONTAINS(o.out, "training continues without this record");
   EXPECT_CONTAINS(o.out, "step 40/40");
   EXPECT_CONTAINS(o.err, "the weights of this run are lost: cannot write");
 }

@@ -34,7 +34,7 @@ TEST(Economy, FailuresAsGiven) {
   plan::Assumptions a = small_cluster();
   const plan::Report r = plan::make_plan(small_llama({"parallel.dp_replicate=8"}), a);
   const std::string usual = to_text(economy(r, 1e12), a.cluster);
-  EXPECT_NE(usual.find("0.47 failures per 1,000 devices and day (as in the Llama 3 405B run; --failures)"),
+  EXPECT_NE(usual.find("0.47 failures per 1,000 devices per day (as in the Llama 3 405B run; --failures)"),
             std::string::npos)
       << usual;
   EXPECT_NE(usual.find("the catalogue has no price for test: pass --price"), std::string::npos) << usual;
@@ -42,7 +42,7 @@ TEST(Economy, FailuresAsGiven) {
   EXPECT_LT(frail.goodput.interval_seconds, economy(r, 1e12).goodput.interval_seconds);
   EXPECT_LT(frail.goodput.share, economy(r, 1e12).goodput.share);
   const std::string given = to_text(frail, a.cluster);
-  EXPECT_NE(given.find("24.00 failures per 1,000 devices and day (given), 5.0 s per checkpoint (given)"),
+  EXPECT_NE(given.find("24.00 failures per 1,000 devices per day (given), 5.0 s per checkpoint (given)"),
             std::string::npos)
       << given;
 }

@@ -19,7 +19,7 @@ TEST(Emit, RunsOnTheClustersDevices) {
   EXPECT_EQ(read, gpu.recipe);
   EXPECT_EQ(read.run.device, config::DeviceKind::Cuda);
   EXPECT_EQ(read.parallel, recipe.parallel);
-  // No data, and a number of steps that only served the plan: both are reported, in the file too.
+  // No data, and a number of steps used only for the plan: both are reported, in the file too.
   ASSERT_EQ(gpu.to_do.size(), 2u);
   EXPECT_TRUE(gpu.to_do[0].starts_with("data.path: "));
   EXPECT_TRUE(gpu.to_do[1].starts_with("run.steps = 1"));
