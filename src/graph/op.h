@@ -35,6 +35,8 @@ enum class OpClass : uint8_t {
   Dispatch,   // rows to experts and back
   Balance,    // load statistics and balance losses of experts
   Placement,  // changes placements: local graphs only, inserted by the partitioner
+  GradientNorm,
+  Optimizer,  // updates of parameters and what they need
 };
 std::string_view to_string(OpClass c);  // "expert matmul"
 

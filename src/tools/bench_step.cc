@@ -60,15 +60,8 @@ exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& pa
 std::string class_of(const std::string& name, const std::string& category) {
   if (category == "communication") return category;
   const graph::OpDef* const op = graph::find_op(name);
-  if (op != nullptr && op->op_class != graph::OpClass::Other)
-    return std::string(graph::to_string(op->op_class));
-  static const std::map<std::string, const char*> kSteps = {{"adamw", "optimizer"},
-                                                            {"sgd", "optimizer"},
-                                                            {"sum_squares", "gradient norm"},
-                                                            {"clip_scale", "gradient norm"},
-                                                            {"load_batch", "inputs"}};
-  const auto step = kSteps.find(name);
-  return step == kSteps.end() ? name : step->second;
+  if (op == nullptr) return "inputs";  // only load_batch has no op
+  return std::string(op->op_class == graph::OpClass::Other ? op->name : graph::to_string(op->op_class));
 }
 
 struct Peak {

@@ -29,6 +29,11 @@ TEST(OpRecords, PlacementOpsHaveNoDims) {
     if (op->op_class == OpClass::Placement) EXPECT_EQ(op->dims, nullptr) << op->name;
 }
 
+TEST(OpRecords, UpdatesBelongToTheOptimizer) {
+  for (const OpDef* op : all_ops())
+    if (op->elementwise || op->makes_norms) EXPECT_EQ(op->op_class, OpClass::Optimizer) << op->name;
+}
+
 TEST(OpRecords, AnAddendIsOneMoreOperand) {
   for (const OpDef* op : all_ops())
     if (op->takes_addend) EXPECT_GT(op->max_inputs, op->min_inputs) << op->name;

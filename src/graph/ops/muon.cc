@@ -83,7 +83,8 @@ const OpDef kMuon = {.name = "muon",
                                {"ranges", AttrKind::Integers}},
                      .infer = updated,
                      .cost = cost_by_bytes,
-                     .gated = true};
+                     .gated = true,
+                     .op_class = OpClass::Optimizer};
 
 // Programs only, from here on.
 // gradients, lr, clip scale, ok, update count -> for each gradient: momentum
@@ -94,7 +95,8 @@ const OpDef kMuonMomentum = {.name = "muon_momentum",
                              .infer = same,
                              .cost = cost_momentum,
                              .elementwise = true,
-                             .gated = true};
+                             .gated = true,
+                             .op_class = OpClass::Optimizer};
 // gradient and momentum of each group, clip scale -> pieces of directions, one after another. A row of
 // "ranges" (program/matrix_pieces.h) says where a piece is.
 const OpDef kGatherDirections = {
@@ -103,7 +105,8 @@ const OpDef kGatherDirections = {
     .max_inputs = kAnyNumber,
     .attrs = {{"momentum", AttrKind::Real}, {"nesterov", AttrKind::Integer}, {"ranges", AttrKind::Integers}},
     .infer = same,
-    .cost = cost_by_bytes};
+    .cost = cost_by_bytes,
+    .op_class = OpClass::Optimizer};
 // Pieces of whole matrices -> the same pieces of the orthogonalized ones times `scale`. All have one shape; a
 // rank owns up to `matrices` of them.
 const OpDef kNewtonSchulz = {.name = "newton_schulz",
@@ -129,6 +132,7 @@ const OpDef kApplyDirections = {.name = "apply_directions",
                                           {"ranges", AttrKind::Integers}},
                                 .infer = same,
                                 .cost = cost_apply,
-                                .gated = true};
+                                .gated = true,
+                                .op_class = OpClass::Optimizer};
 
 }  // namespace quintet::graph

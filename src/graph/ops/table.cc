@@ -122,9 +122,10 @@ const OpDef* find_op(std::string_view name) {
 }
 
 std::string_view to_string(OpClass c) {
-  static constexpr std::array<std::string_view, 16> kNames = {
-      "other",   "matmul",   "expert matmul", "attention", "norm",   "activation", "rope",    "bias",
-      "dropout", "residual", "embedding",     "loss",      "router", "dispatch",   "balance", "placement"};
+  static constexpr std::array<std::string_view, 18> kNames = {
+      "other",  "matmul",   "expert matmul", "attention", "norm",          "activation",
+      "rope",   "bias",     "dropout",       "residual",  "embedding",     "loss",
+      "router", "dispatch", "balance",       "placement", "gradient norm", "optimizer"};
   return kNames[static_cast<size_t>(c)];
 }
 

@@ -96,7 +96,8 @@ OpDef update_op(std::string_view name, int min_inputs, std::vector<AttrSpec> att
           .infer = updated,
           .cost = cost,
           .elementwise = true,
-          .gated = true};
+          .gated = true,
+          .op_class = OpClass::Optimizer};
 }
 // An update by the ratio of two norms, and the op that makes them.
 OpDef ratio_op(std::string_view name, int min_inputs, std::vector<AttrSpec> attrs, CostRule cost) {
@@ -112,7 +113,18 @@ OpDef norms_op(std::string_view name, std::vector<AttrSpec> attrs) {
           .attrs = std::move(attrs),
           .infer = infer_norms,
           .cost = cost_by_bytes,
-          .makes_norms = true};
+          .makes_norms = true,
+          .op_class = OpClass::Optimizer};
+}
+OpDef gradient_norm_op(std::string_view name, int min_inputs, int max_inputs, std::vector<AttrSpec> attrs,
+                       decltype(OpDef::infer) infer) {
+  return {.name = name,
+          .min_inputs = min_inputs,
+          .max_inputs = max_inputs,
+          .attrs = std::move(attrs),
+          .infer = infer,
+          .cost = cost_by_bytes,
+          .op_class = OpClass::GradientNorm};
 }
 
 }  // namespace
@@ -122,24 +134,19 @@ const OpDef kCountToSeed = {"count_to_seed", 2, 2, {}, scalar, nullptr, cost_by_
 // y += x
 const OpDef kAccumulate = {"accumulate", 1, 1, {}, same, nullptr, cost_by_bytes};
 // gradients -> sum of squares over the ranges of them that this rank counts (program/flat_ranges.h)
-const OpDef kSumSquares = {"sum_squares", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
-                           scalar,        nullptr, cost_by_bytes};
+const OpDef kSumSquares =
+    gradient_norm_op("sum_squares", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar);
 // The same for the largest absolute element; infinite where one is NaN, so that no maximum loses it
-const OpDef kMaxAbs = {"max_abs", 1,       kAnyNumber,   {{"ranges", AttrKind::Integers}},
-                       scalar,    nullptr, cost_by_bytes};
+const OpDef kMaxAbs = gradient_norm_op("max_abs", 1, kAnyNumber, {{"ranges", AttrKind::Integers}}, scalar);
 // sum of squares (with largest = 1: largest absolute element), loss, loss scale, updates, skipped in a row,
 // skipped in all, good steps in a row -> norm and clip scale of gradients without the loss scale, ok, then in
 // place the next loss scale (another one only with a window) and the four counters. With a guard against
 // spikes, also: valid tokens, limit of the loss per token, limit of the norm -> ok is 0 above them; the loss
 // scale is left alone
-const OpDef kClipScale = {
-    "clip_scale",
-    7,
-    10,
+const OpDef kClipScale = gradient_norm_op(
+    "clip_scale", 7, 10,
     {{"max_norm", AttrKind::Real}, {"window", AttrKind::Integer}, {"largest", AttrKind::Integer, true}},
-    infer_clip,
-    nullptr,
-    cost_by_bytes};
+    infer_clip);
 // Updates: gradients, lr, clip scale, ok, update count -> for each gradient: master, moments..., and a
 // rounded copy where the compute type is another; or, with a split master (base/split_float.h), weight bf16,
 // remainder i16, moments... In a step graph: one gradient, then what is updated as operands, too.
