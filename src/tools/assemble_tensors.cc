@@ -95,7 +95,8 @@ std::vector<Tensor> sums_of(const Rank& rank) {
   std::vector<Tensor> list;
   for (const Rank::Sum& sum : rank.step_sums())
     list.push_back({fmt::format("blocks.{}.{}", sum.block - 1, to_string(sum.kind)),
-                    {sum.values.begin(), sum.values.end()}});
+                    {sum.values.begin(), sum.values.end()},
+                    sum.kind});
   return list;
 }
 

@@ -71,7 +71,7 @@ void add_matrix_moves(LayoutRun& run, const std::vector<Moments>& moments,
   const double clip =
       o.clip_norm > 0 && result.grad_norm > o.clip_norm ? o.clip_norm / result.grad_norm : 1.0;
   for (const Moments& momenta : moments) {
-    if (momenta.name != "muon.m") continue;
+    if (momenta.op != &graph::kMuon) continue;
     for (const Tensor& m : momenta.tensors) {
       const Matrices& matrices = run.matrices.at(m.name);
       const Tensor* const gradient = find(gradients, m.name);

@@ -84,7 +84,7 @@ void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const conf
   const double mean = (1 - o.betas[0]) * clip * std::sqrt(squares / elements);
   const Moments* momenta = nullptr;
   for (const Moments& m : run.moments)
-    if (m.name == "lion.m") momenta = &m;
+    if (m.op == &graph::kLion) momenta = &m;
   const bool first = run.unsure.empty();
   for (const Tensor& g : gradients) {
     if (run.settings.at(g.name).kind != config::OptimizerKind::Lion) continue;
@@ -113,15 +113,15 @@ std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> 
   const config::Optimizer& o = recipe.optimizer;
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
   for (size_t k = 0; k < stored.size(); ++k) {
-    if (!stored[k].name.starts_with("adam")) continue;
+    const bool coupled = stored[k].op == &graph::kAdam;
+    if (!coupled && stored[k].op != &graph::kAdamW) continue;
     const double beta = o.betas[stored[k].of_squares ? 1 : 0];
     for (size_t t = 0; t < stored[k].tensors.size(); ++t) {
       Tensor& tensor = stored[k].tensors[t];
       const Tensor& gradient = *find(gradients, tensor.name);
-      // Adam's decay is a term of the gradient.
+      // Adam adds weight decay to the gradient.
       const Tensor& weight = *find(run.steps.empty() ? run.initial : run.steps.back().weights, tensor.name);
-      const double decay =
-          stored[k].name.starts_with("adam.") ? run.settings.at(tensor.name).weight_decay : 0;
+      const double decay = coupled ? run.settings.at(tensor.name).weight_decay : 0;
       for (size_t i = 0; i < tensor.values.size(); ++i) {
         const double g = clip * gradient.values[i] + decay * weight.values[i];
         const double before = previous.empty() ? 0 : previous[k].tensors[t].values[i];
@@ -132,8 +132,17 @@ std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> 
   return stored;
 }
 
-// Every state that an optimizer declares, whichever ranks hold it. `collect` takes what is wanted, of which
-// parameters, and what to call it.
+// The op that updates the states of a slot; null: none does.
+const graph::OpDef* update_of(const graph::StepGraph& step, const std::string& slot) {
+  for (const graph::Node& node : step.graph.nodes())
+    for (size_t i = 1; i <= node.outputs.size() && i < node.inputs.size(); ++i)
+      if (const graph::StateDecl* state = step.find(node.inputs[i]); state != nullptr && state->slot == slot)
+        if (node.op->gated) return node.op;
+  return nullptr;
+}
+
+// Every state that an optimizer declares, whichever ranks hold it. `collect` takes the slot, its name and the
+// parameters that have it.
 template <class Collect>
 std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   const compiler::Compiled& compiled = rank.compiled();
@@ -144,6 +153,7 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
     std::set<std::string>& own = params[state.slot];
     if (own.empty())
       list.push_back({.name = state.slot,
+                      .op = update_of(compiled.step_graph, state.slot),
                       .of_squares = state.of_squares,
                       .of_weights = state.role == graph::Role::Ema,
                       .tensors = {}});

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace quintet::tools {
 // one rank that owns it; an element with no owner or two owners is an InternalError.
 struct Tensor {
   std::string name;
-  std::vector<double> values;  // f32 and bf16 widen without rounding
+  std::vector<double> values;                        // f32 and bf16 widen without rounding
+  std::optional<graph::SumKind> sum = std::nullopt;  // set if this is a step sum
 };
 
 struct LayoutOptions {
@@ -53,9 +55,10 @@ struct StepState {
 
 // A state that an optimizer keeps of every parameter that it updates.
 struct Moments {
-  std::string name;         // graph::StateDecl::slot
-  bool of_squares = false;  // see graph::StateDecl
-  bool of_weights = false;  // an average of the weights instead of the gradients
+  std::string name;                  // graph::StateDecl::slot
+  const graph::OpDef* op = nullptr;  // the update that writes it
+  bool of_squares = false;           // see graph::StateDecl
+  bool of_weights = false;           // an average of the weights instead of the gradients
   std::vector<Tensor> tensors;
 };
 

@@ -225,12 +225,12 @@ class Comparison {
     const double rows = tokens * static_cast<double>(recipe_.model.moe.top_k);
     RoutingChanges changes;
     for (size_t i = 0; i < b.sums.size(); ++i) {
+      if (b.sums[i].sum != graph::SumKind::Load) continue;
       const std::string& name = b.sums[i].name;
-      if (!name.ends_with(".load")) continue;
       double here = 0;
       for (size_t e = 0; e < counts_in(b.sums[i]); ++e)
         here += std::abs(a.sums[i].values[e] - b.sums[i].values[e]) / 2;
-      changes.of_layer[name.substr(0, name.size() - std::string_view("load").size())] =
+      changes.of_layer[name.substr(0, name.size() - to_string(graph::SumKind::Load).size())] =
           std::sqrt(2 * here / rows);
       changes.decisions += here;
     }
@@ -240,8 +240,8 @@ class Comparison {
 
   // How many elements of a sum count decisions: of a load all but the entropy, of a running sum half.
   static size_t counts_in(const Tensor& sum) {
-    if (sum.name.ends_with(".load")) return sum.values.size() - 1;
-    return sum.name.ends_with(".running") ? sum.values.size() / 2 : 0;
+    if (sum.sum == graph::SumKind::Load) return sum.values.size() - 1;
+    return sum.sum == graph::SumKind::Running ? sum.values.size() / 2 : 0;
   }
 
   // 7 in verify.h.
@@ -302,7 +302,7 @@ class Comparison {
       const Moments &a = a_.moments[k], &b = b_.moments[k];
       if (b.of_weights) continue;  // with the weights
       same_tensors(a.tensors, b.tensors);
-      const double gain = b.name == "sgd.velocity" ? 1 / (1 - recipe_.optimizer.momentum) : 1;
+      const double gain = b.op == &graph::kSgd ? 1 / (1 - recipe_.optimizer.momentum) : 1;
       for (size_t i = 0; i < b.tensors.size(); ++i) {
         const size_t of = index_of(b_.steps[0].gradients, b.tensors[i].name);
         double allowed = 0, relative = 0;
@@ -314,7 +314,7 @@ class Comparison {
           if (size > 0) relative = std::max(relative, allowed_[t][of] / size + clip_error(t));
         }
         // LARS keeps updates, whose size does not depend on that of the gradients.
-        if (b.name == "lars.velocity")
+        if (b.op == &graph::kLars)
           allowed = 2 * relative * norm(b.tensors[i].values) / (1 - recipe_.optimizer.momentum);
         const auto compare = [&](const std::string& what, const std::vector<double>& x,
                                  const std::vector<double>& y) {
