@@ -76,7 +76,9 @@ struct Memory {
 };
 
 // How the compute stream of the busiest stage spends the step; the seconds add up to Time::step.
+enum class TimeKind : uint8_t { Kernels, Communication, Bubble, Host };
 struct TimeShare {
+  TimeKind kind = TimeKind::Kernels;
   std::string what;  // "matmul", "attention", "other kernels", "optimizer", "wait tp", "wait dp_shard",
                      // "bubble", "host"
   double seconds = 0;

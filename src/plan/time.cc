@@ -22,10 +22,10 @@ sim::Machine machine_of(const Assumptions& a) {
 namespace {
 
 // The share with this name, appended if it does not exist yet.
-double& named(std::vector<TimeShare>& shares, const std::string& what) {
+double& named(std::vector<TimeShare>& shares, TimeKind kind, const std::string& what) {
   for (TimeShare& s : shares)
     if (s.what == what) return s.seconds;
-  return shares.emplace_back(TimeShare{what, 0}).seconds;
+  return shares.emplace_back(TimeShare{kind, what, 0}).seconds;
 }
 
 LinkBytes& named(std::vector<LinkBytes>& links, const std::string& axes, const std::string& link) {
@@ -118,15 +118,16 @@ Time time_of(const config::Recipe& recipe, const Assumptions& assumptions, const
 
   const size_t busiest = static_cast<size_t>(t.busiest);
   const sim::TimeBreakdown& own = shares[busiest];
-  t.shares = {{"matmul", own.matmul},
-              {"attention", own.attention},
-              {"other kernels", own.other},
-              {"optimizer", own.optimizer}};
+  t.shares = {{TimeKind::Kernels, "matmul", own.matmul},
+              {TimeKind::Kernels, "attention", own.attention},
+              {TimeKind::Kernels, "other kernels", own.other},
+              {TimeKind::Kernels, "optimizer", own.optimizer}};
   for (size_t c = 0; c < own.waits.size(); ++c)
     if (own.waits[c] > 0)
-      named(t.shares, "wait " + sim::axes_of(world.ranks[busiest].program->comms[c])) += own.waits[c];
-  if (recipe.parallel.pp > 1) t.shares.push_back({"bubble", own.bubble});
-  t.shares.push_back({"host", assumptions.stack.step_seconds});
+      named(t.shares, TimeKind::Communication,
+            "wait " + sim::axes_of(world.ranks[busiest].program->comms[c])) += own.waits[c];
+  if (recipe.parallel.pp > 1) t.shares.push_back({TimeKind::Bubble, "bubble", own.bubble});
+  t.shares.push_back({TimeKind::Host, "host", assumptions.stack.step_seconds});
   t.links = links_of(world.ranks[busiest], simulation.ranks[busiest], own.waits, machine);
   set_rates(t);
   return t;
@@ -150,7 +151,7 @@ Time combine(const std::vector<std::pair<double, Time>>& samples) {
     sum.model_flops += w * t.model_flops;
     sum.hardware_flops += w * t.hardware_flops;
     computed += w * t.step * t.compute_rate;
-    for (const TimeShare& s : t.shares) named(sum.shares, s.what) += w * s.seconds;
+    for (const TimeShare& s : t.shares) named(sum.shares, s.kind, s.what) += w * s.seconds;
     for (const LinkBytes& l : t.links) {
       LinkBytes& own = named(sum.links, l.axes, l.link);
       own.bytes += w * l.bytes;

@@ -175,11 +175,18 @@ double waited(const json& rank) {
   return sum;
 }
 
-Part part_of(const std::string& what) {
-  if (what.starts_with("wait ")) return Part::Network;
-  if (what == "bubble") return Part::Pipeline;
-  if (what == "host") return Part::Host;
-  return Part::Compute;
+Part part_of(plan::TimeKind kind) {
+  switch (kind) {
+    case plan::TimeKind::Kernels:
+      return Part::Compute;
+    case plan::TimeKind::Communication:
+      return Part::Network;
+    case plan::TimeKind::Bubble:
+      return Part::Pipeline;
+    case plan::TimeKind::Host:
+      return Part::Host;
+  }
+  base::fail_internal("no such part of a step");
 }
 
 DoctorRow& row(Diagnosis& d, const std::string& what, Part part) {
@@ -204,7 +211,7 @@ Diagnosis combine(const std::vector<std::string>& messages, plan::Report plan) {
   d.step = own["step"], d.fastest = own["fastest"], d.slowest = own["slowest"];
   d.planned_bytes = memory["planned"], d.measured_bytes = memory["measured"], d.extra_bytes = memory["extra"];
 
-  for (const plan::TimeShare& s : d.plan.time.shares) row(d, s.what, part_of(s.what)).planned += s.seconds;
+  for (const plan::TimeShare& s : d.plan.time.shares) row(d, s.what, part_of(s.kind)).planned += s.seconds;
   for (const plan::LinkBytes& l : d.plan.time.links) {
     auto it = std::find_if(d.traffic.begin(), d.traffic.end(),
                            [&](const AxisTraffic& t) { return t.axes == l.axes; });
