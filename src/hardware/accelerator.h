@@ -58,6 +58,8 @@ struct Accelerator {
   int64_t host_bytes_per_device = 0;  // memory of a typical host divided by its devices
   Efficiency efficiency;
   std::string source, date, efficiency_source;
+  bool is_cpu() const { return vendor == "cpu"; }
+  bool is_nvidia() const { return vendor == "nvidia"; }
   double dense(Arithmetic a) const { return dense_flops[static_cast<size_t>(a)]; }
   friend bool operator==(const Accelerator&, const Accelerator&) = default;
 };

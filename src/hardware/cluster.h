@@ -25,10 +25,12 @@ struct Link {
   friend bool operator==(const Link&, const Link&) = default;
 };
 
+inline constexpr const char* kEngineStack = "quintet";  // this engine
+
 // How software uses the machine: one small set of terms per stack (stacks.toml), never per run. 1 or 0 means
 // the accelerator's own figure.
 struct Stack {
-  std::string name = "quintet";
+  std::string name = kEngineStack;
   std::string title = "Quintet";
   double matmul = 1;     // factor on the accelerator's matmul efficiency
   double grouped = 1;    // additional factor for grouped GEMMs
@@ -48,6 +50,7 @@ struct Stack {
   double route_seconds = 0;   // per block with experts: the host waits for the row counts
   double step_seconds = 0;    // per step: host time that nothing hides
   double reserved = 1;        // memory the allocator reserves relative to what it uses, as the driver sees it
+  bool is_engine() const { return name == kEngineStack; }
   friend bool operator==(const Stack&, const Stack&) = default;
 };
 

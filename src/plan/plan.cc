@@ -48,12 +48,11 @@ void add_notes(Report& report) {
         "experts: memory is planned for the most rows that a rank can receive; time and traffic assume the "
         "mean{}",
         a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
-  const std::string& vendor = a.cluster.accelerator.vendor;
-  if (vendor != "nvidia" && vendor != "cpu")
+  if (!a.cluster.accelerator.is_nvidia() && !a.cluster.accelerator.is_cpu())
     report.notes.push_back("plan-only: the engine runs on CPUs and NVIDIA GPUs");
   if (!a.disabled_passes.empty())
     report.notes.push_back(fmt::format("passes disabled: {}", to_string(a.disabled_passes)));
-  if (a.stack.name != "quintet")
+  if (!a.stack.is_engine())
     report.notes.push_back(fmt::format("times assume the software stack {}", a.stack.name));
 }
 

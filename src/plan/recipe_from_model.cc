@@ -21,7 +21,7 @@ class Filler {
   FilledRecipe answer() {
     const config::Model* preset = config::find_preset(q_.model);
     if (preset == nullptr) unknown_model();
-    const bool cpu = cluster_.accelerator.vendor == "cpu";
+    const bool cpu = cluster_.accelerator.is_cpu();
     const bool bf16 = cluster_.accelerator.dense(hardware::Arithmetic::BF16) > 0 && !cpu;
     fill("precision.compute", bf16 ? "bf16" : "f32", cpu ? "on a CPU" : "on this accelerator");
     number("data.seq_len", q_.seq_len,

@@ -9,11 +9,11 @@ namespace quintet::search {
 
 EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up) {
   EmittedRecipe e{recipe, {}, {}};
-  const std::string& vendor = cluster.accelerator.vendor;
-  if (vendor == "nvidia" || vendor == "cpu")
-    e.recipe.run.device = vendor == "nvidia" ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
-  else if (!vendor.empty())
-    e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", cluster.accelerator.title));
+  const hardware::Accelerator& a = cluster.accelerator;
+  if (a.is_nvidia() || a.is_cpu())
+    e.recipe.run.device = a.is_nvidia() ? config::DeviceKind::Cuda : config::DeviceKind::Cpu;
+  else if (!a.vendor.empty())
+    e.to_do.push_back(fmt::format("run.device: the engine does not run on {}", a.title));
   if (recipe.data.path.empty())
     e.to_do.push_back(
         "data.path: text files, folders of them, or one token file (docs/formats/token_file.md), with its "

@@ -44,9 +44,10 @@ hardware::Cluster cluster_here(const config::Recipe& recipe, std::vector<std::st
 
 void assume_software(plan::Assumptions& assumptions, const std::string& stack, const config::Recipe& recipe) {
   // The engine's stack was measured on GPUs; the terms of a CPU come from its probe.
-  const bool is_cpu = assumptions.cluster.accelerator.vendor == "cpu";
-  if (!stack.empty() || !is_cpu) assumptions.stack = hardware::find_stack(stack.empty() ? "quintet" : stack);
-  if (assumptions.cluster.accelerator.vendor == "nvidia" && assumptions.stack.name == "quintet")
+  const bool is_cpu = assumptions.cluster.accelerator.is_cpu();
+  if (!stack.empty() || !is_cpu)
+    assumptions.stack = hardware::find_stack(stack.empty() ? hardware::kEngineStack : stack);
+  if (assumptions.cluster.accelerator.is_nvidia() && assumptions.stack.is_engine())
     assumptions.remark = [](const program::Instr& i) { return exec::remark_on(exec::Device::Cuda, i); };
   // For accelerators that the engine does not run on, the CUDA kernels are the closest model.
   assumptions.workspace_bytes = exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
