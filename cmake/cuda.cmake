@@ -1,8 +1,9 @@
 # The CUDA compiler and toolkit. Included only when QUINTET_CUDA is on: other builds never look for them.
-# Hopper by default; -DCMAKE_CUDA_ARCHITECTURES="80;90a;100" for Ampere and Blackwell too.
+# Hopper by default; -DCMAKE_CUDA_ARCHITECTURES="80;90a-real;100" for Ampere and Blackwell too. PTX of 90a runs on
+# Hopper alone, which has machine code already.
 include(CheckLanguage)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-  set(CMAKE_CUDA_ARCHITECTURES 90a)
+  set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 endif()
 check_language(CUDA)
 if(NOT CMAKE_CUDA_COMPILER)
@@ -16,6 +17,8 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
 endif()
 set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+# Machine code is compressed too, not only PTX; the driver unpacks what a program uses.
+string(APPEND CMAKE_CUDA_FLAGS " --compress-mode=size")
 if(CCACHE)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
 endif()

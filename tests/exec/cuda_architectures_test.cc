@@ -7,6 +7,8 @@ namespace {
 
 TEST(CudaCode, RunsOnItsOwnGpusAndWhereTheDriverTranslates) {
   EXPECT_TRUE(has_code("90a", 9, 0));
+  EXPECT_TRUE(has_code("90a-real", 9, 0));
+  EXPECT_FALSE(has_code("90a-real", 10, 0));
   EXPECT_FALSE(has_code("90a", 8, 0));
   EXPECT_FALSE(has_code("90a", 10, 0));  // such code runs on one architecture only
   EXPECT_TRUE(has_code("80,90a,100", 8, 6));
