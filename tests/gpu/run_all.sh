@@ -102,12 +102,12 @@ if runs curve; then
   try models "500 steps compared with the CPU" 900 "$folder/test_gpu_models" --gtest_brief=1 --gtest_filter='LossCurve.*'
 fi
 
-# With library=1 attention must have run through cuDNN.
+# With tensor_cores=1 attention must have run on tensor cores.
 verified() {  # ranks command...
   local log status=0
   log=$(on_ranks "$@" 2>&1) || status=$?
   echo "$log"
-  [ -z "${library:-}" ] || ! grep -F 'without tensor cores' <<< "$log" || status=1
+  [ -z "${tensor_cores:-}" ] || ! grep -F 'without tensor cores' <<< "$log" || status=1
   return "$status"
 }
 export -f verified
@@ -150,9 +150,16 @@ elif runs layouts; then
   layout 2 "tp 2, sequence parallel" parallel.tp=2 parallel.sequence_parallel=true
   for method in gather ring ulysses; do layout 2 "cp 2, $method" parallel.cp=2 parallel.cp_method=$method; done
   for method in gather ring ulysses; do
-    library=1 dtype=bf16 layout 2 "cp 2, $method, bf16 through cuDNN" parallel.cp=2 parallel.cp_method=$method data.pack=false
+    tensor_cores=1 dtype=bf16 layout 2 "cp 2, $method, bf16 through cuDNN" parallel.cp=2 parallel.cp_method=$method data.pack=false
   done
-  library=1 dtype=bf16 layout 2 "tp 2, sequence parallel, bf16 through cuDNN in its fastest form" parallel.tp=2 \
+  # Packed documents, with heads for which Hopper has its own kernels.
+  for method in gather ring ulysses; do
+    tensor_cores=1 dtype=bf16 layout 2 "cp 2, $method, documents, bf16, heads of 64" parallel.cp=2 parallel.cp_method=$method \
+      model.embed=256 model.heads=4 model.kv_heads=2 data.seq_len=384
+  done
+  tensor_cores=1 dtype=bf16 layout 2 "cp 2, ring, documents, bf16, heads of 128" parallel.cp=2 parallel.cp_method=ring \
+    model.embed=256 model.heads=2 model.kv_heads=1 data.seq_len=384
+  tensor_cores=1 dtype=bf16 layout 2 "tp 2, sequence parallel, bf16 through cuDNN in its fastest form" parallel.tp=2 \
     parallel.sequence_parallel=true data.pack=false run.deterministic=false
   layout 2 "pp 2, 1f1b" parallel.pp=2
   layout 2 "pp 2, interleaved, tied" parallel.pp=2 parallel.schedule=interleaved model.tied=true

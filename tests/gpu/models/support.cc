@@ -1,6 +1,7 @@
 #include "gpu/models/support.h"
 
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "base/temp_folder.h"
 #include "comm/local.h"
@@ -156,11 +157,22 @@ void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b) {
     expect_same(a.moments[k].tensors, b.moments[k].tensors, a.moments[k].name.c_str());
 }
 
-std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads) {
+std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads,
+                               const std::vector<size_t>& documents) {
   const TempFolder folder;
-  base::write_file_atomically(folder / "data.txt", sample_text(200000));
+  const std::string text = sample_text(200000);
+  base::Path file = folder / "data.txt";
+  if (documents.empty()) {
+    base::write_file_atomically(file, text);
+  } else {
+    file = folder / "data.jsonl";
+    std::string lines;
+    for (size_t i = 0, at = 0; at < text.size(); at += documents[i++ % documents.size()])
+      lines += nlohmann::json{{"text", text.substr(at, documents[i % documents.size()])}}.dump() + "\n";
+    base::write_file_atomically(file, lines);
+  }
   config::Recipe r = recipe;
-  r.data.path = {(folder / "data.txt").string()};
+  r.data.path = {file.string()};
   const train::RunData data = train::load_data(r);
   std::vector<double> losses;
   comm::run_local_world(1, [&](comm::World& world) {

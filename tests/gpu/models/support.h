@@ -26,7 +26,8 @@ tools::LayoutRun run(const config::Recipe& recipe, tools::LayoutOptions options)
 // Every number of the two runs has the same bits.
 void expect_same_bits(const tools::LayoutRun& a, const tools::LayoutRun& b);
 
-// Losses of `steps` steps on learnable text.
-std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads);
+// Losses of `steps` steps on learnable text, which is one document, or documents of these lengths in turn.
+std::vector<double> loss_curve(const config::Recipe& recipe, int64_t steps, int threads,
+                               const std::vector<size_t>& documents = {});
 
 }  // namespace quintet::test
