@@ -5,6 +5,7 @@
 # cases, e.g. CASES="1b 125m-4"; PYTHON is an interpreter with PyTorch; FLOORS=0.15 also measures Quintet's floors, for that
 # many seconds per kind of instruction. TURNS=2 runs every case twice, the second time PyTorch first. COMPILED_UPDATE=1
 # makes PyTorch compile clipping and AdamW. Packed cases read the same file of document lengths (documents/) on both sides.
+# Both begin with the same weights and train on the same tokens: how far the first 20 losses differ is reported too.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -eq 0 ] || [ ! -x "$1" ]; then
@@ -30,8 +31,8 @@ nvidia-smi -i "$gpu" --query-gpu=name,driver_version,power.limit --format=csv,no
   exit 2
 }
 # Runs a command and reports clocks, power and temperature of its second half, when the GPU is warm, on standard error.
-samples=$(mktemp) result=$(mktemp) sampler=
-trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result"' EXIT
+samples=$(mktemp) result=$(mktemp) peer=$(mktemp) sampler=
+trap '[ -z "$sampler" ] || kill "$sampler" 2> /dev/null; rm -f "$samples" "$result" "$peer"' EXIT
 watched() {  # what command...
   local what=$1 status=0
   shift
@@ -72,7 +73,16 @@ quintet_step() {
 torch_step() {
   watched "$name, PyTorch" "$python" "$here/torch_llama.py" "$here/$recipe.toml" --seq "$seq" --micro "$micro" --mode "$mode" \
     --steps "$steps" --seconds "$seconds" ${documents:+--documents "$here/documents/$documents.txt" --attention "$attention"} \
-    ${COMPILED_UPDATE:+--compiled-update}
+    ${COMPILED_UPDATE:+--compiled-update} > "$peer"
+  cat "$peer"
+}
+compare_losses() {
+  "$python" - "$name" "$result" "$peer" >&2 << 'LOSSES'
+import json, sys
+ours, theirs = json.load(open(sys.argv[2]))["first_losses"], json.load(open(sys.argv[3]))["losses"]
+worst = max(abs(a - b) for a, b in zip(ours, theirs))
+print(f"{sys.argv[1]}: the first {min(len(ours), len(theirs))} losses ({ours[0]:.4f} to {ours[-1]:.4f}) differ by at most {worst:.2g}")
+LOSSES
 }
 for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
   read -r recipe seq micro mode documents attention <<< "${cases[$name]:?no case $name; there are ${!cases[*]}}"
@@ -84,5 +94,6 @@ for name in ${CASES:-1b 3b 8b8l 8b8l-8192 125m 125m-4}; do
       torch_step
       quintet_step
     fi
+    compare_losses
   done
 done

@@ -12,10 +12,15 @@ between CUDA events, after `--seconds` of warm-up, without synchronising between
 median; peak memory is as reported by PyTorch. With `--documents`, sequences are packed from documents of these lengths,
 repeated cyclically and cut where a sequence ends, as `quintet bench step --documents` packs them; positions restart in
 each document. Attention is then flex (one block mask for all steps) or varlen.
+
+Initial weights and the tokens of every step are those of `quintet bench step` (Philox4x32-10, keyed by run.seed and a
+parameter's name, and by the step), so that `losses`, of the first 20 steps, can be compared with its `first_losses`.
+Later steps repeat the last tokens, which saves drawing them.
 """
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -27,6 +32,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 EPS = 1e-5
+SEED = 0  # run.seed unless a recipe has its own
 
 
 class Block(nn.Module):
@@ -124,6 +130,58 @@ class Llama(nn.Module):
         return self.head(self.final_norm(x))
 
 
+MASK = 0xFFFFFFFF
+FIRST_LOSSES = 20
+
+
+def philox(key, low, high=0):
+    """Four 32-bit words, as int64 tensors, from a 64-bit key and a 128-bit counter (quintet's base/philox.h)."""
+    k0, k1 = key & MASK, key >> 32 & MASK
+    c = [low & MASK, low >> 32 & MASK, torch.full_like(low, high & MASK), torch.full_like(low, high >> 32)]
+    for _ in range(10):
+        p0, p1 = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57  # wrap around; only their bits count
+        c = [(p1 >> 32 & MASK) ^ c[1] ^ k0, p1 & MASK, (p0 >> 32 & MASK) ^ c[3] ^ k1, p0 & MASK]
+        k0, k1 = k0 + 0x9E3779B9 & MASK, k1 + 0xBB67AE85 & MASK
+    return c
+
+
+def stream_key(seed, name):
+    h = 0xCBF29CE484222325
+    for byte in name.encode():
+        h = (h ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    signed = h - (1 << 64) if h >= 1 << 63 else h
+    w = philox(seed, torch.tensor([signed]), len(name.encode()))
+    return int(w[0]) << 32 | int(w[1])
+
+
+@torch.no_grad()
+def initialise(model, m, seed):
+    """The weights that quintet draws: normal, 0.02, less in the projections that end a block's branches."""
+    residual = 0.02 / math.sqrt(2.0 * m["layers"])
+    for name, p in model.named_parameters():
+        if p.dim() < 2:
+            continue  # norms begin as ones
+        for word, part in (("wq", "attn"), ("wk", "attn"), ("wv", "attn"), ("wo", "attn"), ("gate", "ffn"), ("up", "ffn"),
+                           ("down", "ffn")):
+            name = name.replace(f".{word}.", f".{part}.{word}.")
+        key = stream_key(seed, name)
+        stddev = residual if ".wo." in name or ".down." in name else 0.02
+        flat = p.view(-1)
+        for begin in range(0, flat.numel(), 1 << 26):
+            at = torch.arange(begin, min(begin + (1 << 26), flat.numel()), device=p.device)
+            w = philox(key, at)
+            u1 = ((w[0] << 20 | w[1] >> 12).double() + 0.5) * 2.0**-52
+            u2 = w[2].double() * 2.0**-32
+            flat[at] = (stddev * (-2.0 * u1.log()).sqrt() * (2.0 * math.pi * u2).cos()).float()
+
+
+def tokens_of(step, micro, seq, vocab):
+    """Ids and labels of a step of `quintet bench step`: the label is the next id, across sequences too."""
+    words = philox(step, torch.arange(micro * seq // 4 + 1, device="cuda"))
+    drawn = torch.stack(words, dim=1).flatten() % vocab
+    return drawn[:-4].view(micro, seq).clone(), drawn[1:-3].view(micro, seq).clone()
+
+
 def loss_of(logits, labels):
     return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
@@ -172,11 +230,14 @@ def main():
     with torch.device("cuda"):
         model = Llama(m, attention_of(attention, m, micro, seq, documents), places if options.documents else places[:1])
     parameters = sum(p.numel() for p in model.parameters())
+    initialise(model, m, recipe.get("run", {}).get("seed", SEED))
     run, loss_fn = prepare(model, options.mode)
     compiled = options.compiled_update
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=not compiled,
-                                  foreach=True if compiled else None)
-    tokens, labels = (torch.randint(m["vocab"], (micro, seq), device="cuda") for _ in range(2))
+    groups = [{"params": [p for p in model.parameters() if p.dim() >= 2], "weight_decay": 0.1},
+              {"params": [p for p in model.parameters() if p.dim() < 2], "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=recipe["optimizer"]["lr"], betas=(0.9, 0.95), eps=1e-8,
+                                  fused=not compiled, foreach=True if compiled else None)
+    tokens, labels = tokens_of(0, micro, seq, m["vocab"])
 
     def update():
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
@@ -194,8 +255,12 @@ def main():
         return loss
 
     begin = time.time()
-    step().item()
+    losses = [step().item()]
     first = time.time() - begin
+    for number in range(1, FIRST_LOSSES):
+        for mine, drawn in zip((tokens, labels), tokens_of(number, micro, seq, m["vocab"])):
+            mine.copy_(drawn)
+        losses.append(step().item())
     begin = time.time()
     while time.time() - begin < options.seconds:
         step().item()
@@ -215,7 +280,7 @@ def main():
         "documents": options.documents.name if options.documents else "", "compiled_update": compiled, "seq": seq, "micro": micro, "parameters": parameters,
         "steps": options.steps, "step_s_median": median, "step_s_min": min(times),
         "tokens_per_s": micro * seq / median, "first_step_s": first,
-        "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(),
+        "peak_bytes": torch.cuda.max_memory_allocated(), "loss": loss.item(), "losses": losses,
     }), flush=True)
 
 

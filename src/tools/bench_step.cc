@@ -30,6 +30,7 @@ using graph::InputKind;
 namespace {
 
 constexpr int64_t kMinWarmup = 3;
+constexpr size_t kFirstLosses = 20;
 
 // Random tokens in the documents of `packed`, the same in every micro-batch.
 exec::LoadBatch random_tokens(const config::Recipe& recipe, const PackedRows& packed, int64_t step,
@@ -145,10 +146,14 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   int64_t step = 0;  // steps started
   train::StepResult result;
   const auto start_step = [&] { rank.start_step_from(step++, load_of, valid); };
+  const auto finish_step = [&] {
+    result = rank.finish_step();
+    if (bench.first_losses.size() < kFirstLosses) bench.first_losses.push_back(result.loss);
+  };
   const auto timed_step = [&] {
     const int64_t start = base::now_ns();
     start_step();
-    result = rank.finish_step();
+    finish_step();
     return base::seconds_since(start);
   };
   bench.first_step_seconds = timed_step();
@@ -169,7 +174,7 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   for (int64_t i = 0; i < options.steps; ++i) {
     const bool ahead = rank.may_run_ahead() && i + 1 < options.steps;
     if (ahead) start_step();
-    result = rank.finish_step();
+    finish_step();
     seconds.push_back(base::seconds_since(done_ns));
     done_ns = base::now_ns();
     if (!ahead && i + 1 < options.steps) start_step();

@@ -59,6 +59,7 @@ struct StepBench {
   double mfu = 0;
   int64_t planned_bytes = 0, measured_bytes = 0, extra_bytes = 0;  // of rank 0
   double loss = 0;                                                 // of the last step
+  std::vector<double> first_losses;                                // of up to 20 steps, warm-up included
   double traced_seconds = 0;                                       // first start to last end
   std::vector<OpClassTime> classes;                                // longest first
   bool floors_wanted = false;

@@ -97,6 +97,7 @@ std::string to_json(const StepBench& b) {
                                  {"measured_peak_bytes", b.measured_bytes},
                                  {"extra_bytes", b.extra_bytes},
                                  {"last_loss", b.loss},
+                                 {"first_losses", b.first_losses},
                                  {"traced_step_s", b.traced_seconds}};
   json["op_classes"] = nlohmann::ordered_json::array();
   for (const OpClassTime& c : b.classes)
