@@ -241,7 +241,8 @@ void check_whole(const Ring& r, int64_t g, DType dtype, bool packed) {
         all.index()[order.row_in_whole(s, p)] = p + 9 > r.seq_len() ? -1 : p < r.seq_len() / 3 ? 0 : 1;
     documents = all;
   }
-  const OpRun run = op_of(graph::kAttention, attrs_of(r, true, packed), {q, k, v, documents, all}, g, r.ranks);
+  const OpRun run =
+      op_of(graph::kAttention, attrs_of(r, true, packed), {q, k, v, documents, all}, g, r.ranks);
   const Outcome out = run_both(run, g, r.ranks, true, run.in.size(), !packed);
   expect_similar(reals(out.got[0]), reals(out.want[0]), rounding, "o");
   expect_lse(out.got[1], out.want[1]);
