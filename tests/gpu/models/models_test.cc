@@ -242,7 +242,7 @@ TEST(LossCurve, TracksTheCpuFor500Steps) {
     std::vector<std::string> settings;
     std::vector<size_t> documents = {};  // their lengths, repeated; empty: the text is one document
   };
-  // One with packed documents and heads of 128 elements, for which Hopper has its own kernels. The last one is
+  // One has packed documents and heads of 128 elements, for which Hopper has its own kernels. The last one is
   // what bench/gpu trains with, at a learning rate at which a model of its width is stable.
   for (const auto& [model, dtype, allowed, more, documents] :
        {Case{"llama", "f64", 0.01, {"optimizer.lr=3e-3"}},
