@@ -7,6 +7,8 @@
 // checks them against the definition in attention_geometry.h.
 #pragma once
 
+#include <climits>
+
 #include "base/row_order.h"
 
 #if defined(__CUDACC__)
@@ -131,6 +133,28 @@ struct BlockWalk {
       const RowRuns::Run at = rows.run(sequence, run);
       position = greater(span.begin, at.position);
       end = lesser(span.end, at.position + rows.length);
+      row = at.row + (position - at.position);
+    }
+    return true;
+  }
+};
+
+// The same blocks from the last to the first.
+struct ReverseWalk {
+  int run = INT_MAX;
+  int row = 0, position = 0, begin = 1, end = 0;  // first row and position of the block; its run's part
+
+  QUINTET_HOST_DEVICE int count(int size) const { return lesser(size, end - position); }
+  QUINTET_HOST_DEVICE bool next(const RowRuns& rows, int sequence, Span span, int size) {
+    row -= size;
+    position -= size;
+    while (position < begin) {
+      run = lesser(run, rows.runs) - 1;
+      if (run < 0) return false;
+      const RowRuns::Run at = rows.run(sequence, run);
+      begin = greater(span.begin, at.position);
+      end = lesser(span.end, at.position + rows.length);
+      position = begin < end ? begin + (end - begin - 1) / size * size : begin - 1;
       row = at.row + (position - at.position);
     }
     return true;

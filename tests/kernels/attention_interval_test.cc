@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <map>
 #include <random>
 #include <vector>
@@ -148,7 +149,9 @@ TEST(AttentionInterval, WalksMeetEveryPairOnce) {
             const int first = run.position + offset, count = lesser(size, own.length - offset);
             const Span range{seen(s, first).begin, seen(s, first + count - 1).end};
             BlockWalk walk;
-            while (walk.next(other, s, range, block))
+            std::vector<std::array<int, 3>> blocks;
+            while (walk.next(other, s, range, block)) {
+              blocks.push_back({walk.row, walk.position, walk.count(block)});
               for (int i = 0; i < count; ++i)
                 for (int j = 0; j < walk.count(block); ++j) {
                   const Span keys = seen(s, first + i);
@@ -156,6 +159,13 @@ TEST(AttentionInterval, WalksMeetEveryPairOnce) {
                   const int mine = run.row + offset + i, theirs = walk.row + j;
                   ++met[by_keys ? std::pair{theirs, mine} : std::pair{mine, theirs}];
                 }
+            }
+            ReverseWalk back;
+            for (; back.next(other, s, range, block); blocks.pop_back()) {
+              ASSERT_FALSE(blocks.empty());
+              ASSERT_EQ(blocks.back(), (std::array{back.row, back.position, back.count(block)}));
+            }
+            ASSERT_TRUE(blocks.empty());
           }
       for (const auto& [pair, times] : met) ASSERT_EQ(times, 1);
       size_t expected = 0;

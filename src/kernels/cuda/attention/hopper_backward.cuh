@@ -21,6 +21,7 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
               const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
               const __grid_constant__ TiledProblem p, int tiles) {
   await_previous();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *p.items_taken = 0;  // for hopper_dkv
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Sizes = HopperDq<kWidth>;
   constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
@@ -235,51 +236,45 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   using Sizes = HopperKeys<kWidth>;
   constexpr int kRows = Sizes::kRows, kStages = Sizes::kStages;
   constexpr uint32_t kRowPanel = Sizes::kRowPanel, kKeyPanel = Sizes::kKeyPanel;
-  __shared__ alignas(8) KeyBarriers<kWidth> barriers;
+  __shared__ KeyExchange<kWidth> exchange;
+  __shared__ Span query_spans[Sizes::kKeys];
   const KeyTiles<kWidth> shared(0);
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
-  begin_key_tiles(p, shared, barriers, thread);
-  const int items = tiles * p.kv_span, tokens = p.packing.tokens;
+  begin_key_tiles(p, shared, exchange, thread);
 
   if (group == 2) {
     registers_down<24>();
     if (thread % 128 == 0)
-      stream_queries(p, shared, barriers, items, q_map, dout_map, k_map, v_map, stats_map);
+      stream_queries<BlockWalk>(p, shared, exchange, tiles * p.kv_span, q_map, dout_map, k_map, v_map,
+                                stats_map);
     return;
   }
 
   registers_up<240>();
   const float unit = p.scale * kLog2E;
   const int own_key = group * 64 + thread % 128 / 32 * 16 + lane / 4;  // and the eighth after it
-  Turn turn, kv_turn;
-  for (int round = 0;; ++round) {
-    const int item = item_of_round(round, items);
-    if (item < 0) break;
-    if (item >= items) continue;
-    const HopperTile at = key_item(p, item);
-    const RowTile& tile = at.tile;
-    if (p.idle(tile.sequence)) continue;
+  Turn turn;
+  for_each_item(p, exchange, [&](const HopperTile& at, bool seen) {
     float dk[kWidth / 2], dv[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
-    BlockWalk walk;
-    bool more = walk.next(p.q_rows, tile.sequence, at.keys, tokens);
-    if (more) {
-      const KeyQueries queries(p, tile, own_key);
-      await_turn(&barriers.kv_full, kv_turn.parity);
-      kv_turn.advance<1>();
+    if (!seen) {
+      meet_warpgroup(group);  // all have read the item
+    } else {
+      const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       const uint32_t k = shared.k + static_cast<uint32_t>(group) * 8192,
                      v = shared.v + static_cast<uint32_t>(group) * 8192;
       float s[kRows / 2], g[kRows / 2];
       uint32_t left[kRows / 16][4];
       [[maybe_unused]] uint32_t ds[kRows / 16][4];
       int before = -1;  // the stage that the last MMAs read
-      for (; more; more = walk.next(p.q_rows, tile.sequence, at.keys, tokens), turn.advance<kStages>()) {
-        const int position = walk.position, rows = walk.count(tokens) * p.group;
+      KeyBlock block;
+      do {
         const uint32_t q = shared.q + turn.stage * Sizes::kRowBytes,
                        dout = shared.dout + turn.stage * Sizes::kRowBytes;
-        const float2* const stats = shared.stats_of(turn.stage, walk.row * p.group, lane);
-        await_turn(&barriers.full[turn.stage], turn.parity);
+        await_turn(&exchange.full[turn.stage], turn.parity);
+        block = load_block(exchange.blocks[turn.stage]);
+        const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
         begin_products();
         rows_product<T, kWidth>(s, k, kKeyPanel, q, kRowPanel);
         end_products();
@@ -287,14 +282,14 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(dv);
-        if (before >= 0 && thread % 128 == 0) arrive(&barriers.empty[before]);
+        if (before >= 0 && thread % 128 == 0) arrive(&exchange.empty[before]);
         before = turn.stage;
         begin_products();
         rows_product<T, kWidth>(g, v, kKeyPanel, dout, kRowPanel);
         end_products();
         await_products<1>();
         pin(s);
-        weigh_block<kWidth>(p, at, queries, position, rows, unit, stats, lane, s);
+        weigh_block<kWidth>(p, queries, block, unit, stats, lane, s);
         // dS is computed from the rounded weights: registers for both would be too many. With long rows it
         // reuses the weights' own registers.
         left_of<T>(s, left);
@@ -307,8 +302,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         for (int j = 0; j < kRows / 8; ++j) {
           // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
           const int row = j * 8 + lane % 4 * 2;
-          const float delta[2] = {row < rows ? stats[j * 8].y : 0.0f,
-                                  row + 1 < rows ? stats[j * 8 + 1].y : 0.0f};
+          const float delta[2] = {row < block.rows ? stats[j * 8].y : 0.0f,
+                                  row + 1 < block.rows ? stats[j * 8 + 1].y : 0.0f};
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
             const float2 weight = pair_of<T>(left[j / 2][j % 2 * 2 + h]);
@@ -328,17 +323,16 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           add_columns_product<T>(dk, ds, q, kRowPanel);
         }
         end_products();
-      }
+        turn.advance<kStages>();
+      } while ((block.flags & KeyBlock::kLast) == 0);
       await_products<0>();
       pin(dk);
       pin(dv);
-      if (thread % 128 == 0) {
-        arrive(&barriers.empty[before]);
-        arrive(&barriers.kv_empty);
-      }
+      if (thread % 128 == 0) arrive(&exchange.empty[before]);
     }
+    if (thread % 128 == 0) arrive(&exchange.kv_empty);
     store_key_gradients<T, kWidth>(p, at, own_key, dk, dv);
-  }
+  });
 #else
   __trap();
 #endif

@@ -39,6 +39,7 @@ __device__ __forceinline__ void for_each_row(const TiledProblem& p, const Each& 
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kRowThreads) begin_rows(const __grid_constant__ TiledProblem p) {
   await_previous();
+  if (blockIdx.x == 0 && threadIdx.x == 0) *p.items_taken = 0;
   constexpr int kLanes = kWidth / 8;
   for_each_row<kWidth>(p, [&](int row, int head, float* sums, int lane) {
     const int64_t from =
@@ -86,8 +87,12 @@ __global__ void __launch_bounds__(kRowThreads) finish_dq(const __grid_constant__
 template <int kWidth>
 struct HopperFused : HopperKeys<kWidth> {
   using Keys = HopperKeys<kWidth>;
+  // Whether dq of a block is computed one block later, so that the two warpgroups need not wait for each
+  // other at once. Long rows have no registers for it.
+  static constexpr bool kLate = kWidth == 64;
+  static constexpr int kScores = 2;  // tiles of dS
   static constexpr int kScoreBytes = Keys::kKeys * Keys::kRows * 2, kSumBytes = Keys::kRows * kWidth * 4;
-  static constexpr int kExtraBytes = 2 * kScoreBytes + kSumBytes, kBytes = Keys::kBytes + kExtraBytes;
+  static constexpr int kExtraBytes = kScores * kScoreBytes + kSumBytes, kBytes = Keys::kBytes + kExtraBytes;
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -155,17 +160,27 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   constexpr int kRows = Sizes::kRows, kKeys = Sizes::kKeys, kStages = Sizes::kStages,
                 kPanels = Sizes::kPanels;
   constexpr uint32_t kRowPanel = Sizes::kRowPanel, kKeyPanel = Sizes::kKeyPanel;
-  __shared__ alignas(8) KeyBarriers<kWidth> barriers;
+  __shared__ KeyExchange<kWidth> exchange;
+  __shared__ Span query_spans[kKeys];
+  __shared__ uint64_t ready[Sizes::kScores];  // a tile of dS is complete
   const KeyTiles<kWidth> shared(Sizes::kExtraBytes);
-  const uint32_t score_tiles = shared.extra, sum_tile = score_tiles + 2 * Sizes::kScoreBytes;
+  const uint32_t score_tiles = shared.extra, sum_tile = score_tiles + Sizes::kScores * Sizes::kScoreBytes;
   const int thread = static_cast<int>(threadIdx.x), group = thread / 128, lane = thread % 32;
-  begin_key_tiles(p, shared, barriers, thread);
-  const int items = tiles * p.kv_span, tokens = p.packing.tokens;
+  if (thread == 0)
+    for (uint64_t& barrier : ready) make_barrier(&barrier, 8);  // a warp each
+  begin_key_tiles(p, shared, exchange, thread);
 
   if (group == 2) {
     registers_down<24>();
-    if (thread % 128 == 0)
-      stream_queries(p, shared, barriers, items, q_map, dout_map, k_map, v_map, stats_map);
+    if (thread % 128 != 0) return;
+    const int items = tiles * p.kv_span;
+    // Key tiles of one sequence that are computed at the same time share the queries at its end, or with a
+    // window the next ones: dq is added to sums in the L2 cache. 10 GB from and to memory become 7 (2 x 8192
+    // rows, 32 / 8 heads of 128).
+    if (p.rule.window == 0)
+      stream_queries<ReverseWalk>(p, shared, exchange, items, q_map, dout_map, k_map, v_map, stats_map);
+    else
+      stream_queries<BlockWalk>(p, shared, exchange, items, q_map, dout_map, k_map, v_map, stats_map);
     return;
   }
 
@@ -176,40 +191,47 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
   // dq of a block of queries is split over the warpgroups: long rows by columns, short ones by rows.
   constexpr bool kByColumns = kRows == 64;
   const int dq_row = (kByColumns ? 0 : group * 64) + warp_row;  // the warp's first
-  const uint32_t dq_left = kByColumns ? 0 : group * (kKeys * 128),
+  const uint32_t dq_left = score_tiles + (kByColumns ? 0 : group * (kKeys * 128)),
                  dq_right = shared.k + (kByColumns ? group * kKeyPanel : 0),
                  warp_sums = sum_tile + static_cast<uint32_t>(group * 64 + warp_row) * 256;
   const int64_t panel_size = static_cast<int64_t>(p.q_count) * p.group * 64;
   const uint32_t k = shared.k + static_cast<uint32_t>(group) * 8192,
                  v = shared.v + static_cast<uint32_t>(group) * 8192;
-  Turn turn, kv_turn;
-  uint32_t flip = 0;  // of the tiles of scores
-  for (int round = 0;; ++round) {
-    const int item = item_of_round(round, items);
-    if (item < 0) break;
-    if (item >= items) continue;
-    const HopperTile at = key_item(p, item);
-    const RowTile& tile = at.tile;
-    if (p.idle(tile.sequence)) continue;
+  Turn turn;  // of the stages of queries and of the tiles of dS
+  for_each_item(p, exchange, [&](const HopperTile& at, bool seen) {
     float dk[kWidth / 2], dv[kWidth / 2];
 #pragma unroll
     for (int i = 0; i < kWidth / 2; ++i) dk[i] = dv[i] = 0.0f;
-    BlockWalk walk;
-    if (walk.next(p.q_rows, tile.sequence, at.keys, tokens)) {
-      const KeyQueries queries(p, tile, own_key);
+    if (!seen) {
+      meet_warpgroup(group);  // all have read the item
+    } else {
+      const KeyQueries queries(p, at.tile, own_key, query_spans + own_key, lane);
       float* const sums =
           p.dq_sum + ((at.kv_head - p.kv_begin) * kPanels + (kByColumns ? group : 0)) * panel_size;
-      await_turn(&barriers.kv_full, kv_turn.parity);
-      kv_turn.advance<1>();
       float s[kRows / 2], g[kRows / 2], dq[32];
-      int before = -1;  // the stage that the last MMAs read
+      const auto multiply_dq = [&](int stage) {
+        begin_products();
+        columns_product<T, kKeys / 16>(dq, dq_left + stage * Sizes::kScoreBytes, dq_right, kKeyPanel);
+        end_products();
+      };
+      const auto add_dq = [&](int first_row, int rows) {
+        if (lane == 0) await_source_read();
+        __syncwarp();
+        store_dq(dq, warp_sums, first_row + dq_row, lane);
+        publish_shared();
+        __syncwarp();
+        if (lane == 0 && dq_row < rows)
+          add_to_global(sums + static_cast<int64_t>(first_row + dq_row) * 64, warp_sums,
+                        static_cast<uint32_t>(lesser(rows - dq_row, 16) * 256));
+      };
+      int last_row = 0, last_rows = 0;  // the previous block's
+      KeyBlock block;
       do {
-        const int position = walk.position, rows = walk.count(tokens) * p.group,
-                  first_row = walk.row * p.group;
         const uint32_t q = shared.q + turn.stage * Sizes::kRowBytes,
                        dout = shared.dout + turn.stage * Sizes::kRowBytes;
-        const float2* const stats = shared.stats_of(turn.stage, walk.row * p.group, lane);
-        await_turn(&barriers.full[turn.stage], turn.parity);
+        await_turn(&exchange.full[turn.stage], turn.parity);
+        block = load_block(exchange.blocks[turn.stage]);
+        const float2* const stats = shared.stats_of(turn.stage, block.row, lane);
         begin_products();
         rows_product<T, kWidth, true>(s, k, kKeyPanel, q, kRowPanel);
         end_products();
@@ -219,14 +241,20 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
         await_products<1>();
         pin(dk);
         pin(s);
-        if (before >= 0 && thread % 128 == 0) arrive(&barriers.empty[before]);
-        before = turn.stage;
-        weigh_block<kWidth>(p, at, queries, position, rows, unit, stats, lane, s);
+        if (last_rows > 0 && thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
+        weigh_block<kWidth>(p, queries, block, unit, stats, lane, s);
         pack_left<T>(s);
         begin_products();
         add_packed_product<T>(dv, s, dout, kRowPanel);
         end_products();
-        await_products<1>();
+        if constexpr (Sizes::kLate) {
+          // In the first block of an item the result has no use.
+          if (last_rows > 0) await_turn(&ready[turn.stage ^ 1], turn.parity ^ turn.stage ^ 1);
+          multiply_dq(turn.stage ^ 1);
+          await_products<2>();
+        } else {
+          await_products<1>();
+        }
         pin(g);
         const auto scale_by_weights = [&](auto is_row) {
 #pragma unroll
@@ -243,44 +271,60 @@ __global__ void __launch_bounds__(kBackwardThreads, 1)
           }
         };
         // Values past the block's rows may never have been written, and 0 * NaN must not enter the sums.
-        if (rows < kRows)
-          scale_by_weights([&](int row) { return row < rows; });
+        if (block.rows < kRows)
+          scale_by_weights([&](int row) { return row < block.rows; });
         else
           scale_by_weights([](int) { return true; });
         pack_left<T>(g);
-        // The tile's last scores were read before the warpgroups met over those in between.
-        const uint32_t scores = score_tiles + flip * Sizes::kScoreBytes;
-        flip ^= 1;
+        const uint32_t scores = score_tiles + turn.stage * Sizes::kScoreBytes;
+        if constexpr (Sizes::kLate) {
+          await_products<0>();
+          pin(dv);
+          pin(dq);
+        }
         store_packed(g, scores, kKeys * 128, group * 64 + warp_row, lane);
         publish_shared();
-        meet<1>();
-        begin_products();
-        columns_product<T, kKeys / 16>(dq, scores + dq_left, dq_right, kKeyPanel);
-        end_products();
+        if constexpr (Sizes::kLate) {
+          __syncwarp();
+          if (lane == 0) arrive(&ready[turn.stage]);
+          meet_warpgroup(group);
+        } else {
+          meet<1>();
+          multiply_dq(turn.stage);
+        }
         begin_products();
         add_rows_product<T, kRows>(dk, scores + static_cast<uint32_t>(group) * 8192, kKeys * 128, q,
                                    kRowPanel);
         end_products();
-        await_products<1>();
-        pin(dv);
-        pin(dq);
-        if (lane == 0) await_source_read();
-        __syncwarp();
-        store_dq(dq, warp_sums, first_row + dq_row, lane);
-        publish_shared();
-        __syncwarp();
-        if (lane == 0 && dq_row < rows)
-          add_to_global(sums + static_cast<int64_t>(first_row + dq_row) * 64, warp_sums,
-                        static_cast<uint32_t>(lesser(rows - dq_row, 16) * 256));
+        if constexpr (!Sizes::kLate) {
+          await_products<1>();
+          pin(dv);
+          pin(dq);
+        }
+        if constexpr (Sizes::kLate) {
+          if (last_rows > 0) add_dq(last_row, last_rows);
+        } else {
+          add_dq(block.row, block.rows);
+        }
+        last_row = block.row;
+        last_rows = block.rows;
         turn.advance<kStages>();
-      } while (walk.next(p.q_rows, tile.sequence, at.keys, tokens));
+      } while ((block.flags & KeyBlock::kLast) == 0);
+      if constexpr (Sizes::kLate) {
+        await_turn(&ready[turn.stage ^ 1], turn.parity ^ turn.stage ^ 1);
+        multiply_dq(turn.stage ^ 1);
+      }
       await_products<0>();
       pin(dk);
-      if (thread % 128 == 0) arrive(&barriers.empty[before]);
-      if (thread % 128 == 0) arrive(&barriers.kv_empty);
+      if constexpr (Sizes::kLate) {
+        pin(dq);
+        add_dq(last_row, last_rows);
+      }
+      if (thread % 128 == 0) arrive(&exchange.empty[turn.stage ^ 1]);
     }
+    if (thread % 128 == 0) arrive(&exchange.kv_empty);
     store_key_gradients<T, kWidth>(p, at, own_key, dk, dv);
-  }
+  });
   if (lane == 0) await_additions();
 #else
   __trap();

@@ -2,6 +2,8 @@
 // tiles in shared memory, the producer that fills them, and the weights of a block.
 #pragma once
 
+#include <climits>
+
 #include "kernels/cuda/attention/hopper.cuh"
 
 namespace quintet::kernels::cuda {
@@ -26,10 +28,20 @@ __device__ __forceinline__ void publish_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// In shared memory.
+// A block of queries in a stage of shared memory, as the producer describes it to the consumers.
+struct alignas(16) KeyBlock {
+  int position, row, rows;  // its first token, its first row of packed heads, and their number
+  int flags;
+  static constexpr int kMasked = 1, kLast = 2;  // some pairs are not visible; the last one of its item
+};
+inline constexpr int kNoMoreItems = INT_MIN;
+
+// In shared memory: what the producer and the consumers exchange.
 template <int kWidth>
-struct KeyBarriers {
+struct KeyExchange {
   uint64_t kv_full, kv_empty, full[HopperKeys<kWidth>::kStages], empty[HopperKeys<kWidth>::kStages];
+  KeyBlock blocks[HopperKeys<kWidth>::kStages];
+  int item;  // its complement where no query sees its keys
 };
 
 // Addresses in shared memory. `extra` bytes lie between the queries and their lse and delta.
@@ -54,7 +66,7 @@ struct KeyTiles {
 
 template <int kWidth>
 __device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const KeyTiles<kWidth>& tiles,
-                                                KeyBarriers<kWidth>& barriers, int thread) {
+                                                KeyExchange<kWidth>& exchange, int thread) {
   using Sizes = HopperKeys<kWidth>;
   // Rows that no copy writes, where heads do not fill a tile, must be zeros: they are terms of dk and dv.
   const int filled = p.packing.tokens * p.group, left = (Sizes::kRows - filled) * 8;
@@ -65,11 +77,11 @@ __device__ __forceinline__ void begin_key_tiles(const TiledProblem& p, const Key
   }
   publish_shared();
   if (thread == 0) {
-    make_barrier(&barriers.kv_full, 1);
-    make_barrier(&barriers.kv_empty, 2);
+    make_barrier(&exchange.kv_full, 1);
+    make_barrier(&exchange.kv_empty, 2);
     for (int s = 0; s < Sizes::kStages; ++s) {
-      make_barrier(&barriers.full[s], 1);
-      make_barrier(&barriers.empty[s], 2);
+      make_barrier(&exchange.full[s], 1);
+      make_barrier(&exchange.empty[s], 2);
     }
     publish_barriers();
   }
@@ -91,70 +103,112 @@ __device__ __forceinline__ HopperTile key_item(const TiledProblem& p, int item) 
   return at;
 }
 
-// The producer: one thread copies the keys and values of every item, and the queries that see them.
-template <int kWidth>
+// The producer: one thread copies the keys and values of every item, and the queries that see them. Items are
+// sorted by descending cost and taken by whichever block is free.
+template <class Walk, int kWidth>
 __device__ __forceinline__ void stream_queries(const TiledProblem& p, const KeyTiles<kWidth>& tiles,
-                                               KeyBarriers<kWidth>& barriers, int items,
+                                               KeyExchange<kWidth>& exchange, int items,
                                                const CUtensorMap& q_map, const CUtensorMap& dout_map,
                                                const CUtensorMap& k_map, const CUtensorMap& v_map,
                                                const CUtensorMap& stats_map) {
   using Sizes = HopperKeys<kWidth>;
   const int tokens = p.packing.tokens;
   Turn turn, kv_turn;
-  for (int round = 0;; ++round) {
-    const int item = item_of_round(round, items);
-    if (item < 0) break;
-    if (item >= items) continue;
+  int item = static_cast<int>(blockIdx.x);
+  for (;; item = static_cast<int>(gridDim.x) + atomicAdd(p.items_taken, 1)) {
+    if (item >= items) break;
     const HopperTile at = key_item(p, item);
     if (p.idle(at.tile.sequence)) continue;
-    BlockWalk walk;
+    Walk walk;
     bool more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
-    if (!more) continue;
-    await_turn(&barriers.kv_empty, kv_turn.parity ^ 1);
-    announce(&barriers.kv_full, 2 * Sizes::kKeyBytes);
+    await_turn(&exchange.kv_empty, kv_turn.parity ^ 1);
+    exchange.item = more ? item : ~item;
+    kv_turn.advance<1>();
+    if (!more) {
+      arrive(&exchange.kv_full);
+      continue;
+    }
+    announce(&exchange.kv_full, 2 * Sizes::kKeyBytes);
     for (int c = 0; c < Sizes::kPanels; ++c) {
       const uint32_t panel = c * Sizes::kKeyPanel;
-      copy_box(tiles.k + panel, &k_map, c * 64, at.kv_head, at.tile.row, &barriers.kv_full);
-      copy_box(tiles.v + panel, &v_map, c * 64, at.kv_head, at.tile.row, &barriers.kv_full);
+      copy_box(tiles.k + panel, &k_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
+      copy_box(tiles.v + panel, &v_map, c * 64, at.kv_head, at.tile.row, &exchange.kv_full);
     }
-    kv_turn.advance<1>();
-    for (; more;
-         more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens), turn.advance<Sizes::kStages>()) {
-      uint64_t* const barrier = &barriers.full[turn.stage];
-      await_turn(&barriers.empty[turn.stage], turn.parity ^ 1);
+    while (more) {
+      const int row = walk.row, position = walk.position, rows = walk.count(tokens) * p.group;
+      more = walk.next(p.q_rows, at.tile.sequence, at.keys, tokens);
+      const bool masked = at.all.begin > position || (at.all.end - position) * p.group < Sizes::kRows ||
+                          rows < Sizes::kRows || at.tile.count < Sizes::kKeys;
+      uint64_t* const barrier = &exchange.full[turn.stage];
+      await_turn(&exchange.empty[turn.stage], turn.parity ^ 1);
+      exchange.blocks[turn.stage] = {position, row * p.group, rows,
+                                     (masked ? KeyBlock::kMasked : 0) | (more ? 0 : KeyBlock::kLast)};
       announce(barrier, static_cast<uint32_t>(tokens * p.group * kWidth * 2 * 2 + Sizes::kStatRows * 8));
       for (int c = 0; c < Sizes::kPanels; ++c) {
         const uint32_t panel = (turn.stage * Sizes::kPanels + c) * Sizes::kRowPanel;
-        copy_box(tiles.q + panel, &q_map, c * 64, at.kv_head * p.group, walk.row, barrier);
-        copy_box(tiles.dout + panel, &dout_map, c * 64, at.kv_head * p.group, walk.row, barrier);
+        copy_box(tiles.q + panel, &q_map, c * 64, at.kv_head * p.group, row, barrier);
+        copy_box(tiles.dout + panel, &dout_map, c * 64, at.kv_head * p.group, row, barrier);
       }
-      copy_box(tiles.stats + turn.stage * Sizes::kStatBytes, &stats_map, walk.row * p.group & ~1, at.kv_head,
+      copy_box(tiles.stats + turn.stage * Sizes::kStatBytes, &stats_map, row * p.group & ~1, at.kv_head,
                barrier);
+      turn.advance<Sizes::kStages>();
     }
   }
+  await_turn(&exchange.kv_empty, kv_turn.parity ^ 1);
+  exchange.item = kNoMoreItems;
+  arrive(&exchange.kv_full);
 }
 
-// The queries that see keys r and r + 8 of a tile.
-struct KeyQueries {
-  Span of[2];
-  __device__ __forceinline__ KeyQueries(const TiledProblem& p, const RowTile& tile, int r) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      of[h] = r + 8 * h < tile.count ? p.queries(tile.sequence, tile.position + r + 8 * h) : Span{0, 0};
+// The consumers' side: calls each(tile, whether any query sees its keys) for every item. `each` must arrive
+// at kv_empty when it no longer reads the keys.
+template <int kWidth, class Each>
+__device__ __forceinline__ void for_each_item(const TiledProblem& p, KeyExchange<kWidth>& exchange,
+                                              const Each& each) {
+  Turn turn;
+  for (;;) {
+    await_turn(&exchange.kv_full, turn.parity);
+    turn.advance<1>();
+    const int item = *static_cast<const volatile int*>(&exchange.item);
+    if (item == kNoMoreItems) return;
+    each(key_item(p, item < 0 ? ~item : item), item >= 0);
   }
+}
+// The block in a stage; it may be read until the stage is released.
+__device__ __forceinline__ KeyBlock load_block(const KeyBlock& from) {
+  KeyBlock b;
+  asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(b.position), "=r"(b.row), "=r"(b.rows), "=r"(b.flags)
+               : "r"(shared_address(&from)));
+  return b;
+}
+// A warpgroup's 128 threads.
+__device__ __forceinline__ void meet_warpgroup(int group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
+}
+
+// The queries that see keys r and r + 8 of a tile, kept in shared memory.
+struct KeyQueries {
+  const Span* at;
+  __device__ __forceinline__ KeyQueries(const TiledProblem& p, const RowTile& tile, int r, Span* to, int lane)
+      : at(to) {
+    __syncwarp();
+    if (lane % 4 == 0)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        to[8 * h] = r + 8 * h < tile.count ? p.queries(tile.sequence, tile.position + r + 8 * h) : Span{0, 0};
+    __syncwarp();
+  }
+  __device__ __forceinline__ Span of(int h) const { return at[8 * h]; }
 };
 
-// Scores of a block that begins at `position` become weights. A block that all keys see fully has no
-// comparisons.
+// Scores of a block become weights. A block that all keys see fully has no comparisons.
 template <int kWidth>
-__device__ __forceinline__ void weigh_block(const TiledProblem& p, const HopperTile& at,
-                                            const KeyQueries& queries, int position, int rows, float unit,
-                                            const float2* stats, int lane,
+__device__ __forceinline__ void weigh_block(const TiledProblem& p, const KeyQueries& queries,
+                                            const KeyBlock& block, float unit, const float2* stats, int lane,
                                             float (&s)[HopperKeys<kWidth>::kRows / 2]) {
-  using Sizes = HopperKeys<kWidth>;
   const auto weigh = [&](auto sees) {
 #pragma unroll
-    for (int j = 0; j < Sizes::kRows / 8; ++j) {
+    for (int j = 0; j < HopperKeys<kWidth>::kRows / 8; ++j) {
       const float lse[2] = {stats[j * 8].x, stats[j * 8 + 1].x};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -164,14 +218,12 @@ __device__ __forceinline__ void weigh_block(const TiledProblem& p, const HopperT
       }
     }
   };
-  const bool masked = at.all.begin > position || (at.all.end - position) * p.group < Sizes::kRows ||
-                      rows < Sizes::kRows || at.tile.count < Sizes::kKeys;
-  if (masked) {
+  if ((block.flags & KeyBlock::kMasked) != 0) {
     int from[2], to[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      from[h] = (queries.of[h].begin - position) * p.group - lane % 4 * 2;
-      to[h] = lesser((queries.of[h].end - position) * p.group, rows) - lane % 4 * 2;
+      from[h] = (queries.of(h).begin - block.position) * p.group - lane % 4 * 2;
+      to[h] = lesser((queries.of(h).end - block.position) * p.group, block.rows) - lane % 4 * 2;
     }
     weigh([&](int h, int row) { return row >= from[h] && row < to[h]; });
   } else {

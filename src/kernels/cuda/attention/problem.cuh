@@ -43,6 +43,7 @@ struct TiledProblem {
   int64_t stats_pitch;
   int kv_begin, kv_span;  // Hopper's backward pass: the KV heads [kv_begin, kv_begin + kv_span) of a launch
   float* dq_sum;          // the fused pass: sums of their dq, in the order of hopper_fused.cuh
+  int* items_taken;       // Hopper's kernels over key tiles: items handed out after each block's first
 
   __device__ __forceinline__ bool idle(int sequence) const {
     return refused != nullptr && refused[sequence] != 0;

@@ -54,6 +54,7 @@ constexpr int64_t tile_count(int64_t run_length, int64_t runs, int64_t sequences
 struct TiledScratch {
   int64_t spans = 0;    // of documents, [sequences, seq_len]
   int64_t refused = 0;  // [sequences]
+  int64_t items = 0;    // one count of items
   int64_t q_order = 0, k_order = 0;
   int64_t delta =
       0;  // [heads, rows of q]; on Hopper lse and delta of [kv heads, rows of q, heads of a group]

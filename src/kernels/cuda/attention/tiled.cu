@@ -272,6 +272,7 @@ void TiledAttention::backward(const AttentionShape& s, const TiledOptions& optio
   p.delta = p.delta_out = at<float>(workspace, scratch.delta);
   p.stats_out = at<float2>(workspace, scratch.delta);
   p.stats_pitch = divide_up(s.q_rows.rows() * p.group, 2) * 2;
+  p.items_taken = at<int>(workspace, scratch.items);
   p.dq_before = dq_before;
   p.wide = std::is_same_v<O, float>;
   p.dq = dq;
