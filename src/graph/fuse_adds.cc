@@ -25,10 +25,10 @@ FusedAdds fuse_adds(const Graph& graph) {
       const ValueId product = add.inputs[o], other = add.inputs[1 - o];
       const NodeId from = graph.value(product).producer, before = graph.value(other).producer;
       if (!from.valid() || product == other || uses[product.index()] != 1) continue;
-      const Node& maker = nodes[from.index()];
+      const Node& producer = nodes[from.index()];
       // In the same body, and the addend is computed before the matmul.
-      if (!maker.op->takes_addend || maker.outputs[0] != product || maker.row_group >= 0 ||
-          maker.phase != add.phase || maker.block != add.block || !before.valid() ||
+      if (!producer.op->takes_addend || producer.outputs[0] != product || producer.row_group >= 0 ||
+          producer.phase != add.phase || producer.block != add.block || !before.valid() ||
           before.index() >= from.index() || out.add_of[from.index()] >= 0)
         continue;
       out.add_of[from.index()] = static_cast<int>(j);

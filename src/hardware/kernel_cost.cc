@@ -156,8 +156,8 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
 double memory_seconds(double bytes, const Accelerator& accelerator, const Stack& stack) {
   const Efficiency& e = accelerator.efficiency;
   const double moved = bytes * stack.memory;
-  const double beyond = e.cache_bytes > 0 ? std::clamp(moved / e.cache_bytes - 1, 0.0, 1.0) : 1;
-  const double speed = 1 / (beyond + (1 - beyond) / e.cache_speed);
+  const double past_cache = e.cache_bytes > 0 ? std::clamp(moved / e.cache_bytes - 1, 0.0, 1.0) : 1;
+  const double speed = 1 / (past_cache + (1 - past_cache) / e.cache_speed);
   return launch(accelerator, stack) + stream_seconds(moved, accelerator) / speed;
 }
 

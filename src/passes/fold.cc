@@ -59,14 +59,14 @@ class Fold {
   }
 
   // Whether a node depends on a value that another one produces, directly or through other nodes.
-  bool leads(ValueId value, size_t maker, size_t to) const {
+  bool leads(ValueId value, size_t producer, size_t to) const {
     std::vector<ValueId> found = {value};
     const auto needs = [&](size_t i) {
       return std::any_of(node(i).inputs.begin(), node(i).inputs.end(), [&](ValueId in) {
         return std::find(found.begin(), found.end(), in) != found.end();
       });
     };
-    for (size_t i = maker + 1; i < to; ++i)
+    for (size_t i = producer + 1; i < to; ++i)
       if (needs(i)) found.insert(found.end(), node(i).outputs.begin(), node(i).outputs.end());
     return needs(to);
   }
@@ -117,11 +117,11 @@ class Fold {
     const std::vector<ValueId> in = node(dx).inputs;  // dy, x, w, mean, rstd
     const auto dw = find(graph::kLayerNormDw, node(dx).block, false, {in[0], in[1], in[3], in[4]});
     if (!dw) return;
-    const Node& maker = node(r_.graph().value(in[3]).producer.index());
-    QUINTET_CHECK(maker.op == &graph::kLayerNorm, "the mean comes from [{}], expected [layer_norm]",
-                  maker.op->name);
-    r_.node(dx).inputs = {in[0], in[1], in[2], maker.inputs[2], in[3], in[4]};
-    fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], maker.inputs[2]}, graph::kLayerNormBackward, 4);
+    const Node& producer = node(r_.graph().value(in[3]).producer.index());
+    QUINTET_CHECK(producer.op == &graph::kLayerNorm, "the mean comes from [{}], expected [layer_norm]",
+                  producer.op->name);
+    r_.node(dx).inputs = {in[0], in[1], in[2], producer.inputs[2], in[3], in[4]};
+    fold_norm(dx, *dw, graph::kLayerNorm, {in[1], in[2], producer.inputs[2]}, graph::kLayerNormBackward, 4);
   }
 
   // dx takes over its weight's gradients and, where possible, the norm that was to be recomputed. Its

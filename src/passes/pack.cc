@@ -61,10 +61,10 @@ class Pack {
   std::optional<Projections> find_projections(const Values& values) const {
     Projections p;
     for (const ValueId v : values) {
-      const Node* const linear = r_.maker(v);
+      const Node* const linear = r_.producer(v);
       if (linear == nullptr || linear->op != &graph::kLinear || linear->inputs.size() != 2)
         return std::nullopt;
-      p.linears.push_back(r_.maker_index(v));
+      p.linears.push_back(r_.producer_index(v));
       p.weights.push_back(linear->inputs[1]);
       p.x = linear->inputs[0];
       if (p.x != r_.node(p.linears[0]).inputs[0] || !in_same_body(p.linears.back(), p.linears[0]))
@@ -238,7 +238,7 @@ class Pack {
   // All rotations with the same result as the one that produced v; empty if v is not rotated.
   Indices rotations_of(ValueId v) const {
     Indices all;
-    const Node* const rope = r_.maker(v);
+    const Node* const rope = r_.producer(v);
     if (rope == nullptr || rope->op != &graph::kRope) return all;
     for (const size_t i : r_.readers(rope->inputs[0]))
       if (r_.node(i).op == &graph::kRope && r_.node(i).inputs == rope->inputs &&
@@ -266,7 +266,7 @@ class Pack {
   }
 
   ValueId before_rope(ValueId v, const Indices& ropes) const {
-    return ropes.empty() ? v : r_.maker(v)->inputs[0];
+    return ropes.empty() ? v : r_.producer(v)->inputs[0];
   }
 
   // The rotations of q and of k, if alike and of values with no other readers; empty: neither is rotated.
@@ -278,7 +278,7 @@ class Pack {
       if (r_.readers(r_.node(rotations[0]).inputs[0]) != rotations) return std::nullopt;
       ropes.push_back(rotations[0]);
     }
-    return are_alike(ropes) ? std::optional(ropes) : std::nullopt;
+    return can_merge(ropes) ? std::optional(ropes) : std::nullopt;
   }
   std::optional<Indices> find_ropes_back(const Values& grads, bool rotated) const {
     Indices ropes;
@@ -287,9 +287,9 @@ class Pack {
       ropes.push_back(r_.readers(grads[i])[0]);
       if (r_.node(ropes.back()).op != &graph::kRope) return std::nullopt;
     }
-    return are_alike(ropes) ? std::optional(ropes) : std::nullopt;
+    return can_merge(ropes) ? std::optional(ropes) : std::nullopt;
   }
-  bool are_alike(const Indices& ropes) const {
+  bool can_merge(const Indices& ropes) const {
     if (ropes.empty()) return true;
     if (ropes.size() != 2) return false;
     const Node &q = r_.node(ropes[0]), &k = r_.node(ropes[1]);
@@ -325,10 +325,10 @@ class Pack {
       use.attrs.set("kv_heads", kv_heads);
     }
     if (!g.dx) return;
-    const ValueId grad = r_.add_value(packed), turned = g.ropes.empty() ? grad : r_.add_value(packed);
+    const ValueId grad = r_.add_value(packed), unrotated = g.ropes.empty() ? grad : r_.add_value(packed);
     r_.node(*g.dx).outputs = {grad};
-    if (!g.ropes.empty()) write_ropes(g.ropes_back, grad, turned, heads + kv_heads);
-    write_gradients(*g.gradients, g.projections, turned);
+    if (!g.ropes.empty()) write_ropes(g.ropes_back, grad, unrotated, heads + kv_heads);
+    write_gradients(*g.gradients, g.projections, unrotated);
   }
 
   // ---- SwiGLU: gate and up ----

@@ -16,11 +16,11 @@ class Rewrite {
   // The nodes that read a value, in order, as in the original graph.
   const std::vector<size_t>& readers(graph::ValueId v) const { return readers_[v.index()]; }
   // The node that produced a value in the original graph; null when none did.
-  const graph::Node* maker(graph::ValueId v) const {
+  const graph::Node* producer(graph::ValueId v) const {
     const graph::NodeId producer = local_.graph.value(v).producer;
     return producer.valid() ? &node(producer.index()) : nullptr;
   }
-  size_t maker_index(graph::ValueId v) const { return local_.graph.value(v).producer.index(); }
+  size_t producer_index(graph::ValueId v) const { return local_.graph.value(v).producer.index(); }
   // Adds a value that the model does not have.
   graph::ValueId add_value(graph::Type type);
 

@@ -289,10 +289,10 @@ class GraphLowering {
 
   // The addend that a node adds to its result (see graph/fuse_adds.h). The sum takes over its bytes when no
   // later node reads them.
-  Operand addend(const Node& maker, int index, int add) {
+  Operand addend(const Node& producer, int index, int add) {
     const Node& sum = graph_.nodes()[static_cast<size_t>(add)];
-    const ValueId other = sum.inputs[sum.inputs[0] == maker.outputs[0] ? 1 : 0], out = sum.outputs[0];
-    const Operand term = place(other, maker.block);
+    const ValueId other = sum.inputs[sum.inputs[0] == producer.outputs[0] ? 1 : 0], out = sum.outputs[0];
+    const Operand term = place(other, producer.block);
     bool alone = graph_.value(other).kind == graph::ValueKind::Result && last_use_[other.index()] == add &&
                  !viewed_.contains(term.buffer) && !grads_.contains(other) &&
                  !places_[out.index()].buffer.valid();

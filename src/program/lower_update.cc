@@ -75,12 +75,12 @@ class StepLowering {
   Operand place(ValueId id) const {
     const graph::Value& v = graph_.value(id);
     if (v.type.dims.empty()) return e_.scalar(v.name);
-    const Node* const maker = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
-    if (const auto norms = norms_.find(first_maker(id)); norms != norms_.end())
+    const Node* const producer = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
+    if (const auto norms = norms_.find(producing_op(id)); norms != norms_.end())
       return flat_view(norms->second, 0, v.type.count(), DType::F64);
-    if (maker && maker->op == &graph::kView)
-      return flat_view(e_.program().sums, maker->attrs.integer("first"), v.type.count(), DType::F64);
-    if (maker && (maker->op == &graph::kStepSums || maker->op == &graph::kAllReduce))
+    if (producer && producer->op == &graph::kView)
+      return flat_view(e_.program().sums, producer->attrs.integer("first"), v.type.count(), DType::F64);
+    if (producer && (producer->op == &graph::kStepSums || producer->op == &graph::kAllReduce))
       return flat_view(e_.program().sums, 0, v.type.count(), DType::F64);
     for (const StatePlace& state : e_.program().states)
       if (state.name == v.name) return state.place;
@@ -88,11 +88,11 @@ class StepLowering {
   }
 
   // The op that computed a value before it was reduced over ranks; null if none did here.
-  const graph::OpDef* first_maker(ValueId id) const {
+  const graph::OpDef* producing_op(ValueId id) const {
     const graph::Value& v = graph_.value(id);
     if (!v.producer.valid()) return nullptr;
-    const Node& maker = graph_.nodes()[v.producer.index()];
-    return maker.op == &graph::kAllReduce ? first_maker(maker.inputs[0]) : maker.op;
+    const Node& producer = graph_.nodes()[v.producer.index()];
+    return producer.op == &graph::kAllReduce ? producing_op(producer.inputs[0]) : producer.op;
   }
 
   void all_reduce(const Node& node) {

@@ -18,8 +18,8 @@ bool is_interleaved(const std::vector<Call>& calls) {
   std::set<int> begun;
   for (const Call& call : calls) {
     if (call.micro < 0) continue;
-    const bool goes_on = before != nullptr && before->micro == call.micro && before->body < call.body;
-    if (!begun.insert(call.micro).second && !goes_on) return true;
+    const bool continues = before != nullptr && before->micro == call.micro && before->body < call.body;
+    if (!begun.insert(call.micro).second && !continues) return true;
     before = &call;
   }
   return false;

@@ -210,12 +210,12 @@ class InstrChecker {
     } else if (instr.op->elementwise) {
       check_update(instr);
     } else {
-      check_alike(instr);
+      check_equal_sizes(instr);
     }
   }
 
   // All operands except the scalars have one size.
-  void check_alike(const Instr& instr) const {
+  void check_equal_sizes(const Instr& instr) const {
     int64_t count = -1;
     const bool same_dtype = instr.op == &graph::kCopy || instr.op == &graph::kAccumulate;
     for (const auto* list : {&instr.in, &instr.out})

@@ -67,7 +67,7 @@ std::optional<config::Recipe> search_layout(const FindingsOptions& o, const Sear
   if (best.empty()) return std::nullopt;
   if (!o.emit.empty()) {
     const search::EmittedRecipe e =
-        search::emit_recipe(best.front().report.recipe, assumptions.cluster, what.made_up);
+        search::emit_recipe(best.front().report.recipe, assumptions.cluster, what.from_model);
     base::write_file_atomically(o.emit, e.text);
     findings.emitted = {o.emit, e.to_do};
   }

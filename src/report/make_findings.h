@@ -25,7 +25,7 @@ struct FindingsOptions {
 struct SearchFor {
   const config::Recipe& recipe;
   const std::vector<std::string>& sets;
-  bool made_up = false;  // from --model
+  bool from_model = false;  // from --model
 };
 
 // The best layout of the cluster; nothing when none fits. Says which strategy it is and why simpler ones are

@@ -7,7 +7,7 @@
 
 namespace quintet::search {
 
-EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up) {
+EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool from_model) {
   EmittedRecipe e{recipe, {}, {}};
   const hardware::Accelerator& a = cluster.accelerator;
   if (a.is_nvidia() || a.is_cpu())
@@ -18,7 +18,7 @@ EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster&
     e.to_do.push_back(
         "data.path: text files, folders of them, or one token file (docs/formats/token_file.md), with its "
         "data.tokenizer");
-  if (made_up)
+  if (from_model)
     e.to_do.push_back(fmt::format(
         "run.steps = {} and optimizer.lr = {} were used only for the plan: choose them for training",
         recipe.run.steps, recipe.optimizer.lr));

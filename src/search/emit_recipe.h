@@ -16,8 +16,8 @@ struct EmittedRecipe {
 };
 
 // run.device becomes "cuda" for NVIDIA devices and "cpu" for CPUs; it is left alone for others, which the
-// engine does not support. `made_up`: the recipe started from a model name, so its training settings other
+// engine does not support. `from_model`: the recipe started from a model name, so its training settings other
 // than the layout are arbitrary.
-EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool made_up);
+EmittedRecipe emit_recipe(const config::Recipe& recipe, const hardware::Cluster& cluster, bool from_model);
 
 }  // namespace quintet::search

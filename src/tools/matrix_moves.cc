@@ -41,8 +41,8 @@ Values newton_schulz(Values x, size_t rows, size_t columns) {
     const Values gram = times(x, transposed(x, rows, columns), rows, columns, rows);
     Values factor = times(gram, gram, rows, rows, rows);
     for (size_t i = 0; i < factor.size(); ++i) factor[i] = b * gram[i] + c * factor[i];
-    const Values turned = times(factor, x, rows, rows, columns);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = a * x[i] + turned[i];
+    const Values orthogonal = times(factor, x, rows, rows, columns);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = a * x[i] + orthogonal[i];
   }
   return x;
 }
@@ -88,10 +88,10 @@ void add_matrix_moves(LayoutRun& run, const std::vector<Moments>& moments,
           const double g = clip * gradient->values[first + i], mean = m.values[first + i];
           direction[i] = o.muon.nesterov ? g + o.muon.momentum * (mean - g) : mean;
         }
-        const Values turned = newton_schulz(std::move(direction), rows, columns);
-        for (size_t i = 0; i < turned.size(); ++i) {
+        const Values orthogonal = newton_schulz(std::move(direction), rows, columns);
+        for (size_t i = 0; i < orthogonal.size(); ++i) {
           double& move = moves->values[first + i];
-          move = move * (1 - lr * s.weight_decay) - lr * matrices.scale * turned[i];
+          move = move * (1 - lr * s.weight_decay) - lr * matrices.scale * orthogonal[i];
         }
       }
     }

@@ -61,19 +61,19 @@ class PeerExchange {
     const auto receive = [&] {
       comm_.recv(theirs.data(), static_cast<int64_t>(theirs.size()), DType::U8, peer_);
     };
-    in_turn(send, receive);
+    exchange(send, receive);
     return theirs;
   }
 
  private:
   template <class Send, class Receive>
-  void in_turn(const Send& send, const Receive& receive) {
+  void exchange(const Send& send, const Receive& receive) {
     if (first_) send();
     receive();
     if (!first_) send();
   }
   void pass(const void* out, void* in, int64_t count, DType dtype) {
-    in_turn([&] { comm_.send(out, count, dtype, peer_); }, [&] { comm_.recv(in, count, dtype, peer_); });
+    exchange([&] { comm_.send(out, count, dtype, peer_); }, [&] { comm_.recv(in, count, dtype, peer_); });
   }
 
   comm::Communicator& comm_;

@@ -102,7 +102,7 @@ class RankLoop {
   RunResult run() {
     start();
     try {
-      while (started_ > step_ || (step_ < recipe_.run.steps && goes_on())) one_step();
+      while (started_ > step_ || (step_ < recipe_.run.steps && is_running())) one_step();
       if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
         result_.summary.end = RunEnd::Finished;  // the step in flight was the last
       if (result_.summary.end == RunEnd::Finished) require_finite_end();
@@ -171,7 +171,7 @@ class RankLoop {
     return recipe_.run.steps * bytes;
   }
 
-  bool goes_on() const { return result_.summary.end == RunEnd::Finished; }
+  bool is_running() const { return result_.summary.end == RunEnd::Finished; }
   bool is_traced(int64_t number) const { return trace_ && options_.trace->contains(number); }
   bool is_evaluated(int64_t number) const {
     return recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps);
@@ -189,7 +189,7 @@ class RankLoop {
   // Whether the next step may be in flight while step `number` is finished: nothing reads the weights between
   // the two, and skipped steps cannot stop the run there.
   bool may_run_ahead(int64_t number) const {
-    return started_ < recipe_.run.steps && goes_on() && rank_->may_run_ahead() && !is_evaluated(number) &&
+    return started_ < recipe_.run.steps && is_running() && rank_->may_run_ahead() && !is_evaluated(number) &&
            !is_checked(number) && !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) &&
            !skipped_ && recipe_.run.max_skipped_steps > 1;
   }

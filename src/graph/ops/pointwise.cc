@@ -10,13 +10,13 @@ std::vector<OpDim> dims(const std::vector<Type>& in, const std::vector<Type>& ou
 
 std::vector<Type> same_as_first(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 
-void require_alike(std::string_view op, const std::vector<Type>& in) {
+void require_equal_types(std::string_view op, const std::vector<Type>& in) {
   for (const Type& t : in)
     OP_REQUIRE(op, t == in[0], "operands differ: {} and {}", to_string(in[0]), to_string(t));
 }
 
 std::vector<Type> infer_add(const std::vector<Type>& in, const Attrs&) {
-  return require_alike("add", in), same_as_first(in, {});
+  return require_equal_types("add", in), same_as_first(in, {});
 }
 
 // swiglu: gate, up -> silu(gate) * up. In local graphs gate and up may be packed in one operand
@@ -29,7 +29,7 @@ Type half(std::string_view op, Type both) {
 }
 std::vector<Type> infer_swiglu(const std::vector<Type>& in, const Attrs&) {
   if (in.size() == 1) return {half("swiglu", in[0])};
-  return require_alike("swiglu", in), same_as_first(in, {});
+  return require_equal_types("swiglu", in), same_as_first(in, {});
 }
 
 Cost cost(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
@@ -48,7 +48,7 @@ std::vector<Type> infer_swiglu_gradients(std::string_view op, const std::vector<
     OP_REQUIRE(op, half(op, in[1]) == in[0], "packed gate and up are {}, dy is {}", to_string(in[1]),
                to_string(in[0]));
   else
-    require_alike(op, in);
+    require_equal_types(op, in);
   return {in.begin() + 1, in.end()};
 }
 std::vector<Type> infer_swiglu_dx(const std::vector<Type>& in, const Attrs&) {
@@ -81,7 +81,7 @@ void gradient_gelu(GradContext& g, const Node& n) {
 }
 
 std::vector<Type> infer_gelu_dx(const std::vector<Type>& in, const Attrs&) {
-  return require_alike("gelu_dx", in), same_as_first(in, {});
+  return require_equal_types("gelu_dx", in), same_as_first(in, {});
 }
 
 void gradient_add(GradContext& g, const Node& n) {

@@ -11,7 +11,7 @@ constexpr size_t kNumUpdateScalars = 4;  // lr, clip scale, ok, update count
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
-std::vector<Type> all_alike(const std::vector<Type>& in, const Attrs&) { return in; }
+std::vector<Type> same_types(const std::vector<Type>& in, const Attrs&) { return in; }
 std::vector<Type> infer_clip(const std::vector<Type>&, const Attrs&) {
   return std::vector<Type>(8, Type{DType::F64, {}});
 }
@@ -210,7 +210,7 @@ const OpDef kUpdateBias = {.name = "update_bias",
                            .in_place = {{0, 2}},
                            .gated = true};
 // What the ranks' micro-batches have added up, over all ranks; in a local graph, packed for one message
-const OpDef kStepSums = {"step_sums", 1, kAnyNumber, {}, all_alike, nullptr, cost_by_bytes};
+const OpDef kStepSums = {"step_sums", 1, kAnyNumber, {}, same_types, nullptr, cost_by_bytes};
 // Elements of a flat value from `first` on
 const OpDef kView = {"view", 1, 1, {{"first", AttrKind::Integer}}, same, nullptr, cost_by_bytes};
 const OpDef kCopy = {"copy", 1, 1, {}, same, nullptr, cost_by_bytes};

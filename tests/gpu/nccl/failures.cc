@@ -21,7 +21,7 @@ constexpr std::chrono::seconds kShort{4}, kLong{60};
 
 bool waits(const World& world) { return world.rank().value == 0; }
 
-std::vector<RankId> everybody(const World& world) {
+std::vector<RankId> all_ranks(const World& world) {
   std::vector<RankId> members;
   for (int r = 0; r < world.size(); ++r) members.emplace_back(r);
   return members;
@@ -52,10 +52,10 @@ void alone(World& world, Communicator& end, const char* what, Body&& body) {
 // Memory last: freeing it would wait for a hanging call, which the communicators' destructors abort.
 struct Setting {
   explicit Setting(World& w)
-      : end((w.set_timeout(kLong), w.create(everybody(w), "end"))),
+      : end((w.set_timeout(kLong), w.create(all_ranks(w), "end"))),
         device(device_of(w)),
         data(values(DType::F32, w.rank().value, kCount, 1)),
-        made(make_device_communicators({{everybody(w), "tested"}}, w, device)) {}
+        made(make_device_communicators({{all_ranks(w), "tested"}}, w, device)) {}
   void sum() { made[0]->all_reduce(data.data(), kCount, DType::F32, ReduceOp::Sum, stream); }
 
   std::shared_ptr<Communicator> end;
@@ -69,11 +69,11 @@ struct Setting {
 
 void fail_to_join(World& world) {
   world.set_timeout(kLong);
-  const auto end = world.create(everybody(world), "end");
+  const auto end = world.create(all_ranks(world), "end");
   const int device = device_of(world);
   if (waits(world)) {
     alone<TimeoutError>(world, *end, "nobody joins", [&] {
-      make_device_communicators({{everybody(world), "lonely"}}, world, device);
+      make_device_communicators({{all_ranks(world), "lonely"}}, world, device);
     });
   } else {
     // Takes part in the exchange on the host, but never calls NCCL.
@@ -142,7 +142,7 @@ void abort_a_call(World& world) {
 
 // All ranks but rank 0 leave with an exception before its second call, which must not hang.
 void unwind(World& world) {
-  const auto end = world.create(everybody(world), "end");
+  const auto end = world.create(all_ranks(world), "end");
   try {
     Setting s(world);
     s.sum();

@@ -13,7 +13,7 @@ using base::RankId;
 
 constexpr int64_t kCount = 3001;
 
-std::vector<RankId> everybody(const World& world) {
+std::vector<RankId> all_ranks(const World& world) {
   std::vector<RankId> members;
   for (int r = 0; r < world.size(); ++r) members.emplace_back(r);
   return members;
@@ -28,7 +28,7 @@ Bytes host_sum(Communicator& host, const Bytes& mine, DType dtype) {
 // This rank's part of all groups of the world, sorted: all ranks, all ranks in reverse, the same twice,
 // pairs, and each rank alone.
 std::vector<DeviceGroup> own_groups(const World& world) {
-  std::vector<std::vector<RankId>> lists = {everybody(world), everybody(world)};
+  std::vector<std::vector<RankId>> lists = {all_ranks(world), all_ranks(world)};
   lists.push_back({lists[0].rbegin(), lists[0].rend()});
   for (int a = 0; a < world.size(); ++a) {
     lists.push_back({RankId(a)});
@@ -72,7 +72,7 @@ void check_groups(World& world) {
 }
 
 void check_grouped(World& world) {
-  const auto members = everybody(world);
+  const auto members = all_ranks(world);
   const auto made = make_device_communicators({{members, "ring"}, {members, "sum"}}, world, device_of(world));
   const Stream first, second;
   const int n = world.size(), me = world.rank().value, next = (me + 1) % n, before = (me + n - 1) % n;
@@ -108,7 +108,7 @@ void check_grouped(World& world) {
 }
 
 void check_graph(World& world) {
-  const auto members = everybody(world);
+  const auto members = all_ranks(world);
   auto made = make_device_communicators({{members, "one"}, {members, "two"}}, world, device_of(world));
   const int n = world.size(), me = world.rank().value;
   const Stream main, side;
