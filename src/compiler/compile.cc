@@ -62,7 +62,7 @@ graph::BuildOptions build_options(const config::Recipe& r, graph::Mode mode) {
           .groups = models::param_groups(r.optimizer)};
 }
 
-// A kind of step beside the one of batch.accumulation micro-batches.
+// A kind of step other than that of batch.accumulation micro-batches.
 struct StepKind {
   int64_t accumulation = 0;
   bool measures = false;

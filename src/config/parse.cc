@@ -529,7 +529,7 @@ void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Repo
     if (text.empty()) return text;  // reported by a rule
     const base::Path path(text);
     const base::Path placed = fs::absolute(in_file(key) ? folder / path : path).lexically_normal();
-    // The likeliest slip, told before "no data": the path is right from here, not from the recipe.
+    // The likeliest mistake, reported before "no data": the path is relative to the working directory.
     const bool is_output = key == std::string_view("run.dir") || key == std::string_view("checkpoint.dir");
     if (in_file(key) && !is_output && path.is_relative() && !fs::exists(placed) && fs::exists(path))
       report.add(

@@ -24,7 +24,7 @@ enum class Role : uint8_t {
 
 inline constexpr int kNumRoles = 7;
 
-// What the optimizer keeps beside weight, master and gradient.
+// State that the optimizer keeps in addition to weight, master and gradient.
 constexpr bool is_optimizer_state(Role r) { return r == Role::Moment || r == Role::Ema; }
 
 // Whether a checkpoint stores it.
@@ -36,7 +36,7 @@ enum class Keep : uint8_t {
 
 enum class Encoding : uint8_t {
   Plain,
-  Split,  // base/split_float.h: the weight is the upper half, and only the lower one is stored beside it
+  Split,  // base/split_float.h: the weight is the upper half, and only the lower half is stored in addition
 };
 
 // A state of the model, the same in every layout: a row of a checkpoint. States of a parameter have its

@@ -14,8 +14,8 @@ inline uint32_t random_word(uint64_t key, int64_t element, int64_t update) {
   return base::philox(key, static_cast<uint64_t>(element) >> 2, static_cast<uint64_t>(update))[element & 3];
 }
 
-// x with the mantissa of bf16: what is cut off carries into it with the probability that it stands for, if
-// `random` is a uniform number below 2^16. Infinities and NaN stay what they are.
+// x rounded to the mantissa of bf16, up with a probability equal to the discarded fraction, for a uniform
+// `random` below 2^16. Infinities and NaN are returned unchanged.
 inline float round_stochastically(float x, uint32_t random) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return x;

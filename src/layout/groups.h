@@ -27,7 +27,7 @@ struct Segment {
 };
 
 struct Group {
-  std::string name;  // "block3", "block3.experts", "block3.frozen", "block3.lion" beside "block3.adamw"
+  std::string name;  // "block3", "block3.experts", "block3.frozen", or "block3.lion" and "block3.adamw"
   int block = 0;
   bool trainable = true;
   DataAtoms data;                 // where gradients are summed and state is stored in shards
@@ -47,8 +47,8 @@ struct Group {
 
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.
 inline constexpr int64_t kSegmentAlign = 8;
-// Elements of a group that is cut into `shards` equal ranges, of which `used` belong to segments or lie
-// between them. A group that nobody divides needs no padding at its end.
+// Elements of a group that is split into `shards` equal ranges, of which `used` belong to segments or to gaps
+// between them. A group that is not split needs no padding at its end.
 int64_t padded_count(int64_t used, int64_t shards);
 
 // The groups that pipeline rank `stage_rank` holds. Parameters of different storage classes are never in one

@@ -187,7 +187,7 @@ namespace scalars {
 inline constexpr std::string_view kCount = "count";             // valid tokens of the global batch
 inline constexpr std::string_view kLearningRate = "lr";         // of this step
 inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
-// With a guard against spikes: a mean loss or a norm above them makes the step be skipped.
+// With a guard against spikes: a step whose mean loss or norm exceeds its limit is skipped.
 inline constexpr std::string_view kLossLimit = "loss_limit";
 inline constexpr std::string_view kNormLimit = "norm_limit";
 inline constexpr std::string_view kSeed = "seed";  // of the backward pass: loss scale / count

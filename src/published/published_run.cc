@@ -76,9 +76,9 @@ double flops_per_token(const config::Model& m, int64_t seq_len, FlopCount count)
   const graph::Graph model = models::build(
       m, {.mode = graph::Mode::Train, .compute = base::DType::BF16, .tokens = seq_len, .seq_len = seq_len});
   const auto tokens = static_cast<double>(seq_len);
-  // All pairs beside those that a causal mask keeps, the diagonal included.
+  // All pairs relative to those that a causal mask keeps, including the diagonal.
   const double pairs = count == FlopCount::Causal ? 1 : 2 * tokens / (tokens + 1);
-  const double passes = count == FlopCount::Hardware ? 4.0 / 3 : 1;  // forward again, of three in all
+  const double passes = count == FlopCount::Hardware ? 4.0 / 3 : 1;  // the forward pass again: 4 of 3
   const std::vector<graph::Flops> blocks = graph::flops_by_block(model);
   double sum = 0;
   for (size_t b = 0; b < blocks.size(); ++b) {

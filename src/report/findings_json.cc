@@ -1,4 +1,4 @@
-// A plan and what was found beside it as JSON.
+// A plan and its findings as JSON.
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"

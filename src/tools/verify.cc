@@ -330,9 +330,9 @@ class Comparison {
     }
   }
 
-  // What Newton-Schulz leaves of singular values lies below this.
+  // Upper bound on the singular values after Newton-Schulz.
   static constexpr double kLargestSingularValue = 1.3;
-  // Small singular values grow by its first coefficient in every step, and so do rounding errors of its sums.
+  // Each iteration multiplies small singular values, and rounding errors, by the first coefficient.
   static double newton_schulz_gain(const Matrices& m) {
     return std::pow(graph::kNewtonSchulzCoefficients[0], graph::kNewtonSchulzSteps) *
            std::sqrt(static_cast<double>(std::max(m.rows, m.columns)));

@@ -140,8 +140,8 @@ TEST(Splits, AreDrawnOverDocuments) {
   EXPECT_LT(of_long, 7 * all / 8);
 }
 
-// Neither the order of documents nor others beside them move one to the other split, but for those that fill
-// up the last tokens.
+// Neither the order of documents nor the presence of others moves a document to the other split, except those
+// that fill up the last tokens.
 TEST(Splits, FollowTheContentsOfDocuments) {
   std::vector<Row> documents;
   for (int32_t d = 0; d < 200; ++d) documents.emplace_back(20, d);

@@ -313,8 +313,8 @@ class Generator {
       o.muon.scale = chance(1, 2) ? config::MuonScale::Original : config::MuonScale::MatchRmsAdamW;
     }
     if (!o.uses(OptimizerKind::Lion)) return;
-    // Lion would take the sign of rounding errors where there is no other gradient: layouts part, and further
-    // steps compare nothing.
+    // Where a gradient is only rounding error, Lion takes its sign: layouts diverge, and comparing further
+    // steps proves nothing.
     const config::Moe& x = r.model.moe;
     const auto spare = [&](const char* match) {
       o.groups = {{.match = match, .kind = OptimizerKind::Sgd, .lr = {}, .weight_decay = {}}};

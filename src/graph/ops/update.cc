@@ -209,13 +209,13 @@ const OpDef kUpdateBias = {.name = "update_bias",
                            .cost = cost_by_bytes,
                            .in_place = {{0, 2}},
                            .gated = true};
-// What the ranks' micro-batches have added up, over all ranks; in a local graph, packed for one message
+// Sums over the micro-batches of a step, reduced over all ranks; in a local graph, packed for one message
 const OpDef kStepSums = {"step_sums", 1, kAnyNumber, {}, same_types, nullptr, cost_by_bytes};
 // Elements of a flat value from `first` on
 const OpDef kView = {"view", 1, 1, {{"first", AttrKind::Integer}}, same, nullptr, cost_by_bytes};
 const OpDef kCopy = {"copy", 1, 1, {}, same, nullptr, cost_by_bytes};
-// [a, b, rest] -> [b, a, rest]: what lies between a dim that is exchanged and the contiguous pieces of a
-// collective
+// [a, b, rest] -> [b, a, rest]: a transpose of blocks that moves an exchanged dim to the front, where a
+// collective needs it, or back
 const OpDef kSwapBlocks = {
     "swap_blocks", 1, 1, {{"a", AttrKind::Integer}, {"b", AttrKind::Integer}}, same, nullptr, cost_by_bytes};
 
