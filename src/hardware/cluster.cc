@@ -232,15 +232,17 @@ class Phrase {
         fail(fmt::format("'{}' must be followed by a link: it counts network ports", word));
       name = words_[at_++];
     }
+    set_link(link_named(name), cluster, ports);
+  }
+
+  const Link& link_named(const std::string& word) const {
     try {
-      set_link(find_link(name), cluster, ports);
+      return find_link(word);
     } catch (const base::UserError& e) {
-      const std::string what = e.what();
-      if (!what.starts_with("unknown link")) throw;
       fail(fmt::format(
           "unknown word '{}': {}; other words are price, pue, carbon, host, memory, domain and rates "
           "such as 800Gbps/node",
-          name, what));
+          word, e.what()));
     }
   }
 
