@@ -23,7 +23,8 @@ class Filler {
     if (preset == nullptr) unknown_model();
     const bool cpu = cluster_.accelerator.is_cpu();
     const bool bf16 = cluster_.accelerator.dense(hardware::Arithmetic::BF16) > 0 && !cpu;
-    fill("precision.compute", bf16 ? "bf16" : "f32", cpu ? "on a CPU" : "on this accelerator");
+    fill("precision.compute", bf16 ? "bf16" : "f32",
+         cpu ? "the default on a CPU" : "the default on this accelerator");
     number("data.seq_len", q_.seq_len,
            preset->max_positions > 0 ? std::min<int64_t>(8192, preset->max_positions) : 8192, "");
     if (q_.search) {
@@ -40,7 +41,7 @@ class Filler {
           "pp {} x dp_replicate {} x cp {} x tp {} = {} does not divide the {} devices of the cluster", pp,
           replicate, cp, tp, others, world);
     fill("parallel.dp_shard", world / others,
-         fmt::format("the remaining factor of {} devices", base::thousands(world)));
+         fmt::format("the rest of the {} devices", base::thousands(world)));
     const int64_t shard = value("parallel.dp_shard", 1), dp = shard * replicate;
     if (shard * cp > 1)
       fill("parallel.zero", pp > 1 ? 1 : 3,

@@ -20,7 +20,7 @@ struct RecipeRequest {
 
 struct FilledRecipe {
   config::Recipe recipe;
-  std::vector<std::string> filled;  // "parallel.dp_shard = 128: the remaining factor of 16,384 devices"
+  std::vector<std::string> filled;  // "parallel.dp_shard = 128: the rest of the 16,384 devices"
 };
 
 // Defaults: bf16 (f32 on a CPU); sequences of 8,192 tokens, or the model's maximum if that is shorter; a
