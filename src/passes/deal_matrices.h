@@ -20,7 +20,7 @@ struct MatrixParam {
 
 // `params` in the order of the groups. A window ends when it has a matrix of each of its shapes for every
 // rank. Ranks that divide a matrix share it, and without ZeRO the data ranks, which hold copies; parameters
-// that different ranks share are in windows of their own, as is what several pipeline ranks update alike.
+// that different ranks share are in windows of their own, as are those that several pipeline ranks update.
 // `dtype` is that of Newton-Schulz.
 std::vector<layout::MatrixWindow> deal_matrices(const std::vector<MatrixParam>& params,
                                                 const std::vector<layout::Group>& groups,

@@ -283,7 +283,7 @@ void expect_index(Cursor& in, size_t index) {
   if (in.number<size_t>("a number") != index) before.fail(fmt::format("number {}", index));
 }
 
-// The name has what the text does not say in fields of its own: "dp_shard[1]+tp state", "pp 0-1".
+// The text shows axes and purpose only as the name: "dp_shard[1]+tp state", "pp 0-1".
 void set_axes(Communicator& c) {
   c.moves_experts = c.name.ends_with(" experts");
   if (c.atoms.empty()) c.axes = {layout::Axis::Pp};

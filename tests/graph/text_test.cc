@@ -212,6 +212,8 @@ TEST(GraphText, Refusals) {
        "line 2: expected yes or no, got 'maybe'"},
       {head + "param %0 \"w\" f32[] init=ones stddev=1 decay=no trainable=yes block=0 grads=[%4]",
        "line 2: %4 is not defined anywhere"},
+      {x + "sum \"loads\" %0 block=0",
+       "line 3: expected \"load\", \"balance_loss\", \"z_loss\" or \"running\", got '\"loads\""},
   };
   for (const auto& [text, message] : faults) {
     try {

@@ -156,6 +156,9 @@ TEST(ProgramText, ParserNamesTheLine) {
             "program text, line 2: expected the name of an op, got 'lineal stream=0'");
   EXPECT_EQ(message("call body=0 micro=1 first last x"),
             "program text, line 1: expected the end of the line, got 'x'");
+  EXPECT_EQ(message("sum \"loads\" block=0 first=0 count=1"),
+            "program text, line 1: expected \"load\", \"balance_loss\", \"z_loss\" or \"running\", got "
+            "'\"loads\" block=0 first=0 count=1'");
 }
 
 TEST(ProgramText, ReadableFormIsFoldedAndShort) {
