@@ -155,8 +155,10 @@ TEST(Rules, InPlaceResultsHaveTheTypeOfTheirInput) {
 
 // A hop's running results are last, at an index that depends on dropout: exactly these pairs match.
 TEST(Rules, HopsUpdateTheLastOperands) {
+  int hops = 0;
   for (const OpCase& c : op_cases()) {
     if (!is_hop(*c.op)) continue;
+    ++hops;
     SCOPED_TRACE(std::string(c.op->name) + " " + to_string(c.attrs));
     const std::vector<Type> out = c.out();
     std::set<std::pair<int, int>> fit, want;
@@ -169,6 +171,7 @@ TEST(Rules, HopsUpdateTheLastOperands) {
       want.insert({static_cast<int>(i), static_cast<int>(c.in.size() - running + i)});
     EXPECT_EQ(fit, want);
   }
+  EXPECT_GT(hops, 0);
 }
 
 // The dims whose sharding leaves a partial result, per op: the reductions that a layout pays for.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/error.h"
@@ -84,6 +85,9 @@ TEST(Partition, SequenceParallelScattersAndGathers) {
 TEST(Partition, NoGatheredCopyLivesFromForwardToBackward) {
   const Local l = partitioned({.tp = 2, .sequence_parallel = true});
   const graph::Graph& g = l.local.graph;
+  EXPECT_GT(std::ranges::count_if(
+                g.nodes(), [](const auto& n) { return n.phase == Phase::F && n.op == &graph::kAllGather; }),
+            0);
   for (const graph::Node& n : g.nodes()) {
     if (n.phase == Phase::F) continue;
     for (const graph::ValueId in : n.inputs) {
@@ -98,13 +102,16 @@ TEST(Partition, NoGatheredCopyLivesFromForwardToBackward) {
 TEST(Partition, QueryKeyValueGradientsShareOneReduction) {
   const Local l = partitioned({.tp = 2});
   const graph::Graph& g = l.local.graph;
+  int shared = 0;
   for (const graph::Node& n : g.nodes()) {
     if (n.op != &graph::kAllReduce || n.phase == Phase::F) continue;
     const graph::Node& producer = g.nodes()[g.value(n.inputs[0]).producer.index()];
     if (producer.block == 3) continue;  // the head has one input gradient
+    ++shared;
     EXPECT_EQ(producer.op, &graph::kAdd);
     EXPECT_FALSE(l.local.placements[n.inputs[0].index()].partial.empty());
   }
+  EXPECT_EQ(shared, 2 * 2) << "attention and MLP of each block";
 }
 
 TEST(Partition, FewerKvHeadsThanTensorRanks) {

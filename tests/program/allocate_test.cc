@@ -171,13 +171,17 @@ TEST(Allocate, PeakOfAPipelineCountsEveryMicroBatchInFlight) {
 
 TEST(Allocate, PersistentBuffersAreBelowAllOthers) {
   const Program p = compile_small({"parallel.dp_shard=2", "parallel.zero=3"}).program;
+  int persistent = 0, others = 0;
   for (const Buffer& b : p.buffers) {
     if (b.bytes == 0 || b.offset < 0) continue;
+    ++(b.scope == Scope::Persistent ? persistent : others);
     if (b.scope == Scope::Persistent)
       EXPECT_LE(b.offset + b.bytes, p.persistent_bytes) << b.name;
     else
       EXPECT_GE(b.offset, p.persistent_bytes) << b.name;
   }
+  EXPECT_GT(persistent, 0);
+  EXPECT_GT(others, 0);
 }
 
 }  // namespace

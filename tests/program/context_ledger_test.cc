@@ -74,6 +74,7 @@ TEST(ContextLedger, RingSendsKAndVOncePerHopAndReturnsTheirGradients) {
 // A hop reads what arrived during the previous hop, which is forwarded while that hop computes.
 TEST(ContextLedger, RingForwardsWhatItReceived) {
   const Compiled c = compile_small(context(4, "ring"));
+  int hops = 0;
   for (const Body& body : c.program.bodies) {
     if (body.kind != BodyKind::Forward) continue;
     std::vector<BufferId> received, sent;
@@ -84,6 +85,7 @@ TEST(ContextLedger, RingForwardsWhatItReceived) {
         sent.push_back(i.in[0].buffer);
       if (i.op != &graph::kAttentionHop) continue;
       const auto hop = static_cast<size_t>(i.attrs.integer("hop"));
+      ++hops;
       if (hop == 0) continue;
       // Two messages per hop, K then V; the first two of a block are its own.
       const size_t end = received.size() - (hop + 1 < 4 ? 2 : 0);
@@ -96,6 +98,7 @@ TEST(ContextLedger, RingForwardsWhatItReceived) {
     }
     EXPECT_EQ(received.size(), static_cast<size_t>(kLayers * 2 * 3));
   }
+  EXPECT_EQ(hops, kLayers * 4);
 }
 
 // K and V are gathered for each pass, and their gradients scattered back: each (cp - 1) / cp of the whole.
