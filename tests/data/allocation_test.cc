@@ -12,13 +12,14 @@ namespace {
 thread_local int64_t t_allocations = 0;
 }
 
-void* operator new(std::size_t size) {
+// Not inlined: a compiler that sees free() but not the malloc() behind new reports a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t size) {
   ++t_allocations;
   if (void* memory = std::malloc(size)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace quintet::data {
 namespace {
