@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/file_system.h"
 #include "base/text.h"
 
 namespace quintet::base {
@@ -40,11 +41,6 @@ std::string advice(int error, const Path& path) {
     default:
       return {};
   }
-}
-
-[[noreturn]] void fail_system(const char* operation, const Path& path, int error) {
-  fail_user("cannot {} '{}': {}{}", operation, path.string(), std::generic_category().message(error),
-            advice(error, path));
 }
 
 // Advice about writing does not apply to reading.
@@ -100,11 +96,16 @@ Path temporary_name(const Path& path) {
 // ignored.
 void sync_folder(const Path& folder) {
   const Descriptor fd(open_file(folder, O_RDONLY | O_DIRECTORY));
-  if (fd.get() < 0) fail_system("open folder", folder, errno);
-  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_system("flush folder", folder, errno);
+  if (fd.get() < 0) fail_writing("open folder", folder, errno);
+  if (::fsync(fd.get()) != 0 && errno != EINVAL) fail_writing("flush folder", folder, errno);
 }
 
 }  // namespace
+
+void fail_writing(const char* operation, const Path& path, int error) {
+  fail_user("cannot {} '{}': {}{}", operation, path.string(), std::generic_category().message(error),
+            advice(error, path));
+}
 
 bool file_exists(const Path& path) {
   std::error_code error;
@@ -157,8 +158,8 @@ void write_file_atomically(const Path& path, std::string_view contents) {
 void make_directories(const Path& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) fail_system("create folder", path, error.value());
-  if (!directory_exists(path)) fail_system("create folder", path, ENOTDIR);
+  if (error) fail_writing("create folder", path, error.value());
+  if (!directory_exists(path)) fail_writing("create folder", path, ENOTDIR);
 }
 
 void require_writable_directory(const Path& path) {
@@ -166,13 +167,13 @@ void require_writable_directory(const Path& path) {
   const Path probe = temporary_name(path / "probe");
   {
     const Descriptor fd(open_file(probe, O_WRONLY | O_CREAT | O_EXCL, 0644));
-    if (fd.get() < 0) fail_system("write in folder", path, errno);
+    if (fd.get() < 0) fail_writing("write in folder", path, errno);
     if (const int error = write_all(fd.get(), "x", 1); error != 0) {
       ::unlink(probe.c_str());
-      fail_system("write in folder", path, error);
+      fail_writing("write in folder", path, error);
     }
   }
-  if (::unlink(probe.c_str()) != 0) fail_system("write in folder", path, errno);
+  if (::unlink(probe.c_str()) != 0) fail_writing("write in folder", path, errno);
 }
 
 int64_t free_bytes(const Path& path) {
@@ -185,7 +186,7 @@ int64_t free_bytes(const Path& path) {
 }
 
 void remove_file(const Path& path) {
-  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_system("remove", path, errno);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_writing("remove", path, errno);
 }
 
 std::vector<Path> list_files(const Path& root, const std::function<bool(const Path&)>& enter) {
@@ -244,7 +245,7 @@ AtomicFile::AtomicFile(const Path& path) : path_(path), temporary_(temporary_nam
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
     fail_user("cannot write '{}': it exists and is not a regular file", path.string());
   fd_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL, 0644);
-  if (fd_ < 0) fail_system("write", path_, errno);
+  if (fd_ < 0) fail_writing("write", path_, errno);
   buffer_.reserve(size_t{1} << 20);
 }
 
@@ -266,24 +267,24 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::flush() {
   if (const int error = write_all(fd_, buffer_.data(), buffer_.size()); error != 0)
-    fail_system("write", path_, error);
+    fail_writing("write", path_, error);
   buffer_.clear();
 }
 
 void AtomicFile::commit() {
   QUINTET_CHECK(fd_ >= 0, "second commit of '{}'", path_.string());
   flush();
-  if (::fsync(fd_) != 0) fail_system("flush", path_, errno);
+  if (::fsync(fd_) != 0) fail_writing("flush", path_, errno);
   // The descriptor stays open until the rename succeeds, so that the destructor still removes the temporary
   // file.
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_system("rename into place", path_, errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_writing("rename into place", path_, errno);
   ::close(std::exchange(fd_, -1));
   sync_folder(folder_of(path_));
 }
 
 AppendFile::AppendFile(const Path& path, Start start) : path_(path) {
   fd_ = open_file(path, O_WRONLY | O_CREAT | O_APPEND | (start == Start::Empty ? O_TRUNC : 0), 0644);
-  if (fd_ < 0) fail_system("open for writing", path_, errno);
+  if (fd_ < 0) fail_writing("open for writing", path_, errno);
 }
 
 AppendFile::~AppendFile() {
@@ -299,18 +300,18 @@ void AppendFile::append(std::string_view text) {
   if (const int error = write_all(fd_, text.data(), text.size()); error != 0) {
     // A full disk may have accepted a part: undo it. What cannot be truncated (a device) stays.
     if (before >= 0 && ::ftruncate(fd_, before) != 0) errno = 0;
-    fail_system("write", path_, error);
+    fail_writing("write", path_, error);
   }
 }
 
 void AppendFile::sync() {
   QUINTET_CHECK(fd_ >= 0, "sync of closed '{}'", path_.string());
-  if (::fsync(fd_) != 0 && errno != EINVAL) fail_system("flush", path_, errno);
+  if (::fsync(fd_) != 0 && errno != EINVAL) fail_writing("flush", path_, errno);
 }
 
 void AppendFile::close() {
   // Linux closes the descriptor even when it reports EINTR.
-  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) fail_system("close", path_, errno);
+  if (fd_ >= 0 && ::close(std::exchange(fd_, -1)) != 0 && errno != EINTR) fail_writing("close", path_, errno);
 }
 
 }  // namespace quintet::base

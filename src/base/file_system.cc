@@ -1,0 +1,149 @@
+#include "base/file_system.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace quintet::base {
+namespace {
+
+// No larger than what one write() accepts.
+constexpr size_t kMostWritten = size_t{1} << 30;
+
+}  // namespace
+
+FileSystem& FileSystem::real() {
+  static FileSystem files;
+  return files;
+}
+
+int FileSystem::create(const Path& path) {
+  int file;
+  do file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  while (file < 0 && errno == EINTR);
+  if (file < 0) fail_writing("create", path, errno);
+  return file;
+}
+
+void FileSystem::write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(file, bytes.data(), std::min(bytes.size(), kMostWritten), position);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_writing("write", path, n == 0 ? EIO : errno);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+    position += n;
+  }
+}
+
+void FileSystem::sync(int file, const Path& path) {
+  if (::fsync(file) != 0) fail_writing("flush", path, errno);
+}
+
+void FileSystem::close(int file, const Path& path) {
+  // Linux closes the descriptor even when it reports EINTR.
+  if (::close(file) != 0 && errno != EINTR) fail_writing("close", path, errno);
+}
+
+void FileSystem::rename(const Path& from, const Path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_writing("rename into place", to, errno);
+}
+
+void FileSystem::make_directory(const Path& path) {
+  if (::mkdir(path.c_str(), 0755) != 0 && (errno != EEXIST || !directory_exists(path)))
+    fail_writing("create folder", path, errno);
+}
+
+void FileSystem::sync_directory(const Path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) fail_writing("open folder", path, errno);
+  // File systems that cannot sync a folder return EINVAL.
+  const int error = ::fsync(file) != 0 && errno != EINVAL ? errno : 0;
+  ::close(file);
+  if (error != 0) fail_writing("flush folder", path, error);
+}
+
+void FileSystem::remove_file(const Path& path) {
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail_writing("remove", path, errno);
+}
+
+void FileSystem::remove_directory(const Path& path) {
+  if (::rmdir(path.c_str()) != 0 && errno != ENOENT) fail_writing("remove folder", path, errno);
+}
+
+OutputFile::OutputFile(FileSystem& files, Path path)
+    : files_(files), path_(std::move(path)), file_(files_.create(path_)) {}
+
+OutputFile::~OutputFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void OutputFile::write(int64_t position, std::span<const std::byte> bytes) {
+  files_.write(file_, path_, position, bytes);
+}
+
+void OutputFile::finish() {
+  files_.sync(file_, path_);
+  files_.close(std::exchange(file_, -1), path_);
+}
+
+void replace_file(FileSystem& files, const Path& path, std::string_view contents) {
+  Path temporary = path;
+  temporary += ".tmp";
+  OutputFile file(files, temporary);
+  file.write(0, std::as_bytes(std::span(contents)));
+  file.finish();
+  files.rename(temporary, path);
+  files.sync_directory(path.has_parent_path() ? path.parent_path() : Path("."));
+}
+
+InputFile::InputFile(const Path& path) : path_(path) {
+  do file_ = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  while (file_ < 0 && errno == EINTR);
+  if (file_ < 0) fail_user("cannot open '{}': {}", path.string(), std::generic_category().message(errno));
+  struct stat info;
+  const bool known = ::fstat(file_, &info) == 0;
+  if (!known || !S_ISREG(info.st_mode)) {
+    ::close(std::exchange(file_, -1));
+    fail_user("cannot read '{}': it is not a regular file", path.string());
+  }
+  size_ = info.st_size;
+}
+
+InputFile::~InputFile() {
+  if (file_ >= 0) ::close(file_);
+}
+
+void InputFile::read(int64_t position, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t n = ::pread(file_, out.data(), std::min(out.size(), kMostWritten), position);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail_user("cannot read '{}': {}", path_.string(), std::generic_category().message(errno));
+    if (n == 0)
+      fail_user("'{}' is truncated: it ends at byte {}, and {} more are needed", path_.string(), position,
+                out.size());
+    out = out.subspan(static_cast<size_t>(n));
+    position += n;
+  }
+}
+
+std::vector<Path> list_folder(const Path& folder) {
+  std::vector<Path> names;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+    names.push_back(entry->path().filename());
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail_user("cannot list folder '{}': {}", folder.string(), error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace quintet::base

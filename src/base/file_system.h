@@ -1,0 +1,70 @@
+// The system calls of a save, one method each, so that tests can make any of them fail or end the process
+// there; and positioned reads. Every failure is a UserError as in base/file.h.
+#pragma once
+
+#include "base/file.h"
+
+namespace quintet::base {
+
+// UserError: "cannot <operation> '<path>': <reason of the errno value>; <advice>".
+[[noreturn]] void fail_writing(const char* operation, const Path& path, int error);
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  static FileSystem& real();
+
+  // Opens a new, empty file for writing; an existing one is truncated. Returns its descriptor.
+  virtual int create(const Path& path);
+  // All of the bytes, at a position of the file. `path` is for messages, here and below.
+  virtual void write(int file, const Path& path, int64_t position, std::span<const std::byte> bytes);
+  virtual void sync(int file, const Path& path);
+  virtual void close(int file, const Path& path);
+  virtual void rename(const Path& from, const Path& to);  // replaces `to`
+  virtual void make_directory(const Path& path);          // no error if it exists; its parent must
+  virtual void sync_directory(const Path& path);
+  virtual void remove_file(const Path& path);       // no error if it does not exist
+  virtual void remove_directory(const Path& path);  // an empty one; no error if it does not exist
+};
+
+// A file that is being written. Closed by finish(), which also flushes it to disk, or without flushing by the
+// destructor.
+class OutputFile {
+ public:
+  OutputFile(FileSystem& files, Path path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  void write(int64_t position, std::span<const std::byte> bytes);
+  void finish();
+
+ private:
+  FileSystem& files_;
+  Path path_;
+  int file_;
+};
+
+// Writes `path` through `path`.tmp: flushed, renamed, and the folder flushed.
+void replace_file(FileSystem& files, const Path& path, std::string_view contents);
+
+class InputFile {
+ public:
+  explicit InputFile(const Path& path);
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+  int64_t size() const { return size_; }
+  const Path& path() const { return path_; }
+  // All of the bytes at a position; a file that ends before them is a UserError.
+  void read(int64_t position, std::span<std::byte> out) const;
+
+ private:
+  Path path_;
+  int file_ = -1;
+  int64_t size_ = 0;
+};
+
+// Entries of a folder by name, sorted; empty when it does not exist.
+std::vector<Path> list_folder(const Path& folder);
+
+}  // namespace quintet::base
