@@ -16,19 +16,19 @@ constexpr std::pair<DType, const char*> kNames[] = {
     {DType::I64, "I64"}, {DType::I32, "I32"}, {DType::I16, "I16"},   {DType::U8, "U8"}};
 constexpr int64_t kMaxHeader = int64_t{100} << 20;  // the limit set by the format
 
-const char* format_name(DType t) {
+}  // namespace
+
+const char* safetensors_name(DType t) {
   for (const auto& [type, name] : kNames)
     if (type == t) return name;
   base::fail_internal("safetensors has no name for dtype {}", base::to_string(t));
 }
 
-std::optional<DType> parse_name(const std::string& text) {
+std::optional<DType> parse_safetensors_dtype(std::string_view text) {
   for (const auto& [type, name] : kNames)
     if (text == name) return type;
   return std::nullopt;
 }
-
-}  // namespace
 
 int64_t TensorInfo::count() const {
   int64_t n = 1;
@@ -44,7 +44,7 @@ void write_safetensors(const std::string& path, const std::vector<TensorInfo>& t
   int64_t at = 0;
   for (const TensorInfo& t : tensors) {
     header[t.name] = {
-        {"dtype", format_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
+        {"dtype", safetensors_name(t.dtype)}, {"shape", t.shape}, {"data_offsets", {at, at + t.bytes()}}};
     at += t.bytes();
   }
   std::string text = header.dump();
@@ -88,7 +88,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : path_(path), file_(p
     TensorInfo info{.name = name, .shape = {}};
     std::vector<int64_t> range;
     try {
-      const auto dtype = parse_name(entry.at("dtype").get<std::string>());
+      const auto dtype = parse_safetensors_dtype(entry.at("dtype").get<std::string>());
       if (!dtype)
         base::fail_user("{}: tensor {} has unsupported dtype {}", path, name, entry.at("dtype").dump());
       info.dtype = *dtype;

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/dtype.h"
@@ -21,6 +23,9 @@ struct TensorInfo {
   int64_t count() const;
   int64_t bytes() const { return count() * base::size_of(dtype); }
 };
+
+const char* safetensors_name(base::DType dtype);                            // "F32"
+std::optional<base::DType> parse_safetensors_dtype(std::string_view text);  // empty when it is unknown
 
 // Writes the tensors in the given order; `fill` provides the bytes of each. The file appears atomically:
 // complete, or not at all.

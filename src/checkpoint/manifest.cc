@@ -1,0 +1,261 @@
+#include "checkpoint/manifest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/json.h"
+
+namespace quintet::checkpoint {
+namespace {
+
+constexpr const char* kFormat = "quintet checkpoint";
+constexpr int64_t kVersion = 1;
+constexpr std::string_view kSumKey = ",\n  \"checksum\": \"";
+constexpr int64_t kMostBytes = int64_t{1} << 60;  // of a file
+
+// Reads values of the expected type; anything else is a UserError that names the place.
+class Fields {
+ public:
+  Fields(const Json& json, std::string source, std::string where)
+      : json_(json), source_(std::move(source)), where_(std::move(where)) {
+    if (!json.is_object()) fail("must be an object");
+  }
+
+  const Json& at(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) fail(fmt::format("lacks \"{}\"", key));
+    return *found;
+  }
+  bool has(const char* key) const { return json_.contains(key); }
+  int64_t integer(const char* key, int64_t min, int64_t max) const {
+    const Json& v = at(key);
+    // Unsigned numbers above 2^63 would wrap.
+    const bool fits = v.is_number_unsigned() ? v.get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX)
+                                             : v.is_number_integer();
+    if (!fits || v.get<int64_t>() < min || v.get<int64_t>() > max)
+      fail(fmt::format("\"{}\" must be an integer from {} to {}, got {}", key, min, max, shown(v)));
+    return v.get<int64_t>();
+  }
+  std::string text(const char* key) const {
+    const Json& v = at(key);
+    if (!v.is_string()) fail(fmt::format("\"{}\" must be a string, got {}", key, shown(v)));
+    return v.get<std::string>();
+  }
+  const Json& array(const char* key) const {
+    const Json& v = at(key);
+    if (!v.is_array()) fail(fmt::format("\"{}\" must be a list, got {}", key, shown(v)));
+    return v;
+  }
+  uint64_t sum(const char* key) const {
+    const std::optional<uint64_t> sum = parse_sum(text(key));
+    if (!sum) fail(fmt::format("\"{}\" must be 16 hexadecimal digits, got {}", key, shown(at(key))));
+    return *sum;
+  }
+  Fields item(const Json& json, const std::string& where) const { return {json, source_, where}; }
+  [[noreturn]] void fail(const std::string& why) const { base::fail_user("{}: {} {}", source_, where_, why); }
+
+ private:
+  static std::string shown(const Json& v) {
+    std::string text = base::json_text(v);
+    if (text.size() > 60) text = text.substr(0, 60) + "...";
+    return text;
+  }
+  const Json& json_;
+  const std::string source_, where_;
+};
+
+ShardFile read_file_entry(const Fields& f) {
+  ShardFile file{.name = f.text("name"), .folder = f.has("folder") ? f.text("folder") : std::string()};
+  if (!is_plain_name(file.name) || (!file.folder.empty() && !is_plain_name(file.folder)))
+    f.fail("has a name that is not a plain file name");
+  file.bytes = f.integer("bytes", 0, kMostBytes);
+  file.header_bytes = f.integer("header_bytes", 8, file.bytes);
+  file.header_sum = f.sum("header_sum");
+  return file;
+}
+
+Piece read_piece(const Fields& f, const TensorInfo& info, const Manifest& m) {
+  Piece piece{.file = static_cast<int>(f.integer("file", 0, static_cast<int64_t>(m.files.size()) - 1))};
+  const ShardFile& file = m.files[static_cast<size_t>(piece.file)];
+  piece.position = f.integer("position", file.header_bytes, file.bytes);
+  try {
+    piece.region = region_of(f.at("region"), info.shape);
+  } catch (const nlohmann::json::exception&) {
+    f.fail("has a region that is not one: " + base::json_text(f.at("region")));
+  }
+  if (!is_valid(piece.region, info.count()))
+    f.fail(fmt::format("has a region outside of its tensor: {}", base::json_text(f.at("region"))));
+  const int64_t bytes = piece.region.count * base::size_of(info.dtype);
+  if (bytes > file.bytes - piece.position)
+    f.fail(fmt::format("has {} bytes at position {}, but {} has only {} bytes", bytes, piece.position,
+                       file.name, file.bytes));
+  for (const Json& sum : f.array("sums")) {
+    const auto value = sum.is_string() ? parse_sum(sum.get<std::string>()) : std::nullopt;
+    if (!value) f.fail("has a checksum that is not 16 hexadecimal digits");
+    piece.sums.push_back(*value);
+  }
+  const auto chunks = static_cast<size_t>((bytes + m.chunk_bytes - 1) / m.chunk_bytes);
+  if (piece.sums.size() != chunks)
+    f.fail(fmt::format("has {} checksums for {} chunks", piece.sums.size(), chunks));
+  return piece;
+}
+
+SavedTensor read_tensor(const Fields& f, const Manifest& m) {
+  SavedTensor tensor{.info = {.name = f.text("name"), .shape = {}}, .pieces = {}};
+  const auto dtype = parse_safetensors_dtype(f.text("dtype"));
+  if (!dtype) f.fail(fmt::format("has unknown dtype \"{}\"", f.text("dtype")));
+  tensor.info.dtype = *dtype;
+  for (const Json& d : f.array("shape")) {
+    if (!d.is_number_integer() || d.is_number_float()) f.fail("has a shape that is not a list of integers");
+    tensor.info.shape.push_back(d.is_number_unsigned() && d.get<uint64_t>() > INT64_MAX ? -1
+                                                                                        : d.get<int64_t>());
+  }
+  const int64_t count = checked_product(tensor.info.shape);
+  if (count < 0 || count > kMostBytes / base::size_of(*dtype)) f.fail("has an impossible shape");
+  int64_t covered = 0;
+  for (const Json& piece : f.array("pieces")) {
+    tensor.pieces.push_back(
+        read_piece(f.item(piece, fmt::format("a piece of {}", tensor.info.name)), tensor.info, m));
+    covered += tensor.pieces.back().region.count;
+    if (covered > count) break;
+  }
+  if (covered != count)
+    f.fail(fmt::format("has {} elements, but its pieces have {}", count,
+                       covered > count ? "more" : fmt::format("{}", covered)));
+  return tensor;
+}
+
+}  // namespace
+
+const SavedTensor* Manifest::find(std::string_view name) const {
+  const auto it = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                   [](const SavedTensor& t, std::string_view n) { return t.info.name < n; });
+  return it == tensors.end() || it->info.name != name ? nullptr : &*it;
+}
+
+int64_t Manifest::tensor_bytes() const {
+  int64_t bytes = 0;
+  for (const SavedTensor& t : tensors) bytes += t.info.bytes();
+  return bytes;
+}
+
+bool is_plain_name(std::string_view name) {
+  if (name.empty() || name.size() > 200 || name[0] == '.') return false;
+  return std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+Json region_json(const Region& r, const std::vector<int64_t>& shape) {
+  Json json = Json::object();
+  if (r.shape != shape) json["shape"] = r.shape;
+  if (r.size != r.shape) json["begin"] = r.begin, json["size"] = r.size;
+  if (!r.is_whole_box()) json["range"] = {r.first, r.count};
+  return json;
+}
+
+Region region_of(const Json& json, const std::vector<int64_t>& shape) {
+  if (!json.is_object()) throw Json::type_error::create(302, "a region is an object", &json);
+  const auto list = [&](const char* key, const std::vector<int64_t>& absent) {
+    const auto found = json.find(key);
+    if (found == json.end()) return absent;
+    for (const Json& number : *found)  // get() would round fractions and wrap
+      if (!number.is_number_integer() ||
+          (number.is_number_unsigned() && number.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)))
+        throw Json::type_error::create(302, "not an integer", &number);
+    return found->get<std::vector<int64_t>>();
+  };
+  Region r{.shape = list("shape", shape), .begin = {}, .size = {}};
+  r.begin = list("begin", std::vector<int64_t>(r.shape.size(), 0));
+  r.size = list("size", r.shape);
+  const std::vector<int64_t> range = list("range", {0, std::max<int64_t>(checked_product(r.size), 0)});
+  if (range.size() != 2) throw Json::type_error::create(302, "a range has two numbers", &json);
+  r.first = range[0], r.count = range[1];
+  return r;
+}
+
+std::string sum_text(uint64_t sum) { return fmt::format("{:016x}", sum); }
+
+std::optional<uint64_t> parse_sum(std::string_view text) {
+  uint64_t sum = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), sum, 16);
+  if (text.size() != 16 || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return sum;
+}
+
+std::string to_text(const Manifest& m) {
+  Json files = Json::array(), tensors = Json::array();
+  for (const ShardFile& f : m.files) {
+    Json file = {{"name", f.name}};
+    if (!f.folder.empty()) file["folder"] = f.folder;
+    file["bytes"] = f.bytes;
+    file["header_bytes"] = f.header_bytes;
+    file["header_sum"] = sum_text(f.header_sum);
+    files.push_back(std::move(file));
+  }
+  for (const SavedTensor& t : m.tensors) {
+    Json pieces = Json::array();
+    for (const Piece& p : t.pieces) {
+      Json sums = Json::array();
+      for (const uint64_t sum : p.sums) sums.push_back(sum_text(sum));
+      pieces.push_back({{"file", p.file},
+                        {"position", p.position},
+                        {"region", region_json(p.region, t.info.shape)},
+                        {"sums", std::move(sums)}});
+    }
+    tensors.push_back({{"name", t.info.name},
+                       {"dtype", safetensors_name(t.info.dtype)},
+                       {"shape", t.info.shape},
+                       {"pieces", std::move(pieces)}});
+  }
+  const Json root = {{"format", kFormat},
+                     {"version", kVersion},
+                     {"step", m.step},
+                     {"run", m.run},
+                     {"chunk_bytes", m.chunk_bytes},
+                     {"files", std::move(files)},
+                     {"tensors", std::move(tensors)}};
+  std::string text = base::json_text(root, 2);
+  text.resize(text.size() - 2);  // "\n}"
+  const uint64_t sum = base::checksum_of(std::as_bytes(std::span(text)));
+  return text + std::string(kSumKey) + sum_text(sum) + "\"\n}\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& source) {
+  const size_t at = text.rfind(kSumKey);
+  if (at == std::string_view::npos)
+    base::fail_user("{} is not a manifest of a checkpoint, or is truncated: it has no checksum", source);
+  const std::optional<uint64_t> said =
+      parse_sum(text.substr(at + kSumKey.size(), std::min<size_t>(16, text.size() - at - kSumKey.size())));
+  const uint64_t sum = base::checksum_of(std::as_bytes(std::span(text.substr(0, at))));
+  if (said != sum || text.substr(at + kSumKey.size()) != sum_text(sum) + "\"\n}\n")
+    base::fail_user("{} is damaged: its checksum is {}, but it says {}", source, sum_text(sum),
+                    said ? sum_text(*said) : "none");
+  const Json root = Json::parse(text, nullptr, false);
+  if (root.is_discarded()) base::fail_user("{} is not valid JSON", source);
+  const Fields f(root, source, "the manifest");
+  if (f.text("format") != kFormat)
+    f.fail(fmt::format("has format \"{}\", expected \"{}\"", f.text("format"), kFormat));
+  if (const int64_t version = f.integer("version", 0, INT64_MAX); version != kVersion)
+    f.fail(fmt::format("has version {}; this build reads version {}", version, kVersion));
+  Manifest m;
+  m.step = f.integer("step", 0, int64_t{1} << 53);
+  m.chunk_bytes = f.integer("chunk_bytes", 8, int64_t{1} << 30);
+  if (m.chunk_bytes % 8 != 0) f.fail("\"chunk_bytes\" must be a multiple of 8");
+  m.run = f.at("run");
+  if (!m.run.is_object()) f.fail("\"run\" must be an object");
+  for (const Json& file : f.array("files"))
+    m.files.push_back(read_file_entry(f.item(file, fmt::format("file {}", m.files.size()))));
+  for (const Json& tensor : f.array("tensors")) {
+    m.tensors.push_back(read_tensor(f.item(tensor, fmt::format("tensor {}", m.tensors.size())), m));
+    if (m.tensors.size() > 1 && m.tensors[m.tensors.size() - 2].info.name >= m.tensors.back().info.name)
+      f.fail(fmt::format("lists tensor {} out of order or twice", m.tensors.back().info.name));
+  }
+  return m;
+}
+
+}  // namespace quintet::checkpoint

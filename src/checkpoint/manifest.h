@@ -1,0 +1,70 @@
+// The manifest of a checkpoint: every tensor, where its pieces are, and the state of the run that is not a
+// tensor. Grammar: docs/formats/checkpoint.md. A manifest is untrusted input: parse_manifest() accepts only
+// what is consistent, so that readers need no further checks.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file.h"
+#include "checkpoint/region.h"
+#include "checkpoint/safetensors.h"
+
+namespace quintet::checkpoint {
+
+using Json = nlohmann::ordered_json;
+
+inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr int64_t kChunkBytes = int64_t{8} << 20;  // that one checksum covers
+
+// A part of a tensor, stored contiguously in a shard.
+struct Piece {
+  int file = 0;          // of Manifest::files
+  int64_t position = 0;  // of its first byte in the file
+  Region region;
+  std::vector<uint64_t> sums;  // XXH3-64 of every chunk
+};
+
+struct SavedTensor {
+  TensorInfo info;
+  std::vector<Piece> pieces;  // every element is in exactly one
+};
+
+struct ShardFile {
+  std::string name;    // in the checkpoint's folder
+  std::string folder;  // empty, or the name of another checkpoint beside it that holds the file
+  int64_t bytes = 0;
+  int64_t header_bytes = 0;  // before the first tensor
+  uint64_t header_sum = 0;   // XXH3-64 of them
+};
+
+struct Manifest {
+  int64_t step = 0;
+  int64_t chunk_bytes = kChunkBytes;
+  Json run = Json::object();  // everything that is not a tensor; see train/run_state.h
+  std::vector<ShardFile> files;
+  std::vector<SavedTensor> tensors;
+
+  const SavedTensor* find(std::string_view name) const;  // null when absent
+  int64_t tensor_bytes() const;
+};
+
+std::string to_text(const Manifest& manifest);
+// `source` is for messages. UserError for anything that is not a manifest of this version, has another
+// checksum than it says, or contradicts itself.
+Manifest parse_manifest(std::string_view text, const std::string& source);
+
+// Whether a file or folder name cannot leave its folder: letters, digits, '.', '_' and '-', and no '.' first.
+bool is_plain_name(std::string_view name);
+
+// A region as JSON, without what the tensor's shape implies; and back. `shape` is the tensor's. The second
+// throws nlohmann's exceptions and does not check is_valid().
+Json region_json(const Region& region, const std::vector<int64_t>& shape);
+Region region_of(const Json& json, const std::vector<int64_t>& shape);
+
+std::string sum_text(uint64_t sum);                        // 16 hexadecimal digits
+std::optional<uint64_t> parse_sum(std::string_view text);  // empty for anything else
+
+}  // namespace quintet::checkpoint

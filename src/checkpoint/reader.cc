@@ -1,0 +1,124 @@
+#include "checkpoint/reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/checksum.h"
+#include "base/error.h"
+
+namespace quintet::checkpoint {
+
+Reader::Reader(base::Path folder)
+    : folder_(std::move(folder)),
+      manifest_(
+          parse_manifest(base::read_file(folder_ / kManifestFile), (folder_ / kManifestFile).string())) {}
+
+base::Path Reader::path_of(const ShardFile& file) const {
+  if (file.folder.empty()) return folder_ / file.name;
+  return (folder_.has_filename() ? folder_ : folder_.parent_path()).parent_path() / file.folder / file.name;
+}
+
+const base::InputFile& Reader::open(int index) {
+  if (opened_ == index) return *file_;
+  const ShardFile& entry = manifest_.files[static_cast<size_t>(index)];
+  opened_ = -1;
+  file_ = std::make_unique<base::InputFile>(path_of(entry));
+  if (file_->size() != entry.bytes)
+    base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file_->path().string(),
+                    file_->size() < entry.bytes ? "truncated" : "damaged", file_->size(), entry.bytes);
+  if (checked_.insert(index).second) {
+    std::vector<std::byte> header(static_cast<size_t>(entry.header_bytes));
+    file_->read(0, header);
+    if (base::checksum_of(header) != entry.header_sum)
+      base::fail_user("'{}' is damaged: the checksum of its header is {}, and the manifest says {}",
+                      file_->path().string(), sum_text(base::checksum_of(header)),
+                      sum_text(entry.header_sum));
+  }
+  opened_ = index;
+  return *file_;
+}
+
+std::span<const std::byte> Reader::chunk(const SavedTensor& tensor, const Piece& piece, size_t index) {
+  const int64_t bytes = piece.region.count * base::size_of(tensor.info.dtype),
+                begin = static_cast<int64_t>(index) * manifest_.chunk_bytes;
+  const base::InputFile& file = open(piece.file);
+  buffer_.resize(static_cast<size_t>(std::min(manifest_.chunk_bytes, bytes - begin)));
+  file.read(piece.position + begin, buffer_);
+  if (const uint64_t sum = base::checksum_of(buffer_); sum != piece.sums[index])
+    base::fail_user("'{}' is damaged: bytes {} to {}, of {}, have checksum {}, and the manifest says {}",
+                    file.path().string(), piece.position + begin,
+                    piece.position + begin + static_cast<int64_t>(buffer_.size()) - 1, tensor.info.name,
+                    sum_text(sum), sum_text(piece.sums[index]));
+  return buffer_;
+}
+
+void Reader::read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out) {
+  const int64_t size = base::size_of(tensor.info.dtype), per_chunk = manifest_.chunk_bytes / size;
+  QUINTET_CHECK(out.size() == static_cast<size_t>(wanted.count * size), "{} elements of {} into {} bytes",
+                wanted.count, tensor.info.name, out.size());
+  std::vector<std::pair<int64_t, int64_t>> found;  // ranges of `wanted`
+  for (const Piece& piece : tensor.pieces) {
+    int64_t loaded = -1;
+    std::span<const std::byte> data;
+    for_each_common_run(wanted, piece.region, [&](int64_t to, int64_t from, int64_t length) {
+      found.emplace_back(to, length);
+      while (length > 0) {
+        const int64_t index = from / per_chunk, begin = from - index * per_chunk,
+                      n = std::min(length, per_chunk - begin);
+        if (index != loaded) data = chunk(tensor, piece, static_cast<size_t>(index));
+        loaded = index;
+        std::memcpy(out.data() + to * size, data.data() + begin * size, static_cast<size_t>(n * size));
+        to += n, from += n, length -= n;
+      }
+    });
+  }
+  std::sort(found.begin(), found.end());
+  int64_t end = 0;
+  for (const auto& [at, length] : found) {
+    if (at != end) break;
+    end += length;
+  }
+  if (end != wanted.count) refuse_cover(tensor);
+}
+
+int64_t Reader::verify() {
+  struct At {
+    const Piece* piece;
+    const SavedTensor* tensor;
+  };
+  std::vector<At> pieces;
+  for (const SavedTensor& tensor : manifest_.tensors) {
+    std::vector<Run> runs;
+    for (const Piece& piece : tensor.pieces) {
+      pieces.push_back({&piece, &tensor});
+      const Runs of(piece.region);
+      for (int64_t i = 0; i < of.size(); ++i) runs.push_back(of[i]);
+    }
+    std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.tensor < b.tensor; });
+    int64_t end = 0;
+    for (const Run& run : runs) {
+      if (run.tensor != end) break;
+      end += run.length;
+    }
+    if (end != tensor.info.count()) refuse_cover(tensor);
+  }
+  std::sort(pieces.begin(), pieces.end(), [](const At& a, const At& b) {
+    return std::pair(a.piece->file, a.piece->position) < std::pair(b.piece->file, b.piece->position);
+  });
+  int64_t bytes = 0;
+  for (size_t f = 0; f < manifest_.files.size(); ++f) {
+    open(static_cast<int>(f));
+    bytes += manifest_.files[f].header_bytes;
+  }
+  for (const At& at : pieces)
+    for (size_t c = 0; c < at.piece->sums.size(); ++c)
+      bytes += static_cast<int64_t>(chunk(*at.tensor, *at.piece, c).size());
+  return bytes;
+}
+
+void Reader::refuse_cover(const SavedTensor& tensor) const {
+  base::fail_user("{}: the pieces of {} do not cover it exactly once", (folder_ / kManifestFile).string(),
+                  tensor.info.name);
+}
+
+}  // namespace quintet::checkpoint

@@ -1,0 +1,47 @@
+// A shard: the pieces that one rank writes, as a safetensors file that any reader opens. A piece that is a
+// whole box has the box's shape, any other piece is one-dimensional. The header's metadata describes the
+// pieces (region, checksums), so that the manifest is made of the headers alone.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "checkpoint/manifest.h"
+
+namespace quintet::checkpoint {
+
+// What a rank writes of a tensor.
+struct ShardPiece {
+  TensorInfo tensor;  // the whole
+  Region region;
+  int64_t bytes() const { return region.count * base::size_of(tensor.dtype); }
+};
+
+// Fills `out` with elements [first, ...) of a piece's region.
+using PieceSource = std::function<void(size_t piece, int64_t first, std::span<std::byte> out)>;
+
+struct ShardOptions {
+  base::FileSystem* files = &base::FileSystem::real();
+  int64_t step = 0;
+  int64_t chunk_bytes = kChunkBytes;
+  // Called after every write with the number of bytes, to limit the rate.
+  std::function<void(int64_t bytes)> written = {};
+};
+
+// Writes the pieces in the given order through one buffer of a chunk, and flushes the file to disk.
+void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, const PieceSource& source,
+                 const ShardOptions& options);
+
+// The bytes that the file will have.
+int64_t shard_bytes(const std::vector<ShardPiece>& pieces, const ShardOptions& options);
+
+std::string shard_name(int64_t rank);  // "rank-00003.safetensors"
+
+// Adds the file and its pieces to the manifest, which has its chunk_bytes. Tensors are added as they come:
+// sort_tensors() orders them. UserError when the file is not a complete shard of this step.
+void add_shard(Manifest& manifest, const base::Path& path);
+void sort_tensors(Manifest& manifest);
+
+}  // namespace quintet::checkpoint

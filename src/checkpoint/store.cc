@@ -1,0 +1,152 @@
+#include "checkpoint/store.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/error.h"
+#include "checkpoint/shard.h"
+
+namespace quintet::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "step-";
+
+std::optional<int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (error != std::errc() || at != end || step < 0) return std::nullopt;
+  return step;
+}
+
+// The tensors of the shards are those that the ranks agreed to save.
+void check_tensors(const Manifest& m, const std::vector<TensorInfo>& expected) {
+  QUINTET_CHECK(m.tensors.size() == expected.size(), "{} tensors were saved, expected {}", m.tensors.size(),
+                expected.size());
+  for (const TensorInfo& info : expected) {
+    const SavedTensor* const saved = m.find(info.name);
+    QUINTET_CHECK(saved != nullptr && saved->info.shape == info.shape && saved->info.dtype == info.dtype,
+                  "{} was not saved as it is", info.name);
+    int64_t count = 0;
+    for (const Piece& piece : saved->pieces) count += piece.region.count;
+    QUINTET_CHECK(count == info.count(), "{} elements of {} were saved, expected {}", count, info.name,
+                  info.count());
+  }
+}
+
+}  // namespace
+
+base::Path Store::folder_of(int64_t step) const { return folder_ / fmt::format("{}{:08}", kPrefix, step); }
+
+std::vector<Entry> Store::list() const {
+  std::vector<Entry> entries;
+  for (const base::Path& name : base::list_folder(folder_))
+    if (const auto step = step_of(name.string()); step && base::directory_exists(folder_ / name))
+      entries.push_back({.step = *step,
+                         .folder = folder_ / name,
+                         .complete = base::file_exists(folder_ / name / kManifestFile)});
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.step < b.step; });
+  return entries;
+}
+
+std::optional<Entry> Store::newest() const {
+  std::optional<Entry> newest;
+  for (const Entry& entry : list())
+    if (entry.complete) newest = entry;
+  return newest;
+}
+
+void Store::begin(int64_t step) {
+  const base::Path folder = folder_of(step);
+  QUINTET_CHECK(!base::file_exists(folder / kManifestFile), "step {} has a checkpoint already", step);
+  base::make_directories(folder_);
+  files_->make_directory(folder);
+}
+
+void Store::commit(int64_t step, int64_t ranks, Json run, const std::vector<TensorInfo>& expected) {
+  const base::Path folder = folder_of(step);
+  Manifest m{.step = step, .run = std::move(run), .files = {}, .tensors = {}};
+  for (int64_t rank = 0; rank < ranks; ++rank) add_shard(m, folder / shard_name(rank));
+  sort_tensors(m);
+  check_tensors(m, expected);
+  files_->sync_directory(folder);   // the names of the shards
+  files_->sync_directory(folder_);  // and of their folder
+  base::replace_file(*files_, folder / kManifestFile, to_text(m));
+  base::replace_file(*files_, folder_ / kLatestFile, folder.filename().string() + "\n");
+}
+
+std::vector<Entry> Store::removable(const Retention& retention) const {
+  std::vector<Entry> complete, incomplete;
+  for (Entry& entry : list()) (entry.complete ? complete : incomplete).push_back(std::move(entry));
+  if (complete.empty()) return {};
+  std::set<int64_t> kept, intervals;
+  for (size_t i = 0; i < complete.size(); ++i) {
+    const int64_t step = complete[i].step;
+    const int64_t interval = retention.keep_every > 0 ? step / retention.keep_every : 0;
+    const bool is_first = interval > 0 && intervals.insert(interval).second;
+    if (is_first || static_cast<int64_t>(complete.size() - i) <= std::max<int64_t>(1, retention.keep))
+      kept.insert(step);
+  }
+  // Files that a checkpoint shares with an older one keep that one.
+  for (const Entry& entry : complete)
+    if (kept.contains(entry.step)) {
+      const base::Path path = entry.folder / kManifestFile;
+      for (const ShardFile& file : parse_manifest(base::read_file(path), path.string()).files)
+        if (const auto step = step_of(file.folder)) kept.insert(*step);
+    }
+  std::vector<Entry> out;
+  for (const Entry& entry : complete)
+    if (!kept.contains(entry.step)) out.push_back(entry);
+  for (const Entry& entry : incomplete)
+    if (entry.step < complete.back().step) out.push_back(entry);
+  return out;
+}
+
+std::vector<int64_t> Store::prune(const Retention& retention) {
+  std::vector<int64_t> removed;
+  for (const Entry& entry : removable(retention)) {
+    remove(entry);
+    if (entry.complete) removed.push_back(entry.step);
+  }
+  return removed;
+}
+
+int Store::abandon_after(int64_t step) {
+  int count = 0;
+  for (const Entry& entry : list()) {
+    if (entry.step <= step) continue;
+    base::Path to;
+    int number = 0;
+    do to = folder_ / fmt::format("abandoned-{}-{}", ++number, entry.folder.filename().string());
+    while (base::directory_exists(to));
+    files_->rename(entry.folder, to);
+    ++count;
+  }
+  if (count > 0) files_->sync_directory(folder_);
+  return count;
+}
+
+void Store::remove(const Entry& entry) {
+  files_->remove_file(entry.folder / kManifestFile);
+  files_->sync_directory(entry.folder);  // the manifest goes first also after a crash
+  for (const base::Path& name : base::list_folder(entry.folder)) files_->remove_file(entry.folder / name);
+  files_->remove_directory(entry.folder);
+}
+
+base::Path find_checkpoint(const base::Path& path) {
+  if (path.filename() == kManifestFile && base::file_exists(path)) return path.parent_path();
+  if (base::file_exists(path / kManifestFile)) return path;
+  for (const base::Path& folder : {path, path / kStoreFolder})
+    if (const auto newest = Store(folder).newest()) return newest->folder;
+  base::fail_user(
+      "'{}' is no checkpoint: expected a folder with {}, a folder of checkpoints, or a run folder with one{}",
+      path.string(), kManifestFile,
+      !base::directory_exists(path) ? "; the folder does not exist"
+      : Store(path).list().empty() && Store(path / kStoreFolder).list().empty()
+          ? "; it contains no checkpoint"
+          : "; the checkpoints in it are incomplete");
+}
+
+}  // namespace quintet::checkpoint

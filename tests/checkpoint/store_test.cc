@@ -1,0 +1,333 @@
+#include "checkpoint/store.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/checksum.h"
+#include "base/temp_folder.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/shard.h"
+
+namespace quintet::checkpoint {
+namespace {
+
+using base::DType;
+using test::TempFolder;
+using test::user_error;
+
+// The cache of the system survives a process, and flushing takes most of the time of these tests.
+class QuickFiles : public base::FileSystem {
+ public:
+  void sync(int, const base::Path&) override {}
+  void sync_directory(const base::Path&) override {}
+};
+QuickFiles quick;
+
+// The n-th call fails, or ends the process, as a full disk or a crash would.
+class FaultyFiles : public QuickFiles {
+ public:
+  enum class Fault { Fail, Exit };
+  FaultyFiles(int64_t after, Fault fault) : left_(after), fault_(fault) {}
+  int64_t calls() const { return calls_; }
+
+  int create(const base::Path& p) override { return check("create", p), FileSystem::create(p); }
+  void write(int f, const base::Path& p, int64_t at, std::span<const std::byte> bytes) override {
+    // A part of the bytes arrives.
+    if (left_ == 0) FileSystem::write(f, p, at, bytes.first(bytes.size() / 2));
+    check("write", p);
+    FileSystem::write(f, p, at, bytes);
+  }
+  void sync(int f, const base::Path& p) override { check("flush", p), QuickFiles::sync(f, p); }
+  void close(int f, const base::Path& p) override { check("close", p), FileSystem::close(f, p); }
+  void rename(const base::Path& a, const base::Path& b) override {
+    check("rename", b), FileSystem::rename(a, b);
+  }
+  void make_directory(const base::Path& p) override { check("mkdir", p), FileSystem::make_directory(p); }
+  void sync_directory(const base::Path& p) override { check("sync", p), QuickFiles::sync_directory(p); }
+  void remove_file(const base::Path& p) override { check("remove", p), FileSystem::remove_file(p); }
+  void remove_directory(const base::Path& p) override { check("rmdir", p), FileSystem::remove_directory(p); }
+
+ private:
+  void check(const char* what, const base::Path& path) {
+    ++calls_;
+    if (left_-- != 0) return;
+    if (fault_ == Fault::Exit) ::_exit(9);
+    base::fail_writing(what, path, ENOSPC);
+  }
+  int64_t left_, calls_ = 0;
+  Fault fault_;
+};
+
+TensorInfo tensor(const char* name, DType dtype, std::vector<int64_t> shape) {
+  return {.name = name, .dtype = dtype, .shape = std::move(shape)};
+}
+
+const std::vector<TensorInfo> kTensors = {tensor("a", DType::F32, {8, 6}), tensor("b/m", DType::F64, {10}),
+                                          tensor("c/codes", DType::U8, {100})};
+
+// Element i of a tensor at a step: a byte pattern.
+void fill(const TensorInfo& info, int64_t step, int64_t element, std::byte* to) {
+  for (int64_t b = 0; b < base::size_of(info.dtype); ++b)
+    to[b] = static_cast<std::byte>(31 * step + 7 * element + 3 * b + info.name[0]);
+}
+
+// "a" by columns and flat ranges, "b/m" whole on rank 1, "c/codes" in two ranges.
+std::vector<ShardPiece> pieces_of(int64_t rank) {
+  std::vector<ShardPiece> out;
+  Region a{.shape = {8, 6}, .begin = {0, 3 * rank}, .size = {8, 3}, .first = 0, .count = 24};
+  if (rank == 0) {
+    out.push_back({kTensors[0], a});
+  } else {
+    a.count = 10;
+    out.push_back({kTensors[1], Region::whole({10})});
+    out.push_back({kTensors[0], a});
+    a.first = 10, a.count = 14;
+    out.push_back({kTensors[0], a});
+  }
+  Region c = Region::whole({100});
+  c.first = 60 * rank, c.count = rank == 0 ? 60 : 40;
+  out.push_back({kTensors[2], c});
+  return out;
+}
+
+void save(Store& store, base::FileSystem& files, int64_t step) {
+  store.begin(step);
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    const std::vector<ShardPiece> pieces = pieces_of(rank);
+    const auto source = [&](size_t i, int64_t first, std::span<std::byte> out) {
+      const Runs runs(pieces[i].region);
+      const int64_t size = base::size_of(pieces[i].tensor.dtype);
+      for (int64_t r = 0; r < runs.size(); ++r)
+        for (int64_t k = 0; k < runs[r].length; ++k)
+          if (const int64_t at = runs[r].at + k - first; at >= 0 && (at + 1) * size <= std::ssize(out))
+            fill(pieces[i].tensor, step, runs[r].tensor + k, out.data() + at * size);
+    };
+    write_shard(store.folder_of(step) / shard_name(rank), pieces, source,
+                {.files = &files, .step = step, .chunk_bytes = kChunkBytes});
+  }
+  store.commit(step, 2, {{"note", "x"}}, kTensors);
+}
+
+void save(Store& store, int64_t step) { save(store, quick, step); }
+
+void expect_contents(const base::Path& folder, int64_t step) {
+  Reader reader(folder);
+  EXPECT_EQ(reader.manifest().step, step);
+  reader.verify();
+  for (const TensorInfo& info : kTensors) {
+    const SavedTensor* saved = reader.manifest().find(info.name);
+    ASSERT_NE(saved, nullptr);
+    std::vector<std::byte> found(static_cast<size_t>(info.bytes())), expected(found.size());
+    reader.read(*saved, Region::whole(info.shape), found);
+    for (int64_t i = 0; i < info.count(); ++i)
+      fill(info, step, i, expected.data() + i * base::size_of(info.dtype));
+    EXPECT_EQ(found, expected) << info.name;
+  }
+}
+
+std::vector<int64_t> steps_of(const Store& store) {
+  std::vector<int64_t> steps;
+  for (const Entry& e : store.list())
+    if (e.complete) steps.push_back(e.step);
+  return steps;
+}
+
+TEST(Store, WhatIsSavedIsRead) {
+  const TempFolder folder;
+  Store store(folder / "store");
+  EXPECT_FALSE(store.newest());
+  save(store, 3);
+  save(store, 12);
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{3, 12}));
+  expect_contents(store.folder_of(3), 3);
+  expect_contents(store.newest()->folder, 12);
+  EXPECT_EQ(base::read_file(folder / "store/latest"), "step-00000012\n");
+  EXPECT_EQ(find_checkpoint(folder / "store"), store.folder_of(12));
+  EXPECT_EQ(find_checkpoint(store.folder_of(3)), store.folder_of(3));
+  // Any reader opens a shard.
+  const SafetensorsFile shard((store.folder_of(3) / shard_name(1)).string());
+  EXPECT_NE(shard.find("b/m"), nullptr);
+  EXPECT_EQ(shard.find("a")->shape, (std::vector<int64_t>{10}));
+}
+
+TEST(Store, RandomRegionsAreRead) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 1);
+  Reader reader(store.folder_of(1));
+  std::mt19937 random(3);
+  const SavedTensor& a = *reader.manifest().find("a");
+  for (int n = 0; n < 200; ++n) {
+    Region r{.shape = {8, 6}, .begin = {0, 0}, .size = {8, 6}};
+    for (size_t d = 0; d < 2; ++d) {
+      r.begin[d] = static_cast<int64_t>(random() % static_cast<uint64_t>(r.shape[d]));
+      r.size[d] = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(r.shape[d] - r.begin[d]));
+    }
+    r.first = static_cast<int64_t>(random() % static_cast<uint64_t>(r.box_count()));
+    r.count = 1 + static_cast<int64_t>(random() % static_cast<uint64_t>(r.box_count() - r.first));
+    std::vector<std::byte> found(static_cast<size_t>(4 * r.count)), expected(found.size());
+    reader.read(a, r, found);
+    const Runs runs(r);
+    for (int64_t i = 0; i < runs.size(); ++i)
+      for (int64_t k = 0; k < runs[i].length; ++k)
+        fill(a.info, 1, runs[i].tensor + k, expected.data() + 4 * (runs[i].at + k));
+    ASSERT_EQ(found, expected);
+  }
+}
+
+// After a fault at any call of a second save and its pruning, the store still has a newest checkpoint that
+// reads back, and a further save succeeds.
+TEST(Store, AFaultAtAnyCallLeavesALoadableCheckpoint) {
+  int64_t calls = 0;
+  {
+    const TempFolder folder;
+    FaultyFiles files(-1, FaultyFiles::Fault::Fail);
+    Store store(folder.path(), files);
+    save(store, 1);
+    const int64_t before = files.calls();
+    save(store, files, 2);
+    store.prune({.keep = 1});
+    calls = files.calls() - before;
+  }
+  ASSERT_GT(calls, 20);
+  for (const auto fault : {FaultyFiles::Fault::Fail, FaultyFiles::Fault::Exit})
+    for (int64_t at = 0; at < calls; ++at) {
+      const TempFolder folder;
+      Store good(folder.path(), quick);
+      save(good, 1);
+      const auto attempt = [&] {
+        FaultyFiles files(at, fault);
+        Store store(folder.path(), files);
+        save(store, files, 2);
+        store.prune({.keep = 1});
+      };
+      if (fault == FaultyFiles::Fault::Fail) {
+        EXPECT_NE(user_error(attempt).find("No space left"), std::string::npos);
+      } else {
+        const pid_t child = ::fork();
+        if (child == 0) {
+          attempt();
+          ::_exit(0);
+        }
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        ASSERT_EQ(WEXITSTATUS(status), 9) << "call " << at;
+      }
+      const std::optional<Entry> newest = good.newest();
+      ASSERT_TRUE(newest) << "call " << at;
+      expect_contents(newest->folder, newest->step);
+      for (const Entry& e : good.list())
+        if (!e.complete) good.remove(e);
+      save(good, 3);
+      good.prune({.keep = 1});
+      EXPECT_EQ(steps_of(good), (std::vector<int64_t>{3}));
+    }
+}
+
+// Every byte of every file of a checkpoint: a flipped one is refused by the name of its file.
+TEST(Store, AFlippedByteIsRefused) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 1);
+  for (const std::string& name : {shard_name(0), shard_name(1), std::string(kManifestFile)}) {
+    const base::Path path = store.folder_of(1) / name;
+    const std::string good = base::read_file(path);
+    for (size_t i = 0; i < good.size(); i += name == kManifestFile ? 3 : 1) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ 0x10);
+      base::OutputFile(base::FileSystem::real(), path).write(0, std::as_bytes(std::span(bad)));
+      const std::string message = user_error([&] { Reader(store.folder_of(1)).verify(); });
+      ASSERT_NE(message.find(name), std::string::npos) << message << " at byte " << i;
+    }
+    base::write_file_atomically(path, good);
+  }
+  expect_contents(store.folder_of(1), 1);
+}
+
+TEST(Store, TruncatedAndMissingFilesAreRefused) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 1);
+  const base::Path shard = store.folder_of(1) / shard_name(1), manifest = store.folder_of(1) / kManifestFile;
+  const std::string good = base::read_file(shard), text = base::read_file(manifest);
+  base::write_file_atomically(shard, std::string_view(good).substr(0, good.size() - 1));
+  EXPECT_NE(
+      user_error([&] { Reader(store.folder_of(1)).verify(); }).find("rank-00001.safetensors' is truncated"),
+      std::string::npos);
+  base::remove_file(shard);
+  EXPECT_NE(user_error([&] { Reader(store.folder_of(1)).verify(); }).find("rank-00001.safetensors"),
+            std::string::npos);
+  base::write_file_atomically(shard, good);
+  for (const size_t size : {size_t{0}, size_t{1}, text.size() / 2, text.size() - 1}) {
+    base::write_file_atomically(manifest, std::string_view(text).substr(0, size));
+    EXPECT_NE(user_error([&] { Reader reader(store.folder_of(1)); }).find("manifest.json"),
+              std::string::npos);
+  }
+  base::remove_file(manifest);
+  EXPECT_FALSE(store.newest());
+  EXPECT_NE(user_error([&] { find_checkpoint(folder.path()); }).find("incomplete"), std::string::npos);
+  EXPECT_NE(user_error([&] { find_checkpoint(folder / "no"); }).find("does not exist"), std::string::npos);
+}
+
+TEST(Store, RetentionKeepsTheNewestAndTheFirstOfIntervals) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  for (const int64_t step : {4, 8, 12, 16, 20, 24}) save(store, step);
+  base::make_directories(store.folder_of(10));
+  EXPECT_EQ(store.prune({.keep = 2, .keep_every = 10}), (std::vector<int64_t>{4, 8, 16}));
+  EXPECT_EQ(steps_of(store), (std::vector<int64_t>{12, 20, 24}));
+  EXPECT_FALSE(base::directory_exists(store.folder_of(10))) << "incomplete and older than the newest";
+  EXPECT_EQ(store.prune({.keep = 2, .keep_every = 10}), std::vector<int64_t>{});
+  EXPECT_EQ(store.abandon_after(12), 2);
+  EXPECT_EQ(steps_of(store), std::vector<int64_t>{12});
+  EXPECT_TRUE(base::file_exists(folder / "abandoned-1-step-00000020/manifest.json"));
+}
+
+// A manifest with a value replaced, and its checksum made right.
+std::string changed(const Manifest& m, const std::string& from, const std::string& to) {
+  std::string text = to_text(m);
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  const size_t sum = text.rfind(",\n  \"checksum\"");
+  return text.substr(0, sum) + ",\n  \"checksum\": \"" +
+         sum_text(base::checksum_of(std::as_bytes(std::span(text).first(sum)))) + "\"\n}\n";
+}
+
+TEST(Manifest, WhatContradictsItselfIsRefused) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 1);
+  const Manifest m = Reader(store.folder_of(1)).manifest();
+  EXPECT_EQ(to_text(parse_manifest(to_text(m), "again")), to_text(m));
+  const std::vector<std::array<std::string, 3>> bad = {
+      {"rank-00000.safetensors", "../rank-00000.safetensors", "plain file name"},
+      {"rank-00000.safetensors", "/etc/passwd", "plain file name"},
+      {"\"version\": 1", "\"version\": 2", "version 2"},
+      {"\"shape\": [8, 6]", "\"shape\": [8, -6]", "impossible shape"},
+      {"\"shape\": [8, 6]", "\"shape\": [9223372036854775807, 6]", "impossible shape"},
+      {"\"shape\": [8, 6]", "\"shape\": [8, 7]", "has 56 elements"},
+      {"\"shape\": [8, 6]", "\"shape\": [8.5, 6]", "list of integers"},
+      {"\"file\": 1", "\"file\": 2", "from 0 to 1"},
+      {"\"size\": [8, 3]", "\"size\": [8, 7]", "outside of its tensor"},
+      {"\"range\": [0, 10]", "\"range\": [0, 9223372036854775807]", "outside of its tensor"},
+      {"\"range\": [0, 10]", "\"range\": [0, 9]", "pieces have 47"},
+      {"\"dtype\": \"F64\"", "\"dtype\": \"F65\"", "dtype"},
+      {"\"chunk_bytes\": 8388608", "\"chunk_bytes\": 0", "chunk_bytes"},
+      {"\"chunk_bytes\": 8388608", "\"chunk_bytes\": 16", "checksums for"},
+      {"\"name\": \"b/m\"", "\"name\": \"a\"", "twice"},
+      {"\"run\": {", "\"runs\": {", "lacks \"run\""},
+  };
+  for (const auto& [from, to, why] : bad) {
+    const std::string message = user_error([&] { parse_manifest(changed(m, from, to), "the file"); });
+    EXPECT_NE(message.find(why), std::string::npos) << to << ": " << message;
+    EXPECT_NE(message.find("the file"), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace quintet::checkpoint
