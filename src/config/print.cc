@@ -167,6 +167,14 @@ std::string to_toml(const Recipe& recipe) {
   return out;
 }
 
+std::vector<KeyText> key_texts(const Recipe& recipe) {
+  std::vector<KeyText> texts;
+  for_each_key(recipe, [&](const char* key, const auto& value, const auto&...) {
+    texts.push_back({key, toml_value(value)});
+  });
+  return texts;
+}
+
 std::string to_json(const Recipe& recipe, int indent) {
   Json root = Json::object();
   for_each_key(recipe, [&](const char* key, const auto& value, const auto&...) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/checksum.h"
 #include "base/error.h"
 
 namespace quintet::data {
@@ -125,6 +126,21 @@ void Corpus::check_tokens() const {
     read(at, std::span(chunk).first(static_cast<size_t>(n)));
     at += n;
   }
+}
+
+uint64_t Corpus::fingerprint() const {
+  constexpr size_t kWhole = size_t{1} << 28, kParts = 64, kPart = size_t{1} << 20;
+  base::Checksum sum;
+  const uint64_t facts[2] = {static_cast<uint64_t>(width_), bytes_.size()};
+  sum.add(std::as_bytes(std::span(facts)));
+  sum.add(std::as_bytes(offsets_));
+  if (bytes_.size() <= kWhole) {
+    sum.add(bytes_);
+  } else {
+    for (size_t i = 0; i < kParts; ++i)
+      sum.add(bytes_.subspan((bytes_.size() - kPart) / (kParts - 1) * i, kPart));
+  }
+  return sum.value();
 }
 
 void Corpus::require_vocab(int64_t model_vocab) const {

@@ -13,13 +13,16 @@
 #include "comm/local.h"
 #include "comm/mpi.h"
 #include "config/environment.h"
+#include "config/print.h"
 #include "config/validate.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
+#include "train/checkpointer.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
 #include "train/memory_check.h"
 #include "train/rank.h"
+#include "train/resume.h"
 #include "train/run_data.h"
 #include "train/run_header.h"
 #include "train/weights_file.h"
@@ -43,12 +46,28 @@ constexpr std::chrono::seconds kSaveRetry{2};  // a full disk may have been clea
 // What all ranks of this process share, prepared before any rank exists.
 struct Prepared {
   Recipe recipe;
+  Start start;
   RunData data;
+  DataIdentity identity;
   std::optional<compiler::Fit> fit;
 };
 
 RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
   return options.corpus ? make_data(recipe, *options.corpus) : load_data(recipe);
+}
+
+StartOptions start_options(const RunOptions& options) {
+  return {.overwrite = options.overwrite,
+          .from = options.from,
+          .weights_only = options.weights_only,
+          .allow = options.allow};
+}
+
+Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, const RunOptions& options) {
+  RunData data = load_run_data(recipe, options);
+  DataIdentity identity = identity_of(data);
+  require_same_data(start, identity);
+  return {std::move(recipe), std::move(start), std::move(data), std::move(identity), std::move(fit)};
 }
 
 // Rejects options that are known to be wrong without reading data.
@@ -88,7 +107,9 @@ class RankLoop {
   RankLoop(const Prepared& prepared, const RunOptions& options, comm::World& world, const HeaderFacts& facts,
            int64_t local_rank)
       : recipe_(prepared.recipe),
+        start_(prepared.start),
         data_(prepared.data),
+        identity_(prepared.identity),
         fit_(prepared.fit),
         options_(options),
         world_(world),
@@ -130,22 +151,32 @@ class RankLoop {
                               .tuned = tuned_file(),
                               .log = [this](const std::string& line) { say(line); },
                               .fit = fit_,
-                              .disabled_passes = options_.disabled_passes});
+                              .disabled_passes = options_.disabled_passes,
+                              .schedule_steps = start_.schedule_steps});
     if (options_.trace)
       trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
     if (first_) {
       const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
       lock_.emplace(folder_.create(recipe_, copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes,
-                                   options_.overwrite));
-      metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Fresh);
+                                   start_.existing));
+      truncate_metrics(folder_.metrics(), start_.step());
+      metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
       facts.disabled_passes = to_string(options_.disabled_passes);
+      for (const std::string& line : start_.lines) say(line);
       for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
       say("");
     }
+    checkpoints_.emplace(
+        *rank_, world_, recipe_, [this] { return to_json(run_state()); },
+        [this](const std::string& line) { say(line); });
+    if (first_)
+      checkpoints_->begin(start_.existing == Existing::Replace ? -1 : start_.step(),
+                          start_.existing == Existing::Replace);
     world_.world().barrier();  // no rank trains until rank 0 can write
+    load_checkpoint();
     if (talks())
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
                                                                       .every = recipe_.run.log_every});
@@ -154,6 +185,45 @@ class RankLoop {
     result_.summary.name = recipe_.name;
     const std::optional<ExpertPlan> experts = expert_plan(rank_->compiled());
     result_.summary.planned_is_bound = experts && experts->is_bound();
+  }
+
+  void load_checkpoint() {
+    if (start_.checkpoint.empty()) return;
+    const int64_t begin = base::now_ns();
+    checkpoint::Reader reader(start_.checkpoint);
+    const std::vector<std::string> notes = load_state(*rank_, reader, {.weights_only = start_.weights_only});
+    for (const std::string& note : notes) say(note);
+    if (start_.state) {
+      const RunState& state = *start_.state;
+      rank_->set_scalar_states(state.scalars);
+      rank_->spike_guard().restore(state.spikes);
+      noise_.restore(state.noise);
+      result_.summary = state.summary;
+      timed_tokens_ = state.timed_tokens;
+      timed_seconds_ = state.timed_seconds;
+      step_ = started_ = state.step;
+      if (start_.existing == Existing::Continue) checkpoints_->set_last_step(state.step);
+    }
+    world_.world().barrier();
+    say(fmt::format("checkpoint loaded in {}", base::human_duration(base::now_ns() - begin)));
+  }
+
+  // The state after the last finished step, without tensors.
+  RunState run_state() {
+    return {.step = step_,
+            .sequences = data_.train.position(step_),
+            .schedule_steps = start_.schedule_steps > 0 ? start_.schedule_steps : recipe_.run.steps,
+            .scalars = rank_->scalar_states(),
+            .spikes = rank_->spike_guard().recent(),
+            .noise = noise_.sums(),
+            .summary = result_.summary,
+            .timed_tokens = timed_tokens_,
+            .timed_seconds = timed_seconds_,
+            .data = identity_,
+            .recipe = config::to_toml(recipe_),
+            .program = fmt::format("{:016x}{:016x}", rank_->compiled().class_hash.high,
+                                   rank_->compiled().class_hash.low),
+            .version = options_.version};
   }
 
   // Steps with a progress line.
@@ -186,12 +256,16 @@ class RankLoop {
     return recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0;
   }
 
+  // Steps after which a checkpoint is saved. With an interval of time it is known only as the run goes, so the
+  // step that is in flight by then is saved.
+  bool is_saved(int64_t number) const { return save_at_ == number || checkpoints_->is_due(number); }
+
   // Whether the next step may be in flight while step `number` is finished: nothing reads the weights between
   // the two, and skipped steps cannot stop the run there.
   bool may_run_ahead(int64_t number) const {
     return started_ < recipe_.run.steps && is_running() && rank_->may_run_ahead() && !is_evaluated(number) &&
-           !is_checked(number) && !is_measured(number + 1) && !is_traced(number) && !is_traced(number + 1) &&
-           !skipped_ && recipe_.run.max_skipped_steps > 1;
+           !is_checked(number) && !is_saved(number) && !save_at_ && !is_measured(number + 1) &&
+           !is_traced(number) && !is_traced(number + 1) && !skipped_ && recipe_.run.max_skipped_steps > 1;
   }
 
   void start_step() {
@@ -240,10 +314,18 @@ class RankLoop {
           recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""));
 
     if (is_checked(number)) rank_->check_replicas();
-    if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps))
+    if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps)) {
       stop_for_skipped(step);
-    else
-      stop_if_interrupted();
+      return;
+    }
+    agree_on_next();
+    // The last state is saved when the run ends.
+    if (is_saved(number) && started_ == step_ && step_ < recipe_.run.steps && is_running()) save_checkpoint();
+  }
+
+  void save_checkpoint() {
+    save_at_.reset();
+    checkpoints_->save(step_);
   }
 
   // A full disk may have room again before the run ends: the run goes on.
@@ -317,12 +399,17 @@ class RankLoop {
         evaluated ? "" : fmt::format(", on validation data {}", s.evaluations.back().loss));
   }
 
-  void stop_if_interrupted() {
-    int32_t signal = options_.interrupted ? options_.interrupted() : 0;
-    world_.world().all_reduce(&signal, 1, DType::I32, comm::ReduceOp::Max);
-    if (signal == 0 || step_ == recipe_.run.steps) return;
+  // At the end of every step the ranks exchange what one of them may know: that the run is to stop, that a
+  // checkpoint is due, and how far the save in progress is.
+  void agree_on_next() {
+    Checkpointer::Flags flags = checkpoints_->flags();
+    int32_t all[4] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due};
+    world_.world().all_reduce(all, 4, DType::I32, comm::ReduceOp::Max);
+    checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]});
+    if (all[3] != 0 && !save_at_) save_at_ = started_;
+    if (all[0] == 0 || step_ == recipe_.run.steps) return;
     result_.summary.end = RunEnd::Interrupted;
-    result_.signal = signal;
+    result_.signal = all[0];
   }
 
   void finish() {
@@ -335,6 +422,12 @@ class RankLoop {
       metadata["quintet.ema"] = fmt::format("{}", recipe_.optimizer.ema);
       save(metadata, Saved::Averages);
     }
+    // After the weights, which another folder may take when this one is full.
+    const RunEnd end = result_.summary.end;
+    const bool is_wanted =
+        end == RunEnd::Interrupted || (end == RunEnd::Finished && recipe_.checkpoint.every.is_on());
+    if (is_wanted && checkpoints_->last_step() != step_) checkpoints_->save(step_);
+    checkpoints_->finish();
     if (trace_) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
     const int64_t mine[2] = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
     std::vector<int64_t> all(static_cast<size_t>(2 * world_.size()));
@@ -388,7 +481,9 @@ class RankLoop {
   }
 
   const Recipe& recipe_;
+  const Start& start_;
   const RunData& data_;
+  const DataIdentity& identity_;
   const std::optional<compiler::Fit>& fit_;
   const RunOptions& options_;
   comm::World& world_;
@@ -401,6 +496,8 @@ class RankLoop {
   LoadAlarm alarm_;
   NoiseScale noise_;
   std::optional<Rank> rank_;
+  std::optional<Checkpointer> checkpoints_;
+  std::optional<int64_t> save_at_;  // the step whose state is saved next, by an interval of time
   std::optional<observe::RankTrace> trace_;
   std::optional<base::FileLock> lock_;  // of the run folder, on rank 0
   std::optional<observe::MetricsFile> metrics_;
@@ -414,9 +511,9 @@ class RankLoop {
   RunResult result_;
 };
 
-RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
+RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
   check_options(recipe, options);
-  RunFolder(recipe.run.dir).require_free(options.overwrite);
+  Start start = plan_start(recipe, start_options(options));
   const int64_t world_size = recipe.parallel.world();
   const exec::Device device = device_of(recipe);
   exec::require_device(device);
@@ -425,7 +522,7 @@ RunResult run_as_threads(const Recipe& recipe, const RunOptions& options) {
   const auto fit = find_fit(recipe, options.model, facts.threads, options.disabled_passes);
   require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit,
                  options.disabled_passes);
-  const Prepared prepared{recipe, load_run_data(recipe, options), fit};
+  const Prepared prepared = prepare(recipe, std::move(start), fit, options);
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
@@ -451,17 +548,17 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
     std::optional<Prepared> prepared;
     std::exception_ptr failure;
     try {
-      const Recipe recipe = load();
+      Recipe recipe = load();
       config::check_world(recipe, world.size());
       check_options(recipe, options);
-      if (world.rank().value == 0) RunFolder(recipe.run.dir).require_free(options.overwrite);
+      Start start = plan_start(recipe, start_options(options));
       const exec::Device device = device_of(recipe);
       exec::require_device(device);
       const int threads = kernel_threads(recipe, ranks_here);
       const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
       require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
                      options.disabled_passes);
-      prepared.emplace(Prepared{recipe, load_run_data(recipe, options), fit});
+      prepared.emplace(prepare(recipe, std::move(start), fit, options));
     } catch (...) {
       failure = std::current_exception();
     }

@@ -23,7 +23,11 @@
 namespace quintet::train {
 
 struct RunOptions {
-  bool overwrite = false;               // replace an existing run in run.dir
+  bool overwrite = false;               // start at step 1 and replace an existing run in run.dir
+  base::Path from = {};                 // a checkpoint to start from, unless the run has one of its own
+  bool weights_only = false;            // of `from`: only the weights, and start at step 1
+  std::vector<std::string> allow = {};  // recipe keys, or sections, that may differ from the checkpoint's
+  std::string version = {};             // of the tool, for checkpoints
   std::optional<TraceRange> trace;      // steps to record in trace.json
   observe::Console* console = nullptr;  // header, progress and summary of rank 0; null: no output
   // Polled at every step boundary; a non-zero value (a signal number) on any rank stops all ranks cleanly.

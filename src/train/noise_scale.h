@@ -29,6 +29,16 @@ class NoiseScale {
   // In tokens. A single estimate may be negative or huge: it is a ratio of differences.
   double tokens() const { return variance_ / squared_; }
 
+  // The sums behind the averages, for saving and continuing.
+  struct Sums {
+    int64_t estimates = 0;
+    double variance = 0, squared = 0, weight = 0;
+  };
+  Sums sums() const { return {estimates_, variance_, squared_, weight_}; }
+  void restore(const Sums& s) {
+    estimates_ = s.estimates, variance_ = s.variance, squared_ = s.squared, weight_ = s.weight;
+  }
+
  private:
   int64_t estimates_ = 0;
   double variance_ = 0, squared_ = 0, weight_ = 0;

@@ -49,7 +49,12 @@ exec::Device device_of(const config::Recipe& recipe) {
 }
 
 Rank::Rank(const config::Recipe& recipe, comm::World& world, RankOptions options)
-    : recipe_(recipe), ramp_(recipe_), world_(world), log_(options.log), spikes_(recipe_.run.skip_spike) {
+    : recipe_(recipe),
+      ramp_(recipe_),
+      world_(world),
+      log_(options.log),
+      spikes_(recipe_.run.skip_spike),
+      schedule_end_(options.schedule_steps > 0 ? ramp_.after(options.schedule_steps) : ramp_.end()) {
   world.set_timeout(std::chrono::seconds(recipe.run.timeout));
   const int threads = options.threads;
   const compiler::CompileOptions compile_options{
@@ -224,7 +229,7 @@ void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
   // Context-parallel ranks share the sequences of their data-parallel rank: only one of them counts labels.
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
-               optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), ramp_.end()));
+               optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
   if (spikes_.is_on()) {
     const SpikeGuard::Limits limits = spikes_.limits(step);
     e.set_scalar(scalars::kLossLimit, limits.loss);
@@ -359,12 +364,45 @@ AtomList Rank::replicated_over(const Piece& piece) const {
   return piece.group->replicas(*piece.segment, compiled_->layout.zero);
 }
 
-bool Rank::owns(const Piece& piece) const {
+Rank::Copies Rank::copies(const Piece& piece) const {
   const layout::Mesh& mesh = compiled_->layout.mesh;
+  const AtomList atoms = replicated_over(piece);
+  Copies copies{.place = mesh.index(world_.rank(), atoms), .count = mesh.size(atoms)};
   const std::vector<int>& shared_by = piece.group->shared_by;
-  if (!shared_by.empty() && shared_by.front() != mesh.index(world_.rank(), compiled_->layout.pipeline))
-    return false;
-  return mesh.is_first(world_.rank(), replicated_over(piece));
+  if (shared_by.empty()) return copies;
+  const auto stage =
+      std::find(shared_by.begin(), shared_by.end(), mesh.index(world_.rank(), compiled_->layout.pipeline));
+  copies.place += (stage - shared_by.begin()) * copies.count;
+  copies.count *= static_cast<int64_t>(shared_by.size());
+  return copies;
+}
+
+std::map<std::string, double> Rank::scalar_states() const {
+  const program::Program& p = compiled_->program;
+  std::map<std::string, double> values;
+  for (const program::ScalarDecl& s : p.scalar_table) {
+    if (s.kind != program::ScalarKind::State) continue;
+    const exec::HostBytes bytes = read({p.scalars, p.scalar_slot(s.name) * program::kScalarBytes, 8});
+    double number = 0;
+    int64_t integer = 0;
+    std::memcpy(&number, bytes.data(), sizeof(number));
+    std::memcpy(&integer, bytes.data(), sizeof(integer));
+    values[s.name] = s.dtype == DType::I64 ? static_cast<double>(integer) : number;
+  }
+  return values;
+}
+
+void Rank::set_scalar_states(const std::map<std::string, double>& values) {
+  const program::Program& p = compiled_->program;
+  for (const program::ScalarDecl& s : p.scalar_table) {
+    const auto found = values.find(s.name);
+    if (s.kind != program::ScalarKind::State || found == values.end()) continue;
+    write({p.scalars, p.scalar_slot(s.name) * program::kScalarBytes, 8}, [&](std::byte* to) {
+      const auto integer = static_cast<int64_t>(found->second);
+      std::memcpy(to, s.dtype == DType::I64 ? static_cast<const void*>(&integer) : &found->second, 8);
+    });
+    if (s.name == scalars::kLossScale) loss_scale_ = found->second;
+  }
 }
 
 void Rank::create_replica_groups() {

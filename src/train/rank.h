@@ -34,6 +34,7 @@ struct RankOptions {
   std::function<void(const std::string&)> log = {};  // receives the executor's messages
   std::optional<compiler::Fit> fit = {};  // resolved memory.recompute = "fit" (train/memory_check.h)
   compiler::DisabledPasses disabled_passes = {};
+  int64_t schedule_steps = 0;  // the length of the run for learning-rate schedules; 0: run.steps
 };
 
 struct StepResult {
@@ -125,8 +126,13 @@ class Rank {
   base::DType weight_dtype(bool trainable) const {
     return trainable ? recipe_.precision.master_type() : recipe_.precision.compute;
   }
+  // The ranks that hold the same piece, and this one's place among them.
+  struct Copies {
+    int64_t place = 0, count = 1;
+  };
+  Copies copies(const Piece& piece) const;
   // True on exactly one of the ranks that hold the same piece.
-  bool owns(const Piece& piece) const;
+  bool owns(const Piece& piece) const { return copies(piece).place == 0; }
   // Refreshes the compute copies after the master weights were written from outside (loading).
   void weights_changed();
 
@@ -150,6 +156,13 @@ class Rank {
     base::DType dtype;
   };
   std::vector<State> states() const;
+
+  // Scalars that a step changes and the next one reads (program::ScalarKind::State), the same on all ranks.
+  std::map<std::string, double> scalar_states() const;
+  // Only of names that the program has; the others keep their values.
+  void set_scalar_states(const std::map<std::string, double>& values);
+  SpikeGuard& spike_guard() { return spikes_; }
+  const comm::World& world() const { return world_; }
 
   int dp_index() const { return dp_index_; }
   const compiler::Compiled& compiled() const { return *compiled_; }
@@ -190,6 +203,7 @@ class Rank {
       whole_rows_;  // cp > 1: inputs of a micro-batch before slicing
   std::function<void(const std::string&)> log_;
   SpikeGuard spikes_;
+  const config::RunPoint schedule_end_;
   std::deque<int64_t> in_flight_;  // steps that are started and not finished
   double loss_scale_ = 1;          // of the next step
   int dp_index_ = 0, cp_index_ = 0;

@@ -14,8 +14,8 @@
 
 namespace quintet::train {
 
-void RunFolder::require_free(bool overwrite) const {
-  if (overwrite) return;
+void RunFolder::require_free(Existing existing) const {
+  if (existing != Existing::Refuse) return;
   std::string found;
   for (const base::Path& file :
        {metrics(), recipe_file(), summary(), weights(), averages(), trace(), schedule()})
@@ -29,7 +29,7 @@ void RunFolder::require_free(bool overwrite) const {
       found, found.find(',') == std::string::npos ? "it" : "them");
 }
 
-base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, bool overwrite) const {
+base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Existing existing) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
     base::fail_user(
         "the run needs {} in '{}' for weights and metrics, but only {} is free: free some space or choose "
@@ -42,7 +42,7 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, bo
     base::fail_user("another run is writing to '{}'{}: wait for it, or choose another folder with --run-dir",
                     path_.string(), owner.empty() ? "" : fmt::format(" ({})", owner));
   }
-  require_free(overwrite);  // a run may have finished here since the first look
+  require_free(existing);  // a run may have finished here since the first look
   config::Recipe written = recipe;
   written.run.dir = std::filesystem::absolute(path_).lexically_normal().string();
   std::optional<std::string> text;  // read before removing files: it may belong to the earlier run
@@ -50,8 +50,11 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, bo
     text = base::read_file(*file);
     written.parallel.schedule = fmt::format("file:{}", kScheduleFile);
   }
-  for (const base::Path& file : {metrics(), summary(), weights(), averages(), trace(), schedule()})
-    base::remove_file(file);
+  if (existing == Existing::Continue)
+    base::remove_file(summary());
+  else
+    for (const base::Path& file : {metrics(), summary(), weights(), averages(), trace(), schedule()})
+      base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));
   return std::move(*locked);

@@ -12,18 +12,25 @@
 
 namespace quintet::train {
 
+// What becomes of an earlier run's files in the folder.
+enum class Existing : uint8_t {
+  Refuse,    // a UserError
+  Replace,   // they are removed
+  Continue,  // the same run goes on: metrics stay
+};
+
 class RunFolder {
  public:
   explicit RunFolder(base::Path path) : path_(std::move(path)) {}
 
-  // UserError when the folder contains a file that a run would replace and `overwrite` is false: an earlier
+  // UserError when the folder contains a file that a run would replace and `existing` is Refuse: an earlier
   // run's, or one of the user's that has the same name. Changes nothing on disk.
-  void require_free(bool overwrite) const;
+  void require_free(Existing existing) const;
   // Creates the folder, checks that it is writable and has space for `bytes`, locks it against other runs and
   // calls require_free again, removes the files of an earlier run and writes the recipe. A schedule file is
   // copied into the folder and the recipe refers to the copy, so the folder is self-contained. A UserError is
   // thrown before any file of an earlier run is removed. The folder stays locked while the result lives.
-  [[nodiscard]] base::FileLock create(const config::Recipe& recipe, int64_t bytes, bool overwrite) const;
+  [[nodiscard]] base::FileLock create(const config::Recipe& recipe, int64_t bytes, Existing existing) const;
 
   // Creates the folder and writes only the resolved recipe.
   void write_recipe(const config::Recipe& recipe) const;

@@ -24,11 +24,15 @@ class SpikeGuard {
   // A finished step that was not skipped.
   void accept(int64_t step, double loss, double norm);
 
- private:
   struct Accepted {
     int64_t step;
     double loss, norm;
   };
+  // The steps that limits depend on, oldest first, for saving and continuing.
+  const std::deque<Accepted>& recent() const { return recent_; }
+  void restore(std::deque<Accepted> recent) { recent_ = std::move(recent); }
+
+ private:
   const config::SkipSpike settings_;
   std::deque<Accepted> recent_;  // at most the window and the step after it
 };

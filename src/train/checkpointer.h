@@ -1,0 +1,87 @@
+// Saves checkpoints while a run goes on. Training stops only while the state is copied into staging memory; a
+// thread of every rank then writes its shard, and rank 0's commits the checkpoint when all are on disk. There
+// is no communication between those threads: the ranks learn of the others at step boundaries, through
+// flags that the training loop reduces with its own.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/background.h"
+#include "checkpoint/store.h"
+#include "comm/communicator.h"
+#include "train/rank.h"
+#include "train/saved_state.h"
+
+namespace quintet::train {
+
+// Where a run's checkpoints are.
+base::Path checkpoint_folder(const config::Recipe& recipe);
+
+class Checkpointer {
+ public:
+  // `state` is Manifest::run of the state as it is now; only rank 0's is used.
+  using State = std::function<checkpoint::Json()>;
+  using Say = std::function<void(const std::string& line)>;
+  Checkpointer(Rank& rank, comm::World& world, const config::Recipe& recipe, State state, Say say,
+               base::FileSystem& files = base::FileSystem::real());
+  ~Checkpointer();
+
+  // Before the first step, on rank 0 with the run folder's lock held: sets aside checkpoints after `step`, or
+  // removes all of them with `replace`, and removes what interrupted saves have left.
+  void begin(int64_t step, bool replace);
+
+  // What a rank contributes to the flags of a step boundary; each is then the maximum over the ranks.
+  struct Flags {
+    int32_t busy = 0, failed = 0, due = 0;
+  };
+  // Only rank 0 looks at the clock.
+  Flags flags() const;
+  // Collective, with the reduced flags: commits a checkpoint whose shards are all written. Throws on a rank
+  // whose write has failed, and on the others when that one has ended the run.
+  void advance(const Flags& reduced);
+  // Whether checkpoint.every has a checkpoint after this step. The loop must not start the next step before
+  // it; with an interval of time, `due` says so.
+  bool is_due(int64_t step) const;
+
+  // Collective, between steps: copies the state after `step` and starts to write it. Waits for the save in
+  // progress first.
+  void save(int64_t step);
+  // Collective: returns when the save in progress, if any, is complete.
+  void finish();
+  int64_t last_step() const { return last_step_; }  // of the last save that was started or loaded; -1: none
+  void set_last_step(int64_t step) { last_step_ = step; }
+
+  // Bytes on this rank's host.
+  int64_t staging_bytes() const { return static_cast<int64_t>(staging_.size()); }
+
+ private:
+  enum class Phase : uint8_t { Idle, Writing, Committing };
+  void next_phase();
+  void agree(const std::exception_ptr& failure);
+  void stage();
+  void write_shard(int64_t step, bool staged);
+
+  Rank& rank_;
+  comm::World& world_;
+  const config::Recipe& recipe_;
+  const State state_;
+  const Say say_;
+  base::FileSystem& files_;
+  checkpoint::Store store_;
+  const std::vector<checkpoint::TensorInfo> tensors_;
+  std::vector<StatePiece> pieces_;
+  std::vector<checkpoint::ShardPiece> saved_;  // the same, for the shard
+  std::vector<int64_t> places_;                // of the pieces in staging_
+  std::vector<std::byte> staging_;             // empty: nothing is staged, saves are synchronous
+  Phase phase_ = Phase::Idle;
+  int64_t step_ = 0, last_step_ = -1;
+  int64_t last_ns_ = 0;  // when the last save was started
+  int64_t begin_ns_ = 0, staged_ns_ = 0;
+  checkpoint::Json run_;
+  checkpoint::Background job_;  // last: it uses the others
+};
+
+}  // namespace quintet::train

@@ -1,0 +1,233 @@
+#include "train/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/store.h"
+#include "config/parse.h"
+#include "config/print.h"
+#include "train/checkpointer.h"
+
+namespace quintet::train {
+namespace {
+
+using config::KeyText;
+using config::Recipe;
+
+struct Difference {
+  std::string key, saved, now;
+};
+
+std::vector<Difference> differences(const Recipe& saved, const Recipe& now) {
+  const std::vector<KeyText> a = config::key_texts(saved), b = config::key_texts(now);
+  std::vector<Difference> out;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i] != b[i]) out.push_back({a[i].key, a[i].text, b[i].text});
+  return out;
+}
+
+// "optimizer" and "optimizer.schedule" cover "optimizer.schedule.kind".
+bool covers(const std::string& allowed, const std::string& key) {
+  return key == allowed || (key.starts_with(allowed) && key[allowed.size()] == '.');
+}
+
+bool is_allowed(const StartOptions& options, const std::string& key) {
+  return std::any_of(options.allow.begin(), options.allow.end(),
+                     [&](const std::string& allowed) { return covers(allowed, key); });
+}
+
+void require_known_keys(const std::vector<std::string>& allow) {
+  std::vector<std::string> keys;
+  for (const KeyText& k : config::key_texts(Recipe())) keys.push_back(k.key);
+  for (const std::string& allowed : allow) {
+    if (std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return covers(allowed, key); }))
+      continue;
+    const auto nearest = base::nearest_word(allowed, keys);
+    base::fail_user("--allow {}: there is no such recipe key{}", allowed,
+                    nearest ? fmt::format("; did you mean {}?", *nearest) : "");
+  }
+}
+
+// A learning-rate schedule derived for another number of steps does not replace the one that the run has
+// followed so far.
+void keep_schedule(Recipe& recipe, const Recipe& saved, const RunState& state, const StartOptions& options,
+                   Start& start) {
+  start.schedule_steps = state.schedule_steps;
+  const bool longer = recipe.run.steps != saved.run.steps;
+  if (is_allowed(options, "optimizer.schedule.kind")) {
+    start.schedule_steps = 0;
+    return;
+  }
+  if (!longer) return;
+  const bool changes = recipe.optimizer.schedule != saved.optimizer.schedule ||
+                       recipe.optimizer.schedule.kind == config::ScheduleKind::Wsd;
+  recipe.optimizer.schedule = saved.optimizer.schedule;
+  recipe.optimizer.weight_decay_ramp = saved.optimizer.weight_decay_ramp;
+  start.lines.push_back(fmt::format(
+      "run.steps is {}, {} when the checkpoint was saved{}", recipe.run.steps, saved.run.steps,
+      changes
+          ? "; the learning-rate schedule stays as saved (--allow optimizer.schedule applies the recipe's)"
+          : ""));
+}
+
+void require_same_run(const Recipe& recipe, const Recipe& saved, const StartOptions& options,
+                      const base::Path& folder, Start& start) {
+  std::string refused, keys;
+  for (const Difference& d : differences(saved, recipe)) {
+    if (!is_exact_key(d.key)) continue;
+    if (d.key.starts_with("batch.") && is_allowed(options, d.key))
+      base::fail_user(
+          "--allow {}: the position in the data counts batches, so their size cannot change within a run; "
+          "start a new run from the weights: --run-dir NEW --from {} --weights-only",
+          d.key, folder.string());
+    if (is_allowed(options, d.key)) {
+      start.lines.push_back(fmt::format("{} is {}, {} when the checkpoint was saved", d.key, d.now, d.saved));
+      continue;
+    }
+    refused += fmt::format("\n  {} is {}, {} in the checkpoint", d.key, d.now, d.saved);
+    keys += fmt::format(" --allow {}", d.key);
+  }
+  if (!refused.empty())
+    base::fail_user(
+        "this recipe cannot continue {} exactly:{}\nRestore the recipe, continue nevertheless with{}, or "
+        "start "
+        "over with --fresh, which replaces the run",
+        folder.string(), refused, keys);
+}
+
+Start continue_from(Recipe& recipe, const StartOptions& options, const base::Path& folder,
+                    Existing existing) {
+  const base::Path manifest_file = folder / checkpoint::kManifestFile;
+  const checkpoint::Manifest manifest =
+      checkpoint::parse_manifest(base::read_file(manifest_file), manifest_file.string());
+  Start start{.existing = existing, .checkpoint = folder, .weights_only = options.weights_only};
+  if (options.weights_only) {
+    start.lines.push_back(
+        fmt::format("starts at step 1 with the weights of {} (step {})", folder.string(), manifest.step));
+    return start;
+  }
+  start.state = parse_run_state(manifest.run, manifest_file.string());
+  if (start.state->step != manifest.step)
+    base::fail_user("{} contradicts itself: step {} and {}", manifest_file.string(), manifest.step,
+                    start.state->step);
+  const Recipe saved = config::parse(start.state->recipe, {}, manifest_file.string());
+  if (recipe.run.steps < manifest.step)
+    base::fail_user("{} is at step {}, after the last step of this recipe: run.steps is {}", folder.string(),
+                    manifest.step, recipe.run.steps);
+  start.lines.push_back(fmt::format("continues from {}, after step {} of {}", folder.string(), manifest.step,
+                                    recipe.run.steps));
+  keep_schedule(recipe, saved, *start.state, options, start);
+  require_same_run(recipe, saved, options, folder, start);
+  start.check_data = !is_allowed(options, "data.path");
+  if (saved.run.device != recipe.run.device || saved.run.deterministic != recipe.run.deterministic)
+    start.lines.push_back(
+        "run.device or run.deterministic has changed: numbers agree within rounding, not in every bit");
+  return start;
+}
+
+// Whether a run in the folder was killed before it could save, and is the run of this recipe.
+bool was_killed_early(const RunFolder& folder, const Recipe& recipe) {
+  if (!base::file_exists(folder.recipe_file()) || base::file_exists(folder.summary())) return false;
+  try {
+    for (const Difference& d : differences(config::load(folder.recipe_file().string()), recipe))
+      if (is_exact_key(d.key) || d.key == "run.steps" || d.key == "data.path") return false;
+    return true;
+  } catch (const base::UserError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+bool is_exact_key(const std::string& key) {
+  for (const char* section : {"model.", "precision.", "optimizer."})
+    if (key.starts_with(section)) return true;
+  for (const char* one :
+       {"batch.global", "batch.ramp", "run.seed", "run.skip_spike.window", "run.skip_spike.factor"})
+    if (key == one) return true;
+  return key.starts_with("data.") && key != "data.path";  // the data themselves are compared
+}
+
+Start plan_start(Recipe& recipe, const StartOptions& options) {
+  require_known_keys(options.allow);
+  if (options.weights_only && options.from.empty())
+    base::fail_user("--weights-only needs --from CHECKPOINT, which has the weights");
+  const RunFolder folder(recipe.run.dir);
+  const checkpoint::Store store(checkpoint_folder(recipe));
+  const base::Path from = options.from.empty() ? base::Path() : checkpoint::find_checkpoint(options.from);
+  std::error_code error;
+  const bool is_own = !from.empty() && std::filesystem::equivalent(from.parent_path(), store.folder(), error);
+  if (options.overwrite) {
+    if (is_own)
+      base::fail_user("--fresh would remove {}, which --from names: choose another folder with --run-dir",
+                      from.string());
+    if (!from.empty()) return continue_from(recipe, options, from, Existing::Replace);
+    return {.existing = Existing::Replace};
+  }
+  const std::optional<checkpoint::Entry> own = store.newest();
+  if (is_own && !options.weights_only) return continue_from(recipe, options, from, Existing::Continue);
+  if (own) {
+    StartOptions newest = options;
+    newest.weights_only = false;
+    Start start = continue_from(recipe, newest, own->folder, Existing::Continue);
+    if (!from.empty()) start.lines.push_back("--from has no effect: the run has a checkpoint of its own");
+    return start;
+  }
+  const bool killed = was_killed_early(folder, recipe);
+  const Existing existing = killed ? Existing::Replace : Existing::Refuse;
+  folder.require_free(existing);
+  Start start{.existing = existing};
+  if (!from.empty()) start = continue_from(recipe, options, from, existing);
+  if (killed)
+    start.lines.push_back(fmt::format(
+        "the run in {} ended before its first checkpoint was complete: it starts again", recipe.run.dir));
+  return start;
+}
+
+DataIdentity identity_of(const RunData& data) {
+  const data::Corpus& corpus = data.train.dataset().corpus();
+  return {.tokens = corpus.tokens(),
+          .documents = corpus.documents(),
+          .samples = data.train.dataset().size(),
+          .fingerprint = checkpoint::sum_text(corpus.fingerprint())};
+}
+
+void require_same_data(const Start& start, const DataIdentity& now) {
+  if (!start.state || !start.check_data) return;
+  const DataIdentity& saved = start.state->data;
+  if (now == saved) return;
+  base::fail_user(
+      "the data have changed since {} was saved: {} tokens in {} documents ({}), then {} in {} ({}). Restore "
+      "them, continue nevertheless with --allow data.path, or start over with --fresh, which replaces the "
+      "run",
+      start.checkpoint.string(), base::thousands(now.tokens), base::thousands(now.documents), now.fingerprint,
+      base::thousands(saved.tokens), base::thousands(saved.documents), saved.fingerprint);
+}
+
+void truncate_metrics(const base::Path& path, int64_t step) {
+  if (!base::file_exists(path)) return;
+  const std::string text = base::read_file(path);
+  std::string kept;
+  int64_t last = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;  // a record that a crash has cut off
+    const auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(at),
+                                              text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    const int64_t number = record.is_object() ? record.value("step", int64_t{0}) : 0;
+    if (number > last && number <= step) {
+      kept.append(text, at, end + 1 - at);
+      last = number;
+    }
+    at = end + 1;
+  }
+  if (kept != text) base::write_file_atomically(path, kept);
+}
+
+}  // namespace quintet::train

@@ -1,0 +1,51 @@
+// How a run starts: at step 1, from the newest checkpoint of its folder, or from another checkpoint. A run
+// never starts over silently, and never continues with something changed that makes it another run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "config/recipe.h"
+#include "train/run_data.h"
+#include "train/run_folder.h"
+#include "train/run_state.h"
+
+namespace quintet::train {
+
+struct StartOptions {
+  bool overwrite = false;          // start at step 1 and replace an existing run
+  base::Path from = {};            // a checkpoint (checkpoint::find_checkpoint)
+  bool weights_only = false;       // of `from`: only the weights, and start at step 1
+  std::vector<std::string> allow;  // keys, or sections of keys, that may differ from the checkpoint's
+};
+
+struct Start {
+  Existing existing = Existing::Refuse;  // what happens to files in the run folder
+  base::Path checkpoint;                 // empty: none is loaded
+  bool weights_only = false;
+  std::optional<RunState> state;   // of the checkpoint, unless weights_only
+  int64_t schedule_steps = 0;      // see RankOptions
+  bool check_data = true;          // that the data are the checkpoint's
+  std::vector<std::string> lines;  // for the user, first
+
+  int64_t step() const { return state ? state->step : 0; }
+};
+
+// Reads the run folder and manifests; changes nothing. The recipe's learning-rate schedule becomes the
+// checkpoint's where only the length of the run has changed. UserError with the key that differs and what to
+// do about it.
+Start plan_start(config::Recipe& recipe, const StartOptions& options);
+
+DataIdentity identity_of(const RunData& data);
+// UserError unless the data are those of the checkpoint, or may differ.
+void require_same_data(const Start& start, const DataIdentity& data);
+
+// Keys that make a run another run when they change; others may change at any checkpoint.
+bool is_exact_key(const std::string& key);
+
+// Keeps the records of steps up to `step`, one for each. A missing file stays missing.
+void truncate_metrics(const base::Path& path, int64_t step);
+
+}  // namespace quintet::train

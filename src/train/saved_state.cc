@@ -1,0 +1,249 @@
+#include "train/saved_state.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/split_float.h"
+#include "train/element.h"
+
+namespace quintet::train {
+
+using base::DType;
+using checkpoint::Region;
+using checkpoint::TensorInfo;
+
+namespace {
+
+// Replicas divide pieces of at least this size; smaller ones have one writer.
+constexpr int64_t kDividedBytes = int64_t{64} << 10;
+constexpr int64_t kAlignedBytes = 4096;  // of the parts that they write
+
+std::vector<int64_t> sizes_of(const graph::Type& type) {
+  std::vector<int64_t> sizes;
+  for (const graph::DimSize& d : type.dims) sizes.push_back(d.size);
+  return sizes;
+}
+
+bool is_saved(const program::GroupSlot& s) { return s.keep == graph::Keep::Saved; }
+
+std::string name_of(const program::GroupSlot& slot, const layout::Segment& segment) {
+  return program::holds_weights(slot) ? segment.name : segment.name + "/" + slot.slot;
+}
+
+int64_t element_bytes(const StatePiece& piece) {
+  return piece.lower ? 2 : base::size_of(piece.saved.tensor.dtype);  // of each half of a split master
+}
+
+// Elements [first, first + count) of a piece as a piece of its own.
+StatePiece part_of(StatePiece piece, int64_t first, int64_t count) {
+  for (Region* region : {&piece.saved.region, &piece.memory}) {
+    region->first += first;
+    region->count = count;
+  }
+  const checkpoint::Runs runs(piece.memory);
+  const checkpoint::Run front = runs[0], back = runs[runs.size() - 1];
+  const int64_t skipped = front.tensor - piece.origin, size = element_bytes(piece);
+  const auto cut = [&](exec::Range& range) {
+    range.offset += skipped * size;
+    range.bytes = (back.tensor + back.length - front.tensor) * size;
+  };
+  cut(piece.range);
+  if (piece.lower) cut(*piece.lower);
+  piece.origin = front.tensor;
+  return piece;
+}
+
+// What one of several ranks with the same piece saves of it; count 0: nothing.
+StatePiece share_of(const StatePiece& piece, const Rank::Copies& copies) {
+  if (copies.count == 1) return piece;
+  const int64_t total = piece.saved.region.count, size = base::size_of(piece.saved.tensor.dtype);
+  StatePiece none = piece;
+  none.saved.region.count = 0;
+  if (piece.saved.bytes() < kDividedBytes) {
+    const auto writer = static_cast<int64_t>(base::hash_of(piece.saved.tensor.name).low %
+                                             static_cast<uint64_t>(copies.count));
+    return writer == copies.place ? piece : none;
+  }
+  const int64_t unit = kAlignedBytes / size, units = (total + unit - 1) / unit;
+  const int64_t begin = std::min(total, units * copies.place / copies.count * unit),
+                end = std::min(total, units * (copies.place + 1) / copies.count * unit);
+  return begin < end ? part_of(piece, begin, end - begin) : none;
+}
+
+}  // namespace
+
+std::vector<TensorInfo> state_tensors(const Rank& rank) {
+  std::vector<TensorInfo> tensors;
+  for (const graph::StateDecl& s : rank.compiled().step_graph.states)
+    if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar)
+      tensors.push_back({.name = s.name, .dtype = s.type.dtype, .shape = sizes_of(s.type)});
+  std::sort(tensors.begin(), tensors.end(),
+            [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
+  return tensors;
+}
+
+std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
+  std::vector<StatePiece> pieces;
+  const auto add = [&](StatePiece piece, const Rank::Copies& copies) {
+    if (piece.saved.region.count > 0 && holding == Holding::Own) piece = share_of(piece, copies);
+    if (piece.saved.region.count > 0) pieces.push_back(std::move(piece));
+  };
+  for (const program::GroupSlot& slot : rank.compiled().program.slots) {
+    if (!is_saved(slot)) continue;
+    const auto wanted = [&](const program::GroupSlot& s) { return &s == &slot; };
+    rank.visit(wanted, [&](const Rank::Piece& p, const layout::GlobalIndex& global) {
+      checkpoint::Clipped clipped =
+          checkpoint::clip(global.global_sizes(), global.begins(), global.local_sizes(), p.first, p.count);
+      add({.saved = {.tensor = {.name = name_of(slot, *p.segment),
+                                .dtype = p.dtype,
+                                .shape = global.global_sizes()},
+                     .region = std::move(clipped.region)},
+           .memory = std::move(clipped.memory),
+           .origin = p.first,
+           .range = p.range,
+           .lower = p.lower},
+          rank.copies(p));
+    });
+  }
+  for (const Rank::State& state : rank.states()) {
+    const Region whole = Region::whole({state.count});
+    add({.saved = {.tensor = {.name = std::string(state.name), .dtype = state.dtype, .shape = {state.count}},
+                   .region = whole},
+         .memory = whole,
+         .origin = 0,
+         .range = state.range,
+         .lower = {}},
+        {.place = rank.world().rank().value, .count = rank.world().size()});
+  }
+  std::stable_sort(pieces.begin(), pieces.end(), [](const StatePiece& a, const StatePiece& b) {
+    return base::size_of(a.saved.tensor.dtype) > base::size_of(b.saved.tensor.dtype);
+  });
+  return pieces;
+}
+
+void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> out, const Fetch& fetch) {
+  const int64_t size = base::size_of(piece.saved.tensor.dtype);
+  const int64_t count = static_cast<int64_t>(out.size()) / size;
+  if (count == 0) return;
+  const StatePiece part = part_of(piece, first, count);
+  const exec::HostBytes upper = fetch(part.range);
+  std::optional<exec::HostBytes> lower;
+  if (part.lower) lower.emplace(fetch(*part.lower));
+  const checkpoint::Runs runs(part.memory);
+  for (int64_t i = 0; i < runs.size(); ++i) {
+    const checkpoint::Run run = runs[i];
+    const int64_t from = run.tensor - part.origin;
+    if (!lower) {
+      std::memcpy(out.data() + run.at * size, upper.data() + from * size,
+                  static_cast<size_t>(run.length * size));
+      continue;
+    }
+    for (int64_t k = 0; k < run.length; ++k) {
+      const float whole = base::join_float(reinterpret_cast<const base::Bf16*>(upper.data())[from + k],
+                                           reinterpret_cast<const int16_t*>(lower->data())[from + k]);
+      std::memcpy(out.data() + (run.at + k) * size, &whole, sizeof(whole));
+    }
+  }
+}
+
+namespace {
+
+bool is_floating(DType t) {
+  return t == DType::F64 || t == DType::F32 || t == DType::BF16 || t == DType::F16;
+}
+
+// The elements of a piece in the dtype of this rank.
+std::vector<std::byte> read_elements(const StatePiece& piece, const checkpoint::SavedTensor& saved,
+                                     checkpoint::Reader& reader) {
+  const TensorInfo& here = piece.saved.tensor;
+  const int64_t count = piece.saved.region.count;
+  std::vector<std::byte> bytes(static_cast<size_t>(count * base::size_of(saved.info.dtype)));
+  reader.read(saved, piece.saved.region, bytes);
+  if (saved.info.dtype == here.dtype) return bytes;
+  std::vector<std::byte> converted(static_cast<size_t>(count * base::size_of(here.dtype)));
+  for (int64_t i = 0; i < count; ++i)
+    write_element(converted.data(), here.dtype, i, read_element(bytes.data(), saved.info.dtype, i));
+  return converted;
+}
+
+// Writes the elements to memory; what is between them is padding and becomes 0.
+void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::byte>& bytes) {
+  const checkpoint::Runs runs(piece.memory);
+  const int64_t size = base::size_of(piece.saved.tensor.dtype);
+  if (!piece.lower) {
+    rank.write(piece.range, [&](std::byte* to) {
+      if (runs.size() > 1 || piece.range.bytes != static_cast<int64_t>(bytes.size()))
+        std::memset(to, 0, static_cast<size_t>(piece.range.bytes));
+      for (int64_t i = 0; i < runs.size(); ++i)
+        std::memcpy(to + (runs[i].tensor - piece.origin) * size, bytes.data() + runs[i].at * size,
+                    static_cast<size_t>(runs[i].length * size));
+    });
+    return;
+  }
+  const auto half = [&](const exec::Range& range, const auto& part) {
+    rank.write(range, [&](std::byte* to) {
+      std::memset(to, 0, static_cast<size_t>(range.bytes));
+      for (int64_t i = 0; i < runs.size(); ++i)
+        for (int64_t k = 0; k < runs[i].length; ++k) {
+          float whole = 0;
+          std::memcpy(&whole, bytes.data() + (runs[i].at + k) * size, sizeof(whole));
+          const auto value = part(base::split_float(whole));
+          static_assert(sizeof(value) == 2);
+          std::memcpy(to + (runs[i].tensor - piece.origin + k) * 2, &value, 2);
+        }
+    });
+  };
+  half(piece.range, [](const auto& split) { return split.high; });
+  half(*piece.lower, [](const auto& split) { return split.low; });
+}
+
+}  // namespace
+
+std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options) {
+  const checkpoint::Manifest& manifest = reader.manifest();
+  const std::string source = reader.folder().string();
+  std::set<std::string> converted;
+  std::string missing;
+  int num_missing = 0;
+  for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
+    const TensorInfo& here = piece.saved.tensor;
+    std::string name = here.name;
+    const size_t slash = name.find('/');
+    const bool is_average = name.ends_with("/ema");
+    if (options.weights_only && slash != std::string::npos) {
+      if (!is_average) continue;
+      name.resize(slash);
+    }
+    const checkpoint::SavedTensor* const saved = manifest.find(name);
+    if (saved == nullptr) {
+      if (num_missing++ < 3) missing += (missing.empty() ? "" : ", ") + name;
+      continue;
+    }
+    if (saved->info.shape != here.shape)
+      base::fail_user("{}: {} has shape [{}], and this recipe needs [{}]", source, name,
+                      fmt::join(saved->info.shape, ", "), fmt::join(here.shape, ", "));
+    if (saved->info.dtype != here.dtype) {
+      if (!is_floating(saved->info.dtype) || !is_floating(here.dtype))
+        base::fail_user("{}: {} has type {}, which cannot be converted to {}", source, name,
+                        to_string(saved->info.dtype), to_string(here.dtype));
+      converted.insert(fmt::format("{} to {}", to_string(saved->info.dtype), to_string(here.dtype)));
+    }
+    put_elements(rank, piece, read_elements(piece, *saved, reader));
+  }
+  if (num_missing > 0)
+    base::fail_user(
+        "{} lacks {}{}, which this recipe needs: it was saved by another model or optimizer; --weights-only "
+        "loads the weights and starts the optimizer anew",
+        source, missing, num_missing > 3 ? fmt::format(" and {} more", num_missing - 3) : "");
+  rank.weights_changed();
+  std::vector<std::string> notes;
+  if (!converted.empty()) notes.push_back(fmt::format("tensors converted: {}", fmt::join(converted, ", ")));
+  return notes;
+}
+
+}  // namespace quintet::train

@@ -1,0 +1,48 @@
+// The tensors of a checkpoint as a rank sees them: weights, masters, moments, averages and router biases, as
+// the step graph declares them (graph::StateDecl with Keep::Saved). Nothing here knows an optimizer by name.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/shard.h"
+#include "train/rank.h"
+
+namespace quintet::train {
+
+// All tensors of a checkpoint, by name, the same on all ranks: those of other pipeline stages included.
+std::vector<checkpoint::TensorInfo> state_tensors(const Rank& rank);
+
+// Elements of a tensor in this rank's memory.
+struct StatePiece {
+  checkpoint::ShardPiece saved;
+  // The same elements in the memory of `range`: run.tensor - origin is the index of a run's first element.
+  checkpoint::Region memory;
+  int64_t origin = 0;
+  exec::Range range;
+  std::optional<exec::Range> lower;  // see Rank::Piece
+  int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
+};
+
+enum class Holding : uint8_t {
+  All,  // everything that this rank holds: what it must load
+  Own,  // every element on exactly one of the ranks that hold it, evenly: what it saves
+};
+// Without padding. In the order in which a shard stores them: by element size, so that all are aligned.
+std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
+
+// Elements [first, ...) of a piece. `fetch` returns the contents of a part of piece.range or piece.lower.
+using Fetch = std::function<exec::HostBytes(const exec::Range& range)>;
+void copy_elements(const StatePiece& piece, int64_t first, std::span<std::byte> out, const Fetch& fetch);
+
+// What to load of a checkpoint.
+struct LoadOptions {
+  bool weights_only = false;  // averages then begin anew, as the weights
+};
+// Reads this rank's part of every tensor, whatever the layout it was saved in; elements of another floating
+// type are converted. UserError when a tensor is missing, has another shape, or cannot be converted. Returns
+// what was not as saved, for the user.
+std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options);
+
+}  // namespace quintet::train
