@@ -13,8 +13,8 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test repeat mutate fuzz classes fuzz-parsers asan tsan coverage nightly bench \
-  lint tidy format install clean
+.PHONY: help setup configure build demo test repeat mutate fuzz classes reshard crash fuzz-parsers asan tsan coverage \
+  nightly bench lint tidy format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,6 +49,12 @@ fuzz: build  ## random layouts against one rank until three fail: FUZZ_LAYOUTS=0
 
 classes: build  ## one program stands for its class of ranks: every rank of 200 random layouts (part of the tests)
 	@$(TEST_ENV) $(BUILD)/tests/test_equivalence --gtest_filter=Classes.*
+
+reshard: build  ## checkpoints of every layout loaded in every other one (a part of them in the tests)
+	@$(TEST_ENV) QUINTET_RESHARD_ALL=1 $(BUILD)/tests/test_train --gtest_filter=Reshard.*
+
+crash: build  ## a run that is killed 200 times and continued (10 times in the tests)
+	@$(TEST_ENV) QUINTET_CRASH_KILLS=200 $(BUILD)/tests/test_cli --gtest_filter=Crash.Killed*
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz

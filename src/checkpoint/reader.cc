@@ -18,10 +18,10 @@ base::Path Reader::path_of(const ShardFile& file) const {
   return (folder_.has_filename() ? folder_ : folder_.parent_path()).parent_path() / file.folder / file.name;
 }
 
-const base::InputFile& Reader::open(int index) {
-  if (opened_ == index) return *file_;
+const base::InputFile& Reader::opened(int index) {
+  if (current_ == index) return *file_;
   const ShardFile& entry = manifest_.files[static_cast<size_t>(index)];
-  opened_ = -1;
+  current_ = -1;
   file_ = std::make_unique<base::InputFile>(path_of(entry));
   if (file_->size() != entry.bytes)
     base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file_->path().string(),
@@ -34,14 +34,14 @@ const base::InputFile& Reader::open(int index) {
                       file_->path().string(), sum_text(base::checksum_of(header)),
                       sum_text(entry.header_sum));
   }
-  opened_ = index;
+  current_ = index;
   return *file_;
 }
 
 std::span<const std::byte> Reader::chunk(const SavedTensor& tensor, const Piece& piece, size_t index) {
   const int64_t bytes = piece.region.count * base::size_of(tensor.info.dtype),
                 begin = static_cast<int64_t>(index) * manifest_.chunk_bytes;
-  const base::InputFile& file = open(piece.file);
+  const base::InputFile& file = opened(piece.file);
   buffer_.resize(static_cast<size_t>(std::min(manifest_.chunk_bytes, bytes - begin)));
   file.read(piece.position + begin, buffer_);
   if (const uint64_t sum = base::checksum_of(buffer_); sum != piece.sums[index])
@@ -107,7 +107,7 @@ int64_t Reader::verify() {
   });
   int64_t bytes = 0;
   for (size_t f = 0; f < manifest_.files.size(); ++f) {
-    open(static_cast<int>(f));
+    opened(static_cast<int>(f));
     bytes += manifest_.files[f].header_bytes;
   }
   for (const At& at : pieces)

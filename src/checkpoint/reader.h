@@ -28,7 +28,7 @@ class Reader {
  private:
   base::Path path_of(const ShardFile& file) const;
   // The file, with its size and header checked.
-  const base::InputFile& open(int file);
+  const base::InputFile& opened(int file);
   // A chunk of a piece, checked.
   std::span<const std::byte> chunk(const SavedTensor& tensor, const Piece& piece, size_t index);
 
@@ -37,7 +37,7 @@ class Reader {
   base::Path folder_;
   Manifest manifest_;
   std::unique_ptr<base::InputFile> file_;
-  int opened_ = -1;
+  int current_ = -1;
   std::set<int> checked_;
   std::vector<std::byte> buffer_;
 };

@@ -47,9 +47,9 @@ int generate_action(const GenerateVerbOptions& o) {
 }  // namespace
 
 Verb add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "generate text from the weights of a finished run");
+  CLI::App* command = app.add_subcommand("generate", "generate text from a finished run or a checkpoint");
   auto o = std::make_shared<GenerateVerbOptions>();
-  command->add_option("RUN_FOLDER", o->folder, "the run folder of a finished run")->required();
+  command->add_option("RUN_FOLDER", o->folder, "a run folder, or a checkpoint")->required();
   command->add_option("--prompt", o->generate.prompt, "text to continue")
       ->type_name("TEXT")
       ->capture_default_str();

@@ -15,8 +15,9 @@ namespace {
 
 struct TrainOptions {
   RecipeOptions recipe;
-  bool overwrite = false, json = false;
-  std::string trace, cluster;
+  bool overwrite = false, json = false, weights_only = false;
+  std::string trace, cluster, from;
+  std::vector<std::string> allow;
   int64_t sample = 80;
 };
 
@@ -29,6 +30,10 @@ int train_action(const TrainOptions& o) {
   observe::Console console(where);
   train::RunOptions options;
   options.overwrite = o.overwrite;
+  options.from = o.from;
+  options.weights_only = o.weights_only;
+  options.allow = o.allow;
+  options.version = QUINTET_VERSION;
   options.disabled_passes = o.recipe.disabled_passes();
   options.console = &console;
   options.interrupted = asked_to_stop;
@@ -46,7 +51,8 @@ int train_action(const TrainOptions& o) {
   if (result.is_first) {
     console.print_line("");
     if (end == train::RunEnd::Interrupted)
-      console.print_line(fmt::format("interrupted after step {}; weights saved", result.summary.steps));
+      console.print_line(fmt::format(
+          "interrupted after step {}; checkpoint saved, the same command continues", result.summary.steps));
     const bool complete = result.incomplete.empty();
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
@@ -73,8 +79,18 @@ Verb add_train(CLI::App& app) {
   o->recipe.add_to(*command, true, "number of steps (run.steps)");
   add_cluster_option(*command, o->cluster);
   o->recipe.add_passes_to(*command);
-  command->add_flag("--overwrite", o->overwrite,
-                    "replace the files of an existing run in the run folder, its recipe.toml included");
+  command->add_flag(
+      "--fresh,--overwrite", o->overwrite,
+      "start at step 1 and replace an existing run in the run folder, its checkpoints included");
+  command
+      ->add_option("--from", o->from, "start from this checkpoint, unless the run folder has one of its own")
+      ->type_name("CHECKPOINT");
+  command->add_flag("--weights-only", o->weights_only,
+                    "with --from: take only the weights, and start at step 1");
+  command
+      ->add_option("--allow", o->allow,
+                   "continue although this recipe key differs from the checkpoint's; may be repeated")
+      ->type_name("KEY");
   command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")
       ->type_name("steps=FIRST-LAST");
   command
@@ -86,6 +102,8 @@ Verb add_train(CLI::App& app) {
   command->add_flag("--json", o->json,
                     "print the summary as JSON on standard output, all else on standard error");
   command->footer(
+      "A run folder with a checkpoint is continued from the newest complete one, in the layout of the "
+      "recipe.\n"
       "Ranks are threads of this process, or processes under mpirun and srun (run.backend). Ctrl-C, "
       "SIGTERM,\n"
       "SIGHUP and SIGUSR1 finish the current step, save and exit with 128 + the signal number; a second one\n"

@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "base/printable.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/store.h"
 #include "comm/local.h"
 #include "config/parse.h"
 #include "data/tokenizer.h"
@@ -16,6 +18,8 @@
 #include "train/loop.h"
 #include "train/rank.h"
 #include "train/run_folder.h"
+#include "train/run_state.h"
+#include "train/saved_state.h"
 #include "train/weights_file.h"
 
 namespace quintet::tools {
@@ -49,12 +53,41 @@ config::DeviceKind device_for(const config::Recipe& recipe, const GenerateOption
   return config::DeviceKind::Cpu;
 }
 
+// A trained model: the weights of a finished run, or a checkpoint.
+struct Weights {
+  config::Recipe recipe;
+  base::Path file, checkpoint;  // one of them
+};
+
+Weights find_weights(const base::Path& path) {
+  const train::RunFolder folder(path);
+  if (base::file_exists(folder.recipe_file()) && base::file_exists(folder.weights()))
+    return {
+        .recipe = config::load(folder.recipe_file().string()), .file = folder.weights(), .checkpoint = {}};
+  if (checkpoint::Store(path / checkpoint::kStoreFolder).list().empty() &&
+      checkpoint::Store(path).list().empty() && !base::file_exists(path / checkpoint::kManifestFile))
+    base::fail_user(
+        "'{}' is not a finished run and has no checkpoint: it must contain recipe.toml and "
+        "model.safetensors, "
+        "or be a checkpoint",
+        path.string());
+  const base::Path found = checkpoint::find_checkpoint(path), manifest = found / checkpoint::kManifestFile;
+  const train::RunState state = train::parse_run_state(
+      checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run, manifest.string());
+  return {.recipe = config::parse(state.recipe, {}, manifest.string()), .file = {}, .checkpoint = found};
+}
+
 // Returns the logits after the last of `ids`, which must fit in seq_len.
 class Window {
  public:
-  Window(const config::Recipe& recipe, comm::World& world, int threads, const base::Path& weights)
+  Window(const config::Recipe& recipe, comm::World& world, int threads, const Weights& weights)
       : recipe_(recipe), rank_(recipe, world, {.threads = threads, .infer = true}) {
-    train::load_weights(rank_, weights.string());
+    if (weights.checkpoint.empty()) {
+      train::load_weights(rank_, weights.file.string());
+      return;
+    }
+    checkpoint::Reader reader(weights.checkpoint);
+    train::load_state(rank_, reader, {.weights_only = true});
   }
 
   std::vector<double> logits(std::span<const int32_t> ids) {
@@ -115,14 +148,11 @@ double generate_flops(const config::Recipe& recipe, int64_t parameters, int64_t 
 }
 
 std::string generate(const base::Path& run_folder, const GenerateOptions& options) {
-  const train::RunFolder folder(run_folder);
-  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.weights()))
-    base::fail_user("'{}' is not a finished run: it must contain recipe.toml and model.safetensors",
-                    run_folder.string());
+  const Weights weights = find_weights(run_folder);
   if (options.tokens < 1) base::fail_user("--tokens must be at least 1; got {}", options.tokens);
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
-  config::Recipe recipe = single_rank(config::load(folder.recipe_file().string()));
+  config::Recipe recipe = single_rank(weights.recipe);
   const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) base::fail_user("--prompt is empty; the model needs at least one token to continue");
@@ -130,7 +160,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
   recipe.run.device = device_for(recipe, options);
 
   comm::run_local_world(1, [&](comm::World& world) {
-    Window window(recipe, world, options.threads, folder.weights());
+    Window window(recipe, world, options.threads, weights);
     const uint64_t key = base::stream_key(options.seed, "generate");
     const size_t longest = static_cast<size_t>(recipe.data.seq_len);
     for (int64_t i = 0; i < options.tokens; ++i) {

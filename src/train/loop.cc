@@ -256,8 +256,8 @@ class RankLoop {
     return recipe_.run.check_replicas_every > 0 && number % recipe_.run.check_replicas_every == 0;
   }
 
-  // Steps after which a checkpoint is saved. With an interval of time it is known only as the run goes, so the
-  // step that is in flight by then is saved.
+  // Steps after which a checkpoint is saved. With an interval of time that is known only as the run goes, so
+  // the step that is in flight by then is saved.
   bool is_saved(int64_t number) const { return save_at_ == number || checkpoints_->is_due(number); }
 
   // Whether the next step may be in flight while step `number` is finished: nothing reads the weights between

@@ -176,7 +176,7 @@ void expect_reshards(const Sets& model, const LayoutCase& from, const LayoutCase
   }
 }
 
-// Pairs of layouts, each optimizer at least once; QUINTET_RESHARD_ALL=1 (make reshard) takes every ordered pair.
+// Pairs of layouts, each optimizer at least once; QUINTET_RESHARD_ALL=1 (make reshard): every ordered pair.
 TEST(Reshard, AnyLayoutLoadsWhatAnyOtherSaved) {
   std::mt19937 random(11);
   const bool all = std::getenv("QUINTET_RESHARD_ALL") != nullptr;

@@ -1,0 +1,132 @@
+#include "tools/checkpoints.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "checkpoint/reader.h"
+#include "config/parse.h"
+#include "train/run_state.h"
+
+namespace quintet::tools {
+namespace {
+
+using checkpoint::Entry;
+using checkpoint::Json;
+using checkpoint::Store;
+
+// The folder of checkpoints that a path names.
+Store store_at(const base::Path& path) {
+  for (const base::Path& folder : {path / checkpoint::kStoreFolder, path})
+    if (const Store store(folder); !store.list().empty()) return store;
+  base::fail_user("'{}' {}", path.string(),
+                  base::directory_exists(path) ? "contains no checkpoints" : "does not exist");
+}
+
+int64_t bytes_of(const Entry& entry) {
+  int64_t bytes = 0;
+  for (const base::Path& file : base::list_files(entry.folder)) bytes += base::size_of_file(file);
+  return bytes;
+}
+
+// Bytes by kind of tensor: "weights", or the state's name after the slash.
+std::map<std::string, int64_t> bytes_by_kind(const checkpoint::Manifest& m) {
+  std::map<std::string, int64_t> kinds;
+  for (const checkpoint::SavedTensor& t : m.tensors) {
+    const size_t slash = t.info.name.find('/');
+    kinds[slash == std::string::npos ? "weights" : t.info.name.substr(slash + 1)] += t.info.bytes();
+  }
+  return kinds;
+}
+
+}  // namespace
+
+std::string list_checkpoints(const base::Path& path, bool json) {
+  const Store store = store_at(path);
+  Json list = Json::array();
+  std::string text;
+  for (const Entry& entry : store.list()) {
+    const int64_t bytes = bytes_of(entry);
+    list.push_back({{"step", entry.step},
+                    {"folder", entry.folder.string()},
+                    {"complete", entry.complete},
+                    {"bytes", bytes}});
+    text += fmt::format("{:>10}  {:>10}  {}{}\n", entry.step, base::human_bytes(bytes), entry.folder.string(),
+                        entry.complete ? "" : "  (incomplete)");
+  }
+  return json ? base::json_text(list, 1) + "\n"
+              : fmt::format("{:>10}  {:>10}  folder\n{}", "step", "bytes", text);
+}
+
+std::string show_checkpoint(const base::Path& path, bool tensors, bool json) {
+  const checkpoint::Reader reader(checkpoint::find_checkpoint(path));
+  const checkpoint::Manifest& m = reader.manifest();
+  const std::string source = (reader.folder() / checkpoint::kManifestFile).string();
+  const train::RunState state = train::parse_run_state(m.run, source);
+  if (json) {
+    Json root = {{"folder", reader.folder().string()},
+                 {"step", m.step},
+                 {"ranks", m.files.size()},
+                 {"bytes", m.tensor_bytes()},
+                 {"run", m.run}};
+    if (tensors) {
+      root["tensors"] = Json::array();
+      for (const checkpoint::SavedTensor& t : m.tensors)
+        root["tensors"].push_back({{"name", t.info.name},
+                                   {"dtype", checkpoint::safetensors_name(t.info.dtype)},
+                                   {"shape", t.info.shape},
+                                   {"pieces", t.pieces.size()}});
+    }
+    return base::json_text(root, 2) + "\n";
+  }
+  const config::Recipe recipe = config::parse(state.recipe, {}, source);
+  std::string text;
+  const auto line = [&](const char* label, const std::string& value) {
+    text += fmt::format("{:<12}{}\n", label, value);
+  };
+  line("checkpoint", reader.folder().string());
+  line("run", fmt::format("{}, after step {} of {}", recipe.name, m.step, recipe.run.steps));
+  line("loss", fmt::format("{:.4f}", state.summary.last_loss));
+  line("saved by", fmt::format("{} ranks, quintet {}", m.files.size(), state.version));
+  line("data", fmt::format("{} sequences consumed of {} a pass", base::thousands(state.sequences),
+                           base::thousands(state.data.samples)));
+  for (const auto& [kind, bytes] : bytes_by_kind(m)) line(kind.c_str(), base::human_bytes(bytes));
+  line("in all", fmt::format("{} in {} tensors", base::human_bytes(m.tensor_bytes()), m.tensors.size()));
+  if (tensors)
+    for (const checkpoint::SavedTensor& t : m.tensors)
+      text += fmt::format("  {} {} [{}], {} piece{}\n", t.info.name, to_string(t.info.dtype),
+                          fmt::join(t.info.shape, ", "), t.pieces.size(), t.pieces.size() == 1 ? "" : "s");
+  return text;
+}
+
+std::string verify_checkpoint(const base::Path& path, bool json) {
+  checkpoint::Reader reader(checkpoint::find_checkpoint(path));
+  const int64_t begin = base::now_ns(), bytes = reader.verify(), took = base::now_ns() - begin;
+  const size_t tensors = reader.manifest().tensors.size();
+  if (json)
+    return base::json_text(Json{{"folder", reader.folder().string()},
+                                {"good", true},
+                                {"tensors", tensors},
+                                {"bytes", bytes},
+                                {"seconds", static_cast<double>(took) / 1e9}}) +
+           "\n";
+  return fmt::format("good: {}, {} tensors, {} read in {}\n", reader.folder().string(), tensors,
+                     base::human_bytes(bytes), base::human_duration(took));
+}
+
+std::string prune_checkpoints(const base::Path& path, const checkpoint::Retention& retention, bool dry_run) {
+  Store store = store_at(path);
+  std::string text;
+  for (const Entry& entry : store.removable(retention))
+    text += fmt::format("{} {} ({})\n", dry_run ? "would remove" : "removed", entry.folder.string(),
+                        base::human_bytes(bytes_of(entry)));
+  if (!dry_run) store.prune(retention);
+  return text.empty() ? "nothing to remove\n" : text;
+}
+
+}  // namespace quintet::tools

@@ -1,0 +1,132 @@
+// Runs that are killed at random moments and started again.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "checkpoint/reader.h"
+#include "checkpoint/store.h"
+#include "cli/support.h"
+
+namespace quintet {
+namespace {
+
+using test::SmallRun;
+
+std::vector<std::string> arguments(const SmallRun& small, const std::string& steps = "12") {
+  std::vector<std::string> out = {"train", small.recipe_file().string(), "--sample", "0", "--steps", steps};
+  for (const char* set : {"checkpoint.every=1", "eval.every=5", "eval.batches=1", "parallel.tp=1",
+                          "parallel.sequence_parallel=false"})
+    out.insert(out.end(), {"--set", set});
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += " " + test::quoted(word);
+  return text;
+}
+
+std::string weights_of(const SmallRun& small) { return base::read_file(small.run_folder().weights()); }
+
+// SIGKILL at random moments, also inside saves, evaluation and loading: whatever is left can be loaded, and
+// the run that is continued ends as one that was never killed. `make crash` kills 200 times.
+TEST(Crash, KilledRunsContinueToTheSameEnd) {
+  const char* const asked = std::getenv("QUINTET_CRASH_KILLS");
+  const int kills = asked == nullptr ? 10 : std::atoi(asked);
+  const SmallRun whole;
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_EQ(test::Background(arguments(whole)).wait(), 0);
+  const auto took = std::chrono::steady_clock::now() - begin;
+  const auto longest = std::chrono::duration_cast<std::chrono::milliseconds>(took).count();
+
+  std::mt19937 random(static_cast<unsigned>(kills));
+  std::optional<SmallRun> small;
+  small.emplace();
+  int finished = 0;
+  int64_t last = 0;
+  for (int n = 0; n < kills; ++n) {
+    test::Background run(arguments(*small));
+    std::this_thread::sleep_for(std::chrono::milliseconds(
+        std::uniform_int_distribution<int64_t>(0, std::max<int64_t>(1, longest))(random)));
+    if (run.ended()) {
+      ASSERT_EQ(run.wait(), 0);
+      EXPECT_TRUE(weights_of(*small) == weights_of(whole));
+      small.emplace();
+      ++finished;
+      last = 0;
+      continue;
+    }
+    run.send(SIGKILL);
+    run.wait();
+    const auto newest = checkpoint::Store(small->run_dir() / "checkpoints").newest();
+    const int64_t step = newest ? newest->step : 0;
+    EXPECT_GE(step, last) << "the newest complete checkpoint is never lost";
+    last = step;
+    if (newest) checkpoint::Reader(newest->folder).verify();
+  }
+  const test::Outcome end = test::quintet(joined(arguments(*small)));
+  ASSERT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_TRUE(weights_of(*small) == weights_of(whole));
+  const auto a = test::read_metrics(whole.run_folder().metrics()),
+             b = test::read_metrics(small->run_folder().metrics());
+  ASSERT_EQ(a.size(), 12u);
+  ASSERT_EQ(b.size(), 12u);
+  for (size_t i = 0; i < a.size(); ++i)
+    for (const char* key : {"step", "loss", "grad_norm"}) EXPECT_EQ(a[i].at(key), b[i].at(key));
+}
+
+TEST(Crash, ASignalSavesAndTheSameCommandContinues) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const SmallRun small;
+    std::vector<std::string> command = arguments(small, "100000");
+    command.insert(command.end(), {"--set", "checkpoint.every=0"});
+    test::Background run(command);
+    while (!base::file_exists(small.run_folder().metrics()) ||
+           base::size_of_file(small.run_folder().metrics()) == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    run.send(signal);
+    ASSERT_EQ(run.wait(), 128 + signal);
+    const auto newest = checkpoint::Store(small.run_dir() / "checkpoints").newest();
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(static_cast<int64_t>(test::read_metrics(small.run_folder().metrics()).size()), newest->step);
+    const std::string steps = std::to_string(newest->step + 2);
+    const test::Outcome again = test::quintet(joined(arguments(small, steps)));
+    EXPECT_EQ(again.code, 0) << again.out << again.err;
+    EXPECT_NE(again.out.find("continues from"), std::string::npos) << again.out;
+    EXPECT_EQ(std::to_string(test::read_metrics(small.run_folder().metrics()).size()), steps);
+  }
+}
+
+TEST(Checkpoint, VerbsListShowVerifyAndPrune) {
+  const SmallRun small;
+  const std::string recipe = test::quoted(small.recipe_file().string()),
+                    folder = test::quoted(small.run_dir().string());
+  ASSERT_EQ(
+      test::quintet("train " + recipe + " --sample 0 --set checkpoint.every=2 --set checkpoint.keep=5").code,
+      0);
+  const test::Outcome list = test::quintet("checkpoint ls " + folder);
+  EXPECT_EQ(list.code, 0) << list.err;
+  for (const char* step : {"step-00000002", "step-00000004", "step-00000006"})
+    EXPECT_NE(list.out.find(step), std::string::npos) << list.out;
+  EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + folder).out).size(), 3u);
+  const test::Outcome show = test::quintet("checkpoint show --tensors " + folder);
+  EXPECT_NE(show.out.find("after step 6 of 6"), std::string::npos) << show.out << show.err;
+  EXPECT_NE(show.out.find("embed.weight/adamw.m"), std::string::npos) << show.out;
+  EXPECT_NE(test::quintet("checkpoint verify " + folder).out.find("good: "), std::string::npos);
+  const test::Outcome generated = test::quintet(
+      "generate " + test::quoted((small.run_dir() / "checkpoints/step-00000006").string()) + " --tokens 8");
+  EXPECT_EQ(generated.code, 0) << generated.err;
+  EXPECT_EQ(generated.out, test::quintet("generate " + folder + " --tokens 8").out);
+  EXPECT_EQ(test::quintet("checkpoint prune " + folder + " --keep 1").code, 0);
+  EXPECT_EQ(nlohmann::json::parse(test::quintet("checkpoint ls --json " + folder).out).size(), 1u);
+  const base::Path shard = small.run_dir() / "checkpoints/step-00000006/rank-00001.safetensors";
+  std::string bytes = base::read_file(shard);
+  bytes.back() ^= 1;
+  base::write_file_atomically(shard, bytes);
+  const test::Outcome damaged = test::quintet("checkpoint verify " + folder);
+  EXPECT_EQ(damaged.code, 2);
+  EXPECT_NE(damaged.err.find("rank-00001.safetensors' is damaged"), std::string::npos) << damaged.err;
+}
+
+}  // namespace
+}  // namespace quintet
