@@ -49,8 +49,8 @@ class Corpus {
   // Reads all tokens and throws at the first one outside the vocabulary.
   void check_tokens() const;
 
-  // A hash of tokens, their width and document offsets. Of more than 256 MiB of tokens, 64 evenly spaced parts
-  // of 1 MiB represent the rest.
+  // A hash of tokens, their width and document offsets. Of more than 256 MiB of tokens, 64 evenly spaced
+  // parts of 1 MiB represent the rest.
   uint64_t fingerprint() const;
 
   // UserError unless a model with `model_vocab` embedding rows covers every id.
