@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Checks recipe keys and links in the documentation.
+
+Every recipe key that README.md, CONTRIBUTING.md or a page of docs/ names exists in the schema: in inline code, in
+`--set KEY=...` and in blocks of recipes. On the pages of docs/coming-from, every name in a column headed Quintet is a key,
+a verb or an option that exists, so that a misspelt section is found as well. Every relative link leads to a file. Prints
+one line per problem; exit status 1 if there is any.
+
+  check_docs.py [--root DIR]     check a tree (default: this repository)
+  check_docs.py --self-test      check that one fault of each kind, in a temporary tree, is detected
+"""
+
+import argparse
+import pathlib
+import re
+import sys
+import tempfile
+import tomllib
+
+from check_status import SECTIONS, Tree, read
+
+FILES = ("model.safetensors",)  # looks like a key, is a file of a run
+# Keys whose value has names of its own.
+OPEN_KEYS = ("optimizer.groups", "batch.ramp", "parallel.dims")
+# A line may name a key that does not exist, if it says so; a command, if its comment says "exit code 2".
+GONE = re.compile(r"earlier versions|not supported yet|is refused", re.IGNORECASE)
+
+KEY = re.compile(rf"({SECTIONS})(\.[a-z_0-9]+)+")
+SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
+SET = re.compile(r"--set\s+['\"]?([\w.]+)=")
+LINK = re.compile(r"!?\[[^\]\n]*\]\(([^)\s]+)\)")
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def known(key, keys):
+    return key in keys or any(k.startswith(key + ".") for k in keys) or key.startswith(OPEN_KEYS)
+
+
+def leaves(table, prefix=""):
+    """The dotted names of a TOML table's values; lists of tables count as one value."""
+    for name, value in table.items():
+        if isinstance(value, dict) and prefix + name not in OPEN_KEYS:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def fault_of_name(name, tree):
+    """The problem with a name in a column headed Quintet; None if it exists."""
+    name = name.split(" = ")[0].removesuffix(".*")
+    if KEY.fullmatch(name) or "." in name and "/" not in name and not name.startswith("-"):
+        return None if known(name, tree.keys) else "no such recipe key"
+    if name.startswith("--"):
+        return None if name.split()[0].split("=")[0] in tree.options else "no such option"
+    if name.startswith(("quintet ", "make ")):
+        return tree.fault(" ".join(w for w in name.split() if w.islower() and "." not in w and "=" not in w))
+    return None
+
+
+def check_columns(text, tree):
+    column = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("|"):
+            column = None
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if column is None:
+            column = cells.index("Quintet") if "Quintet" in cells else -1
+        elif 0 <= column < len(cells):
+            for span in SPAN.findall(cells[column]):
+                if fault := fault_of_name(span, tree):
+                    yield number, f"`{span}`: {fault}"
+
+
+def check_page(root, path, tree):
+    text = read(path)
+    line_at = lambda position: text.count("\n", 0, position) + 1
+    line_text = lambda position: text[text.rfind("\n", 0, position) + 1 : (text + "\n").find("\n", position)]
+    prose = BLOCK.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
+    coming_from = path.parent.name == "coming-from"
+    # Tables of these pages also have the keys of other systems, some of which look like ours.
+    ours = re.sub(r"^\|.*$", lambda m: " " * len(m.group(0)), prose, flags=re.MULTILINE) if coming_from else prose
+    for match in SPAN.finditer(ours):
+        key = re.split(r"\s*=", match.group(1))[0]
+        if key in FILES or not KEY.fullmatch(key):
+            continue
+        if not known(key, tree.keys) and not GONE.search(line_text(match.start())):
+            yield line_at(match.start()), f"`{key}`: no such recipe key"
+    for match in SET.finditer(text):
+        if not known(match.group(1), tree.keys) and "exit code 2" not in line_text(match.start()):
+            yield line_at(match.start()), f"--set {match.group(1)}: no such recipe key"
+    for block in BLOCK.finditer(text):
+        if block.group(1) != "toml":
+            continue
+        try:
+            table = tomllib.loads(block.group(2))
+        except tomllib.TOMLDecodeError as error:
+            yield line_at(block.start()), f"block of TOML: {error}"
+            continue
+        if re.search(rf"^\[({SECTIONS})[].]", block.group(2), re.MULTILINE):
+            for key in leaves(table):
+                if key != "name" and not known(key, tree.keys):
+                    yield line_at(block.start()), f"`{key}` in a recipe: no such recipe key"
+    for match in LINK.finditer(prose):
+        target = match.group(1).split("#")[0]
+        if target and not re.match(r"[a-z]+:", target) and not (path.parent / target).exists():
+            yield line_at(match.start()), f"link to {target}: no such file"
+    if coming_from:
+        yield from check_columns(text, tree)
+
+
+def check(root):
+    tree = Tree(root)
+    pages = [root / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((root / "docs").rglob("*.md"))
+    for page in pages:
+        if page.is_file():
+            for line, problem in check_page(root, page, tree):
+                yield f"{page.relative_to(root)}:{line}: {problem}"
+
+
+GOOD = {
+    "README.md": "`parallel.tp = 2`, `optimizer.groups`, [a](docs/coming-from/a.md#x), [b](https://x.test/y)\n"
+    "```toml\n[parallel]\ntp = 2\n[optimizer]\ngroups = [{ match = 'x' }]\n```\n```sh\nquintet plan --set parallel.tp=2\n```\n",
+    "docs/coming-from/a.md": "| theirs | Quintet |\n|---|---|\n| `x.y` | `parallel.tp = 2`, `quintet plan --search`, `--search` |\n",
+    "src/config/schema.h": 'v("parallel.tp", p.tp); v("optimizer.groups", o.groups);\n',
+    "src/cli/plan.cc": 'app.add_subcommand("plan", ""); add_flag("--search");\n',
+    "tests/a.cc": "\n",
+}
+# (fault, file, text, expected part of the message)
+PLANTED = [
+    ("a key", "README.md", "Set `parallel.gone`.\n", "README.md:1: `parallel.gone`: no such recipe key"),
+    ("a key with a value", "README.md", "Set `parallel.gone = 2`.\n", "`parallel.gone`: no such recipe key"),
+    ("--set", "README.md", "```sh\nquintet plan --set parallel.gone=2\n```\n", "README.md:2: --set parallel.gone"),
+    ("a recipe", "docs/a.md", "```toml\n[parallel]\ngone = 2\n```\n", "docs/a.md:1: `parallel.gone` in a recipe"),
+    ("broken TOML", "docs/a.md", "```toml\n[parallel\n```\n", "block of TOML"),
+    ("a link", "docs/a.md", "See [b](b.md).\n", "docs/a.md:1: link to b.md: no such file"),
+    ("a section", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `paralel.tp` |\n", "b.md:3: `paralel.tp`"),
+    ("an option", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `--gone` |\n", "no such option"),
+    ("a verb", "docs/coming-from/b.md", "| a | Quintet |\n|---|---|\n| `x` | `quintet gone` |\n", "no verb 'gone'"),
+]
+
+
+def self_test():
+    failures = 0
+    for what, name, text, message in [("nothing", "README.md", GOOD["README.md"], None), *PLANTED]:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for path, contents in {**GOOD, name: text}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(contents, encoding="utf-8")
+            problems = list(check(root))
+        good = not problems if message is None else any(message in problem for problem in problems)
+        failures += not good
+        print(f"{'ok    ' if good else 'FAILED'} {what}: {problems[0] if problems else 'no problem found'}")
+    return 1 if failures else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--self-test", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.self_test:
+        return self_test()
+    problems = list(check(arguments.root.resolve()))
+    print("\n".join([*problems, f"docs: {len(problems)} problem{'' if len(problems) == 1 else 's'}"]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
