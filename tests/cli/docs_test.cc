@@ -1,8 +1,10 @@
-// The commands that README.md and docs/ show: README's are run as written (smaller), all others are checked
-// against the options that the tool has.
+// The commands that README.md and docs/ show. Those of README, docs/tutorials and docs/coming-from are run
+// (on smaller recipes), except for build-cuda/quintet, which needs a GPU; all others are checked against the
+// options that the tool has.
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "cli/support.h"
 
@@ -42,7 +44,8 @@ std::vector<std::string> lines_of_blocks(const std::string& text, const std::str
 
 // The arguments of a command of the tool in a line; empty when there is none.
 std::string arguments_in(const std::string& line) {
-  static const std::regex kCommand(R"(^\s*(?:mpirun [^|]*?|srun [^|]*?)?(?:build/)?quintet ((?!--)\S.*)$)");
+  static const std::regex kCommand(
+      R"(^\s*(?:mpirun [^|]*?|srun [^|]*?)?(?:build(?:-cuda)?/)?quintet ((?!--)\S.*)$)");
   std::smatch found;
   return std::regex_match(line, found, kCommand) ? found[1].str() : std::string();
 }
@@ -75,6 +78,87 @@ TEST(Docs, CommandsOfTheReadmeRun) {
     ++ran;
   }
   EXPECT_GE(ran, 8);
+}
+
+struct Block {
+  std::string kind;
+  std::vector<std::string> lines;
+};
+
+std::vector<Block> blocks_of(const std::string& page) {
+  std::vector<Block> blocks;
+  bool inside = false;
+  std::istringstream text(page);
+  for (std::string line; std::getline(text, line);) {
+    if (line.starts_with("```")) {
+      inside = !inside;
+      if (inside) blocks.push_back({line.substr(3), {}});
+    } else if (inside) {
+      blocks.back().lines.push_back(line);
+    }
+  }
+  return blocks;
+}
+
+std::string replaced(const std::string& text, const std::string& pattern, const std::string& by) {
+  return std::regex_replace(text, std::regex(pattern), by);
+}
+
+// The commands of one page, in order, in a folder with a copy of recipes/ whose runs are short.
+//   toml   written as a file if the first line is a comment with its name: # mine.toml
+//   sh     lines with build/quintet are run; "# exit code 1" states a code other than 0
+//   text   every line but "..." occurs in the output of the sh block before it
+void run_page(const base::Path& page) {
+  SCOPED_TRACE(page.string());
+  const test::TempFolder folder;
+  for (const base::Path& file : base::list_files(QUINTET_SOURCE_DIR "/recipes")) {
+    const base::Path copy = folder.path() / file.lexically_relative(QUINTET_SOURCE_DIR);
+    base::make_directories(copy.parent_path());
+    std::string recipe = replaced(base::read_file(file), "\\nsteps = \\d+", "\nsteps = 2");
+    base::write_file_atomically(copy, replaced(recipe, "\\nseq_len = 256", "\nseq_len = 32"));
+  }
+  for (const char* name : {"docs", "src"}) {
+    base::make_directories(folder / name);
+    base::write_file_atomically(folder / name / "text.md", readme());
+  }
+  base::write_file_atomically(folder / "README.md", readme());
+  std::string output;
+  for (const Block& block : blocks_of(base::read_file(page))) {
+    static const std::regex kFile(R"(# ([\w-]+\.toml))"), kCode("exit code (\\d+)");
+    std::smatch found;
+    if (block.kind == "toml" && !block.lines.empty() && std::regex_match(block.lines[0], found, kFile)) {
+      std::string recipe;
+      for (const std::string& line : block.lines) recipe += line + "\n";
+      base::write_file_atomically(folder / found[1].str(), recipe);
+    } else if (block.kind == "sh") {
+      output.clear();
+      for (const std::string& line : block.lines) {
+        std::string command = line.substr(0, line.find(" #"));
+        if (arguments_in(command).empty() || command.find("build/quintet") == std::string::npos) continue;
+        const bool mpi = line.starts_with("mpirun");
+        if (line.starts_with("srun") || (mpi && !test::has_mpirun())) continue;
+        command = replaced(command, "build/quintet", test::kTool);
+        if (mpi) command = test::kMpirun + command.substr(7);
+        const Outcome o = shell("cd " + folder.path().string() + " && " + command);
+        const int expected = std::regex_search(line, found, kCode) ? std::stoi(found[1]) : 0;
+        EXPECT_EQ(o.code, expected) << line << "\n" << o.out << o.err;
+        output += o.out + o.err;
+      }
+    } else if (block.kind == "text") {
+      for (const std::string& line : block.lines)
+        EXPECT_TRUE(line == "..." || output.find(line) != std::string::npos)
+            << "'" << line << "' is not in the output:\n"
+            << output;
+    }
+  }
+}
+
+TEST(Docs, CommandsOfTutorialsRun) {
+  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/tutorials")) run_page(page);
+}
+
+TEST(Docs, ConvertedRecipesArePlannedAsShown) {
+  for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/coming-from")) run_page(page);
 }
 
 // What `doctor --probe --out` suggests.
