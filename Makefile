@@ -14,7 +14,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 .PHONY: help setup configure build demo test repeat mutate fuzz classes reshard crash fuzz-parsers asan tsan coverage \
-  nightly bench lint tidy format install clean
+  nightly bench lint tidy docs format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -90,11 +90,17 @@ bench: build  ## speed compared with PyTorch on this machine (installs PyTorch i
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 
-lint: setup  ## allowed includes, banned calls, paths and claims in the docs, version, formatting
+lint: setup  ## allowed includes, banned calls, paths, keys and claims in the docs, version, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_status.py
 	@python3 tools/check_version.py
+	@python3 tools/check_docs.py
 	@tools/format.sh --check
+
+docs: setup  ## the documentation as a site: build/docs/index.html
+	@tools/setup.sh --docs
+	@sphinx-build -q -E -W --keep-going -b html -c docs . $(BUILD)/docs
+	@echo "docs: $(BUILD)/docs/index.html"
 
 tidy: setup  ## clang-tidy on the files that this branch changes
 	@tools/setup.sh --tidy

@@ -8,6 +8,7 @@
 #   tools/setup.sh --tidy     also clang-tidy 19 (make tidy)
 #   tools/setup.sh --fuzz     also clang 19 with libFuzzer (make fuzz-parsers)
 #   tools/setup.sh --coverage also gcovr (make coverage)
+#   tools/setup.sh --docs     also Sphinx, its Markdown parser and a theme (make docs)
 #   tools/setup.sh --check    only report what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,8 +32,9 @@ for argument in "$@"; do
     --tidy) packages+=(clang-tidy-19) ;;
     --fuzz) packages+=(clang-19 libclang-rt-19-dev llvm-19) ;;
     --coverage) packages+=(gcovr) ;;
+    --docs) packages+=(python3-sphinx python3-myst-parser python3-sphinx-copybutton furo) ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --coverage or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --coverage, --docs or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
