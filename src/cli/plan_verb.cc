@@ -15,6 +15,7 @@
 #include "plan/text.h"
 #include "plan/timeline.h"
 #include "search/layout_space.h"
+#include "tools/bench_step.h"
 #include "tools/plan_assumptions.h"
 
 namespace quintet::cli {
@@ -23,7 +24,7 @@ namespace {
 struct PlanOptions {
   RecipeOptions recipe;
   plan::RecipeRequest request;
-  std::string cluster, stack, matmul, trace, html;
+  std::string cluster, stack, matmul, documents, trace, html;
   double imbalance = 1, price = -1;
   bool json = false;
   SearchOptions wanted;
@@ -55,6 +56,13 @@ std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
   for (int i = 0; i < hardware::kNumArithmetics; ++i)
     if (to_string(static_cast<hardware::Arithmetic>(i)) == word) return static_cast<hardware::Arithmetic>(i);
   base::fail_user("--matmul {}: must be one of f64, f32, tf32, f16, bf16, fp8, fp4", word);
+}
+
+// A number of tokens, or a file of them.
+std::vector<int64_t> document_lengths(const std::string& given) {
+  const bool number = given.find_first_not_of("0123456789") == std::string::npos;
+  return tools::parse_document_lengths(number ? given : base::read_file(given),
+                                       number ? "--documents" : given);
 }
 
 // A recipe of fewer ranks than the cluster has devices runs on a part of it.
@@ -125,6 +133,11 @@ int plan_action(const PlanOptions& o) {
   if (o.imbalance != 1 && filled_recipe.recipe.model.moe.experts == 0)
     base::fail_user("--imbalance {} requires a model with experts, and this model has none", o.imbalance);
   assumptions.imbalance = o.imbalance;
+  if (!o.documents.empty()) {
+    if (!filled_recipe.recipe.data.pack)
+      base::fail_user("--documents needs data.pack = true, the recipe has false");
+    assumptions.visible_keys = tools::mean_visible_keys(document_lengths(o.documents), filled_recipe.recipe);
+  }
 
   Line line;
   report::FindingsOptions wanted = o.wanted.findings();
@@ -192,6 +205,11 @@ Verb add_plan(CLI::App& app) {
   command->add_option("--imbalance", o->imbalance, "load of the busiest expert rank relative to the mean")
       ->type_name("X")
       ->check(number_in(1, 1e6));
+  command
+      ->add_option("--documents", o->documents,
+                   "packed documents, whose masks make attention cheaper: their length in tokens, or a file "
+                   "of lengths")
+      ->type_name("N|FILE");
   command->add_option("--price", o->price, "with --tokens: price of one device in USD per hour")
       ->type_name("USD")
       ->check(number_in(0, 1e6));

@@ -36,6 +36,7 @@ struct Attention {
   Arithmetic arithmetic = Arithmetic::BF16;
   double keys = 0;           // causal: diagonal blocks are computed whole; 0: long or not causal
   bool tensor_cores = true;  // false: plain f32 (or f64) arithmetic
+  bool documents = false;    // `keys` is the length of packed documents, whose tiles hold parts of several
 };
 // One kernel or, with Stack::unfused_attention, the matmuls, softmax and dropout one after another.
 double attention_seconds(const Attention& attention, const Accelerator& accelerator, const Stack& stack);

@@ -144,8 +144,11 @@ double attention_seconds(const Attention& attention, const Accelerator& accelera
   const double head = std::min<double>(128, static_cast<double>(attention.head_dim));
   const double by_head = head / (head + half_head) * (128 + half_head) / 128;
   const double narrow = bytes_per_element(arithmetic) < 2 ? kNarrowShare : 1;
-  // On the diagonal of a causal mask, half of every 128 x 128 block is wasted.
-  const double diagonal = attention.keys > 0 ? attention.keys / (attention.keys + 128) : 1;
+  // On the diagonal of a causal mask, half of every 128 x 128 block is wasted. What tiles of packed documents
+  // waste, and their short loops, was fitted on an H200 (docs/benchmarks/cuda-kernels.md): documents of 96,
+  // 508 and on average 700 tokens.
+  const double waste = attention.documents ? 850 : 128;
+  const double diagonal = attention.keys > 0 ? attention.keys / (attention.keys + waste) : 1;
   const double rate = accelerator.dense(arithmetic) *
                       std::min(1.0, share * stack.attention * older * by_head * narrow * diagonal);
   return launch(accelerator, stack) +

@@ -48,6 +48,11 @@ void add_notes(Report& report) {
         "experts: memory is planned for the most rows that a rank can receive; time and traffic assume the "
         "mean{}",
         a.imbalance == 1 ? "" : fmt::format(" times {:.3g}", a.imbalance)));
+  if (a.visible_keys > 0)
+    report.notes.push_back(fmt::format(
+        "documents: a query sees {:.0f} keys on average; model FLOPs and MFU count sequences of one "
+        "document",
+        a.visible_keys));
   if (!a.cluster.accelerator.is_nvidia() && !a.cluster.accelerator.is_cpu())
     report.notes.push_back("plan-only: the engine runs on CPUs and NVIDIA GPUs");
   if (!a.disabled_passes.empty())

@@ -29,6 +29,8 @@ struct Assumptions {
   // Dropless experts: rows on the busiest rank relative to the mean. Memory is planned for the worst case;
   // time is simulated with this.
   double imbalance = 1.0;
+  // Packed documents: how many keys a query sees on average; 0: a sequence is one document.
+  double visible_keys = 0;
   bool timeline = false;  // keep every simulated span (traces, timeline drawings)
   // Scratch bytes of the kernel that would run (exec::workspace_of, passed in because this room must not
   // include exec). Empty: none is counted.

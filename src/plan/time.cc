@@ -13,7 +13,7 @@ namespace quintet::plan {
 using program::InstrKind;
 
 sim::Machine machine_of(const Assumptions& a) {
-  sim::Machine m{a.cluster, a.stack, a.matmul, a.imbalance};
+  sim::Machine m{a.cluster, a.stack, a.matmul, a.imbalance, a.visible_keys};
   if (a.remark)
     m.plain_attention = [remark = a.remark](const program::Instr& i) { return !remark(i).empty(); };
   return m;

@@ -30,6 +30,12 @@ double keys_of(const Instr& instr) {
   return static_cast<double>(window > 0 ? std::min(window, seq_len) : seq_len);
 }
 
+// The keys that a query sees on average, where a sequence is one document.
+double mean_keys_of(const Instr& instr) {
+  const double most = keys_of(instr), seq_len = static_cast<double>(instr.attrs.integer("seq_len"));
+  return (most * (most + 1) / 2 + (seq_len - most) * most) / seq_len;
+}
+
 // Narrow operands are converted from wide ones: two bytes read, one written, and one more written transposed
 // for the backward matmuls. The forward matmul converts both of its operands; the input gradient converts the
 // output gradient; the weight gradient finds all its operands converted.
@@ -153,16 +159,22 @@ double Durations::compute_seconds(const Instr& instr) const {
     return hardware::memory_seconds(c.bytes, device, machine_.stack) +
            (waits_for_counts(instr) ? machine_.stack.route_seconds : 0);
   const Arithmetic own = arithmetic_of(instr.in[0].type.dtype);
-  if (kind == WorkClass::Attention)
+  if (kind == WorkClass::Attention) {
+    const bool documents = machine_.visible_keys > 0 && instr.attrs.integer("packed") != 0;
+    // Documents of one length n have (n + 1) / 2 visible keys on average.
+    const double share = documents ? std::min(1.0, machine_.visible_keys / mean_keys_of(instr)) : 1,
+                 keys = documents ? std::min(keys_of(instr), 2 * machine_.visible_keys) : keys_of(instr);
     return hardware::attention_seconds(
-        {.flops = c.flops,
+        {.flops = share * c.flops,
          .bytes = c.bytes,
          .head_dim = instr.in[0].type.size(2),
          .backward = instr.op->pass != graph::OpPass::Forward,
          .arithmetic = own,
-         .keys = keys_of(instr),
-         .tensor_cores = !machine_.plain_attention || !machine_.plain_attention(instr)},
+         .keys = keys,
+         .tensor_cores = !machine_.plain_attention || !machine_.plain_attention(instr),
+         .documents = documents && share < 1},
         device, machine_.stack);
+  }
   std::vector<Type> in, out;
   for (const program::Operand& o : instr.in) in.push_back(expected(o.type));
   for (const program::Operand& o : instr.out) out.push_back(expected(o.type));

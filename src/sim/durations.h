@@ -1,9 +1,9 @@
 // How long the instructions of a program take on a cluster: translates an op's operands into the terms of
 // hardware/cost.h.
 //
-// Matmuls are priced by their sizes, attention by its unmasked FLOPs, everything else by the bytes of its
-// operands. Ranks are placed in order: rank r is on node r / per_node and in domain r / domain. All ranks of
-// a node communicate at the same time, so each has its own share of the node's ports.
+// Matmuls are priced by their sizes, attention by the pairs that its mask leaves visible, everything else by
+// the bytes of its operands. Ranks are placed in order: rank r is on node r / per_node and in domain
+// r / domain. All ranks of a node communicate at the same time, so each has its own share of its ports.
 //
 // Expert rows: where the count is known only during the step, programs reserve space for the most rows that
 // can arrive. Here they count as the average number of rows times `imbalance`.
@@ -26,6 +26,8 @@ struct Machine {
   // Arithmetic of matmuls inside blocks (not of the head); unset: that of their operands' dtype.
   std::optional<hardware::Arithmetic> matmul;
   double imbalance = 1;
+  // With packed documents: how many keys a query sees on average; 0: a sequence is one document.
+  double visible_keys = 0;
   // Whether attention runs without tensor cores; empty: never.
   std::function<bool(const program::Instr&)> plain_attention = {};
 };

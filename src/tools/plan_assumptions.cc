@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "exec/executor.h"
+#include "tools/bench_step.h"
 #include "tools/gpu_probe.h"
 #include "train/loop.h"
 
@@ -52,6 +55,18 @@ void assume_software(plan::Assumptions& assumptions, const std::string& stack, c
   // For accelerators that the engine does not run on, the CUDA kernels are the closest model.
   assumptions.workspace_bytes = exec::workspace_of(is_cpu ? exec::Device::Cpu : exec::Device::Cuda,
                                                    train::kernel_threads(recipe, recipe.parallel.world()));
+}
+
+double mean_visible_keys(const std::vector<int64_t>& lengths, const config::Recipe& recipe) {
+  constexpr int64_t kMost = 1024;
+  const int64_t seq_len = recipe.data.seq_len, window = recipe.model.sliding_window;
+  int64_t all = 0;
+  for (const int64_t length : lengths) all += std::min(length, seq_len);
+  const int64_t sequences = std::clamp<int64_t>(all / seq_len, 1, kMost);
+  double keys = 0;
+  for (const int32_t place : pack_documents(lengths, sequences, seq_len).positions)
+    keys += static_cast<double>(window > 0 ? std::min<int64_t>(place + 1, window) : place + 1);
+  return keys / static_cast<double>(sequences * seq_len);
 }
 
 }  // namespace quintet::tools

@@ -18,4 +18,8 @@ hardware::Cluster cluster_here(const config::Recipe& recipe, std::vector<std::st
 // scratch sizes and remarks of the kernels that would run the recipe on assumptions.cluster.
 void assume_software(plan::Assumptions& assumptions, const std::string& stack, const config::Recipe& recipe);
 
+// Keys that a query sees on average where sequences are packed with documents of these lengths, repeated in
+// turn and cut where a sequence ends.
+double mean_visible_keys(const std::vector<int64_t>& lengths, const config::Recipe& recipe);
+
 }  // namespace quintet::tools
