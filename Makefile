@@ -5,6 +5,7 @@ TEST_JOBS  ?= 2
 FUZZ_LAYOUTS ?= 0
 FUZZ_SEED  ?= $(shell date +%s)
 FUZZ_SECONDS ?= 60
+HF_LINES   ?= 1000000
 
 # Tests start many ranks on few cores: one compute thread per rank unless a test asks for more, and Open MPI may
 # run as root in a container, oversubscribe the cores, and must not spin while it waits.
@@ -13,8 +14,8 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
-.PHONY: help setup configure build demo test repeat mutate fuzz classes reshard crash fuzz-parsers asan tsan coverage \
-  nightly bench lint tidy docs format install clean
+.PHONY: help setup configure build demo test repeat mutate fuzz classes reshard crash test-hf fuzz-parsers asan tsan \
+  coverage nightly bench lint tidy docs format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +56,10 @@ reshard: build  ## checkpoints of every layout loaded in every other one (a part
 
 crash: build  ## a run that is killed 200 times and continued (10 times in the tests)
 	@$(TEST_ENV) QUINTET_CRASH_KILLS=200 $(BUILD)/tests/test_cli --gtest_filter=Crash.Killed*
+
+test-hf: build  ## against Hugging Face's packages from PyPI, which this installs into build/: HF_LINES=1000000
+	@tools/setup.sh --hf
+	@$(BUILD)/hf-venv/bin/python tests/hf/tokenizers_test.py $(BUILD)/quintet --lines $(HF_LINES) --work $(BUILD)/hf-tokenizers
 
 fuzz-parsers: setup  ## libFuzzer over every parser of external input: FUZZ_SECONDS=60 for each
 	@tools/setup.sh --fuzz

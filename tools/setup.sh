@@ -9,6 +9,7 @@
 #   tools/setup.sh --fuzz     also clang 19 with libFuzzer (make fuzz-parsers)
 #   tools/setup.sh --coverage also gcovr (make coverage)
 #   tools/setup.sh --docs     also Sphinx, its Markdown parser and a theme (make docs)
+#   tools/setup.sh --hf       also tokenizers, tiktoken and sentencepiece in build/hf-venv (make test-hf)
 #   tools/setup.sh --check    only report what is missing (exit status 1 if anything is)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,25 +17,28 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build ccache git                # build
   libfmt-dev libtomlplusplus-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libutf8proc-dev libpcre2-dev libsentencepiece-dev  # tokenizer
   libopenmpi-dev openmpi-bin                      # comm/mpi
   libgtest-dev clang-format python3               # test and lint
 )
 torch_version=2.11.0
 venv=build/peer-venv
+hf_venv=build/hf-venv
 frontend_version=1.32.0
 frontend=build/cudnn-frontend
 
-bench=no cuda=no check=no
+bench=no cuda=no hf=no check=no
 for argument in "$@"; do
   case $argument in
     --bench) bench=yes ;;
     --cuda) cuda=yes ;;
+    --hf) hf=yes packages+=(python3-venv) ;;
     --tidy) packages+=(clang-tidy-19) ;;
     --fuzz) packages+=(clang-19 libclang-rt-19-dev llvm-19) ;;
     --coverage) packages+=(gcovr) ;;
     --docs) packages+=(python3-sphinx python3-myst-parser python3-sphinx-copybutton furo) ;;
     --check) check=yes ;;
-    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --coverage, --docs or --check" >&2; exit 2 ;;
+    *) echo "setup: unknown option '$argument'; expected --bench, --cuda, --tidy, --fuzz, --coverage, --docs, --hf or --check" >&2; exit 2 ;;
   esac
 done
 if [ $bench = yes ]; then packages+=(libbenchmark-dev python3-venv); fi
@@ -103,4 +107,13 @@ if [ $cuda = yes ] && [ ! -f "$frontend/include/cudnn_frontend.h" ]; then
     exit 1
   fi
   rm -rf "$wheel"
+fi
+
+if [ $hf = yes ] && ! "$hf_venv/bin/python" -c 'import tokenizers, tiktoken, sentencepiece' 2>/dev/null; then
+  echo "setup: installing tokenizers, tiktoken and sentencepiece into $hf_venv (only make test-hf uses them)"
+  if ! { /usr/bin/python3 -m venv "$hf_venv" &&
+    "$hf_venv/bin/pip" install -q tokenizers==0.23.3 tiktoken==0.14.0 sentencepiece==0.2.2; }; then
+    echo "setup: could not install them; make test-hf needs PyPI once" >&2
+    exit 1
+  fi
 fi

@@ -543,6 +543,7 @@ void place_paths(Recipe& r, const Leaves& leaves, const base::Path& folder, Repo
     return placed.string();
   };
   for (std::string& path : r.data.path) path = absolute("data.path", path);
+  if (r.data.tokenizer != "bytes") r.data.tokenizer = absolute("data.tokenizer", r.data.tokenizer);
   if (leaves.contains("run.dir")) {
     if (r.run.dir.empty())
       report.add("run.dir is not empty", "run.dir", "is empty; it must name a folder", "leave it out");

@@ -14,13 +14,17 @@
 #include "config/names.h"
 #include "config/nearest.h"
 #include "config/schema.h"
+#include "config/tokenizer_size.h"
 #include "config/validate.h"
 
 namespace quintet::config {
 namespace {
 
 void fill_in_model(Model& m, const std::string& tokenizer, Report& report) {
-  if (m.vocab == 0 && tokenizer == "bytes") m.vocab = 256;
+  if (m.vocab == 0) {
+    m.vocab = tokenizer_size(tokenizer).ids;
+    if (m.vocab == 0) report.spoil("model.vocab");  // the tokenizer's own rule says why
+  }
   if (m.kv_heads == 0) {
     m.kv_heads = m.heads;
     if (m.heads <= 0) report.spoil("model.kv_heads");

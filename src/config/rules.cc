@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/text.h"
 #include "config/byte_size.h"
 #include "config/joint_nearest.h"
@@ -18,6 +19,7 @@
 #include "config/resolve.h"
 #include "config/rule.h"
 #include "config/schema.h"
+#include "config/tokenizer_size.h"
 #include "config/validate.h"
 
 namespace quintet::config {
@@ -57,9 +59,9 @@ void preset_exists(const Recipe& r, const Fail& fail) {
        near.empty() ? "" : fmt::format("\"{}\"", near));
 }
 
-void tokenizer_is_bytes(const Recipe& r, const Fail& fail) {
-  if (r.data.tokenizer != "bytes")
-    fail("data.tokenizer", fmt::format("\"{}\" is not supported yet", r.data.tokenizer), "\"bytes\"");
+void tokenizer_loads(const Recipe& r, const Fail& fail) {
+  const TokenizerSize size = tokenizer_size(r.data.tokenizer);
+  if (!size.error.empty()) fail("data.tokenizer", size.error, "\"bytes\"");
 }
 
 void paths_are_named(const Recipe& r, const Fail& fail) {
@@ -69,11 +71,13 @@ void paths_are_named(const Recipe& r, const Fail& fail) {
 
 // ---- model geometry
 
-void vocab_holds_bytes(const Recipe& r, const Fail& fail) {
-  if (r.data.tokenizer == "bytes" && r.model.vocab < 256)
+void vocab_covers_tokenizer(const Recipe& r, const Fail& fail) {
+  const int64_t ids = tokenizer_size(r.data.tokenizer).ids;
+  if (r.model.vocab < ids)
     fail("model.vocab",
-         fmt::format("{} is too small for data.tokenizer = \"bytes\", which has 256 tokens", r.model.vocab),
-         "256");
+         fmt::format("{} is too small for data.tokenizer = \"{}\", which has {} tokens", r.model.vocab,
+                     base::printable(r.data.tokenizer), ids),
+         fmt::format("{}", ids));
 }
 
 void kv_heads_divide_heads(const Recipe& r, const Fail& fail) {
@@ -602,10 +606,10 @@ std::vector<Rule> general_rules() {
   return {
       {"name is a valid file name", {"name"}, name_is_a_file_name},
       {"model.preset is a known preset", {"model.preset"}, preset_exists},
-      {"data.tokenizer is supported", {"data.tokenizer"}, tokenizer_is_bytes},
+      {"data.tokenizer can be loaded", {"data.tokenizer"}, tokenizer_loads},
       {"data.path has no empty entries", {"data.path"}, paths_are_named},
 
-      {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_holds_bytes},
+      {"model.vocab covers the tokenizer", {"model.vocab", "data.tokenizer"}, vocab_covers_tokenizer},
       {"model.kv_heads divides model.heads", {"model.heads", "model.kv_heads"}, kv_heads_divide_heads},
       {"model.head_dim is even", {"model.family", "model.head_dim", "model.mla.kv_rank"}, head_dim_is_even},
       {"gpt2: model.embed = heads x head_dim",

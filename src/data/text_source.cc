@@ -26,8 +26,8 @@ bool is_left_out(const base::Path& folder) {
 
 bool is_binary(std::string_view contents) { return contents.find('\0') != std::string_view::npos; }
 
-void add_file(const base::Path& file, bool named, const Tokenizer& tokenizer, CorpusBuilder& corpus,
-              Reading& reading) {
+void add_file(const base::Path& file, bool named, const tokenizer::Tokenizer& tokenizer,
+              CorpusBuilder& corpus, Reading& reading) {
   const std::string contents = base::read_file(file);
   if (is_binary(contents)) {
     if (named) base::fail_user("'{}' is not a text file: it contains NUL bytes", file.string());
@@ -111,7 +111,7 @@ std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view
   return documents;
 }
 
-Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer, Reading* reading) {
+Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer, Reading* reading) {
   std::vector<std::string> names;
   for (const base::Path& path : paths) names.push_back(path.string());
   CorpusBuilder corpus(fmt::format("{}", fmt::join(names, ", ")), tokenizer.vocab_size());
@@ -131,7 +131,7 @@ Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer, 
   return corpus.finish();
 }
 
-Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer, Reading* reading) {
+Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading) {
   if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer, reading);
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())

@@ -13,7 +13,7 @@
 
 #include "base/file.h"
 #include "data/corpus.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 namespace quintet::data {
 
@@ -35,10 +35,11 @@ std::vector<base::Path> text_files(const base::Path& path, Reading* reading = nu
 std::vector<std::string> parse_jsonl(std::string_view contents, std::string_view name);
 
 // Tokenizes all documents below the paths. UserError, naming the paths, when there are no tokens.
-Corpus read_text(std::span<const base::Path> paths, const Tokenizer& tokenizer, Reading* reading = nullptr);
+Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& tokenizer,
+                 Reading* reading = nullptr);
 
 // Loads data.path: a token file pair if it is one, text otherwise. A token file must fit the tokenizer's
 // vocabulary.
-Corpus load_corpus(const base::Path& path, const Tokenizer& tokenizer, Reading* reading = nullptr);
+Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading = nullptr);
 
 }  // namespace quintet::data

@@ -13,7 +13,7 @@
 #include "checkpoint/store.h"
 #include "comm/local.h"
 #include "config/parse.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 #include "train/element.h"
 #include "train/loop.h"
 #include "train/rank.h"
@@ -153,7 +153,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     base::fail_user("--temperature must be 0 or more; got {}", options.temperature);
   config::Recipe recipe = single_rank(weights.recipe);
-  const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
   std::vector<int32_t> ids = tokenizer->encode(options.prompt);
   if (ids.empty()) base::fail_user("--prompt is empty; the model needs at least one token to continue");
   const size_t prompt = ids.size();
@@ -163,13 +163,23 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
     Window window(recipe, world, options.threads, weights);
     const uint64_t key = base::stream_key(options.seed, "generate");
     const size_t longest = static_cast<size_t>(recipe.data.seq_len);
+    // A token's text depends on its neighbours: a character may take several tokens, and the first word has
+    // no space before it. So all of the text is decoded, and a last character that is not complete is held
+    // back.
+    size_t shown = 0;
+    const auto show_new_text = [&] {
+      const std::string text = tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
+      if (text.size() <= shown || text.ends_with("\uFFFD")) return;
+      options.on_text(std::string_view(text).substr(shown));
+      shown = text.size();
+    };
     for (int64_t i = 0; i < options.tokens; ++i) {
       const std::span<const int32_t> all(ids);
       std::vector<double> logits = window.logits(all.size() > longest ? all.last(longest) : all);
       // The model may have more rows than the tokenizer has ids.
       logits.resize(std::min(logits.size(), static_cast<size_t>(tokenizer->vocab_size())));
       ids.push_back(draw(logits, options.temperature, base::uniform(key, static_cast<uint64_t>(i))));
-      if (options.on_text) options.on_text(tokenizer->decode(std::span(ids).last(1)));
+      if (options.on_text) show_new_text();
     }
   });
   return tokenizer->decode(std::span<const int32_t>(ids).subspan(prompt));
@@ -177,7 +187,7 @@ std::string generate(const base::Path& run_folder, const GenerateOptions& option
 
 std::optional<std::string> sample_of(const config::Recipe& recipe, int64_t tokens) {
   const train::RunFolder folder(recipe.run.dir);
-  if (tokens == 0 || recipe.data.tokenizer != "bytes") return std::nullopt;
+  if (tokens == 0) return std::nullopt;
   if (generate_flops(recipe, parameters_in(folder.weights()), tokens) > kMaxSampleFlops) return std::nullopt;
   GenerateOptions options;
   options.tokens = tokens;

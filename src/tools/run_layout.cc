@@ -346,10 +346,10 @@ data::Dataset training_data(const config::Recipe& recipe, bool synthetic) {
         .train;
   };
   if (!synthetic && !recipe.data.path.empty()) {
-    const data::ByteTokenizer tokenizer;
+    const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
     std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
     data::Corpus corpus =
-        paths.size() == 1 ? data::load_corpus(paths[0], tokenizer) : data::read_text(paths, tokenizer);
+        paths.size() == 1 ? data::load_corpus(paths[0], *tokenizer) : data::read_text(paths, *tokenizer);
     corpus.require_vocab(recipe.model.vocab);
     return split(corpus);
   }

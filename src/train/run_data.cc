@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kCheckedTokens = int64_t{1} << 28;
 
 data::Corpus read_corpus(const config::Recipe& recipe, std::string& reading) {
-  const auto tokenizer = data::make_tokenizer(recipe.data.tokenizer);
+  const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
   const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
   if (paths.empty())
     base::fail_user(

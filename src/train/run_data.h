@@ -6,7 +6,6 @@
 
 #include "config/recipe.h"
 #include "data/batch.h"
-#include "data/tokenizer.h"
 
 namespace quintet::train {
 

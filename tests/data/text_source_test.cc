@@ -18,7 +18,7 @@ std::vector<std::string> texts(const Corpus& corpus) {
                end = corpus.offsets()[static_cast<size_t>(d) + 1];
     std::vector<int32_t> ids(end - begin);
     corpus.read(static_cast<int64_t>(begin), ids);
-    texts.push_back(ByteTokenizer().decode(ids));
+    texts.push_back(tokenizer::ByteTokenizer().decode(ids));
   }
   return texts;
 }
@@ -31,7 +31,7 @@ class TextSource : public testing::Test {
   }
   Corpus load(const std::string& name) { return load_corpus(folder / name, tokenizer); }
   TempFolder folder;
-  ByteTokenizer tokenizer;
+  tokenizer::ByteTokenizer tokenizer;
 };
 
 TEST_F(TextSource, FolderIsReadSortedAndOtherFilesAreSkipped) {

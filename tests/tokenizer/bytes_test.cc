@@ -1,10 +1,9 @@
-#include "data/tokenizer.h"
-
 #include <gtest/gtest.h>
 
 #include "base/temp_folder.h"
+#include "tokenizer/tokenizer.h"
 
-namespace quintet::data {
+namespace quintet::tokenizer {
 namespace {
 
 TEST(ByteTokenizer, EveryByteRoundTrips) {
@@ -18,7 +17,7 @@ TEST(ByteTokenizer, EveryByteRoundTrips) {
 }
 
 TEST(ByteTokenizer, AppendsAndRefusesNonBytes) {
-  const auto tokenizer = make_tokenizer("bytes");
+  const auto tokenizer = load_tokenizer("bytes");
   EXPECT_EQ(tokenizer->vocab_size(), 256);
   std::vector<int32_t> ids = {1};
   tokenizer->encode("ab", ids);
@@ -31,10 +30,10 @@ TEST(ByteTokenizer, AppendsAndRefusesNonBytes) {
 }
 
 TEST(Tokenizer, UnknownNameListsWhatThereIs) {
-  const auto message = test::user_error([] { make_tokenizer("byte"); });
+  const auto message = test::user_error([] { load_tokenizer("byte"); });
   EXPECT_CONTAINS(message, "'byte'");
   EXPECT_CONTAINS(message, "\"bytes\"");
 }
 
 }  // namespace
-}  // namespace quintet::data
+}  // namespace quintet::tokenizer

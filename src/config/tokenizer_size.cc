@@ -1,0 +1,27 @@
+#include "config/tokenizer_size.h"
+
+#include <map>
+#include <mutex>
+
+#include "base/error.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quintet::config {
+
+TokenizerSize tokenizer_size(const std::string& name_or_path) {
+  if (name_or_path == "bytes") return {256, ""};
+  static std::mutex mutex;
+  static std::map<std::string, TokenizerSize> known;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(name_or_path); found != known.end()) return found->second;
+  TokenizerSize size;
+  try {
+    size.ids = tokenizer::load_tokenizer(name_or_path)->vocab_size();
+  } catch (const base::UserError& error) {
+    size.error = error.what();
+    return size;  // the file may appear before the next question
+  }
+  return known[name_or_path] = size;
+}
+
+}  // namespace quintet::config

@@ -1,0 +1,47 @@
+// Byte-pair encoding: the pair of neighbours whose merge was learnt first is joined, until none is left.
+#pragma once
+
+#include "tokenizer/model.h"
+
+namespace quintet::tokenizer {
+
+class Bpe final : public Model {
+ public:
+  // From the "model" of a tokenizer.json. Dropout is refused.
+  Bpe(const nlohmann::json& description, bool byte_level);
+  // From tokens whose id is also the rank of the merge that makes them, as tiktoken files have them.
+  explicit Bpe(std::vector<std::pair<std::string, int32_t>> ranked_tokens);
+
+  std::string_view type() const override { return "BPE"; }
+  void encode(std::string_view word, std::vector<int32_t>& ids) const override;
+  size_t first_piece(std::string_view text) const override;
+
+ private:
+  struct Merge {
+    uint64_t pair = kNoPair;  // left id above right id
+    uint32_t rank = 0;
+    int32_t joined = 0;
+  };
+  static constexpr uint64_t kNoPair = ~0ull;
+  static constexpr uint32_t kNoRank = ~0u;
+
+  void read_vocabulary(const nlohmann::json& description);
+  void read_merges(const nlohmann::json& description);
+  void start_merges(size_t count);
+  void add_merge(int32_t left, int32_t right, uint32_t rank, int32_t joined);
+  const Merge* find_merge(int32_t left, int32_t right) const;
+  void derive_split_mark();
+  void symbols_of(std::string_view word, std::vector<int32_t>& symbols) const;
+  void merge_short(std::vector<int32_t>& symbols, std::vector<uint32_t>& ranks) const;
+  void merge_long(std::vector<int32_t>& symbols) const;
+
+  bool byte_level_ = false, byte_fallback_ = false, fuse_unknown_ = false, ignore_merges_ = false;
+  std::string prefix_, suffix_;  // of the pieces after a word's first, of its last
+  std::optional<int32_t> unknown_;
+  std::vector<int32_t> byte_ids_;  // of single bytes, or of "<0x41>"; -1: none
+  std::vector<Merge> merges_;      // open addressing, at most half full
+  int merge_shift_ = 0;
+  std::string split_mark_;  // see first_piece; empty: none
+};
+
+}  // namespace quintet::tokenizer

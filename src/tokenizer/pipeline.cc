@@ -1,0 +1,229 @@
+#include "tokenizer/pipeline.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+
+#include "tokenizer/json_field.h"
+#include "tokenizer/unicode.h"
+#include "tokenizer/word_cache.h"
+
+namespace quintet::tokenizer {
+namespace {
+
+std::atomic<uint64_t> next_serial{1};
+
+// This thread's cache, emptied when another tokenizer used it last.
+WordCache& cache_for(uint64_t serial) {
+  struct Owned {
+    uint64_t serial = 0;
+    std::unique_ptr<WordCache> cache;
+  };
+  thread_local Owned owned;
+  if (owned.serial != serial) {
+    owned.cache = std::make_unique<WordCache>();
+    owned.serial = serial;
+  }
+  return *owned.cache;
+}
+
+// A number as the Rust library that `tokenizers` reads files with computes it: the digits that fit 64 bits,
+// divided by a power of ten. It rounds twice, and the score of a token can differ in its last bit; two cuts
+// of a word whose scores are equal but for rounding then compare as they do there.
+double twice_rounded(const std::string& text) {
+  uint64_t digits = 0;
+  int exponent = 0;
+  bool fraction = false, full = false;
+  size_t at = text.starts_with('-') ? 1 : 0;
+  for (; at < text.size() && text[at] != 'e' && text[at] != 'E'; ++at) {
+    if (text[at] == '.') {
+      fraction = true;
+      continue;
+    }
+    const auto digit = static_cast<uint64_t>(text[at] - '0');
+    full = full || digits > (~0ull - digit) / 10;
+    if (!full) digits = digits * 10 + digit;
+    exponent += full ? (fraction ? 0 : 1) : (fraction ? -1 : 0);
+  }
+  if (at < text.size()) exponent += std::atoi(text.c_str() + at + 1);
+  const auto whole = static_cast<double>(digits);
+  const double value = exponent < 0 ? whole / std::pow(10.0, -exponent) : whole * std::pow(10.0, exponent);
+  return text.starts_with('-') ? -value : value;
+}
+
+// Builds the document as usual, but for numbers with a fraction.
+struct Reader : nlohmann::detail::json_sax_dom_parser<Json> {
+  explicit Reader(Json& document) : json_sax_dom_parser(document, false) {}
+  bool number_float(double, const std::string& text) {
+    return json_sax_dom_parser::number_float(twice_rounded(text), text);
+  }
+};
+
+}  // namespace
+
+Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)), serial_(next_serial++) {
+  vocab_size_ = parts_.model->vocabulary().size();
+  for (size_t i = 0; i < parts_.added.size(); ++i) {
+    const AddedToken& token = parts_.added[i];
+    if (token.content.empty()) continue;
+    added_by_id_[token.id] = i;
+    vocab_size_ = std::max<int64_t>(vocab_size_, token.id + int64_t{1});
+    if (!token.normalized) {
+      raw_.add(token, token.content);
+    } else {
+      std::string pattern = token.content;
+      if (parts_.normalizer) parts_.normalizer->apply(pattern);
+      normalized_.add(token, pattern);
+    }
+  }
+  for (const auto* side : {&parts_.frame.before, &parts_.frame.after})
+    for (const int32_t id : *side)
+      if (id < 0 || id >= vocab_size_)
+        base::fail_user("tokenizer file: the post-processor adds the id {}, the vocabulary has {} tokens", id,
+                        vocab_size_);
+}
+
+void Pipeline::encode(std::string_view text, std::vector<int32_t>& ids, bool frame) const {
+  std::string storage;
+  text = valid_utf8(text, storage);
+  if (frame) ids.insert(ids.end(), parts_.frame.before.begin(), parts_.frame.before.end());
+  size_t from = 0;
+  while (!raw_.empty()) {
+    const auto found = raw_.find(text, from);
+    if (found.id < 0) break;
+    encode_plain(text.substr(from, found.begin - from), from == 0, ids);
+    ids.push_back(found.id);
+    from = found.end;
+  }
+  encode_plain(text.substr(from), from == 0, ids);
+  if (frame) ids.insert(ids.end(), parts_.frame.after.begin(), parts_.frame.after.end());
+}
+
+void Pipeline::encode_plain(std::string_view text, bool first, std::vector<int32_t>& ids) const {
+  if (text.empty()) return;
+  std::string normal;
+  if (parts_.normalizer) {
+    normal = text;
+    parts_.normalizer->apply(normal);
+    text = normal;
+  }
+  size_t from = 0;
+  while (!normalized_.empty()) {
+    const auto found = normalized_.find(text, from);
+    if (found.id < 0) break;
+    encode_words(text.substr(from, found.begin - from), first && from == 0, ids);
+    ids.push_back(found.id);
+    from = found.end;
+  }
+  encode_words(text.substr(from), first && from == 0, ids);
+}
+
+void Pipeline::encode_words(std::string_view text, bool first, std::vector<int32_t>& ids) const {
+  if (text.empty()) return;
+  WordCache& cache = cache_for(serial_);
+  const auto encode_word = [&](std::string_view word, bool) {
+    if (word.size() > WordCache::kLongest) {
+      parts_.model->encode(word, ids);
+      return;
+    }
+    const auto key = WordCache::key(word);
+    if (const auto known = cache.find(key); !known.empty()) {
+      ids.insert(ids.end(), known.begin(), known.end());
+      return;
+    }
+    const size_t before = ids.size();
+    parts_.model->encode(word, ids);
+    cache.insert(key, std::span(ids).subspan(before));
+  };
+  if (parts_.pre_tokenizer) {
+    parts_.pre_tokenizer->split(text, first, encode_word);
+    return;
+  }
+  while (!text.empty()) {
+    const size_t length = parts_.model->first_piece(text);
+    encode_word(text.substr(0, length), false);
+    text.remove_prefix(length);
+  }
+}
+
+const AddedToken* Pipeline::added(int32_t id) const {
+  const auto found = added_by_id_.find(id);
+  return found == added_by_id_.end() ? nullptr : &parts_.added[found->second];
+}
+
+std::string Pipeline::decode(std::span<const int32_t> ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  tokens.reserve(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    require_id(ids[i], i);
+    if (const AddedToken* token = added(ids[i])) {
+      if (!(skip_special && token->special)) tokens.push_back(token->content);
+    } else if (ids[i] < parts_.model->vocabulary().size()) {
+      tokens.push_back(parts_.model->vocabulary().token(ids[i]));
+    }
+  }
+  std::string text;
+  if (parts_.decoder) parts_.decoder->apply(tokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && !parts_.decoder) text.push_back(' ');
+    text += tokens[i];
+  }
+  std::string storage;
+  const std::string_view valid = valid_utf8(text, storage);
+  return valid.data() == text.data() ? text : storage;
+}
+
+std::string Pipeline::token(int32_t id) const {
+  require_id(id, 0);
+  if (const AddedToken* token = added(id)) return token->content;
+  const auto& vocabulary = parts_.model->vocabulary();
+  if (id >= vocabulary.size()) return "";
+  return parts_.byte_level ? spelling_of_bytes(vocabulary.token(id)) : vocabulary.token(id);
+}
+
+std::optional<int32_t> Pipeline::id(std::string_view token) const {
+  for (const AddedToken& added : parts_.added)
+    if (added.content == token) return added.id;
+  if (!parts_.byte_level) return parts_.model->vocabulary().id(token);
+  const auto bytes = bytes_of_spelling(token);
+  return bytes ? parts_.model->vocabulary().id(*bytes) : std::nullopt;
+}
+
+bool Pipeline::is_special(int32_t id) const {
+  const AddedToken* token = added(id);
+  return token && token->special;
+}
+
+std::unique_ptr<Tokenizer> load_hf_tokenizer(std::string_view json) {
+  Json file;
+  Reader reader(file);
+  if (!Json::sax_parse(json, &reader) || !file.is_object())
+    base::fail_user("tokenizer file: it is not a JSON object");
+  const auto part = [&](const char* key) { return file.contains(key) ? file.at(key) : Json(); };
+  PipelineParts parts;
+  parts.normalizer = make_normalizer(part("normalizer"), parts.byte_level);
+  parts.pre_tokenizer = make_pre_tokenizer(part("pre_tokenizer"), parts.byte_level);
+  if (!file.contains("model")) base::fail_user("tokenizer file: it has no \"model\"");
+  parts.model = make_model(file.at("model"), parts.byte_level);
+  parts.frame = make_frame(part("post_processor"));
+  parts.decoder = make_decoder(part("decoder"));
+  for (const Json& entry : json_list(file, "added_tokens", "the file")) {
+    const std::string where = "added_tokens";
+    AddedToken token;
+    token.content = json_field<std::string>(entry, "content", where);
+    token.id = json_field<int32_t>(entry, "id", where);
+    token.special = json_field_or(entry, "special", false, where);
+    token.normalized = json_field_or(entry, "normalized", !token.special, where);
+    token.single_word = json_field_or(entry, "single_word", false, where);
+    token.lstrip = json_field_or(entry, "lstrip", false, where);
+    token.rstrip = json_field_or(entry, "rstrip", false, where);
+    if (token.id < 0 || token.id > 1 << 24)
+      base::fail_user("tokenizer file: the added token '{}' has the id {}", base::printable(token.content),
+                      token.id);
+    parts.added.push_back(std::move(token));
+  }
+  return std::make_unique<Pipeline>(std::move(parts));
+}
+
+}  // namespace quintet::tokenizer

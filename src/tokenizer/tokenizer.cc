@@ -1,0 +1,84 @@
+#include "tokenizer/tokenizer.h"
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/printable.h"
+
+namespace quintet::tokenizer {
+namespace {
+
+// tiktoken files are lines of base 64 and a rank; SentencePiece models are protocol buffers.
+bool looks_like_tiktoken(std::string_view contents) {
+  const std::string_view line = contents.substr(0, contents.find('\n'));
+  const size_t space = line.find(' ');
+  if (space == std::string_view::npos || space == 0 || line.size() > 300) return false;
+  for (const char c : line.substr(space + 1))
+    if (c < '0' || c > '9') return c == '\r';
+  return true;
+}
+
+}  // namespace
+
+void Tokenizer::require_id(int32_t id, size_t position) const {
+  if (id < 0 || id >= vocab_size())
+    base::fail_user("token {} at position {} is not in the vocabulary: the tokenizer '{}' has ids 0 to {}",
+                    id, position, name(), vocab_size() - 1);
+}
+
+void ByteTokenizer::encode(std::string_view text, std::vector<int32_t>& ids, bool) const {
+  ids.reserve(ids.size() + text.size());
+  for (const char c : text) ids.push_back(static_cast<uint8_t>(c));
+}
+
+std::string ByteTokenizer::decode(std::span<const int32_t> ids, bool) const {
+  std::string text;
+  text.reserve(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    require_id(ids[i], i);
+    text.push_back(static_cast<char>(ids[i]));
+  }
+  return text;
+}
+
+std::string ByteTokenizer::token(int32_t id) const {
+  require_id(id, 0);
+  return {static_cast<char>(id)};
+}
+
+std::optional<int32_t> ByteTokenizer::id(std::string_view token) const {
+  if (token.size() != 1) return std::nullopt;
+  return static_cast<uint8_t>(token[0]);
+}
+
+std::unique_ptr<Tokenizer> load_tokenizer(const std::string& name_or_path) {
+  if (name_or_path == "bytes") return std::make_unique<ByteTokenizer>();
+  base::Path path = name_or_path;
+  if (base::directory_exists(path)) {
+    const base::Path folder = path;
+    for (const char* file : {"tokenizer.json", "tokenizer.model", "spiece.model"})
+      if (base::file_exists(folder / file)) {
+        path = folder / file;
+        break;
+      }
+    if (path == folder)
+      base::fail_user("the folder '{}' has no tokenizer.json, tokenizer.model or spiece.model",
+                      base::printable(name_or_path));
+  }
+  if (!base::file_exists(path))
+    base::fail_user(
+        "unknown tokenizer '{}'; expected \"bytes\" (one token per byte), or the path of a tokenizer.json, a "
+        "SentencePiece model, a tiktoken file, or a folder that holds one",
+        base::printable(name_or_path));
+  const std::string contents = base::read_file(path);
+  const std::string file_name = path.filename().string();
+  const size_t first = contents.find_first_not_of(" \t\r\n");
+  try {
+    if (first != std::string::npos && contents[first] == '{') return load_hf_tokenizer(contents);
+    if (looks_like_tiktoken(contents)) return load_tiktoken(contents, file_name);
+    return load_sentencepiece(contents);
+  } catch (const base::UserError& error) {
+    base::fail_user("cannot load the tokenizer '{}': {}", base::printable(path.string()), error.what());
+  }
+}
+
+}  // namespace quintet::tokenizer

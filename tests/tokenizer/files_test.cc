@@ -1,0 +1,97 @@
+// Tokenizers that are trained here, other formats, and files that are damaged.
+#include <gtest/gtest.h>
+
+#include "base/file.h"
+#include "base/temp_folder.h"
+#include "tokenizer/expressions.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/train.h"
+
+namespace quintet::tokenizer {
+namespace {
+
+std::string trained(std::string_view text, int32_t vocab) {
+  WordCounts counts(*known_pattern(kLlama3));
+  counts.add(text);
+  return train_bpe(counts, {vocab, {"<|endoftext|>"}, kLlama3});
+}
+
+TEST(TrainBpe, JoinsTheMostFrequentPairsFirst) {
+  // "ab" occurs 5 times, "abc" 3 times, " x" twice.
+  const auto tokenizer = load_hf_tokenizer(trained("abc\nabc\nabc\nab\nab x x", 257 + 3));
+  EXPECT_EQ(tokenizer->vocab_size(), 260);
+  EXPECT_EQ(tokenizer->token(257), "ab");
+  EXPECT_EQ(tokenizer->token(258), "abc");
+  EXPECT_EQ(tokenizer->token(259), "\u0120x");  // how such files spell a space
+  EXPECT_EQ(tokenizer->encode("abc x<|endoftext|>"), (std::vector<int32_t>{258, 259, 0}));
+}
+
+TEST(TrainBpe, EveryTextRoundTrips) {
+  const auto tokenizer = load_hf_tokenizer(trained("the quick brown fox jumps over the lazy dog", 300));
+  for (const char* text : {"the dog", "\u6f22\u5b57 \U0001F600\r\n\t  ", "", "a\u0301'S 1234"})
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
+TEST(TrainBpe, StopsWhenNoPairIsLeft) {
+  EXPECT_EQ(load_hf_tokenizer(trained("ab ab", 100000))->vocab_size(), 257 + 2);  // "ab", " ab"
+  EXPECT_CONTAINS(test::user_error([] { trained("ab", 200); }), "the smallest is 257");
+}
+
+TEST(Tiktoken, RanksAreMerges) {
+  // Every byte, then "ab" and "abc"; named after GPT-4's file, whose expression splits text.
+  std::string file;
+  const auto base64 = [](std::string_view bytes) {
+    static const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    for (size_t i = 0; i < bytes.size(); i += 3) {
+      uint32_t bits = 0;
+      for (size_t k = 0; k < 3; ++k)
+        bits = bits << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0u);
+      for (size_t k = 0; k < 4; ++k)
+        out.push_back(i + k <= bytes.size() ? kDigits[bits >> (18 - 6 * k) & 63] : '=');
+    }
+    return out;
+  };
+  for (int byte = 0; byte < 256; ++byte)
+    file += base64(std::string(1, static_cast<char>(byte))) + " " + std::to_string(byte) + "\n";
+  file += base64("ab") + " 256\n" + base64("abc") + " 257\n";
+  const auto tokenizer = load_tiktoken(file, "cl100k_base.tiktoken");
+  EXPECT_EQ(tokenizer->encode("abcabab"), (std::vector<int32_t>{257, 256, 256}));
+  EXPECT_EQ(tokenizer->encode("<|endoftext|>"), (std::vector<int32_t>{100257}));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{257, 100257}, true), "abc");
+  EXPECT_CONTAINS(test::user_error([&] { load_tiktoken(file, "mine.tiktoken"); }),
+                  "does not say how it splits text");
+  EXPECT_CONTAINS(test::user_error([&] { load_tiktoken(file.substr(7), "cl100k"); }),
+                  "no token for the byte 0");
+}
+
+TEST(TokenizerFile, DamageIsNamed) {
+  const auto error = [](std::string_view json) { return test::user_error([&] { load_hf_tokenizer(json); }); };
+  EXPECT_CONTAINS(error("{"), "not a JSON object");
+  EXPECT_CONTAINS(error("{}"), "no \"model\"");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "Neural"}})"), "'Neural' is not supported");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}})"),
+                  "needs the token 'b'");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["ab"]}})"), "merge 0");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}})"), "id -1");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "dropout": 0.1}})"), "dropout");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "Unigram", "vocab": [["a", 0]], "unk_id": 7}})"),
+                  "unk_id is 7");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "normalizer": {"type": "Magic"}})"),
+                  "'Magic'");
+  EXPECT_CONTAINS(
+      error(R"({"model": {"type": "BPE", "vocab": {"a": 0}}, "pre_tokenizer": {"type": "Split", "pattern":
+                        {"Regex": "(a"}, "behavior": "Isolated"}})"),
+      "not valid");
+  EXPECT_CONTAINS(test::user_error([] { load_sentencepiece("nothing of the kind"); }), "SentencePiece");
+}
+
+TEST(TokenizerFile, IsFoundInAFolder) {
+  const test::TempFolder folder;
+  EXPECT_CONTAINS(test::user_error([&] { load_tokenizer(folder.path().string()); }), "has no tokenizer.json");
+  base::write_file_atomically(folder.path() / "tokenizer.json", trained("ab ab", 258));
+  EXPECT_EQ(load_tokenizer(folder.path().string())->vocab_size(), 258);
+}
+
+}  // namespace
+}  // namespace quintet::tokenizer

@@ -1,0 +1,42 @@
+// Ids and texts against those of the `tokenizers` package (tests/golden/make_tokenizers.py).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "tokenizer/tokenizer.h"
+
+namespace quintet::tokenizer {
+namespace {
+
+const std::string kFolder = std::string(QUINTET_SOURCE_DIR) + "/tests/golden/tokenizers/";
+
+class GoldenTokenizer : public testing::TestWithParam<const char*> {};
+
+TEST_P(GoldenTokenizer, GivesTheIdsOfTokenizers) {
+  const auto texts = nlohmann::json::parse(base::read_file(kFolder + "texts.json"));
+  const auto expected = nlohmann::json::parse(base::read_file(kFolder + GetParam() + ".expected.json"));
+  const auto tokenizer = load_tokenizer(kFolder + GetParam() + ".json");
+  ASSERT_EQ(texts.size(), expected["ids"].size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const auto text = texts[i].get<std::string>();
+    const auto ids = expected["ids"][i].get<std::vector<int32_t>>();
+    for (const char* pass : {"first", "with its words known"}) {
+      std::vector<int32_t> ours;
+      tokenizer->encode(text, ours, true);
+      EXPECT_EQ(ours, ids) << pass << ", text " << i << ": " << text;
+    }
+    const auto& otherwise = expected["decoded_otherwise"];
+    const auto key = std::to_string(i);
+    EXPECT_EQ(tokenizer->decode(ids, true),
+              otherwise.contains(key) ? otherwise[key].get<std::string>() : text);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tokenizers, GoldenTokenizer,
+                         testing::Values("gpt2", "llama3", "qwen2", "o200k", "tekken", "other", "llama2",
+                                         "unigram", "wordpiece", "suffix", "prefix"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace quintet::tokenizer

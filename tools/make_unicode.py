@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Writes src/tokenizer/unicode_ranges.inc and src/tokenizer/unicode_exceptions.inc.
+
+The first has the general category of every code point, as ranges. The second has the code points at which the parts of
+the `tokenizers` package disagree with that version of Unicode, because each knows another one: their ids can only be
+matched by disagreeing alike. Both are facts, found by asking about every code point.
+
+Needs the PyPI packages unicodedata2 (in the version of Unicode that is wanted, that of the regular expressions of
+`tokenizers`) and tokenizers, and the library utf8proc. Run after a change of one of them: tools/make_unicode.py
+"""
+
+import ctypes
+import pathlib
+import sys
+
+import tokenizers
+import unicodedata2
+from tokenizers import normalizers, pre_tokenizers
+
+WANTED = "16.0.0"
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "src/tokenizer"
+if unicodedata2.unidata_version != WANTED:
+    sys.exit(f"make_unicode: unicodedata2 knows Unicode {unicodedata2.unidata_version}; install unicodedata2=={WANTED}")
+
+utf8proc = ctypes.CDLL("libutf8proc.so.2")
+CODES = [code for code in range(1, 0x110000) if not 0xD800 <= code < 0xE000]
+
+
+def category(code):
+    return unicodedata2.category(chr(code))
+
+
+def wrapped(entries):
+    lines, line = [], ""
+    for entry in entries:
+        if len(line) + len(entry) > 108:
+            lines.append(line.rstrip())
+            line = ""
+        line += entry
+    return "\n".join(lines + [line.rstrip()]) + "\n"
+
+
+def write_ranges():
+    ranges = []
+    for code in range(0x110000):
+        if not ranges or ranges[-1][1] != category(code):
+            ranges.append((code, category(code)))
+    head = f"// Unicode {WANTED}: where each run of code points of one general category begins. Written by tools/make_unicode.py.\n"
+    (FOLDER / "unicode_ranges.inc").write_text(head + wrapped(f"{{0x{code:x}, {kind}}}, " for code, kind in ranges))
+
+
+def runs(codes):
+    found = []
+    for code in codes:
+        if found and found[-1][1] == code - 1:
+            found[-1][1] = code
+        else:
+            found.append([code, code])
+    return found
+
+
+def removed_by(normalizer):
+    """The code points that vanish after a letter."""
+    return {code for code in CODES if normalizer.normalize_str("a" + chr(code)) == "a"}
+
+
+def punctuation():
+    kept, split = set(), pre_tokenizers.Punctuation("removed")
+    for start in range(0, len(CODES), 2000):
+        block = CODES[start : start + 2000]
+        for _, (begin, end) in split.pre_tokenize_str("".join(map(chr, block))):
+            kept.update(block[begin:end])
+    return set(CODES) - kept
+
+
+def bert(**on):
+    return normalizers.BertNormalizer(**({"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False} | on))
+
+
+def undecomposed(form):
+    normal = getattr(normalizers, form)()
+    return {code for code in CODES if normal.normalize_str(chr(code)) != unicodedata2.normalize(form, chr(code))}
+
+
+def write_exceptions():
+    lists = {
+        "kPunctuation": {c for c in CODES if c >= 0x80 and category(c)[0] == "P"} ^ {c for c in punctuation() if c >= 0x80},
+        "kMark": {c for c in CODES if category(c)[0] == "M"} ^ removed_by(normalizers.StripAccents()),
+        "kNonspacingMark": {c for c in CODES if category(c) == "Mn"} ^ removed_by(bert(strip_accents=True)),
+        "kControl": {c for c in CODES if category(c) in ("Cc", "Cf", "Co") and chr(c) not in "\t\n\r"} ^ removed_by(bert(clean_text=True)),
+        "kUndecomposed": undecomposed("NFD") | undecomposed("NFKD"),
+    }
+    text = f"// Where `tokenizers` {tokenizers.__version__} disagrees with Unicode {WANTED}. Written by tools/make_unicode.py.\n"
+    for name, codes in lists.items():
+        text += f"constexpr CodeRun {name}Exceptions[] = {{\n" + wrapped(f"{{0x{a:x}, 0x{b:x}}}, " for a, b in runs(sorted(codes))) + "};\n"
+    lower = normalizers.Lowercase()
+    pairs = [(c, lower.normalize_str(chr(c))) for c in CODES]
+    text += "constexpr CodeRun kLowerExceptions[] = {  // a capital and its small letter\n"
+    text += wrapped(f"{{0x{c:x}, 0x{ord(small):x}}}, " for c, small in pairs if len(small) == 1 and utf8proc.utf8proc_tolower(c) != ord(small))
+    text += "};\n"
+    (FOLDER / "unicode_exceptions.inc").write_text(text)
+
+
+write_ranges()
+write_exceptions()
