@@ -310,8 +310,9 @@ TEST(Frozen, NoGradientNoStateNoMove) {
       EXPECT_FALSE(g.name.starts_with("blocks.0."));
     }
     for (size_t t = 0; t < layout.initial.size(); ++t) {
-      if (!layout.initial[t].name.starts_with("blocks.0.")) continue;
-      EXPECT_EQ(layout.steps.back().weights[t].values, layout.initial[t].values);
+      const std::string& name = layout.initial[t].name;
+      const bool kept = name == "embed.weight" || name.starts_with("blocks.0.");
+      EXPECT_EQ(layout.steps.back().weights[t].values == layout.initial[t].values, kept) << name;
     }
   }
 }

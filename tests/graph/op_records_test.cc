@@ -19,24 +19,36 @@ TEST(OpRecords, NamesAreUnique) {
 }
 
 TEST(OpRecords, ModelsUseOpsOfAClass) {
-  for (const OpDef* op : all_ops())
-    if (op->dims != nullptr && op != &kCast) EXPECT_NE(op->op_class, OpClass::Other) << op->name;
+  for (const OpDef* op : all_ops()) {
+    if (op->dims != nullptr && op != &kCast) {
+      EXPECT_NE(op->op_class, OpClass::Other) << op->name;
+    }
+  }
 }
 
 // Only ops that the partitioner inserts have no dims to shard.
 TEST(OpRecords, PlacementOpsHaveNoDims) {
-  for (const OpDef* op : all_ops())
-    if (op->op_class == OpClass::Placement) EXPECT_EQ(op->dims, nullptr) << op->name;
+  for (const OpDef* op : all_ops()) {
+    if (op->op_class == OpClass::Placement) {
+      EXPECT_EQ(op->dims, nullptr) << op->name;
+    }
+  }
 }
 
 TEST(OpRecords, UpdatesBelongToTheOptimizer) {
-  for (const OpDef* op : all_ops())
-    if (op->elementwise || op->makes_norms) EXPECT_EQ(op->op_class, OpClass::Optimizer) << op->name;
+  for (const OpDef* op : all_ops()) {
+    if (op->elementwise || op->makes_norms) {
+      EXPECT_EQ(op->op_class, OpClass::Optimizer) << op->name;
+    }
+  }
 }
 
 TEST(OpRecords, AnAddendIsOneMoreOperand) {
-  for (const OpDef* op : all_ops())
-    if (op->takes_addend) EXPECT_GT(op->max_inputs, op->min_inputs) << op->name;
+  for (const OpDef* op : all_ops()) {
+    if (op->takes_addend) {
+      EXPECT_GT(op->max_inputs, op->min_inputs) << op->name;
+    }
+  }
 }
 
 TEST(OpRecords, AGemmHasTheFlopsOfItsOp) {

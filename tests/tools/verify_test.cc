@@ -242,7 +242,9 @@ TEST(Verify, SkippedStepsProveNothing) {
   EXPECT_GT(result.blind(), 20);
   for (const Check& c : result.checks) {
     EXPECT_TRUE(std::isfinite(c.tolerance) && std::isfinite(c.error)) << tools::to_string(c.kind) << c.name;
-    if (c.step == 1) EXPECT_FALSE(c.blind) << tools::to_string(c.kind) << c.name;
+    if (c.step == 1) {
+      EXPECT_FALSE(c.blind) << tools::to_string(c.kind) << c.name;
+    }
   }
   EXPECT_TRUE(result.pass()) << tools::to_table(result);
   const auto json = nlohmann::json::parse(tools::to_json(result));
@@ -257,7 +259,9 @@ TEST(Verify, SkippedStepsProveNothing) {
 TEST(Verify, TolerancesOfWeightsAreThoseOfRounding) {
   const Runs r(recipe());
   for (const Check& c : tools::compare(r.recipe, r.layout, r.one).checks)
-    if (c.kind == Check::Kind::Weight) EXPECT_LT(c.tolerance, 1e-12) << c.name;
+    if (c.kind == Check::Kind::Weight) {
+      EXPECT_LT(c.tolerance, 1e-12) << c.name;
+    }
 }
 
 // Where training is chaotic, one rank differs from itself as much: the layout is not at fault.
@@ -272,7 +276,9 @@ TEST(Verify, AllowsWhatTheModelMakesOfRounding) {
   EXPECT_TRUE(result.pass()) << tools::to_table(result);
   EXPECT_GT(result.sensitive(), 0) << "an example of an ill-conditioned model is needed";
   for (const Check& c : result.checks)
-    if (c.step == 1) EXPECT_EQ(c.amplified, 0) << "before the first update there is nothing to amplify";
+    if (c.step == 1) {
+      EXPECT_EQ(c.amplified, 0) << "before the first update there is nothing to amplify";
+    }
   EXPECT_NE(tools::to_table(result).find("the model is ill-conditioned"), std::string::npos);
 }
 
