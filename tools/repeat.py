@@ -53,18 +53,20 @@ def main():
         sys.exit(f"repeat: no test programs in {tests}: run 'make build' first")
     busy = []
     failed = []
-    try:
-        if a.load:
-            busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
-        with tempfile.TemporaryDirectory() as folder:
-            scratch = pathlib.Path(folder)
-            for program in programs:
-                times = measure(program, scratch)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = pathlib.Path(folder)
+        measured = {program: measure(program, scratch) for program in programs}  # before there is load
+        try:
+            if a.load:
+                busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * os.cpu_count())]
+            for program, times in measured.items():
                 if times is None:
+                    print(f"repeat: {program.name} fails even once")
                     failed.append(program.name)
                     continue
                 fast = [name for name, ms in times.items() if ms <= a.most_ms]
                 if not fast:
+                    print(f"repeat: {program.name}: none of {len(times)} tests took at most {a.most_ms:.0f} ms", flush=True)
                     continue
                 flags = scratch / "flags"
                 flags.write_text(f"--gtest_filter={':'.join(fast)}\n--gtest_repeat={a.times}\n--gtest_shuffle\n"
@@ -80,9 +82,9 @@ def main():
                     failed += names or [program.name]
                 print(f"repeat: {program.name}: {len(fast)} of {len(times)} tests, {a.times} times, "
                       f"{time.monotonic() - begin:.0f} s: {state} (seed {a.seed})", flush=True)
-    finally:
-        for process in busy:
-            process.kill()
+        finally:
+            for process in busy:
+                process.kill()
     if failed:
         sys.exit("repeat: failed: " + " ".join(failed))
 
