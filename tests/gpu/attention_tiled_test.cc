@@ -230,7 +230,7 @@ TEST(GpuTiledAttention, KvHeadsInParts) {
   if (under_racecheck()) GTEST_SKIP() << "too large";
   AttentionShape s;
   s.q_rows = s.k_rows = {.seq_len = 4096, .sequences = 4};
-  s.heads = 24;
+  s.heads = 33;
   s.kv_heads = 3;
   s.head_dim = s.value_dim = 128;
   s.q_stride = s.dq_stride = s.o_stride = s.heads * 128;
