@@ -2,8 +2,10 @@
 #include "kernels/cuda/attention/hops.h"
 
 #include "cuda/harness.h"
+#include "kernels/attention_interval.h"
 #include "kernels/attention_part.h"
 #include "kernels/cuda/attention/merge.h"
+#include "kernels/cuda/attention/tiled.h"
 
 namespace quintet::bench {
 
@@ -27,6 +29,75 @@ void hop_merges() {
   report("add_hop_dq 16384 x 32 x 128", (2 + 8) * elements,
          [=](int) { k::add_hop_dq<Bf16, float>(s, part, hop, kHeads * kDim, sum, sum, stream); });
 }
+
+namespace {
+
+// Pairs that are visible in a hop, with documents of `length` tokens; 0: one per sequence.
+double visible_pairs(const k::AttentionShape& s, int64_t length) {
+  const kernels::RowRuns q(s.q_rows), keys(s.k_rows);
+  const int step = static_cast<int>(length > 0 ? length : s.q_rows.seq_len);
+  double pairs = 0;
+  for (int run = 0; run < q.runs; ++run)
+    for (int i = 0; i < q.length; ++i) {
+      const int position = q.run(0, run).position + i, begin = position / step * step;
+      for (int other = 0; other < keys.runs; ++other) {
+        const int from = keys.run(0, other).position;
+        pairs += std::max(0, std::min(position + 1, from + keys.length) - std::max(begin, from));
+      }
+    }
+  return pairs * q.sequences;
+}
+
+// The same hops on Quintet's own kernels, which merge and accumulate themselves, also with packed documents.
+void own_hops(const k::AttentionShape& dense, const char* what) {
+  const int64_t rows = dense.q_rows.rows(), kv = dense.k_rows.rows();
+  auto *q = random<Bf16>(rows * dense.q_stride), *key = random<Bf16>(kv * dense.k_stride),
+       *v = random<Bf16>(kv * dense.v_stride), *dout = random<Bf16>(rows * dense.o_stride),
+       *o = random<Bf16>(rows * dense.o_stride), *dk = take<Bf16>(kv * dense.k_stride),
+       *dv = take<Bf16>(kv * dense.v_stride);
+  auto *sum_o = random<float>(rows * dense.o_stride), *lse = random<float>(rows * dense.heads),
+       *dq = random<float>(rows * dense.q_stride);
+  for (const int64_t length : {int64_t{0}, int64_t{3000}}) {
+    k::AttentionShape s = dense;
+    if (length > 0) {
+      const kernels::RowRuns own(s.q_rows);
+      std::vector<int32_t> ids(static_cast<size_t>(rows)),
+          all(static_cast<size_t>(s.q_rows.seq_len * s.q_rows.sequences));
+      for (int n = 0; n < own.sequences; ++n) {
+        for (int p = 0; p < own.seq_len; ++p)
+          all[static_cast<size_t>(own.row_in_whole(n, p))] = static_cast<int32_t>(p / length);
+        for (int run = 0; run < own.runs; ++run)
+          for (int i = 0; i < own.length; ++i)
+            ids[static_cast<size_t>(own.run(n, run).row + i)] =
+                static_cast<int32_t>((own.run(n, run).position + i) / length);
+      }
+      s.documents = integers(ids);
+      s.key_documents = integers(all);
+    }
+    const double product =
+        2.0 * static_cast<double>(s.heads * s.head_dim) * visible_pairs(s, length);  // as in hops()
+    k::AttentionShape fixed = s;
+    fixed.deterministic = true;
+    void* space = take<char>(
+        std::max(k::TiledAttention::workspace_bytes(s, false), k::TiledAttention::workspace_bytes(s, true)));
+    const auto rate = [](double flops, const std::function<void(int)>& f) {
+      return static_cast<int>(flops / time_of(f, 1) / 1e9);
+    };
+    const auto backward = [&](const k::AttentionShape& shape) {
+      return rate(5 * product, [&](int) {
+        k::TiledAttention::backward<Bf16, float>(shape, {}, dout, q, key, v, o, lse, dq, dq, dk, dv, space,
+                                                 stream);
+      });
+    };
+    const int forward = rate(2 * product, [&](int) {
+      k::TiledAttention::forward<Bf16, float>(s, {}, q, key, v, sum_o, lse, sum_o, lse, space, stream);
+    });
+    std::printf("| own kernels: %s%s | %d | | %d | | %d | |\n", what,
+                length > 0 ? ", documents of 3000 tokens" : "", forward, backward(s), backward(fixed));
+  }
+}
+
+}  // namespace
 
 // Queries of ring rank 1 of 4, with previous hops in place. Next to each, cuDNN alone: the difference is the
 // cost of merging, accumulating and clearing.
@@ -100,6 +171,8 @@ void hops() {
     if (ring.prepare(fixed, kMasks, true, bytes, base::DType::BF16)) rates[4] = backward(fixed);
     std::printf("| %s | %s | %s | %s | %s | %s | %ld |\n", kind.what, rates[0].c_str(), rates[1].c_str(),
                 rates[2].c_str(), rates[3].c_str(), rates[4].c_str(), bytes >> 20);
+    used = 0;
+    own_hops(s, kind.what);
   }
 }
 
