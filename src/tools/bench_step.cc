@@ -18,6 +18,7 @@
 #include "models/build.h"
 #include "program/ledger.h"
 #include "tools/gpu_probe.h"
+#include "tools/plan_assumptions.h"
 #include "train/loop.h"
 #include "train/loop_trace.h"
 #include "train/memory_check.h"
@@ -202,8 +203,12 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
   bench.step_seconds = seconds[seconds.size() / 2];
   bench.tokens_per_s = static_cast<double>(bench.tokens_per_step) / bench.step_seconds;
   const int64_t tokens = bench.tokens_per_step / recipe.batch.accumulation;
-  bench.model_flops =
-      model_flops_per_token(rank.compiled().logical, tokens) * static_cast<double>(bench.tokens_per_step);
+  const double visible = options.document_lengths.empty()
+                             ? 1
+                             : mean_visible_keys(options.document_lengths, recipe) /
+                                   mean_visible_keys({recipe.data.seq_len}, recipe);
+  bench.model_flops = model_flops_per_token(rank.compiled().logical, tokens, visible) *
+                      static_cast<double>(bench.tokens_per_step);
   bench.program_flops = program_flops;
   bench.tflops = bench.model_flops / bench.step_seconds / static_cast<double>(bench.world) * 1e-12;
   const Peak peak = options.peak_tflops > 0                         ? Peak{options.peak_tflops, "--peak"}
@@ -240,8 +245,9 @@ StepBench bench_rank(const config::Recipe& recipe, const StepBenchOptions& optio
 
 }  // namespace
 
-double model_flops_per_token(const graph::Graph& model, int64_t tokens) {
-  return graph::flops_of(model).total() / static_cast<double>(tokens);
+double model_flops_per_token(const graph::Graph& model, int64_t tokens, double visible) {
+  const graph::Flops flops = graph::flops_of(model);
+  return (flops.matmul + visible * flops.attention) / static_cast<double>(tokens);
 }
 
 PackedRows pack_documents(const std::vector<int64_t>& lengths, int64_t sequences, int64_t seq_len) {

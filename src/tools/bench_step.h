@@ -68,7 +68,8 @@ struct StepBench {
 };
 
 // graph::flops_of(), which for a trained model is this formula; `model` is the graph of `tokens` tokens.
-double model_flops_per_token(const graph::Graph& model, int64_t tokens);
+// `visible`: pairs of queries and keys in packed documents, relative to one document per sequence.
+double model_flops_per_token(const graph::Graph& model, int64_t tokens, double visible = 1);
 inline constexpr const char* kModelFlopsFormula =
     "6 x weights in matmuls + 6 x layers x heads x (qk + v dims) x mean keys attended, per token";
 

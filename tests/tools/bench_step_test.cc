@@ -55,6 +55,12 @@ TEST(BenchStep, PacksDocuments) {
   EXPECT_THROW(tools::parse_document_lengths("12 7x", "f"), base::UserError);
   EXPECT_THROW(tools::parse_document_lengths(" ", "f"), base::UserError);
   EXPECT_THROW(tools::bench_step(small({"data.pack=false"}), {.document_lengths = {4}}), base::UserError);
+  // Documents of 4 tokens, in sequences of 16: 2.5 keys a query instead of 8.5.
+  const auto whole_flops = tools::bench_step(small({}), {.steps = 1, .warmup = 3})->model_flops,
+             packed_flops = tools::bench_step(small({}), {.steps = 1, .warmup = 3, .document_lengths = {4}})
+                                ->model_flops;
+  const double attention = 6.0 * 3 * 32 * 2 * 8.5 * 64;  // layers, heads times (qk + v), keys, tokens
+  EXPECT_NEAR(whole_flops - packed_flops, attention * (1 - 2.5 / 8.5), 1e-9 * whole_flops);
 }
 
 TEST(BenchStep, RunsOnTheCpu) {
