@@ -16,7 +16,11 @@ inline void add_event(observe::RankTrace& trace, const program::Instr& instr, co
             : instr.op ? instr.op->name
                        : std::string_view("load_batch"),
             collective ? "communication" : "compute", start_ns, duration_ns,
-            {{"bytes", bytes}, {"block", instr.block}, {"micro_batch", call.micro}, {"step", step}});
+            {{"bytes", bytes},
+             {"block", instr.block},
+             {"micro_batch", call.micro},
+             {"body", call.body},
+             {"step", step}});
 }
 
 }  // namespace quintet::exec

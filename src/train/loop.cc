@@ -17,6 +17,7 @@
 #include "config/validate.h"
 #include "observe/metrics.h"
 #include "observe/progress.h"
+#include "program/allocate.h"
 #include "train/checkpointer.h"
 #include "train/expert_plan.h"
 #include "train/expert_report.h"
@@ -24,7 +25,9 @@
 #include "train/rank.h"
 #include "train/resume.h"
 #include "train/run_data.h"
+#include "train/run_facts.h"
 #include "train/run_header.h"
+#include "train/step_timeline.h"
 #include "train/weights_file.h"
 
 namespace quintet::train {
@@ -153,8 +156,12 @@ class RankLoop {
                               .fit = fit_,
                               .disabled_passes = options_.disabled_passes,
                               .schedule_steps = start_.schedule_steps});
-    if (options_.trace)
-      trace_.emplace(make_trace(*rank_, world_.rank(), options_.trace->last - options_.trace->first + 1));
+    traced_ = options_.trace;
+    if (!traced_ && rank_->compiled().step.issues.size() <= kMostTraced) {
+      const int64_t step = std::min(start_.step() + kTracedStep, recipe_.run.steps);
+      traced_ = TraceRange{step, step};
+    }
+    if (traced_) trace_.emplace(make_trace(*rank_, world_.rank(), traced_->last - traced_->first + 1));
     if (first_) {
       const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
       lock_.emplace(folder_.create(recipe_, copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes,
@@ -168,6 +175,8 @@ class RankLoop {
       for (const std::string& line : start_.lines) say(line);
       for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
       say("");
+      base::write_file_atomically(folder_.facts(),
+                                  run_json(recipe_, data_, *rank_, facts, options_.provenance));
     }
     checkpoints_.emplace(
         *rank_, world_, recipe_, [this] { return to_json(run_state()); },
@@ -242,7 +251,7 @@ class RankLoop {
   }
 
   bool is_running() const { return result_.summary.end == RunEnd::Finished; }
-  bool is_traced(int64_t number) const { return trace_ && options_.trace->contains(number); }
+  bool is_traced(int64_t number) const { return traced_ && traced_->contains(number); }
   bool is_evaluated(int64_t number) const {
     return recipe_.eval.every > 0 && (number % recipe_.eval.every == 0 || number == recipe_.run.steps);
   }
@@ -428,16 +437,31 @@ class RankLoop {
         end == RunEnd::Interrupted || (end == RunEnd::Finished && recipe_.checkpoint.every.is_on());
     if (is_wanted && checkpoints_->last_step() != step_) checkpoints_->save(step_);
     checkpoints_->finish();
-    if (trace_) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
-    const int64_t mine[2] = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
-    std::vector<int64_t> all(static_cast<size_t>(2 * world_.size()));
-    world_.world().all_gather(mine, all.data(), 2, DType::I64);
-    for (size_t r = 0; r < all.size(); r += 2) result_.summary.ranks.push_back({all[r], all[r + 1]});
+    if (options_.trace) guarded([&] { write_gathered_trace(*trace_, world_, folder_.trace()); });
+    if (trace_) guarded([&] { write_timeline(*trace_, *rank_, traced_->first, world_, folder_.timeline()); });
+    gather_memory();
+    result_.summary.ended_at = base::utc_text();
     if (first_) guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
     if (lost_records_ > 0)
       report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
                                     result_.summary.steps));
     world_.world().barrier();
+  }
+
+  void gather_memory() {
+    const program::Peak peak = program::peak_of(rank_->compiled().program);
+    std::vector<int64_t> mine = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
+    mine.insert(mine.end(), peak.by_class.begin(), peak.by_class.end());
+    const size_t count = mine.size();
+    std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
+    world_.world().all_gather(mine.data(), all.data(), static_cast<int64_t>(count), DType::I64);
+    for (size_t r = 0; r < all.size(); r += count) {
+      Summary::RankMemory& m = result_.summary.ranks.emplace_back();
+      m.planned_peak_bytes = all[r];
+      m.measured_peak_bytes = all[r + 1];
+      std::copy_n(all.begin() + static_cast<ptrdiff_t>(r) + 2, m.planned_by_class.size(),
+                  m.planned_by_class.begin());
+    }
   }
 
   void report_incomplete(const std::string& what) {
@@ -498,6 +522,7 @@ class RankLoop {
   std::optional<Rank> rank_;
   std::optional<Checkpointer> checkpoints_;
   std::optional<int64_t> save_at_;  // the step whose state is saved next, by an interval of time
+  std::optional<TraceRange> traced_;  // options_.trace, or the step that the report shows
   std::optional<observe::RankTrace> trace_;
   std::optional<base::FileLock> lock_;  // of the run folder, on rank 0
   std::optional<observe::MetricsFile> metrics_;

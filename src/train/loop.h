@@ -4,15 +4,16 @@
 //   train::RunResult result = train::run([] { return config::load("recipes/tiny.toml"); }, {});
 //
 // User errors are reported before step 1 and before anything is written; a failure after that is another
-// exception. The run folder then receives recipe.toml, metrics.jsonl (one line per completed step) and, at
-// the end, model.safetensors and summary.json. A disk that becomes full does not end a run: see
-// RunResult::incomplete.
+// exception. The run folder then receives recipe.toml, run.json, metrics.jsonl (one line per completed step)
+// and, at the end, model.safetensors, timeline.json and summary.json. A disk that becomes
+// full does not end a run: see RunResult::incomplete.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "base/provenance.h"
 #include "compiler/compile.h"
 #include "config/recipe.h"
 #include "data/corpus.h"
@@ -38,6 +39,7 @@ struct RunOptions {
   std::optional<data::Corpus> corpus;             // replaces recipe.data.path
   bool poison = false;                            // see exec::ExecutorOptions
   compiler::DisabledPasses disabled_passes = {};  // the same on all ranks
+  base::Provenance provenance = {};               // for run.json
 };
 
 struct RunResult {

@@ -14,11 +14,16 @@
 
 namespace quintet::train {
 
+std::vector<base::Path> RunFolder::results() const {
+  return {metrics(), facts(), summary(), weights(), averages(), timeline(), schedule(), trace(), report()};
+}
+
 void RunFolder::require_free(Existing existing) const {
   if (existing != Existing::Refuse) return;
   std::string found;
-  for (const base::Path& file :
-       {metrics(), recipe_file(), summary(), weights(), averages(), trace(), schedule()})
+  std::vector<base::Path> files = results();
+  files.push_back(recipe_file());
+  for (const base::Path& file : files)
     if (base::file_exists(file))
       found += fmt::format("{}{}", found.empty() ? "" : ", ", file.filename().string());
   if (found.empty()) return;
@@ -53,8 +58,7 @@ base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Ex
   if (existing == Existing::Continue)
     base::remove_file(summary());
   else
-    for (const base::Path& file : {metrics(), summary(), weights(), averages(), trace(), schedule()})
-      base::remove_file(file);
+    for (const base::Path& file : results()) base::remove_file(file);
   if (text) base::write_file_atomically(schedule(), *text);
   base::write_file_atomically(recipe_file(), config::to_toml(written));
   return std::move(*locked);
@@ -77,9 +81,25 @@ std::string_view to_string(RunEnd end) {
   return "";
 }
 
+namespace {
+
+nlohmann::ordered_json planned_json(const Summary::RankMemory& m) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  int64_t gaps = m.planned_peak_bytes;
+  for (size_t c = 0; c < m.planned_by_class.size(); ++c) {
+    json[std::string(to_string(static_cast<program::MemoryClass>(c)))] = m.planned_by_class[c];
+    gaps -= m.planned_by_class[c];
+  }
+  json["gaps"] = gaps;
+  return json;
+}
+
+}  // namespace
+
 std::string to_json(const Summary& s) {
   nlohmann::ordered_json json = {{"name", s.name},
                                  {"ended", to_string(s.end)},
+                                 {"ended_at", s.ended_at},
                                  {"steps", s.steps},
                                  {"skipped_steps", s.skipped_steps},
                                  {"first_loss", s.first_loss},
@@ -95,7 +115,8 @@ std::string to_json(const Summary& s) {
   for (size_t r = 0; r < s.ranks.size(); ++r)
     json["ranks"].push_back({{"rank", r},
                              {"planned_peak_bytes", s.ranks[r].planned_peak_bytes},
-                             {"measured_peak_bytes", s.ranks[r].measured_peak_bytes}});
+                             {"measured_peak_bytes", s.ranks[r].measured_peak_bytes},
+                             {"planned", planned_json(s.ranks[r])}});
   return base::json_text(json, 2) + "\n";
 }
 

@@ -1,7 +1,9 @@
-// The output folder of a run: recipe.toml, metrics.jsonl, summary.json, model.safetensors, trace.json, and
-// schedule.txt when the recipe uses a schedule file. See docs/formats/run_folder.md.
+// The output folder of a run: recipe.toml, run.json, metrics.jsonl, timeline.json, summary.json,
+// model.safetensors, trace.json, report.html (written by the tool), and schedule.txt when the recipe
+// uses a schedule file. See docs/formats/run_folder.md.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "base/file.h"
 #include "base/file_lock.h"
 #include "config/recipe.h"
+#include "program/program.h"
 
 namespace quintet::train {
 
@@ -38,14 +41,20 @@ class RunFolder {
   const base::Path& path() const { return path_; }
   base::Path recipe_file() const { return path_ / "recipe.toml"; }
   base::Path metrics() const { return path_ / "metrics.jsonl"; }
+  base::Path facts() const { return path_ / "run.json"; }
   base::Path summary() const { return path_ / "summary.json"; }
   base::Path weights() const { return path_ / "model.safetensors"; }
   base::Path averages() const { return path_ / "ema.safetensors"; }  // with optimizer.ema
   base::Path trace() const { return path_ / "trace.json"; }
+  base::Path timeline() const { return path_ / "timeline.json"; }  // of one traced step
+  base::Path report() const { return path_ / "report.html"; }
   base::Path schedule() const { return path_ / kScheduleFile; }
   base::Path lock() const { return path_ / ".lock"; }  // present while a run writes
 
  private:
+  // What a run replaces besides recipe.toml.
+  std::vector<base::Path> results() const;
+
   static constexpr const char* kScheduleFile = "schedule.txt";
   base::Path path_;
 };
@@ -66,9 +75,12 @@ struct Summary {
   };
   struct RankMemory {
     int64_t planned_peak_bytes = 0, measured_peak_bytes = 0;
+    // Live at the planned peak, by program::MemoryClass; the rest of the peak is gaps between buffers.
+    std::array<int64_t, program::kNumMemoryClasses> planned_by_class{};
   };
   std::string name;
   RunEnd end = RunEnd::Finished;
+  std::string ended_at;  // base::utc_text
   int64_t steps = 0, skipped_steps = 0;
   double first_loss = 0, last_loss = 0;
   int64_t tokens = 0;       // valid tokens of all steps

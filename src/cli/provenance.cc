@@ -1,0 +1,23 @@
+#include "cli/provenance.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "tools/machine_facts.h"
+
+namespace quintet::cli {
+
+base::Provenance provenance() {
+  const tools::MachineFacts facts = tools::inspect_machine();
+  std::error_code ignored;
+  return {.version = QUINTET_VERSION,
+          .command = base::command_line(),
+          .folder = std::filesystem::current_path(ignored).string(),
+          .host = base::host_name(),
+          .machine = fmt::format("{}, {} core{}, {}", facts.processor, facts.cores,
+                                 facts.cores == 1 ? "" : "s", base::human_bytes(facts.memory_bytes))};
+}
+
+}  // namespace quintet::cli
