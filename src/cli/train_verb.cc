@@ -1,11 +1,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/number.h"
+#include "cli/provenance.h"
 #include "cli/signals.h"
 #include "cli/verbs.h"
 #include "config/environment.h"
 #include "observe/console.h"
+#include "report/run_page.h"
 #include "tools/generate.h"
 #include "tools/recipe_report.h"
 #include "train/loop.h"
@@ -21,6 +24,17 @@ struct TrainOptions {
   int64_t sample = 80;
 };
 
+// A run without its page is still a run: it can be drawn later.
+void write_report(const config::Recipe& recipe, observe::Console& console) {
+  const train::RunFolder folder(recipe.run.dir);
+  try {
+    report::write_run_page({folder.path()}, folder.report());
+    console.print_line(fmt::format("report: {}", folder.report().string()));
+  } catch (const base::UserError& e) {
+    console.print_line(fmt::format("warning: no report: {}", e.what()));
+  }
+}
+
 int train_action(const TrainOptions& o) {
   // mpirun gives its ranks a terminal even if its own output is a pipe: plain lines suit both.
   observe::Console::Options where{
@@ -35,6 +49,7 @@ int train_action(const TrainOptions& o) {
   options.allow = o.allow;
   options.version = QUINTET_VERSION;
   options.disabled_passes = o.recipe.disabled_passes();
+  options.provenance = provenance();
   options.console = &console;
   options.interrupted = asked_to_stop;
   options.on_step = [](int64_t, const train::StepResult&) { note_step_end(); };
@@ -57,6 +72,7 @@ int train_action(const TrainOptions& o) {
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
       console.print_line(line);
+    write_report(result.recipe, console);
     if (end == train::RunEnd::Finished && complete)
       if (const auto text = tools::sample_of(result.recipe, o.sample))
         console.print_line("sample       " + *text);

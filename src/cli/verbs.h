@@ -44,6 +44,7 @@ Verb add_check(CLI::App& app);
 Verb add_verify(CLI::App& app);
 Verb add_program(CLI::App& app);
 Verb add_plan(CLI::App& app);
+Verb add_report(CLI::App& app);
 Verb add_generate(CLI::App& app);
 Verb add_schedule(CLI::App& app);
 Verb add_tokenizer(CLI::App& app);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "plan/text.h"
 #include "plan/timeline.h"
+#include "report/markup.h"
 
 namespace quintet::report {
 namespace {
@@ -37,31 +38,10 @@ th:first-child,td:first-child{text-align:left}svg{max-width:100%;height:auto}svg
 @media(max-width:30rem){.bar{grid-template-columns:4.5rem 1fr 5rem}}
 )css";
 
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) switch (c) {
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '&':
-        out += "&amp;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  return out;
-}
-
 // Colours that most readers can tell apart, in both themes.
 constexpr std::string_view kColours[] = {"#3b76c4", "#d98324", "#3f9c6c", "#b5539c", "#8a6d3b",
                                          "#5aa6b8", "#c7514b", "#7d7fb3", "#93a13a", "#777f88"};
-std::string_view colour(size_t i) { return kColours[i % std::size(kColours)]; }
+std::string_view plan_colour(size_t i) { return kColours[i % std::size(kColours)]; }
 
 class Page {
  public:
@@ -144,7 +124,7 @@ class Page {
   void key(const std::vector<std::pair<std::string, size_t>>& items) {
     out_ += "<div class=\"key\">";
     for (const auto& [what, i] : items)
-      add("<span><i style=\"background:{}\"></i>{}</span>", colour(i), escaped(what));
+      add("<span><i style=\"background:{}\"></i>{}</span>", plan_colour(i), escaped(what));
     out_ += "</div>\n";
   }
 
@@ -177,7 +157,8 @@ class Page {
       for (const auto& [what, i] : shown)
         if (parts[i] > 0)
           add("<i style=\"width:{:.3f}%;background:{}\" title=\"{}: {}\"></i>",
-              100 * static_cast<double>(parts[i]) / scale, colour(i), escaped(what), human_bytes(parts[i]));
+              100 * static_cast<double>(parts[i]) / scale, plan_colour(i), escaped(what),
+              human_bytes(parts[i]));
       add("<span class=\"limit\" style=\"left:{:.3f}%\" title=\"limit "
           "{}\"></span></div><span>{}</span></div>\n",
           100 * static_cast<double>(m.limit) / scale, human_bytes(m.limit), human_bytes(r.total()));
@@ -219,7 +200,7 @@ class Page {
         below[i] += list[i].by_class[c];
       }
       areas += fmt::format("<polygon points=\"{}{}\" fill=\"{}\"><title>{}</title></polygon>\n", up, down,
-                           colour(c), escaped(shown.back().first));
+                           plan_colour(c), escaped(shown.back().first));
     }
     key(shown);
     const double limit = y_of(r_.memory.limit - most.runtime_bytes);
@@ -242,7 +223,7 @@ class Page {
       if (share < 0.0005) continue;
       add("<div class=\"bar\"><span>{}</span><div class=\"track\"><i "
           "style=\"width:{:.3f}%;background:{}\"></i></div><span>{} ({:.1f} %)</span></div>\n",
-          escaped(t.shares[i].what), 100 * share, colour(i), plan::seconds_text(t.shares[i].seconds),
+          escaped(t.shares[i].what), 100 * share, plan_colour(i), plan::seconds_text(t.shares[i].seconds),
           100 * share);
     }
     add("<p class=\"soft\">as the busiest stage spends it. MFU = {} TFLOP of the model / ({} x {} devices x "
@@ -307,7 +288,7 @@ class Page {
                                                             : 3;
         add("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" fill-opacity=\"{}\" "
             "stroke=\"var(--paper)\" stroke-width=\".4\"><title>{}{}: {} to {}</title></rect>\n",
-            kLeft + bar.start * scale, y, width, kRow - 2, colour(hue), bar.chunk % 2 == 0 ? 1.0 : 0.6,
+            kLeft + bar.start * scale, y, width, kRow - 2, plan_colour(hue), bar.chunk % 2 == 0 ? 1.0 : 0.6,
             to_string(bar.kind), bar.micro < 0 ? "" : fmt::format(" of micro-batch {}", bar.micro),
             plan::seconds_text(bar.start), plan::seconds_text(bar.end));
       }
@@ -358,8 +339,9 @@ class Page {
       marks += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{} devices: {} tokens/s{}</title>"
           "</circle><text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-          x_of(p), y_of(p.tokens_per_s), colour(0), thousands(p.devices), base::human_count(p.tokens_per_s),
-          p.label.empty() ? "" : "; " + escaped(p.label), x_of(p), kHeight - 6, thousands(p.devices));
+          x_of(p), y_of(p.tokens_per_s), plan_colour(0), thousands(p.devices),
+          base::human_count(p.tokens_per_s), p.label.empty() ? "" : "; " + escaped(p.label), x_of(p),
+          kHeight - 6, thousands(p.devices));
     }
     add("<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" role=\"img\" aria-label=\"tokens per second over "
         "devices\">\n"
@@ -367,7 +349,7 @@ class Page {
         "points=\"{4}\" fill=\"none\" stroke=\"{5}\" stroke-width=\"2\"/>\n{6}<text x=\"0\" "
         "y=\"16\">{7}</text>"
         "<text x=\"0\" y=\"{8}\">{9}</text></svg>\n",
-        kWidth, kHeight, ideal, "var(--soft)", real, colour(0), marks, base::human_count(std::exp2(y1)),
+        kWidth, kHeight, ideal, "var(--soft)", real, plan_colour(0), marks, base::human_count(std::exp2(y1)),
         kHeight - kBottom - 10, base::human_count(std::exp2(y0)));
     add("<p class=\"soft\">tokens/s; dashed: perfect scaling. {}</p>\n", escaped(parts_.scaling_note));
   }

@@ -521,7 +521,7 @@ class RankLoop {
   NoiseScale noise_;
   std::optional<Rank> rank_;
   std::optional<Checkpointer> checkpoints_;
-  std::optional<int64_t> save_at_;  // the step whose state is saved next, by an interval of time
+  std::optional<int64_t> save_at_;    // the step whose state is saved next, by an interval of time
   std::optional<TraceRange> traced_;  // options_.trace, or the step that the report shows
   std::optional<observe::RankTrace> trace_;
   std::optional<base::FileLock> lock_;  // of the run folder, on rank 0

@@ -51,27 +51,27 @@ std::string run_json(const config::Recipe& recipe, const RunData& data, const Ra
                      const HeaderFacts& facts, const base::Provenance& provenance) {
   const compiler::Compiled& compiled = rank.compiled();
   int64_t parameters = 0;
-  for (const graph::Param& p : compiled.logical.params()) parameters += compiled.logical.type(p.value).count();
-  const Json json = {
-      {"name", recipe.name},
-      {"version", provenance.version},
-      {"command", provenance.command},
-      {"folder", provenance.folder},
-      {"host", provenance.host},
-      {"machine", provenance.machine},
-      {"device", facts.device.empty() ? "CPU" : facts.device},
-      {"backend", facts.backend},
-      {"threads", facts.threads},
-      {"started", base::utc_text()},
-      {"model", recipe.model.preset.empty() ? std::string(config::name_of(recipe.model.family))
-                                            : recipe.model.preset},
-      {"parameters", parameters},
-      {"steps", recipe.run.steps},
-      {"tokens_per_step", recipe.batch.global * recipe.data.seq_len},
-      {"data", data_json(recipe, data)},
-      {"ranks", recipe.parallel.world()},
-      {"mesh", mesh_json(compiled.layout.mesh)},
-      {"groups_of_rank_0", groups_json(compiled.program)}};
+  for (const graph::Param& p : compiled.logical.params())
+    parameters += compiled.logical.type(p.value).count();
+  const Json json = {{"name", recipe.name},
+                     {"version", provenance.version},
+                     {"command", provenance.command},
+                     {"folder", provenance.folder},
+                     {"host", provenance.host},
+                     {"machine", provenance.machine},
+                     {"device", facts.device.empty() ? "CPU" : facts.device},
+                     {"backend", facts.backend},
+                     {"threads", facts.threads},
+                     {"started", base::utc_text()},
+                     {"model", recipe.model.preset.empty() ? std::string(config::name_of(recipe.model.family))
+                                                           : recipe.model.preset},
+                     {"parameters", parameters},
+                     {"steps", recipe.run.steps},
+                     {"tokens_per_step", recipe.batch.global * recipe.data.seq_len},
+                     {"data", data_json(recipe, data)},
+                     {"ranks", recipe.parallel.world()},
+                     {"mesh", mesh_json(compiled.layout.mesh)},
+                     {"groups_of_rank_0", groups_json(compiled.program)}};
   return base::json_text(json, 2) + "\n";
 }
 

@@ -25,8 +25,7 @@ struct Part {
 std::string phase_of(const observe::TraceRecord& r, const program::Program& program) {
   if (r.category == "communication") return r.name;
   const auto body = r.args.find("body");
-  if (body == r.args.end() || body->second < 0 ||
-      static_cast<size_t>(body->second) >= program.bodies.size())
+  if (body == r.args.end() || body->second < 0 || static_cast<size_t>(body->second) >= program.bodies.size())
     return r.name;
   return std::string(to_string(program.bodies[static_cast<size_t>(body->second)].kind));
 }
@@ -79,8 +78,8 @@ void write_timeline(const observe::RankTrace& trace, const Rank& rank, int64_t s
   world.world().all_reduce(&origin, 1, base::DType::I64, comm::ReduceOp::Max);
   const compiler::Compiled& compiled = rank.compiled();
   const bool shown = trace.events() > 0 && is_shown(world.rank(), compiled.layout);
-  const std::vector<std::string> all = gather_texts(
-      world, shown ? timeline_json(trace, compiled.program, step, -origin) : std::string());
+  const std::vector<std::string> all =
+      gather_texts(world, shown ? timeline_json(trace, compiled.program, step, -origin) : std::string());
   if (world.rank().value != 0) return;
   std::string ranks;
   for (const std::string& one : all)

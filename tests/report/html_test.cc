@@ -7,9 +7,13 @@
 #include "config/presets.h"
 #include "config/resolve.h"
 #include "plan/recipe_from_model.h"
+#include "report/html_checks.h"
 
 namespace quintet::report {
 namespace {
+
+using test::count;
+using test::expect_balanced;
 
 plan::Report planned(bool timeline) {
   plan::Assumptions assumptions;
@@ -25,30 +29,6 @@ plan::Report planned(bool timeline) {
       plan::make_plan(plan::recipe_from_model(question, assumptions.cluster).recipe, assumptions);
   report.notes = {"a <note> & more"};
   return report;
-}
-
-// Every opened tag is closed, in order.
-void expect_balanced(const std::string& html) {
-  static const std::regex tag("<(/?)([a-z0-9]+)((?:[^<>\"]|\"[^\"]*\")*?)(/?)>");
-  std::vector<std::string> open;
-  for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it) {
-    const std::string name = (*it)[2];
-    if ((*it)[4] == "/" || name == "meta") continue;
-    if ((*it)[1] != "/") {
-      open.push_back(name);
-      continue;
-    }
-    ASSERT_FALSE(open.empty()) << name;
-    ASSERT_EQ(open.back(), name);
-    open.pop_back();
-  }
-  EXPECT_TRUE(open.empty());
-}
-
-size_t count(const std::string& text, const std::string& what) {
-  size_t n = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
-  return n;
 }
 
 TEST(Html, IsOneSelfContainedWellFormedPage) {
