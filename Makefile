@@ -95,11 +95,12 @@ bench: build  ## speed compared with PyTorch on this machine (installs PyTorch i
 	@tools/setup.sh --bench
 	@build/peer-venv/bin/python bench/compare.py --quintet $(BUILD)/quintet
 
-lint: setup  ## allowed includes, banned calls, paths, keys and claims in the docs, version, formatting
+lint: setup  ## allowed includes, banned calls, paths, keys, figures and claims in the docs, version, formatting
 	@python3 tools/check_layers.py
 	@python3 tools/check_status.py
 	@python3 tools/check_version.py
 	@python3 tools/check_docs.py
+	@python3 tools/refresh_figures.py --check
 	@tools/format.sh --check
 
 docs: setup  ## the documentation as a site: build/docs/index.html
