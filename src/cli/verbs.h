@@ -48,6 +48,7 @@ Verb add_report(CLI::App& app);
 Verb add_generate(CLI::App& app);
 Verb add_schedule(CLI::App& app);
 Verb add_tokenizer(CLI::App& app);
+Verb add_prepare(CLI::App& app);
 Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "data/foreign_file.h"
 #include "data/token_file.h"
 
 namespace quintet::data {
@@ -133,6 +134,7 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
 
 Corpus load_corpus(const base::Path& path, const tokenizer::Tokenizer& tokenizer, Reading* reading) {
   if (!is_token_file(path)) return read_text(std::span(&path, 1), tokenizer, reading);
+  if (auto foreign = open_foreign_file(path, tokenizer.vocab_size())) return *std::move(foreign);
   Corpus corpus = open_token_file(path);
   if (corpus.vocab() > tokenizer.vocab_size())
     base::fail_user("'{}' has a vocabulary of {}, but tokenizer \"{}\" has {} ids", corpus.name(),

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "config/batch_ramp.h"
+#include "data/foreign_file.h"
 #include "data/text_source.h"
 #include "data/token_file.h"
 
@@ -19,6 +20,7 @@ data::Corpus read_corpus(const config::Recipe& recipe, std::string& reading) {
     base::fail_user(
         "data.path is not set: training needs text files, folders of text files, or a token file");
   if (paths.size() == 1 && data::is_token_file(paths[0])) {
+    if (auto foreign = data::open_foreign_file(paths[0], tokenizer->vocab_size())) return *std::move(foreign);
     data::Corpus corpus = data::load_corpus(paths[0], *tokenizer);
     // Reads every token, which larger files are too long for.
     if (corpus.tokens() <= kCheckedTokens) data::verify_token_file(paths[0]);

@@ -1,0 +1,99 @@
+#include "data/foreign_file.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+
+#include "base/temp_folder.h"
+
+namespace quintet::data {
+namespace {
+
+std::string bytes_of(const base::Path& path) { return base::read_file(path); }
+
+void write_raw(const base::Path& path, std::string_view bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+std::vector<int32_t> tokens_of(const Corpus& corpus) {
+  std::vector<int32_t> ids(static_cast<size_t>(corpus.tokens()));
+  corpus.read(0, ids);
+  return ids;
+}
+
+TEST(MegatronFile, HasTheBytesThatMegatronWrites) {
+  const test::TempFolder folder;
+  MegatronWriter writer(folder.path() / "a", 1000);
+  writer.add_document(std::vector<int32_t>{1, 2, 3});
+  writer.add_document(std::vector<int32_t>{});
+  writer.add_document(std::vector<int32_t>{999});
+  writer.finish();
+  using namespace std::string_view_literals;
+  EXPECT_EQ(bytes_of(folder.path() / "a.bin"), "\1\0\2\0\3\0\xE7\3"sv);
+  EXPECT_EQ(bytes_of(folder.path() / "a.idx"),
+            "MMIDIDX\0\0\1\0\0\0\0\0\0\0\x08\2\0\0\0\0\0\0\0\3\0\0\0\0\0\0\0"
+            "\3\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0\6\0\0\0\0\0\0\0"
+            "\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"sv);
+}
+
+TEST(MegatronFile, RoundTripsInBothWidths) {
+  for (const int64_t vocab : {1000, 200000}) {
+    const test::TempFolder folder;
+    MegatronWriter writer(folder.path() / "a", vocab);
+    writer.add_document(std::vector<int32_t>{5, 6});
+    writer.add_document(std::vector<int32_t>{static_cast<int32_t>(vocab) - 1});
+    writer.finish();
+    for (const char* name : {"a", "a.bin", "a.idx"}) {
+      const auto corpus = open_foreign_file(folder.path() / name, vocab);
+      ASSERT_TRUE(corpus);
+      EXPECT_EQ(tokens_of(*corpus), (std::vector<int32_t>{5, 6, static_cast<int32_t>(vocab) - 1}));
+      EXPECT_EQ(std::vector<uint64_t>(corpus->offsets().begin(), corpus->offsets().end()),
+                (std::vector<uint64_t>{0, 2, 3}));
+    }
+    const auto small = open_foreign_file(folder.path() / "a", vocab - 1);
+    EXPECT_CONTAINS(test::user_error([&] { tokens_of(*small); }), std::to_string(vocab - 1));
+  }
+}
+
+TEST(MegatronFile, EveryTruncationAndFlippedSizeIsRefused) {
+  const test::TempFolder folder;
+  MegatronWriter writer(folder.path() / "a", 1000);
+  for (int i = 1; i < 4; ++i) writer.add_document(std::vector<int32_t>(static_cast<size_t>(i), i));
+  writer.finish();
+  const std::string index = bytes_of(folder.path() / "a.idx");
+  for (size_t size = 9; size < index.size(); ++size) {
+    write_raw(folder.path() / "a.idx", std::string_view(index).substr(0, size));
+    EXPECT_NE(test::user_error([&] { open_foreign_file(folder.path() / "a", 1000); }), "") << size;
+  }
+  for (size_t at = 9; at < index.size(); ++at) {  // after the magic every byte matters
+    std::string damaged = index;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x40);
+    write_raw(folder.path() / "a.idx", damaged);
+    EXPECT_NE(test::user_error([&] { open_foreign_file(folder.path() / "a", 1000); }), "") << at;
+  }
+  write_raw(folder.path() / "a.idx", index);
+  write_raw(folder.path() / "a.bin", "12345");
+  EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(folder.path() / "a", 1000); }), "is truncated");
+}
+
+TEST(NanoGptFile, IsOneDocumentOf16BitIds) {
+  const test::TempFolder folder;
+  using namespace std::string_view_literals;
+  write_raw(folder.path() / "train.bin", "\1\0\2\1"sv);
+  EXPECT_EQ(tokens_of(*open_foreign_file(folder.path() / "train.bin", 50257)),
+            (std::vector<int32_t>{1, 258}));
+  write_raw(folder.path() / "train.bin", "\1\0\2"sv);
+  EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(folder.path() / "train.bin", 50257); }), "odd");
+  std::string header(1024, '\0');
+  const int32_t fields[] = {20240520, 1, 2};
+  std::memcpy(header.data(), fields, sizeof fields);
+  write_raw(folder.path() / "train.bin", header + std::string("\7\0\1\0", 4));
+  EXPECT_EQ(tokens_of(*open_foreign_file(folder.path() / "train.bin", 50257)), (std::vector<int32_t>{7, 1}));
+  write_raw(folder.path() / "train.bin", header);
+  EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(folder.path() / "train.bin", 50257); }),
+                  "declares 2 tokens");
+}
+
+}  // namespace
+}  // namespace quintet::data
