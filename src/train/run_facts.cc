@@ -27,10 +27,10 @@ Json mesh_json(const layout::Mesh& mesh) {
   for (int a = 0; a < mesh.num_atoms(); ++a) {
     const layout::Atom& atom = mesh.atom(a);
     if (atom.size == 1) continue;
-    if (!axes.empty() && axes.back().at("axis") == atom.axis)
+    if (!axes.empty() && axes.back().at("axis") == to_string(atom.axis))
       axes.back()["size"] = axes.back()["size"].get<int>() * atom.size;
     else
-      axes.push_back({{"axis", atom.axis}, {"size", atom.size}});
+      axes.push_back({{"axis", to_string(atom.axis)}, {"size", atom.size}});
   }
   return axes;
 }

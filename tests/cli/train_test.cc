@@ -30,6 +30,16 @@ TEST(Train, RunsFromRecipeToText) {
   EXPECT_EQ(o.out.find('\r'), std::string::npos) << "a pipe gets plain lines only";
   const auto summary = read_json(small.run_folder().summary());
   EXPECT_LT(summary.at("last_loss"), summary.at("first_loss"));
+  EXPECT_CONTAINS(o.out, "report: " + small.run_folder().report().string());
+  const auto facts = read_json(small.run_folder().facts());
+  EXPECT_EQ(facts.at("mesh").dump(), R"([{"axis":"dp_shard","size":2},{"axis":"tp","size":2}])");
+  EXPECT_CONTAINS(facts.at("command").get<std::string>(), "--sample 10 --set eval.every=6");
+  const auto timeline = read_json(small.run_folder().timeline());
+  EXPECT_EQ(timeline.at("step"), 5);
+  EXPECT_EQ(timeline.at("ranks").size(), 4u);
+  const std::string page = base::read_file(small.run_folder().report());
+  for (const char* part : {"<h2>Loss</h2>", "<h2>Memory</h2>", "<h2>One step</h2>", "<h2>Mesh</h2>"})
+    EXPECT_CONTAINS(page, part);
 }
 
 TEST(Train, JsonSummaryAloneOnStandardOutput) {
