@@ -1,5 +1,6 @@
-// Token files of other systems, mapped as they are: Megatron's .bin and .idx, and a .bin alone as nanoGPT writes
-// it (16-bit ids, with or without the header of its speed runs). docs/formats/token_file.md describes both.
+// Token files of other systems, mapped as they are: Megatron's .bin and .idx, and a .bin alone as nanoGPT
+// writes it (16-bit ids, with or without the header of its speed runs). docs/formats/token_file.md
+// describes both.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +13,9 @@
 
 namespace quintet::data {
 
-// The corpus at `path` (a prefix or either file) if it is of another system; nothing if it is not. These files do
-// not say how many ids there are: `vocab` is what the tokenizer has, and a token beyond it is an error when it
-// is read.
+// The corpus at `path` (a prefix or either file) if it is of another system; nothing if it is not. These
+// files do not say how many ids there are: `vocab` is what the tokenizer has, and a token beyond it is an
+// error when it is read.
 std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab);
 
 // Writes Megatron's pair, document by document, one sequence each. Nothing is visible before finish().

@@ -29,8 +29,8 @@ struct Prepared {
   std::vector<std::string> first_damage;  // messages, at most ten
 };
 
-// Encodes documents in parallel and writes them in order as Megatron's pair, with a manifest of sources, tokenizer and
-// counts beside it. Nothing is visible before all is written; the manifest comes last.
+// Encodes documents in parallel and writes them in order as Megatron's pair, with a manifest of sources,
+// tokenizer and counts beside it. Nothing is visible before all is written; the manifest comes last.
 Prepared prepare(const PrepareOptions& options);
 
 }  // namespace quintet::tools

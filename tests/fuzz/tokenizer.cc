@@ -1,5 +1,5 @@
-// Tokenizers of other systems: tokenizer.json, tiktoken's and SentencePiece's files. An accepted one encodes any
-// text to ids that it decodes.
+// Tokenizers of other systems: tokenizer.json, tiktoken's and SentencePiece's files. An accepted one
+// encodes any text to ids that it decodes.
 #include "tokenizer/tokenizer.h"
 
 #include "fuzz/target.h"
