@@ -86,21 +86,26 @@ Json json_of(const Time& t) {
 
 Json json_of(const Report& r) {
   const hardware::Cluster& c = r.assumptions.cluster;
-  return {{"fits", r.memory.fits()},
-          {"world", r.time.devices},
-          {"parameters", r.parameters},
-          {"active_parameters", r.active_parameters},
-          {"cluster",
-           {{"accelerator", c.accelerator.name},
-            {"nodes", c.nodes},
-            {"per_node", c.per_node},
-            {"inner", c.inner.name},
-            {"outer", c.outer.name}}},
-          {"memory", json_of(r.memory)},
-          {"time", json_of(r.time)},
-          {"warnings", r.warnings},
-          {"notes", r.notes},
-          {"recipe", Json::parse(config::to_json(r.recipe))}};
+  Json json = {{"fits", r.memory.fits()},
+               {"world", r.time.devices},
+               {"parameters", r.parameters},
+               {"active_parameters", r.active_parameters},
+               {"cluster",
+                {{"accelerator", c.accelerator.name},
+                 {"nodes", c.nodes},
+                 {"per_node", c.per_node},
+                 {"inner", c.inner.name},
+                 {"outer", c.outer.name}}},
+               {"memory", json_of(r.memory)},
+               {"time", json_of(r.time)},
+               {"warnings", r.warnings},
+               {"notes", r.notes},
+               {"recipe", Json::parse(config::to_json(r.recipe))}};
+  if (const auto& p = r.checkpoint)
+    json["checkpoint"] = {{"bytes", p->bytes},           {"bytes_per_rank", p->bytes_per_rank},
+                          {"files", p->files},           {"metadata_operations", p->metadata_operations},
+                          {"disk_bytes", p->disk_bytes}, {"seconds", p->seconds}};
+  return json;
 }
 
 std::string to_json(const Report& r) { return base::json_text(json_of(r), kJsonLevels) + "\n"; }

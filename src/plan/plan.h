@@ -110,6 +110,19 @@ struct Time {
   std::vector<LinkBytes> links;  // of the busiest rank
 };
 
+// A checkpoint of the recipe (checkpoint.every). Every rank writes an equal part, from a copy in host memory.
+struct CheckpointPlan {
+  int64_t bytes = 0;                // of all tensors
+  int64_t bytes_per_rank = 0;       // copied to the host, and written
+  int64_t files = 0;                // shards, manifest and pointer
+  int64_t metadata_operations = 0;  // of the file system, in one save: create, flush, close, rename, open
+  int64_t disk_bytes = 0;           // with those that are kept, while one is written
+  double seconds = 0;               // to write or read it at checkpoint.bandwidth; 0: not set
+};
+// Empty without checkpoint.every.
+std::optional<CheckpointPlan> checkpoint_plan(const config::Recipe& recipe,
+                                              const std::vector<graph::StateDecl>& states);
+
 struct Timeline;  // timeline.h
 
 struct Report {
@@ -117,6 +130,7 @@ struct Report {
   Assumptions assumptions;
   int64_t parameters = 0, active_parameters = 0;
   ModelState state;
+  std::optional<CheckpointPlan> checkpoint;
   Memory memory;
   Time time;
   std::vector<std::string> warnings;         // of layout_warnings.h

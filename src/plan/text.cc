@@ -48,6 +48,7 @@ class Page {
   std::string text() {
     head();
     memory();
+    checkpoint();
     time();
     links();
     for (const std::string& warning : r_.warnings) line("warning: {}", warning);
@@ -91,6 +92,19 @@ class Page {
       line("  ramp      {}; memory and times are of the full batch", config::ramp_text(r));
   }
 
+  void checkpoint() {
+    if (!r_.checkpoint) return;
+    const CheckpointPlan& c = *r_.checkpoint;
+    line("");
+    line("checkpoint: {} in {} files, {} of disk with the {} that are kept", human_bytes(c.bytes),
+         base::thousands(c.files), human_bytes(c.disk_bytes), r_.recipe.checkpoint.keep);
+    line("  {} metadata operations per save", base::thousands(c.metadata_operations));
+    if (c.seconds > 0)
+      line("  written or read in {} at checkpoint.bandwidth {}/s",
+           base::human_duration(static_cast<int64_t>(c.seconds * 1e9)),
+           human_bytes(r_.recipe.checkpoint.bandwidth.value));
+  }
+
   void memory() {
     const Memory& m = r_.memory;
     const RankMemory& most = m.ranks[m.most_loaded];
@@ -114,7 +128,11 @@ class Page {
                ? std::string("evenly")
                : fmt::format("at {:.3g} times the even share", r_.assumptions.imbalance));
     line("  peak at {}{}", most.peak_at, moments());
-    line("  host and disk    unused: all state stays on the device");
+    if (const auto& c = r_.checkpoint)
+      line("  host             {} per rank for the copy that a checkpoint is written from",
+           human_bytes(c->bytes_per_rank));
+    else
+      line("  host and disk    unused: all state stays on the device");
     if (m.ranks.size() > 1) {
       std::string stages;
       for (const RankMemory& s : m.ranks)
