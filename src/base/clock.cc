@@ -31,4 +31,9 @@ int64_t process_age_ns() {
   return std::max<int64_t>(0, now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec - start);
 }
 
+int64_t wall_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 }  // namespace quintet::base

@@ -13,4 +13,7 @@ inline double seconds_since(int64_t begin_ns) { return static_cast<double>(now_n
 // does not report it.
 int64_t process_age_ns();
 
+// Seconds since 1970, for deadlines that others set.
+int64_t wall_seconds();
+
 }  // namespace quintet::base

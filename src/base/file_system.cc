@@ -56,6 +56,8 @@ void FileSystem::rename(const Path& from, const Path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) fail_writing("rename into place", to, errno);
 }
 
+bool FileSystem::link(const Path& from, const Path& to) { return ::link(from.c_str(), to.c_str()) == 0; }
+
 void FileSystem::make_directory(const Path& path) {
   if (::mkdir(path.c_str(), 0755) != 0 && (errno != EEXIST || !directory_exists(path)))
     fail_writing("create folder", path, errno);

@@ -21,7 +21,9 @@ class FileSystem {
   virtual void sync(int file, const Path& path);
   virtual void close(int file, const Path& path);
   virtual void rename(const Path& from, const Path& to);  // replaces `to`
-  virtual void make_directory(const Path& path);          // no error if it exists; its parent must
+  // Gives a file a second name. False where that is not possible: other file systems, or too many names.
+  virtual bool link(const Path& from, const Path& to);
+  virtual void make_directory(const Path& path);  // no error if it exists; its parent must
   virtual void sync_directory(const Path& path);
   virtual void remove_file(const Path& path);       // no error if it does not exist
   virtual void remove_directory(const Path& path);  // an empty one; no error if it does not exist

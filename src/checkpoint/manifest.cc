@@ -29,7 +29,6 @@ class Fields {
     if (found == json_.end()) fail(fmt::format("lacks \"{}\"", key));
     return *found;
   }
-  bool has(const char* key) const { return json_.contains(key); }
   int64_t integer(const char* key, int64_t min, int64_t max) const {
     const Json& v = at(key);
     // Unsigned numbers above 2^63 would wrap.
@@ -68,9 +67,8 @@ class Fields {
 };
 
 ShardFile read_file_entry(const Fields& f) {
-  ShardFile file{.name = f.text("name"), .folder = f.has("folder") ? f.text("folder") : std::string()};
-  if (!is_plain_name(file.name) || (!file.folder.empty() && !is_plain_name(file.folder)))
-    f.fail("has a name that is not a plain file name");
+  ShardFile file{.name = f.text("name")};
+  if (!is_plain_name(file.name)) f.fail("has a name that is not a plain file name");
   file.bytes = f.integer("bytes", 0, kMostBytes);
   file.header_bytes = f.integer("header_bytes", 8, file.bytes);
   file.header_sum = f.sum("header_sum");
@@ -191,7 +189,6 @@ std::string to_text(const Manifest& m) {
   Json files = Json::array(), tensors = Json::array();
   for (const ShardFile& f : m.files) {
     Json file = {{"name", f.name}};
-    if (!f.folder.empty()) file["folder"] = f.folder;
     file["bytes"] = f.bytes;
     file["header_bytes"] = f.header_bytes;
     file["header_sum"] = sum_text(f.header_sum);

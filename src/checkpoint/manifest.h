@@ -33,8 +33,7 @@ struct SavedTensor {
 };
 
 struct ShardFile {
-  std::string name;    // in the checkpoint's folder
-  std::string folder;  // empty, or the name of another checkpoint beside it that holds the file
+  std::string name;  // in the checkpoint's folder
   int64_t bytes = 0;
   int64_t header_bytes = 0;  // before the first tensor
   uint64_t header_sum = 0;   // XXH3-64 of them

@@ -13,16 +13,11 @@ Reader::Reader(base::Path folder)
       manifest_(
           parse_manifest(base::read_file(folder_ / kManifestFile), (folder_ / kManifestFile).string())) {}
 
-base::Path Reader::path_of(const ShardFile& file) const {
-  if (file.folder.empty()) return folder_ / file.name;
-  return (folder_.has_filename() ? folder_ : folder_.parent_path()).parent_path() / file.folder / file.name;
-}
-
 const base::InputFile& Reader::opened(int index) {
   if (current_ == index) return *file_;
   const ShardFile& entry = manifest_.files[static_cast<size_t>(index)];
   current_ = -1;
-  file_ = std::make_unique<base::InputFile>(path_of(entry));
+  file_ = std::make_unique<base::InputFile>(folder_ / entry.name);
   if (file_->size() != entry.bytes)
     base::fail_user("'{}' is {}: it has {} bytes, and the manifest says {}", file_->path().string(),
                     file_->size() < entry.bytes ? "truncated" : "damaged", file_->size(), entry.bytes);

@@ -26,7 +26,6 @@ class Reader {
   int64_t verify();
 
  private:
-  base::Path path_of(const ShardFile& file) const;
   // The file, with its size and header checked.
   const base::InputFile& opened(int file);
   // A chunk of a piece, checked.

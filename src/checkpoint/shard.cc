@@ -65,6 +65,8 @@ Sums empty_sums(const std::vector<ShardPiece>& pieces, int64_t chunk) {
 
 std::string shard_name(int64_t rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
+std::string frozen_name(int64_t rank) { return fmt::format("frozen-{:05}.safetensors", rank); }
+
 int64_t shard_bytes(const std::vector<ShardPiece>& pieces, const ShardOptions& options) {
   auto bytes =
       static_cast<int64_t>(header_text(pieces, empty_sums(pieces, options.chunk_bytes), options).size());
@@ -104,7 +106,7 @@ void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, 
   file.finish();
 }
 
-void add_shard(Manifest& m, const base::Path& path) {
+void add_shard(Manifest& m, const base::Path& path, std::optional<int64_t> step) {
   const auto refuse = [&](const std::string& why) {
     base::fail_user("'{}' is not a shard of step {}: {}", path.string(), m.step, why);
   };
@@ -117,13 +119,12 @@ void add_shard(Manifest& m, const base::Path& path) {
   const Json header = Json::parse(text.begin() + kLengthBytes, text.end(), nullptr, false);
   const int number = static_cast<int>(m.files.size());
   m.files.push_back({.name = path.filename().string(),
-                     .folder = {},
                      .bytes = file.size(),
                      .header_bytes = static_cast<int64_t>(text.size()),
                      .header_sum = base::checksum_of(std::as_bytes(std::span(text)))});
   try {
     const Json& metadata = header.at("__metadata__");
-    if (metadata.at(kStepKey) != std::to_string(m.step) ||
+    if ((step && metadata.at(kStepKey) != std::to_string(*step)) ||
         metadata.at(kChunkKey) != std::to_string(m.chunk_bytes))
       refuse("its metadata says " + metadata.at(kStepKey).dump());
     int64_t data_end = 0;

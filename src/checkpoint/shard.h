@@ -38,10 +38,12 @@ void write_shard(const base::Path& path, const std::vector<ShardPiece>& pieces, 
 int64_t shard_bytes(const std::vector<ShardPiece>& pieces, const ShardOptions& options);
 
 std::string shard_name(int64_t rank);  // "rank-00003.safetensors"
+// Of tensors that are never updated: later checkpoints link the same file.
+std::string frozen_name(int64_t rank);  // "frozen-00003.safetensors"
 
 // Adds the file and its pieces to the manifest, which has its chunk_bytes. Tensors are added as they come:
-// sort_tensors() orders them. UserError when the file is not a complete shard of this step.
-void add_shard(Manifest& manifest, const base::Path& path);
+// sort_tensors() orders them. UserError when the file is not a complete shard of the step, if one is given.
+void add_shard(Manifest& manifest, const base::Path& path, std::optional<int64_t> step);
 void sort_tensors(Manifest& manifest);
 
 }  // namespace quintet::checkpoint

@@ -68,7 +68,11 @@ void Store::begin(int64_t step) {
 void Store::commit(int64_t step, int64_t ranks, Json run, const std::vector<TensorInfo>& expected) {
   const base::Path folder = folder_of(step);
   Manifest m{.step = step, .run = std::move(run), .files = {}, .tensors = {}};
-  for (int64_t rank = 0; rank < ranks; ++rank) add_shard(m, folder / shard_name(rank));
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    add_shard(m, folder / shard_name(rank), step);
+    if (const base::Path frozen = folder / frozen_name(rank); base::file_exists(frozen))
+      add_shard(m, frozen, std::nullopt);
+  }
   sort_tensors(m);
   check_tensors(m, expected);
   files_->sync_directory(folder);   // the names of the shards
@@ -89,13 +93,6 @@ std::vector<Entry> Store::removable(const Retention& retention) const {
     if (is_first || static_cast<int64_t>(complete.size() - i) <= std::max<int64_t>(1, retention.keep))
       kept.insert(step);
   }
-  // Files that a checkpoint shares with an older one keep that one.
-  for (const Entry& entry : complete)
-    if (kept.contains(entry.step)) {
-      const base::Path path = entry.folder / kManifestFile;
-      for (const ShardFile& file : parse_manifest(base::read_file(path), path.string()).files)
-        if (const auto step = step_of(file.folder)) kept.insert(*step);
-    }
   std::vector<Entry> out;
   for (const Entry& entry : complete)
     if (!kept.contains(entry.step)) out.push_back(entry);

@@ -92,6 +92,12 @@ std::optional<int64_t> host_cores(const Environment& lookup) {
   return number("SLURM_CPUS_ON_NODE", *cores);
 }
 
+std::optional<int64_t> job_end(const Environment& lookup) {
+  const auto end = lookup("SLURM_JOB_END_TIME");
+  if (!end) return std::nullopt;
+  return number("SLURM_JOB_END_TIME", *end);
+}
+
 std::string cache_folder(const Environment& lookup) {
   const auto given = [&](const char* name) { return lookup(name).value_or(""); };
   if (const std::string own = given("QUINTET_CACHE_DIR"); !own.empty()) return own;

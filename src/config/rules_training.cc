@@ -78,8 +78,6 @@ void weight_decay_is_constant(const Recipe& r, const Fail& fail) {
 }
 
 void checkpoint_keys_are_supported(const Recipe& r, const Fail& fail) {
-  if (r.checkpoint.every.unit == SaveInterval::Unit::Auto)
-    fail("checkpoint.every", "\"auto\" is not supported yet", "\"10min\"");
   if (r.checkpoint.peer_every > 0) fail("checkpoint.peer_every", "is not supported yet", "0");
 }
 

@@ -1,6 +1,7 @@
 #include "exec/executor.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "base/machine.h"
@@ -10,6 +11,16 @@
 #include "exec/decode/scratch.h"
 
 namespace quintet::exec {
+
+std::span<std::byte> Executor::staging(int64_t bytes) {
+  staging_ = std::vector<std::byte>(static_cast<size_t>(bytes));
+  return staging_;
+}
+
+void Executor::stage(std::span<const Staged> copies) {
+  for (const Staged& copy : copies)
+    std::memcpy(staging_.data() + copy.to, read(copy.from).data(), static_cast<size_t>(copy.from.bytes));
+}
 
 void Executor::note_touched(const program::Program& program, int64_t top) {
   QUINTET_CHECK(top <= program.arena_bytes,

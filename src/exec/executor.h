@@ -116,6 +116,15 @@ class Executor {
 
   // The host's access to memory, between runs: none may be in progress.
   virtual HostBytes read(const Range& range) const = 0;
+  // Host memory that the executor owns, for copies of a state that is saved; page-locked where the device
+  // copies faster for it. One block: a second call frees the first.
+  virtual std::span<std::byte> staging(int64_t bytes);
+  // Copies ranges into it, each to its own place, and returns when all have arrived.
+  struct Staged {
+    Range from;
+    int64_t to = 0;  // in staging()
+  };
+  virtual void stage(std::span<const Staged> copies);
   // `fill` must write all of the bytes that it gets: their old contents are unknown.
   virtual void write(const Range& range, const std::function<void(std::byte*)>& fill) = 0;
   virtual void draw(const Range& range, base::DType dtype, const Draw& numbers) = 0;
@@ -158,6 +167,7 @@ class Executor {
 
  private:
   int64_t measured_ = 0;
+  std::vector<std::byte> staging_;
 };
 
 inline constexpr int64_t kGuardBytes = 4096;  // after the planned arena: must stay untouched

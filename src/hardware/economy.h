@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "base/failure_rate.h"
 #include "hardware/cluster.h"
 
 namespace quintet::hardware {
@@ -35,9 +36,7 @@ double share_of_peak(double flops_per_s_per_device, const Accelerator& accelerat
 // Failures are random, at a constant rate per device; each stops the whole job. Work since the last
 // checkpoint is repeated after a restart, which may fail too.
 struct Reliability {
-  // Llama 3 405B: 419 unexpected interruptions in 54 days on 16,384 GPUs (The Llama 3 Herd of Models,
-  // 2024-07).
-  double failures_per_device_hour = 419 / (54.0 * 24 * 16384);
+  double failures_per_device_hour = base::kFailuresPerDeviceHour;
   double checkpoint_seconds = 30;  // training pause per checkpoint
   double restart_seconds = 600;    // until training resumes from the last checkpoint, including detection
 };

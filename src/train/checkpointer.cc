@@ -2,19 +2,38 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/failure_rate.h"
 #include "base/text.h"
 
 namespace quintet::train {
 
 using base::DType;
+using Unit = config::SaveInterval::Unit;
+
+namespace {
+
+constexpr double kSecond = 1e9;           // in nanoseconds
+constexpr double kFirstAutoSeconds = 60;  // before the first save was measured
+constexpr double kShortestAutoSeconds = 1;
+constexpr int64_t kDeadlineMargin = 30;            // seconds, beside two steps and two saves
+constexpr int64_t kOtherBytes = int64_t{1} << 20;  // headers and manifest, for each rank
+
+}  // namespace
 
 base::Path checkpoint_folder(const config::Recipe& recipe) {
   return recipe.checkpoint.dir.empty() ? base::Path(recipe.run.dir) / checkpoint::kStoreFolder
                                        : base::Path(recipe.checkpoint.dir);
+}
+
+double auto_interval(double stopped_seconds, double writing_seconds, int64_t devices) {
+  const double between_failures = 3600 / (base::kFailuresPerDeviceHour * static_cast<double>(devices));
+  return std::max(
+      {kShortestAutoSeconds, 2 * writing_seconds, base::young_seconds(stopped_seconds, between_failures)});
 }
 
 Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe& recipe, State state, Say say,
@@ -31,14 +50,30 @@ Checkpointer::Checkpointer(Rank& rank, comm::World& world, const config::Recipe&
       last_ns_(base::now_ns()) {
   int64_t bytes = 0;
   for (const StatePiece& piece : pieces_) {
-    saved_.push_back(piece.saved);
+    if (!piece.frozen) ++num_updated_;
     places_.push_back(bytes);
     bytes += (piece.memory_bytes() + 63) / 64 * 64;
   }
-  if (recipe.checkpoint.every.is_on()) staging_.resize(static_cast<size_t>(bytes));
+  if (recipe.checkpoint.every.is_on()) staging_ = rank.executor().staging(bytes);
 }
 
 Checkpointer::~Checkpointer() = default;
+
+void Checkpointer::require_space() const {
+  if (!recipe_.checkpoint.every.is_on()) return;
+  int64_t bytes = kOtherBytes * world_.size(), present = 0;
+  for (const checkpoint::TensorInfo& t : tensors_) bytes += t.bytes();
+  for (const checkpoint::Entry& entry : store_.list()) present += entry.complete;
+  const int64_t needed = bytes * std::max<int64_t>(1, recipe_.checkpoint.keep + 1 - present),
+                free = base::free_bytes(store_.folder());
+  if (free < needed)
+    base::fail_user(
+        "checkpoints need {} in '{}', {} each, and {} is free: free some space, keep fewer (checkpoint.keep "
+        "is "
+        "{}), or choose another folder with checkpoint.dir",
+        base::human_bytes(needed), store_.folder().string(), base::human_bytes(bytes),
+        base::human_bytes(free), recipe_.checkpoint.keep);
+}
 
 void Checkpointer::begin(int64_t step, bool replace) {
   for (const checkpoint::Entry& entry : store_.list())
@@ -50,17 +85,33 @@ void Checkpointer::begin(int64_t step, bool replace) {
 
 bool Checkpointer::is_due(int64_t step) const {
   const config::SaveInterval& every = recipe_.checkpoint.every;
-  return every.unit == config::SaveInterval::Unit::Steps && every.value > 0 && step % every.value == 0;
+  return every.unit == Unit::Steps && every.value > 0 && step % every.value == 0;
 }
 
-Checkpointer::Flags Checkpointer::flags() const {
+double Checkpointer::interval_seconds() const {
+  const config::SaveInterval& every = recipe_.checkpoint.every;
+  if (every.unit == Unit::Seconds) return static_cast<double>(every.value);
+  if (every.unit != Unit::Auto) return 0;
+  if (written_ns_ == 0) return kFirstAutoSeconds;
+  return auto_interval(static_cast<double>(staged_ns_) / kSecond, static_cast<double>(written_ns_) / kSecond,
+                       world_.size());
+}
+
+Checkpointer::Flags Checkpointer::flags(double step_seconds) {
   Flags flags;
   if (phase_ != Phase::Idle && !job_.is_done()) flags.busy = 1;
   if (phase_ != Phase::Idle && job_.has_failed()) flags.failed = 1;
-  const config::SaveInterval& every = recipe_.checkpoint.every;
-  if (world_.rank().value == 0 && every.unit == config::SaveInterval::Unit::Seconds && every.value > 0 &&
-      base::now_ns() - last_ns_ >= every.value * 1'000'000'000)
+  if (world_.rank().value != 0) return flags;
+  const double interval = interval_seconds(),
+               passed = static_cast<double>(base::now_ns() - last_ns_) / kSecond;
+  if (interval > 0 && passed >= interval) flags.due = 1;
+  const double save = static_cast<double>(std::max(staged_ns_, written_ns_)) / kSecond;
+  if (deadline_ &&
+      static_cast<double>(*deadline_ - base::wall_seconds() - kDeadlineMargin) < 2 * (step_seconds + save)) {
+    say_("a checkpoint is saved before the job's time is over");
+    deadline_.reset();
     flags.due = 1;
+  }
   return flags;
 }
 
@@ -79,6 +130,8 @@ void Checkpointer::next_phase() {
   agree(failure);
   const bool first = world_.rank().value == 0;
   if (phase_ == Phase::Writing) {
+    if (num_updated_ < pieces_.size())
+      frozen_ = store_.folder_of(step_) / checkpoint::frozen_name(world_.rank().value);
     phase_ = Phase::Committing;
     if (first)
       job_.start([this, step = step_] {
@@ -88,10 +141,11 @@ void Checkpointer::next_phase() {
     return;
   }
   phase_ = Phase::Idle;
+  written_ns_ = base::now_ns() - begin_ns_;
   if (first)
     say_(fmt::format(
         "checkpoint of step {} complete: {} in {}{}", step_, store_.folder_of(step_).filename().string(),
-        base::human_duration(base::now_ns() - begin_ns_),
+        base::human_duration(written_ns_),
         staging_.empty() ? "" : fmt::format(", training stopped for {}", base::human_duration(staged_ns_))));
 }
 
@@ -111,19 +165,33 @@ void Checkpointer::agree(const std::exception_ptr& failure) {
   world_.world().barrier();
 }
 
-void Checkpointer::stage() {
-  for (size_t i = 0; i < pieces_.size(); ++i) {
-    std::byte* const to = staging_.data() + places_[i];
-    const auto copy = [&](const exec::Range& range, int64_t at) {
-      std::memcpy(to + at, rank_.read(range).data(), static_cast<size_t>(range.bytes));
-    };
-    copy(pieces_[i].range, 0);
-    if (pieces_[i].lower) copy(*pieces_[i].lower, pieces_[i].range.bytes);
+// The first `count` pieces.
+void Checkpointer::stage(size_t count) {
+  std::vector<exec::Executor::Staged> copies;
+  for (size_t i = 0; i < count; ++i) {
+    copies.push_back({.from = pieces_[i].range, .to = places_[i]});
+    if (pieces_[i].lower) copies.push_back({*pieces_[i].lower, places_[i] + pieces_[i].range.bytes});
+  }
+  rank_.executor().stage(copies);
+}
+
+// Whether the frozen pieces of an earlier checkpoint are those of this one, too.
+bool Checkpointer::link_frozen(int64_t step) {
+  if (frozen_.empty()) return false;
+  try {
+    store_.begin(step);
+    return files_.link(frozen_, store_.folder_of(step) / checkpoint::frozen_name(world_.rank().value));
+  } catch (const base::UserError&) {
+    return false;  // writing reports it
   }
 }
 
-void Checkpointer::write_shard(int64_t step, bool staged) {
-  const auto source = [&](size_t i, int64_t first, std::span<std::byte> out) {
+void Checkpointer::write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
+                               checkpoint::RateLimit& limit) const {
+  std::vector<checkpoint::ShardPiece> saved;
+  for (size_t i = begin; i < end; ++i) saved.push_back(pieces_[i].saved);
+  const auto source = [&](size_t n, int64_t first, std::span<std::byte> out) {
+    const size_t i = begin + n;
     const StatePiece& piece = pieces_[i];
     copy_elements(piece, first, out, [&](const exec::Range& part) {
       if (!staged) return rank_.read(part);
@@ -133,12 +201,20 @@ void Checkpointer::write_shard(int64_t step, bool staged) {
                              (part.offset - whole.offset));
     });
   };
+  checkpoint::write_shard(
+      path, saved, source,
+      {.files = &files_, .step = step, .written = [&](int64_t bytes) { limit.written(bytes); }});
+}
+
+void Checkpointer::write_shards(int64_t step, bool staged, bool linked) {
   checkpoint::RateLimit limit(static_cast<double>(recipe_.checkpoint.bandwidth.value) /
                               static_cast<double>(world_.size()));
   store_.begin(step);
-  checkpoint::write_shard(
-      store_.folder_of(step) / checkpoint::shard_name(world_.rank().value), saved_, source,
-      {.files = &files_, .step = step, .written = [&](int64_t bytes) { limit.written(bytes); }});
+  const base::Path folder = store_.folder_of(step);
+  const int64_t rank = world_.rank().value;
+  write_shard(folder / checkpoint::shard_name(rank), 0, num_updated_, step, staged, limit);
+  if (!linked && num_updated_ < pieces_.size())
+    write_shard(folder / checkpoint::frozen_name(rank), num_updated_, pieces_.size(), step, staged, limit);
 }
 
 void Checkpointer::save(int64_t step) {
@@ -151,7 +227,7 @@ void Checkpointer::save(int64_t step) {
     // The state must not change meanwhile, and only this thread may read it.
     std::exception_ptr failure;
     try {
-      write_shard(step, false);
+      write_shards(step, false, link_frozen(step));
     } catch (...) {
       failure = std::current_exception();
     }
@@ -159,9 +235,10 @@ void Checkpointer::save(int64_t step) {
     next_phase();
     return;
   }
-  stage();
+  const bool linked = link_frozen(step);
+  stage(linked ? num_updated_ : pieces_.size());
   staged_ns_ = base::now_ns() - begin_ns_;
-  job_.start([this, step] { write_shard(step, true); });
+  job_.start([this, step, linked] { write_shards(step, true, linked); });
 }
 
 void Checkpointer::finish() {

@@ -20,6 +20,10 @@ namespace quintet::train {
 // Where a run's checkpoints are.
 base::Path checkpoint_folder(const config::Recipe& recipe);
 
+// checkpoint.every = "auto": seconds between saves, from what the last one cost. A save must also be over
+// long before the next begins. `devices` fail at base::kFailuresPerDeviceHour.
+double auto_interval(double stopped_seconds, double writing_seconds, int64_t devices);
+
 class Checkpointer {
  public:
   // `state` is Manifest::run of the state as it is now; only rank 0's is used.
@@ -29,16 +33,20 @@ class Checkpointer {
                base::FileSystem& files = base::FileSystem::real());
   ~Checkpointer();
 
+  // UserError unless the disk has room for the checkpoints that are kept and one more. Rank 0.
+  void require_space() const;
   // Before the first step, on rank 0 with the run folder's lock held: sets aside checkpoints after `step`, or
   // removes all of them with `replace`, and removes what interrupted saves have left.
   void begin(int64_t step, bool replace);
+  // A save is made when this time comes near, in seconds since 1970. Rank 0.
+  void set_deadline(int64_t wall_seconds) { deadline_ = wall_seconds; }
 
   // What a rank contributes to the flags of a step boundary; each is then the maximum over the ranks.
   struct Flags {
     int32_t busy = 0, failed = 0, due = 0;
   };
-  // Only rank 0 looks at the clock.
-  Flags flags() const;
+  // Only rank 0 looks at the clock. `step_seconds` is what a step takes.
+  Flags flags(double step_seconds);
   // Collective, with the reduced flags: commits a checkpoint whose shards are all written. Throws on a rank
   // whose write has failed, and on the others when that one has ended the run.
   void advance(const Flags& reduced);
@@ -61,8 +69,12 @@ class Checkpointer {
   enum class Phase : uint8_t { Idle, Writing, Committing };
   void next_phase();
   void agree(const std::exception_ptr& failure);
-  void stage();
-  void write_shard(int64_t step, bool staged);
+  void stage(size_t count);
+  bool link_frozen(int64_t step);
+  void write_shards(int64_t step, bool staged, bool linked);
+  void write_shard(const base::Path& path, size_t begin, size_t end, int64_t step, bool staged,
+                   checkpoint::RateLimit& limit) const;
+  double interval_seconds() const;  // between saves by time; 0: none
 
   Rank& rank_;
   comm::World& world_;
@@ -72,14 +84,16 @@ class Checkpointer {
   base::FileSystem& files_;
   checkpoint::Store store_;
   const std::vector<checkpoint::TensorInfo> tensors_;
-  std::vector<StatePiece> pieces_;
-  std::vector<checkpoint::ShardPiece> saved_;  // the same, for the shard
-  std::vector<int64_t> places_;                // of the pieces in staging_
-  std::vector<std::byte> staging_;             // empty: nothing is staged, saves are synchronous
+  std::vector<StatePiece> pieces_;  // frozen ones last
+  size_t num_updated_ = 0;          // pieces that are not frozen
+  std::vector<int64_t> places_;     // of the pieces in staging_
+  std::span<std::byte> staging_;    // the executor's; empty: nothing is staged, saves are synchronous
+  base::Path frozen_;               // a file of the frozen pieces that is complete; empty: none yet
   Phase phase_ = Phase::Idle;
   int64_t step_ = 0, last_step_ = -1;
   int64_t last_ns_ = 0;  // when the last save was started
-  int64_t begin_ns_ = 0, staged_ns_ = 0;
+  int64_t begin_ns_ = 0, staged_ns_ = 0, written_ns_ = 0;
+  std::optional<int64_t> deadline_;
   checkpoint::Json run_;
   checkpoint::Background job_;  // last: it uses the others
 };

@@ -151,7 +151,7 @@ class RankLoop {
                               .evaluate = recipe_.eval.every > 0,
                               .poison = options_.poison,
                               .local_rank = local_rank_,
-                              .tuned = tuned_file(),
+                              .tuned = algorithms_file(),
                               .log = [this](const std::string& line) { say(line); },
                               .fit = fit_,
                               .disabled_passes = options_.disabled_passes,
@@ -162,7 +162,12 @@ class RankLoop {
       traced_ = TraceRange{step, step};
     }
     if (traced_) trace_.emplace(make_trace(*rank_, world_.rank(), traced_->last - traced_->first + 1));
+    checkpoints_.emplace(
+        *rank_, world_, recipe_, [this] { return to_json(run_state()); },
+        [this](const std::string& line) { say(line); });
     if (first_) {
+      checkpoints_->require_space();
+      if (const std::optional<int64_t> end = config::job_end()) checkpoints_->set_deadline(*end);
       const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
       lock_.emplace(folder_.create(recipe_, copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes,
                                    start_.existing));
@@ -178,9 +183,6 @@ class RankLoop {
       base::write_file_atomically(folder_.facts(),
                                   run_json(recipe_, data_, *rank_, facts, options_.provenance));
     }
-    checkpoints_.emplace(
-        *rank_, world_, recipe_, [this] { return to_json(run_state()); },
-        [this](const std::string& line) { say(line); });
     if (first_)
       checkpoints_->begin(start_.existing == Existing::Replace ? -1 : start_.step(),
                           start_.existing == Existing::Replace);
@@ -194,6 +196,16 @@ class RankLoop {
     result_.summary.name = recipe_.name;
     const std::optional<ExpertPlan> experts = expert_plan(rank_->compiled());
     result_.summary.planned_is_bound = experts && experts->is_bound();
+  }
+
+  // The tuned GEMM algorithms: a run that continues uses those of its checkpoint, or bits would differ.
+  base::Path algorithms_file() {
+    if (!start_.state || start_.state->algorithms.empty()) return tuned_file();
+    if (first_) {
+      base::make_directories(folder_.path());
+      base::write_file_atomically(folder_.algorithms(), start_.state->algorithms);
+    }
+    return folder_.algorithms();
   }
 
   void load_checkpoint() {
@@ -232,7 +244,15 @@ class RankLoop {
             .recipe = config::to_toml(recipe_),
             .program = fmt::format("{:016x}{:016x}", rank_->compiled().class_hash.high,
                                    rank_->compiled().class_hash.low),
-            .version = options_.version};
+            .version = options_.version,
+            .algorithms = algorithms()};
+  }
+
+  std::string algorithms() const {
+    if (device_of(recipe_) == exec::Device::Cpu) return {};
+    const bool own = start_.state && !start_.state->algorithms.empty();
+    const base::Path file = own ? folder_.algorithms() : tuned_file();
+    return base::file_exists(file) ? base::read_file(file) : std::string();
   }
 
   // Steps with a progress line.
@@ -293,6 +313,7 @@ class RankLoop {
     const int64_t end_ns = base::now_ns();
     const double seconds = static_cast<double>(end_ns - begin_ns_) / kNanosPerSecond;
     begin_ns_ = end_ns;  // of the step in flight
+    step_seconds_ = seconds;
     ++step_;
     skipped_ = step.skipped;
     account(step, seconds);
@@ -411,7 +432,7 @@ class RankLoop {
   // At the end of every step the ranks exchange what one of them may know: that the run is to stop, that a
   // checkpoint is due, and how far the save in progress is.
   void agree_on_next() {
-    Checkpointer::Flags flags = checkpoints_->flags();
+    Checkpointer::Flags flags = checkpoints_->flags(step_seconds_);
     int32_t all[4] = {options_.interrupted ? options_.interrupted() : 0, flags.busy, flags.failed, flags.due};
     world_.world().all_reduce(all, 4, DType::I32, comm::ReduceOp::Max);
     checkpoints_->advance({.busy = all[1], .failed = all[2], .due = all[3]});
@@ -531,6 +552,7 @@ class RankLoop {
   int64_t step_ = 0, started_ = 0;  // steps finished, steps started; at most one is in flight
   int64_t begin_ns_ = 0;            // start of the step that finishes next
   bool skipped_ = false;            // the last step
+  double step_seconds_ = 0;         // of the last step
   int64_t timed_tokens_ = 0;
   double timed_seconds_ = 0;
   RunResult result_;

@@ -49,7 +49,8 @@ class RunFolder {
   base::Path timeline() const { return path_ / "timeline.json"; }  // of one traced step
   base::Path report() const { return path_ / "report.html"; }
   base::Path schedule() const { return path_ / kScheduleFile; }
-  base::Path lock() const { return path_ / ".lock"; }  // present while a run writes
+  base::Path algorithms() const { return path_ / "gemm_algorithms.txt"; }  // of a continued run on GPUs
+  base::Path lock() const { return path_ / ".lock"; }                      // present while a run writes
 
  private:
   // What a run replaces besides recipe.toml.

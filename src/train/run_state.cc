@@ -57,6 +57,7 @@ Json to_json(const RunState& s) {
             {"samples", s.data.samples},
             {"fingerprint", s.data.fingerprint}}},
           {"program", s.program},
+          {"gemm_algorithms", s.algorithms},
           {"recipe", s.recipe}};
 }
 
@@ -67,7 +68,8 @@ RunState parse_run_state(const Json& json, const std::string& source) {
                .schedule_steps = json.at("schedule_steps").get<int64_t>(),
                .recipe = json.at("recipe").get<std::string>(),
                .program = json.at("program").get<std::string>(),
-               .version = json.at("version").get<std::string>()};
+               .version = json.at("version").get<std::string>(),
+               .algorithms = json.at("gemm_algorithms").get<std::string>()};
     for (const auto& [name, value] : json.at("scalars").items()) s.scalars[name] = number_of(value);
     for (const Json& a : json.at("spikes"))
       s.spikes.push_back({a.at(0).get<int64_t>(), number_of(a.at(1)), number_of(a.at(2))});

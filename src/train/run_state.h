@@ -30,9 +30,10 @@ struct RunState {
   int64_t timed_tokens = 0;
   double timed_seconds = 0;
   DataIdentity data;
-  std::string recipe;   // resolved, TOML
-  std::string program;  // hash of rank 0's class
-  std::string version;  // of Quintet
+  std::string recipe;      // resolved, TOML
+  std::string program;     // hash of rank 0's class
+  std::string version;     // of Quintet
+  std::string algorithms;  // tuned GEMM algorithms, on GPUs
 };
 
 checkpoint::Json to_json(const RunState& state);

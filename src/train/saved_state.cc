@@ -106,7 +106,8 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
            .memory = std::move(clipped.memory),
            .origin = p.first,
            .range = p.range,
-           .lower = p.lower},
+           .lower = p.lower,
+           .frozen = !p.group->trainable},
           rank.copies(p));
     });
   }
@@ -121,7 +122,8 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
         {.place = rank.world().rank().value, .count = rank.world().size()});
   }
   std::stable_sort(pieces.begin(), pieces.end(), [](const StatePiece& a, const StatePiece& b) {
-    return base::size_of(a.saved.tensor.dtype) > base::size_of(b.saved.tensor.dtype);
+    return std::pair(a.frozen, -base::size_of(a.saved.tensor.dtype)) <
+           std::pair(b.frozen, -base::size_of(b.saved.tensor.dtype));
   });
   return pieces;
 }

@@ -22,6 +22,7 @@ struct StatePiece {
   int64_t origin = 0;
   exec::Range range;
   std::optional<exec::Range> lower;  // see Rank::Piece
+  bool frozen = false;               // never updated
   int64_t memory_bytes() const { return range.bytes + (lower ? lower->bytes : 0); }
 };
 
@@ -29,7 +30,8 @@ enum class Holding : uint8_t {
   All,  // everything that this rank holds: what it must load
   Own,  // every element on exactly one of the ranks that hold it, evenly: what it saves
 };
-// Without padding. In the order in which a shard stores them: by element size, so that all are aligned.
+// Without padding. In the order in which shards store them: frozen ones last, and by element size, so that
+// all are aligned.
 std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding);
 
 // Elements [first, ...) of a piece. `fetch` returns the contents of a part of piece.range or piece.lower.

@@ -442,6 +442,19 @@ HostBytes CudaExecutor::read(const Range& range) const {
   return HostBytes(std::move(copy));
 }
 
+std::span<std::byte> CudaExecutor::staging(int64_t bytes) {
+  gpu::use_device(device_);
+  staging_ = gpu::Pinned(bytes);
+  return {staging_.data(), static_cast<size_t>(bytes)};
+}
+
+void CudaExecutor::stage(std::span<const Staged> copies) {
+  gpu::use_device(device_);
+  for (const Staged& copy : copies)
+    streams_[0].copy(staging_.data() + copy.to, address(copy.from), copy.from.bytes);
+  streams_[0].synchronize();
+}
+
 void CudaExecutor::write(const Range& range, const std::function<void(std::byte*)>& fill) {
   gpu::use_device(device_);
   const auto copy = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(range.bytes));

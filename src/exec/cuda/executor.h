@@ -38,6 +38,8 @@ class CudaExecutor : public Executor {
   bool runs_ahead() const override { return true; }
 
   HostBytes read(const Range& range) const override;
+  std::span<std::byte> staging(int64_t bytes) override;
+  void stage(std::span<const Staged> copies) override;
   void write(const Range& range, const std::function<void(std::byte*)>& fill) override;
   void draw(const Range& range, base::DType dtype, const Draw& numbers) override;
   void draw_split(const Range& high, const Range& low, const Draw& numbers) override;
@@ -114,6 +116,7 @@ class CudaExecutor : public Executor {
   device::cuda::Memory memory_;
   std::byte* arena_;  // in memory_, such that the workspace is aligned for kernels
   std::vector<device::cuda::Stream> streams_;
+  device::cuda::Pinned staging_;  // see staging()
   Readback readbacks_[2];
   int64_t started_ = 0, finished_ = 0;  // runs
   std::vector<double> host_scalars_;    // inputs of the next run
