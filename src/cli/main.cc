@@ -80,10 +80,10 @@ int run(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 1 any other failure.");
-  const std::vector<Verb> verbs = {add_train(app),     add_check(app),    add_verify(app), add_program(app),
-                                   add_plan(app),      add_schedule(app), add_report(app), add_generate(app),
-                                   add_tokenizer(app), add_prepare(app),  add_doctor(app), add_bench(app),
-                                   add_checkpoint(app)};
+  const std::vector<Verb> verbs = {add_train(app),      add_check(app),    add_verify(app), add_program(app),
+                                   add_plan(app),       add_schedule(app), add_report(app), add_generate(app),
+                                   add_tokenizer(app),  add_prepare(app),  add_doctor(app), add_bench(app),
+                                   add_checkpoint(app), add_replay(app)};
   refuse_empty_values(app);
   if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
   try {

@@ -52,6 +52,7 @@ Verb add_prepare(CLI::App& app);
 Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);
+Verb add_replay(CLI::App& app);
 
 // Writes to standard output; an incomplete write is an error. If the reader has closed the pipe, the tool
 // exits with kExitFailure and no message. Progress and diagnostics go to standard error through

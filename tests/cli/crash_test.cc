@@ -128,5 +128,45 @@ TEST(Checkpoint, VerbsListShowVerifyAndPrune) {
   EXPECT_NE(damaged.err.find("rank-00001.safetensors' is damaged"), std::string::npos) << damaged.err;
 }
 
+TEST(Checkpoint, APastStepIsReplayedInEveryBit) {
+  const SmallRun small;
+  const std::string folder = test::quoted(small.run_dir().string());
+  ASSERT_EQ(test::quintet(
+                "train " + test::quoted(small.recipe_file().string()) +
+                " --sample 0 --set checkpoint.every=2 --set checkpoint.keep=1 --set checkpoint.keep_every=4")
+                .code,
+            0);
+  for (const auto& [step, from] :
+       {std::pair{"6", "from step 4"}, std::pair{"2", "from the start of the run"}}) {
+    const test::Outcome o = test::quintet("replay " + folder + " --step " + step);
+    EXPECT_EQ(o.code, 0) << o.out << o.err;
+    EXPECT_NE(o.out.find(from), std::string::npos) << o.out;
+    EXPECT_NE(o.out.find("equal in every bit"), std::string::npos) << o.out;
+  }
+  EXPECT_EQ(test::quintet("replay " + folder + " --step 7").code, 2);
+  EXPECT_FALSE(base::directory_exists(small.run_dir() / "replay-6"));
+  // A record that was changed is noticed.
+  std::string text = base::read_file(small.run_folder().metrics());
+  const size_t at = text.rfind("\"loss\": ");
+  text.replace(at, 10, "\"loss\": 9");
+  base::write_file_atomically(small.run_folder().metrics(), text);
+  EXPECT_EQ(test::quintet("replay " + folder + " --step 6").code, 1);
+}
+
+TEST(Checkpoint, PlansShowWhatASaveNeeds) {
+  const SmallRun small;
+  const std::string recipe = test::quoted(small.recipe_file().string());
+  const test::Outcome plan =
+      test::quintet("plan " + recipe + " --set checkpoint.every=2 --set checkpoint.bandwidth=1MB --json");
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  const auto planned = nlohmann::json::parse(plan.out).at("checkpoint");
+  ASSERT_EQ(test::quintet("train " + recipe + " --sample 0 --set checkpoint.every=2").code, 0);
+  const checkpoint::Reader reader(small.run_dir() / "checkpoints/step-00000006");
+  EXPECT_EQ(planned.at("bytes"), reader.manifest().tensor_bytes());
+  EXPECT_EQ(planned.at("files"), reader.manifest().files.size() + 2);
+  EXPECT_NE(test::quintet("plan " + recipe + " --set checkpoint.every=2").out.find("metadata operations"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace quintet

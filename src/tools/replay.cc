@@ -1,0 +1,114 @@
+#include "tools/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "checkpoint/store.h"
+#include "config/parse.h"
+#include "train/checkpointer.h"
+#include "train/loop.h"
+#include "train/run_state.h"
+
+namespace quintet::tools {
+namespace {
+
+constexpr int kStopped = 1;  // stands for a signal
+
+nlohmann::json record_of(const base::Path& metrics, int64_t step) {
+  const std::string text = base::read_file(metrics);
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    auto record = nlohmann::json::parse(text.begin() + static_cast<ptrdiff_t>(at),
+                                        text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    if (record.is_object() && record.value("step", int64_t{0}) == step) return record;
+    at = end + 1;
+  }
+  base::fail_user("{} has no record of step {}", metrics.string(), step);
+}
+
+// A folder that is removed however the replay ends.
+class Scratch {
+ public:
+  explicit Scratch(base::Path path) : path_(std::move(path)) {}
+  ~Scratch() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const base::Path& path() const { return path_; }
+
+ private:
+  base::Path path_;
+};
+
+}  // namespace
+
+bool Replay::is_equal() const {
+  return std::all_of(numbers.begin(), numbers.end(), [](const ReplayedNumber& n) { return n.is_equal(); });
+}
+
+Replay replay(const base::Path& run_folder, int64_t step,
+              const std::function<void(int64_t, double)>& on_step) {
+  const train::RunFolder folder(run_folder);
+  if (!base::file_exists(folder.recipe_file()) || !base::file_exists(folder.metrics()))
+    base::fail_user("'{}' is not a run folder: it must contain recipe.toml and metrics.jsonl",
+                    run_folder.string());
+  const nlohmann::json record = record_of(folder.metrics(), step);
+  config::Recipe recipe = config::load(folder.recipe_file().string());
+  recipe.run.dir = run_folder.string();
+  Replay result{.step = step, .numbers = {}};
+  train::RunOptions options;
+  for (const checkpoint::Entry& entry : checkpoint::Store(train::checkpoint_folder(recipe)).list()) {
+    if (!entry.complete || entry.step >= step) continue;
+    options.from = entry.folder;
+    result.from = entry.step;
+  }
+  if (!options.from.empty()) {
+    const base::Path manifest = options.from / checkpoint::kManifestFile;
+    const train::RunState state = train::parse_run_state(
+        checkpoint::parse_manifest(base::read_file(manifest), manifest.string()).run, manifest.string());
+    recipe = config::parse(state.recipe, {}, manifest.string());
+  }
+  const Scratch scratch(run_folder / fmt::format("replay-{}", step));
+  recipe.run.dir = scratch.path().string();
+  recipe.run.backend = config::BackendKind::Local;
+  recipe.checkpoint = {};
+  options.overwrite = true;
+  std::atomic<bool> done = false;
+  options.on_step = [&](int64_t number, const train::StepResult& r) {
+    if (on_step) on_step(number, r.loss);
+    if (number != step) return;
+    done = true;
+    for (const auto& [name, now] :
+         {std::pair{"loss", r.loss}, std::pair{"grad_norm", r.grad_norm}, std::pair{"lr", r.lr}})
+      result.numbers.push_back({name, now, record.value(name, 0.0)});
+  };
+  options.interrupted = [&] { return done ? kStopped : 0; };
+  train::run([&] { return recipe; }, options);
+  QUINTET_CHECK(done, "step {} was not reached", step);
+  return result;
+}
+
+std::string to_text(const Replay& r) {
+  std::string text = fmt::format("step {}, from {}\n", r.step,
+                                 r.from == 0 ? "the start of the run" : fmt::format("step {}", r.from));
+  for (const ReplayedNumber& n : r.numbers)
+    text += fmt::format("{:<12}{}  {}\n", n.name, n.now,
+                        n.is_equal() ? "as recorded" : fmt::format("recorded: {}", n.recorded));
+  return text + (r.is_equal() ? "equal in every bit\n" : "not equal\n");
+}
+
+std::string to_json(const Replay& r) {
+  nlohmann::ordered_json json = {{"step", r.step}, {"from", r.from}, {"equal", r.is_equal()}};
+  for (const ReplayedNumber& n : r.numbers) json[n.name] = {{"now", n.now}, {"recorded", n.recorded}};
+  return base::json_text(json) + "\n";
+}
+
+}  // namespace quintet::tools
