@@ -21,6 +21,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -113,8 +114,9 @@ def close_of(text, opening):
 class Site:
     """A place to mutate; edits are (begin, end, text), with %d in the text for the mutant's number."""
 
-    def __init__(self, path, line, column, kind, edits):
+    def __init__(self, path, line, column, kind, edits, text):
         self.path, self.line, self.column, self.kind, self.edits = path, line, column, kind, edits
+        self.text = text
 
     def __str__(self):
         return f"{self.path}:{self.line}:{self.column}: {self.kind}"
@@ -134,7 +136,8 @@ def sites_of(path):
             continue
 
         def add(kind, *edits):
-            found.append(Site(path, number, edits[0][0] + 1, kind, [(begin + a, begin + b, t) for a, b, t in edits]))
+            found.append(Site(path, number, edits[0][0] + 1, kind, [(begin + a, begin + b, t) for a, b, t in edits],
+                              text[begin:begin + len(line)].strip()))
 
         for m in re.finditer(r"(?<=[\w)\]] )(<=|>=|==|!=|<|>|\+|-|\*)(?= [\w(&*!\-\"])", line):
             op = m.group()
@@ -274,15 +277,18 @@ def main():
     print(f"mutate: {len(sites)} sites in {len(paths)} files, {len(dropped)} that do not compile; "
           f"{len(chosen)} mutants, {sum(base):.1f} s of tests each", flush=True)
     counts = {"killed": 0, "survived": 0, "not run": 0}
-    for n in chosen:
-        result, _ = run(n, limits)
-        counts[result] += 1
-        if result != "killed":
-            s = sites[n]
-            text = (ROOT / s.path).read_text().split("\n")[s.line - 1].strip()
-            print(f"{result}: {s}: {text}", flush=True)
-    total = sum(counts.values())
-    print(f"mutate: {total} mutants: " + ", ".join(f"{v} {k}" for k, v in counts.items()) + f" (seed {a.seed})")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the summary of what was done is printed
+    try:
+        for n in chosen:
+            result, _ = run(n, limits)
+            counts[result] += 1
+            if result != "killed":
+                s = sites[n]
+                print(f"{result}: {s}: {s.text}", flush=True)
+    finally:
+        total = sum(counts.values())
+        print(f"mutate: {total} of {len(chosen)} mutants: " + ", ".join(f"{v} {k}" for k, v in counts.items()) +
+              f" (seed {a.seed})", flush=True)
     if a.allow is not None and counts["survived"] > a.allow:
         sys.exit(1)
 
