@@ -257,6 +257,13 @@ TEST(VerifyTogether, ARingThatReceivesIntoWhatItSendsDeadlocks) {
   }
 }
 
+TEST(VerifyTogether, MembersAreRanksOfTheWorld) {
+  World world = compile_world({"parallel.tp=2"});
+  for (Program& p : world.programs) p.comms[0].members.back() = RankId(2);
+  const std::string text = complaint(world);
+  EXPECT_NE(text.find("there is no rank 2"), std::string::npos) << text;
+}
+
 TEST(VerifyTogether, MembersMustAgree) {
   World world = compile_world({"parallel.dp_shard=2", "parallel.tp=2"});
   std::swap(world.programs[3].comms[0].members[0], world.programs[3].comms[0].members[1]);
