@@ -54,7 +54,7 @@ def planner():
     everything = next(row for row in rows if row[0] == "all")
     cell = lambda name: everything[head.index(name)].rstrip(" %").split(" / ")
     sample, held_out = cell("in sample"), cell("configurations left out")
-    yield f"- {len(errors)} benchmark steps on one H200: {low:+.1f} to {high:+.1f} % of the measured time."
+    yield f"- {len(errors)} benchmark steps on one H200: errors of {low:+.1f} to {high:+.1f} %."
     yield (
         f"- {everything[1]} published runs of other software, tokens/s per device: median error {sample[0]} %, nine in ten within "
         f"{sample[1]} %;"
