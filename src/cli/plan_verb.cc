@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/output_path.h"
 #include "cli/number.h"
+#include "cli/provenance.h"
 #include "cli/search_options.h"
 #include "cli/verbs.h"
 #include "plan/plan.h"
@@ -169,8 +170,12 @@ int plan_action(const PlanOptions& o) {
   report::add_findings(wanted, report, findings);
   line.clear();
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
-  if (!o.html.empty())
-    base::write_file_atomically(o.html, report::to_html(report, report::page_parts(report, findings)));
+  if (!o.html.empty()) {
+    report::PageParts parts = report::page_parts(report, findings);
+    parts.provenance = provenance();
+    parts.date = base::utc_text();
+    base::write_file_atomically(o.html, report::to_html(report, parts));
+  }
   print(o.json ? report::to_json(&report, findings)
                : plan::to_text(report) + report::text_after(findings, report));
   return report.memory.fits() ? kExitGood : kExitFailure;

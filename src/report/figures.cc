@@ -152,6 +152,14 @@ std::string data_script(const std::string& json) {
   return fmt::format("<script type=\"application/json\">{}</script>\n", script_json(json));
 }
 
+// Of a round number of seconds: "250 ms".
+std::string time_text(double s) {
+  if (s == 0) return "0";
+  return s >= 1      ? fmt::format("{:g} s", s)
+         : s >= 1e-3 ? fmt::format("{:g} ms", s * 1e3)
+                     : fmt::format("{:g} us", s * 1e6);
+}
+
 const char* const kSvg =
     "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\n";
 
@@ -214,7 +222,7 @@ std::string chart(const Chart& c) {
   if (x1 == x0) x.low -= c.log_x ? x0 / 2 : 0.5, x.high += c.log_x ? x0 : 0.5;
   const Scale y = scale_of(y0, y1, c.log_y, c.from_zero);
   const std::vector<double> ticks_y =
-      c.log_y ? log_ticks(y.low, y.high) : round_ticks(y.low, y.high, c.height < 160 ? 3 : 5);
+      c.log_y ? log_ticks(y.low, y.high) : round_ticks(y.low, y.high, c.height < 160 ? 4 : 5);
   std::vector<double> ticks_x = c.ticks_x.empty() ? round_ticks(x.low, x.high, 5) : c.ticks_x;
   if (c.x == "step") std::erase_if(ticks_x, [](double t) { return t != std::floor(t); });
 
@@ -327,9 +335,8 @@ std::string timeline(const Timeline& t) {
     lanes += fmt::format("{}[{}]", lanes.empty() ? "" : ",", spans);
   }
   const Scale x{0, t.seconds, false};
-  const auto text = [](double s) { return base::human_duration(std::llround(s * 1e9)); };
   out += fmt::format("<span></span><div class=\"scale\">{}</div>\n</div>\n",
-                     x_labels(round_ticks(0, t.seconds, 4), x, text));
+                     x_labels(round_ticks(0, t.seconds, 4), x, time_text));
   out += data_script(
       fmt::format("{{\"seconds\":{:.6g},\"names\":[{}],\"lanes\":[{}]}}", t.seconds, names, lanes));
   return out + "</figure>\n";
@@ -371,11 +378,10 @@ std::string areas(const Areas& a) {
     labels += fmt::format("<span class=\"inplot\" style=\"top:{:.2f}%\">{}</span>", 100 * (1 - y(a.limit)),
                           escaped(a.limit_text));
   }
-  const auto text = [](double s) { return base::human_duration(std::llround(s * 1e9)); };
   return fmt::format(
       "<figure class=\"areas\">\n{}<div class=\"plot\" style=\"height:240px\">{}{}</svg>{}{}</div>\n"
       "</figure>\n",
-      key(items), kSvg, drawing, labels, x_labels(round_ticks(0, a.end, 4), x, text));
+      key(items), kSvg, drawing, labels, x_labels(round_ticks(0, a.end, 4), x, time_text));
 }
 
 std::string mesh(const std::vector<MeshAxis>& axes) {

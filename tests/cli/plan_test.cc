@@ -255,7 +255,8 @@ TEST(PlanVerb, SearchScalingAndCost) {
                            "weak scaling", "device-hours", "the best checkpoint interval"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part << "\n" << text.out;
   const std::string page = base::read_file(f.page);
-  for (const char* part : {"Verdict", "over the step", "Throughput by", "<h2>Cost"})
+  for (const char* part : {"The fastest layouts found", "By strategy", "over the step", "<h2>Scaling",
+                           "<h2>Cost", "<h2>Provenance"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 
   const Outcome checked = quintet("check " + f.best);

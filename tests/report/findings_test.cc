@@ -93,8 +93,8 @@ TEST(Findings, JsonHoldsAllOfIt) {
                    b.economy->goodput.interval_seconds);
 
   const std::string page = to_html(r, page_parts(r, b));
-  for (const char* part : {"Verdict", "Any one of these makes it fit", "--set memory.recompute=full",
-                           "Memory of the most loaded device over the step", "Throughput by", "<h2>Cost"})
+  for (const char* part : {"By strategy", "Any one of these makes it fit", "--set memory.recompute=full",
+                           "Memory over the step", "<h2>Scaling", "<h2>Cost", "<h2>Assumptions"})
     EXPECT_NE(page.find(part), std::string::npos) << part << to_text(*b.scaling);
 }
 

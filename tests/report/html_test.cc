@@ -33,31 +33,41 @@ plan::Report planned(bool timeline) {
 
 TEST(Html, IsOneSelfContainedWellFormedPage) {
   const plan::Report report = planned(true);
-  PageParts parts{.verdict = {"DDP: needs 23.0 GiB < 80"},
-                  .scaling = {{8, 100, 100, ""}, {16, 180, 200, "pp 4"}},
-                  .scaling_note = "from 16 on a device adds less than half",
-                  .cost = {{"GPU-hours", "1,000"}}};
+  PageParts parts{
+      .ranking = {{"1.", "pp 4", "1 s", "9", "50 %", "23.0 GiB < 80"}, {"2.", "tp 8", "2 s", "5", "", ""}},
+      .strategies = {{"DDP", "needs 99 GiB"}},
+      .scaling = {{8, 100, 100}, {16, 180, 200}},
+      .strong = {{"8", "32", "1 s", "100", "1x", "100 %", "50 %", "pp 4"}},
+      .scaling_note = "from 16 on a device adds less than half",
+      .cost = {{"GPU-hours", "1,000"}},
+      .assumptions = {{"price", "2.99 USD"}},
+      .provenance = {.version = "9.9", .command = "quintet plan 'a & b'"},
+      .date = "2026-01-02 03:04:05"};
   const std::string html = to_html(report, parts);
   expect_balanced(html);
-  EXPECT_EQ(count(html, "http"), 0u);
-  EXPECT_EQ(count(html, "<script"), 0u);
-  EXPECT_EQ(count(html, "name=\"viewport\""), 1u);
-  EXPECT_NE(html.find("a &lt;note&gt; &amp; more"), std::string::npos);
-  EXPECT_NE(html.find("needs 23.0 GiB &lt; 80"), std::string::npos);
-  EXPECT_NE(html.find("from 16 on a device"), std::string::npos);
-  EXPECT_NE(html.find("GPU-hours"), std::string::npos);
+  test::expect_self_contained(html);
+  EXPECT_EQ(count(html, "class=\"best\""), 1u) << "the winner is marked once";
+  for (const char* part : {"a &lt;note&gt; &amp; more", "23.0 GiB &lt; 80", "from 16 on a device",
+                           "GPU-hours", "needs 99 GiB", "2.99 USD", "quintet 9.9", "quintet plan 'a &amp; b'",
+                           "2026-01-02 03:04:05 UTC", "perfect scaling", "limit "})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
   for (int stage = 0; stage < 4; ++stage)
     EXPECT_NE(html.find("<span>stage " + std::to_string(stage) + "</span>"), std::string::npos);
   // One forward and one backward of every micro-batch on every stage.
-  const size_t micro = static_cast<size_t>(report.recipe.batch.accumulation);
-  EXPECT_EQ(count(html, "<title>forward of micro-batch"), 4 * micro);
-  EXPECT_EQ(count(html, "<title>backward of micro-batch"), 4 * micro);
+  const size_t at = html.find("{\"seconds\":"), end = html.find("</script>", at);
+  const auto timeline = nlohmann::json::parse(html.substr(at, end - at));
+  ASSERT_EQ(timeline["lanes"].size(), 4u);
+  for (const auto& lane : timeline["lanes"])
+    for (const int phase : {0, 1})
+      EXPECT_EQ(std::count_if(lane.begin(), lane.end(), [&](const auto& span) { return span[2] == phase; }),
+                report.recipe.batch.accumulation);
 }
 
 TEST(Html, OmitsAbsentParts) {
   const std::string html = to_html(planned(false));
   expect_balanced(html);
-  for (const char* absent : {"Pipeline timeline", "Verdict", "Throughput by", "<h2>Cost"})
+  for (const char* absent :
+       {"Pipeline timeline", "By strategy", "fastest layouts", "<h2>Scaling", "<h2>Cost", "<h2>Provenance"})
     EXPECT_EQ(html.find(absent), std::string::npos) << absent;
 }
 

@@ -28,7 +28,9 @@
   // All charts over steps share one cursor.
   const move = (from, event) => {
     const box = from.querySelector('.plot').getBoundingClientRect();
-    const chart = of(from), part = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+    const chart = of(from);
+    if (!chart.series.length) return;
+    const part = Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
     const x = chart.from + part * (chart.to - chart.from);
     const lines = [];
     let at = x;
