@@ -217,7 +217,7 @@ Lowered lower(const config::Recipe& recipe, const CompileOptions& options, const
   const int place = place_of(front, rank);
   std::vector<layout::Group> groups = pass("group", [&] {
     return layout::make_groups(front.logical, front.local, front.layout, front.pipeline.stages, place,
-                               front.step.storage_classes());
+                               front.step.storage_classes(), front.step.state_blocks());
   });
   layout::FlatStep flat;
   if (!options.infer) {

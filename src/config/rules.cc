@@ -551,7 +551,7 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
 
 void block_size_is_a_power_of_two(const Recipe& r, const Fail& fail) {
   const Optimizer& o = r.optimizer;
-  if (o.kind != OptimizerKind::AdamW8bit)
+  if (!o.uses(OptimizerKind::AdamW8bit))
     return idle(fail, "optimizer.block_size", o.block_size, kDefaultOptimizer.block_size,
                 fmt::format("with optimizer.name = \"{}\"", name_of(o.kind)));
   const auto size = static_cast<uint64_t>(o.block_size);
@@ -560,11 +560,33 @@ void block_size_is_a_power_of_two(const Recipe& r, const Fail& fail) {
          fmt::format("{} or {}", std::bit_floor(size), std::bit_ceil(size)));
 }
 
-// Takes the place of what the engine does not run yet.
-void low_bit_state_is_supported(const Recipe& r, const Fail& fail) {
-  if (r.optimizer.uses(OptimizerKind::AdamW8bit))
-    fail("optimizer.name", "\"adamw8bit\" is not supported yet",
-         "\"adamw\" with precision.moments = \"bf16\"");
+// Tensor-parallel ranks hold runs of consecutive elements of matrices that are cut along their last dim;
+// other cuts, and models of the caller's own, are checked when the layout is compiled (layout/groups.cc).
+void blocks_divide_rows(const Recipe& r, const Fail& fail) {
+  const Optimizer& o = r.optimizer;
+  if (!o.uses(OptimizerKind::AdamW8bit)) return;
+  const Model& m = r.model;
+  const auto check = [&](const char* key, int64_t ranks, const char* what, int64_t width, int64_t rows) {
+    // Smaller matrices have no codes (optim/adamw8bit.cc).
+    if (ranks <= 1 || width * rows < 16 * o.block_size || width % ranks != 0) return;
+    if (width / ranks % o.block_size == 0) return;
+    int64_t fewer = ranks - 1, smaller = o.block_size;
+    while (fewer > 1 && (width % fewer != 0 || width / fewer % o.block_size != 0)) --fewer;
+    while (smaller > 8 && width / ranks % smaller != 0) smaller /= 2;
+    fail(key,
+         fmt::format("{} gives each rank {} / {} = {} consecutive elements of {}, no multiple of "
+                     "optimizer.block_size {}",
+                     ranks, width, ranks, width / ranks, what, o.block_size),
+         width / ranks % smaller == 0 ? fmt::format("{}, or optimizer.block_size {}", fewer, smaller)
+                                      : fmt::format("{}", fewer));
+  };
+  const int64_t head = m.mla.kv_rank > 0 ? m.mla.v_dim : m.head_dim;
+  check("parallel.tp", r.parallel.tp, "attention's output matrix", m.heads * head, m.embed);
+  if (m.has_dense_block())
+    check("parallel.tp", r.parallel.tp, "the feed-forward output matrix", m.ffn, m.embed);
+  check("parallel.tp", r.parallel.tp, "the shared experts' output matrix", m.moe.shared_ffn, m.embed);
+  if (m.moe.experts > 0)
+    check("parallel.etp", r.parallel.etp, "the experts' output matrices", m.moe.ffn, m.moe.experts * m.embed);
 }
 
 void optimizer_is_supported(const Recipe& r, const Fail& fail) {
@@ -715,9 +737,10 @@ std::vector<Rule> general_rules() {
       {"optimizer.block_size is a power of two and belongs to adamw8bit",
        {"optimizer.name", "optimizer.block_size"},
        block_size_is_a_power_of_two},
-      {"low-bit optimizer state is supported",
-       {"optimizer.name", "optimizer.groups"},
-       low_bit_state_is_supported},
+      {"adamw8bit: optimizer.block_size divides what a rank holds of a row",
+       {"optimizer.name", "optimizer.block_size", "parallel.tp", "parallel.etp", "model.heads",
+        "model.head_dim", "model.ffn", "model.moe.ffn", "model.moe.shared_ffn"},
+       blocks_divide_rows},
 
       {"eval.every requires validation data",
        {"eval.every", "data.validation_fraction"},

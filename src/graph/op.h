@@ -143,7 +143,7 @@ extern const OpDef kRowMax, kRowSumExp, kLossGrad, kCrossEntropy;  // ops/loss.c
 extern const OpDef kAllReduce, kAllGather, kReduceScatter, kAllToAll, kSlice, kZeroUnlessFirst, kRingShift,
     kAllToAllV;  // ops/placement.cc
 extern const OpDef kCountToSeed, kAccumulate, kSumSquares, kMaxAbs, kClipScale, kAdamW, kAdam, kSgd, kLion,
-    kEma, kLamb, kLambNorms, kLars, kLarsNorms, kCopy, kUpdateBias, kSwapBlocks, kStepSums,
+    kEma, kAdamW8bit, kLamb, kLambNorms, kLars, kLarsNorms, kCopy, kUpdateBias, kSwapBlocks, kStepSums,
     kView;  // ops/update.cc
 extern const OpDef kMuon, kMuonMomentum, kGatherDirections, kNewtonSchulz,
     kApplyDirections;  // ops/muon.cc

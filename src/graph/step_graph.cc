@@ -1,5 +1,6 @@
 #include "graph/step_graph.h"
 
+#include <algorithm>
 #include <set>
 
 namespace quintet::graph {
@@ -43,6 +44,13 @@ StorageClasses StepGraph::storage_classes() const {
       for (const std::string& slot : own) name += "+" + slot;
   }
   return classes;
+}
+
+StateBlocks StepGraph::state_blocks() const {
+  StateBlocks blocks;
+  for (const StateDecl& s : states)
+    if (s.block > 1) blocks[s.param] = std::max(blocks[s.param], s.block);
+  return blocks;
 }
 
 }  // namespace quintet::graph

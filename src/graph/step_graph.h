@@ -47,6 +47,8 @@ struct StateDecl {
   Type type;  // logical dims and dtype
   Keep keep = Keep::Saved;
   Encoding encoding = Encoding::Plain;
+  // Elements of the parameter, in its order, for which there is one number; 1: every one has its own.
+  int64_t block = 1;
   bool of_squares = false;  // an average of squared gradients, compared by its root
   double initial = 0;       // Scalar: at the start of a run
   std::string param;        // name of its parameter; empty: the model's
@@ -59,7 +61,7 @@ inline DType stored_dtype(const StateDecl& state) {
   return state.encoding == Encoding::Split ? DType::I16 : state.type.dtype;
 }
 inline int64_t stored_bytes(const StateDecl& state) {
-  return state.type.count() * base::size_of(stored_dtype(state));
+  return (state.type.count() + state.block - 1) / state.block * base::size_of(stored_dtype(state));
 }
 
 // All parameters as weights that are read and never updated: the states of a model that is not trained.
@@ -69,6 +71,10 @@ std::vector<StateDecl> weight_states(const Graph& model, DType compute);
 // states of the same slots, so that they may be stored in one group. The name is that of the optimizer that
 // the states belong to, or "stateless".
 using StorageClasses = std::map<std::string, std::string, std::less<>>;
+
+// By parameter: the largest block of its states, where one has more than an element. Storage is cut between
+// blocks only.
+using StateBlocks = std::map<std::string, int64_t, std::less<>>;
 
 struct StepGraph {
   Graph graph;
@@ -82,6 +88,7 @@ struct StepGraph {
     return known ? &states[static_cast<size_t>(state_of[value.index()])] : nullptr;
   }
   StorageClasses storage_classes() const;
+  StateBlocks state_blocks() const;
 };
 
 }  // namespace quintet::graph

@@ -45,6 +45,31 @@ struct SplitUpdateRange {
   Origin origin = {};
 };
 
+// With moments as 8-bit codes and a scale for every block (kernels/dynamic_map.h). The first element of a
+// range is the first of a block.
+template <class Master, class Gradient, class Copy>
+struct BlockUpdateRange {
+  Master* master;
+  uint8_t *m, *v;
+  Master *m_scale, *v_scale;
+  const Gradient* gradient;
+  Copy* copy;  // null: none
+  int64_t count = 0;
+  double lr_factor = 1;
+  double weight_decay = 0;
+};
+template <class Gradient>
+struct SplitBlockUpdateRange {
+  base::Bf16* weight;
+  int16_t* remainder;
+  uint8_t *m, *v;
+  float *m_scale, *v_scale;
+  const Gradient* gradient;
+  int64_t count = 0;
+  double lr_factor = 1;
+  double weight_decay = 0;
+};
+
 // Averages of weights.
 template <class Master>
 struct EmaRange {

@@ -12,6 +12,7 @@ struct FlatValue {
   graph::Role role = graph::Role::Moment;
   std::string slot;  // of graph::StateDecl
   graph::DType dtype = graph::DType::F32;
+  int64_t block = 1;  // of graph::StateDecl
 };
 
 // A matrix that its owner makes orthogonal whole, while ranks hold pieces of it.

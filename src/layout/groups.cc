@@ -16,14 +16,39 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// A part of a parameter that begins or ends inside a block would share the block's scale with another rank.
+void require_whole_blocks(const Segment& s, int64_t block) {
+  int64_t inner = 1;
+  for (size_t d = s.local.dims.size(); d-- > 0;) {
+    const int64_t local = s.local.dims[d].size, global = s.global.dims[d].size, run = local * inner;
+    bool outermost = true;
+    for (size_t e = 0; e < d; ++e) outermost = outermost && s.global.dims[e].size == 1;
+    if (local != global && (run % block != 0 || (!outermost && global * inner % block != 0))) {
+      const int64_t parts = (global + local - 1) / local;
+      int64_t fewer = parts - 1, smaller = block;
+      while (fewer > 1 && (global % fewer != 0 || global / fewer * inner % block != 0)) --fewer;
+      while (smaller > 8 && run % smaller != 0) smaller /= 2;
+      base::fail_user(
+          "optimizer.name = \"adamw8bit\": the layout gives each rank runs of {} consecutive elements of {} "
+          "(dim "
+          "{} of {} in {} parts), which is no multiple of optimizer.block_size = {}; use {}{}",
+          run, s.name, to_string(s.global.dims[d].name), global, parts, block,
+          fewer > 1 ? fmt::format("{} parts", fewer) : "one part",
+          run % smaller == 0 ? fmt::format(", or optimizer.block_size = {}", smaller) : "");
+    }
+    inner *= local;
+  }
+}
+
 }  // namespace
 
-int64_t padded_count(int64_t used, int64_t shards) {
-  return shards == 1 ? used : round_up(used, kSegmentAlign * shards);
+int64_t padded_count(int64_t used, int64_t shards, int64_t block) {
+  return shards == 1 && block == 1 ? used : round_up(used, std::max(kSegmentAlign, block) * shards);
 }
 
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
-                               const Stages& stages, int stage_rank, const graph::StorageClasses& classes) {
+                               const Stages& stages, int stage_rank, const graph::StorageClasses& classes,
+                               const graph::StateBlocks& blocks) {
   const Mesh& mesh = layout.mesh;
   const auto data_of = [&](const graph::Param& p) -> const DataAtoms& {
     return is_expert_param(local.graph.type(p.value)) ? layout.expert : layout.dense;
@@ -59,11 +84,17 @@ std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& lo
     if (group.segments.empty()) return;
     std::stable_sort(group.segments.begin(), group.segments.end(),
                      [](const Segment& a, const Segment& b) { return a.extra_partial > b.extra_partial; });
+    int64_t block = 1;
+    for (const Segment& s : group.segments)
+      if (const auto at = blocks.find(s.name); group.trainable && at != blocks.end()) {
+        require_whole_blocks(s, at->second);
+        block = std::max(block, at->second);
+      }
     for (Segment& s : group.segments) {
-      s.offset = round_up(group.used, kSegmentAlign);
+      s.offset = round_up(group.used, std::max(kSegmentAlign, block));
       group.used = s.offset + s.count;
     }
-    group.count = padded_count(group.used, mesh.size(group.data.shard));
+    group.count = padded_count(group.used, mesh.size(group.data.shard), block);
     groups.push_back(std::move(group));
   };
 

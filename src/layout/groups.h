@@ -48,14 +48,18 @@ struct Group {
 // Alignment of a segment's first element, in elements: 16 bytes in bf16.
 inline constexpr int64_t kSegmentAlign = 8;
 // Elements of a group that is split into `shards` equal ranges, of which `used` belong to segments or to gaps
-// between them. A group that is not split needs no padding at its end.
-int64_t padded_count(int64_t used, int64_t shards);
+// between them. A group that is not split needs no padding at its end, unless its states have blocks of
+// several elements.
+int64_t padded_count(int64_t used, int64_t shards, int64_t block = 1);
 
 // The groups that pipeline rank `stage_rank` holds. Parameters of different storage classes are never in one
-// group: its states are those of every parameter in it.
+// group: its states are those of every parameter in it. Where states have blocks, parameters and shards begin
+// at multiples of them; UserError where a rank's part of a parameter begins or ends inside a block, so that
+// blocks are the same in every layout.
 std::vector<Group> make_groups(const graph::Graph& logical, const LocalGraph& local, const Layout& layout,
                                const Stages& stages, int stage_rank,
-                               const graph::StorageClasses& classes = {});
+                               const graph::StorageClasses& classes = {},
+                               const graph::StateBlocks& blocks = {});
 
 // Maps element `i` of a rank's local part of a parameter to its index in the whole parameter; -1 for padding.
 class GlobalIndex {

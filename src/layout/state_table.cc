@@ -19,7 +19,8 @@ Declared by_param(const std::vector<graph::StateDecl>& states) {
                                    .slot = s.slot,
                                    .dtype = s.type.dtype,
                                    .encoding = s.encoding,
-                                   .stored = graph::stored_dtype(s)});
+                                   .stored = graph::stored_dtype(s),
+                                   .block = s.block});
   for (auto& [param, rows] : declared)
     std::stable_sort(rows.begin(), rows.end(),
                      [](const StateRow& a, const StateRow& b) { return a.role < b.role; });
@@ -70,7 +71,7 @@ int64_t local_count(const StateRow& state, const GroupStorage& storage) {
 }
 
 int64_t local_bytes(const StateRow& state, const GroupStorage& storage) {
-  return local_count(state, storage) * base::size_of(state.stored);
+  return local_count(state, storage) / state.block * base::size_of(state.stored);
 }
 
 }  // namespace quintet::layout

@@ -16,6 +16,7 @@ struct StateRow {
   graph::DType dtype = graph::DType::F32;  // as elements are read and written
   graph::Encoding encoding = graph::Encoding::Plain;
   graph::DType stored = graph::DType::F32;  // of the bytes that are stored
+  int64_t block = 1;                        // elements for each that is stored
   friend bool operator==(const StateRow&, const StateRow&) = default;
 };
 using StateRows = std::vector<StateRow>;  // ordered by role, then as declared

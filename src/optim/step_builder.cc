@@ -109,6 +109,18 @@ ValueId StepBuilder::second_moment(const Trained& t, const std::string& name) {
   return value;
 }
 
+ValueId StepBuilder::codes(const Trained& t, const std::string& name, bool of_squares) {
+  const ValueId value = declare(t, t.name + "/" + name, name, Role::Moment, Keep::Saved, DType::U8);
+  out_.states.back().of_squares = of_squares;
+  return value;
+}
+
+ValueId StepBuilder::scales(const Trained& t, const std::string& name) {
+  const ValueId value = declare(t, t.name + "/" + name, name, Role::Moment, Keep::Saved, t.type.dtype);
+  out_.states.back().block = optimizer_.block_size;
+  return value;
+}
+
 void StepBuilder::update(const graph::OpDef& op, graph::Attrs attrs, Trained& t,
                          const std::vector<ValueId>& states) {
   attrs.set("weight_decay", optimizer_.weight_decay);

@@ -49,6 +49,10 @@ class StepBuilder {
   // prefixed with its optimizer: "adamw.m".
   ValueId moment(const Trained& t, const std::string& name);
   ValueId second_moment(const Trained& t, const std::string& name);  // an average of squares
+  // Declares codes of 8 bits for every element, and a scale of the master's type for every block of
+  // optimizer.block_size elements. `name` of scales is that of their codes with ".scale".
+  ValueId codes(const Trained& t, const std::string& name, bool of_squares);
+  ValueId scales(const Trained& t, const std::string& name);
   // One elementwise update of the parameter and its states (graph::OpDef::elementwise). Every update reads
   // lr, clip scale, ok and the update count, and writes nothing when ok is 0. The attributes for weight decay
   // and for the parameter's group are added here.
@@ -108,6 +112,7 @@ void lion(StepBuilder& builder, Trained& t);
 void lamb(StepBuilder& builder, Trained& t);
 void lars(StepBuilder& builder, Trained& t);
 void muon(StepBuilder& builder, Trained& t);
+void adamw8bit(StepBuilder& builder, Trained& t);
 
 // The whole step: gradient norm, clipping, the check for non-finite numbers, every parameter's update, and
 // the updates that belong to the model (router biases).

@@ -19,6 +19,7 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
     case config::OptimizerKind::Lars:
       return lars;
     case config::OptimizerKind::AdamW8bit:
+      return adamw8bit;
     case config::OptimizerKind::Adafactor:
       break;
     case config::OptimizerKind::Muon:

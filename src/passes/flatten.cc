@@ -108,15 +108,16 @@ class Flattener {
   }
   ValueId add_group_value(int group, const StateDecl& state, graph::ValueKind kind) {
     const Group& g = groups_[static_cast<size_t>(group)];
-    const ValueId v = out_.graph.add_value({.name = g.name + "." + state.slot,
-                                            .type = {state.type.dtype, {{graph::Dim::Flat, g.count}}},
-                                            .kind = kind});
+    const ValueId v =
+        out_.graph.add_value({.name = g.name + "." + state.slot,
+                              .type = {state.type.dtype, {{graph::Dim::Flat, g.count / state.block}}},
+                              .kind = kind});
     describe(v, group, state);
     return v;
   }
   void describe(ValueId v, int group, const StateDecl& state) {
     out_.values.resize(out_.graph.values().size());
-    out_.values[v.index()] = {group, state.role, state.slot, state.type.dtype};
+    out_.values[v.index()] = {group, state.role, state.slot, state.type.dtype, state.block};
   }
 
   // A value that belongs to no group, copied unchanged.
@@ -184,8 +185,8 @@ class Flattener {
     std::vector<graph::Type> types;
     for (const int group : groups)
       for (const ValueId v : like.outputs)
-        types.push_back(
-            {local_.graph.type(v).dtype, {{graph::Dim::Flat, groups_[static_cast<size_t>(group)].count}}});
+        types.push_back({local_.graph.type(v).dtype,
+                         {{graph::Dim::Flat, groups_[static_cast<size_t>(group)].count / decl(v)->block}}});
     graph::Attrs attrs = like.attrs;
     attrs.set("ranges", std::move(ranges));
     const std::vector<ValueId> out = out_.graph

@@ -45,7 +45,8 @@ GroupLowering::GroupLowering(Emitter& emitter, const std::vector<Group>& groups,
                      .slot = row.slot,
                      .dtype = row.dtype,
                      .first = own.first,
-                     .count = own.count};
+                     .count = own.count,
+                     .block = row.block};
       slot.buffer = emitter.add_buffer(fmt::format("{}.{}", g.name, split ? "remainder" : row.slot),
                                        layout::local_bytes(row, at), memory_class_of(row.role),
                                        gradient ? grad_scope : Scope::Persistent);
@@ -331,7 +332,7 @@ std::vector<Operand> GroupLowering::operands(const layout::FlatValue& value) con
   QUINTET_CHECK(slot != nullptr, "no buffer for {} of {}", value.slot,
                 groups_[static_cast<size_t>(value.group)].name);
   const auto at = [&](BufferId buffer, int64_t offset_bytes, DType dtype) {
-    Operand view = flat_view(buffer, 0, slot->count, dtype);
+    Operand view = flat_view(buffer, 0, slot->count / slot->block, dtype);
     view.offset_bytes = offset_bytes;
     return view;
   };

@@ -214,6 +214,7 @@ struct GroupSlot {
   std::string slot;                        // graph::StateDecl::slot
   graph::DType dtype = graph::DType::F32;  // as elements are read and written: f32 for a split master
   int64_t first = 0, count = 0;            // the rank's own range of the flat group
+  int64_t block = 1;                       // elements of the group for each that is stored
   // Where its own range begins. The buffer may hold more: whole parameters, of which only this range is up
   // to date when a step starts, or whole gradients, of which only this range is reduced.
   BufferId buffer;

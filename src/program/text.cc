@@ -135,9 +135,10 @@ std::string tables_text(const Program& p, bool full) {
   for (const StatePlace& state : p.states)
     t += fmt::format("state {} {}\n", graph::quote(state.name), operands_text(p, {state.place}, true));
   for (const GroupSlot& s : p.slots)
-    t += fmt::format("slot {} {} {} {} dtype={} first={} count={} buffer={} offset={} lower={}\n", s.group,
+    t += fmt::format("slot {} {} {} {} dtype={} first={} count={}{} buffer={} offset={} lower={}\n", s.group,
                      graph::quote(s.slot), word(text::kRoles, s.role), word(text::kKeeps, s.keep),
-                     base::to_string(s.dtype), s.first, s.count, id_text(s.buffer), s.offset_bytes,
+                     base::to_string(s.dtype), s.first, s.count,
+                     s.block == 1 ? "" : fmt::format(" block={}", s.block), id_text(s.buffer), s.offset_bytes,
                      id_text(s.lower));
   return t;
 }

@@ -271,6 +271,7 @@ GroupSlot parse_slot(Cursor& in) {
   s.dtype = parse_dtype(in);
   s.first = in.field<int64_t>("first");
   s.count = in.field<int64_t>("count");
+  if (in.accept("block=")) s.block = in.number<int64_t>();
   s.buffer = id_field(in, "buffer");
   s.offset_bytes = in.field<int64_t>("offset");
   s.lower = id_field(in, "lower");

@@ -228,6 +228,13 @@ class InstrChecker {
       }
   }
 
+  // Elements of a group for each of the operand.
+  int64_t block_of(const Operand& o) const {
+    for (const GroupSlot& s : p_.slots)
+      if (s.buffer == o.buffer && s.block > 1) return s.block;
+    return 1;
+  }
+
   // Number of moments of the first group that an update writes.
   size_t moments_of_update(const Instr& update) const {
     int group = -1;
@@ -301,7 +308,7 @@ class InstrChecker {
       if (gradient.type.dtype != instr.in[0].type.dtype) fail("gradients have different dtypes");
       for (size_t i = 0; i < each; ++i) {
         const Operand& result = instr.out[g * each + i];
-        if (result.type.count() != gradient.type.count())
+        if (result.type.count() * block_of(result) != gradient.type.count())
           fail("{} has {} elements, its gradient {}", name(result), result.type.count(),
                gradient.type.count());
         if (result.type.dtype != instr.out[i].type.dtype) fail("{} has another dtype", name(result));
@@ -309,6 +316,10 @@ class InstrChecker {
     }
     check_ranges(instr, std::span(instr.in).first(groups));
     check_origins(instr);
+    if (const graph::AttrValue* block = instr.attrs.find("block"))
+      for (const FlatRange& r : flat_ranges(instr))
+        if (r.first % std::get<int64_t>(*block) != 0)
+          fail("a range begins at element {}, inside a block of {}", r.first, std::get<int64_t>(*block));
     const graph::AttrValue* rates = instr.attrs.find("groups");
     const auto* pairs = rates ? std::get_if<std::vector<double>>(rates) : nullptr;
     for (const FlatRange& r : flat_ranges(instr))

@@ -347,14 +347,21 @@ class MemoryWalk {
     }
   }
 
-  // Group buffers have padding after a parameter, up to a multiple of kSegmentAlign elements, and at the end,
-  // up to equal ranges for all shards. It is never written in a gradient, and no result depends on it.
+  // Group buffers have padding after a parameter, up to a multiple of kSegmentAlign elements or of the blocks
+  // of a group's states, and at the end, up to equal ranges for all shards. It is never written in a
+  // gradient, and no result depends on it.
   bool is_padding(const Access& a, int64_t begin, int64_t end) const {
     const Buffer& b = p_.buffer(a.buffer);
     if (!a.flat || b.memory_class != MemoryClass::Gradients) return false;
-    const int64_t unit = layout::kSegmentAlign * base::size_of(a.dtype);
-    if (end == b.offset + b.bytes) return begin > b.offset && end - begin < unit * shards_;
-    return (end - b.offset) % unit == 0 && end - begin < unit;
+    int64_t block = layout::kSegmentAlign;
+    for (const GroupSlot& s : p_.slots) block = std::max(block, s.block);
+    for (const int64_t align : {layout::kSegmentAlign, block}) {
+      const int64_t unit = align * base::size_of(a.dtype);
+      if (end == b.offset + b.bytes ? begin > b.offset && end - begin < unit * shards_
+                                    : (end - b.offset) % unit == 0 && end - begin < unit)
+        return true;
+    }
+    return false;
   }
 
   void touch(const Issue& issue, const Call& call, BufferId id) {

@@ -60,13 +60,15 @@ void StateCostModel::add(StateCosts& c, const GroupTable& group) const {
   using graph::Role;
   const Place& at = place(group);
   const int zero = static_cast<int>(recipe_.parallel.zero);
+  int64_t block = 1;
+  for (const layout::StateRow& s : group.states) block = std::max(block, s.block);
   const layout::GroupStorage storage{
-      .elements = layout::padded_count(group.used, at.shards), .shards = at.shards, .zero = zero};
+      .elements = layout::padded_count(group.used, at.shards, block), .shards = at.shards, .zero = zero};
   // With a single micro-batch, gradients reuse the bytes of activations that are dead by then.
   const bool gradients_stay = recipe_.batch.accumulation > 1 || recipe_.parallel.pp > 1;
   const double own = static_cast<double>(group.elements) / static_cast<double>(at.shards);
   for (const layout::StateRow& s : group.states) {
-    const auto size = static_cast<double>(base::size_of(s.stored));
+    const auto size = static_cast<double>(base::size_of(s.stored)) / static_cast<double>(s.block);
     if (s.role != Role::Gradient || gradients_stay) c.bytes += layout::local_bytes(s, storage);
     if (!group.trainable) continue;
     // The update reads or writes every state once; the norm reads the gradient before it.

@@ -25,6 +25,8 @@ double element(const std::byte* data, DType dtype, int64_t i) {
       return static_cast<float>(reinterpret_cast<const base::Bf16*>(data)[i]);
     case DType::F16:
       return static_cast<float>(reinterpret_cast<const base::F16*>(data)[i]);
+    case DType::U8:
+      return static_cast<double>(reinterpret_cast<const uint8_t*>(data)[i]);
     default:
       base::fail_internal("state of unsupported dtype {}", base::to_string(dtype));
   }
@@ -53,7 +55,8 @@ void TensorAssembler::take(const Rank& rank, const Rank::Wanted& wanted) {
     for (int64_t i = 0; i < piece.count; ++i) {
       const int64_t g = global(piece.first + i);
       if (g < 0) continue;
-      tensors_[it->second].values[static_cast<size_t>(g)] = element(data.data(), piece.dtype, i);
+      tensors_[it->second].values[static_cast<size_t>(g)] =
+          element(data.data(), piece.dtype, i / piece.block);
       ++written_[it->second][static_cast<size_t>(g)];
     }
   });
@@ -178,6 +181,7 @@ void add_moves(LayoutRun& run, const std::vector<Moments>& moments, const std::v
     const Tensor *m = state("adamw.m"), *v = state("adamw.v");
     if (s.kind == OptimizerKind::Adam) m = state("adam.m"), v = state("adam.v");
     if (s.kind == OptimizerKind::Lamb) m = state("lamb.m"), v = state("lamb.v");
+    if (m == nullptr) m = state("adamw8bit.m"), v = state("adamw8bit.v");
     if (m == nullptr && s.kind != OptimizerKind::Lars) continue;
     auto moves =
         std::find_if(run.moves.begin(), run.moves.end(), [&](const Tensor& x) { return x.name == g.name; });

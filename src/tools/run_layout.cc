@@ -9,6 +9,7 @@
 #include "base/philox.h"
 #include "comm/local.h"
 #include "data/text_source.h"
+#include "kernels/dynamic_map.h"
 #include "program/verify.h"
 #include "tools/assemble_tensors.h"
 #include "tools/matrix_moves.h"
@@ -55,7 +56,8 @@ void unscale(std::vector<Tensor>& gradients, double loss_scale) {
 bool needs_moments(const config::Optimizer& o) {
   using config::OptimizerKind;
   return o.uses(OptimizerKind::AdamW) || o.uses(OptimizerKind::Adam) || o.uses(OptimizerKind::Lion) ||
-         o.uses(OptimizerKind::Lamb) || o.uses(OptimizerKind::Lars) || o.uses(OptimizerKind::Muon);
+         o.uses(OptimizerKind::Lamb) || o.uses(OptimizerKind::Lars) || o.uses(OptimizerKind::Muon) ||
+         o.uses(OptimizerKind::AdamW8bit);
 }
 
 // Newton-Schulz in narrow types rounds far more than its operands differ.
@@ -103,18 +105,38 @@ void add_unsure(LayoutRun& run, const std::vector<Tensor>& gradients, const conf
   }
 }
 
-// The moments that moved the weights, where those that are stored are rounded stochastically: as the kernels
-// compute them from the stored ones of the step before and the gradients.
+// Codes become the numbers that they stand for; their scales are not compared for themselves.
+void decode(std::vector<Moments>& list) {
+  const std::string suffix = ".scale";
+  for (const Moments& scales : list) {
+    if (!scales.name.ends_with(suffix)) continue;
+    for (Moments& codes : list)
+      if (codes.name + suffix == scales.name)
+        for (size_t t = 0; t < codes.tensors.size(); ++t)
+          for (size_t i = 0; i < codes.tensors[t].values.size(); ++i) {
+            double& x = codes.tensors[t].values[i];
+            const auto code = static_cast<size_t>(x);
+            x = double{codes.of_squares ? kernels::kUnsignedMap.value[code]
+                                        : kernels::kSignedMap.value[code]} *
+                scales.tensors[t].values[i];
+          }
+  }
+  std::erase_if(list, [&](const Moments& m) { return m.name.ends_with(suffix); });
+}
+
+// The moments that moved the weights, where those that are stored are rounded: as the kernels compute them
+// from the stored ones of the step before and the gradients.
 std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> stored,
                                      const std::vector<Moments>& previous,
                                      const std::vector<Tensor>& gradients, const config::Recipe& recipe,
                                      double norm) {
-  if (recipe.precision.moments_rounding == config::MomentsRounding::Nearest) return stored;
   const config::Optimizer& o = recipe.optimizer;
+  const bool stochastic = recipe.precision.moments_rounding == config::MomentsRounding::Stochastic;
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
   for (size_t k = 0; k < stored.size(); ++k) {
     const bool coupled = stored[k].op == &graph::kAdam;
-    if (!coupled && stored[k].op != &graph::kAdamW) continue;
+    if (stored[k].op != &graph::kAdamW8bit && !(stochastic && (coupled || stored[k].op == &graph::kAdamW)))
+      continue;
     const double beta = o.betas[stored[k].of_squares ? 1 : 0];
     for (size_t t = 0; t < stored[k].tensors.size(); ++t) {
       Tensor& tensor = stored[k].tensors[t];
@@ -163,6 +185,7 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
     m.tensors = collect(
         [&](const program::GroupSlot& s) { return s.slot == m.name; }, m.name,
         [&](const graph::Param& p) { return params[m.name].contains(compiled.logical.value(p.value).name); });
+  decode(list);
   return list;
 }
 

@@ -103,7 +103,8 @@ void Rank::visit(const Wanted& wanted,
       if (begin >= end) continue;
       const auto range = [&](program::BufferId at, int64_t from, DType type) {
         const int64_t size = base::size_of(type);
-        return exec::Range{at, from + (begin - slot.first) * size, (end - begin) * size};
+        return exec::Range{at, from + (begin - slot.first) / slot.block * size,
+                           (end - begin + slot.block - 1) / slot.block * size};
       };
       const bool split = slot.lower.valid();
       Piece piece{&s,
@@ -111,7 +112,8 @@ void Rank::visit(const Wanted& wanted,
                   begin - s.offset,
                   end - begin,
                   range(slot.buffer, slot.offset_bytes, split ? DType::BF16 : slot.dtype),
-                  slot.dtype};
+                  slot.dtype,
+                  slot.block};
       if (split) piece.lower = range(slot.lower, 0, DType::I16);
       fn(piece, layout::GlobalIndex(s, c.layout.mesh, world_.rank()));
     }

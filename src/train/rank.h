@@ -107,9 +107,10 @@ class Rank {
     int64_t first, count;  // in the segment's local part
     exec::Range range;
     base::DType dtype;  // of the elements as read and written
+    int64_t block = 1;  // elements for each that is stored; a piece begins with a block
     // Split master weights: `range` holds the upper halves, `lower` the lower ones.
     std::optional<exec::Range> lower = {};
-    int64_t bytes() const { return count * base::size_of(dtype); }
+    int64_t bytes() const { return (count + block - 1) / block * base::size_of(dtype); }
   };
   using Wanted = std::function<bool(const program::GroupSlot&)>;  // program::holds_weights, ...
   void visit(const Wanted& wanted,

@@ -29,6 +29,23 @@ std::vector<int64_t> sizes_of(const graph::Type& type) {
   return sizes;
 }
 
+// Sizes, or begins, of a part of a tensor in blocks of consecutive elements, as 8-bit moments have one scale
+// each: the innermost dims that hold whole blocks together become one. Layouts cut no block, so a part of the
+// tensor is a part of this one, too.
+std::vector<int64_t> in_blocks(std::vector<int64_t> part, const std::vector<int64_t>& tensor, int64_t block) {
+  if (block == 1) return part;
+  size_t dim = tensor.size();
+  int64_t inner = 1;  // elements of the dims after `dim`
+  for (int64_t product = 1; dim > 0 && product % block != 0;) {
+    inner = product;
+    product *= tensor[--dim];
+  }
+  const int64_t elements = part[dim] * inner;
+  part.resize(dim);
+  part.push_back((elements + block - 1) / block);
+  return part;
+}
+
 bool is_saved(const program::GroupSlot& s) { return s.keep == graph::Keep::Saved; }
 
 std::string name_of(const program::GroupSlot& slot, const layout::Segment& segment) {
@@ -81,7 +98,9 @@ std::vector<TensorInfo> state_tensors(const Rank& rank) {
   std::vector<TensorInfo> tensors;
   for (const graph::StateDecl& s : rank.compiled().step_graph.states)
     if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar)
-      tensors.push_back({.name = s.name, .dtype = s.type.dtype, .shape = sizes_of(s.type)});
+      tensors.push_back({.name = s.name,
+                         .dtype = s.type.dtype,
+                         .shape = in_blocks(sizes_of(s.type), sizes_of(s.type), s.block)});
   std::sort(tensors.begin(), tensors.end(),
             [](const TensorInfo& a, const TensorInfo& b) { return a.name < b.name; });
   return tensors;
@@ -97,14 +116,17 @@ std::vector<StatePiece> state_pieces(const Rank& rank, Holding holding) {
     if (!is_saved(slot)) continue;
     const auto wanted = [&](const program::GroupSlot& s) { return &s == &slot; };
     rank.visit(wanted, [&](const Rank::Piece& p, const layout::GlobalIndex& global) {
+      const auto blocks = [&](const std::vector<int64_t>& part) {
+        return in_blocks(part, global.global_sizes(), p.block);
+      };
+      const std::vector<int64_t> shape = blocks(global.global_sizes());
+      const int64_t first = p.first / p.block, count = (p.count + p.block - 1) / p.block;
       checkpoint::Clipped clipped =
-          checkpoint::clip(global.global_sizes(), global.begins(), global.local_sizes(), p.first, p.count);
-      add({.saved = {.tensor = {.name = name_of(slot, *p.segment),
-                                .dtype = p.dtype,
-                                .shape = global.global_sizes()},
+          checkpoint::clip(shape, blocks(global.begins()), blocks(global.local_sizes()), first, count);
+      add({.saved = {.tensor = {.name = name_of(slot, *p.segment), .dtype = p.dtype, .shape = shape},
                      .region = std::move(clipped.region)},
            .memory = std::move(clipped.memory),
-           .origin = p.first,
+           .origin = first,
            .range = p.range,
            .lower = p.lower,
            .frozen = !p.group->trainable},

@@ -203,6 +203,11 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["stochastic moments with tp"] += stochastic && p.tp > 1;
     seen["stochastic moments with ep and etp"] += stochastic && p.ep * p.etp > 1;
     seen["stochastic moments with zero 3"] += stochastic && p.zero == 3;
+    const bool eight_bit = c.recipe.optimizer.kind == config::OptimizerKind::AdamW8bit;
+    seen["8-bit with zero 3"] += eight_bit && p.zero == 3;
+    seen["8-bit with pp"] += eight_bit && p.pp > 1;
+    seen["8-bit with tp"] += eight_bit && p.tp > 1;
+    seen["8-bit with ep and etp"] += eight_bit && p.ep * p.etp > 1;
     seen["ema"] += c.recipe.optimizer.ema > 0;
     seen["ema with zero 3"] += c.recipe.optimizer.ema > 0 && p.zero == 3;
     seen["ema with pp and tied weights"] += c.recipe.optimizer.ema > 0 && p.pp > 1 && m.tied;

@@ -1,6 +1,8 @@
 // Storage of weights and gradients: split masters equal f32 masters bit by bit in every layout, bf16
 // gradients are the rounded f32 ones; f16 trains with a loss scale.
+#include "base/error.h"
 #include "base/split_float.h"
+#include "compiler/compile.h"
 #include "equivalence/checks.h"
 
 namespace quintet::tests {
@@ -207,6 +209,68 @@ TEST(StochasticMoments, AreBf16AndNotTheNearest) {
       EXPECT_EQ(b.peaks[rank].planned, b.peaks[rank].measured);
       EXPECT_EQ(b.peaks[rank].planned, a.peaks[rank].planned);
     }
+  }
+}
+
+Recipe eight_bit(Recipe r) {
+  r.optimizer.kind = config::OptimizerKind::AdamW8bit;
+  r.optimizer.block_size = 8;
+  r.model.ffn = 32;
+  return r;
+}
+
+TEST(EightBit, EveryLayoutHasTheBlocksOfOneRank) {
+  for (const Place& place : kPlaces) {
+    SCOPED_TRACE(place.name);
+    expect_equal(placed(place, eight_bit(small_recipe()), 2), {}, 3);
+  }
+}
+
+// Codes of one byte and one f32 scale for 8 elements: 3 bytes per parameter and the padding of blocks,
+// instead of AdamW's 8.
+TEST(EightBit, TakesTheBytesThatArePlanned) {
+  for (const Place& place : kPlaces)
+    for (const bool split : {false, true}) {
+      SCOPED_TRACE(place.name);
+      Recipe r = eight_bit(bf16_recipe());
+      if (split) r.precision.master = config::Master::Split;
+      const Recipe narrow = placed(place, r, 2);
+      Recipe wide = narrow;
+      wide.optimizer.kind = config::OptimizerKind::AdamW;
+      wide.optimizer.block_size = config::Optimizer{}.block_size;
+      const data::Dataset dataset = tools::training_data(narrow, true);
+      const tools::LayoutRun a = run(wide, dataset), b = run(narrow, dataset);
+      int64_t saved = 0, parameters = 0;
+      for (size_t rank = 0; rank < b.peaks.size(); ++rank) {
+        EXPECT_EQ(b.peaks[rank].planned, b.peaks[rank].measured);
+        saved += a.peaks[rank].planned - b.peaks[rank].planned;
+      }
+      for (const tools::Tensor& t : b.steps[0].gradients) parameters += static_cast<int64_t>(t.values.size());
+      EXPECT_GT(saved, 4 * parameters);
+      // The first step's weights do not depend on how moments are stored, but for rounding in f32.
+      for (size_t i = 0; i < a.steps[0].weights.size(); ++i) {
+        const std::vector<double>&x = a.steps[0].weights[i].values, &y = b.steps[0].weights[i].values;
+        for (size_t k = 0; k < x.size(); ++k)
+          ASSERT_NEAR(x[k], y[k], 1e-6) << a.steps[0].weights[i].name << " " << k;
+      }
+    }
+}
+
+TEST(EightBit, ALayoutThatCutsBlocksIsRefused) {
+  Recipe r = eight_bit(small_recipe());
+  r.model.ffn = 0;
+  r.model.moe = {.experts = 2, .top_k = 1, .ffn = 5};
+  r.model.embed = 18;
+  r.parallel.dp_shard = 2, r.parallel.zero = 1, r.parallel.ep = 2;
+  const Recipe cut = resolved(r, 2, 1);
+  try {
+    compiler::compile(cut, {});
+    FAIL() << "compiled";
+  } catch (const base::UserError& e) {
+    const std::string text = e.what();
+    EXPECT_NE(text.find("experts"), std::string::npos) << text;
+    EXPECT_NE(text.find("90 consecutive elements"), std::string::npos) << text;
+    EXPECT_NE(text.find("optimizer.block_size = 8"), std::string::npos) << text;
   }
 }
 

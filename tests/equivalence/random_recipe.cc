@@ -57,13 +57,38 @@ class Generator {
     groups(r);
     if (chance(1, 5)) r.optimizer.ema = 0.75;
     if (r.optimizer.clip_norm > 0 && chance(1, 4)) r.optimizer.clip = config::ClipKind::Inf;
-    const bool rounds = !r.optimizer.uses(OptimizerKind::Lamb) && !r.optimizer.uses(OptimizerKind::Lars) &&
-                        !r.optimizer.uses(OptimizerKind::Muon);
-    if (rounds && chance(1, 6)) r.precision.moments_rounding = config::MomentsRounding::Stochastic;
+    narrow_moments(r);
     return c;
   }
 
  private:
+  void narrow_moments(Recipe& r) {
+    config::Optimizer& o = r.optimizer;
+    const bool rounds =
+        !o.uses(OptimizerKind::Lamb) && !o.uses(OptimizerKind::Lars) && !o.uses(OptimizerKind::Muon);
+    if (rounds && chance(1, 6)) {
+      r.precision.moments_rounding = config::MomentsRounding::Stochastic;
+    } else if (o.kind == OptimizerKind::AdamW && r.model.mla.kv_rank == 0 && chance(1, 3)) {
+      o.kind = OptimizerKind::AdamW8bit;
+      o.block_size = 8;
+      if (r.parallel.tp * r.parallel.ep * r.parallel.etp > 1)
+        whole_blocks(r);
+      else
+        o.block_size = of({8, 16, 64});
+    }
+  }
+
+  // Sizes of which tensor and expert ranks hold whole blocks of 8.
+  void whole_blocks(Recipe& r) {
+    config::Model& m = r.model;
+    const config::Parallel& p = r.parallel;
+    m.head_dim = 8;
+    m.embed = m.family == Family::Gpt2 ? m.heads * m.head_dim : of({16, 24});
+    if (m.ffn > 0) m.ffn = 8 * p.tp * pick(1, 2);
+    if (m.moe.experts > 0) m.moe.ffn = 8 * p.etp;
+    if (m.moe.shared_ffn > 0) m.moe.shared_ffn = 8 * p.tp;
+  }
+
   int64_t pick(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
   }

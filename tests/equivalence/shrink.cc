@@ -218,6 +218,7 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.optimizer.weight_decay = 0; },
       [](Case& c) {
         c.recipe.optimizer.kind = OptimizerKind::Sgd;
+        c.recipe.optimizer.block_size = config::Optimizer{}.block_size;
         c.recipe.optimizer.momentum = 0;
       },
       [](Case& c) { c.mask = MaskKind::All; },

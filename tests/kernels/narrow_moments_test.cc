@@ -1,5 +1,10 @@
-// Moments in fewer bits: stochastic rounding by random numbers that belong to elements.
+// Moments in fewer bits: stochastic rounding that belongs to elements, and 8-bit codes.
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/split_float.h"
 #include "kernels/cpu/optimizer/optimizer.h"
+#include "kernels/dynamic_map.h"
 #include "kernels/stochastic_rounding.h"
 #include "kernels/support.h"
 
@@ -84,6 +89,109 @@ void check_parts() {
 TEST(StochasticRounding, PartsOfAParameterRoundAsTheWhole) {
   check_parts<float, Bf16>();
   check_parts<double, double>();
+}
+
+TEST(DynamicMap, TheNearestCodeIsFound) {
+  const auto check = [](const auto& map, auto number) {
+    using Number = decltype(number);
+    const auto nearest = [&](double x) {
+      int best = 0;
+      for (int c = 1; c < 256; ++c) {
+        const double now = std::abs(map.value[c] - x), before = std::abs(map.value[best] - x);
+        if (now < before || (now == before && std::abs(map.value[c]) < std::abs(map.value[best]))) best = c;
+      }
+      return best;
+    };
+    for (int c = 0; c < 256; ++c) {
+      EXPECT_EQ(nearest_code(map, Number{map.value[c]}), c);
+      if (c == 255) break;
+      EXPECT_LT(map.value[c], map.value[c + 1]);
+      const auto middle = static_cast<Number>((double{map.value[c]} + double{map.value[c + 1]}) / 2);
+      for (const Number x : {middle, std::nextafter(middle, Number(2)), std::nextafter(middle, Number(-2))})
+        EXPECT_EQ(nearest_code(map, x), nearest(x)) << x;
+    }
+    for (int i = 0; i < 20000; ++i) {
+      const auto x = static_cast<Number>(std::pow(10.0, -i / 2500.0));
+      ASSERT_EQ(nearest_code(map, x), nearest(x)) << x;
+      if (map.value[0] < 0) {
+        ASSERT_EQ(nearest_code(map, -x), nearest(-x)) << -x;
+      }
+    }
+  };
+  check(kSignedMap, float{});
+  check(kSignedMap, double{});
+  check(kUnsignedMap, float{});
+  check(kUnsignedMap, double{});
+}
+
+// tests/golden/make_adamw8bit.py
+TEST(AdamW8bit, MatchesTheReference) {
+  constexpr int64_t kCount = 300, kBlock = 64, kBlocks = 5;
+  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/adamw8bit.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  ThreadPool pool(1);
+  std::vector<double> p(kCount), g(kCount), m_scale(kBlocks), v_scale(kBlocks);
+  std::vector<uint8_t> m(kCount), v(kCount);
+  for (int64_t i = 0; i < kCount; ++i)
+    p[static_cast<size_t>(i)] = static_cast<double>((i * 7919) % 2001 - 1000) / 1000;
+  const double lr = 0.01, clip = 0.5;
+  const int32_t ok = 1, refuse = 0;
+  int64_t step = 1;
+  AdamWScalars k{&lr, &step, &clip, &ok, 0.9, 0.95, 1e-8, 0.1};
+  const Codes<double> codes{m.data(), v.data(), m_scale.data(), v_scale.data(), kBlock};
+  for (; step <= 5; ++step) {
+    for (int64_t i = 0; i < kCount; ++i)
+      g[static_cast<size_t>(i)] = static_cast<double>((i * 104729 + step * 15485863) % 4001 - 2000) / 2000 *
+                                  std::pow(10.0, -static_cast<double>(i % 5));
+    adamw8bit<double, double, double>(p.data(), codes, g.data(), nullptr, kCount, k, pool);
+  }
+  for (size_t i = 0; i < kCount; ++i) {
+    EXPECT_NEAR(p[i], golden["p"][i].get<double>(), 1e-12) << i;
+    EXPECT_EQ(m[i], golden["m"][i].get<int>()) << i;
+    EXPECT_EQ(v[i], golden["v"][i].get<int>()) << i;
+  }
+  for (size_t b = 0; b < kBlocks; ++b) {
+    EXPECT_NEAR(m_scale[b], golden["m_scale"][b].get<double>(), 1e-14);
+    EXPECT_NEAR(v_scale[b], golden["v_scale"][b].get<double>(), 1e-14);
+  }
+  const auto before = std::tuple(p, m, v, m_scale, v_scale);
+  k.ok = &refuse;
+  adamw8bit<double, double, double>(p.data(), codes, g.data(), nullptr, kCount, k, pool);
+  EXPECT_EQ(before, std::tuple(p, m, v, m_scale, v_scale)) << "a refused step changed something";
+}
+
+// A split master is the f32 master bit by bit, on any number of threads.
+TEST(AdamW8bit, SplitMastersAndThreadsChangeNoBit) {
+  constexpr int64_t kCount = 5000, kBlock = 256, kBlocks = (kCount + kBlock - 1) / kBlock;
+  const auto p0 = random_values<float>(kCount, 1);
+  run_everywhere([&](ThreadPool& pool) {
+    Buffer<float> p(p0), m_scale(std::vector<double>(kBlocks, 0.0)),
+        v_scale(std::vector<double>(kBlocks, 0.0));
+    std::vector<uint8_t> m(kCount), v(kCount), m2(kCount), v2(kCount);
+    std::vector<float> ms(kBlocks), vs(kBlocks);
+    std::vector<Bf16> weight(kCount);
+    std::vector<int16_t> remainder(kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      const base::SplitFloat s = base::split_float(static_cast<float>(p0[i]));
+      weight[i] = s.high;
+      remainder[i] = s.low;
+    }
+    const double lr = 0.01;
+    int64_t step = 1;
+    const AdamWScalars k{.lr = &lr, .step = &step, .beta2 = 0.95, .weight_decay = 0.1};
+    for (; step <= 3; ++step) {
+      const Buffer<float> g(random_values<float>(kCount, 5 + static_cast<uint64_t>(step)));
+      adamw8bit<float, float, float>(p.data(), {m.data(), v.data(), m_scale.data(), v_scale.data(), kBlock},
+                                     g.data(), nullptr, kCount, k, pool);
+      adamw8bit_split<float>(weight.data(), remainder.data(),
+                             {m2.data(), v2.data(), ms.data(), vs.data(), kBlock}, g.data(), kCount, k, pool);
+    }
+    EXPECT_EQ(m, m2);
+    EXPECT_EQ(v, v2);
+    for (size_t i = 0; i < kCount; ++i)
+      EXPECT_EQ(base::join_float(weight[i], remainder[i]), p.data()[i]) << i;
+    return bytes_of(p, m_scale, v_scale);
+  });
 }
 
 }  // namespace

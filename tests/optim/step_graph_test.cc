@@ -93,6 +93,33 @@ TEST(StepGraph, StatesFollowPrecisionAndOptimizer) {
   EXPECT_NE(state(step(momentum, config::Precision::of(DType::F64)), "norm/sgd.velocity"), nullptr);
 }
 
+// Codes and scales are states of their own: a byte per element, and a number per block. Small parameters keep
+// full moments.
+TEST(StepGraph, EightBitMomentsAreCodesAndScales) {
+  graph::Graph g;
+  g.num_blocks = 1;
+  g.add_param("matrix", {DType::F32, {{Dim::Ffn, 13}, {Dim::Embed, 10}}}, {});
+  g.add_param("small", {DType::F32, {{Dim::Embed, 127}}}, {});
+  const config::Optimizer o{.kind = config::OptimizerKind::AdamW8bit, .block_size = 8};
+  const graph::StepGraph s = build_step(g, o, config::Precision::of(DType::F32));
+  for (const char* name : {"matrix/adamw8bit.m", "matrix/adamw8bit.v"}) {
+    const graph::StateDecl *codes = state(s, name), *scales = state(s, std::string(name) + ".scale");
+    ASSERT_TRUE(codes != nullptr && scales != nullptr) << name;
+    EXPECT_EQ(codes->role, Role::Moment);
+    EXPECT_EQ(codes->type.dtype, DType::U8);
+    EXPECT_EQ(codes->block, 1);
+    EXPECT_EQ(graph::stored_bytes(*codes), 130);
+    EXPECT_EQ(scales->role, Role::Moment);
+    EXPECT_EQ(scales->type.dtype, DType::F32);
+    EXPECT_EQ(scales->block, 8);
+    EXPECT_EQ(graph::stored_bytes(*scales), 17 * 4) << "the last block is shorter";
+  }
+  EXPECT_EQ(state(s, "matrix/adamw.m"), nullptr);
+  EXPECT_NE(state(s, "small/adamw.m"), nullptr);
+  EXPECT_EQ(s.state_blocks(), (graph::StateBlocks{{"matrix", 8}}));
+  EXPECT_EQ(s.storage_classes(), (graph::StorageClasses{{"matrix", "adamw8bit"}, {"small", "adamw"}}));
+}
+
 // A parameter's group says with what and how fast it is updated, and whether weight decay applies to a norm.
 TEST(StepGraph, GroupsHaveTheirOwnSettings) {
   graph::Graph g = model();

@@ -157,6 +157,37 @@ void lion(const Bound& b, bool) {
       });
 }
 
+void adamw8bit(const Bound& b, bool) {
+  const UpdateScalars step = update_scalars(b);
+  const auto count = static_cast<int64_t>(*step.count);
+  const int32_t ok = *step.ok != 0;
+  const int64_t block = b.instr->attrs.integer("block");
+  auto rule = adamw_rule<k::AdamWScalars>(*b.instr);
+  rule.step = &count;
+  rule.clip_scale = step.clip_scale;
+  rule.ok = &ok;
+  with_block_ranges(
+      b,
+      [&](const auto& ranges) {
+        for (const auto& r : ranges) {
+          const double lr = *step.lr * r.lr_factor;
+          rule.lr = &lr;
+          rule.weight_decay = r.weight_decay;
+          k::adamw8bit(r.master, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient, r.copy, r.count, rule,
+                       *b.pool);
+        }
+      },
+      [&](const auto& ranges) {
+        for (const auto& r : ranges) {
+          const double lr = *step.lr * r.lr_factor;
+          rule.lr = &lr;
+          rule.weight_decay = r.weight_decay;
+          k::adamw8bit_split(r.weight, r.remainder, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient,
+                             r.count, rule, *b.pool);
+        }
+      });
+}
+
 void ema(const Bound& b, bool) {
   if (*update_scalars(b).ok == 0) return;
   const double decay = b.instr->attrs.real("decay");
@@ -266,7 +297,8 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kLambNorms, lamb_norms},
                                             {&graph::kLamb, lamb},
                                             {&graph::kLarsNorms, lars_norms},
-                                            {&graph::kLars, lars}};
+                                            {&graph::kLars, lars},
+                                            {&graph::kAdamW8bit, adamw8bit}};
   return table;
 }
 

@@ -3,6 +3,7 @@
 #include "exec/cuda/kernel.h"
 #include "exec/decode/step.h"
 #include "kernels/cuda/elementwise/pointwise.h"
+#include "kernels/cuda/optimizer/blockwise.h"
 #include "kernels/cuda/optimizer/optimizer.h"
 #include "kernels/cuda/optimizer/scalars.h"
 #include "kernels/cuda/reduce/reduce.h"
@@ -104,6 +105,18 @@ void lion(const Bound& b, bool) {
          [&](auto ranges, const auto& s) { k::lion(ranges, s, b.stream); });
 }
 
+void adamw8bit(const Bound& b, bool) {
+  const UpdateScalars step = update_scalars(b);
+  auto rule = adamw_rule<k::AdamWScalars>(*b.instr);
+  rule.lr = step.lr;
+  rule.step = step.count;
+  rule.clip_scale = step.clip_scale;
+  rule.ok = step.ok;
+  const int64_t block = b.instr->attrs.integer("block");
+  const auto launch = [&](const auto& ranges) { k::adamw8bit(std::span(ranges), block, rule, b.stream); };
+  with_block_ranges(b, launch, launch);
+}
+
 void ema(const Bound& b, bool) {
   const k::EmaScalars scalars{.ok = update_scalars(b).ok, .decay = b.instr->attrs.real("decay")};
   const auto launch = [&](const auto& ranges) { k::ema(std::span(ranges), scalars, b.stream); };
@@ -163,7 +176,8 @@ const std::vector<Kernel>& step_kernels() {
                                             {&graph::kLambNorms, lamb_norms},
                                             {&graph::kLamb, lamb},
                                             {&graph::kLarsNorms, lars_norms},
-                                            {&graph::kLars, lars}};
+                                            {&graph::kLars, lars},
+                                            {&graph::kAdamW8bit, adamw8bit}};
   return table;
 }
 

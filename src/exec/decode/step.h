@@ -182,6 +182,65 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   });
 }
 
+// The same for updates on codes: plain(std::vector<kernels::BlockUpdateRange<...>>) or
+// split(std::vector<kernels::SplitBlockUpdateRange<...>>). Results of a group are those of an update whose
+// moments are codes of m and v and scales of m and v.
+template <class Plain, class Split>
+void with_block_ranges(const Operands& b, Plain&& plain, Split&& split) {
+  using graph::DType;
+  constexpr size_t kMoments = 4;
+  const size_t results = program::results_of_group(*b.instr);
+  const bool is_split = program::has_split_master(*b.instr);
+  const size_t first = is_split ? 2 : 1;
+  const bool has_copy = !is_split && results > 1 + kMoments;
+  const int64_t block = b.instr->attrs.integer("block");
+  const std::vector<program::FlatRange> ranges = program::flat_ranges(*b.instr);
+  const auto result = [&]<class T>(T, const program::FlatRange& r, size_t i, int64_t per = 1) {
+    return b.output<T>(static_cast<size_t>(r.operand) * results + i) + r.first / per;
+  };
+  const auto gradient_of = [&]<class G>(G, const program::FlatRange& r) {
+    return b.input<const G>(static_cast<size_t>(r.operand)) + r.first;
+  };
+  const auto rates = [&](const program::FlatRange& r) {
+    return program::update_rates(b.instr->attrs, r.row);
+  };
+  if (is_split)
+    return with_f32_or_bf16(b.in_type(0).dtype, "gradients", [&]<class G>(G) {
+      std::vector<kernels::SplitBlockUpdateRange<G>> list;
+      for (const program::FlatRange& r : ranges)
+        list.push_back({.weight = result(base::Bf16{}, r, 0),
+                        .remainder = result(int16_t{}, r, 1),
+                        .m = result(uint8_t{}, r, first),
+                        .v = result(uint8_t{}, r, first + 1),
+                        .m_scale = result(float{}, r, first + 2, block),
+                        .v_scale = result(float{}, r, first + 3, block),
+                        .gradient = gradient_of(G{}, r),
+                        .count = r.count,
+                        .lr_factor = rates(r).lr_factor,
+                        .weight_decay = rates(r).weight_decay});
+      split(list);
+    });
+  const DType master = b.out_type(0).dtype, copy = has_copy ? b.out_type(1 + kMoments).dtype : master;
+  with_update_types({master, master, b.in_type(0).dtype, copy},
+                    [&]<class M, class V, class G, class C>(M, V, G, C) {
+                      if constexpr (std::is_same_v<M, V>) {
+                        std::vector<kernels::BlockUpdateRange<M, G, C>> list;
+                        for (const program::FlatRange& r : ranges)
+                          list.push_back({.master = result(M{}, r, 0),
+                                          .m = result(uint8_t{}, r, first),
+                                          .v = result(uint8_t{}, r, first + 1),
+                                          .m_scale = result(M{}, r, first + 2, block),
+                                          .v_scale = result(M{}, r, first + 3, block),
+                                          .gradient = gradient_of(G{}, r),
+                                          .copy = has_copy ? result(C{}, r, 1 + kMoments) : nullptr,
+                                          .count = r.count,
+                                          .lr_factor = rates(r).lr_factor,
+                                          .weight_decay = rates(r).weight_decay});
+                        plain(list);
+                      }
+                    });
+}
+
 // The same for averages of weights: plain(std::vector<kernels::EmaRange<...>>) or, with a split master,
 // split(std::vector<kernels::SplitEmaRange>).
 template <class Plain, class Split>

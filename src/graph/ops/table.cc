@@ -69,6 +69,7 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kLambNorms,
                                                   &kLars,
                                                   &kLarsNorms,
+                                                  &kAdamW8bit,
                                                   &kCopy,
                                                   &kSwapBlocks,
                                                   &kStepSums,

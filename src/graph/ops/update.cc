@@ -60,6 +60,9 @@ Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const A
   return cost_update(in, out, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
+Cost cost_adamw8bit(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
+  return cost_update(in, out, 5);
+}
 Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   Cost cost{.bytes = total_bytes(in, out)};
   for (const Type& t : out) {
@@ -185,6 +188,16 @@ const OpDef kSgd = update_op("sgd", 6,
                               kOrigins,
                               {"ranges", AttrKind::Integers}},
                              cost_sgd);
+// AdamW on codes (kernels/dynamic_map.h): moments are codes of m, codes of v, scales of m, scales of v
+const OpDef kAdamW8bit = update_op("adamw8bit", 10,
+                                   {{"beta1", AttrKind::Real},
+                                    {"beta2", AttrKind::Real},
+                                    {"eps", AttrKind::Real},
+                                    {"block", AttrKind::Integer},
+                                    {"weight_decay", AttrKind::Real},
+                                    kGroupRates,
+                                    {"ranges", AttrKind::Integers}},
+                                   cost_adamw8bit);
 // Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
 // -> for each weight: average += (1 - decay) x (weight - average)
 const OpDef kEma = update_op("ema", 6, {{"decay", AttrKind::Real}, {"ranges", AttrKind::Integers}}, cost_ema);

@@ -80,6 +80,27 @@ template <class Moment, class Gradient>
 void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* grad, int64_t n,
                 const LionScalars& scalars, ThreadPool& pool);
 
+// Moments as codes and a scale for every block of `block` elements (kernels/dynamic_map.h): m is
+// signed.value[code] x scale, v is unsigned.value[code] x scale.
+inline constexpr int64_t kMostBlock = 4096;
+template <class P>
+struct Codes {
+  uint8_t *m, *v;
+  P *m_scale, *v_scale;
+  int64_t block;  // at most kMostBlock; the last block may be shorter
+};
+
+// AdamW: decodes the moments, updates them and p as adamw does, and stores for each block the largest |m| and
+// the largest v as scales and the codes nearest to m / scale and v / scale. p moves by the moments before
+// they are rounded. Instances <Master, Gradient, Copy>: <double, double, any of the three>, <float, float,
+// float>, <float, float, Bf16>, <float, float, F16>, <float, Bf16, Bf16>; of split masters <float>, <Bf16>.
+template <class Master, class Gradient, class Copy>
+void adamw8bit(Master* p, const Codes<Master>& codes, const Gradient* grad, Copy* copy, int64_t n,
+               const AdamWScalars& scalars, ThreadPool& pool);
+template <class Gradient>
+void adamw8bit_split(Bf16* weight, int16_t* remainder, const Codes<float>& codes, const Gradient* grad,
+                     int64_t n, const AdamWScalars& scalars, ThreadPool& pool);
+
 // average += (1 - decay) x (weight - average). Instances float and double.
 template <class Master>
 void ema(const Master* weight, Master* average, int64_t n, double decay, ThreadPool& pool);
