@@ -296,6 +296,16 @@ struct Muon {
   bool operator==(const Muon&) const = default;
 };
 
+// Adafactor (optim/adafactor.cc), with t the number of the update.
+struct Adafactor {
+  double decay = 0.8;     // averages of squares keep 1 - t^-decay
+  double eps1 = 1e-15;    // least size of a gradient that an update is divided by
+  double clip = 1.0;      // largest root mean square of an update, before the rate
+  bool relative = false;  // the rate is min(lr, 1 / sqrt(t)) x the root mean square of the parameter,
+  double eps2 = 1e-3;     // ... which is at least this
+  bool operator==(const Adafactor&) const = default;
+};
+
 // Which norm of the global gradient is clipped: the Euclidean one, or the largest absolute element.
 enum class ClipKind : uint8_t { Norm, Inf };
 enum class ScheduleKind : uint8_t { Constant, Linear, Cosine, InverseSqrt, Wsd };
@@ -347,6 +357,7 @@ struct Optimizer {
   bool nesterov = false;  // sgd with momentum
   double trust = 0.001;   // lars: factor on the ratio of norms
   Muon muon;
+  Adafactor adafactor;
   double clip_norm = 1.0;  // largest norm of the global gradient; 0 = off
   ClipKind clip = ClipKind::Norm;
   double ema = 0;  // decay of an average of the weights, ema x average + (1 - ema) x weight; 0 = off

@@ -543,6 +543,15 @@ void optimizer_keys_fit_name(const Recipe& r, const Fail& fail) {
     fail("optimizer.muon.nesterov", "true has no effect without optimizer.muon.momentum",
          "optimizer.muon.momentum 0.95, or optimizer.muon.nesterov false");
   }
+  if (!o.uses(OptimizerKind::Adafactor)) {
+    idle(fail, "optimizer.adafactor.decay", o.adafactor.decay, d.adafactor.decay, why);
+    idle(fail, "optimizer.adafactor.eps1", o.adafactor.eps1, d.adafactor.eps1, why);
+    idle(fail, "optimizer.adafactor.clip", o.adafactor.clip, d.adafactor.clip, why);
+    idle(fail, "optimizer.adafactor.relative", o.adafactor.relative, d.adafactor.relative, why);
+  }
+  if (!o.uses(OptimizerKind::Adafactor) || !o.adafactor.relative)
+    idle(fail, "optimizer.adafactor.eps2", o.adafactor.eps2, d.adafactor.eps2,
+         o.uses(OptimizerKind::Adafactor) ? "with optimizer.adafactor.relative = false" : why);
   if (!o.uses(OptimizerKind::Lars)) idle(fail, "optimizer.trust", o.trust, d.trust, why);
   if (!adam && !o.uses(OptimizerKind::Lion) && o.betas != d.betas)
     fail("optimizer.betas", fmt::format("[{}, {}] has no effect {}", o.betas[0], o.betas[1], why),

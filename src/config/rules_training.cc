@@ -72,11 +72,6 @@ void wsd_phases_fit(const Recipe& r, const Fail& fail) {
                           : fmt::format("a shorter warm-up: it takes {} steps", warm));
 }
 
-void weight_decay_is_constant(const Recipe& r, const Fail& fail) {
-  if (r.optimizer.weight_decay_ramp.kind != RampKind::Constant)
-    fail("optimizer.weight_decay_ramp.kind", "is not supported yet", "\"constant\"");
-}
-
 void checkpoint_keys_are_supported(const Recipe& r, const Fail& fail) {
   if (r.checkpoint.peer_every > 0) fail("checkpoint.peer_every", "is not supported yet", "0");
 }
@@ -196,10 +191,6 @@ std::vector<Rule> training_rules() {
        {"optimizer.weight_decay", "optimizer.weight_decay_ramp.kind",
         "optimizer.weight_decay_ramp.start_ratio", "optimizer.weight_decay_ramp.final_ratio"},
        weight_decay_ramp_ramps},
-      {"optimizer.weight_decay_ramp is constant",
-       {"optimizer.weight_decay_ramp.kind"},
-       weight_decay_is_constant},
-
       {"checkpoints are written to disk at given intervals",
        {"checkpoint.every", "checkpoint.peer_every"},
        checkpoint_keys_are_supported},

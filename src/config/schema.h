@@ -169,6 +169,11 @@ void for_each_key(R& r, V&& v) {
   v("optimizer.muon.momentum", o.muon.momentum, kBelowOne);
   v("optimizer.muon.nesterov", o.muon.nesterov);
   v("optimizer.muon.scale", o.muon.scale);
+  v("optimizer.adafactor.decay", o.adafactor.decay, kPositive);
+  v("optimizer.adafactor.eps1", o.adafactor.eps1, kPositive);
+  v("optimizer.adafactor.clip", o.adafactor.clip, kPositive);
+  v("optimizer.adafactor.relative", o.adafactor.relative);
+  v("optimizer.adafactor.eps2", o.adafactor.eps2, kPositive);
 
   v("loss.chunk", r.loss.chunk, count_from(0));
 

@@ -134,7 +134,7 @@ void StepBuilder::add_update(const graph::OpDef& op, graph::Attrs attrs, Trained
   std::vector<ValueId> in = {t.gradient, t.weight};
   in.insert(in.end(), states.begin(), states.end());
   if (t.copy.valid()) in.push_back(t.copy);
-  in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
+  add_scalars(in, attrs);
   if (norms.valid()) in.push_back(norms);
   const bool rounds =
       &op == &graph::kAdamW || &op == &graph::kAdam || &op == &graph::kSgd || &op == &graph::kLion;
@@ -145,6 +145,13 @@ void StepBuilder::add_update(const graph::OpDef& op, graph::Attrs attrs, Trained
   const std::vector<ValueId> results = node.outputs;
   t.weight = results.front();
   if (t.copy.valid()) t.copy = results.back();
+}
+
+void StepBuilder::add_scalars(std::vector<ValueId>& in, graph::Attrs& attrs) const {
+  in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
+  if (!decay_ratio_.valid()) return;
+  in.push_back(decay_ratio_);
+  attrs.set("decay_ramp", int64_t{1});
 }
 
 void StepBuilder::add_average(const Trained& t) {
@@ -175,8 +182,8 @@ void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
     in.insert(in.end(), {t.gradient, t.weight});
     in.insert(in.end(), u.read.begin(), u.read.end());
   }
-  in.insert(in.end(), {lr_, clip_scale_, ok_, update_count_});
   graph::Attrs attrs = std::move(updates.attrs);
+  add_scalars(in, attrs);
   attrs.set("weight_decay", optimizer_.weight_decay);
   attrs.set("groups", std::move(rates));
   attrs.set("ranges", ranges);
@@ -220,6 +227,8 @@ void StepBuilder::add_norm() {
   }
   out_.loss = scalar("loss");
   lr_ = scalar("lr");
+  if (optimizer_.weight_decay_ramp.kind != config::RampKind::Constant)
+    decay_ratio_ = scalar("weight_decay_ratio");
   update_count_ = scalar_state("update_count");
   const ValueId skipped_in_row = scalar_state("skipped_in_row"),
                 skipped_total = scalar_state("skipped_total"), loss_scale = scalar_state("loss_scale", 1),

@@ -82,6 +82,8 @@ class StepBuilder {
   void add_sums();
   void add_norm();
   Trained add_param(const graph::Param& p);
+  // The scalars of an update, after its other operands.
+  void add_scalars(std::vector<ValueId>& in, graph::Attrs& attrs) const;
   void add_average(const Trained& t);  // of the updated weight
   void add_bias_updates();
   ValueId scalar(std::string name);                            // set before the step runs
@@ -100,6 +102,7 @@ class StepBuilder {
   std::vector<double> rates_;  // the attribute "groups" of updates; empty without groups
   std::vector<ValueId> sums_;  // the model's step sums, reduced over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
+  ValueId decay_ratio_;  // of weight decay in this step; invalid: it is constant
 };
 
 // An optimizer adds the update of one parameter. Each has its own file; table.cc lists them.

@@ -25,14 +25,18 @@ std::vector<int64_t> to_attribute(std::span<const FlatRange> ranges);
 std::vector<FlatRange> flat_ranges(const graph::Attrs& attrs);
 inline std::vector<FlatRange> flat_ranges(const Instr& instr) { return flat_ranges(instr.attrs); }
 
-// The last operands of an update, after the gradients.
+// The last operands of an update, after the gradients; with a ramp of weight decay its factor follows them.
 inline constexpr std::string_view kUpdateScalars[] = {scalars::kLearningRate, scalars::kClipScale,
                                                       scalars::kOk, scalars::kUpdateCount};
+
+inline size_t num_update_scalars(const Instr& update) {
+  return std::size(kUpdateScalars) + (update.attrs.find("decay_ramp") != nullptr ? 1 : 0);
+}
 
 // The number of groups of an update: that of its gradients, which are all its operands except the scalars.
 // All groups have the same number of results, group after group.
 inline size_t updated_groups(const Instr& update) {
-  return update.in.size() - std::size(kUpdateScalars) - (update.op->reads_norms ? 1 : 0);
+  return update.in.size() - num_update_scalars(update) - (update.op->reads_norms ? 1 : 0);
 }
 inline size_t results_of_group(const Instr& update) { return update.out.size() / updated_groups(update); }
 // Whether masters are split: weight and remainder are the first two results of a group.

@@ -503,7 +503,7 @@ std::vector<ScalarDecl> scalar_table(const std::vector<graph::StateDecl>& states
   std::vector<ScalarDecl> table = {scalar(scalars::kCount, Kind::Input),
                                    scalar(scalars::kLearningRate, Kind::Input),
                                    scalar(scalars::kDropoutKey, Kind::Input, graph::DType::I64)};
-  for (const std::string_view name : {scalars::kLossLimit, scalars::kNormLimit})
+  for (const std::string_view name : {scalars::kDecayRatio, scalars::kLossLimit, scalars::kNormLimit})
     if (step != nullptr && std::any_of(step->graph.values().begin(), step->graph.values().end(),
                                        [&](const graph::Value& v) { return v.name == name; }))
       table.push_back(scalar(name, Kind::Input));

@@ -103,6 +103,10 @@ class Window {
                   {"ranges", to_attribute(flat_pieces(/*all_owners=*/true))}},
         .in = {view(returned_buffer_, returned_), e_.scalar(scalars::kLearningRate), e_.scalar(scalars::kOk)},
         .note = "update " + name_};
+    if (update_.attrs.find("decay_ramp")) {
+      apply.in.push_back(e_.scalar(scalars::kDecayRatio));
+      apply.attrs.set("decay_ramp", int64_t{1});
+    }
     if (update_.attrs.find("groups")) apply.attrs.set("groups", update_.attrs.reals("groups"));
     for (const int group : w_.groups) {
       const std::vector<Operand>& weights = update_.groups.at(group).weights;

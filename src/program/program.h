@@ -184,9 +184,10 @@ struct ScalarDecl {
 
 // The scalars that the host sets and reads.
 namespace scalars {
-inline constexpr std::string_view kCount = "count";             // valid tokens of the global batch
-inline constexpr std::string_view kLearningRate = "lr";         // of this step
-inline constexpr std::string_view kDropoutKey = "dropout_key";  // i64
+inline constexpr std::string_view kCount = "count";                    // valid tokens of the global batch
+inline constexpr std::string_view kLearningRate = "lr";                // of this step
+inline constexpr std::string_view kDecayRatio = "weight_decay_ratio";  // with a ramp: factor on weight decay
+inline constexpr std::string_view kDropoutKey = "dropout_key";         // i64
 // With a guard against spikes: a step whose mean loss or norm exceeds its limit is skipped.
 inline constexpr std::string_view kLossLimit = "loss_limit";
 inline constexpr std::string_view kNormLimit = "norm_limit";

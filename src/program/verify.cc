@@ -246,7 +246,7 @@ class InstrChecker {
   }
 
   void check_norms(const Instr& instr) const {
-    const size_t scalars = std::size(kUpdateScalars);
+    const size_t scalars = num_update_scalars(instr);
     if (instr.in.size() < scalars || instr.out.size() != 1 ||
         (instr.in.size() - scalars) % operands_of_group(instr) != 0)
       fail("norms of parameters have whole groups of operands, then {}", fmt::join(kUpdateScalars, ", "));
@@ -264,11 +264,13 @@ class InstrChecker {
   }
 
   void check_update_scalars(const Instr& instr) const {
-    bool whole = instr.in.size() > std::size(kUpdateScalars);
-    for (size_t i = 0; whole && i < std::size(kUpdateScalars); ++i) {
+    const size_t count = num_update_scalars(instr);
+    bool whole = instr.in.size() > count;
+    for (size_t i = 0; whole && i < count; ++i) {
       const Operand& scalar = instr.in[updated_groups(instr) + i];
-      whole = scalar.buffer == p_.scalars &&
-              scalar.offset_bytes == p_.scalar_slot(kUpdateScalars[i]) * kScalarBytes;
+      const std::string_view wanted =
+          i < std::size(kUpdateScalars) ? kUpdateScalars[i] : scalars::kDecayRatio;
+      whole = scalar.buffer == p_.scalars && scalar.offset_bytes == p_.scalar_slot(wanted) * kScalarBytes;
     }
     if (!whole) fail("an update has gradients and, after them, {}", fmt::join(kUpdateScalars, ", "));
   }

@@ -34,7 +34,9 @@ void check_flat_pieces(const Program& p, const Instr& instr, const Where& where)
   if (gathers) groups.assign(instr.in.begin(), instr.in.end() - 1);
   size_t each = 2;
   if (!gathers && (groups.size() == 1 || groups[1].type.dtype == groups[0].type.dtype)) each = 1;
-  if (groups.size() % each != 0 || (gathers && instr.out.size() != 1) || (!gathers && instr.in.size() != 3))
+  const size_t applied = instr.attrs.find("decay_ramp") != nullptr ? 4 : 3;  // operands
+  if (groups.size() % each != 0 || (gathers && instr.out.size() != 1) ||
+      (!gathers && instr.in.size() != applied))
     fail(where, "{} operands of groups of {}, and a buffer of pieces", groups.size(), each);
   for (size_t i = 0; i < groups.size(); ++i)
     if (groups[i].type.count() != groups[i / each * each].type.count() ||

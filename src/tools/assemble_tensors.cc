@@ -129,6 +129,7 @@ class Move {
   Move(const config::Optimizer& o, const train::StepResult& result, int64_t update)
       : o_(o),
         lr_(result.lr),
+        decay_(result.decay_ratio),
         clip_(o.clip_norm > 0 && result.grad_norm > o.clip_norm ? o.clip_norm / result.grad_norm : 1),
         correct1_(1 - std::pow(o.betas[0], static_cast<double>(update))),
         correct2_(1 - std::pow(o.betas[1], static_cast<double>(update))) {}
@@ -136,13 +137,14 @@ class Move {
   void adam(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m,
             const Tensor& v) const {
     const double lr = lr_ * s.lr_factor;
-    const double keep = s.kind == config::OptimizerKind::Adam ? 1 : 1 - lr * s.weight_decay;
+    const double keep = s.kind == config::OptimizerKind::Adam ? 1 : 1 - lr * decay_ * s.weight_decay;
     for (size_t i = 0; i < moves.size(); ++i) moves[i] = moves[i] * keep - lr * direction(m, v, i);
   }
   void lamb(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor& m, const Tensor& v,
             const Tensor& before) const {
     std::vector<double> u(moves.size());
-    for (size_t i = 0; i < u.size(); ++i) u[i] = direction(m, v, i) + s.weight_decay * before.values[i];
+    for (size_t i = 0; i < u.size(); ++i)
+      u[i] = direction(m, v, i) + decay_ * s.weight_decay * before.values[i];
     const double weight = norm_of(before.values), change = norm_of(u);
     const double ratio = s.row % 2 == 1 && weight > 0 && change > 0 ? weight / change : 1;
     for (size_t i = 0; i < u.size(); ++i) moves[i] -= lr_ * s.lr_factor * ratio * u[i];
@@ -150,12 +152,13 @@ class Move {
   void lars(std::vector<double>& moves, const optim::ParamSettings& s, const Tensor* velocity,
             const Tensor& gradient, const Tensor& before) const {
     const double weight = norm_of(before.values), size = clip_ * norm_of(gradient.values);
-    const double ratio =
-        s.row % 2 == 1 && weight > 0 && size > 0 ? o_.trust * weight / (size + s.weight_decay * weight) : 1;
+    const double ratio = s.row % 2 == 1 && weight > 0 && size > 0
+                             ? o_.trust * weight / (size + decay_ * s.weight_decay * weight)
+                             : 1;
     for (size_t i = 0; i < moves.size(); ++i)
       moves[i] -= velocity ? velocity->values[i]
                            : lr_ * s.lr_factor * ratio *
-                                 (clip_ * gradient.values[i] + s.weight_decay * before.values[i]);
+                                 (clip_ * gradient.values[i] + decay_ * s.weight_decay * before.values[i]);
   }
 
  private:
@@ -164,7 +167,7 @@ class Move {
   }
 
   const config::Optimizer& o_;
-  double lr_, clip_, correct1_, correct2_;
+  double lr_, decay_, clip_, correct1_, correct2_;
 };
 
 }  // namespace

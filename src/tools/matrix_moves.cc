@@ -91,7 +91,7 @@ void add_matrix_moves(LayoutRun& run, const std::vector<Moments>& moments,
         const Values orthogonal = newton_schulz(std::move(direction), rows, columns);
         for (size_t i = 0; i < orthogonal.size(); ++i) {
           double& move = moves->values[first + i];
-          move = move * (1 - lr * s.weight_decay) - lr * matrices.scale * orthogonal[i];
+          move = move * (1 - lr * result.decay_ratio * s.weight_decay) - lr * matrices.scale * orthogonal[i];
         }
       }
     }

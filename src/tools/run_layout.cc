@@ -44,7 +44,7 @@ void require_same_bits(const std::vector<Tensor>& a, const std::vector<Tensor>& 
 bool same_bits(const train::StepResult& a, const train::StepResult& b) {
   const auto equal = [](double x, double y) { return x == y || (std::isnan(x) && std::isnan(y)); };
   return equal(a.loss, b.loss) && equal(a.grad_norm, b.grad_norm) && equal(a.lr, b.lr) &&
-         a.tokens == b.tokens && a.skipped == b.skipped;
+         a.decay_ratio == b.decay_ratio && a.tokens == b.tokens && a.skipped == b.skipped;
 }
 
 void unscale(std::vector<Tensor>& gradients, double loss_scale) {
@@ -129,7 +129,8 @@ void decode(std::vector<Moments>& list) {
 std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> stored,
                                      const std::vector<Moments>& previous,
                                      const std::vector<Tensor>& gradients, const config::Recipe& recipe,
-                                     double norm) {
+                                     const train::StepResult& result) {
+  const double norm = result.grad_norm, decay_ratio = result.decay_ratio;
   const config::Optimizer& o = recipe.optimizer;
   const bool stochastic = recipe.precision.moments_rounding == config::MomentsRounding::Stochastic;
   const double clip = o.clip_norm > 0 && norm > o.clip_norm ? o.clip_norm / norm : 1;
@@ -143,7 +144,7 @@ std::vector<Moments> before_rounding(const LayoutRun& run, std::vector<Moments> 
       const Tensor& gradient = *find(gradients, tensor.name);
       // Adam adds weight decay to the gradient.
       const Tensor& weight = *find(run.steps.empty() ? run.initial : run.steps.back().weights, tensor.name);
-      const double decay = coupled ? run.settings.at(tensor.name).weight_decay : 0;
+      const double decay = coupled ? decay_ratio * run.settings.at(tensor.name).weight_decay : 0;
       for (size_t i = 0; i < tensor.values.size(); ++i) {
         const double g = clip * gradient.values[i] + decay * weight.values[i];
         const double before = previous.empty() ? 0 : previous[k].tensors[t].values[i];
@@ -272,8 +273,8 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       unscale(gradients, result.loss_scale);
       if (!result.skipped) {
         if (in_f64(recipe)) add_matrix_moves(run, moments, gradients, recipe.optimizer, result);
-        add_moves(run, before_rounding(run, moments, run.moments, gradients, recipe, result.grad_norm),
-                  gradients, recipe.optimizer, result, updates);
+        add_moves(run, before_rounding(run, moments, run.moments, gradients, recipe, result), gradients,
+                  recipe.optimizer, result, updates);
         add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
       }
       run.steps.push_back({result, std::move(gradients), std::move(weights), states[0], sums[0]});
@@ -333,7 +334,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     updates += !result.skipped;
     if (first && !result.skipped) {
       if (in_f64(recipe)) add_matrix_moves(run, run.moments, state.gradients, recipe.optimizer, result);
-      add_moves(run, before_rounding(run, run.moments, previous, state.gradients, recipe, result.grad_norm),
+      add_moves(run, before_rounding(run, run.moments, previous, state.gradients, recipe, result),
                 state.gradients, recipe.optimizer, result, updates);
     }
     run.steps.push_back(std::move(state));

@@ -322,6 +322,8 @@ class RankLoop {
     observe::Record record;
     const double rate = static_cast<double>(step.tokens) / seconds;
     record.set("step", number).set("loss", step.loss).set("grad_norm", step.grad_norm).set("lr", step.lr);
+    if (recipe_.optimizer.weight_decay_ramp.kind != config::RampKind::Constant)
+      record.set("weight_decay", recipe_.optimizer.weight_decay * step.decay_ratio);
     record.set("tokens", step.tokens).set("tokens_per_s", rate);
     if (recipe_.precision.loss_scale != config::LossScale{}) record.set("loss_scale", step.loss_scale);
     if (step.skipped) record.set("skipped", true);

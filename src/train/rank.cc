@@ -232,6 +232,9 @@ void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
                optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
+  if (recipe_.optimizer.weight_decay_ramp.kind != config::RampKind::Constant)
+    e.set_scalar(scalars::kDecayRatio,
+                 optim::weight_decay_ratio(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
   if (spikes_.is_on()) {
     const SpikeGuard::Limits limits = spikes_.limits(step);
     e.set_scalar(scalars::kLossLimit, limits.loss);
@@ -267,6 +270,8 @@ StepResult Rank::finish_step() {
                     .skipped = e.scalar(scalars::kOk) == 0,
                     .skipped_in_row = static_cast<int64_t>(e.scalar(scalars::kSkippedInRow)),
                     .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
+  if (recipe_.optimizer.weight_decay_ramp.kind != config::RampKind::Constant)
+    result.decay_ratio = e.scalar(scalars::kDecayRatio);
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (spikes_.is_on() && !result.skipped) spikes_.accept(step, result.loss, result.grad_norm);
   return result;

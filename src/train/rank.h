@@ -41,10 +41,11 @@ struct StepResult {
   double loss = 0;  // mean over the valid tokens of the global batch
   double grad_norm = 0;
   double lr = 0;
-  double loss_scale = 1;  // the factor applied to this step's gradients
-  int64_t tokens = 0;     // valid tokens of the global batch
-  bool skipped = false;   // no rank applied the update: loss or gradient are not finite, or
-  bool spike = false;     // ... exceed the limits of run.skip_spike
+  double decay_ratio = 1;  // factor on weight decay (optimizer.weight_decay_ramp)
+  double loss_scale = 1;   // the factor applied to this step's gradients
+  int64_t tokens = 0;      // valid tokens of the global batch
+  bool skipped = false;    // no rank applied the update: loss or gradient are not finite, or
+  bool spike = false;      // ... exceed the limits of run.skip_spike
   int64_t skipped_in_row = 0, skipped_total = 0;
 };
 

@@ -203,6 +203,11 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     seen["stochastic moments with tp"] += stochastic && p.tp > 1;
     seen["stochastic moments with ep and etp"] += stochastic && p.ep * p.etp > 1;
     seen["stochastic moments with zero 3"] += stochastic && p.zero == 3;
+    const bool ramps = c.recipe.optimizer.weight_decay_ramp.kind != config::RampKind::Constant;
+    seen["decay ramp"] += ramps;
+    for (const auto& [kind, name] : config::Names<config::OptimizerKind>::kTable)
+      if (kind != config::OptimizerKind::Adafactor)
+        seen[fmt::format("decay ramp with {}", name)] += ramps && c.recipe.optimizer.uses(kind);
     const bool eight_bit = c.recipe.optimizer.kind == config::OptimizerKind::AdamW8bit;
     seen["8-bit with zero 3"] += eight_bit && p.zero == 3;
     seen["8-bit with pp"] += eight_bit && p.pp > 1;

@@ -1,5 +1,6 @@
 // Bugs of other trainers, one test each. All in f64 against one rank, where nothing but the layout can
 // differ.
+#include "config/names.h"
 #include "equivalence/checks.h"
 
 namespace quintet::tests {
@@ -292,6 +293,36 @@ TEST(Groups, EachHasItsOwnRateAndOptimizer) {
     }
     for (const tools::Moments& m : groups.moments)
       EXPECT_LT(m.tensors.size(), plain.initial.size()) << m.name;
+  }
+}
+
+// From 0 to 4 times weight_decay in 4 steps: once in the first, as without a ramp, twice in the second.
+TEST(DecayRamp, WeightsDecayByTheFactorOfTheStep) {
+  using Kind = config::OptimizerKind;
+  for (const Kind kind : {Kind::AdamW, Kind::AdamW8bit, Kind::Sgd, Kind::Lion, Kind::Muon}) {
+    SCOPED_TRACE(config::name_of(kind));
+    Recipe r = small_recipe();
+    r.optimizer.kind = kind;
+    if (kind == Kind::AdamW8bit) r.optimizer.block_size = 8;
+    r.optimizer.weight_decay = 0.1;
+    r.run.steps = 4;
+    r.parallel.dp_shard = 2;
+    r.parallel.zero = 3;
+    const Recipe constant = resolved(r, 2, 2);
+    r.optimizer.weight_decay_ramp = {config::RampKind::Linear, 0, 4};
+    const Recipe ramp = resolved(r, 2, 2);
+    const data::Dataset dataset = tools::training_data(ramp, true);
+    const LayoutRun a = run(constant, dataset), b = run(ramp, dataset);
+    EXPECT_EQ(b.steps[0].result.decay_ratio, 1);
+    EXPECT_EQ(b.steps[1].result.decay_ratio, 2);
+    expect_same(a.steps[0].weights, b.steps[0].weights);
+    for (size_t t = 0; t < a.initial.size(); ++t) {
+      const double decay = a.settings.at(a.initial[t].name).weight_decay * a.steps[1].result.lr;
+      for (size_t i = 0; i < a.initial[t].values.size(); ++i)
+        EXPECT_NEAR(b.steps[1].weights[t].values[i] - a.steps[1].weights[t].values[i],
+                    -decay * a.steps[0].weights[t].values[i], 1e-14)
+            << a.initial[t].name;
+    }
   }
 }
 

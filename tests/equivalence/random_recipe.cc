@@ -58,6 +58,9 @@ class Generator {
     if (chance(1, 5)) r.optimizer.ema = 0.75;
     if (r.optimizer.clip_norm > 0 && chance(1, 4)) r.optimizer.clip = config::ClipKind::Inf;
     narrow_moments(r);
+    if (r.optimizer.weight_decay > 0 && chance(1, 4))
+      r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
+                                       0.5, 3};
     return c;
   }
 

@@ -215,7 +215,11 @@ std::vector<Change> other_changes() {
       [](Case& c) { c.recipe.optimizer.ema = 0; },
       [](Case& c) { c.recipe.precision.moments_rounding = config::MomentsRounding::Nearest; },
       [](Case& c) { c.recipe.precision = config::Precision::of(c.recipe.precision.compute); },
-      [](Case& c) { c.recipe.optimizer.weight_decay = 0; },
+      [](Case& c) { c.recipe.optimizer.weight_decay_ramp = {}; },
+      [](Case& c) {
+        c.recipe.optimizer.weight_decay = 0;
+        c.recipe.optimizer.weight_decay_ramp = {};
+      },
       [](Case& c) {
         c.recipe.optimizer.kind = OptimizerKind::Sgd;
         c.recipe.optimizer.block_size = config::Optimizer{}.block_size;

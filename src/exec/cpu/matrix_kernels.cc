@@ -30,10 +30,11 @@ void gather_directions(const Bound& b, bool) {
 // A plain gradient-descent step: the directions include all other factors already.
 void apply_directions(const Bound& b, bool) {
   const int32_t ok = *b.input<double>(2) != 0;
-  double lr = 0;  // of the range
+  const double ratio = b.instr->in.size() > 3 ? *b.input<double>(3) : 1;  // of weight decay
+  double lr = 0;                                                          // of the range
   const auto with = [&](const auto& range) {
     lr = *b.input<double>(1) * range.lr_factor;
-    return k::SgdScalars{.lr = &lr, .ok = &ok, .weight_decay = range.weight_decay};
+    return k::SgdScalars{.lr = &lr, .ok = &ok, .weight_decay = ratio * range.weight_decay};
   };
   with_applied_pieces(
       b,

@@ -108,7 +108,7 @@ void update(const Bound& b, size_t num_moments, S rule, Plain&& plain, Split&& s
       S scalars = rule;
       const double lr = *step.lr * r.lr_factor;
       scalars.lr = &lr;
-      scalars.weight_decay = r.weight_decay;
+      scalars.weight_decay = step.decay(r.weight_decay);
       const k::Rounding rounding{r.origin, static_cast<int64_t>(*step.count)};
       if constexpr (requires { scalars.rounding; })
         if (r.origin.random()) scalars.rounding = &rounding;
@@ -172,7 +172,7 @@ void adamw8bit(const Bound& b, bool) {
         for (const auto& r : ranges) {
           const double lr = *step.lr * r.lr_factor;
           rule.lr = &lr;
-          rule.weight_decay = r.weight_decay;
+          rule.weight_decay = step.decay(r.weight_decay);
           k::adamw8bit(r.master, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient, r.copy, r.count, rule,
                        *b.pool);
         }
@@ -181,7 +181,7 @@ void adamw8bit(const Bound& b, bool) {
         for (const auto& r : ranges) {
           const double lr = *step.lr * r.lr_factor;
           rule.lr = &lr;
-          rule.weight_decay = r.weight_decay;
+          rule.weight_decay = step.decay(r.weight_decay);
           k::adamw8bit_split(r.weight, r.remainder, {r.m, r.v, r.m_scale, r.v_scale, block}, r.gradient,
                              r.count, rule, *b.pool);
         }
@@ -208,10 +208,11 @@ template <class S, class Plain, class Split>
 void norms(const Bound& b, S rule, Plain&& plain, Split&& split) {
   double* const all = b.output<double>(0);
   std::fill_n(all, b.out_type(0).count(), 0.0);
-  rule.clip_scale = update_scalars(b).clip_scale;
+  const UpdateScalars step = update_scalars(b);
+  rule.clip_scale = step.clip_scale;
   const auto with = [&](const auto& range) {
     S scalars = rule;
-    scalars.weight_decay = range.weight_decay;
+    scalars.weight_decay = step.decay(range.weight_decay);
     return scalars;
   };
   with_norm_ranges(

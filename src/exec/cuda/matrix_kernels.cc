@@ -30,7 +30,9 @@ void gather_directions(const Bound& b, bool) {
 
 // A plain gradient-descent step: the directions include all other factors already.
 void apply_directions(const Bound& b, bool) {
-  const k::SgdScalars scalars{.lr = b.input<double>(1), .ok = b.input<double>(2)};
+  const k::SgdScalars scalars{.lr = b.input<double>(1),
+                              .ok = b.input<double>(2),
+                              .decay_ratio = b.instr->in.size() > 3 ? b.input<double>(3) : nullptr};
   const auto launch = [&](const auto& ranges) { k::sgd(std::span(ranges), scalars, b.stream); };
   with_applied_pieces(b, launch, launch);
 }

@@ -86,6 +86,7 @@ void update(const Bound& b, size_t num_moments, S rule, Launch&& launch) {
   rule.lr = step.lr;
   rule.clip_scale = step.clip_scale;
   rule.ok = step.ok;
+  rule.decay_ratio = step.decay_ratio;
   const auto all = [&](const auto& ranges) { launch(std::span(ranges), rule); };
   with_update_ranges(b, num_moments, all, all);
 }
@@ -112,6 +113,7 @@ void adamw8bit(const Bound& b, bool) {
   rule.step = step.count;
   rule.clip_scale = step.clip_scale;
   rule.ok = step.ok;
+  rule.decay_ratio = step.decay_ratio;
   const int64_t block = b.instr->attrs.integer("block");
   const auto launch = [&](const auto& ranges) { k::adamw8bit(std::span(ranges), block, rule, b.stream); };
   with_block_ranges(b, launch, launch);
@@ -130,6 +132,7 @@ void norms(const Bound& b, S rule, Add&& add) {
   double* const all = b.output<double>(0);
   k::zero(all, b.out_type(0).bytes(), b.stream);
   rule.clip_scale = update_scalars(b).clip_scale;
+  rule.decay_ratio = update_scalars(b).decay_ratio;
   const auto each = [&](const auto& range, int64_t pair) { add(range, rule, all + 2 * pair); };
   with_norm_ranges(b, each, each);
 }

@@ -11,12 +11,20 @@ namespace quintet::exec {
 
 struct UpdateScalars {
   const double *lr, *clip_scale, *ok, *count;
+  const double* decay_ratio;  // factor on weight decay; null: 1
+
+  double decay(double weight_decay) const {  // CPU
+    return decay_ratio != nullptr ? weight_decay * *decay_ratio : weight_decay;
+  }
 };
 // The last operands, followed only by the norms that some updates read.
 inline UpdateScalars update_scalars(const Operands& b) {
   const size_t first = program::updated_groups(*b.instr);
   return {b.input<double>(first), b.input<double>(first + 1), b.input<double>(first + 2),
-          b.input<double>(first + 3)};
+          b.input<double>(first + 3),
+          program::num_update_scalars(*b.instr) > std::size(program::kUpdateScalars)
+              ? b.input<double>(first + 4)
+              : nullptr};
 }
 
 // The constants of an update's rule, in the backend's struct. Weight decay is stored per range.
@@ -134,8 +142,7 @@ void with_update_ranges(const Operands& b, size_t num_moments, Plain&& plain, Sp
   const auto gradient_of = [&]<class G>(G, const program::FlatRange& r) {
     return b.input<const G>(static_cast<size_t>(r.operand)) + r.first;
   };
-  const double* const norms =
-      b.instr->op->reads_norms ? b.input<const double>(program::updated_groups(*b.instr) + 4) : nullptr;
+  const double* const norms = b.instr->op->reads_norms ? b.input<const double>(b.in.size() - 1) : nullptr;
   // Parameters without weight decay have no trust ratio.
   const auto norms_of = [&](const program::FlatRange& r) {
     return norms != nullptr && r.row % 2 == 1 ? norms + r.row / 2 * 2 - 2 : nullptr;

@@ -10,13 +10,14 @@ namespace quintet::graph {
 namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
-constexpr size_t kNumUpdateScalars = 4;  // lr, clip scale, ok, update count
+// lr, clip scale, ok, update count and, with a ramp, the factor on weight decay
+std::ptrdiff_t num_scalars(const Attrs& attrs) { return attrs.find("decay_ramp") != nullptr ? 5 : 4; }
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 
 // gradient, what is updated..., scalars -> what is updated, with the gradient's dims
 std::vector<Type> updated(const std::vector<Type>& in, const Attrs& attrs) {
-  std::vector<Type> out(in.begin() + 1, in.end() - kNumUpdateScalars);
+  std::vector<Type> out(in.begin() + 1, in.end() - num_scalars(attrs));
   for (const Type& t : out)
     OP_REQUIRE("muon", t.dims == in[0].dims, "expects states of the gradient's dims, got {} and {}",
                to_string(in[0]), to_string(t));
@@ -77,6 +78,7 @@ const OpDef kMuon = {.name = "muon",
                                {"nesterov", AttrKind::Integer},
                                {"weight_decay", AttrKind::Real},
                                {"groups", AttrKind::Reals, /*optional=*/true},
+                               {"decay_ramp", AttrKind::Integer, /*optional=*/true},
                                {"each", AttrKind::Integer},
                                {"rows", AttrKind::Integer},
                                {"scale", AttrKind::Real},
@@ -122,13 +124,14 @@ const OpDef kNewtonSchulz = {.name = "newton_schulz",
                              .in_place = {{0, 0}},
                              .op_class = OpClass::Matmul,
                              .gemm = gemm_newton_schulz};
-// Pieces of orthogonalized directions, lr, ok -> of each group: weight, and a copy or a remainder. Rates as
-// in update.cc.
+// Pieces of orthogonalized directions, lr, ok and, with a ramp, the factor on weight decay -> of each group:
+// weight, and a copy or a remainder. Rates as in update.cc.
 const OpDef kApplyDirections = {.name = "apply_directions",
                                 .min_inputs = 3,
-                                .max_inputs = 3,
+                                .max_inputs = 4,
                                 .attrs = {{"weight_decay", AttrKind::Real},
                                           {"groups", AttrKind::Reals, /*optional=*/true},
+                                          {"decay_ramp", AttrKind::Integer, /*optional=*/true},
                                           {"ranges", AttrKind::Integers}},
                                 .infer = same,
                                 .cost = cost_apply,

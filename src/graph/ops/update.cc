@@ -7,7 +7,8 @@ namespace quintet::graph {
 namespace {
 
 constexpr int kAnyNumber = std::numeric_limits<int>::max();
-constexpr size_t kNumUpdateScalars = 4;  // lr, clip scale, ok, update count
+// lr, clip scale, ok, update count and, with a ramp, the factor on weight decay
+size_t num_scalars(const Attrs& attrs) { return attrs.find("decay_ramp") != nullptr ? 5 : 4; }
 
 std::vector<Type> same(const std::vector<Type>& in, const Attrs&) { return {in[0]}; }
 std::vector<Type> scalar(const std::vector<Type>&, const Attrs&) { return {{DType::F64, {}}}; }
@@ -17,12 +18,13 @@ std::vector<Type> infer_clip(const std::vector<Type>&, const Attrs&) {
 }
 
 // gradient, what is updated..., scalars -> what is updated, with the gradient's dims
-std::vector<Type> updated(const std::vector<Type>& in, const Attrs&) {
-  std::vector<Type> out(in.begin() + 1, in.end() - kNumUpdateScalars);
+std::vector<Type> updated(const std::vector<Type>& in, const Attrs& attrs) {
+  const size_t scalars = num_scalars(attrs);
+  std::vector<Type> out(in.begin() + 1, in.end() - static_cast<std::ptrdiff_t>(scalars));
   for (const Type& t : out)
     OP_REQUIRE("update", t.dims == in[0].dims, "expects states of the gradient's dims, got {} and {}",
                to_string(in[0]), to_string(t));
-  for (size_t i = in.size() - kNumUpdateScalars; i < in.size(); ++i)
+  for (size_t i = in.size() - scalars; i < in.size(); ++i)
     OP_REQUIRE("update", in[i].dims.empty(), "expects lr, clip scale, ok and update count, got {}",
                to_string(in[i]));
   return out;
@@ -41,8 +43,9 @@ std::vector<Type> infer_norms(const std::vector<Type>&, const Attrs& attrs) {
 
 // A group's outputs are its state (the master and the moments), which is read as well, and after it a copy
 // for computing, which is not. A split master is two outputs, and its upper half is the copy.
-Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size_t state) {
-  const size_t groups = in.size() - kNumUpdateScalars, each = out.size() / groups;
+Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs,
+                 size_t state) {
+  const size_t groups = in.size() - num_scalars(attrs), each = out.size() / groups;
   if (each > 1 && out[1].dtype == DType::I16) state = each;
   Cost cost{.bytes = total_bytes(in, out)};
   for (size_t i = 0; i < out.size(); ++i)
@@ -50,18 +53,18 @@ Cost cost_update(const std::vector<Type>& in, const std::vector<Type>& out, size
   for (size_t g = 0; g < groups; ++g) cost.flops += 12.0 * static_cast<double>(in[g].count());
   return cost;
 }
-Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return cost_update(in, out, 3);
+Cost cost_adamw(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update(in, out, attrs, 3);
 }
-Cost cost_lion(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return cost_update(in, out, 2);
+Cost cost_lion(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update(in, out, attrs, 2);
 }
 Cost cost_sgd(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update(in, out, attrs.real("momentum") > 0 ? 2 : 1);
+  return cost_update(in, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
-Cost cost_adamw8bit(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return cost_update(in, out, 5);
+Cost cost_adamw8bit(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update(in, out, attrs, 5);
 }
 Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
   Cost cost{.bytes = total_bytes(in, out)};
@@ -72,11 +75,11 @@ Cost cost_ema(const std::vector<Type>& in, const std::vector<Type>& out, const A
   return cost;
 }
 
-Cost cost_lamb(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs&) {
-  return cost_update({in.begin(), in.end() - 1}, out, 3);
+Cost cost_lamb(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
+  return cost_update({in.begin(), in.end() - 1}, out, attrs, 3);
 }
 Cost cost_lars(const std::vector<Type>& in, const std::vector<Type>& out, const Attrs& attrs) {
-  return cost_update({in.begin(), in.end() - 1}, out, attrs.real("momentum") > 0 ? 2 : 1);
+  return cost_update({in.begin(), in.end() - 1}, out, attrs, attrs.real("momentum") > 0 ? 2 : 1);
 }
 
 std::vector<Type> infer_bias(const std::vector<Type>& in, const Attrs&) {
@@ -156,6 +159,8 @@ const OpDef kClipScale = gradient_norm_op(
 // Each range of elements has a row (program/flat_ranges.h): which pair (factor on lr, weight decay) of
 // "groups" applies to it, if any.
 constexpr AttrSpec kGroupRates = {"groups", AttrKind::Reals, /*optional=*/true};
+// Present: weight decay is multiplied by one more scalar, the last one.
+constexpr AttrSpec kDecayRamp = {"decay_ramp", AttrKind::Integer, /*optional=*/true};
 // Moments that are rounded stochastically: the run's seed and, in programs, for each range of elements five
 // numbers that say which of its parameter they are (kernels::Origin: key, first, run, stride, base).
 constexpr AttrSpec kSeed = {"seed", AttrKind::Integer, /*optional=*/true},
@@ -165,6 +170,7 @@ const std::vector<AttrSpec> kAdamAttrs = {{"beta1", AttrKind::Real},
                                           {"eps", AttrKind::Real},
                                           {"weight_decay", AttrKind::Real},
                                           kGroupRates,
+                                          kDecayRamp,
                                           kSeed,
                                           kOrigins,
                                           {"ranges", AttrKind::Integers}};
@@ -175,6 +181,7 @@ const OpDef kLion = update_op("lion", 7,
                                {"beta2", AttrKind::Real},
                                {"weight_decay", AttrKind::Real},
                                kGroupRates,
+                               kDecayRamp,
                                kSeed,
                                kOrigins,
                                {"ranges", AttrKind::Integers}},
@@ -184,6 +191,7 @@ const OpDef kSgd = update_op("sgd", 6,
                               {"nesterov", AttrKind::Integer},
                               {"weight_decay", AttrKind::Real},
                               kGroupRates,
+                              kDecayRamp,
                               kSeed,
                               kOrigins,
                               {"ranges", AttrKind::Integers}},
@@ -196,6 +204,7 @@ const OpDef kAdamW8bit = update_op("adamw8bit", 10,
                                     {"block", AttrKind::Integer},
                                     {"weight_decay", AttrKind::Real},
                                     kGroupRates,
+                                    kDecayRamp,
                                     {"ranges", AttrKind::Integers}},
                                    cost_adamw8bit);
 // Average of the weights: weights (of a split master weight and remainder), lr, clip scale, ok, update count
@@ -209,6 +218,7 @@ const std::vector<AttrSpec> kLarsAttrs = {{"momentum", AttrKind::Real},
                                           {"trust", AttrKind::Real},
                                           {"weight_decay", AttrKind::Real},
                                           kGroupRates,
+                                          kDecayRamp,
                                           {"ranges", AttrKind::Integers}};
 const OpDef kLarsNorms = norms_op("lars_norms", kLarsAttrs);
 const OpDef kLars = ratio_op("lars", 7, kLarsAttrs, cost_lars);

@@ -9,8 +9,6 @@ using graph::ValueId;
 
 namespace {
 
-constexpr size_t kUpdateScalars = 4;  // lr, clip scale, ok, update count
-
 // Atoms over which ranks hold different elements, or different partial sums, of a value.
 AtomList dividing(const Placement& p) {
   AtomList atoms = set_union(p.flat, p.partial);
@@ -94,7 +92,9 @@ void norm_terms(RuleContext& c, const Node& node) {
 // The same per parameter: the result is a vector of sums.
 void parameter_norms(RuleContext& c, const Node& node) {
   std::vector<int64_t> ranges = node.attrs.integers("ranges");
-  const size_t params = ranges.size() / 4, each = (node.inputs.size() - kUpdateScalars) / params;
+  size_t first = node.inputs.size();  // of what belongs to no parameter
+  while (c.logical().type(node.inputs[first - 1]).dims.empty()) --first;
+  const size_t params = ranges.size() / 4, each = first / params;
   AtomList atoms = c.layout().pipeline;
   std::vector<ValueId> inputs;
   std::vector<AtomList> once;

@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads)
       do ++range;
       while (q >= ranges.block_end[range]);
       const double lr = *k.lr * ranges.lr_factor[range];
-      f.keep = P(1.0 - lr * ranges.weight_decay[range]);
+      f.keep = P(1.0 - lr * decay_of(k, ranges.weight_decay[range]));
       f.rate = P(lr / correct1);
     }
     const Place& at = ranges.place[range];

@@ -25,12 +25,12 @@ struct AdamW {
   __device__ Factors<P> factors(const Rates& r, const Place&) const {
     const double lr = *k.lr * r.lr_factor;
     const double correct1 = 1.0 - power(k.beta1, *k.step), correct2 = 1.0 - power(k.beta2, *k.step);
-    return {P(!k.coupled ? 1.0 - lr * r.weight_decay : 1.0),
+    return {P(!k.coupled ? 1.0 - lr * decay_of(k, r.weight_decay) : 1.0),
             P(lr / correct1),
             P(1.0 / sqrt(correct2)),
             P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
             k.ok == nullptr || *k.ok != 0,
-            P(r.weight_decay)};
+            P(decay_of(k, r.weight_decay))};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -80,8 +80,8 @@ struct Sgd {
   };
   __device__ Factors<P> factors(const Rates& r, const Place&) const {
     const double lr = *k.lr * r.lr_factor;
-    return {P(1.0 - lr * r.weight_decay), P(lr), P(0), P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
-            k.ok == nullptr || *k.ok != 0};
+    return {P(1.0 - lr * decay_of(k, r.weight_decay)), P(lr), P(0),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {
@@ -134,8 +134,8 @@ struct Lion {
   };
   __device__ Factors<P> factors(const Rates& r, const Place&) const {
     const double lr = *k.lr * r.lr_factor;
-    return {P(1.0 - lr * r.weight_decay), P(lr), P(0), P(k.clip_scale != nullptr ? *k.clip_scale : 1.0),
-            k.ok == nullptr || *k.ok != 0};
+    return {P(1.0 - lr * decay_of(k, r.weight_decay)), P(lr), P(0),
+            P(k.clip_scale != nullptr ? *k.clip_scale : 1.0), k.ok == nullptr || *k.ok != 0};
   }
   template <int V>
   __device__ __forceinline__ Loaded<V> load(const Place& at, int64_t i) const {

@@ -13,9 +13,10 @@ namespace quintet::kernels::cuda {
 // All scalars are doubles, counters too: they are elements of the program's scalar array.
 struct AdamWScalars {
   const double* lr = nullptr;
-  const double* step = nullptr;        // number of this update, counted from 1 (bias correction)
-  const double* clip_scale = nullptr;  // gradients are multiplied by it; null: 1
-  const double* ok = nullptr;          // null: always
+  const double* step = nullptr;         // number of this update, counted from 1 (bias correction)
+  const double* clip_scale = nullptr;   // gradients are multiplied by it; null: 1
+  const double* ok = nullptr;           // null: always
+  const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -43,8 +44,9 @@ void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t
 
 struct SgdScalars {
   const double* lr = nullptr;
-  const double* clip_scale = nullptr;  // null: 1
-  const double* ok = nullptr;          // null: always
+  const double* clip_scale = nullptr;   // null: 1
+  const double* ok = nullptr;           // null: always
+  const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double momentum = 0.0;
   bool nesterov = false;
 };
@@ -60,8 +62,9 @@ void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdSc
 
 struct LionScalars {
   const double* lr = nullptr;
-  const double* clip_scale = nullptr;  // null: 1
-  const double* ok = nullptr;          // null: always
+  const double* clip_scale = nullptr;   // null: 1
+  const double* ok = nullptr;           // null: always
+  const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double beta1 = 0.9;
   double beta2 = 0.99;
 };
@@ -89,8 +92,9 @@ void ema(std::span<const SplitEmaRange> ranges, const EmaScalars& scalars, Strea
 struct LambScalars {
   const double* lr = nullptr;
   const double* step = nullptr;
-  const double* clip_scale = nullptr;  // null: 1
-  const double* ok = nullptr;          // null: always
+  const double* clip_scale = nullptr;   // null: 1
+  const double* ok = nullptr;           // null: always
+  const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;
@@ -107,8 +111,9 @@ void lamb(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const Lamb
 
 struct LarsScalars {
   const double* lr = nullptr;
-  const double* clip_scale = nullptr;  // null: 1
-  const double* ok = nullptr;          // null: always
+  const double* clip_scale = nullptr;   // null: 1
+  const double* ok = nullptr;           // null: always
+  const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
   double momentum = 0.0;
   double trust = 0.001;
 };

@@ -35,7 +35,7 @@ struct Lamb {
   __device__ Factors<P> factors(const Rates& r, const Place& at) const {
     const bool adapts = at.norms != nullptr && at.norms[0] > 0 && at.norms[1] > 0;
     const double ratio = adapts ? sqrt(at.norms[0] / at.norms[1]) : 1.0;
-    const Factors<double> f = wide_factors(r.weight_decay);
+    const Factors<double> f = wide_factors(decay_of(k, r.weight_decay));
     return {P(f.keep), P(*k.lr * r.lr_factor * ratio), P(f.root),
             P(f.clip), k.ok == nullptr || *k.ok != 0,  P(f.decay)};
   }
@@ -102,14 +102,14 @@ struct Lars {
     double ratio = 1;
     if (at.norms != nullptr && at.norms[0] > 0 && at.norms[1] > 0) {
       const double weight = sqrt(at.norms[0]), gradient = sqrt(at.norms[1]);
-      ratio = k.trust * weight / (gradient + r.weight_decay * weight);
+      ratio = k.trust * weight / (gradient + decay_of(k, r.weight_decay) * weight);
     }
     return {P(1),
             P(*k.lr * r.lr_factor * ratio),
             P(0),
             P(wide_factors(0).clip),
             k.ok == nullptr || *k.ok != 0,
-            P(r.weight_decay)};
+            P(decay_of(k, r.weight_decay))};
   }
   __device__ Factors<double> wide_factors(double) const {
     return {0.0, 0.0, 0.0, k.clip_scale != nullptr ? *k.clip_scale : 1.0, true, 0.0};
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
     norms_kernel(Rule rule, typename Rule::Place at, int64_t n, double weight_decay, double* partial) {
   await_previous();
   __shared__ double shared[2][32];
-  const Factors<double> f = rule.wide_factors(weight_decay);
+  const Factors<double> f = rule.wide_factors(decay_of(rule.k, weight_decay));
   const int64_t begin = blockIdx.x * kReduceChunk, left = n - begin,
                 end = begin + (left < kReduceChunk ? left : kReduceChunk);
   double weights = 0, others = 0;

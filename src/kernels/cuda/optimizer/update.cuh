@@ -145,6 +145,12 @@ __device__ double power(double base, double exponent) {
   return result;
 }
 
+// Weight decay in this step.
+template <class Scalars>
+__device__ double decay_of(const Scalars& k, double weight_decay) {
+  return k.decay_ratio != nullptr ? weight_decay * *k.decay_ratio : weight_decay;
+}
+
 template <class P>
 struct Factors {
   P keep, rate, root, clip;
