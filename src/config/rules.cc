@@ -369,7 +369,8 @@ void stochastic_rounding_needs_bf16_moments(const Recipe& r, const Fail& fail) {
         "precision.moments_rounding",
         "\"stochastic\" has no effect with optimizer.name = \"adamw8bit\", which stores the nearest code",
         "\"nearest\"");
-  for (const OptimizerKind kind : {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Muon})
+  for (const OptimizerKind kind :
+       {OptimizerKind::Lamb, OptimizerKind::Lars, OptimizerKind::Muon, OptimizerKind::Adafactor})
     if (r.optimizer.uses(kind))
       return fail(
           "precision.moments_rounding",
@@ -599,8 +600,8 @@ void blocks_divide_rows(const Recipe& r, const Fail& fail) {
 }
 
 void optimizer_is_supported(const Recipe& r, const Fail& fail) {
-  if (r.optimizer.uses(OptimizerKind::Adafactor))
-    fail("optimizer.name", "\"adafactor\" is not supported yet", "\"adamw\"");
+  if (r.optimizer.uses(OptimizerKind::Adafactor) && r.run.device == DeviceKind::Cuda)
+    fail("optimizer.name", "\"adafactor\" is not supported on GPUs yet", "\"adamw\"");
   if (r.optimizer.clip_norm == 0)
     idle(fail, "optimizer.clip", r.optimizer.clip, ClipKind::Norm, "with optimizer.clip_norm = 0");
 }

@@ -4,36 +4,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "optim/matrix.h"
 #include "optim/step_builder.h"
 
 namespace quintet::optim {
 namespace {
 
-struct Matrix {
-  int each = 0, rows = 0;  // number of leading dims that index matrices, then of those that form the rows
-  int64_t num_rows = 1, num_columns = 1;
-};
-
-// The parameter as linear layers read it; rows = 0 if another op reads it or it is a vector.
-Matrix matrix_of(const graph::Graph& model, const graph::Param& p) {
-  Matrix matrix;
+Matrix muon_matrix(const graph::Graph& model, const graph::Param& p) {
   const graph::Type& type = model.type(p.value);
-  for (const graph::Node& node : model.nodes()) {
-    if (std::find(node.inputs.begin(), node.inputs.end(), p.value) == node.inputs.end()) continue;
-    if (node.op == &graph::kLinear) {
-      matrix = {.rows = type.num_dims() - (model.type(node.inputs[0]).num_dims() - 1)};
-    } else if (node.op == &graph::kGroupedLinear) {
-      matrix = {.each = 1, .rows = 1};
-    } else if (node.op != &graph::kLinearDx && node.op != &graph::kGroupedLinearDx) {
-      return {};
-    }
-  }
   const bool of_vocab = std::any_of(type.dims.begin(), type.dims.end(),
                                     [](const graph::DimSize& d) { return d.name == graph::Dim::Vocab; });
-  if (matrix.rows == 0 || of_vocab) return {};
-  for (int d = matrix.each; d < type.num_dims(); ++d)
-    (d < matrix.each + matrix.rows ? matrix.num_rows : matrix.num_columns) *= type.size(d);
-  return std::min(matrix.num_rows, matrix.num_columns) > 1 ? matrix : Matrix{};
+  return of_vocab ? Matrix{} : linear_matrix(model, p);
 }
 
 double scale_of(const Matrix& m, config::MuonScale scale) {
@@ -45,7 +26,7 @@ double scale_of(const Matrix& m, config::MuonScale scale) {
 }  // namespace
 
 void muon(StepBuilder& b, Trained& t) {
-  const Matrix matrix = matrix_of(b.model(), *t.param);
+  const Matrix matrix = muon_matrix(b.model(), *t.param);
   if (matrix.rows == 0) return adamw(b, t);
   const config::Optimizer& o = b.optimizer();
   const ValueId m = b.moment(t, "muon.m");

@@ -196,6 +196,70 @@ void StepBuilder::add_ratio_updates(RatioUpdates& updates) {
   }
 }
 
+void StepBuilder::update_by_factors(Trained& t, graph::FactoredParam shape) {
+  if (!factors_.empty()) {
+    const graph::FactoredParam& last = factors_.back();
+    shape.first = last.first + last.averages();
+    shape.matrix = last.matrix + last.each;
+  }
+  factored_.push_back(&t);
+  factors_.push_back(shape);
+}
+
+// One node each for the sums and the norms of all parameters, so that their sums over ranks are two messages.
+void StepBuilder::add_factored_updates() {
+  if (factored_.empty()) return;
+  graph::Graph& g = out_.graph;
+  const config::Adafactor& a = optimizer_.adafactor;
+  const int64_t averages = factors_.back().first + factors_.back().averages();
+  const graph::Attrs settings = {{"decay", a.decay},
+                                 {"eps1", a.eps1},
+                                 {"eps2", a.eps2},
+                                 {"clip", a.clip},
+                                 {"relative", int64_t{a.relative}},
+                                 {"averages", averages},
+                                 {"matrices", factors_.back().matrix + factors_.back().each},
+                                 {"factors", graph::to_attribute(factors_)}};
+  const std::string name = "adafactor.averages";
+  const Type type{precision_.master_type(), {{graph::Dim::Flat, averages}}};
+  const ValueId state = g.add_value({.name = name, .type = type, .kind = ValueKind::State});
+  out_.states.push_back(
+      {.name = name, .role = Role::Moment, .type = type, .of_squares = true, .slot = name, .value = state});
+
+  graph::Attrs attrs = settings;
+  std::vector<double> rates;
+  std::vector<int64_t> ranges;
+  std::vector<ValueId> gradients, both;
+  for (const Trained* t : factored_) {
+    const auto index = static_cast<int64_t>(rates.size() / 2);
+    rates.insert(rates.end(), {t->settings.lr_factor, t->settings.weight_decay});
+    ranges.insert(ranges.end(), {index, 0, t->type.count(), 2 * (index + 1) + t->settings.row % 2});
+    gradients.push_back(t->gradient);
+    both.insert(both.end(), {t->gradient, t->weight});
+  }
+  add_scalars(gradients, attrs);
+  add_scalars(both, attrs);
+  attrs.set("weight_decay", optimizer_.weight_decay);
+  attrs.set("groups", std::move(rates));
+  attrs.set("ranges", ranges);
+  const ValueId sums = g.add_node(graph::kFactorSums, std::move(gradients), attrs, Phase::F, 0).outputs[0];
+  g.value(sums).name = "factor_sums";
+  const std::vector<ValueId> updated =
+      g.add_node(graph::kUpdateFactors, {sums, state, ok_, update_count_}, settings, Phase::F, 0).outputs;
+  g.value(updated[0]).name = "factors";
+  g.value(updated[1]).name = name;
+  both.push_back(updated[0]);
+  const ValueId norms = g.add_node(graph::kFactorNorms, std::move(both), attrs, Phase::F, 0).outputs[0];
+  g.value(norms).name = "factor_norms";
+  const ValueId sizes =
+      g.add_node(graph::kFactorSizes, {norms, updated[0]}, settings, Phase::F, 0).outputs[0];
+  g.value(sizes).name = "factors";
+  for (size_t i = 0; i < factored_.size(); ++i) {
+    attrs.set("ranges", std::vector<int64_t>{0, 0, factored_[i]->type.count(), ranges[4 * i + 3]});
+    add_update(graph::kAdafactor, attrs, *factored_[i], {}, sizes);
+  }
+}
+
 // Step sums are reduced over all ranks even if no update reads them: the run reports them.
 void StepBuilder::add_sums() {
   if (model_.step_sums.empty()) return;
@@ -277,6 +341,7 @@ graph::StepGraph StepBuilder::build() {
   add_norm();
   for (Trained& t : trained_) find_optimizer(t.settings.kind)(*this, t);
   for (RatioUpdates& updates : by_ratio_) add_ratio_updates(updates);
+  add_factored_updates();
   if (optimizer_.ema > 0)
     for (const Trained& t : trained_) add_average(t);
   add_bias_updates();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "config/recipe.h"
+#include "graph/adafactor_ops.h"
 #include "graph/op.h"
 #include "graph/step_graph.h"
 
@@ -64,6 +65,9 @@ class StepBuilder {
   void update_by_ratio(const graph::OpDef& norms, const graph::OpDef& op, graph::Attrs attrs, Trained& t,
                        std::vector<ValueId> states, std::vector<ValueId> read);
 
+  // Adafactor: the parameter as matrices; where its averages begin is filled in.
+  void update_by_factors(Trained& t, graph::FactoredParam shape);
+
   graph::StepGraph build();
 
  private:
@@ -77,6 +81,7 @@ class StepBuilder {
     std::vector<RatioUpdate> of;
   };
   void add_ratio_updates(RatioUpdates& updates);
+  void add_factored_updates();
   void add_update(const graph::OpDef& op, graph::Attrs attrs, Trained& t, const std::vector<ValueId>& states,
                   ValueId norms);
   void add_sums();
@@ -99,8 +104,10 @@ class StepBuilder {
   graph::StepGraph out_;
   std::vector<Trained> trained_;
   std::vector<RatioUpdates> by_ratio_;
-  std::vector<double> rates_;  // the attribute "groups" of updates; empty without groups
-  std::vector<ValueId> sums_;  // the model's step sums, reduced over all ranks
+  std::vector<Trained*> factored_;
+  std::vector<graph::FactoredParam> factors_;  // their shapes
+  std::vector<double> rates_;                  // the attribute "groups" of updates; empty without groups
+  std::vector<ValueId> sums_;                  // the model's step sums, reduced over all ranks
   ValueId lr_, clip_scale_, ok_, update_count_;
   ValueId decay_ratio_;  // of weight decay in this step; invalid: it is constant
 };
@@ -115,6 +122,7 @@ void lion(StepBuilder& builder, Trained& t);
 void lamb(StepBuilder& builder, Trained& t);
 void lars(StepBuilder& builder, Trained& t);
 void muon(StepBuilder& builder, Trained& t);
+void adafactor(StepBuilder& builder, Trained& t);
 void adamw8bit(StepBuilder& builder, Trained& t);
 
 // The whole step: gradient norm, clipping, the check for non-finite numbers, every parameter's update, and

@@ -21,7 +21,7 @@ Optimizer find_optimizer(config::OptimizerKind kind) {
     case config::OptimizerKind::AdamW8bit:
       return adamw8bit;
     case config::OptimizerKind::Adafactor:
-      break;
+      return adafactor;
     case config::OptimizerKind::Muon:
       return muon;
   }

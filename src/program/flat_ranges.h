@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/adafactor_ops.h"
 #include "program/program.h"
 
 namespace quintet::program {
@@ -48,7 +49,14 @@ inline bool has_split_master(const Instr& update) {
 // remainder) and the moments that the op reads; after those of all groups come the scalars of an update.
 inline bool norms_of_split_master(const Instr& norms) { return norms.in[2].type.dtype == graph::DType::I16; }
 inline size_t operands_of_group(const Instr& norms) {
+  if (norms.op == &graph::kFactorSums) return 1;  // the gradient
   return 2 + norms_of_split_master(norms) + (norms.op == &graph::kLambNorms ? 2 : 0);
+}
+
+// Whether every range says which elements of its parameter it has (attribute "origins", kernels::Origin).
+inline bool has_origins(const Instr& instr) {
+  return instr.attrs.find("seed") != nullptr ||
+         (instr.attrs.find("factors") != nullptr && instr.attrs.find("ranges") != nullptr);
 }
 
 }  // namespace quintet::program

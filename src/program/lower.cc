@@ -604,6 +604,12 @@ Program lower(const Graphs& graphs, const layout::Layout& layout, const LowerOpt
   program.workspace = e.add_buffer("workspace", 0, MemoryClass::Workspace, Scope::Persistent);
   add_inputs(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
   add_states(e, graphs.train ? graphs.train->graph : graphs.infer->graph);
+  // States of the optimizer that belong to no parameter: every rank has them.
+  for (const graph::StateDecl& s : *graphs.states)
+    if (s.param.empty() && s.role == graph::Role::Moment)
+      program.states.push_back(
+          {s.name,
+           {e.add_buffer(s.name, s.type.bytes(), memory_class_of(s.role), Scope::Persistent), 0, s.type}});
   GroupLowering groups(e, *graphs.groups, *graphs.states);
 
   const layout::Stages& stages = *graphs.stages;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "graph/adafactor_ops.h"
 #include "graph/words.h"
 #include "program/flat_ranges.h"
 #include "program/lowering.h"
@@ -65,6 +66,8 @@ class StepLowering {
         update(i);
       else if (node.op == &graph::kMuon)
         update_matrices(i);
+      else if (node.op == &graph::kUpdateFactors || node.op == &graph::kFactorSizes)
+        factors(node);
       else if (node.op != &graph::kView)  // a view is an operand, not an instruction
         compute(node);
     }
@@ -75,6 +78,7 @@ class StepLowering {
   Operand place(ValueId id) const {
     const graph::Value& v = graph_.value(id);
     if (v.type.dims.empty()) return e_.scalar(v.name);
+    if (const StatePlace* state = find_state(v.name)) return state->place;
     const Node* const producer = v.producer.valid() ? &graph_.nodes()[v.producer.index()] : nullptr;
     if (const auto norms = norms_.find(producing_op(id)); norms != norms_.end())
       return flat_view(norms->second, 0, v.type.count(), DType::F64);
@@ -82,9 +86,12 @@ class StepLowering {
       return flat_view(e_.program().sums, producer->attrs.integer("first"), v.type.count(), DType::F64);
     if (producer && (producer->op == &graph::kStepSums || producer->op == &graph::kAllReduce))
       return flat_view(e_.program().sums, 0, v.type.count(), DType::F64);
-    for (const StatePlace& state : e_.program().states)
-      if (state.name == v.name) return state.place;
     base::fail_internal("no buffer for {} of the step", v.name);
+  }
+  const StatePlace* find_state(std::string_view name) const {
+    for (const StatePlace& state : e_.program().states)
+      if (state.name == name) return &state;
+    return nullptr;
   }
 
   // The op that computed a value before it was reduced over ranks; null if none did here.
@@ -146,8 +153,10 @@ class StepLowering {
                   int64_t first) const {
     for (const layout::Segment& s : groups_.groups()[static_cast<size_t>(group)].segments) {
       if (s.offset != offset) continue;
+      const bool random = node.attrs.find("seed") != nullptr;
       const uint64_t key =
-          base::stream_key(static_cast<uint64_t>(node.attrs.integer("seed")), "moments of " + s.name);
+          random ? base::stream_key(static_cast<uint64_t>(node.attrs.integer("seed")), "moments of " + s.name)
+                 : 0;
       const Runs runs = runs_of(layout::GlobalIndex(s, e_.mesh(), e_.rank()));
       origins.insert(origins.end(), {static_cast<int64_t>(key), first, runs.run, runs.stride, runs.base});
       return;
@@ -187,9 +196,23 @@ class StepLowering {
       else
         for (const Operand& o : groups_.operands(step_.values[in.index()])) instr.in.push_back(o);
     }
-    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups)));
+    set_ranges(instr, index, groups);
     instr.out = {place(node.outputs[0])};
     e_.emit(std::move(instr));
+  }
+
+  // Ranges, and where in their parameters they begin for ops that depend on it.
+  void set_ranges(Instr& instr, size_t index, const std::vector<int>& groups) const {
+    std::vector<int64_t> origins;
+    const bool located = has_origins(instr);
+    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups, located ? &origins : nullptr)));
+    if (located) instr.attrs.set("origins", std::move(origins));
+  }
+
+  // Adafactor's sums become factors, and receive sizes, in place.
+  void factors(const Node& node) {
+    norms_[node.op] = norms_.at(&graph::kFactorSums);
+    compute(node);
   }
 
   // One instruction for all groups, which keeps GPU launches few. Its inputs are operand 0 of every group,
@@ -209,10 +232,7 @@ class StepLowering {
     instr.in.insert(instr.in.end(), scalars.begin(), scalars.end());
     for (const ValueId out : node.outputs)
       for (const Operand& o : groups_.operands(step_.values[out.index()])) instr.out.push_back(o);
-    std::vector<int64_t> origins;
-    const bool random = node.attrs.find("seed") != nullptr;
-    instr.attrs.set("ranges", to_attribute(ranges_of(index, groups, random ? &origins : nullptr)));
-    if (random) instr.attrs.set("origins", std::move(origins));
+    set_ranges(instr, index, groups);
     e_.emit(std::move(instr));
   }
 

@@ -139,7 +139,8 @@ class InstrChecker {
               fail("{} has {} {}, this rank's part is {}", name(o), graph::to_string(d.name), d.size,
                    part.size);
     // A bias has one element per expert, its load two more: the op knows both.
-    if (instr.op->dims || instr.op == &graph::kUpdateBias)
+    if (instr.op->dims || instr.op == &graph::kUpdateBias || instr.op == &graph::kUpdateFactors ||
+        instr.op == &graph::kFactorSizes)
       check_types(instr);
     else
       check_flat(instr);
@@ -246,7 +247,7 @@ class InstrChecker {
   }
 
   void check_norms(const Instr& instr) const {
-    const size_t scalars = num_update_scalars(instr);
+    const size_t scalars = num_update_scalars(instr) + instr.op->reads_norms;
     if (instr.in.size() < scalars || instr.out.size() != 1 ||
         (instr.in.size() - scalars) % operands_of_group(instr) != 0)
       fail("norms of parameters have whole groups of operands, then {}", fmt::join(kUpdateScalars, ", "));
@@ -258,9 +259,10 @@ class InstrChecker {
     std::vector<Operand> gradients;
     for (size_t i = 0; i + scalars < instr.in.size(); i += each) gradients.push_back(instr.in[i]);
     check_ranges(instr, gradients);
+    check_origins(instr);
+    const auto params = static_cast<int64_t>(instr.attrs.reals("groups").size() / 2);
     for (const FlatRange& r : flat_ranges(instr))
-      if (r.row < 2 || r.row / 2 * 2 > instr.out[0].type.count())
-        fail("norms of parameter {}, of {}", r.row / 2 - 1, instr.out[0].type.count() / 2);
+      if (r.row < 2 || r.row / 2 > params) fail("norms of parameter {}, of {}", r.row / 2 - 1, params);
   }
 
   void check_update_scalars(const Instr& instr) const {
@@ -333,7 +335,7 @@ class InstrChecker {
   void check_origins(const Instr& instr) const {
     const graph::AttrValue* value = instr.attrs.find("origins");
     const auto* numbers = value ? std::get_if<std::vector<int64_t>>(value) : nullptr;
-    const size_t wanted = instr.attrs.find("seed") ? 5 * flat_ranges(instr).size() : 0;
+    const size_t wanted = has_origins(instr) ? 5 * flat_ranges(instr).size() : 0;
     if ((numbers ? numbers->size() : 0) != wanted)
       fail("{} numbers of origins, {} wanted", numbers ? numbers->size() : 0, wanted);
     for (size_t i = 0; i < wanted; i += 5)

@@ -172,7 +172,7 @@ std::vector<Moments> collect_moments(const Rank& rank, const Collect& collect) {
   std::vector<Moments> list;
   std::map<std::string, std::set<std::string>> params;  // by slot
   for (const graph::StateDecl& state : compiled.step_graph.states) {
-    if (!graph::is_optimizer_state(state.role)) continue;
+    if (!graph::is_optimizer_state(state.role) || state.param.empty()) continue;
     std::set<std::string>& own = params[state.slot];
     if (own.empty())
       list.push_back({.name = state.slot,
@@ -251,6 +251,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       run.initial = std::move(initial);
       run.settings = settings_of(logical, recipe.optimizer);
       run.matrices = matrices_of(rank.compiled().step_graph);
+      run.factored = factored_of(rank.compiled().step_graph);
     }
     for (int64_t step = 0; step < options.steps; ++step) {
       results[me] = options.step ? options.step(rank, step) : rank.step(step, batches);
@@ -273,6 +274,7 @@ LayoutRun run_layout(const config::Recipe& recipe, const data::Batches& batches,
       unscale(gradients, result.loss_scale);
       if (!result.skipped) {
         if (in_f64(recipe)) add_matrix_moves(run, moments, gradients, recipe.optimizer, result);
+        add_factored_moves(run, gradients, recipe.optimizer, result, updates);
         add_moves(run, before_rounding(run, moments, run.moments, gradients, recipe, result), gradients,
                   recipe.optimizer, result, updates);
         add_unsure(run, gradients, recipe.optimizer, result.grad_norm);
@@ -315,6 +317,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
   run.initial = collect(program::holds_weights, "initial weight", kAll);
   run.settings = settings_of(logical, recipe.optimizer);
   run.matrices = matrices_of(rank.compiled().step_graph);
+  run.factored = factored_of(rank.compiled().step_graph);
   int64_t updates = 0;
   for (int64_t step = 0; step < options.steps; ++step) {
     const train::StepResult result = options.step ? options.step(rank, step) : rank.step(step, batches);
@@ -334,6 +337,7 @@ LayoutRun run_layout_on(comm::World& world, const config::Recipe& recipe, const 
     updates += !result.skipped;
     if (first && !result.skipped) {
       if (in_f64(recipe)) add_matrix_moves(run, run.moments, state.gradients, recipe.optimizer, result);
+      add_factored_moves(run, state.gradients, recipe.optimizer, result, updates);
       add_moves(run, before_rounding(run, run.moments, previous, state.gradients, recipe, result),
                 state.gradients, recipe.optimizer, result, updates);
     }

@@ -68,15 +68,22 @@ struct Matrices {
   double scale = 1;  // of an orthogonal matrix, before lr
 };
 
+// A parameter that Adafactor updates, and its averages as the gradients of the run make them.
+struct FactoredMatrices {
+  int64_t count = 1, rows = 0, columns = 0;  // a vector has no rows
+  std::vector<double> row_averages, column_averages;
+};
+
 struct LayoutRun {
   exec::Device device = exec::Device::Cpu;
   std::vector<Tensor> initial;  // weights before step 1
   std::vector<StepState> steps;
   std::map<std::string, optim::ParamSettings> settings;  // of trained parameters
   std::map<std::string, Matrices> matrices;              // of those that Muon updates
+  std::map<std::string, FactoredMatrices> factored;      // of those that Adafactor updates
   std::vector<Tensor> unsure;    // Lion: 1 where the sign of an update is that of a rounding error
   std::vector<Moments> moments;  // after the last step; empty when the optimizer has none
-  // AdamW, Adam, LAMB and LARS: the sum of updates to the weights, recomputed from each step. For AdamW:
+  // AdamW, Adam, LAMB, LARS, Adafactor: the sum of updates to the weights, recomputed from each step. AdamW:
   //   moves = - sum over steps t of lr_t m^_t / (sqrt(v^_t) + eps) x product over later steps s of
   //           (1 - lr_s decay)
   std::vector<Tensor> moves;

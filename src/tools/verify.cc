@@ -271,6 +271,13 @@ class Comparison {
     same_tensors(a.states, b.states);
     for (size_t i = 0; i < b.states.size(); ++i) {
       const auto &x = a.states[i].values, &y = b.states[i].values;
+      // Adafactor's averages of squared gradients have twice their relative error.
+      if (b.states[i].name == "adafactor.averages") {
+        const double error = relative + changes + clip_error(static_cast<size_t>(number) - 1);
+        add(Kind::Moment, b.states[i].name, number, norm(x), norm(y), distance(x, y),
+            2 * kConfidence * error * norm(y), norm(y));
+        continue;
+      }
       const double allowed = may_flip < 1 ? 0
                                           : 2 * moe.bias_rate * static_cast<double>(number) *
                                                 std::sqrt(static_cast<double>(y.size()));

@@ -158,7 +158,9 @@ void load_weights(Rank& rank, const std::string& path) {
     });
   });
   for (const Rank::State& state : rank.states()) {
-    const TensorInfo& info = *file.find(std::string(state.name));
+    const TensorInfo* const found = file.find(std::string(state.name));
+    if (found == nullptr) continue;  // the optimizer's
+    const TensorInfo& info = *found;
     rank.write(state.range, [&](std::byte* to) {
       for (int64_t i = 0; i < state.count; ++i)
         write_element(to, state.dtype, i, read_element(file.bytes(info).data(), info.dtype, i));

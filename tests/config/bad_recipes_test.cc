@@ -212,11 +212,6 @@ std::vector<Bad> other_bad_recipes() {
        {"no longer a key", "first match applies"},
        "optimizer.groups = [{ match = \"embed*\", update = false }, { match = \"head.weight\", update = "
        "false }]"},
-      {{"optimizer.name=adafactor"},
-       "the optimizer is supported",
-       "optimizer.name",
-       {"not supported yet"},
-       "\"adamw\""},
       {{"optimizer.clip=inf", "optimizer.clip_norm=0"},
        "the optimizer is supported",
        "optimizer.clip",

@@ -206,8 +206,13 @@ TEST(Fuzz, GeneratorCoversTheAxes) {
     const bool ramps = c.recipe.optimizer.weight_decay_ramp.kind != config::RampKind::Constant;
     seen["decay ramp"] += ramps;
     for (const auto& [kind, name] : config::Names<config::OptimizerKind>::kTable)
-      if (kind != config::OptimizerKind::Adafactor)
-        seen[fmt::format("decay ramp with {}", name)] += ramps && c.recipe.optimizer.uses(kind);
+      seen[fmt::format("decay ramp with {}", name)] += ramps && c.recipe.optimizer.uses(kind);
+    const bool adafactor = c.recipe.optimizer.kind == config::OptimizerKind::Adafactor;
+    seen["adafactor with zero 3"] += adafactor && p.zero == 3;
+    seen["adafactor with tp"] += adafactor && p.tp > 1;
+    seen["adafactor with pp and tied weights"] += adafactor && p.pp > 1 && m.tied;
+    seen["adafactor with ep and etp"] += adafactor && p.ep * p.etp > 1;
+    seen["relative adafactor"] += adafactor && c.recipe.optimizer.adafactor.relative;
     const bool eight_bit = c.recipe.optimizer.kind == config::OptimizerKind::AdamW8bit;
     seen["8-bit with zero 3"] += eight_bit && p.zero == 3;
     seen["8-bit with pp"] += eight_bit && p.pp > 1;

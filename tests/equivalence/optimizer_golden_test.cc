@@ -7,6 +7,7 @@
 
 #include "config/names.h"
 #include "optim/step_builder.h"
+#include "program/flat_ranges.h"
 #include "support/op_runner.h"
 
 namespace quintet::tests {
@@ -16,8 +17,8 @@ using Json = nlohmann::json;
 using graph::DType;
 using graph::ValueId;
 
-Json golden() {
-  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/optimizers.json");
+Json golden(const std::string& name = "optimizers") {
+  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/golden/" + name + ".json");
   return Json::parse(file);
 }
 
@@ -35,13 +36,19 @@ config::Optimizer settings(const std::string& name, const Json& g) {
 // One parameter with the states that its optimizer declares, and the ops of its update.
 class Parameter {
  public:
-  Parameter(const config::Optimizer& o, const std::vector<double>& start) {
+  Parameter(const config::Optimizer& o, const std::vector<double>& start)
+      : Parameter(o, start, {static_cast<int64_t>(start.size())}) {}
+  Parameter(const config::Optimizer& o, const std::vector<double>& start, const std::vector<int64_t>& shape) {
     graph::Graph model;
     model.num_blocks = 1;
-    model.add_param("p", {DType::F64, {{graph::Dim::Embed, static_cast<int64_t>(start.size())}}}, {});
+    graph::Type type{DType::F64, {}};
+    for (const int64_t size : shape)
+      type.dims.push_back({type.dims.empty() ? graph::Dim::Embed : graph::Dim::Ffn, size});
+    model.add_param("p", type, {});
     step_ = optim::build_step(model, o, config::Precision::of(DType::F64));
     for (const graph::StateDecl& s : step_.states)
-      if (s.param == "p") tensors_[s.value] = HostTensor(s.type);
+      if (s.param == "p" || s.role == graph::Role::Moment) tensors_[s.value] = HostTensor(s.type);
+    count_ = type.count();
     weight_ = step_.graph.nodes().back().inputs[1];
     std::copy(start.begin(), start.end(), tensors_.at(weight_).real());
   }
@@ -49,7 +56,9 @@ class Parameter {
   void step(const std::vector<double>& gradient, double lr, int64_t number, double ok = 1) {
     std::copy(gradient.begin(), gradient.end(), tensors_.at(step_.graph.nodes().back().inputs[0]).real());
     for (const graph::Node& node : step_.graph.nodes())
-      if (node.op->makes_norms || node.op->elementwise) run(node, {lr, 1, ok, static_cast<double>(number)});
+      if (node.op->makes_norms || node.op->elementwise || node.op == &graph::kUpdateFactors ||
+          node.op == &graph::kFactorSizes)
+        run(node, {lr, 1, ok, static_cast<double>(number)});
   }
   std::vector<double> weights() const {
     const HostTensor& w = tensors_.at(weight_);
@@ -57,10 +66,14 @@ class Parameter {
   }
 
  private:
-  // An update's gradient and scalars are operands, what it updates are results in place; norms are operands
-  // and a result as in the graph.
+  // An update's gradient and scalars are operands, what it updates are results in place; sums over parameters
+  // are operands and a result as in the graph, of which Adafactor's are updated in place.
   void run(const graph::Node& node, std::vector<double> scalars) {
     program::Instr instr{.op = node.op, .attrs = node.attrs};
+    const bool factors = node.op == &graph::kUpdateFactors || node.op == &graph::kFactorSizes;
+    if (program::has_origins(instr))
+      instr.attrs.set("origins", std::vector<int64_t>{0, 0, count_, count_, 0});  // the whole parameter
+    if (factors) scalars.erase(scalars.begin(), scalars.begin() + 2);             // ok, update count
     exec::cpu::Bound bound;
     const auto bind = [](std::vector<program::Operand>& operands, auto& places, const graph::Type& type,
                          void* at) {
@@ -79,6 +92,11 @@ class Parameter {
       else
         bind(instr.in, bound.in, type, tensor->second.bytes.data());
     }
+    for (size_t i = 0; factors && i < node.outputs.size(); ++i) {
+      const size_t from = node.op == &graph::kFactorSizes ? 1 : i;
+      bind(instr.out, bound.out, step_.graph.type(node.outputs[i]),
+           tensors_.at(node.inputs[from]).bytes.data());
+    }
     if (node.op->makes_norms) {
       HostTensor& norms = tensors_[node.outputs[0]] = HostTensor(step_.graph.type(node.outputs[0]));
       bind(instr.out, bound.out, norms.type, norms.bytes.data());
@@ -89,9 +107,12 @@ class Parameter {
     bound.pool = &pool;
     bound.workspace = reinterpret_cast<std::byte*>(workspace.data());
     exec::cpu::find_kernel(*instr.op).run(bound, false);
+    if (node.op == &graph::kFactorSizes || node.op == &graph::kUpdateFactors)
+      tensors_[node.outputs[0]] = tensors_.at(node.inputs[node.op == &graph::kFactorSizes ? 1 : 0]);
   }
 
   graph::StepGraph step_;
+  int64_t count_ = 0;
   std::map<ValueId, HostTensor> tensors_;
   ValueId weight_;
 };
@@ -110,6 +131,27 @@ TEST(OptimizerGolden, FiveStepsAreThoseOfTheReference) {
     }
     const std::vector<double> before = p.weights();
     p.step(g["gradients"][0], g["lr"], 6, 0);
+    EXPECT_EQ(before, p.weights()) << "a skipped step changes nothing";
+  }
+}
+
+// tests/golden/make_adafactor.py
+TEST(OptimizerGolden, AdafactorIsThatOfTheReference) {
+  const Json g = golden("adafactor");
+  for (const Json& c : g["cases"]) {
+    SCOPED_TRACE(c["name"].get<std::string>() + (c["relative"] ? ", relative" : ""));
+    config::Optimizer o{.kind = config::OptimizerKind::Adafactor, .lr = g["lr"]};
+    o.weight_decay = g["weight_decay"];
+    o.adafactor = {g["decay"], g["eps1"], g["clip"], c["relative"], g["eps2"]};
+    Parameter p(o, c["start"], c["shape"]);
+    for (size_t t = 0; t < c["weights"].size(); ++t) {
+      p.step(c["gradients"][t], g["lr"], static_cast<int64_t>(t) + 1);
+      for (size_t i = 0; i < c["start"].size(); ++i)
+        EXPECT_NEAR(p.weights()[i], c["weights"][t][i].get<double>(), 1e-13)
+            << "step " << t + 1 << " element " << i;
+    }
+    const std::vector<double> before = p.weights();
+    p.step(c["gradients"][0], g["lr"], 6, 0);
     EXPECT_EQ(before, p.weights()) << "a skipped step changes nothing";
   }
 }

@@ -58,6 +58,9 @@ class Generator {
     if (chance(1, 5)) r.optimizer.ema = 0.75;
     if (r.optimizer.clip_norm > 0 && chance(1, 4)) r.optimizer.clip = config::ClipKind::Inf;
     narrow_moments(r);
+    if (r.optimizer.kind == OptimizerKind::AdamW && r.optimizer.groups.empty() &&
+        r.precision.moments_rounding == config::MomentsRounding::Nearest && chance(1, 2))
+      adafactor(r.optimizer);
     if (r.optimizer.weight_decay > 0 && chance(1, 4))
       r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
                                        0.5, 3};
@@ -321,6 +324,14 @@ class Generator {
     o.kind = chance(1, 2) ? OptimizerKind::Lamb : OptimizerKind::Lars;
     o.nesterov = false;
     o.momentum = o.kind == OptimizerKind::Lars && chance(2, 3) ? 0.9 : 0.0;
+  }
+
+  // eps1 is far above rounding errors: where there is no other gradient they would be the whole update.
+  void adafactor(config::Optimizer& o) {
+    o.kind = OptimizerKind::Adafactor;
+    o.adafactor.eps1 = 1e-6;
+    o.adafactor.relative = chance(1, 2);
+    if (chance(1, 2)) o.adafactor.clip = 0.5;
   }
 
   // Settings for some of the parameters that are not frozen, or for the rest of them.

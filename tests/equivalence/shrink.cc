@@ -223,6 +223,7 @@ std::vector<Change> other_changes() {
       [](Case& c) {
         c.recipe.optimizer.kind = OptimizerKind::Sgd;
         c.recipe.optimizer.block_size = config::Optimizer{}.block_size;
+        c.recipe.optimizer.adafactor = {};
         c.recipe.optimizer.momentum = 0;
       },
       [](Case& c) { c.mask = MaskKind::All; },

@@ -86,6 +86,7 @@ const std::vector<Sets> kOptimizers = {
     {"optimizer.name=\"lars\"", "optimizer.momentum=0.9"},
     {"optimizer.name=\"adam\"", "optimizer.groups=[{match=\"*attn*\", update=false}]"},
     {"optimizer.name=\"adamw\"", "optimizer.groups=[{match=\"*ffn*\", name=\"lion\"}]", "model.tied=true"},
+    {"optimizer.name=\"adafactor\""},
 };
 
 config::Recipe recipe_of(const Sets& sets) {

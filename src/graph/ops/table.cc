@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "graph/op.h"
+#include "graph/adafactor_ops.h"
 
 namespace quintet::graph {
 
@@ -70,6 +70,11 @@ const std::vector<const OpDef*>& all_ops() {
                                                   &kLars,
                                                   &kLarsNorms,
                                                   &kAdamW8bit,
+                                                  &kFactorSums,
+                                                  &kUpdateFactors,
+                                                  &kFactorNorms,
+                                                  &kFactorSizes,
+                                                  &kAdafactor,
                                                   &kCopy,
                                                   &kSwapBlocks,
                                                   &kStepSums,

@@ -92,7 +92,7 @@ void norm_terms(RuleContext& c, const Node& node) {
 // The same per parameter: the result is a vector of sums.
 void parameter_norms(RuleContext& c, const Node& node) {
   std::vector<int64_t> ranges = node.attrs.integers("ranges");
-  size_t first = node.inputs.size();  // of what belongs to no parameter
+  size_t first = node.inputs.size() - node.op->reads_norms;  // of what belongs to no parameter
   while (c.logical().type(node.inputs[first - 1]).dims.empty()) --first;
   const size_t params = ranges.size() / 4, each = first / params;
   AtomList atoms = c.layout().pipeline;
@@ -105,7 +105,7 @@ void parameter_norms(RuleContext& c, const Node& node) {
   for (const ValueId in : inputs)
     once.push_back(without(without(atoms, dividing(c.placement(in))), c.layout().pipeline));
   for (size_t i = params * each; i < node.inputs.size(); ++i)
-    inputs.push_back(c.use(node.inputs[i], replicated(0), node));
+    inputs.push_back(c.use(node.inputs[i], replicated(c.logical().type(node.inputs[i]).num_dims()), node));
   for (size_t p = 0; p < params; ++p) ranges[4 * p + 2] = c.local().type(inputs[p * each]).count();
   graph::Attrs attrs = node.attrs;
   attrs.set("ranges", std::move(ranges));

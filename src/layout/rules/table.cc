@@ -1,4 +1,5 @@
 // The explicit list of ops that are not sharded by their dims alone: nothing registers itself.
+#include "graph/adafactor_ops.h"
 #include "layout/rules/families.h"
 
 namespace quintet::layout {
@@ -20,6 +21,10 @@ const std::vector<OpRule>& built_in_rules() {
                                             {&graph::kMaxAbs, rules::norm_terms},
                                             {&graph::kLambNorms, rules::parameter_norms},
                                             {&graph::kLarsNorms, rules::parameter_norms},
+                                            {&graph::kFactorSums, rules::parameter_norms},
+                                            {&graph::kFactorNorms, rules::parameter_norms},
+                                            {&graph::kUpdateFactors, rules::on_all_ranks},
+                                            {&graph::kFactorSizes, rules::on_all_ranks},
                                             {&graph::kStepSums, rules::step_sums},
                                             {&graph::kMuon, rules::elementwise},
                                             {&graph::kClipScale, rules::on_all_ranks},
