@@ -376,8 +376,6 @@ void stochastic_rounding_needs_bf16_moments(const Recipe& r, const Fail& fail) {
           "precision.moments_rounding",
           fmt::format("\"stochastic\" is not supported yet with optimizer.name = \"{}\"", name_of(kind)),
           "\"nearest\"");
-  if (r.run.device == DeviceKind::Cuda)
-    return fail("precision.moments_rounding", "\"stochastic\" is not supported on GPUs yet", "\"nearest\"");
   if (p.moments == base::DType::F32)
     fail("precision.moments_rounding",
          "\"stochastic\" requires precision.moments = \"bf16\", got \"f32\", which is not rounded",
@@ -712,7 +710,7 @@ std::vector<Rule> general_rules() {
        bf16_gradients_need_bf16_compute},
 
       {"precision.moments_rounding = \"stochastic\" requires bf16 moments",
-       {"precision.moments", "precision.moments_rounding", "optimizer.name", "run.device"},
+       {"precision.moments", "precision.moments_rounding", "optimizer.name"},
        stochastic_rounding_needs_bf16_moments},
       {"f16 is allowed only for precision.compute",
        {"precision.compute", "precision.moments", "precision.gradients", "precision.reduce"},

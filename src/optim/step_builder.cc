@@ -220,7 +220,7 @@ void StepBuilder::add_factored_updates() {
                                  {"averages", averages},
                                  {"matrices", factors_.back().matrix + factors_.back().each},
                                  {"factors", graph::to_attribute(factors_)}};
-  const std::string name = "adafactor.averages";
+  const std::string name = "optimizer/adafactor.averages";
   const Type type{precision_.master_type(), {{graph::Dim::Flat, averages}}};
   const ValueId state = g.add_value({.name = name, .type = type, .kind = ValueKind::State});
   out_.states.push_back(

@@ -272,7 +272,7 @@ class Comparison {
     for (size_t i = 0; i < b.states.size(); ++i) {
       const auto &x = a.states[i].values, &y = b.states[i].values;
       // Adafactor's averages of squared gradients have twice their relative error.
-      if (b.states[i].name == "adafactor.averages") {
+      if (b.states[i].name == "optimizer/adafactor.averages") {
         const double error = relative + changes + clip_error(static_cast<size_t>(number) - 1);
         add(Kind::Moment, b.states[i].name, number, norm(x), norm(y), distance(x, y),
             2 * kConfidence * error * norm(y), norm(y));

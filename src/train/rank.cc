@@ -464,7 +464,7 @@ void Rank::check_replicas() {
   base::Checksum hash;
   for (const State& state : states())
     hash.add({read(state.range).data(), static_cast<size_t>(state.range.bytes)});
-  const bool optimizer = states().back().name == "adafactor.averages";
+  const bool optimizer = states().back().name == "optimizer/adafactor.averages";
   compare(hash.value(), world_.world(), optimizer ? "averages of the optimizer" : "router biases");
 }
 

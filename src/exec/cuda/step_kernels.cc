@@ -97,13 +97,15 @@ void adamw(const Bound& b, bool) {
   update(b, 2, rule, [&](auto ranges, const auto& s) { k::adamw(ranges, s, b.stream); });
 }
 void sgd(const Bound& b, bool) {
-  const auto rule = sgd_rule<k::SgdScalars>(*b.instr);
+  auto rule = sgd_rule<k::SgdScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
   update(b, rule.momentum > 0 ? 1 : 0, rule,
          [&](auto ranges, const auto& s) { k::sgd(ranges, s, b.stream); });
 }
 void lion(const Bound& b, bool) {
-  update(b, 1, lion_rule<k::LionScalars>(*b.instr),
-         [&](auto ranges, const auto& s) { k::lion(ranges, s, b.stream); });
+  auto rule = lion_rule<k::LionScalars>(*b.instr);
+  rule.step = update_scalars(b).count;
+  update(b, 1, rule, [&](auto ranges, const auto& s) { k::lion(ranges, s, b.stream); });
 }
 
 void adamw8bit(const Bound& b, bool) {

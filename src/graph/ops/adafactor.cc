@@ -99,7 +99,8 @@ const OpDef kFactorSums = {.name = "factor_sums",
                            .attrs = with_ranges(),
                            .infer = infer_sums,
                            .cost = cost_by_bytes,
-                           .makes_norms = true};
+                           .makes_norms = true,
+                           .op_class = OpClass::GradientNorm};
 // sums, averages, ok, update count -> factors, averages; in place
 const OpDef kUpdateFactors = {.name = "update_factors",
                               .min_inputs = 4,
@@ -108,7 +109,8 @@ const OpDef kUpdateFactors = {.name = "update_factors",
                               .infer = infer_factors,
                               .cost = cost_by_bytes,
                               .in_place = {{0, 0}, {1, 1}},
-                              .gated = true};
+                              .gated = true,
+                              .op_class = OpClass::Optimizer};
 // gradient and weight of each parameter, scalars of an update, factors -> two sums for every matrix
 const OpDef kFactorNorms = {.name = "factor_norms",
                             .min_inputs = 5,
@@ -117,7 +119,8 @@ const OpDef kFactorNorms = {.name = "factor_norms",
                             .infer = infer_norms,
                             .cost = cost_by_bytes,
                             .makes_norms = true,
-                            .reads_norms = true};
+                            .reads_norms = true,
+                            .op_class = OpClass::GradientNorm};
 // norms, factors -> factors with sizes; in place
 const OpDef kFactorSizes = {.name = "factor_sizes",
                             .min_inputs = 2,
@@ -125,7 +128,8 @@ const OpDef kFactorSizes = {.name = "factor_sizes",
                             .attrs = kSettings,
                             .infer = infer_sizes,
                             .cost = cost_by_bytes,
-                            .in_place = {{0, 1}}};
+                            .in_place = {{0, 1}},
+                            .op_class = OpClass::Optimizer};
 // An update (update.cc) without moments, with factors and sizes as its last operand
 const OpDef kAdafactor = {.name = "adafactor",
                           .min_inputs = 7,
@@ -135,6 +139,7 @@ const OpDef kAdafactor = {.name = "adafactor",
                           .cost = cost_update,
                           .elementwise = true,
                           .reads_norms = true,
-                          .gated = true};
+                          .gated = true,
+                          .op_class = OpClass::Optimizer};
 
 }  // namespace quintet::graph

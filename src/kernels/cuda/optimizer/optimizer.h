@@ -44,6 +44,7 @@ void split_master(const float* master, Bf16* weight, int16_t* remainder, int64_t
 
 struct SgdScalars {
   const double* lr = nullptr;
+  const double* step = nullptr;         // number of this update, for stochastic rounding
   const double* clip_scale = nullptr;   // null: 1
   const double* ok = nullptr;           // null: always
   const double* decay_ratio = nullptr;  // factor on weight decay; null: 1
@@ -62,6 +63,7 @@ void sgd(std::span<const SplitUpdateRange<Moment, Gradient>> ranges, const SgdSc
 
 struct LionScalars {
   const double* lr = nullptr;
+  const double* step = nullptr;         // number of this update, for stochastic rounding
   const double* clip_scale = nullptr;   // null: 1
   const double* ok = nullptr;           // null: always
   const double* decay_ratio = nullptr;  // factor on weight decay; null: 1

@@ -22,7 +22,7 @@ struct Rates {
 // them.
 template <class Place>
 struct Ranges {
-  static constexpr int kMaxRanges = sizeof(Place) > 40 ? 48 : 64, kMaxRates = 16;
+  static constexpr int kMaxRanges = sizeof(Place) > 56 ? 32 : sizeof(Place) > 40 ? 48 : 64, kMaxRates = 16;
   int count = 0, num_rates = 0;
   Place place[kMaxRanges];  // of the first elements
   int64_t size[kMaxRanges];
