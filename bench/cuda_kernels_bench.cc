@@ -17,6 +17,7 @@
 #include "kernels/cuda/matmul/grouped_matmul.h"
 #include "kernels/cuda/matmul/matmul.h"
 #include "kernels/cuda/norm/norm.h"
+#include "kernels/cuda/optimizer/blockwise.h"
 #include "kernels/cuda/optimizer/optimizer.h"
 #include "kernels/cuda/optimizer/scalars.h"
 #include "kernels/cuda/reduce/reduce.h"
@@ -218,6 +219,23 @@ void updates(int64_t n) {
   report("adamw_split bf16 gradient" + size, e * 26, adamw(split(m, v, small)));
   report("adamw_split bf16 moments and gradient" + size, e * 18,
          adamw(split(reinterpret_cast<Bf16*>(m), reinterpret_cast<Bf16*>(v), small)));
+  // 8-bit moments: codes and scales are read and written.
+  constexpr int64_t kBlock = 256;
+  auto *m8 = take<uint8_t>(n), *v8 = take<uint8_t>(n);
+  auto *m_scale = take<float>(n / kBlock + 1), *v_scale = take<float>(n / kBlock + 1);
+  k::zero(m8, n, stream), k::zero(v8, n, stream);
+  k::zero(m_scale, (n / kBlock + 1) * 4, stream), k::zero(v_scale, (n / kBlock + 1) * 4, stream);
+  const double coded = 4 + 16.0 / kBlock;
+  report("adamw8bit bf16 gradient, bf16 copy" + size, e * (12 + coded),
+         [=, ranges = std::vector{kernels::BlockUpdateRange<float, Bf16, Bf16>{
+                 p, m8, v8, m_scale, v_scale, small, low, n, 1.0, 0.1}}](int) {
+           k::adamw8bit(std::span(ranges), kBlock, scalars, stream);
+         });
+  report("adamw8bit split, bf16 gradient" + size, e * (10 + coded),
+         [=, ranges = std::vector{kernels::SplitBlockUpdateRange<Bf16>{weight, rest, m8, v8, m_scale, v_scale,
+                                                                       small, n, 1.0, 0.1}}](int) {
+           k::adamw8bit(std::span(ranges), kBlock, scalars, stream);
+         });
   report("sgd with momentum, bf16 copy" + size, e * 22, [=, ranges = plain(p, m, v, g, low)](int) {
     k::sgd(std::span(ranges), {.lr = s, .momentum = 0.9}, stream);
   });

@@ -597,9 +597,7 @@ void blocks_divide_rows(const Recipe& r, const Fail& fail) {
     check("parallel.etp", r.parallel.etp, "the experts' output matrices", m.moe.ffn, m.moe.experts * m.embed);
 }
 
-void optimizer_is_supported(const Recipe& r, const Fail& fail) {
-  if (r.optimizer.uses(OptimizerKind::Adafactor) && r.run.device == DeviceKind::Cuda)
-    fail("optimizer.name", "\"adafactor\" is not supported on GPUs yet", "\"adamw\"");
+void clip_needs_clip_norm(const Recipe& r, const Fail& fail) {
   if (r.optimizer.clip_norm == 0)
     idle(fail, "optimizer.clip", r.optimizer.clip, ClipKind::Norm, "with optimizer.clip_norm = 0");
 }
@@ -738,9 +736,9 @@ std::vector<Rule> general_rules() {
       {"optimizer keys match optimizer.name",
        {"optimizer.name", "optimizer.groups"},
        optimizer_keys_fit_name},
-      {"the optimizer is supported",
-       {"optimizer.name", "optimizer.clip", "optimizer.groups"},
-       optimizer_is_supported},
+      {"optimizer.clip requires optimizer.clip_norm",
+       {"optimizer.clip", "optimizer.clip_norm"},
+       clip_needs_clip_norm},
       {"optimizer.groups have a pattern and settings in range", {"optimizer.groups"}, groups_are_complete},
       {"optimizer.block_size is a power of two and belongs to adamw8bit",
        {"optimizer.name", "optimizer.block_size"},

@@ -6,13 +6,13 @@ namespace quintet::optim {
 namespace {
 
 // Smaller parameters keep full moments: 4096 elements with the default block, as in bitsandbytes.
-constexpr int64_t kLeastBlocks = 16;
+constexpr int64_t kMinBlocks = 16;
 
 }  // namespace
 
 void adamw8bit(StepBuilder& b, Trained& t) {
   const config::Optimizer& o = b.optimizer();
-  if (t.type.count() < kLeastBlocks * o.block_size) return adamw(b, t);
+  if (t.type.count() < kMinBlocks * o.block_size) return adamw(b, t);
   const ValueId m = b.codes(t, "adamw8bit.m", false), v = b.codes(t, "adamw8bit.v", true);
   const ValueId m_scale = b.scales(t, "adamw8bit.m.scale"), v_scale = b.scales(t, "adamw8bit.v.scale");
   b.update(graph::kAdamW8bit,

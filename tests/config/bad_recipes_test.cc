@@ -213,7 +213,7 @@ std::vector<Bad> other_bad_recipes() {
        "optimizer.groups = [{ match = \"embed*\", update = false }, { match = \"head.weight\", update = "
        "false }]"},
       {{"optimizer.clip=inf", "optimizer.clip_norm=0"},
-       "the optimizer is supported",
+       "optimizer.clip requires optimizer.clip_norm",
        "optimizer.clip",
        {"no effect", "clip_norm = 0"},
        "\"norm\""},

@@ -8,6 +8,7 @@
 
 #include "base/split_float.h"
 #include "gpu/op_runner.h"
+#include "graph/adafactor_ops.h"
 #include "program/flat_ranges.h"
 
 namespace quintet::tests {
@@ -325,6 +326,64 @@ TEST(GpuOps, UpdatesByRatio) {
       compare_step(by_lamb, dtype);
       compare_step(by_lars, dtype);
     }
+}
+
+HostTensor positive_numbers(DType dtype, int64_t count, uint64_t seed) {
+  HostTensor x = random_numbers(DType::F64, count, seed);
+  for (int64_t i = 0; i < count; ++i) x.real()[i] = std::abs(x.real()[i]) + 0.01;
+  return to_dtype(x, dtype);
+}
+
+// Half of the columns of a matrix of 40 x 60, two of three experts of 10 x 24, and a vector; the borders of a
+// shard cut the first two.
+TEST(GpuOps, Adafactor) {
+  using program::FlatRange;
+  const std::vector<FlatRange> rows = {{0, 13, 1100, 3}, {0, 1205, 470, 5}, {1, 0, 77, 7}};
+  const std::vector<graph::FactoredParam> params = {
+      {0, 1, 40, 60, 0}, {100, 3, 10, 24, 1}, {202, 1, 0, 77, 4}};
+  const int64_t averages = 279, matrices = 5;
+  for (const int64_t relative : {0, 1}) {
+    const graph::Attrs settings = {{"decay", 0.8},         {"eps1", 1e-6},
+                                   {"eps2", 1e-3},         {"clip", 0.7},
+                                   {"relative", relative}, {"averages", averages},
+                                   {"matrices", matrices}, {"factors", graph::to_attribute(params)}};
+    graph::Attrs attrs = settings;
+    attrs.set("weight_decay", 0.1);
+    attrs.set("groups", std::vector<double>{1, 0.1, 0.5, 0, 2, 0.2});
+    attrs.set("ranges", program::to_attribute(rows));
+    attrs.set("origins", std::vector<int64_t>{0, 13, 30, 60, 30, 0, 5, 480, 720, 240, 0, 0, 77, 77, 0});
+    const HostTensor factors = positive_numbers(DType::F64, averages + matrices, 8);
+    for (const DType dtype : {DType::F64, DType::F32})
+      for (const double ok : {0.0, 1.0}) {
+        const std::vector<HostTensor> in =
+            update_operands({random_numbers(dtype, 1680, 1), random_numbers(dtype, 77, 6)}, ok);
+        compare_step({&graph::kFactorSums, attrs, in, {positive_numbers(DType::F64, averages + matrices, 7)}},
+                     DType::F64);
+        const HostTensor average = positive_numbers(dtype, averages, 9);
+        compare_step({&graph::kUpdateFactors,
+                      settings,
+                      {factors, average, numbers(DType::F64, {ok}), numbers(DType::F64, {7})},
+                      {factors, average},
+                      {{0, 0}, {1, 1}}},
+                     dtype);
+        const HostTensor p[] = {random_numbers(dtype, 1680, 2), random_numbers(dtype, 77, 3)};
+        std::vector<HostTensor> both = {in[0], p[0], in[1], p[1]};
+        both.insert(both.end(), in.begin() + 2, in.end());
+        both.push_back(factors);
+        compare_step(
+            {&graph::kFactorNorms, attrs, both, {numbers(DType::F64, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0})}},
+            DType::F64);
+        compare_step({&graph::kFactorSizes,
+                      settings,
+                      {positive_numbers(DType::F64, 2 * matrices, 10), factors},
+                      {factors},
+                      {{0, 1}}},
+                     DType::F64);
+        OpRun update{&graph::kAdafactor, attrs, in, {p[0], p[1]}};
+        update.in.push_back(factors);
+        compare_step(update, dtype);
+      }
+  }
 }
 
 HostTensor joined(const HostTensor& weight, const HostTensor& remainder) {

@@ -7,6 +7,7 @@
 #include "base/split_float.h"
 #include "gpu/device.h"
 #include "kernels/cpu/optimizer/optimizer.h"
+#include "kernels/cuda/optimizer/blockwise.h"
 
 namespace quintet::kernels::cuda::test {
 namespace {
@@ -264,6 +265,140 @@ TEST(GpuSgd, Plain) { check_sgd<float, float, float, Bf16>(0, false); }
 TEST(GpuSgd, Momentum) { check_sgd<float, float, Bf16, Bf16>(0.9, false); }
 TEST(GpuSgd, Nesterov) { check_sgd<float, Bf16, float, float>(0.9, true); }
 TEST(GpuSgd, F64) { check_sgd<double, double, double, double>(0.9, true); }
+
+// With betas of 1/2 and gradients of few bits the arithmetic is exact. What is left is rounding, by the
+// random numbers that the CPU draws for the same elements. Runs of odd lengths make vectors straddle them.
+template <class V>
+void check_stochastic(int64_t run, int64_t stride) {
+  constexpr int64_t kElements = 5000;
+  const Origin origin{.key = 0x123456789abcdef0u, .first = 13, .run = run, .stride = stride, .base = 7};
+  auto few_bits = [](int64_t i, int64_t factor) {
+    return static_cast<double>((i * factor) % 255 - 127) / 64.0;
+  };
+  std::vector<double> p(kElements), g(kElements), m(kElements), v(kElements);
+  for (int64_t i = 0; i < kElements; ++i) {
+    const auto at = static_cast<size_t>(i);
+    p[at] = few_bits(i, 31), g[at] = few_bits(i, 7919), m[at] = few_bits(i, 104729) / 256;
+    v[at] = std::abs(few_bits(i, 15485863)) / 256;
+  }
+  cpu::test::Buffer<float> host_p(p), host_g(g);
+  cpu::test::Buffer<V> host_m(m), host_v(v);
+  device::ThreadPool pool(1);
+  const cpu::Rounding rounding{origin, 9};
+  const int64_t step = 9;
+  const double one = 1;
+  const int32_t yes = 1;
+  cpu::adamw<float, V, float, float>(host_p.data(), host_m.data(), host_v.data(), host_g.data(), nullptr,
+                                     kElements,
+                                     {.lr = &kLr,
+                                      .step = &step,
+                                      .clip_scale = &one,
+                                      .ok = &yes,
+                                      .beta1 = 0.5,
+                                      .beta2 = 0.5,
+                                      .rounding = &rounding},
+                                     pool);
+  for (const int64_t shift : {0, 1}) {  // vectors, and element by element
+    Device<double> scalars(std::vector<double>{kLr, 9, 1, 1});
+    Device<float> bp(p, shift), bg(g, shift);
+    Device<V> bm(m, shift), bv(v, shift);
+    const std::vector<UpdateRange<float, V, float, float>> ranges = {
+        {bp.data(), bm.data(), bv.data(), bg.data(), nullptr, kElements, 1.0, 0.0, nullptr, origin}};
+    adamw(std::span(ranges),
+          {.lr = scalars.data(),
+           .step = scalars.data() + 1,
+           .clip_scale = scalars.data() + 2,
+           .ok = scalars.data() + 3,
+           .beta1 = 0.5,
+           .beta2 = 0.5},
+          nullptr);
+    const auto got_m = bm.values(), got_v = bv.values();
+    for (int64_t i = 0; i < kElements; ++i) {
+      const auto at = static_cast<size_t>(i);
+      ASSERT_EQ(got_m[at], value(host_m.data()[i])) << i << " shift " << shift;
+      ASSERT_EQ(got_v[at], value(host_v.data()[i])) << i << " shift " << shift;
+    }
+  }
+}
+TEST(GpuStochasticRounding, TheBitsOfTheCpu) {
+  check_stochastic<Bf16>(1 << 20, 1 << 20);
+  check_stochastic<Bf16>(64, 256);
+  check_stochastic<Bf16>(37, 101);
+}
+
+// 8-bit AdamW against the CPU, three steps: codes are the same but for numbers within rounding of a border.
+template <class G>
+void check_adamw8bit(int64_t block, int64_t elements, int64_t shift) {
+  SCOPED_TRACE(testing::Message() << block << " " << elements << " " << shift);
+  const int64_t blocks = (elements + block - 1) / block;
+  const auto p0 = random_values<float>(elements, 1);
+  cpu::test::Buffer<float> p(p0), m_scale(std::vector<double>(static_cast<size_t>(blocks), 0.0)),
+      v_scale(std::vector<double>(static_cast<size_t>(blocks), 0.0));
+  std::vector<uint8_t> m(static_cast<size_t>(elements)), v(m);
+  const std::vector<double> zeros(static_cast<size_t>(elements), 0.0),
+      zero_scales(static_cast<size_t>(blocks), 0.0);
+  Device<float> bp(p0, shift), bms(zero_scales), bvs(zero_scales);
+  Device<uint8_t> bm(zeros, shift), bv(zeros, shift);
+  Device<Bf16> copy(p0, shift);
+  // The same with a split master, which must agree bit by bit.
+  Device<Bf16> weight(elements, shift);
+  Device<int16_t> remainder(elements, shift);
+  Device<float> sms(zero_scales), svs(zero_scales), whole(p0);
+  Device<uint8_t> sm(zeros, shift), sv(zeros, shift);
+  split_master(whole.data(), weight.data(), remainder.data(), elements, nullptr);
+  device::ThreadPool pool(1);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const auto g = random_values<G>(elements, 5 + static_cast<uint64_t>(step));
+    const cpu::test::Buffer<G> host_g(g);
+    cpu::adamw8bit<float, G, Bf16>(
+        p.data(), {m.data(), v.data(), m_scale.data(), v_scale.data(), block}, host_g.data(), nullptr,
+        elements, {.lr = &kLr, .step = &step, .clip_scale = &kClip, .beta2 = 0.95, .weight_decay = kDecay},
+        pool);
+    Device<double> scalars(std::vector<double>{kLr, static_cast<double>(step), kClip, 1});
+    Device<G> bg(g, shift);
+    const AdamWScalars k{.lr = scalars.data(),
+                         .step = scalars.data() + 1,
+                         .clip_scale = scalars.data() + 2,
+                         .ok = scalars.data() + 3,
+                         .beta2 = 0.95};
+    const std::vector<BlockUpdateRange<float, G, Bf16>> ranges = {{bp.data(), bm.data(), bv.data(),
+                                                                   bms.data(), bvs.data(), bg.data(),
+                                                                   copy.data(), elements, 1.0, kDecay}};
+    const std::vector<SplitBlockUpdateRange<G>> split = {{weight.data(), remainder.data(), sm.data(),
+                                                          sv.data(), sms.data(), svs.data(), bg.data(),
+                                                          elements, 1.0, kDecay}};
+    adamw8bit(std::span(ranges), block, k, nullptr);
+    adamw8bit(std::span(split), block, k, nullptr);
+    require(cudaDeviceSynchronize());
+  }
+  const auto got_p = bp.values();
+  const auto got_m = bm.get(), got_v = bv.get();
+  int64_t moved = 0;
+  for (int64_t i = 0; i < elements; ++i) {
+    const auto at = static_cast<size_t>(i);
+    ASSERT_NEAR(got_p[at], p.data()[i], 2e-4) << i;  // a code that differs moves a later update
+    ASSERT_LE(std::abs(got_m[at] - m[at]), 1) << i;
+    ASSERT_LE(std::abs(got_v[at] - v[at]), 1) << i;
+    moved += got_m[at] != m[at] || got_v[at] != v[at];
+  }
+  EXPECT_LE(moved, 1 + elements / 500);
+  EXPECT_EQ(bm.bits(), sm.bits());
+  EXPECT_EQ(bv.bits(), sv.bits());
+  EXPECT_EQ(bms.bits(), sms.bits());
+  const auto high = weight.get();
+  const auto low = remainder.get();
+  const auto plain = bp.get();
+  for (size_t i = 0; i < plain.size(); ++i) ASSERT_EQ(base::join_float(high[i], low[i]), plain[i]) << i;
+}
+TEST(GpuAdamW8bit, MatchesTheCpu) {
+  for (const int64_t shift : {0, 1}) {
+    check_adamw8bit<float>(256, 256 * 40, shift);  // the fast path, but for shifted addresses
+    check_adamw8bit<Bf16>(256, 256 * 300 + 77, shift);
+    check_adamw8bit<float>(64, 5000, shift);
+    check_adamw8bit<float>(8, 1001, shift);
+    check_adamw8bit<Bf16>(4096, 4096 * 3 + 1, shift);
+  }
+}
 
 }  // namespace
 }  // namespace quintet::kernels::cuda::test

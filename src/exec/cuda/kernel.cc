@@ -11,7 +11,7 @@ const Kernel& find_kernel(const graph::OpDef& op, const std::vector<OpKernels>& 
     std::map<const graph::OpDef*, const Kernel*> t;
     for (const auto* list :
          {&matmul_kernels(), &attention_kernels(), &norm_kernels(), &elementwise_kernels(), &vocab_kernels(),
-          &routing_kernels(), &expert_kernels(), &step_kernels(), &matrix_kernels()})
+          &routing_kernels(), &expert_kernels(), &step_kernels(), &matrix_kernels(), &factor_kernels()})
       for (const Kernel& k : *list) t[k.op] = &k;
     return t;
   }();

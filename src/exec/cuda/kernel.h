@@ -43,5 +43,6 @@ const std::vector<Kernel>& routing_kernels();
 const std::vector<Kernel>& expert_kernels();
 const std::vector<Kernel>& step_kernels();
 const std::vector<Kernel>& matrix_kernels();
+const std::vector<Kernel>& factor_kernels();
 
 }  // namespace quintet::exec::cuda

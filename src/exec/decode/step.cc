@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "exec/decode/factors.h"
 #include "exec/decode/scratch.h"
 #include "kernels/cpu/reduce/reduce.h"
+#include "kernels/cuda/optimizer/adafactor.h"
 #include "kernels/cuda/reduce/reduce.h"
 
 namespace quintet::exec {
@@ -34,13 +36,29 @@ int64_t cuda_norms_bytes(const Instr& i) {
   return bytes;
 }
 
+// One range after the other, too.
+int64_t cuda_factor_sums_bytes(const Instr& i) {
+  const std::vector<graph::FactoredParam> params = graph::factored_params(i.attrs);
+  const std::vector<program::FlatRange> ranges = program::flat_ranges(i);
+  const std::vector<kernels::Origin> origins = update_origins(i, ranges.size());
+  int64_t bytes = 0;
+  for (size_t r = 0; r < ranges.size(); ++r)
+    bytes = std::max(bytes, kernels::cuda::factor_sums_bytes(
+                                {.origin = origins[r],
+                                 .columns = params.at(static_cast<size_t>(ranges[r].row / 2 - 1)).columns}));
+  return bytes;
+}
+int64_t cuda_factor_norms_bytes(const Instr&) { return kernels::cuda::kFactorNormsBytes; }
+
 }  // namespace
 
 const std::vector<Scratch>& step_scratch() {
   static const std::vector<Scratch> table = {{&graph::kSumSquares, sum_squares_bytes, cuda_sum_squares_bytes},
                                              {&graph::kMaxAbs, sum_squares_bytes, cuda_sum_squares_bytes},
                                              {&graph::kLambNorms, norms_bytes, cuda_norms_bytes},
-                                             {&graph::kLarsNorms, norms_bytes, cuda_norms_bytes}};
+                                             {&graph::kLarsNorms, norms_bytes, cuda_norms_bytes},
+                                             {&graph::kFactorSums, nullptr, cuda_factor_sums_bytes},
+                                             {&graph::kFactorNorms, nullptr, cuda_factor_norms_bytes}};
   return table;
 }
 

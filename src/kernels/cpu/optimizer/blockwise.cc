@@ -41,7 +41,7 @@ void adamw8bit_of(const Master& master, const Codes<typename Master::Arithmetic>
                   int64_t n, const AdamWScalars& k, ThreadPool& pool) {
   using P = typename Master::Arithmetic;
   if (k.ok != nullptr && *k.ok == 0) return;
-  QUINTET_CHECK(c.block > 0 && c.block <= kMostBlock, "blocks of {} elements", c.block);
+  QUINTET_CHECK(c.block > 0 && c.block <= kMaxBlock, "blocks of {} elements", c.block);
   const double step = static_cast<double>(*k.step);
   const P keep = P(1.0 - *k.lr * k.weight_decay), rate = P(*k.lr / (1.0 - std::pow(k.beta1, step))),
           root = P(1.0 / std::sqrt(1.0 - std::pow(k.beta2, step))),
@@ -49,7 +49,7 @@ void adamw8bit_of(const Master& master, const Codes<typename Master::Arithmetic>
   const P b1 = P(k.beta1), b2 = P(k.beta2), c1 = P(1.0 - k.beta1), c2 = P(1.0 - k.beta2), eps = P(k.eps);
   const int64_t blocks = (n + c.block - 1) / c.block;
   pool.parallel_for(0, blocks, std::max<int64_t>(1, 4096 / c.block), [&](int64_t first, int64_t last, int) {
-    P mean[kMostBlock], square[kMostBlock];
+    P mean[kMaxBlock], square[kMaxBlock];
     for (int64_t b = first; b < last; ++b) {
       const int64_t begin = b * c.block, count = std::min(c.block, n - begin);
       const P m_scale = c.m_scale[b], v_scale = c.v_scale[b];

@@ -82,12 +82,12 @@ void lion_split(Bf16* weight, int16_t* remainder, Moment* m, const Gradient* gra
 
 // Moments as codes and a scale for every block of `block` elements (kernels/dynamic_map.h): m is
 // signed.value[code] x scale, v is unsigned.value[code] x scale.
-inline constexpr int64_t kMostBlock = 4096;
+inline constexpr int64_t kMaxBlock = 4096;
 template <class P>
 struct Codes {
   uint8_t *m, *v;
   P *m_scale, *v_scale;
-  int64_t block;  // at most kMostBlock; the last block may be shorter
+  int64_t block;  // at most kMaxBlock; the last block may be shorter
 };
 
 // AdamW: decodes the moments, updates them and p as adamw does, and stores for each block the largest |m| and

@@ -20,12 +20,12 @@ __device__ const Maps kMaps = {};
 // The ranges of one launch, passed by value so that a captured graph holds them.
 template <class Place>
 struct BlockRanges {
-  static constexpr int kMost = 40;
+  static constexpr int kMaxRanges = 40;
   int count = 0;
-  Place place[kMost];
-  int64_t size[kMost];
-  int64_t block_end[kMost];
-  double lr_factor[kMost], weight_decay[kMost];
+  Place place[kMaxRanges];
+  int64_t size[kMaxRanges];
+  int64_t block_end[kMaxRanges];
+  double lr_factor[kMaxRanges], weight_decay[kMaxRanges];
 };
 
 template <class P, class G, class C>
@@ -254,7 +254,7 @@ void update_blocks(std::span<const Range> all, int64_t block_size, const AdamWSc
                            reinterpret_cast<uintptr_t>(r.m) % 4 == 0 &&
                            reinterpret_cast<uintptr_t>(r.v) % 4 == 0;
       if (r.count <= 0 || aligned != fast) continue;
-      if (ranges.count == Launch::kMost) launch();
+      if (ranges.count == Launch::kMaxRanges) launch();
       const int i = ranges.count++;
       ranges.place[i] = at;
       ranges.size[i] = r.count;
