@@ -77,7 +77,8 @@ std::optional<CheckpointPlan> checkpoint_plan(const config::Recipe& recipe,
   if (!recipe.checkpoint.every.is_on()) return std::nullopt;
   CheckpointPlan plan;
   for (const graph::StateDecl& s : states)
-    if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar) plan.bytes += s.type.bytes();
+    if (s.keep == graph::Keep::Saved && s.role != graph::Role::Scalar)  // split masters are saved whole
+      plan.bytes += s.encoding == graph::Encoding::Split ? s.type.bytes() : graph::stored_bytes(s);
   const int64_t ranks = recipe.parallel.world();
   plan.bytes_per_rank = (plan.bytes + ranks - 1) / ranks;
   plan.files = ranks + 2;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "base/checksum.h"
@@ -231,18 +232,19 @@ void put_elements(Rank& rank, const StatePiece& piece, const std::vector<std::by
 std::vector<std::string> load_state(Rank& rank, checkpoint::Reader& reader, const LoadOptions& options) {
   const checkpoint::Manifest& manifest = reader.manifest();
   const std::string source = reader.folder().string();
-  std::set<std::string> converted;
+  std::set<std::string> converted, moments;
+  std::map<std::string, std::string> averages;  // by name: what they average
+  for (const graph::StateDecl& s : rank.compiled().step_graph.states) {
+    if (s.role == graph::Role::Moment) moments.insert(s.name);
+    if (s.role == graph::Role::Ema) averages[s.name] = s.param;
+  }
   std::string missing;
   int num_missing = 0;
   for (const StatePiece& piece : state_pieces(rank, Holding::All)) {
     const TensorInfo& here = piece.saved.tensor;
     std::string name = here.name;
-    const size_t slash = name.find('/');
-    const bool is_average = name.ends_with("/ema");
-    if (options.weights_only && slash != std::string::npos) {
-      if (!is_average) continue;
-      name.resize(slash);
-    }
+    if (options.weights_only && moments.contains(name)) continue;
+    if (options.weights_only && averages.contains(name)) name = averages.at(name);
     const checkpoint::SavedTensor* const saved = manifest.find(name);
     if (saved == nullptr) {
       if (num_missing++ < 3) missing += (missing.empty() ? "" : ", ") + name;
