@@ -14,7 +14,9 @@
 
 #include "base/file.h"
 #include "base/text.h"
+#include "config/accepted.h"
 #include "config/byte_size.h"
+#include "config/codes.h"
 #include "config/length.h"
 #include "config/names.h"
 #include "config/nearest.h"
@@ -28,28 +30,31 @@ namespace quintet::config {
 namespace {
 
 using Leaves = std::map<std::string, const toml::node*>;
+using Places = std::map<std::string, toml::source_region>;  // of values and of unknown keys
 
 constexpr const char* kFreezeKey = "optimizer.freeze";  // replaced by optimizer.groups
 
-// Whether a value is offered for a key. Some values of a type are legal under one key only, and refused with
-// a reason elsewhere.
-template <class E>
-bool is_accepted(std::string_view, E) {
-  return true;
-}
-bool is_accepted(std::string_view key, base::DType type) {
-  return type != base::DType::F16 || key == "precision.compute";
-}
-bool is_accepted(std::string_view, Master master) { return master != Master::Bf16; }
-
 // ---- the TOML tree
+
+void set_place(Problem& problem, const toml::source_region& at, std::string_view text) {
+  problem.line = static_cast<int>(at.begin.line);
+  problem.column = static_cast<int>(at.begin.column);
+  problem.columns = at.end.line == at.begin.line ? static_cast<int>(at.end.column - at.begin.column) : 1;
+  for (int n = 1; n < problem.line; ++n) text.remove_prefix(std::min(text.find('\n') + 1, text.size()));
+  problem.source = text.substr(0, text.find_first_of("\r\n"));
+}
 
 toml::table parse_tree(std::string_view text, const std::string& source) {
   try {
     return toml::parse(text, source);
   } catch (const toml::parse_error& error) {
     const auto& at = error.source().begin;
-    base::fail_user("{}:{}:{}: invalid TOML: {}", source, at.line, at.column, error.description());
+    Problem problem;
+    set_place(problem, error.source(), text);
+    std::string lines = excerpt(problem);
+    if (!lines.empty()) lines = "\n" + lines.substr(0, lines.size() - 1);
+    fail_coded(kIsToml, "{}:{}:{}: invalid TOML: {}{}", source, at.line, at.column, error.description(),
+               lines);
   }
 }
 
@@ -83,15 +88,17 @@ void apply_override(toml::table& tree, const std::string& text) {
   const std::vector<std::string> path = split(std::string_view(text).substr(0, equals), '.');
   bool named = equals != std::string::npos;
   for (const std::string& part : path) named = named && !part.empty();
-  if (!named) base::fail_user("--set {}: expected key=value, for example --set parallel.tp=2", text);
+  if (!named)
+    fail_coded(kOverridesAreKeyValue, "--set {}: expected key=value, for example --set parallel.tp=2", text);
 
   toml::table* table = &tree;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
     if (!table->contains(path[i])) table->insert(path[i], toml::table{});
     toml::table* inner = table->get(path[i])->as_table();
     if (inner == nullptr)
-      base::fail_user("--set {}: {} is a value in the recipe, not a section that can contain {}", text,
-                      path[i], path[i + 1]);
+      fail_coded(kOverridesAreKeyValue,
+                 "--set {}: {} is a value in the recipe, not a section that can contain {}", text, path[i],
+                 path[i + 1]);
     table = inner;
   }
   const toml::table value = override_value(text.substr(equals + 1));
@@ -152,11 +159,11 @@ void add_unknown(Report& report, const std::string& key) {
 
 // Collects the values of known keys and reports everything else.
 void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves, Report& report,
-             std::map<std::string, int>& lines) {
+             Places& places) {
   const KnownKeys& known = known_keys();
   for (const auto& [name, node] : table) {
     const std::string key = prefix.empty() ? std::string(name.str()) : prefix + "." + std::string(name.str());
-    lines[key] = static_cast<int>(node.source().begin.line);
+    places[key] = node.source();
     const toml::table* inner = node.as_table();
     if (known.all.contains(key)) {
       if (inner != nullptr && !known.tables.contains(key))
@@ -165,13 +172,14 @@ void flatten(const toml::table& table, const std::string& prefix, Leaves& leaves
         leaves[key] = &node;
     } else if (known.sections.contains(key)) {
       if (inner != nullptr)
-        flatten(*inner, key, leaves, report, lines);
+        flatten(*inner, key, leaves, report, places);
       else
         report.add("type", key, fmt::format("must be a section, not a value; got {}", text_of(node)),
                    fmt::format("[{}]", key));
     } else if (inner != nullptr && !inner->empty()) {
-      flatten(*inner, key, leaves, report, lines);
+      flatten(*inner, key, leaves, report, places);
     } else {
+      places[key] = name.source();
       add_unknown(report, key);
     }
   }
@@ -588,8 +596,8 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
 
   Report report;
   Leaves leaves;
-  std::map<std::string, int> lines;
-  flatten(tree, "", leaves, report, lines);
+  Places places;
+  flatten(tree, "", leaves, report, places);
   refuse_unsupported_keys(leaves, report);
 
   Recipe recipe;
@@ -616,8 +624,14 @@ Recipe read(std::string_view text, const std::vector<std::string>& overrides, co
     if (notes != nullptr) notes->insert(notes->end(), idle.begin(), idle.end());
     return recipe;
   }
-  for (Problem& problem : problems)
-    if (const auto line = lines.find(problem.key); line != lines.end()) problem.line = line->second;
+  for (size_t i = 0; i < std::min(problems.size(), kMaxProblems); ++i) {
+    auto place = places.find(problems[i].key);
+    // A key of an entry, such as optimizer.groups.lr, is shown at the list.
+    if (const size_t dot = problems[i].key.rfind('.'); place == places.end() && dot != std::string::npos)
+      if (const std::string list = problems[i].key.substr(0, dot); leaves.contains(list))
+        place = places.find(list);
+    if (place != places.end() && place->second.begin.line > 0) set_place(problems[i], place->second, text);
+  }
   throw RecipeError(source, std::move(problems));
 }
 

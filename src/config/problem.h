@@ -14,15 +14,23 @@ struct Problem {
   std::string nearest;  // the nearest legal value or key; empty when there is no suggestion
   std::string name;     // of the rule: "type", "limits", "unknown key", or one of rule_names() (validate.h)
   int line = 0;         // in the recipe file; 0 when the value does not come from the file
+  // Where on that line the value is (an unknown key: the key), 1-based in characters, and the line's text.
+  int column = 0, columns = 0;
+  std::string source = {};
 };
 
-// "key (line n): rule; nearest: ..."
+// "key (line n): rule; nearest: ... [Q1302]"
 std::string to_string(const Problem& problem);
+
+// The line of the recipe with a caret under the value, each with a newline; empty when it has no line.
+//   12 | tp = 3
+//      |      ^
+std::string excerpt(const Problem& problem);
 
 // Problems beyond this many are counted, not listed: a file that is no recipe has a problem in every line.
 inline constexpr size_t kMaxProblems = 50;
 
-// The message lists one problem per line.
+// The message lists one problem per line, each followed by its excerpt.
 class RecipeError : public base::UserError {
  public:
   RecipeError(const std::string& source, std::vector<Problem> problems);

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/codes.h"
 #include "data/foreign_file.h"
 #include "data/token_file.h"
 
@@ -75,7 +76,8 @@ std::string Reading::text() const {
 std::vector<base::Path> text_files(const base::Path& path, Reading* reading) {
   if (base::file_exists(path)) return {path};
   if (!base::directory_exists(path))
-    base::fail_user(
+    config::fail_coded(
+        config::kDataExists,
         "no data at '{}': expected a text file, a .jsonl file, a folder of them, or a token file pair",
         path.string());
   Reading ignored;
@@ -127,7 +129,8 @@ Corpus read_text(std::span<const base::Path> paths, const tokenizer::Tokenizer& 
         add_file(file, named, tokenizer, corpus, mine);
     }
   }
-  if (corpus.tokens() == 0) base::fail_user("no text in '{}': {}", fmt::join(names, ", "), mine.text());
+  if (corpus.tokens() == 0)
+    config::fail_coded(config::kDataHasLabels, "no text in '{}': {}", fmt::join(names, ", "), mine.text());
   if (reading != nullptr) *reading = mine;
   return corpus.finish();
 }

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "config/codes.h"
 #include "config/print.h"
 #include "exec/executor.h"
 #include "hardware/cluster.h"
@@ -66,8 +67,13 @@ std::string good_json(const config::Recipe& recipe, const compiler::Compiled& co
 std::string problems_json(const config::RecipeError& e) {
   Json problems = Json::array();
   for (const config::Problem& p : e.problems())
-    problems.push_back(
-        {{"key", p.key}, {"line", p.line}, {"name", p.name}, {"rule", p.rule}, {"nearest", p.nearest}});
+    problems.push_back({{"code", config::code_of(p.name)},
+                        {"key", p.key},
+                        {"line", p.line},
+                        {"column", p.column},
+                        {"name", p.name},
+                        {"rule", p.rule},
+                        {"nearest", p.nearest}});
   Json json = {{"good", false}, {"problems", std::move(problems)}};
   if (e.left_out() > 0) json["left_out"] = e.left_out();
   return base::json_text(json, 2) + "\n";
@@ -75,7 +81,9 @@ std::string problems_json(const config::RecipeError& e) {
 
 std::string problems_json(const base::UserError& e) {
   Json problems = Json::array();
-  problems.push_back({{"rule", e.what()}});
+  Json problem = {{"rule", e.what()}};
+  if (const auto* coded = dynamic_cast<const config::CodedError*>(&e)) problem["code"] = coded->code();
+  problems.push_back(std::move(problem));
   return base::json_text(Json{{"good", false}, {"problems", std::move(problems)}}, 2) + "\n";
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/codes.h"
 #include "config/print.h"
 #include "program/verify.h"
 
@@ -152,14 +153,16 @@ std::string program_difference(const Difference& d, int peer) {
   if (recipes_differ) {
     const Difference d = first_difference(exchange, recipe_text(recipe));
     if (first)
-      base::fail_user(
+      config::fail_coded(
+          config::kRanksAgree,
           "ranks were started with different recipes: {}. Start all ranks with the same recipe and "
           "the same overrides",
           recipe_difference(d, peer));
   } else {
     const Difference d = first_difference(exchange, compiler::class_text(recipe, options, place));
     if (first)
-      base::fail_user(
+      config::fail_coded(
+          config::kRanksAgree,
           "ranks compiled different programs from the same recipe: {}. Start all ranks from the same build, "
           "with "
           "the same model{}",

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "config/codes.h"
 #include "program/allocate.h"
 #include "train/rank.h"
 
@@ -46,7 +47,8 @@ void require_memory(const config::Recipe& recipe, const compiler::ModelFn& model
   const auto largest = std::max_element(peak.by_class.begin(), peak.by_class.end());
   const auto memory_class = static_cast<program::MemoryClass>(largest - peak.by_class.begin());
   const bool activations = memory_class == program::MemoryClass::Activations;
-  base::fail_user(
+  config::fail_coded(
+      config::kFitsInMemory,
       "the run does not fit in memory: {} rank{} {} need{} {}, {} in total, but only {} is free. The largest "
       "class is {} ({}). {}, or run on more machines with mpirun",
       ranks, ranks == 1 ? "" : "s", device_of(recipe) == exec::Device::Cuda ? "per GPU" : "on this host",

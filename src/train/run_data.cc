@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "config/batch_ramp.h"
+#include "config/codes.h"
 #include "data/foreign_file.h"
 #include "data/text_source.h"
 #include "data/token_file.h"
@@ -17,7 +18,8 @@ data::Corpus read_corpus(const config::Recipe& recipe, std::string& reading) {
   const auto tokenizer = tokenizer::load_tokenizer(recipe.data.tokenizer);
   const std::vector<base::Path> paths(recipe.data.path.begin(), recipe.data.path.end());
   if (paths.empty())
-    base::fail_user(
+    config::fail_coded(
+        config::kDataExists,
         "data.path is not set: training needs text files, folders of text files, or a token file");
   if (paths.size() == 1 && data::is_token_file(paths[0])) {
     if (auto foreign = data::open_foreign_file(paths[0], tokenizer->vocab_size())) return *std::move(foreign);
@@ -55,7 +57,8 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   const int64_t dp = recipe.parallel.dp(), micro = recipe.batch.micro;
   const data::Sampler shuffled(seed, splits.train.size(), data::Order::Shuffled);
   if (!splits.train.has_labels())
-    base::fail_user(
+    config::fail_coded(
+        config::kDataHasLabels,
         "'{}' has nothing to learn from: every document is a single token, and no label crosses the end of a "
         "document (data.pack = true)",
         corpus.name());
@@ -90,7 +93,7 @@ RunData load_data(const config::Recipe& recipe) {
 void require_data(const config::Recipe& recipe) {
   for (const std::string& path : recipe.data.path)
     if (!base::file_exists(path) && !base::directory_exists(path) && !base::file_exists(path + ".idx"))
-      base::fail_user("data.path: there is no file or folder '{}'", path);
+      config::fail_coded(config::kDataExists, "data.path: there is no file or folder '{}'", path);
 }
 
 }  // namespace quintet::train

@@ -9,6 +9,7 @@
 #include "config/bad_custom_model.h"
 #include "config/bad_layouts.h"
 #include "config/bad_precision.h"
+#include "config/codes.h"
 #include "config/support.h"
 #include "config/validate.h"
 
@@ -547,6 +548,79 @@ TEST(BadRecipes, EveryRuleIsViolatedOnce) {
   for (const Problem& p : problems_of(alone)) met.insert(p.name);
   for (const std::string& name : rule_names())
     EXPECT_TRUE(met.contains(name)) << "no invalid recipe violates: " << name;
+}
+
+// Every rule has one code, and every example of a code violates its rule and is repaired by its fix.
+TEST(BadRecipes, EveryRuleHasACodeWithAnExample) {
+  std::set<std::string_view> codes, rules;
+  for (const ProblemCode& c : problem_codes()) {
+    EXPECT_TRUE(codes.insert(c.code).second) << c.code << " is given twice";
+    EXPECT_TRUE(rules.insert(c.rule).second) << c.rule << " has two codes";
+    EXPECT_TRUE(c.code.size() == 5 && c.code[0] == 'Q') << c.code;
+    EXPECT_EQ(find_code(c.code), &c);
+  }
+  std::set<std::string> names;
+  for (const std::string& name : rule_names()) names.insert(name);
+  for (const Bad& bad : bad_recipes()) names.insert(bad.name);
+  for (const std::string& name : names)
+    EXPECT_FALSE(code_of(name).empty()) << "add a row to src/config/codes_table.cc for the rule: " << name;
+
+  const auto lines = [](std::string_view text) {
+    std::vector<std::string> all;
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      all.emplace_back(text.substr(at, end - at));
+      at = end + 1;
+    }
+    return all;
+  };
+  for (const ProblemCode& c : problem_codes()) {
+    SCOPED_TRACE(c.code);
+    EXPECT_NE(explain(c).find(c.cause.substr(0, 20)), std::string::npos);
+    if (c.bad.empty()) continue;
+    std::vector<std::string> overrides = lines(c.bad);
+    const std::vector<Problem> problems = problems_with(overrides, std::string(example_recipe()));
+    ASSERT_FALSE(problems.empty());
+    for (const Problem& p : problems) EXPECT_EQ(p.name, c.rule) << to_string(p);
+    EXPECT_NE(explain(c).find(problems[0].key), std::string::npos);
+    if (c.fix.empty()) continue;
+    for (const std::string& line : lines(c.fix)) overrides.push_back(line);
+    for (const Problem& p : problems_with(overrides, std::string(example_recipe())))
+      ADD_FAILURE() << "the fix is refused: " << to_string(p);
+  }
+  EXPECT_EQ(find_code("q1210"), find_code("Q1210"));
+  EXPECT_EQ(find_code("Q9999"), nullptr);
+}
+
+TEST(BadRecipes, ProblemsPointAtTheirValue) {
+  const auto at = [](const std::string& text) {
+    try {
+      parse(text);
+    } catch (const RecipeError& error) {
+      return excerpt(error.problems().front());
+    } catch (const base::UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string rest = "[data]\nseq_len = 64\n[optimizer]\nlr = 1e-3\n[run]\nsteps = 3\n[model]\n";
+  EXPECT_EQ(at(rest + "preset = \"llama-tiny\"\n[parallel]\n  tp    = 3  # three\n"),
+            "10 |   tp    = 3  # three\n   |           ^\n");
+  // An unknown key is marked itself; characters count, not bytes.
+  EXPECT_EQ(at(rest + "preset = \"llama-tiny\" # \xc3\xa4\nlayres = 3\n"), "9 | layres = 3\n  | ^^^^^^\n");
+  EXPECT_EQ(at(rest + "preset = \"lama-tiny\"\n"), "8 | preset = \"lama-tiny\"\n  |          ^^^^^^^^^^^\n");
+  // Long lines are cut around the value.
+  const std::string cut = at(rest + "preset = \"llama-tiny\"\n[optimizer.schedule]\n" + "kind = \"cosinus" +
+                             std::string(100, 'x') + "\"\n");
+  EXPECT_LE(cut.find('\n'), 66u) << cut;
+  // A list's entries are shown at the list.
+  EXPECT_NE(at("[optimizer]\nlr = 1e-3\ngroups = [{ match = \"a\", rate = 1 }]\n" + rest.substr(0, 20) +
+               "[run]\nsteps = 3\n[model]\npreset = \"llama-tiny\"\n")
+                .find("3 | groups = [{"),
+            std::string::npos);
+  const std::string broken = at("[model\n");
+  EXPECT_NE(broken.find("1 | [model\n"), std::string::npos) << broken;
+  EXPECT_TRUE(broken.ends_with("[Q1001]")) << broken;
 }
 
 TEST(BadRecipes, RequiredKeysAreNamedWhenMissing) {

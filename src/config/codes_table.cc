@@ -1,0 +1,378 @@
+// The rows of problem_codes(). A new rule takes the next free number of its group; numbers are never reused.
+#include <array>
+
+#include "config/codes.h"
+
+namespace quintet::config {
+namespace {
+
+constexpr ProblemCode kCodes[] = {
+    // ---- Q10: the file and its keys
+    {"Q1001", kIsToml,
+     "A recipe is a TOML file: sections in brackets, then key = value. Strings need quotes, and a key may be "
+     "given once."},
+    {"Q1002", kOverridesAreKeyValue,
+     "--set changes one key of the recipe, with its section: --set parallel.tp=4. The value is TOML; a word "
+     "that is no TOML value is a string."},
+    {"Q1010", "unknown key",
+     "The recipe has a key that Quintet does not know. Nothing is ignored silently, so a misspelt key is an "
+     "error. The nearest key, or what another system's name is called here, is suggested; 'quintet recipe' "
+     "lists all keys.",
+     "parallel.tensor_parallel=2", ""},
+    {"Q1011", "type",
+     "The value has another type than the key takes: a string for a number, or a word that is none of the "
+     "allowed ones.",
+     "model.layers=\"four\"", "model.layers=4"},
+    {"Q1012", "limits",
+     "The number is outside the limits of its key, not finite, or missing where there is no default.",
+     "parallel.zero=4", "parallel.zero=3"},
+    {"Q1013", "supported in this version",
+     "The key or the word has a meaning, but this version cannot do it yet, or another key has replaced it.",
+     "memory.offload=\"host\"", "memory.offload=\"none\""},
+    {"Q1014", "paths are relative to the recipe",
+     "Paths in a recipe are relative to the recipe's folder, so that it works from any working directory; "
+     "paths in --set are relative to the working directory."},
+    {"Q1015", "run.dir is not empty",
+     "run.dir names the folder that the run writes to. Without the key it is runs/NAME."},
+    {"Q1016", "name is a valid file name",
+     "The name of a run is used as a folder name: letters, digits, '-', '_' and '.'.", "name=\"a/b\"",
+     "name=\"a-b\""},
+
+    // ---- Q11: the model
+    {"Q1101", "model.preset is a known preset",
+     "A preset sets all sizes of a published model. Without a preset, give the sizes themselves.",
+     "model.preset=\"llama3-9b\"", "model.preset=\"llama3-8b\""},
+    {"Q1102", "model.family matches model.preset",
+     "A preset belongs to one family; another family would read its sizes differently.",
+     "model.family=\"gpt2\"", "model.family=\"llama\""},
+    {"Q1103", "model.vocab covers the tokenizer",
+     "Every token id needs a row in the embedding, so the vocabulary is at least as large as the "
+     "tokenizer's.",
+     "model.vocab=255", "model.vocab=256"},
+    {"Q1104", "model.kv_heads divides model.heads",
+     "Grouped-query attention shares each key and value head between equally many query heads.",
+     "model.heads=6\nmodel.kv_heads=4\nmodel.head_dim=32", "model.kv_heads=3\nparallel.tp=1"},
+    {"Q1105", "model.head_dim is even", "RoPE rotates pairs of features, so a head has an even number.",
+     "model.head_dim=33", "model.head_dim=32"},
+    {"Q1106", "model.head_dim = model.embed / model.heads",
+     "model.head_dim is derived as embed / heads unless it is given, and the division must be exact.",
+     "model.embed=130", "model.embed=128"},
+    {"Q1107", "gpt2: model.embed = heads x head_dim",
+     "In GPT-2 the heads together are as wide as the residual stream.",
+     "model.preset=\"gpt2-tiny\"\nmodel.head_dim=16", "model.head_dim=32"},
+    {"Q1108", "gpt2: model.kv_heads = model.heads", "GPT-2 has no grouped-query attention.",
+     "model.preset=\"gpt2-tiny\"\nmodel.kv_heads=2", "model.kv_heads=4"},
+    {"Q1109", "llama keys are used only in family llama",
+     "RoPE, sliding windows, experts and latent attention exist in family llama only; a key without effect "
+     "is an error.",
+     "model.preset=\"gpt2-tiny\"\nmodel.qk_norm=true", "model.qk_norm=false"},
+    {"Q1110", "gpt2 keys are used only in family gpt2",
+     "Learned positions and dropout exist in family gpt2 only; a key without effect is an error.",
+     "model.dropout=0.1", "model.dropout=0"},
+    {"Q1111", "data.seq_len fits model.max_positions",
+     "GPT-2 has a learned row for each position, so no sequence is longer than model.max_positions.",
+     "model.preset=\"gpt2-tiny\"\ndata.seq_len=1024", "data.seq_len=512"},
+    {"Q1112", "model.rope_theta is greater than 1",
+     "RoPE's frequencies are powers of 1 / theta and must decrease along the head.", "model.rope_theta=0.5",
+     "model.rope_theta=10000"},
+    {"Q1113", "model.rope_scaling keys match its kind",
+     "Each kind of RoPE scaling reads its own keys; a key that the kind does not read has no effect.",
+     "model.rope_scaling.factor=8",
+     "model.rope_scaling.kind=\"llama3\"\nmodel.rope_scaling.original_positions=8192"},
+    {"Q1114", "model.rope_scaling.original_positions is set",
+     "RoPE scaling extends a context and needs its length before the extension.",
+     "model.rope_scaling.kind=\"llama3\"", "model.rope_scaling.original_positions=8192"},
+    {"Q1115", "model.rope_scaling limits are ordered",
+     "The band of frequencies between the two limits is interpolated, so the lower limit is below the upper.",
+     "model.preset=\"llama3-8b\"\nmodel.rope_scaling.low_freq_factor=4",
+     "model.rope_scaling.low_freq_factor=1"},
+    {"Q1120", "model.moe keys require experts",
+     "Keys of [model.moe] have no effect in a model without experts (model.moe.experts = 0).",
+     "model.moe.top_k=2", "model.moe.top_k=0"},
+    {"Q1121", "model.moe sizes are complete",
+     "A model with experts needs the number per token and their inner width; model.ffn applies to dense "
+     "blocks only.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.top_k=9", "model.moe.top_k=8"},
+    {"Q1122", "some block has experts",
+     "first_dense and every select the blocks with experts, and at least one must remain.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.first_dense=4\nmodel.ffn=352", "model.moe.first_dense=3"},
+    {"Q1123", "model.moe.groups match the experts",
+     "Group-limited routing splits the experts into equal groups, and the groups kept for a token must hold "
+     "at least top_k experts.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.groups=3", "model.moe.groups=2"},
+    {"Q1124", "router keys are consistent",
+     "With order = \"top_k_first\" the weights are a softmax over the selected experts: other scores, "
+     "normalisation and selection biases have no place in it.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.order=\"top_k_first\"\nmodel.moe.score=\"sigmoid\"",
+     "model.moe.order=\"score_first\""},
+    {"Q1125", "balance keys are consistent",
+     "The scope of the balance loss needs a balance loss, and the gate of shared experts needs shared "
+     "experts.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.shared_gate=true", "model.moe.shared_gate=false"},
+    {"Q1126", "capacity keys are consistent",
+     "Dropping, padding and capacity groups need a capacity (model.moe.capacity_factor), which is shared by "
+     "whole groups of sequences of a micro-batch.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.pad=true", "model.moe.capacity_factor=1.25"},
+    {"Q1130", "model.mla keys are consistent",
+     "Latent attention (model.mla.kv_rank) needs the sizes of its parts, and replaces grouped-query "
+     "attention, biases and Q/K norms.",
+     "model.preset=\"tiny-deepseek\"\nmodel.mla.rope_dim=15", "model.mla.rope_dim=16"},
+    {"Q1140", "ranks divide the dims of a custom model",
+     "A custom model is supplied by a program through the library (docs/api.md), which also names the dims "
+     "that ranks may divide.",
+     "model.preset=\"\"\nmodel.family=\"custom\"", "model.preset=\"llama-tiny\"\nmodel.family=\"llama\""},
+    {"Q1141", "parallel.dims names dims of the model",
+     "parallel.dims places the dims that a custom model defines itself; built-in families have none.",
+     "parallel.dims.channels=\"tp\"", ""},
+
+    // ---- Q12: data and batch
+    {"Q1201", "data.tokenizer can be loaded",
+     "data.tokenizer is \"bytes\", or a Hugging Face tokenizer.json, a tiktoken file or a SentencePiece "
+     "model (docs/data.md).",
+     "data.tokenizer=\"tokenizer.json\"", "data.tokenizer=\"bytes\""},
+    {"Q1202", "data.path has no empty entries",
+     "An empty path is usually an unset shell variable; each entry names a file or a folder.",
+     "data.path=\"\"", "data.path=\"text\""},
+    {"Q1210", "batch.global = micro x accumulation x dp",
+     "A step processes batch.global sequences: each of the dp = dp_replicate x dp_shard data ranks runs "
+     "accumulation micro-batches of micro sequences. What is not given is derived, and the product must "
+     "match. The layout never changes the batch.",
+     "batch.global=12", "batch.global=16"},
+    {"Q1211", "batch.ramp grows to batch.global",
+     "The stages of a ramp have growing batches, each below the next and the last below batch.global, and "
+     "each has at least one step.",
+     "batch.ramp=[{until=3, global=8}, {until=5, global=8}]", "batch.ramp=[{until=3, global=8}]"},
+    {"Q1212", "batch.ramp has multiples of micro x dp",
+     "A smaller step is the same step with fewer micro-batches.", "batch.ramp=[{until=3, global=12}]",
+     "batch.ramp=[{until=3, global=8}]"},
+    {"Q1213", "steps of several sizes can be compiled",
+     "batch.ramp and run.noise_scale_every run steps with fewer micro-batches, which the pipeline schedule "
+     "and the balance losses must allow.",
+     "batch.ramp=[{until=3, global=8}]\nparallel.pp=2\nparallel.schedule=\"interleaved\"\nbatch.global=16\n"
+     "parallel.tp=1",
+     "parallel.schedule=\"1f1b\""},
+
+    // ---- Q13: the layout
+    {"Q1301", "the number of ranks is within the limit", "A layout has at most 2^20 ranks.",
+     "parallel.dp_replicate=65536\nparallel.dp_shard=64\nbatch.global=8388608",
+     "parallel.dp_replicate=1\nparallel.dp_shard=4\nbatch.global=16"},
+    {"Q1302", "parallel.tp divides model.heads", "Each tensor rank computes whole attention heads.",
+     "model.heads=9\nmodel.kv_heads=1\nmodel.head_dim=32", "parallel.tp=1"},
+    {"Q1303", "parallel.tp divides model.kv_heads or is a multiple of it",
+     "Tensor ranks share the key and value heads equally, or each head is copied to equally many ranks.",
+     "parallel.tp=4\nmodel.heads=24\nmodel.kv_heads=6\nmodel.head_dim=32", "parallel.tp=2"},
+    {"Q1304", "parallel.tp divides model.ffn",
+     "Each tensor rank computes an equal share of the inner width of the feed-forward network.",
+     "model.ffn=351", "model.ffn=352"},
+    {"Q1305", "parallel.sequence_parallel requires parallel.tp > 1",
+     "Sequence parallel shards token rows over the tensor ranks. In a recipe file this is only a note."},
+    {"Q1306", "parallel.tp divides the token rows",
+     "Sequence parallel and the exchange with experts shard the token rows of a micro-batch over the tensor "
+     "ranks.",
+     "parallel.sequence_parallel=true\ndata.seq_len=63\nbatch.micro=1", "data.seq_len=64"},
+    {"Q1307", "parallel.zero requires ranks to shard over",
+     "ZeRO shards state over dp_shard x cp ranks. In a recipe file this is only a note, so that a recipe can "
+     "be scaled down to one rank."},
+    {"Q1308", "parallel.reshard_after_forward requires parallel.zero = 3",
+     "Only ZeRO 3 shards parameters, so only there can they be sharded again between forward and backward.",
+     "parallel.zero=2\nparallel.reshard_after_forward=false", "parallel.zero=3"},
+    {"Q1309", "parallel.reshard_after_forward divides dp_shard x cp",
+     "Parameters can be kept in shards over a part of the ranks that shard them; the part divides their "
+     "number.",
+     "parallel.reshard_after_forward=3", "parallel.reshard_after_forward=2"},
+    {"Q1310", "parallel.prefetch requires parallel.zero > 0",
+     "Without ZeRO nothing is gathered, so nothing can be prefetched.",
+     "parallel.zero=0\nparallel.prefetch=2", "parallel.prefetch=1"},
+    {"Q1320", "parallel.schedule is a known schedule",
+     "parallel.schedule is the name of a pipeline schedule, or file:PATH for one of your own "
+     "(docs/schedules.md).",
+     "parallel.pp=2\nparallel.schedule=\"1f1c\"", "parallel.schedule=\"1f1b\""},
+    {"Q1321", "parallel.chunks matches parallel.schedule",
+     "Some schedules run several virtual stages per rank, others exactly one, and interleaved runs "
+     "micro-batches in groups of pp.",
+     "parallel.pp=2\nparallel.chunks=2", "parallel.schedule=\"interleaved\""},
+    {"Q1322", "pipeline stages fit model.layers",
+     "Each virtual stage holds at least one block, and parallel.stages lists the blocks of all of them.",
+     "parallel.pp=8", "parallel.pp=4"},
+    {"Q1323", "the schedule file matches the recipe",
+     "A schedule file is made for one number of stages, chunks and micro-batches."},
+    {"Q1330", "context keys require parallel.cp > 1",
+     "cp_method and ulysses describe how ranks share a sequence; ulysses is read by \"ulysses+ring\" only.",
+     "parallel.cp=2\nparallel.cp_method=\"ring\"\nparallel.ulysses=2", "parallel.ulysses=0"},
+    {"Q1331", "2 x parallel.cp divides data.seq_len",
+     "Each context rank holds two chunks of a sequence, one from each half, so that causal attention is "
+     "balanced.",
+     "parallel.cp=3", "data.seq_len=66"},
+    {"Q1332", "the Ulysses ranks divide the heads",
+     "Ulysses exchanges a share of the sequence for a share of the heads, so its ranks divide the heads of a "
+     "tensor rank.",
+     "parallel.cp=4\nparallel.cp_method=\"ulysses\"", "parallel.cp_method=\"ring\""},
+    {"Q1340", "expert axes require experts",
+     "parallel.ep and etp divide experts; a model without experts has nothing to divide.", "parallel.ep=2",
+     "parallel.ep=1"},
+    {"Q1341", "expert axes divide the experts",
+     "Each expert rank holds equally many experts (ep), or an equal share of their inner width (etp).",
+     "model.preset=\"tiny-moe\"\nparallel.ep=3", "parallel.ep=2"},
+    {"Q1342", "parallel.tp divides model.moe.shared_ffn",
+     "Shared experts are sharded over the tensor ranks like a feed-forward network.",
+     "model.preset=\"tiny-moe\"\nmodel.moe.shared_ffn=33", "model.moe.shared_ffn=32"},
+    {"Q1343", "ep x etp divides dp x cp x tp",
+     "Expert ranks are folded out of the data, context and tensor ranks of a stage.",
+     "model.preset=\"tiny-moe\"\nparallel.ep=8\nparallel.etp=2", "parallel.ep=4"},
+    {"Q1344", "rank groups have a common refinement",
+     "Every axis cuts the mesh into groups of neighbouring ranks; two axes whose groups overlap without one "
+     "containing the other have no common mesh.",
+     "model.preset=\"tiny-moe\"\nparallel.dp_shard=6\nmodel.moe.experts=6\nparallel.ep=3\nbatch.global=24",
+     "parallel.ep=2"},
+    {"Q1350", "the layout matches the number of processes",
+     "pp x dp_replicate x dp_shard x cp x tp is the number of ranks that a launcher must start: mpirun -n "
+     "RANKS."},
+
+    // ---- Q14: precision
+    {"Q1401", "f64 is used for all precision keys or for none",
+     "f64 is meant for verification, where a single narrower type would hide errors.",
+     "precision.reduce=\"f64\"", "precision.reduce=\"f32\""},
+    {"Q1402", "precision.master is at least f32",
+     "A bf16 weight loses every update smaller than 1/256 of it. \"split\" stores an f32 master as the bf16 "
+     "weight and a remainder, without redundancy.",
+     "precision.compute=\"bf16\"\nprecision.master=\"bf16\"", "precision.master=\"split\""},
+    {"Q1403", "precision.master = \"split\" requires bf16 compute",
+     "The upper half of a split master is the bf16 weight that matmuls read.", "precision.master=\"split\"",
+     "precision.compute=\"bf16\""},
+    {"Q1404", "precision.gradients = \"bf16\" requires bf16 compute",
+     "Gradients are accumulated in a type no narrower than the computation. To communicate in bf16, set "
+     "precision.reduce.",
+     "precision.gradients=\"bf16\"", "precision.compute=\"bf16\""},
+    {"Q1405", "precision.moments_rounding = \"stochastic\" requires bf16 moments",
+     "Stochastic rounding applies where moments are stored in fewer bits than they are computed in.",
+     "precision.moments_rounding=\"stochastic\"", "precision.moments=\"bf16\""},
+    {"Q1406", "f16 is allowed only for precision.compute",
+     "Sums of gradients overflow f16, whose largest number is 65504, and their squares underflow it.",
+     "precision.moments=\"f16\"", "precision.moments=\"f32\""},
+    {"Q1407", "precision.tf32 requires f32 compute on a GPU",
+     "tf32 is a mode of f32 matmuls on NVIDIA GPUs since Ampere.", "precision.tf32=true",
+     "run.device=\"cuda\""},
+    {"Q1408", "precision.loss_scale_window requires precision.loss_scale = \"dynamic\"",
+     "Only a dynamic loss scale grows after a number of good steps.",
+     "precision.loss_scale=1024\nprecision.loss_scale_window=100", "precision.loss_scale=\"dynamic\""},
+
+    // ---- Q15: memory and sizes
+    {"Q1501", "memory keys match memory.recompute",
+     "Each kind of recomputation reads its own keys: recompute_ops with \"selective\", recompute_every with "
+     "\"full\", budget with \"fit\".",
+     "memory.recompute=\"fit\"", "memory.budget=\"6GiB\""},
+    {"Q1502", "memory.recompute_ops are known op classes",
+     "Selective recomputation is chosen by class of operation.",
+     "memory.recompute=\"selective\"\nmemory.recompute_ops=[\"norms\"]", "memory.recompute_ops=[\"norm\"]"},
+    {"Q1510", "a step has at most 2^30 tokens",
+     "Ten times the largest published steps. The likely slip: batch.global counts sequences, not tokens.",
+     "batch.global=4194304\ndata.seq_len=4096", "batch.global=1024"},
+    {"Q1511", "the model is small enough to compile",
+     "A model of more than 2,048 blocks or 2^50 parameters is a slip of the keyboard.",
+     "model.layers=1000000", "model.layers=100"},
+    {"Q1512", "the step program is small enough to compile",
+     "The program of a step lists every instruction of every micro-batch; fewer, larger micro-batches make "
+     "it shorter.",
+     "batch.global=4194304\nbatch.micro=1", "batch.global=16"},
+
+    // ---- Q16: the optimizer
+    {"Q1601", "optimizer keys match optimizer.name",
+     "Each optimizer reads its own keys; a key that none of the recipe's optimizers reads has no effect.",
+     "optimizer.momentum=0.9", "optimizer.name=\"sgd\""},
+    {"Q1602", "the optimizer is supported",
+     "The optimizer has a name here, but this version cannot run it yet; or clipping is configured and off.",
+     "optimizer.name=\"adafactor\"", "optimizer.name=\"adamw\""},
+    {"Q1603", "optimizer.groups have a pattern and settings in range",
+     "A group of parameters needs a pattern over their names, and settings that have an effect.",
+     "optimizer.groups=[{lr=1e-3}]", "optimizer.groups=[{match=\"embed*\", lr=1e-3}]"},
+    {"Q1604", "optimizer.block_size is a power of two and belongs to adamw8bit",
+     "An 8-bit optimizer scales blocks of this many values together; other optimizers have no blocks.",
+     "optimizer.block_size=128", "optimizer.block_size=256"},
+    {"Q1605", "low-bit optimizer state is supported", "This version cannot store the moments in 8 bits yet.",
+     "optimizer.name=\"adamw8bit\"", "optimizer.name=\"adamw\""},
+    {"Q1610", "optimizer.schedule keys match its kind",
+     "Each learning-rate schedule reads its own keys; a constant rate has no floor and no decay.",
+     "optimizer.schedule.min_lr_ratio=0.1", "optimizer.schedule.kind=\"cosine\""},
+    {"Q1611", "inverse_sqrt requires optimizer.schedule.warmup",
+     "The rate decreases as sqrt(warmup / step), so there must be a warm-up.",
+     "optimizer.schedule.kind=\"inverse_sqrt\"", "optimizer.schedule.warmup=10"},
+    {"Q1612", "linear and cosine: optimizer.schedule.warmup and decay have one unit",
+     "The decay begins where the warm-up ends, so both are counted in steps, sequences or tokens.",
+     "optimizer.schedule.kind=\"cosine\"\noptimizer.schedule.warmup=\"1K tokens\"\n"
+     "optimizer.schedule.decay=50",
+     "optimizer.schedule.decay=\"4K tokens\""},
+    {"Q1613", "wsd phases fit run.steps",
+     "Warm-up and decay together are no longer than the run; what is between them is the stable phase.",
+     "optimizer.schedule.kind=\"wsd\"\noptimizer.schedule.warmup=60\noptimizer.schedule.decay=50",
+     "optimizer.schedule.decay=40"},
+    {"Q1620", "optimizer.weight_decay_ramp has an effect",
+     "A ramp multiplies weight_decay by a changing factor; a constant ramp, equal ratios or no weight decay "
+     "leave nothing to change.",
+     "optimizer.weight_decay_ramp.final_ratio=0.5", "optimizer.weight_decay_ramp.final_ratio=1"},
+    {"Q1621", "optimizer.weight_decay_ramp is constant", "This version cannot ramp the weight decay yet.",
+     "optimizer.weight_decay_ramp.kind=\"linear\"\noptimizer.weight_decay_ramp.final_ratio=0.5",
+     "optimizer.weight_decay_ramp.kind=\"constant\"\noptimizer.weight_decay_ramp.final_ratio=1"},
+
+    // ---- Q17: evaluation, guards and measurements
+    {"Q1701", "eval.every requires validation data",
+     "Evaluation runs on documents that training never sees: hold some out with data.validation_fraction.",
+     "eval.every=10", "data.validation_fraction=0.05"},
+    {"Q1710", "run.skip_spike has an effect",
+     "A spike is recognised by the deviation over a window of at least two steps.", "run.skip_spike.window=1",
+     "run.skip_spike.window=128"},
+    {"Q1711", "run.noise_scale_batch is a smaller batch",
+     "The noise scale compares the gradient norms of two batch sizes, the small one a multiple of micro x "
+     "dp.",
+     "run.noise_scale_every=5\nrun.noise_scale_batch=12", "run.noise_scale_batch=8"},
+
+    {"Q1720", "checkpoints are written to disk at given intervals",
+     "This version cannot save checkpoints as the key asks yet.", "checkpoint.peer_every=1",
+     "checkpoint.peer_every=0"},
+
+    // ---- Q20: the run and the machine
+    {"Q2001", kDataExists,
+     "A path of data.path is no file, folder or token file. Paths in a recipe are relative to its folder, in "
+     "--set to the working directory."},
+    {"Q2002", kDataHasLabels,
+     "Every document is one token long, or there is no text at all: no token has a next one to predict."},
+    {"Q2010", kFolderIsFree,
+     "A run never replaces files that it finds: choose another folder with --run-dir, or replace the earlier "
+     "run with --overwrite."},
+    {"Q2011", kFolderIsNotInUse,
+     "The run folder is locked by a process that still runs. Wait for it, or choose another folder with "
+     "--run-dir."},
+    {"Q2012", kDiskHasRoom,
+     "The weights and metrics of this run need more space than the disk of the run folder has."},
+    {"Q2020", kFitsInMemory,
+     "The planned memory of the ranks on this machine exceeds what is free. 'quintet plan RECIPE' shows the "
+     "memory by class; memory.recompute, batch.micro and parallel.zero reduce it."},
+    {"Q2030", kRanksAgree,
+     "The processes of one job were started with different recipes, overrides or builds of Quintet."},
+};
+
+}  // namespace
+
+std::span<const ProblemCode> problem_codes() { return kCodes; }
+
+std::string_view example_recipe() {
+  return R"(name = "example"
+[model]
+preset = "llama-tiny"
+[data]
+path = "text"
+seq_len = 64
+[batch]
+global = 16
+micro = 2
+[parallel]
+dp_shard = 4
+zero = 3
+tp = 2
+[optimizer]
+lr = 1e-3
+[run]
+steps = 100
+)";
+}
+
+}  // namespace quintet::config
