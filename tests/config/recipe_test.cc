@@ -3,10 +3,12 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "base/file.h"
 #include "base/temp_folder.h"
 #include "config/batch_ramp.h"
+#include "config/key_docs.h"
 #include "config/length.h"
 #include "config/presets.h"
 #include "config/print.h"
@@ -15,6 +17,24 @@
 
 namespace quintet::config {
 namespace {
+
+// Every key is documented, and every example is a value that the key takes.
+TEST(RecipeKeys, AreDocumented) {
+  std::set<std::string> known;
+  for (const KeyFacts& k : recipe_keys()) {
+    known.insert(k.key);
+    EXPECT_FALSE(k.meaning.empty()) << "add a row to src/config/key_docs_table.cc for " << k.key;
+    EXPECT_FALSE(k.type.empty()) << k.key;
+    ASSERT_FALSE(k.example.empty()) << k.key;
+    for (const Problem& p : problems_with({k.key + "=" + k.example}))
+      EXPECT_FALSE(p.key == k.key && (p.name == "type" || p.name == "limits")) << to_string(p);
+    EXPECT_LE(describe(k).find('\n'), 80u);
+  }
+  for (const KeyDoc& doc : key_docs()) EXPECT_TRUE(known.contains(std::string(doc.key))) << doc.key;
+  std::set<std::string_view> sections;
+  for (const SectionDoc& s : section_docs()) sections.insert(s.section);
+  for (const KeyFacts& k : recipe_keys()) EXPECT_TRUE(sections.contains(k.section())) << k.section();
+}
 
 TEST(Recipe, DemoRecipeIsAsDescribed) {
   const Recipe r = load(QUINTET_SOURCE_DIR "/recipes/tiny.toml");
