@@ -100,7 +100,7 @@ void gpt2_heads_make_embed(const Recipe& r, const Fail& fail) {
   fail("model.embed",
        fmt::format("{} must be model.heads {} x model.head_dim {} = {} in family gpt2", m.embed, m.heads,
                    m.head_dim, m.heads * m.head_dim),
-       nearest_multiples(m.heads, m.embed));
+       fmt::format("{}", m.heads * m.head_dim));
 }
 
 void gpt2_has_no_gqa(const Recipe& r, const Fail& fail) {

@@ -1,4 +1,6 @@
 // Rules for [model.moe] and [model.mla].
+#include <algorithm>
+
 #include "config/nearest.h"
 #include "config/rule.h"
 
@@ -55,10 +57,11 @@ void some_block_has_experts(const Recipe& r, const Fail& fail) {
   const Moe& x = r.model.moe;
   const int64_t layers = r.model.layers;
   if (x.experts == 0 || x.first_dense + x.every <= layers) return;
-  fail("model.moe.first_dense",
+  const bool dense = x.every <= layers;  // too many dense blocks, rather than too few others
+  fail(dense ? "model.moe.first_dense" : "model.moe.every",
        fmt::format("first_dense {} and every {} leave none of the {} blocks with experts", x.first_dense,
                    x.every, layers),
-       x.every <= layers ? fmt::format("{}", layers - x.every) : "0 with every 1");
+       fmt::format("{}", dense ? layers - x.every : std::max<int64_t>(1, layers - x.first_dense)));
 }
 
 void groups_fit_experts(const Recipe& r, const Fail& fail) {

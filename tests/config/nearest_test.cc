@@ -1,7 +1,16 @@
 #include "config/nearest.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "config/codes.h"
+#include "config/key_docs.h"
 #include "config/support.h"
 
 namespace quintet::config {
@@ -41,6 +50,73 @@ TEST(Nearest, TheSuggestedNumberSatisfiesAllRules) {
   std::vector<std::string> mended = model;
   mended.push_back("parallel.tp=4");
   EXPECT_TRUE(problems_with(mended).empty());
+}
+
+// ---- advice over random recipes
+
+// The value that a suggestion proposes for its own key, as TOML; empty when it is in words.
+std::string proposed(const Problem& p) {
+  const std::string& near = p.nearest;
+  if (near.empty() || near.starts_with("[{")) return {};
+  if (near[0] == '"') return near.substr(0, near.find('"', 1) + 1);
+  if (near.starts_with("[")) return near.substr(0, near.find(']') + 1);
+  for (const char* word : {"true", "false"})
+    if (near.starts_with(word)) return word;
+  const size_t end = std::min(near.find_first_not_of("-+.e0123456789"), near.size());
+  // "8 or 12", "8, or accumulation 2", "16"; but not "1024 sequences" or "16 with accumulation 2".
+  const bool whole = end == near.size() || near[end] == ',' || near.substr(end).starts_with(" or ") ||
+                     near.substr(end).starts_with(" (");
+  return end > 0 && whole ? near.substr(0, end) : std::string();
+}
+
+// Follows suggestions until the recipe is legal or one is in words. Each must repair the rule that made it,
+// and none may lead back to values that were tried.
+TEST(Nearest, AdviceIsAcceptedAndNeverLoops) {
+  std::vector<const KeyFacts*> keys;
+  for (const KeyFacts& k : recipe_keys())
+    if (k.type == "integer" || k.type == "number" || k.type == "true or false" || !k.words.empty())
+      keys.push_back(&k);
+  const std::vector<std::string> numbers = {"0", "1",  "2",  "3",  "4",  "5",  "6",   "7",    "8",
+                                            "9", "11", "12", "16", "33", "64", "100", "1000", "-3"};
+  std::mt19937_64 random(20261116);
+  const auto draw = [&](size_t n) { return static_cast<size_t>(random() % n); };
+  std::set<std::string> advised;
+  std::map<std::string, std::string> wrong;  // an example by rule
+  for (int trial = 0; trial < 2000; ++trial) {
+    std::map<std::string, std::string> values;  // by key
+    if (draw(3) == 0) values["model.preset"] = draw(2) == 0 ? "'tiny-moe'" : "'gpt2-tiny'";
+    for (size_t n = 1 + draw(4); n > 0; --n) {
+      const KeyFacts& k = *keys[draw(keys.size())];
+      values[k.key] = !k.words.empty()            ? "'" + k.words[draw(k.words.size())] + "'"
+                      : k.type == "true or false" ? (draw(2) == 0 ? "true" : "false")
+                                                  : numbers[draw(numbers.size())];
+    }
+    std::set<std::map<std::string, std::string>> tried;
+    std::string last;  // rule that made the last change
+    while (true) {
+      std::vector<std::string> sets;
+      for (const auto& [key, value] : values) sets.push_back(key + "=" + value);
+      const std::string state = fmt::format("--set {}", fmt::join(sets, " --set "));
+      if (!tried.insert(values).second) {
+        wrong.emplace(last, "advice leads back to " + state);
+        break;
+      }
+      const std::vector<Problem> problems = problems_with(sets, std::string(example_recipe()));
+      const auto next = std::find_if(problems.begin(), problems.end(), [](const Problem& p) {
+        return find_key(p.key) != nullptr && !proposed(p).empty();
+      });
+      if (next == problems.end()) break;
+      last = next->name;
+      advised.insert(last);
+      values[next->key] = proposed(*next);
+      sets.push_back(next->key + "=" + values[next->key]);
+      for (const Problem& p : problems_with(sets, std::string(example_recipe())))
+        if (p.name == next->name && p.key == next->key)
+          wrong.emplace(last, fmt::format("{}\n{}\nbut then\n{}", state, to_string(*next), to_string(p)));
+    }
+  }
+  for (const auto& [rule, text] : wrong) ADD_FAILURE() << rule << ":\n" << text;
+  EXPECT_GE(advised.size(), 30u);
 }
 
 }  // namespace
