@@ -98,6 +98,12 @@ std::optional<int64_t> job_end(const Environment& lookup) {
   return number("SLURM_JOB_END_TIME", *end);
 }
 
+bool wants_colours(const Environment& lookup) {
+  if (!lookup("NO_COLOR").value_or("").empty()) return false;
+  const std::string terminal = lookup("TERM").value_or("");
+  return !terminal.empty() && terminal != "dumb";
+}
+
 std::string cache_folder(const Environment& lookup) {
   const auto given = [&](const char* name) { return lookup(name).value_or(""); };
   if (const std::string own = given("QUINTET_CACHE_DIR"); !own.empty()) return own;

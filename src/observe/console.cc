@@ -8,22 +8,35 @@
 #include <cstdint>
 
 #include "base/printable.h"
+#include "base/wrap.h"
 
 namespace quintet::observe {
 namespace {
 constexpr std::string_view kEraseLine = "\r\x1b[2K";
+constexpr std::string_view kPlain = "\x1b[0m";
+constexpr int kNarrowest = 20;  // narrower terminals are not wrapped for
+bool colours_allowed = false;
 
-// The longest prefix of `text` that takes at most `columns`, never splitting a UTF-8 character. Every
-// character counts as one column.
-std::string_view cut_columns(std::string_view text, size_t columns) {
-  size_t taken = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool begins = (static_cast<uint8_t>(text[i]) & 0xC0) != 0x80;
-    if (begins && taken++ == columns) return text.substr(0, i);
+std::string_view escape_of(Style style) {
+  switch (style) {
+    case Style::Bold:
+      return "\x1b[1m";
+    case Style::Dim:
+      return "\x1b[2m";
+    case Style::Good:
+      return "\x1b[32m";
+    case Style::Warning:
+      return "\x1b[33m";
+    case Style::Error:
+      return "\x1b[1;31m";
+    case Style::Plain:
+      break;
   }
-  return text;
+  return "";
 }
 }  // namespace
+
+void Console::allow_colours(bool allowed) { colours_allowed = allowed; }
 
 Console::Console(Options options)
     : descriptor_(options.descriptor),
@@ -59,11 +72,22 @@ void Console::write_all(std::string_view text) {
   }
 }
 
-void Console::print_line(std::string_view line) {
+std::string Console::formatted(std::string_view line, const LineFormat& format) const {
+  std::string text = base::printable(line);
+  if (!terminal_) return text;
+  if (const int columns = width(); columns >= kNarrowest)
+    text = base::wrapped(text, static_cast<size_t>(columns - 1), format.indent, format.break_words);
+  if (!colours_allowed || format.style == Style::Plain || text.empty()) return text;
+  text.insert(std::min(format.styled, text.size()), kPlain);
+  text.insert(0, escape_of(format.style));
+  return text;
+}
+
+void Console::print_line(std::string_view line, const LineFormat& format) {
   const std::lock_guard lock(mutex_);
   std::string text;
   if (!live_.empty()) text += kEraseLine;
-  text += base::printable(line);
+  text += formatted(line, format);
   text += '\n';
   text += live_;
   write_all(text);
@@ -74,10 +98,17 @@ void Console::set_live(std::string_view line) {
   // One column stays free: some terminals wrap a line that fills the last one.
   const auto columns = static_cast<size_t>(std::max(1, width() - 1));
   const std::lock_guard lock(mutex_);
-  live_ = cut_columns(line, columns);
+  live_ = base::first_columns(line, columns);
   std::string text(kEraseLine);
   text += live_;
   write_all(text);
+}
+
+void Console::clear_live() {
+  const std::lock_guard lock(mutex_);
+  if (live_.empty()) return;
+  live_.clear();
+  write_all(kEraseLine);
 }
 
 void Console::end_live() {

@@ -99,6 +99,20 @@ TEST(Environment, TheCacheFolderIsWhereTheUserSays) {
   EXPECT_EQ(folder({{"XDG_CACHE_HOME", "/c"}, {"QUINTET_CACHE_DIR", "/own"}}), "/own");
 }
 
+TEST(Environment, ColoursAreUnlessTheUserWantsNone) {
+  const auto colours = [](const Variables& variables) {
+    return wants_colours([&](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      return found == variables.end() ? std::nullopt : std::optional(found->second);
+    });
+  };
+  EXPECT_TRUE(colours({{"TERM", "xterm-256color"}}));
+  EXPECT_TRUE(colours({{"TERM", "xterm"}, {"NO_COLOR", ""}}));
+  EXPECT_FALSE(colours({{"TERM", "xterm"}, {"NO_COLOR", "1"}}));
+  EXPECT_FALSE(colours({{"TERM", "dumb"}}));
+  EXPECT_FALSE(colours({}));
+}
+
 TEST(Environment, NonsenseIsRefused) {
   EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "x"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);
   EXPECT_THROW(detect({{"OMPI_COMM_WORLD_RANK", "-1"}, {"OMPI_COMM_WORLD_SIZE", "4"}}), base::UserError);

@@ -147,8 +147,10 @@ TEST(Progress, FieldsThatFit) {
   const std::vector<std::string> fields = {"step 1/2", "loss 3", "lr 4"};
   EXPECT_EQ(fit_fields(fields, 0), "step 1/2  loss 3  lr 4");
   EXPECT_EQ(fit_fields(fields, 22), "step 1/2  loss 3  lr 4");
-  EXPECT_EQ(fit_fields(fields, 21), "step 1/2  loss 3");
-  EXPECT_EQ(fit_fields(fields, 3), "step 1/2");
+  // The first and the last stay.
+  EXPECT_EQ(fit_fields(fields, 21), "step 1/2  lr 4");
+  EXPECT_EQ(fit_fields(fields, 3), "step 1/2  lr 4");
+  EXPECT_EQ(fit_fields({"step 1/2"}, 3), "step 1/2");
 }
 
 TEST(Progress, PipeShowsFirstEveryNthAndLast) {
@@ -188,18 +190,69 @@ TEST(Progress, ShowsTheLoadOfExpertsWhereThereAreAny) {
             "step 1/1  loss 2.5000  12.3k tok/s  grad 1.250  lr 3.00e-04  load 1.42x  left 0s\n");
 }
 
-TEST(Progress, TerminalHasOneLiveLineThatFits) {
+// On a terminal lines stay above the live line, and the time left is always there.
+TEST(Progress, TerminalKeepsLinesAboveTheLiveOne) {
   Pipe pipe;
-  Console console({pipe.in(), true, 30});
+  Console console({pipe.in(), true, 40});
+  g_time = 0;
+  const std::string erase = "\r\x1b[2K";
+  {
+    Progress progress(console, {.total_steps = 4, .done_before = 0, .every = 2, .now_ns = fake_now});
+    g_time = 1'000'000'000;
+    progress.update({1, 2.5, 12'345, 1.25, 3e-4});
+    EXPECT_EQ(pipe.take(), "step 1/4  loss 2.5000  left 3s\n" + erase + "[====>           ]  25 %  left 3s");
+    g_time = 2'000'000'000;
+    progress.update({2, 2.25, 12'345, 1.25, 3e-4});
+    EXPECT_EQ(pipe.take(), erase + "step 2/4  loss 2.2500  left 2s\n[====>           ]  25 %  left 3s" +
+                               erase + "[========>       ]  50 %  left 2s");
+    g_time = 3'000'000'000;
+    progress.update({3, 2.0, 12'345, 1.25, 3e-4});
+    EXPECT_EQ(pipe.take(), erase + "[============>   ]  75 %  left 1s");
+    progress.update({4, 1.5, 12'345, 1.25, 3e-4});
+    pipe.take();
+    console.print_line("eval at step 4");
+    EXPECT_EQ(pipe.take(), "eval at step 4\n");  // after the last step
+  }
+  EXPECT_EQ(pipe.take(), "");
+}
+
+// A run that is stopped between two lines ends with the line of its last step.
+TEST(Progress, TheLastStepHasALine) {
+  Pipe pipe;
+  Console console({pipe.in(), {}, {}});
   g_time = 0;
   {
-    Progress progress(console, {.total_steps = 2, .done_before = 0, .every = 100, .now_ns = fake_now});
-    progress.update({1, 2.5, 12'345, 1.25, 3e-4});
-    EXPECT_EQ(pipe.take(), "\r\x1b[2Kstep 1/2  loss 2.5000");
-    progress.update({2, 2.25, 12'345, 1.25, 3e-4});
-    EXPECT_EQ(pipe.take(), "\r\x1b[2Kstep 2/2  loss 2.2500");
+    Progress progress(console, {.total_steps = 100, .done_before = 0, .every = 50, .now_ns = fake_now});
+    for (int step = 1; step <= 7; ++step) progress.update({step, 2.5, 12'345, 1.25, 3e-4});
+    pipe.take();
   }
-  EXPECT_EQ(pipe.take(), "\n");
+  EXPECT_NE(pipe.take().find("step   7/100"), std::string::npos);
+}
+
+TEST(Console, LongLinesAreBrokenOnATerminal) {
+  Pipe pipe;
+  Console console({pipe.in(), true, 30});
+  console.print_line("memory       21 MiB planned on rank 0", kLabelled);
+  EXPECT_EQ(pipe.take(), "memory       21 MiB planned\n             on rank 0\n");
+  console.print_line("sample       " + std::string(20, 'x'), {.indent = 13, .break_words = true});
+  EXPECT_EQ(pipe.take(), "sample\n             xxxxxxxxxxxxxxxx\n             xxxx\n");
+  Console plain({pipe.in(), false, 30});
+  plain.print_line("memory       21 MiB planned on rank 0", kLabelled);
+  EXPECT_EQ(pipe.take(), "memory       21 MiB planned on rank 0\n");
+}
+
+TEST(Console, ColoursAreForTerminalsOnly) {
+  Pipe pipe;
+  Console console({pipe.in(), true, 80}), plain({pipe.in(), false, 80});
+  Console::allow_colours(true);
+  console.print_line("warning: odd", {.style = Style::Warning});
+  console.print_line("model        tiny", kLabelled);
+  plain.print_line("model        tiny", kLabelled);
+  Console::allow_colours(false);
+  console.print_line("model        tiny", kLabelled);
+  EXPECT_EQ(
+      pipe.take(),
+      "\x1b[33mwarning: odd\x1b[0m\n\x1b[1mmodel        \x1b[0mtiny\nmodel        tiny\nmodel        tiny\n");
 }
 
 }  // namespace
