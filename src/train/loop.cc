@@ -44,6 +44,7 @@ constexpr int64_t kMetricsBytesPerStep = 256;   // about twice a typical record
 constexpr int64_t kMetricsBytesPerBlock = 512;  // a block with experts, without its loads
 constexpr int64_t kMetricsBytesPerLoad = 12;    // the load of one expert
 constexpr int64_t kSmallFilesBytes = int64_t{1} << 20;
+constexpr observe::LineFormat kWarning{.style = observe::Style::Warning};
 constexpr std::chrono::seconds kSaveRetry{2};  // a full disk may have been cleared
 
 // What all ranks of this process share, prepared before any rank exists.
@@ -53,6 +54,7 @@ struct Prepared {
   RunData data;
   DataIdentity identity;
   std::optional<compiler::Fit> fit;
+  int64_t begin_ns = 0;  // of the run
 };
 
 RunData load_run_data(const Recipe& recipe, const RunOptions& options) {
@@ -66,11 +68,13 @@ StartOptions start_options(const RunOptions& options) {
           .allow = options.allow};
 }
 
-Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, const RunOptions& options) {
+Prepared prepare(Recipe recipe, Start start, std::optional<compiler::Fit> fit, const RunOptions& options,
+                 int64_t begin_ns) {
   RunData data = load_run_data(recipe, options);
   DataIdentity identity = identity_of(data);
   require_same_data(start, identity);
-  return {std::move(recipe), std::move(start), std::move(data), std::move(identity), std::move(fit)};
+  return {std::move(recipe),   std::move(start), std::move(data),
+          std::move(identity), std::move(fit),   begin_ns};
 }
 
 // Rejects options that are known to be wrong without reading data.
@@ -118,6 +122,7 @@ class RankLoop {
         world_(world),
         facts_(facts),
         local_rank_(local_rank),
+        run_begin_ns_(prepared.begin_ns),
         folder_(recipe_.run.dir),
         first_(world.rank().value == 0),
         ramp_(recipe_),
@@ -125,6 +130,7 @@ class RankLoop {
 
   RunResult run() {
     start();
+    if (options_.dry_run) return end_dry_run();
     try {
       while (started_ > step_ || (step_ < recipe_.run.steps && is_running())) one_step();
       if (step_ == recipe_.run.steps && result_.summary.end == RunEnd::Interrupted)
@@ -139,12 +145,13 @@ class RankLoop {
 
  private:
   bool talks() const { return first_ && options_.console != nullptr; }
-  void say(const std::string& line) const {
-    if (talks()) options_.console->print_line(line);
+  void say(const std::string& line, const observe::LineFormat& format = {}) const {
+    if (talks()) options_.console->print_line(line, format);
   }
 
   void start() {
     const int64_t begin = base::now_ns();
+    if (talks()) options_.console->set_live("compiling and verifying the step program ...");
     rank_.emplace(recipe_, world_,
                   RankOptions{.model = options_.model,
                               .threads = facts_.threads,
@@ -168,28 +175,28 @@ class RankLoop {
     if (first_) {
       checkpoints_->require_space();
       if (const std::optional<int64_t> end = config::job_end()) checkpoints_->set_deadline(*end);
-      const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
-      lock_.emplace(folder_.create(recipe_, copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes,
-                                   start_.existing));
-      truncate_metrics(folder_.metrics(), start_.step());
-      metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
+      take_folder();
       HeaderFacts facts = facts_;
       facts.compile_ns = base::now_ns() - begin;
       if (device_of(recipe_) != exec::Device::Cpu) facts.device = rank_->executor().device_name();
       facts.disabled_passes = to_string(options_.disabled_passes);
+      if (talks()) options_.console->clear_live();
       for (const std::string& line : start_.lines) say(line);
-      for (const std::string& line : header_lines(recipe_, data_, *rank_, facts)) say(line);
+      const auto lines = options_.verbose ? header_lines : short_header_lines;
+      for (const std::string& line : lines(recipe_, data_, *rank_, facts)) say(line, observe::kLabelled);
       say("");
-      base::write_file_atomically(folder_.facts(),
-                                  run_json(recipe_, data_, *rank_, facts, options_.provenance));
+      if (!options_.dry_run)
+        base::write_file_atomically(folder_.facts(),
+                                    run_json(recipe_, data_, *rank_, facts, options_.provenance));
     }
-    if (first_)
+    if (first_ && !options_.dry_run)
       checkpoints_->begin(start_.existing == Existing::Replace ? -1 : start_.step(),
                           start_.existing == Existing::Replace);
     world_.world().barrier();  // no rank trains until rank 0 can write
     load_checkpoint();
     if (talks())
       progress_.emplace(*options_.console, observe::Progress::Options{.total_steps = recipe_.run.steps,
+                                                                      .done_before = step_,
                                                                       .every = recipe_.run.log_every});
     result_.recipe = recipe_;
     result_.is_first = first_;
@@ -198,14 +205,35 @@ class RankLoop {
     result_.summary.planned_is_bound = experts && experts->is_bound();
   }
 
-  // The tuned GEMM algorithms: a run that continues uses those of its checkpoint, or bits would differ.
+  // The tuned GEMM algorithms: a run that continues uses those of its checkpoint, or bits would differ. A
+  // dry run writes nothing.
   base::Path algorithms_file() {
-    if (!start_.state || start_.state->algorithms.empty()) return tuned_file();
+    if (options_.dry_run || !start_.state || start_.state->algorithms.empty()) return tuned_file();
     if (first_) {
       base::make_directories(folder_.path());
       base::write_file_atomically(folder_.algorithms(), start_.state->algorithms);
     }
     return folder_.algorithms();
+  }
+
+  void take_folder() {
+    const int64_t copies = recipe_.optimizer.ema > 0 ? 2 : 1;
+    const int64_t bytes = copies * saved_bytes(*rank_) + metrics_bytes() + kSmallFilesBytes;
+    if (options_.dry_run) {
+      folder_.require_room(bytes);
+      folder_.require_creatable();
+      return;
+    }
+    lock_.emplace(folder_.create(recipe_, bytes, start_.existing));
+    truncate_metrics(folder_.metrics(), start_.step());
+    metrics_.emplace(folder_.metrics(), observe::MetricsFile::Start::Continue);
+  }
+
+  // What a dry run returns: the planned memory of all ranks.
+  RunResult end_dry_run() {
+    progress_.reset();
+    gather_memory();
+    return std::move(result_);
   }
 
   void load_checkpoint() {
@@ -299,6 +327,8 @@ class RankLoop {
 
   void start_step() {
     if (started_ == step_) begin_ns_ = base::now_ns();
+    if (result_.summary.setup_seconds == 0)
+      result_.summary.setup_seconds = static_cast<double>(begin_ns_ - run_begin_ns_) / kNanosPerSecond;
     if (is_traced(started_ + 1)) rank_->executor().trace_next(&*trace_, started_ + 1);
     rank_->start_step(started_++, data_.train);
   }
@@ -334,16 +364,18 @@ class RankLoop {
     add_experts(record, experts, is_logged(number));
     const double load = experts.empty() ? 0 : worst(experts)->max_over_mean;
     if (progress_) progress_->update({number, step.loss, rate, step.grad_norm, step.lr, load});
-    if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line);
+    if (const std::string line = alarm_.check(number, experts); !line.empty()) say(line, kWarning);
     if (is_evaluated(number)) evaluate(record);
     if (first_) append_metrics(record);
     if (step.spike)
       say(fmt::format("step {}: spike of the loss ({:.4f}) or the gradient norm ({:.3f}), step skipped",
-                      number, step.loss, step.grad_norm));
+                      number, step.loss, step.grad_norm),
+          kWarning);
     else if (step.skipped)
       say(fmt::format(
-          "step {}: non-finite loss or gradient, step skipped{}", number,
-          recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""));
+              "step {}: non-finite loss or gradient, step skipped{}", number,
+              recipe_.precision.loss_scale.dynamic ? fmt::format(" (loss scale {:g})", step.loss_scale) : ""),
+          kWarning);
 
     if (is_checked(number)) rank_->check_replicas();
     if (step.skipped && step.skipped_in_row >= std::max<int64_t>(1, recipe_.run.max_skipped_steps)) {
@@ -366,7 +398,7 @@ class RankLoop {
       metrics_->append(record);
     } catch (const base::UserError& e) {
       if (lost_records_++ == 0)
-        say(fmt::format("warning: {}; training continues without this record", e.what()));
+        say(fmt::format("warning: {}; training continues without this record", e.what()), kWarning);
     }
   }
 
@@ -397,7 +429,8 @@ class RankLoop {
     const double loss = e.loss_sum / std::max(1.0, static_cast<double>(e.tokens));
     result_.summary.evaluations.push_back({step_, loss, e.tokens});
     record.set("eval_loss", loss).set("eval_tokens", e.tokens);
-    say(fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss, base::thousands(e.tokens)));
+    say(fmt::format("eval at step {}: loss {:.4f} over {} tokens", step_, loss, base::thousands(e.tokens)),
+        {.style = observe::Style::Good});
   }
 
   void stop_for_skipped(const StepResult& step) {
@@ -464,6 +497,7 @@ class RankLoop {
     if (trace_) guarded([&] { write_timeline(*trace_, *rank_, traced_->first, world_, folder_.timeline()); });
     gather_memory();
     result_.summary.ended_at = base::utc_text();
+    result_.summary.wall_seconds = static_cast<double>(base::now_ns() - run_begin_ns_) / kNanosPerSecond;
     if (first_) guarded([&] { base::write_file_atomically(folder_.summary(), to_json(result_.summary)); });
     if (lost_records_ > 0)
       report_incomplete(fmt::format("{} lacks {} of {} records", folder_.metrics().string(), lost_records_,
@@ -471,9 +505,11 @@ class RankLoop {
     world_.world().barrier();
   }
 
+  // The peaks of all ranks. Collective.
   void gather_memory() {
     const program::Peak peak = program::peak_of(rank_->compiled().program);
-    std::vector<int64_t> mine = {rank_->planned_peak_bytes(), rank_->measured_peak_bytes()};
+    std::vector<int64_t> mine = {rank_->planned_peak_bytes(),
+                                 options_.dry_run ? 0 : rank_->measured_peak_bytes()};
     mine.insert(mine.end(), peak.by_class.begin(), peak.by_class.end());
     const size_t count = mine.size();
     std::vector<int64_t> all(count * static_cast<size_t>(world_.size()));
@@ -536,6 +572,7 @@ class RankLoop {
   comm::World& world_;
   const HeaderFacts facts_;
   const int64_t local_rank_;
+  const int64_t run_begin_ns_;
   const RunFolder folder_;
   const bool first_;
   const config::BatchRamp ramp_;
@@ -561,6 +598,7 @@ class RankLoop {
 };
 
 RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
+  const int64_t begin_ns = base::now_ns();
   check_options(recipe, options);
   Start start = plan_start(recipe, start_options(options));
   const int64_t world_size = recipe.parallel.world();
@@ -571,7 +609,7 @@ RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
   const auto fit = find_fit(recipe, options.model, facts.threads, options.disabled_passes);
   require_memory(recipe, options.model, facts.threads, exec::shared_memory(device, 0, world_size), fit,
                  options.disabled_passes);
-  const Prepared prepared = prepare(recipe, std::move(start), fit, options);
+  const Prepared prepared = prepare(recipe, std::move(start), fit, options, begin_ns);
   RunResult result;
   comm::run_local_world(static_cast<int>(world_size), [&](comm::World& world) {
     try {
@@ -592,6 +630,7 @@ RunResult run_as_threads(Recipe recipe, const RunOptions& options) {
 
 RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& options, int64_t ranks_here,
                         int64_t local_rank) {
+  const int64_t begin_ns = base::now_ns();
   RunResult result;
   comm::run_mpi_world([&](comm::World& world) {
     std::optional<Prepared> prepared;
@@ -607,7 +646,7 @@ RunResult run_under_mpi(const std::function<Recipe()>& load, const RunOptions& o
       const auto fit = find_fit(recipe, options.model, threads, options.disabled_passes);
       require_memory(recipe, options.model, threads, exec::shared_memory(device, local_rank, ranks_here), fit,
                      options.disabled_passes);
-      prepared.emplace(prepare(recipe, std::move(start), fit, options));
+      prepared.emplace(prepare(recipe, std::move(start), fit, options, begin_ns));
     } catch (...) {
       failure = std::current_exception();
     }

@@ -25,6 +25,8 @@ namespace quintet::train {
 
 struct RunOptions {
   bool overwrite = false;               // start at step 1 and replace an existing run in run.dir
+  bool dry_run = false;                 // prepare everything and print the header, but run and write nothing
+  bool verbose = false;                 // the full header
   base::Path from = {};                 // a checkpoint to start from, unless the run has one of its own
   bool weights_only = false;            // of `from`: only the weights, and start at step 1
   std::vector<std::string> allow = {};  // recipe keys, or sections, that may differ from the checkpoint's

@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "base/output_path.h"
 #include "base/text.h"
+#include "config/codes.h"
 #include "config/print.h"
 #include "config/validate.h"
 
@@ -27,25 +29,40 @@ void RunFolder::require_free(Existing existing) const {
     if (base::file_exists(file))
       found += fmt::format("{}{}", found.empty() ? "" : ", ", file.filename().string());
   if (found.empty()) return;
-  base::fail_user(
+  config::fail_coded(
+      config::kFolderIsFree,
       "'{}' {} that this run would replace: {}. Choose another folder with --run-dir, or replace {} with "
       "--overwrite",
       path_.string(), base::file_exists(metrics()) ? "already contains a run, with files" : "contains files",
       found, found.find(',') == std::string::npos ? "it" : "them");
 }
 
-base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Existing existing) const {
+void RunFolder::require_room(int64_t bytes) const {
   if (const int64_t free = base::free_bytes(path_); free < bytes)
-    base::fail_user(
+    config::fail_coded(
+        config::kDiskHasRoom,
         "the run needs {} in '{}' for weights and metrics, but only {} is free: free some space or choose "
         "another folder with --run-dir",
         base::human_bytes(bytes), path_.string(), base::human_bytes(free));
+}
+
+void RunFolder::require_creatable() const {
+  base::Path folder = std::filesystem::absolute(path_);
+  while (!base::file_exists(folder) && !base::directory_exists(folder) && folder.has_relative_path())
+    folder = folder.parent_path();
+  base::require_existing_folder("run folder", folder);
+}
+
+base::FileLock RunFolder::create(const config::Recipe& recipe, int64_t bytes, Existing existing) const {
+  require_room(bytes);
   base::require_writable_directory(path_);
   auto locked = base::FileLock::acquire(lock(), base::process_name());
   if (!locked) {
     const std::string owner = base::FileLock::owner_of(lock());
-    base::fail_user("another run is writing to '{}'{}: wait for it, or choose another folder with --run-dir",
-                    path_.string(), owner.empty() ? "" : fmt::format(" ({})", owner));
+    config::fail_coded(
+        config::kFolderIsNotInUse,
+        "another run is writing to '{}'{}: wait for it, or choose another folder with --run-dir",
+        path_.string(), owner.empty() ? "" : fmt::format(" ({})", owner));
   }
   require_free(existing);  // a run may have finished here since the first look
   config::Recipe written = recipe;
@@ -106,6 +123,8 @@ std::string to_json(const Summary& s) {
                                  {"last_loss", s.last_loss},
                                  {"tokens", s.tokens},
                                  {"seconds", s.seconds},
+                                 {"setup_seconds", s.setup_seconds},
+                                 {"wall_seconds", s.wall_seconds},
                                  {"tokens_per_s", s.tokens_per_s},
                                  {"planned_peak", s.planned_is_bound ? "bound" : "exact"},
                                  {"evaluations", nlohmann::ordered_json::array()},
@@ -120,6 +139,20 @@ std::string to_json(const Summary& s) {
   return base::json_text(json, 2) + "\n";
 }
 
+std::string dry_run_json(const config::Recipe& recipe, const Summary& s) {
+  nlohmann::ordered_json json = {{"name", s.name},
+                                 {"dry_run", true},
+                                 {"steps", recipe.run.steps},
+                                 {"world", recipe.parallel.world()},
+                                 {"tokens_per_step", recipe.batch.global * recipe.data.seq_len},
+                                 {"run_dir", recipe.run.dir},
+                                 {"planned_peak", s.planned_is_bound ? "bound" : "exact"},
+                                 {"ranks", nlohmann::ordered_json::array()}};
+  for (size_t r = 0; r < s.ranks.size(); ++r)
+    json["ranks"].push_back({{"rank", r}, {"planned_peak_bytes", s.ranks[r].planned_peak_bytes}});
+  return base::json_text(json, 2) + "\n";
+}
+
 std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder) {
   std::vector<std::string> lines;
   const auto line = [&](std::string_view label, const std::string& text) {
@@ -129,8 +162,9 @@ std::vector<std::string> summary_lines(const Summary& s, const RunFolder& folder
        fmt::format("{:.4f} -> {:.4f} in {} steps{}", s.first_loss, s.last_loss, base::thousands(s.steps),
                    s.skipped_steps > 0 ? fmt::format(", {} skipped", s.skipped_steps) : ""));
   if (!s.evaluations.empty()) line("validation", fmt::format("{:.4f}", s.evaluations.back().loss));
-  line("speed", fmt::format("{} tokens/s, {} in total", base::thousands(static_cast<int64_t>(s.tokens_per_s)),
-                            base::human_duration(static_cast<int64_t>(s.seconds * 1e9))));
+  const auto time = [](double seconds) { return base::human_duration(static_cast<int64_t>(seconds * 1e9)); };
+  line("speed", fmt::format("{} tokens/s", base::thousands(static_cast<int64_t>(s.tokens_per_s))));
+  line("time", fmt::format("{}, of which {} set-up", time(s.wall_seconds), time(s.setup_seconds)));
   for (size_t begin = 0; begin < s.ranks.size();) {
     size_t end = begin + 1;
     const Summary::RankMemory& m = s.ranks[begin];

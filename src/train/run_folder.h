@@ -29,6 +29,10 @@ class RunFolder {
   // UserError when the folder contains a file that a run would replace and `existing` is Refuse: an earlier
   // run's, or one of the user's that has the same name. Changes nothing on disk.
   void require_free(Existing existing) const;
+  // UserError unless the folder's disk has space for `bytes`.
+  void require_room(int64_t bytes) const;
+  // UserError unless the folder exists and is writable, or can be created. Leaves nothing behind.
+  void require_creatable() const;
   // Creates the folder, checks that it is writable and has space for `bytes`, locks it against other runs and
   // calls require_free again, removes the files of an earlier run and writes the recipe. A schedule file is
   // copied into the folder and the recipe refers to the copy, so the folder is self-contained. A UserError is
@@ -84,9 +88,11 @@ struct Summary {
   std::string ended_at;  // base::utc_text
   int64_t steps = 0, skipped_steps = 0;
   double first_loss = 0, last_loss = 0;
-  int64_t tokens = 0;       // valid tokens of all steps
-  double seconds = 0;       // of all steps, without evaluation and saving
-  double tokens_per_s = 0;  // without the first two steps, which measure memory, if there are more
+  int64_t tokens = 0;        // valid tokens of all steps
+  double seconds = 0;        // of all steps, without evaluation and saving
+  double setup_seconds = 0;  // before the first step: reading data, compiling, verifying
+  double wall_seconds = 0;   // of this process: from the recipe to the saved weights
+  double tokens_per_s = 0;   // without the first two steps, which measure memory, if there are more
   std::vector<Evaluation> evaluations;
   std::vector<RankMemory> ranks;
   // The number of rows that experts receive varies between steps: the plan covers the maximum, and the
@@ -96,5 +102,7 @@ struct Summary {
 std::string to_json(const Summary& summary);
 // The same as text for the console.
 std::vector<std::string> summary_lines(const Summary& summary, const RunFolder& folder);
+// The output of `train --dry-run --json`: the size of the run and the planned memory of each rank.
+std::string dry_run_json(const config::Recipe& recipe, const Summary& summary);
 
 }  // namespace quintet::train

@@ -33,6 +33,22 @@ class Header {
         ledger_(program::make_ledger(program_, compiled_.step)),
         facts_(facts) {}
 
+  std::vector<std::string> short_lines() {
+    model();
+    short_corpus();
+    short_batch();
+    ranks();
+    short_training();
+    line("memory", "{} per rank{}", base::human_bytes(program_.arena_bytes),
+         is_bound()           ? ", whatever the routing"
+         : r_.parallel.pp > 1 ? " on the first stage"
+                              : "");
+    line("start-up", "compiled and verified in {}; -v shows every setting",
+         base::human_duration(facts_.compile_ns));
+    disabled();
+    return std::move(lines_);
+  }
+
   std::vector<std::string> lines() {
     model();
     corpus();
@@ -94,6 +110,32 @@ class Header {
            counted(std::min(data_.evaluation_batches(r_) * r_.batch.micro * r_.parallel.dp(),
                             data_.validation->dataset().size()),
                    "sequence"));
+  }
+
+  void short_corpus() {
+    const data::Dataset& train = data_.train.dataset();
+    line("data", "{} in {}{}", counted(train.corpus().tokens(), "token"),
+         counted(train.corpus().documents(), "document"),
+         data_.validation ? fmt::format(", {:g} % for validation", 100 * r_.data.validation_fraction) : "");
+    if (!data_.reading.empty()) line("read", "{}", data_.reading);
+  }
+
+  void short_batch() {
+    const int64_t tokens = r_.batch.global * r_.data.seq_len;
+    line("step", "{} x {} = {} tokens, {} micro-batch{} per rank", counted(r_.batch.global, "sequence"),
+         counted(r_.data.seq_len, "token"), thousands(tokens), r_.batch.accumulation,
+         r_.batch.accumulation == 1 ? "" : "es");
+    line("run", "{}, {} tokens{}", counted(r_.run.steps, "step"),
+         base::human_count(static_cast<double>(config::BatchRamp(r_).end().tokens)),
+         r_.eval.every > 0 ? fmt::format(", evaluated every {}",
+                                         r_.eval.every == 1 ? "step" : counted(r_.eval.every, "step"))
+                           : "");
+  }
+
+  void short_training() {
+    const config::Optimizer& o = r_.optimizer;
+    line("training", "{}, lr {:g} {}, compute in {}", name_of(o.kind), o.lr, name_of(o.schedule.kind),
+         name_of(r_.precision.compute));
   }
 
   void batch() {
@@ -338,6 +380,10 @@ class Header {
          counted(static_cast<int64_t>(program_.streams.size()), "stream"), up_to, ledger_.flops / 1e9, up_to,
          base::human_bytes(static_cast<int64_t>(ledger_.sent_bytes())),
          base::human_duration(facts_.compile_ns));
+    disabled();
+  }
+
+  void disabled() {
     if (!facts_.disabled_passes.empty())
       line("debug", "passes disabled, slower or larger than usual: {}", facts_.disabled_passes);
   }
@@ -352,6 +398,11 @@ class Header {
 };
 
 }  // namespace
+
+std::vector<std::string> short_header_lines(const Recipe& recipe, const RunData& data, const Rank& rank,
+                                            const HeaderFacts& facts) {
+  return Header(recipe, data, rank, facts).short_lines();
+}
 
 std::vector<std::string> header_lines(const Recipe& recipe, const RunData& data, const Rank& rank,
                                       const HeaderFacts& facts) {

@@ -1,5 +1,4 @@
-// The header of a run: every setting of the recipe and its effect in this layout, with counts taken from the
-// compiled program.
+// The header of a run. Lines begin with a label of 13 columns.
 #pragma once
 
 #include <string>
@@ -19,6 +18,11 @@ struct HeaderFacts {
   int64_t compile_ns = 0;
 };
 
+// What a reader wants to see at the start: what is trained on what, how much, where, and how large.
+std::vector<std::string> short_header_lines(const config::Recipe& recipe, const RunData& data,
+                                            const Rank& rank, const HeaderFacts& facts);
+
+// Every setting of the recipe and its effect in this layout, with counts taken from the compiled program.
 std::vector<std::string> header_lines(const config::Recipe& recipe, const RunData& data, const Rank& rank,
                                       const HeaderFacts& facts);
 
