@@ -15,7 +15,7 @@ TEST_ENV = OMP_NUM_THREADS=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 
 .PHONY: help setup configure build demo test test-pages repeat mutate fuzz classes reshard crash test-hf fuzz-parsers asan tsan \
-  coverage nightly bench lint tidy docs format install clean
+  coverage nightly bench lint tidy recipe-docs docs format install clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -119,7 +119,11 @@ tidy: setup  ## clang-tidy on the files that this branch changes
 format: setup  ## clang-format every tracked source file
 	@tools/format.sh
 
-install: build  ## install the tool, libraries, headers and CMake package under PREFIX=/usr/local
+recipe-docs: configure  ## write docs/recipe.md from the schema of recipes; a test compares it
+	@cmake --build $(BUILD) --target quintet
+	@$(BUILD)/quintet recipe --markdown > docs/recipe.md
+
+install: build  ## install the tool, man pages, completions, libraries and headers under PREFIX=/usr/local
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:  ## remove the build and the demo's run folder

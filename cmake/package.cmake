@@ -47,5 +47,16 @@ install(FILES ${PROJECT_BINARY_DIR}/quintetConfig.cmake ${PROJECT_BINARY_DIR}/qu
 install(EXPORT quintetTargets NAMESPACE quintet:: DESTINATION ${package_dir})
 if(TARGET quintet)
   install(TARGETS quintet RUNTIME)
+  # Man pages and completion scripts are written by the tool itself, from its options.
+  install(CODE "
+    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    file(MAKE_DIRECTORY \${share}/bash-completion/completions \${share}/zsh/site-functions \${share}/fish/vendor_completions.d)
+    execute_process(COMMAND $<TARGET_FILE:quintet> man --write \${share}/man COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND $<TARGET_FILE:quintet> completion bash
+      OUTPUT_FILE \${share}/bash-completion/completions/quintet COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND $<TARGET_FILE:quintet> completion zsh
+      OUTPUT_FILE \${share}/zsh/site-functions/_quintet COMMAND_ERROR_IS_FATAL ANY)
+    execute_process(COMMAND $<TARGET_FILE:quintet> completion fish
+      OUTPUT_FILE \${share}/fish/vendor_completions.d/quintet.fish COMMAND_ERROR_IS_FATAL ANY)")
 endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/quintet)

@@ -38,7 +38,10 @@ void report(const DoctorOptions& o, const tools::ProbedMachine& machine) {
   } else if (machine.cluster) {
     written = "--out FILE.toml saves this as a cluster for quintet plan\n";
   }
-  print(o.json ? tools::to_json(machine) : tools::describe(machine) + written);
+  if (o.json)
+    print(tools::to_json(machine));
+  else
+    print_report(tools::describe(machine) + written);
 }
 
 int probe_action(const DoctorOptions& o) {
@@ -75,7 +78,8 @@ int recipe_action(const DoctorOptions& o) {
   if (!o.json)
     options.log = [](const std::string& line) { observe::Console::standard_error().print_line(line); };
   const auto diagnosis = tools::diagnose([&] { return o.recipe.load(false); }, options);
-  if (diagnosis) print(o.json ? tools::to_json(*diagnosis) : tools::to_text(*diagnosis));
+  if (diagnosis && o.json) print(tools::to_json(*diagnosis));
+  if (diagnosis && !o.json) print_report(tools::to_text(*diagnosis));
   return kExitGood;
 }
 

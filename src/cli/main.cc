@@ -8,7 +8,11 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/wrap.h"
 #include "cli/verbs.h"
+#include "cli/version.h"
+#include "config/codes.h"
+#include "config/environment.h"
 #include "config/problem.h"
 #include "observe/console.h"
 #include "tools/recipe_report.h"
@@ -25,7 +29,15 @@ class ReaderGone : public std::runtime_error {
 
 // Does not throw when standard error is closed: it is called from exception handlers.
 void complain(std::string_view message) {
-  observe::Console::standard_error().print_line(fmt::format("quintet: {}", message));
+  observe::Console& console = observe::Console::standard_error();
+  const observe::LineFormat format{.style = observe::Style::Error, .styled = 8, .indent = 4};
+  console.print_line(fmt::format("quintet: {}", message), format);
+}
+
+// The command that says more about the first problem.
+void suggest_explain(std::string_view code) {
+  if (!code.empty())
+    observe::Console::standard_error().print_line(fmt::format("'quintet explain {}' says more", code));
 }
 
 // CLI11 reports an unknown verb only as an unexpected argument.
@@ -75,19 +87,27 @@ int act(const Verb& verb) {
 int run(int argc, char** argv) {
   CLI::App app("Quintet trains language models across devices; the layout never changes the mathematics.",
                "quintet");
-  app.set_version_flag("--version", "quintet " QUINTET_VERSION);
+  app.set_version_flag("--version", version_text, "print the version, how it was built and what it can use");
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::simple);
   app.footer(
       "'quintet VERB --help' describes a verb. Exit codes: 0 success, 2 invalid input, 1 any other failure.");
-  const std::vector<Verb> verbs = {add_train(app),      add_check(app),    add_verify(app), add_program(app),
-                                   add_plan(app),       add_schedule(app), add_report(app), add_generate(app),
-                                   add_tokenizer(app),  add_prepare(app),  add_doctor(app), add_bench(app),
-                                   add_checkpoint(app), add_replay(app)};
+  const std::vector<Verb> verbs = {
+      add_init(app),    add_train(app),      add_check(app),  add_verify(app),     add_program(app),
+      add_plan(app),    add_schedule(app),   add_report(app), add_generate(app),   add_tokenizer(app),
+      add_prepare(app), add_doctor(app),     add_bench(app),  add_checkpoint(app), add_explain(app),
+      add_recipe(app),  add_completion(app), add_man(app),    add_replay(app)};
   refuse_empty_values(app);
+  if (argc < 2) {
+    print_report(app.help());
+    return kExitGood;
+  }
   if (is_unknown_verb(verbs, argc, argv)) return kExitUser;
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    print_report(app.help());
+    return kExitGood;
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kExitGood : kExitUser;
   }
@@ -97,6 +117,20 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+void print_report(std::string_view text) {
+  const observe::Console& console = observe::Console::standard_output();
+  if (!console.is_terminal()) return print(text);
+  const auto width = static_cast<size_t>(std::max(40, console.width() - 1));
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    out += base::wrapped(line, width, base::hanging_indent(line, width)) + "\n";
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  print(out);
+}
 
 void print(std::string_view text) {
   if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return;
@@ -110,10 +144,19 @@ int main(int argc, char** argv) {
   // A closed pipe is a write error that ends the command that prints its result, but not a training run.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file size limit is a write error, like a full disk
+  quintet::observe::Console::allow_colours(quintet::config::wants_colours());
   try {
     return quintet::cli::run(argc, argv);
   } catch (const quintet::cli::ReaderGone&) {
     return quintet::cli::kExitFailure;  // no message: the reader has closed the pipe
+  } catch (const quintet::config::RecipeError& e) {
+    quintet::cli::complain(e.what());
+    quintet::cli::suggest_explain(quintet::config::code_of(e.problems().front().name));
+    return quintet::cli::kExitUser;
+  } catch (const quintet::config::CodedError& e) {
+    quintet::cli::complain(e.what());
+    quintet::cli::suggest_explain(e.code());
+    return quintet::cli::kExitUser;
   } catch (const quintet::base::UserError& e) {
     quintet::cli::complain(e.what());
     return quintet::cli::kExitUser;

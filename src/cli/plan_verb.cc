@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,6 +9,7 @@
 #include "cli/provenance.h"
 #include "cli/search_options.h"
 #include "cli/verbs.h"
+#include "observe/console.h"
 #include "plan/plan.h"
 #include "plan/recipe_from_model.h"
 #include "plan/text.h"
@@ -29,27 +28,6 @@ struct PlanOptions {
   double imbalance = 1, price = -1;
   bool json = false;
   SearchOptions wanted;
-};
-
-// One live line on a terminal, nothing elsewhere.
-class Line {
- public:
-  ~Line() { clear(); }
-  void clear() {
-    if (shown_) write("\r\033[K");
-    shown_ = false;
-  }
-  void show(const std::string& text) {
-    if (::isatty(STDERR_FILENO) == 0) return;
-    write("\r\033[K" + text);
-    shown_ = true;
-  }
-
- private:
-  // Write errors are ignored: the search continues without a terminal.
-  static void write(const std::string& text) { std::fputs(text.c_str(), stderr); }
-
-  bool shown_ = false;
 };
 
 std::optional<hardware::Arithmetic> arithmetic(const std::string& word) {
@@ -140,20 +118,21 @@ int plan_action(const PlanOptions& o) {
     assumptions.visible_keys = tools::mean_visible_keys(document_lengths(o.documents), filled_recipe.recipe);
   }
 
-  Line line;
+  // One live line on a terminal, nothing elsewhere.
+  observe::Console& console = observe::Console::standard_error();
   report::FindingsOptions wanted = o.wanted.findings();
-  wanted.progress = [&](const std::string& text) { line.show(text); };
+  wanted.progress = [&](const std::string& text) { console.set_live(text); };
   if (o.wanted.search) {
     std::vector<std::string> held = o.recipe.sets;
     if (o.request.micro_batch > 0) held.push_back(fmt::format("batch.micro={}", o.request.micro_batch));
     const auto found =
         report::search_layout(wanted, {filled_recipe.recipe, held, !from_file}, assumptions, findings);
-    line.clear();
-    if (!o.json) print(report::text_before(findings, assumptions));
+    console.clear_live();
+    if (!o.json) print_report(report::text_before(findings, assumptions));
     if (!found) {
       if (o.json) print(report::to_json(nullptr, findings));
       if (!o.json)
-        for (const std::string& note : findings.notes) print(fmt::format("note: {}\n", note));
+        for (const std::string& note : findings.notes) print_report(fmt::format("note: {}\n", note));
       return kExitFailure;
     }
     filled_recipe.recipe = *found;
@@ -168,7 +147,7 @@ int plan_action(const PlanOptions& o) {
   for (const std::string& filled : filled_recipe.filled)
     if (!chosen(filled)) report.notes.push_back("filled in " + filled);
   report::add_findings(wanted, report, findings);
-  line.clear();
+  console.clear_live();
   if (!o.trace.empty()) plan::write_trace(*report.timeline, o.trace);
   if (!o.html.empty()) {
     report::PageParts parts = report::page_parts(report, findings);
@@ -176,8 +155,10 @@ int plan_action(const PlanOptions& o) {
     parts.date = base::utc_text();
     base::write_file_atomically(o.html, report::to_html(report, parts));
   }
-  print(o.json ? report::to_json(&report, findings)
-               : plan::to_text(report) + report::text_after(findings, report));
+  if (o.json)
+    print(report::to_json(&report, findings));
+  else
+    print_report(plan::to_text(report) + report::text_after(findings, report));
   return report.memory.fits() ? kExitGood : kExitFailure;
 }
 

@@ -62,7 +62,8 @@ config::Recipe RecipeOptions::load(bool steps_is_run) const {
   const config::Recipe recipe = config::load(path, all, &notes);
   const auto launch = config::detect_launch();
   if (!launch || launch->rank == 0)
-    for (const std::string& note : notes) observe::Console::standard_error().print_line("note: " + note);
+    for (const std::string& note : notes)
+      observe::Console::standard_error().print_line("note: " + note, {.style = observe::Style::Dim});
   return recipe;
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "cli/number.h"
 #include "cli/provenance.h"
 #include "cli/signals.h"
@@ -16,9 +17,11 @@
 namespace quintet::cli {
 namespace {
 
+constexpr observe::LineFormat kFailure{.style = observe::Style::Error, .styled = 8, .indent = 4};
+
 struct TrainOptions {
   RecipeOptions recipe;
-  bool overwrite = false, json = false, weights_only = false;
+  bool overwrite = false, json = false, dry_run = false, verbose = false, weights_only = false;
   std::string trace, cluster, from;
   std::vector<std::string> allow;
   int64_t sample = 80;
@@ -35,6 +38,15 @@ void write_report(const config::Recipe& recipe, observe::Console& console) {
   }
 }
 
+void report_dry_run(const TrainOptions& o, const train::RunResult& result, observe::Console& console) {
+  console.print_line(
+      fmt::format("{:<13}ready for {} steps: compiled and verified, data, memory and run folder "
+                  "checked; nothing was trained or written",
+                  "dry run", base::thousands(result.recipe.run.steps)),
+      observe::kLabelled);
+  if (o.json) print(train::dry_run_json(result.recipe, result.summary));
+}
+
 int train_action(const TrainOptions& o) {
   // mpirun gives its ranks a terminal even if its own output is a pipe: plain lines suit both.
   observe::Console::Options where{
@@ -48,6 +60,8 @@ int train_action(const TrainOptions& o) {
   options.weights_only = o.weights_only;
   options.allow = o.allow;
   options.version = QUINTET_VERSION;
+  options.dry_run = o.dry_run;
+  options.verbose = o.verbose;
   options.disabled_passes = o.recipe.disabled_passes();
   options.provenance = provenance();
   options.console = &console;
@@ -58,10 +72,15 @@ int train_action(const TrainOptions& o) {
   const auto load = [&] {
     config::Recipe recipe = o.recipe.load();
     for (const std::string& warning : tools::cluster_warnings(recipe, o.cluster))
-      if (!launch || launch->rank == 0) console.print_line("warning: " + warning);
+      if (!launch || launch->rank == 0)
+        console.print_line("warning: " + warning, {.style = observe::Style::Warning});
     return recipe;
   };
   const train::RunResult result = train::run(load, options);
+  if (o.dry_run) {
+    if (result.is_first) report_dry_run(o, result, console);
+    return kExitGood;
+  }
   const train::RunEnd end = result.summary.end;
   if (result.is_first) {
     console.print_line("");
@@ -71,17 +90,18 @@ int train_action(const TrainOptions& o) {
     const bool complete = result.incomplete.empty();
     for (const std::string& line :
          train::summary_lines(result.summary, train::RunFolder(result.recipe.run.dir)))
-      console.print_line(line);
+      console.print_line(line, observe::kLabelled);
     write_report(result.recipe, console);
     if (end == train::RunEnd::Finished && complete)
       if (const auto text = tools::sample_of(result.recipe, o.sample))
-        console.print_line("sample       " + *text);
+        console.print_line("sample       " + *text,
+                           {.style = observe::Style::Bold, .styled = 13, .indent = 13, .break_words = true});
     if (o.json) print(train::to_json(result.summary));
     if (end == train::RunEnd::NonFinite)
-      observe::Console::standard_error().print_line("quintet: " + result.message);
+      observe::Console::standard_error().print_line("quintet: " + result.message, kFailure);
     if (!complete)
-      observe::Console::standard_error().print_line("quintet: the run folder is incomplete: " +
-                                                    result.incomplete);
+      observe::Console::standard_error().print_line(
+          "quintet: the run folder is incomplete: " + result.incomplete, kFailure);
   }
   if (end == train::RunEnd::Interrupted) return kExitSignal + result.signal;
   return end == train::RunEnd::NonFinite || !result.incomplete.empty() ? kExitFailure : kExitGood;
@@ -107,6 +127,10 @@ Verb add_train(CLI::App& app) {
       ->add_option("--allow", o->allow,
                    "continue although this recipe key differs from the checkpoint's; may be repeated")
       ->type_name("KEY");
+  command->add_flag("--dry-run", o->dry_run,
+                    "do everything but the steps: compile and verify, open the data, reserve the memory, "
+                    "check the run folder; write nothing");
+  command->add_flag("-v,--verbose", o->verbose, "print the full header: every setting and its effect");
   command->add_option("--trace", o->trace, "write a trace of these steps to trace.json, for Perfetto")
       ->type_name("steps=FIRST-LAST");
   command
@@ -116,7 +140,8 @@ Verb add_train(CLI::App& app) {
       ->capture_default_str()
       ->check(integer_in(0, int64_t{1} << 20));
   command->add_flag("--json", o->json,
-                    "print the summary as JSON on standard output, all else on standard error");
+                    "print the summary (with --dry-run: the plan) as JSON on standard output, all else on "
+                    "standard error");
   command->footer(
       "A run folder with a checkpoint is continued from the newest complete one, in the layout of the "
       "recipe.\n"

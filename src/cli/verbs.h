@@ -53,10 +53,19 @@ Verb add_doctor(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_checkpoint(CLI::App& app);
 Verb add_replay(CLI::App& app);
+Verb add_explain(CLI::App& app);
+Verb add_init(CLI::App& app);
+Verb add_recipe(CLI::App& app);
+Verb add_completion(CLI::App& app);
+Verb add_man(CLI::App& app);
 
 // Writes to standard output; an incomplete write is an error. If the reader has closed the pipe, the tool
 // exits with kExitFailure and no message. Progress and diagnostics go to standard error through
 // observe::Console, which drops what cannot be written.
 void print(std::string_view text);
+
+// The same for a report of labelled lines and tables: on a terminal, lines that are wider than it are broken
+// at spaces and continued below their last column. A pipe gets whole lines.
+void print_report(std::string_view text);
 
 }  // namespace quintet::cli

@@ -4,12 +4,15 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
 
 namespace quintet::comm {
 
 bool mpi_available();
+// The library that ranks run with: "Open MPI 4.1.4"; empty without MPI.
+std::string mpi_version();
 
 // Initialises MPI with full thread support (an error if the library does not provide it) and finalises it on
 // destruction. At most one per process, created and destroyed by the same thread. If destroyed while an

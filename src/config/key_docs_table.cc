@@ -21,6 +21,7 @@ constexpr SectionDoc kSections[] = {
     {"optimizer.schedule", "The learning rate over the run (docs/training.md)."},
     {"optimizer.weight_decay_ramp", "A factor on weight_decay over the run."},
     {"optimizer.muon", "Settings of optimizer.name = \"muon\"."},
+    {"optimizer.adafactor", "Settings of optimizer.name = \"adafactor\"."},
     {"loss", "How the loss is computed."},
     {"eval", "Evaluation on data that training never sees."},
     {"checkpoint", "State saved during the run, so that it can be resumed."},
@@ -192,6 +193,11 @@ constexpr KeyDoc kKeys[] = {
     {"optimizer.muon.nesterov", "Nesterov momentum.", "true"},
     {"optimizer.muon.scale",
      "Factor on the orthogonal update: match_rms_adamw lets both share lr and weight decay.", "\"original\""},
+    {"optimizer.adafactor.decay", "Averages of squares keep 1 - t^-decay at update t.", "0.8"},
+    {"optimizer.adafactor.eps1", "Least size of a gradient that an update is divided by.", "1e-15"},
+    {"optimizer.adafactor.clip", "Largest root mean square of an update, before the rate.", "1.0"},
+    {"optimizer.adafactor.relative", "Scale the rate by the root mean square of the parameter.", "true"},
+    {"optimizer.adafactor.eps2", "relative: least root mean square of a parameter.", "1e-3"},
 
     {"loss.chunk", "Token rows whose logits exist at the same time; 0: all.", "1024"},
 

@@ -161,6 +161,12 @@ TEST(Docs, ConvertedRecipesArePlannedAsShown) {
   for (const base::Path& page : base::list_files(QUINTET_SOURCE_DIR "/docs/coming-from")) run_page(page);
 }
 
+// docs/recipe.md is generated; `make recipe-docs` writes it.
+TEST(Docs, RecipeReferenceIsUpToDate) {
+  EXPECT_EQ(base::read_file(QUINTET_SOURCE_DIR "/docs/recipe.md"), quintet("recipe --markdown").out)
+      << "run: make recipe-docs";
+}
+
 // What `doctor --probe --out` suggests.
 TEST(Docs, AProbedMachinePlansARecipeOfItsSize) {
   const test::SmallRun small;

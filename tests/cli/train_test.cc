@@ -18,6 +18,28 @@ std::string train(const SmallRun& small, const std::string& more = {}) {
   return "train " + quoted(small.recipe_file().string()) + " " + more;
 }
 
+// A dry run does everything but the steps, and writes nothing.
+TEST(DryRun, PreparesAndWritesNothing) {
+  const SmallRun small;
+  const std::string recipe = quoted(small.recipe_file().string());
+  const Outcome o = quintet("train --dry-run " + recipe);
+  EXPECT_EQ(o.code, 0) << o.err;
+  for (const char* part : {"model ", "data ", "memory ", "dry run      ready for "})
+    EXPECT_CONTAINS(o.out, part);
+  EXPECT_EQ(o.out.find("step 1/"), std::string::npos) << o.out;
+  EXPECT_FALSE(base::directory_exists(small.run_dir()));
+  const Outcome json = quintet("train --dry-run --json " + recipe);
+  EXPECT_CONTAINS(json.out, "\"dry_run\": true");
+  EXPECT_CONTAINS(json.out, "\"planned_peak_bytes\": ");
+  // What would stop a run stops its dry run.
+  EXPECT_EQ(quintet("train --dry-run " + recipe + " --set data.path=/no/such/file").code, 2);
+  EXPECT_EQ(quintet("train --dry-run " + recipe + " --run-dir /proc/no/folder").code, 2);
+  EXPECT_EQ(quintet("train " + recipe).code, 0);
+  const Outcome taken = quintet("train --dry-run " + recipe);
+  EXPECT_EQ(taken.code, 2);
+  EXPECT_CONTAINS(taken.err, "[Q2010]");
+}
+
 TEST(Train, RunsFromRecipeToText) {
   const SmallRun small;
   const Outcome o = quintet(train(small, "--steps 12 --sample 10 --set eval.every=6"));
@@ -117,7 +139,7 @@ TEST(Train, ContextRanksWithDroppingExperts) {
       std::string(kExperts) +
       " --set parallel.cp=2 --set parallel.cp_method=ring --set parallel.tp=1 --set "
       "parallel.sequence_parallel=false --set parallel.ep=2 --set "
-      "model.moe.capacity_factor=0.5 --set eval.every=2 --set memory.recompute=full --steps 4";
+      "model.moe.capacity_factor=0.5 --set eval.every=2 --set memory.recompute=full --steps 4 -v";
   const Outcome o = quintet(train(small, sets));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_CONTAINS(o.out, "cp           cp 2, ring: ");

@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include "cli/support.h"
+#include "config/presets.h"
 #include "program/text.h"
 
 namespace quintet {
@@ -20,7 +22,128 @@ TEST(Tool, HelpAndVersion) {
     EXPECT_EQ(one.code, 0);
     EXPECT_CONTAINS(one.out, "--json") << verb;
   }
-  EXPECT_EQ(quintet("--version").out.substr(0, 8), "quintet ");
+  // Without arguments the tool prints its help.
+  const Outcome bare = quintet("");
+  EXPECT_EQ(bare.code, 0);
+  EXPECT_EQ(bare.out, help.out);
+  EXPECT_EQ(bare.err, "");
+}
+
+TEST(Tool, VersionSaysHowItWasBuilt) {
+  const Outcome o = quintet("--version");
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.out.substr(0, 8), "quintet ");
+  for (const char* part :
+       {"\n  build ", "\n  libraries   fmt ", "\n  MPI ", "\n  CPU kernels ", "\n  GPU kernels "})
+    EXPECT_CONTAINS(o.out, part);
+}
+
+TEST(Tool, CodesAreExplained) {
+  const Outcome one = quintet("explain q1210");
+  EXPECT_EQ(one.code, 0);
+  for (const char* part :
+       {"Q1210: batch.global = micro x accumulation x dp", "Refused:\n    [batch]\n    global = 12",
+        "batch.global: 12 must be micro", "Accepted, with:\n    [batch]\n    global = 16"})
+    EXPECT_CONTAINS(one.out, part);
+  const Outcome all = quintet("explain");
+  EXPECT_CONTAINS(all.out, "Q1001  the recipe is valid TOML\n");
+  EXPECT_CONTAINS(quintet("explain Q1302 --json").out, "\"rule\": \"parallel.tp divides model.heads\"");
+  const Outcome none = quintet("explain Q0000");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_CONTAINS(none.err, "there is no code Q0000");
+}
+
+// Recipes of `quintet init` pass check, for every preset and any number of ranks.
+TEST(Tool, InitWritesLegalRecipes) {
+  const SmallRun small;
+  const std::string data = " --data " + quoted((small / "data.txt").string());
+  std::string script;
+  int written = 0;
+  for (const config::Model& m : config::presets()) {
+    const std::string file = (small / fmt::format("{}.toml", written)).string();
+    script += fmt::format("{} init {} --model {} --ranks {} --device cpu{} >/dev/null || echo {}\n",
+                          test::kTool, quoted(file), m.preset, 1 + written % 8, data, m.preset);
+    ++written;
+  }
+  const Outcome all = test::shell(script);
+  EXPECT_EQ(all.out + all.err, "");
+  for (int i = 0; i < written; ++i)
+    EXPECT_NO_THROW(config::load((small / fmt::format("{}.toml", i)).string())) << i;
+  const std::string text = base::read_file(small / "0.toml");
+  EXPECT_CONTAINS(text, "# Sequences per optimizer step, over all ranks.");
+  EXPECT_CONTAINS(text, "path = \"data.txt\"");  // relative to the recipe
+  // The tiny one passes the whole of check, data included.
+  EXPECT_EQ(quintet("check " + quoted((small / "0.toml").string())).code, 0);
+  const Outcome again = quintet("init " + quoted((small / "0.toml").string()) + data);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_CONTAINS(again.err, "--overwrite");
+  EXPECT_EQ(quintet("init " + quoted((small / "x.toml").string()) + " --data /no/such/file").code, 2);
+  EXPECT_EQ(quintet("init " + quoted((small / "x.toml").string())).code, 2);  // no terminal to ask on
+}
+
+TEST(Tool, KeysAreDescribed) {
+  const Outcome one = quintet("recipe parallel.zero");
+  EXPECT_CONTAINS(one.out, "integer, 0 to 3");
+  EXPECT_CONTAINS(quintet("recipe optimizer.muon").out, "optimizer.muon.nesterov\n");
+  EXPECT_CONTAINS(quintet("recipe").out, "run.log_every\n");
+  EXPECT_CONTAINS(quintet("recipe precision.compute --json").out, "\"bf16\"");
+  const Outcome none = quintet("recipe parallel.tpp");
+  EXPECT_EQ(none.code, 2);
+  EXPECT_CONTAINS(none.err, "did you mean 'parallel.tp'?");
+}
+
+// Completes as an interactive bash would.
+TEST(Tool, BashCompletes) {
+  const auto complete = [](const std::string& words, int at) {
+    return test::shell(
+               fmt::format("bash --norc -c 'source <({} completion bash); COMP_WORDS=({}); COMP_CWORD={}; "
+                           "_quintet 2>&1; printf \"%s\\n\" \"${{COMPREPLY[@]}}\"'",
+                           test::kTool, words, at))
+        .out;
+  };
+  EXPECT_EQ(complete("quintet tr", 1), "train\n");
+  EXPECT_EQ(complete("quintet train --dry", 2), "--dry-run\n");
+  EXPECT_EQ(complete("quintet train x.toml --dtype b", 4), "bf16\n");
+  EXPECT_EQ(complete("quintet train x.toml --set parallel.ze", 4), "parallel.zero=\n");
+  EXPECT_EQ(complete("quintet train x.toml --set precision.compute = b", 6), "bf16\n");
+  EXPECT_EQ(complete("quintet bench st", 2), "step\n");
+  EXPECT_EQ(complete("quintet explain Q121", 2), "Q1210\nQ1211\nQ1212\nQ1213\n");
+  for (const char* shell : {"zsh", "fish"}) {
+    const Outcome o = quintet(std::string("completion ") + shell);
+    EXPECT_EQ(o.code, 0);
+    EXPECT_CONTAINS(o.out, "dry-run");
+    if (::system(fmt::format("command -v {} >/dev/null 2>&1", shell).c_str()) == 0)
+      EXPECT_EQ(test::shell(fmt::format("{} completion {} | {} -n", test::kTool, shell, shell)).err, "")
+          << shell;
+  }
+  EXPECT_EQ(quintet("completion tcsh").code, 2);
+}
+
+TEST(Tool, ManPagesAreWellFormed) {
+  const test::TempFolder folder;
+  EXPECT_EQ(quintet("man --write " + quoted(folder.path().string())).code, 0);
+  for (const char* page :
+       {"man1/quintet.1", "man1/quintet-train.1", "man1/quintet-bench-step.1", "man5/quintet-recipe.5"}) {
+    const std::string text = base::read_file(folder / page);
+    EXPECT_CONTAINS(text, ".SH NAME") << page;
+    if (::system("command -v groff >/dev/null 2>&1") == 0)
+      EXPECT_EQ(test::shell("groff -man -Tascii -ww -z " + quoted((folder / page).string())).err, "") << page;
+  }
+  EXPECT_EQ(quintet("man no-such-verb").code, 2);
+}
+
+// The code is printed with each problem, and in JSON.
+TEST(Tool, ProblemsHaveCodes) {
+  const SmallRun small;
+  const std::string recipe = quoted(small.recipe_file().string());
+  const Outcome text = quintet("check " + recipe + " --set parallel.tp=3");
+  EXPECT_EQ(text.code, 2);
+  EXPECT_CONTAINS(text.err, "[Q1302]");
+  EXPECT_CONTAINS(text.err, "'quintet explain Q1302' says more");
+  const Outcome json = quintet("check --json " + recipe + " --set parallel.tp=3");
+  EXPECT_CONTAINS(json.out, "\"code\": \"Q1302\"");
+  const Outcome missing = quintet("check --json " + recipe + " --set data.path=/no/such/file");
+  EXPECT_CONTAINS(missing.out, "\"code\": \"Q2001\"");
 }
 
 TEST(Tool, UnknownVerbsAreNamed) {
@@ -29,7 +152,6 @@ TEST(Tool, UnknownVerbsAreNamed) {
   EXPECT_CONTAINS(o.err, "unknown verb 'trian', did you mean 'train'?");
   for (const char* later : {"plan", "launch", "bench", "convert", "report"})
     EXPECT_EQ(quintet(later).code, 2);
-  EXPECT_EQ(quintet("").code, 2);
 }
 
 TEST(Tool, AClosedReaderIsNotACrash) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -123,6 +124,17 @@ class MpiWorld final : public World {
 }  // namespace mpi
 
 bool mpi_available() { return true; }
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);  // one of the few calls that are allowed before MPI_Init
+  std::string version(text, static_cast<size_t>(length));
+  version.resize(std::min(version.find_first_of(",\n"), version.size()));
+  // "Open MPI v4.1.4" as other libraries are printed.
+  if (const size_t v = version.find(" v"); v != std::string::npos) version.erase(v + 1, 1);
+  return version;
+}
 
 std::unique_ptr<World> make_mpi_world() { return std::make_unique<mpi::MpiWorld>(); }
 

@@ -14,6 +14,7 @@ namespace {
 }  // namespace
 
 bool mpi_available() { return false; }
+std::string mpi_version() { return {}; }
 std::unique_ptr<World> make_mpi_world() { say_what_to_install(); }
 void run_mpi_world(const std::function<void(World&)>&) { say_what_to_install(); }
 

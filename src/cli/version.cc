@@ -1,0 +1,26 @@
+#include "cli/version.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "comm/mpi.h"
+#include "tools/machine_facts.h"
+
+namespace quintet::cli {
+
+std::string version_text() {
+  std::string text = fmt::format("quintet {}\n", QUINTET_VERSION);
+  const auto line = [&](const char* label, const std::string& value) {
+    text += fmt::format("  {:<12}{}\n", label, value);
+  };
+  line("build", fmt::format("{}, {}", QUINTET_BUILD_TYPE, QUINTET_COMPILER));
+  line("libraries", QUINTET_LIBRARIES);
+  line("MPI", comm::mpi_available() ? comm::mpi_version() : "not built in");
+  const std::vector<std::string> sets = tools::inspect_machine().matmul_sets;
+  line("CPU kernels", fmt::format("{} on this processor (of {})", sets.back(), fmt::join(sets, ", ")));
+  line("GPU kernels", *QUINTET_GPU == '\0' ? "not built in" : QUINTET_GPU);
+  text.pop_back();  // CLI11 ends the text
+  return text;
+}
+
+}  // namespace quintet::cli

@@ -1,0 +1,26 @@
+// The recipe that `quintet init` writes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/file.h"
+
+namespace quintet::cli {
+
+inline constexpr const char* kDefaultPreset = "llama-tiny";
+inline constexpr int64_t kDefaultSteps = 200;
+
+// Empty or 0: chosen.
+struct RecipeWishes {
+  std::string name, model, data, device;
+  int64_t ranks = 0, seq_len = 0, batch = 0, steps = 0;
+};
+
+// "cuda" in a build with CUDA, otherwise "cpu".
+std::string default_device();
+
+// A commented recipe for a file in `folder`. wishes.data is relative to the working directory.
+std::string recipe_text(const RecipeWishes& wishes, const base::Path& folder);
+
+}  // namespace quintet::cli
