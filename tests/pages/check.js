@@ -1,4 +1,4 @@
-// Runs inside a page under test and leaves what it finds as JSON in its last element, with id "found".
+// Runs inside a page under test and sends what it finds, as JSON, to the page that frames it.
 addEventListener('load', () => {
   const problems = window.foundErrors.slice();
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -41,11 +41,8 @@ addEventListener('load', () => {
   all('.pick button').forEach(b => b.click());
   const light = c => { const [r, g, b] = c.match(/\d+/g).map(Number); return (r + g + b) / 765; };
   problems.push(...window.foundErrors);
-  const found = document.createElement('pre');
-  found.id = 'found';
-  found.textContent = JSON.stringify({
+  parent.postMessage(JSON.stringify({
     problems: [...new Set(problems)], width: innerWidth, requests: performance.getEntriesByType('resource').map(e => e.name),
     titles: all('h2').map(e => e.textContent), figures: all('figure').map(e => e.className),
-    paper: light(getComputedStyle(document.body).backgroundColor), ink: light(getComputedStyle(document.body).color)});
-  document.body.append(found);
+    paper: light(getComputedStyle(document.body).backgroundColor), ink: light(getComputedStyle(document.body).color)}), '*');
 });

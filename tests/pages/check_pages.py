@@ -34,6 +34,15 @@ def chromium(arguments, folder):
     return subprocess.run(command, capture_output=True, text=True, timeout=180).stdout
 
 
+def framed(page, width, height, folder):
+    """A page that frames another one and keeps its message: windows of headless Chromium are at least 500 px wide."""
+    frame = pathlib.Path(folder) / f"frame-{page.stem}-{width}.html"
+    frame.write_text("<body style='margin:0'><script>addEventListener('message',e=>{const p=document.createElement('pre');p.id='found';"
+                     "p.textContent=e.data;document.body.append(p)})</script>"
+                     f"<iframe style='border:0;display:block' width={width} height={height} src='{page.as_uri()}'></iframe>", encoding="utf-8")
+    return frame.as_uri()
+
+
 def look(page, width, theme, folder):
     """What check.js finds in a page."""
     text = page.read_text(encoding="utf-8")
@@ -42,8 +51,8 @@ def look(page, width, theme, folder):
     script = f"<script>{(HERE / 'check.js').read_text(encoding='utf-8')}</script>"
     copy = pathlib.Path(folder) / f"{page.stem}-{width}-{theme}.html"
     copy.write_text(text.replace("<meta charset=\"utf-8\">", "<meta charset=\"utf-8\">" + early, 1).replace("</body>", script + "</body>"), encoding="utf-8")
-    dom = chromium([f"--blink-settings=preferredColorScheme={THEMES[theme]}", f"--window-size={width},900", "--virtual-time-budget=3000",
-                    "--dump-dom", copy.as_uri()], folder)
+    dom = chromium([f"--blink-settings=preferredColorScheme={THEMES[theme]}", "--window-size=1400,1000", "--virtual-time-budget=3000",
+                    "--dump-dom", framed(copy, width, 900, folder)], folder)
     found = re.findall(r'<pre id="found">(.*?)</pre>', dom, re.DOTALL)
     if not found:
         return {"problems": ["the page's script did not end"], "titles": [], "figures": [], "requests": [], "width": width, "paper": 0, "ink": 1}
@@ -65,8 +74,9 @@ def problems_of(page, titles, folder, shots):
             if (found["paper"] > 0.5) != (theme == "light") or abs(found["paper"] - found["ink"]) < 0.5:
                 yield f"{where}: text of lightness {found['ink']:.2f} on {found['paper']:.2f}"
             if shots:
-                chromium([f"--blink-settings=preferredColorScheme={THEMES[theme]}", f"--window-size={width},{2200 if width > 500 else 4000}",
-                          f"--screenshot={shots}/{page.stem}-{width}-{theme}.png", page.as_uri()], folder)
+                height = 2200 if width > 500 else 4000
+                chromium([f"--blink-settings=preferredColorScheme={THEMES[theme]}", f"--window-size={max(width, 500)},{height}",
+                          f"--screenshot={shots}/{page.stem}-{width}-{theme}.png", framed(page, width, height, folder)], folder)
 
 
 def draw(quintet, folder):
