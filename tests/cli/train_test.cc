@@ -45,7 +45,7 @@ TEST(Train, RunsFromRecipeToText) {
   const Outcome o = quintet(train(small, "--steps 12 --sample 10 --set eval.every=6"));
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(o.err, "");
-  for (const char* part : {"model        ", "batch        8 sequences", "step  1/12  loss ",
+  for (const char* part : {"model        ", "step         8 sequences", "step  1/12  loss ",
                            "step 12/12  loss ", "eval at step 6: loss ", "loss         ", " in 12 steps",
                            "peak memory  ranks 0-3: ", "run folder   ", "sample       The "})
     EXPECT_CONTAINS(o.out, part);
@@ -111,7 +111,7 @@ constexpr const char* kExperts =
 TEST(Train, ExpertsFromRecipeToText) {
   const SmallRun small;
   const Outcome o = quintet(
-      train(small, std::string("--steps 150 --sample 0 --set run.log_every=50 --set parallel.ep=4 --set "
+      train(small, std::string("-v --steps 150 --sample 0 --set run.log_every=50 --set parallel.ep=4 --set "
                                "model.moe.bias_rate=0.01 --set model.moe.balance_loss=0.01") +
                        kExperts));
   ASSERT_EQ(o.code, 0) << o.err;
