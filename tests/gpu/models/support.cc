@@ -1,5 +1,7 @@
 #include "gpu/models/support.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -67,6 +69,9 @@ std::vector<std::string> settings_of(const std::string& model) {
   if (model == "llama-odd")
     return {"model.embed=60", "model.ffn=100", "model.head_dim=20", "model.vocab=259"};
   if (model == "llama-recompute") return {"memory.recompute=\"full\"", "loss.chunk=64"};
+  for (const char* name : {"muon", "lamb", "lars", "lion"})
+    if (model == std::string("llama-") + name) return {fmt::format("optimizer.name=\"{}\"", name)};
+  if (model == "llama-averages") return {"optimizer.ema=0.9"};
   if (model == "gpt2")
     return {"model.family=\"gpt2\"", "model.kv_heads=4", "model.max_positions=96", "model.ffn=256"};
   if (model == "gpt2-dropout")
@@ -107,6 +112,12 @@ const std::vector<std::string>& dense_models() {
 
 const std::vector<std::string>& expert_models() {
   static const std::vector<std::string> list = {"experts", "experts-shared-bias", "experts-capacity"};
+  return list;
+}
+
+const std::vector<std::string>& update_models() {
+  static const std::vector<std::string> list = {"llama-muon", "llama-lamb", "llama-lars", "llama-lion",
+                                                "llama-averages"};
   return list;
 }
 
