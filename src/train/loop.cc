@@ -164,7 +164,7 @@ class RankLoop {
                               .disabled_passes = options_.disabled_passes,
                               .schedule_steps = start_.schedule_steps});
     traced_ = options_.trace;
-    if (!traced_ && rank_->compiled().step.issues.size() <= kMostTraced) {
+    if (!traced_ && rank_->compiled().step.issues.size() <= kMaxTraced) {
       const int64_t step = std::min(start_.step() + kTracedStep, recipe_.run.steps);
       traced_ = TraceRange{step, step};
     }

