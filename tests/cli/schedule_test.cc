@@ -107,7 +107,7 @@ TEST(ScheduleVerb, TrainsAndVerifiesWithAFileNextToTheRecipe) {
       quoted(small.recipe_file().string()) + kPipeline + " --set parallel.schedule=file:own.txt --steps 2";
   const Outcome verified = quintet("verify " + recipe + " --dtype f64");
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
-  const Outcome trained = quintet("train " + recipe);
+  const Outcome trained = quintet("train " + recipe + " -v");
   EXPECT_EQ(trained.code, 0) << trained.err;
   EXPECT_CONTAINS(trained.out, "gpipe: blocks 0 | 1, 4 micro-batches");
   base::remove_file(small / "own.txt");

@@ -61,7 +61,7 @@ class Generator {
     if (r.optimizer.kind == OptimizerKind::AdamW && r.optimizer.groups.empty() &&
         r.precision.moments_rounding == config::MomentsRounding::Nearest && chance(1, 2))
       adafactor(r.optimizer);
-    if (r.optimizer.weight_decay > 0 && chance(1, 4))
+    if (r.optimizer.weight_decay > 0 && chance(1, 3))
       r.optimizer.weight_decay_ramp = {chance(1, 2) ? config::RampKind::Linear : config::RampKind::Cosine,
                                        0.5, 3};
     return c;

@@ -44,7 +44,7 @@ TEST(Agreement, NamesTheKeyThatDiffers) {
   EXPECT_EQ(
       complaint(5, {"optimizer.lr=0.25"}),
       fmt::format("ranks were started with different recipes: optimizer.lr is {} on rank 0 and 0.25 on rank "
-                  "5. Start all ranks with the same recipe and the same overrides",
+                  "5. Start all ranks with the same recipe and the same overrides [Q2030]",
                   recipe_with({}).optimizer.lr));
   // Keys that change the program, too; the first in recipe order.
   const std::string text = complaint(1, {"model.ffn=64", "optimizer.lr=0.25"});

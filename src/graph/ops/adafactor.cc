@@ -100,7 +100,7 @@ const OpDef kFactorSums = {.name = "factor_sums",
                            .infer = infer_sums,
                            .cost = cost_by_bytes,
                            .makes_norms = true,
-                           .op_class = OpClass::GradientNorm};
+                           .op_class = OpClass::Optimizer};
 // sums, averages, ok, update count -> factors, averages; in place
 const OpDef kUpdateFactors = {.name = "update_factors",
                               .min_inputs = 4,
@@ -120,7 +120,7 @@ const OpDef kFactorNorms = {.name = "factor_norms",
                             .cost = cost_by_bytes,
                             .makes_norms = true,
                             .reads_norms = true,
-                            .op_class = OpClass::GradientNorm};
+                            .op_class = OpClass::Optimizer};
 // norms, factors -> factors with sizes; in place
 const OpDef kFactorSizes = {.name = "factor_sizes",
                             .min_inputs = 2,
