@@ -12,9 +12,9 @@
 
 namespace quintet::train {
 
-// A run traces this step by itself unless it has more instructions than kMostTraced, whose events take 12 MB.
+// A run traces this step by itself unless it has more instructions than kMaxTraced, whose events take 12 MB.
 inline constexpr int64_t kTracedStep = 5;
-inline constexpr size_t kMostTraced = 50'000;
+inline constexpr size_t kMaxTraced = 50'000;
 // In larger worlds only the first rank of each pipeline stage is kept.
 inline constexpr int kMostTimelines = 32;
 
