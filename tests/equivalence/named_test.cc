@@ -274,7 +274,9 @@ TEST(Groups, EachHasItsOwnRateAndOptimizer) {
     const LayoutRun plain = run(resolved(r, 2, 2), tools::training_data(resolved(r, 2, 2), true));
     r.optimizer.groups = {
         {.match = "*norm*", .kind = config::OptimizerKind::Lion, .lr = 0.125, .weight_decay = {}},
-        {.match = "embed.weight", .kind = {}, .lr = r.optimizer.lr / 10, .weight_decay = {}}};
+        {.match = "embed.weight", .kind = {}, .lr = r.optimizer.lr / 10, .weight_decay = {}},
+        // Of several groups that match, the first counts: not this one for norms and the embedding.
+        {.match = "*", .kind = {}, .lr = r.optimizer.lr, .weight_decay = {}}};
     r = resolved(r, 2, 2);
     expect_equal(r);
     const LayoutRun groups = run(r, tools::training_data(r, true));
