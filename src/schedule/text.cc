@@ -76,7 +76,10 @@ class Reader {
     if (!s_.ranks.empty()) fail(key.column, "'{}' must come before the ranks", key.text);
     if (!seen_.emplace(std::string(key.text), line_).second)
       fail(key.column, "'{}' appears twice, first on line {}", key.text, seen_.at(std::string(key.text)));
-    const auto count = [&] { return number(only_value().text, words_[1].column, 1); };
+    const auto count = [&] {
+      const Word& value = only_value();
+      return number(value.text, value.column, 1);
+    };
     if (key.text == "schedule") {
       s_.name = only_value().text;
     } else if (key.text == "stages") {
