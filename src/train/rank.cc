@@ -232,7 +232,9 @@ void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
                optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
-  if (recipe_.optimizer.weight_decay_ramp.kind != config::RampKind::Constant)
+  // A stage without parameters to update has no such scalar.
+  const auto& table = compiled_->program.scalar_table;
+  if (std::any_of(table.begin(), table.end(), [](const auto& s) { return s.name == scalars::kDecayRatio; }))
     e.set_scalar(scalars::kDecayRatio,
                  optim::weight_decay_ratio(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
   if (spikes_.is_on()) {
@@ -271,7 +273,7 @@ StepResult Rank::finish_step() {
                     .skipped_in_row = static_cast<int64_t>(e.scalar(scalars::kSkippedInRow)),
                     .skipped_total = static_cast<int64_t>(e.scalar(scalars::kSkippedTotal))};
   if (recipe_.optimizer.weight_decay_ramp.kind != config::RampKind::Constant)
-    result.decay_ratio = e.scalar(scalars::kDecayRatio);
+    result.decay_ratio = optim::weight_decay_ratio(recipe_.optimizer, ramp_.after(step + 1), schedule_end_);
   result.spike = result.skipped && std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (spikes_.is_on() && !result.skipped) spikes_.accept(step, result.loss, result.grad_norm);
   return result;
