@@ -93,7 +93,7 @@ class RunPage {
  public:
   explicit RunPage(const std::vector<RunFiles>& runs) : runs_(runs), two_(runs.size() > 1) {
     for (const RunFiles& run : runs_) names_.push_back(run.name);
-    // Two runs of one recipe are told apart by their folders.
+    // Two runs of the same recipe are labelled by their folders.
     if (two_ && names_[0] == names_[1])
       for (size_t i = 0; i < 2; ++i) names_[i] = runs_[i].folder.lexically_normal().string();
   }

@@ -32,7 +32,7 @@ struct Cursor {
   }
 };
 
-// The length of a contraction at the start of the text, or 0. The Kelvin sign of 's' is the long s, U+017F.
+// The length of a contraction at the start of the text, or 0. Ignoring case, the long s (U+017F) is an s.
 size_t contraction(std::string_view text, bool any_case) {
   if (text.size() < 2 || text[0] != '\'') return 0;
   const auto letter = [&](size_t i) -> char {

@@ -232,7 +232,7 @@ void Rank::set_step_scalars(int64_t step, int64_t valid_tokens) {
   e.set_scalar(scalars::kCount, cp_index_ == 0 ? static_cast<double>(valid_tokens) : 0);
   e.set_scalar(scalars::kLearningRate,
                optim::learning_rate(recipe_.optimizer, ramp_.after(step + 1), schedule_end_));
-  // A stage without parameters to update has no such scalar.
+  // A pipeline stage without blocks updates nothing and has no such scalar.
   const auto& table = compiled_->program.scalar_table;
   if (std::any_of(table.begin(), table.end(), [](const auto& s) { return s.name == scalars::kDecayRatio; }))
     e.set_scalar(scalars::kDecayRatio,

@@ -84,7 +84,7 @@ TEST(RunPage, TwoRunsShareChartsAndListWhatDiffers) {
   for (const char* part : {"alpha, training", "gamma, training", "alpha, validation", "gamma, validation",
                            "Keys of the recipe that differ", "optimizer.lr", "4.000000", "5.000000"})
     EXPECT_NE(html.find(part), std::string::npos) << part;
-  // Runs of one name are told apart by folder.
+  // Runs with the same name are labelled by folder.
   const FakeRun one("same"), two("same");
   const std::string same = run_page({one.read(), two.read()});
   EXPECT_NE(same.find(one.path().string() + ", training"), std::string::npos);

@@ -1,4 +1,4 @@
-// LAMB and LARS: updates scaled by a trust ratio of whole parameters, and the norms behind it.
+// LAMB and LARS: updates scaled by a trust ratio per parameter, and the norms from which it is computed.
 #include "kernels/cuda/optimizer/update.cuh"
 #include "kernels/cuda/support/thread_group.cuh"
 #include "kernels/cuda_scratch/sizes.h"
