@@ -84,10 +84,4 @@ Regex::Match Regex::find(std::string_view text, size_t from) const {
   return {offsets[0], offsets[1]};
 }
 
-std::string Regex::unicode_version() {
-  char version[64];
-  pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
-  return version;
-}
-
 }  // namespace quintet::tokenizer

@@ -1,5 +1,5 @@
 // Regular expressions with Unicode classes and look-around, by PCRE2 with its just-in-time compiler. Its
-// classes are those of the Unicode version of the installed library (`Regex::unicode_version`).
+// classes are those of the Unicode version of the installed library.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +23,6 @@ class Regex {
   };
   // The first match at or after `from`, in valid UTF-8. Safe for several threads.
   Match find(std::string_view text, size_t from) const;
-
-  static std::string unicode_version();
 
  private:
   struct Code;
