@@ -11,9 +11,13 @@ namespace {
 
 int prepare_action(tools::PrepareOptions options) {
   options.threads = train::kernel_threads({}, 1);
+  observe::Console& console = observe::Console::standard_error();
+  options.progress = [&](int64_t done, int64_t total) {
+    console.set_live(fmt::format("{} of {} bytes read", base::thousands(done), base::thousands(total)));
+  };
   const auto prepared = tools::prepare(options);
-  for (const std::string& line : prepared.first_damage)
-    observe::Console::standard_error().print_line("damaged: " + line);
+  console.set_live("");
+  for (const std::string& line : prepared.first_damage) console.print_line("damaged: " + line);
   const auto at = [&](double share) {
     return prepared.lengths[static_cast<size_t>(share * static_cast<double>(prepared.lengths.size() - 1))];
   };
