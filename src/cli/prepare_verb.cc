@@ -16,7 +16,7 @@ int prepare_action(tools::PrepareOptions options) {
     console.set_live(fmt::format("{} of {} bytes read", base::thousands(done), base::thousands(total)));
   };
   const auto prepared = tools::prepare(options);
-  console.set_live("");
+  console.clear_live();
   for (const std::string& line : prepared.first_damage) console.print_line("damaged: " + line);
   const auto at = [&](double share) {
     return prepared.lengths[static_cast<size_t>(share * static_cast<double>(prepared.lengths.size() - 1))];

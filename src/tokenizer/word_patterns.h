@@ -1,6 +1,6 @@
 // The regular expressions by which the well-known byte-level tokenizers split text into words, matched by
-// hand-written code: an order of magnitude faster than a general engine, and with Unicode 16.0 classes on
-// every machine. Every other expression goes to PCRE2 (regex.h).
+// hand-written code: faster than a general engine (docs/decisions/0015-tokenizers.md), and with the classes
+// of Unicode 16.0 on every machine. Every other expression goes to PCRE2 (regex.h).
 #pragma once
 
 #include <cstddef>
