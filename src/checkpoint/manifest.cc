@@ -148,6 +148,8 @@ bool is_plain_name(std::string_view name) {
   });
 }
 
+bool is_state_name(std::string_view name) { return name.find('/') != std::string_view::npos; }
+
 Json region_json(const Region& r, const std::vector<int64_t>& shape) {
   Json json = Json::object();
   if (r.shape != shape) json["shape"] = r.shape;

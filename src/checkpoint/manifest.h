@@ -58,6 +58,10 @@ Manifest parse_manifest(std::string_view text, const std::string& source);
 // Whether a file or folder name cannot leave its folder: letters, digits, '.', '_' and '-', and no '.' first.
 bool is_plain_name(std::string_view name);
 
+// Whether a tensor is a state of a parameter ("<parameter>/<state>": moments, averages) or of the optimizer.
+// Others are the model: parameters and router biases.
+bool is_state_name(std::string_view name);
+
 // A region as JSON, without what the tensor's shape implies; and back. `shape` is the tensor's. The second
 // throws nlohmann's exceptions and does not check is_valid().
 Json region_json(const Region& region, const std::vector<int64_t>& shape);

@@ -5,6 +5,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/text.h"
 
 namespace quintet::checkpoint {
 
@@ -12,6 +13,15 @@ Reader::Reader(base::Path folder)
     : folder_(std::move(folder)),
       manifest_(
           parse_manifest(base::read_file(folder_ / kManifestFile), (folder_ / kManifestFile).string())) {}
+
+const SavedTensor& Reader::at(std::string_view name) const {
+  if (const SavedTensor* const found = manifest_.find(name)) return *found;
+  std::vector<std::string> names;
+  for (const SavedTensor& t : manifest_.tensors) names.push_back(t.info.name);
+  const auto nearest = base::nearest_word(std::string(name), names);
+  base::fail_user("{} has no tensor {}{}", folder_.string(), name,
+                  nearest ? fmt::format("; did you mean {}?", *nearest) : "");
+}
 
 const base::InputFile& Reader::opened(int index) {
   if (current_ == index) return *file_;
@@ -74,6 +84,27 @@ void Reader::read(const SavedTensor& tensor, const Region& wanted, std::span<std
     end += length;
   }
   if (end != wanted.count) refuse_cover(tensor);
+}
+
+void Reader::read(const SavedTensor& tensor, int64_t first, std::span<std::byte> out) {
+  Region region = Region::whole(tensor.info.shape);
+  region.first = first;
+  region.count = static_cast<int64_t>(out.size()) / base::size_of(tensor.info.dtype);
+  QUINTET_CHECK(first >= 0 && region.count <= tensor.info.count() - first,
+                "elements {} to {} of {}, which has {}", first, first + region.count, tensor.info.name,
+                tensor.info.count());
+  if (region.count > 0) read(tensor, region, out);
+}
+
+void Reader::stream(const SavedTensor& tensor, const Block& block, int64_t block_bytes) {
+  const int64_t size = base::size_of(tensor.info.dtype), count = tensor.info.count(),
+                per_block = std::max<int64_t>(1, block_bytes / size);
+  std::vector<std::byte> elements;
+  for (int64_t first = 0; first < count; first += per_block) {
+    elements.resize(static_cast<size_t>(std::min(per_block, count - first) * size));
+    read(tensor, first, elements);
+    block(first, elements);
+  }
 }
 
 int64_t Reader::verify() {

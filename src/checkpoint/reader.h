@@ -2,6 +2,7 @@
 // damaged, truncated or missing file is a UserError that names it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 
@@ -18,9 +19,18 @@ class Reader {
   const base::Path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
 
+  // The tensor of a name; UserError with the nearest name that the checkpoint has when there is none.
+  const SavedTensor& at(std::string_view name) const;
+
   // Elements `wanted` of a tensor, in its dtype. Reads every chunk that has some of them once, through one
   // buffer of a chunk.
   void read(const SavedTensor& tensor, const Region& wanted, std::span<std::byte> out);
+
+  // The same for elements [first, ...) of the whole tensor in row-major order, as many as `out` has room for.
+  void read(const SavedTensor& tensor, int64_t first, std::span<std::byte> out);
+  // All of a tensor in row-major order, in blocks of at most `block_bytes`: two buffers, whatever its size.
+  using Block = std::function<void(int64_t first, std::span<const std::byte> elements)>;
+  void stream(const SavedTensor& tensor, const Block& block, int64_t block_bytes = kChunkBytes);
 
   // Reads and checks everything. Returns the bytes read.
   int64_t verify();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <set>
 
 #include "base/error.h"
@@ -132,9 +133,34 @@ void Store::remove(const Entry& entry) {
   files_->remove_directory(entry.folder);
 }
 
-base::Path find_checkpoint(const base::Path& path) {
-  if (path.filename() == kManifestFile && base::file_exists(path)) return path.parent_path();
-  if (base::file_exists(path / kManifestFile)) return path;
+namespace {
+
+// The checkpoint of a step in a store; the message says which steps there are.
+base::Path find_step(const base::Path& path, int64_t step) {
+  std::string steps;
+  for (const base::Path& folder : {path, path / kStoreFolder})
+    for (const Entry& entry : Store(folder).list()) {
+      if (!entry.complete) continue;
+      if (entry.step == step) return entry.folder;
+      steps += fmt::format("{}{}", steps.empty() ? "" : ", ", entry.step);
+    }
+  base::fail_user("'{}' has no complete checkpoint of step {}{}", path.string(), step,
+                  !base::directory_exists(path) ? ": the folder does not exist"
+                  : steps.empty()               ? ": it contains no complete checkpoint"
+                                                : "; it has those of steps " + steps);
+}
+
+}  // namespace
+
+base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step) {
+  const base::Path own = path.filename() == kManifestFile ? path.parent_path() : path;
+  if (base::file_exists(own / kManifestFile)) {
+    if (const std::string name = std::filesystem::absolute(own).lexically_normal().filename().string();
+        step && step_of(name) != step)
+      base::fail_user("'{}' is the checkpoint {}, not that of step {}", path.string(), name, *step);
+    return own;
+  }
+  if (step) return find_step(path, *step);
   for (const base::Path& folder : {path, path / kStoreFolder})
     if (const auto newest = Store(folder).newest()) return newest->folder;
   base::fail_user(

@@ -55,8 +55,8 @@ class Store {
 };
 
 // The checkpoint that a path names: its own folder or manifest, a store, or a run folder with a store, of
-// which it is the newest. UserError with what was found instead.
-base::Path find_checkpoint(const base::Path& path);
+// which it is the newest, or that of `step` if one is given. UserError with what was found instead.
+base::Path find_checkpoint(const base::Path& path, std::optional<int64_t> step = {});
 
 inline constexpr const char* kStoreFolder = "checkpoints";  // in a run folder
 inline constexpr const char* kLatestFile = "latest";

@@ -179,6 +179,45 @@ TEST(Store, RandomRegionsAreRead) {
   }
 }
 
+TEST(Store, TensorsAreStreamedWholeInBlocks) {
+  const TempFolder folder;
+  Store store(folder.path(), quick);
+  save(store, 2);
+  Reader reader(store.folder_of(2));
+  for (const TensorInfo& info : kTensors)
+    for (const int64_t block_bytes : {int64_t{1}, int64_t{40}, int64_t{1} << 20}) {
+      const int64_t size = base::size_of(info.dtype);
+      std::vector<std::byte> found, expected(static_cast<size_t>(info.bytes()));
+      reader.stream(
+          reader.at(info.name),
+          [&](int64_t first, std::span<const std::byte> elements) {
+            EXPECT_EQ(first * size, std::ssize(found));
+            EXPECT_LE(std::ssize(elements), std::max(block_bytes, size));
+            found.insert(found.end(), elements.begin(), elements.end());
+          },
+          block_bytes);
+      for (int64_t i = 0; i < info.count(); ++i) fill(info, 2, i, expected.data() + i * size);
+      EXPECT_EQ(found, expected) << info.name << " in blocks of " << block_bytes;
+    }
+  EXPECT_CONTAINS(user_error([&] { reader.at("b/n"); }), "no tensor b/n; did you mean b/m?");
+  EXPECT_TRUE(is_state_name("b/m"));
+  EXPECT_FALSE(is_state_name("a"));
+}
+
+TEST(Store, ACheckpointIsFoundByItsStep) {
+  const TempFolder folder;
+  Store store(folder / "run/checkpoints", quick);
+  save(store, 3);
+  save(store, 12);
+  for (const char* at : {"run", "run/checkpoints", "run/checkpoints/step-00000003"})
+    EXPECT_EQ(find_checkpoint(folder / at, 3), store.folder_of(3)) << at;
+  EXPECT_CONTAINS(user_error([&] { find_checkpoint(folder / "run", 4); }),
+                  "no complete checkpoint of step 4; it has those of steps 3, 12");
+  EXPECT_CONTAINS(user_error([&] { find_checkpoint(store.folder_of(12), 3); }),
+                  "is the checkpoint step-00000012, not that of step 3");
+  EXPECT_CONTAINS(user_error([&] { find_checkpoint(folder / "none", 3); }), "does not exist");
+}
+
 // After a fault at any call of a second save and its pruning, the store still has a newest checkpoint that
 // reads back, and a further save succeeds.
 TEST(Store, AFaultAtAnyCallLeavesALoadableCheckpoint) {
