@@ -42,7 +42,16 @@ void pack(std::span<const int32_t> ids, std::vector<std::byte>& out) {
 struct Storage {
   std::vector<std::byte> tokens;
   std::vector<uint64_t> offsets = {0};
+  std::vector<uint8_t> trained;
 };
+
+// The bytes, or evenly spaced parts of many.
+void add_bytes(base::Checksum& sum, std::span<const std::byte> bytes) {
+  constexpr size_t kWhole = size_t{1} << 28, kParts = 64, kPart = size_t{1} << 20;
+  if (bytes.size() <= kWhole) return sum.add(bytes);
+  for (size_t i = 0; i < kParts; ++i)
+    sum.add(bytes.subspan((bytes.size() - kPart) / (kParts - 1) * i, kPart));
+}
 
 }  // namespace
 
@@ -68,16 +77,20 @@ void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, 
 }
 
 Corpus::Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth width, int64_t vocab,
-               std::span<const uint64_t> offsets, std::shared_ptr<const void> owner)
+               std::span<const uint64_t> offsets, std::shared_ptr<const void> owner,
+               std::span<const uint8_t> trained)
     : name_(std::move(name)),
       bytes_(tokens),
       width_(width),
       vocab_(vocab),
       offsets_(offsets),
-      owner_(std::move(owner)) {
+      owner_(std::move(owner)),
+      trained_(trained) {
   QUINTET_CHECK(offsets_.size() >= 2 && offsets_.front() == 0, "corpus '{}' has no documents", name_);
   QUINTET_CHECK(bytes_.size() == offsets_.back() * static_cast<size_t>(width_),
                 "corpus '{}': {} bytes do not match {} tokens", name_, bytes_.size(), offsets_.back());
+  QUINTET_CHECK(trained_.empty() || trained_.size() == offsets_.back(),
+                "corpus '{}': {} flags do not match {} tokens", name_, trained_.size(), offsets_.back());
 }
 
 Corpus Corpus::from_documents(std::string name, int64_t vocab,
@@ -126,20 +139,19 @@ void Corpus::check_tokens() const {
     read(at, std::span(chunk).first(static_cast<size_t>(n)));
     at += n;
   }
+  const auto bad = std::ranges::find_if(trained_, [](uint8_t flag) { return flag > 1; });
+  if (bad != trained_.end())
+    base::fail_user("'{}': the trained flag of token {} is {}; 0 and 1 are allowed; its .mask is damaged",
+                    name_, bad - trained_.begin(), *bad);
 }
 
 uint64_t Corpus::fingerprint() const {
-  constexpr size_t kWhole = size_t{1} << 28, kParts = 64, kPart = size_t{1} << 20;
   base::Checksum sum;
   const uint64_t facts[2] = {static_cast<uint64_t>(width_), bytes_.size()};
   sum.add(std::as_bytes(std::span(facts)));
   sum.add(std::as_bytes(offsets_));
-  if (bytes_.size() <= kWhole) {
-    sum.add(bytes_);
-  } else {
-    for (size_t i = 0; i < kParts; ++i)
-      sum.add(bytes_.subspan((bytes_.size() - kPart) / (kParts - 1) * i, kPart));
-  }
+  add_bytes(sum, bytes_);
+  add_bytes(sum, std::as_bytes(trained_));
   return sum.value();
 }
 
@@ -155,16 +167,31 @@ void Corpus::require_vocab(int64_t model_vocab) const {
 CorpusBuilder::CorpusBuilder(std::string name, int64_t vocab)
     : name_(std::move(name)), vocab_(vocab), width_(width_for(vocab)) {}
 
-void CorpusBuilder::add_document(std::span<const int32_t> ids) {
+void require_flags(std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+  if (!trained.empty() && trained.size() != ids.size())
+    base::fail_user("a document of {} tokens has {} trained flags; one per token is needed", ids.size(),
+                    trained.size());
+  for (const uint8_t flag : trained)
+    if (flag > 1) base::fail_user("a trained flag is {}; 0 and 1 are allowed", flag);
+}
+
+void CorpusBuilder::add_document(std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+  require_flags(ids, trained);
   if (ids.empty()) return;
   pack_tokens(ids, vocab_, width_, tokens_);
+  if (trained_.empty() && !trained.empty()) trained_.assign(offsets_.back(), 1);
   offsets_.push_back(offsets_.back() + ids.size());
+  if (!trained.empty())
+    trained_.insert(trained_.end(), trained.begin(), trained.end());
+  else if (!trained_.empty())
+    trained_.resize(offsets_.back(), 1);
 }
 
 Corpus CorpusBuilder::finish() {
   if (offsets_.size() < 2) base::fail_user("'{}' is empty: it contains no tokens", name_);
-  auto storage = std::make_shared<Storage>(Storage{std::move(tokens_), std::move(offsets_)});
-  return Corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage);
+  auto storage =
+      std::make_shared<Storage>(Storage{std::move(tokens_), std::move(offsets_), std::move(trained_)});
+  return Corpus(name_, storage->tokens, width_, vocab_, storage->offsets, storage, storage->trained);
 }
 
 }  // namespace quintet::data

@@ -22,10 +22,12 @@ void pack_tokens(std::span<const int32_t> ids, int64_t vocab, TokenWidth width, 
 class Corpus {
  public:
   // `offsets` has documents + 1 strictly increasing entries: the start of each document, then the number
-  // of tokens. `tokens` is little endian. `owner` keeps both alive. `name` identifies the corpus in
-  // messages.
+  // of tokens. `tokens` is little endian. `trained` has a byte per token, 0 where the token is context only
+  // and never predicted; empty: all tokens are trained. `owner` keeps all of them alive. `name` identifies
+  // the corpus in messages.
   Corpus(std::string name, std::span<const std::byte> tokens, TokenWidth width, int64_t vocab,
-         std::span<const uint64_t> offsets, std::shared_ptr<const void> owner);
+         std::span<const uint64_t> offsets, std::shared_ptr<const void> owner,
+         std::span<const uint8_t> trained = {});
 
   // Builds an in-memory corpus, see CorpusBuilder.
   static Corpus from_documents(std::string name, int64_t vocab,
@@ -38,6 +40,7 @@ class Corpus {
   TokenWidth width() const { return width_; }
   std::span<const uint64_t> offsets() const { return offsets_; }
   std::span<const std::byte> bytes() const { return bytes_; }
+  std::span<const uint8_t> trained() const { return trained_; }
 
   // Reads tokens [begin, begin + out.size()) into `out`. A token outside the vocabulary (a damaged file) is a
   // UserError that gives its position. Allocates only to report an error.
@@ -46,11 +49,12 @@ class Corpus {
   // The document that contains token `at`.
   int64_t document_of(int64_t at) const;
 
-  // Reads all tokens and throws at the first one outside the vocabulary.
+  // Reads all tokens and flags; throws at the first token outside the vocabulary, and at a flag that is
+  // neither 0 nor 1.
   void check_tokens() const;
 
-  // A hash of tokens, their width and document offsets. Of more than 256 MiB of tokens, 64 evenly spaced
-  // parts of 1 MiB represent the rest.
+  // A hash of tokens, their width, document offsets and trained flags. Of more than 256 MiB of tokens (or
+  // flags), 64 evenly spaced parts of 1 MiB represent the rest.
   uint64_t fingerprint() const;
 
   // UserError unless a model with `model_vocab` embedding rows covers every id.
@@ -63,13 +67,15 @@ class Corpus {
   int64_t vocab_;
   std::span<const uint64_t> offsets_;
   std::shared_ptr<const void> owner_;
+  std::span<const uint8_t> trained_;
 };
 
 // Packs documents into memory, one after another. Empty documents are skipped.
 class CorpusBuilder {
  public:
   CorpusBuilder(std::string name, int64_t vocab);
-  void add_document(std::span<const int32_t> ids);
+  // `trained` as in Corpus: a flag per id, or empty when all are trained.
+  void add_document(std::span<const int32_t> ids, std::span<const uint8_t> trained = {});
   int64_t tokens() const { return static_cast<int64_t>(offsets_.back()); }
   Corpus finish();  // UserError when there are no tokens
 
@@ -79,6 +85,10 @@ class CorpusBuilder {
   TokenWidth width_;
   std::vector<std::byte> tokens_;
   std::vector<uint64_t> offsets_ = {0};
+  std::vector<uint8_t> trained_;  // of all tokens so far, or empty
 };
+
+// UserError unless there is one flag per id, each 0 or 1, or none at all.
+void require_flags(std::span<const int32_t> ids, std::span<const uint8_t> trained);
 
 }  // namespace quintet::data

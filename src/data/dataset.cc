@@ -142,6 +142,20 @@ void Dataset::read(int64_t at, std::span<int32_t> out) const {
   }
 }
 
+void Dataset::ignore_untrained(int64_t at, std::span<int32_t> labels) const {
+  const auto trained = corpus_.trained();
+  if (trained.empty()) return;
+  for (size_t segment = segment_of(at); !labels.empty(); ++segment) {
+    const auto n =
+        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(labels.size()), end_of(segment) - at));
+    const auto flags = trained.subspan(static_cast<size_t>(in_corpus(segment, at)), n);
+    for (size_t i = 0; i < n; ++i)
+      if (flags[i] == 0) labels[i] = kIgnored;
+    labels = labels.subspan(n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
 void Dataset::fill(int64_t sample, const SampleView& view) const {
   const int64_t begin = begin_of(sample);
   const auto length = static_cast<size_t>(seq_len_);
@@ -149,7 +163,10 @@ void Dataset::fill(int64_t sample, const SampleView& view) const {
     QUINTET_CHECK(span.empty() || span.size() == length, "a row of {} elements for a sequence of {}",
                   span.size(), length);
   if (!view.tokens.empty()) read(begin, view.tokens);
-  if (!view.labels.empty()) read(begin + 1, view.labels);
+  if (!view.labels.empty()) {
+    read(begin + 1, view.labels);
+    ignore_untrained(begin + 1, view.labels);
+  }
 
   // Past the sample's end when documents are not separated.
   int64_t next = separate_ ? end_of_document(begin) : tokens_;
@@ -173,24 +190,40 @@ Sample Dataset::get(int64_t sample) const {
 }
 
 int64_t Dataset::valid_labels(int64_t sample) const {
-  int64_t at = begin_of(sample);
-  if (!separate_) return seq_len_;
-  // One label is ignored for each document that starts at a predicted token.
-  const int64_t last = at + seq_len_;
-  int64_t starts = 0;
-  for (size_t segment = segment_of(at);; ++segment) {
-    const int64_t end = std::min(end_of(segment), last + 1);
-    starts += corpus_.document_of(in_corpus(segment, end - 1)) - corpus_.document_of(in_corpus(segment, at));
-    if (end > last) return seq_len_ - starts;
-    ++starts;
-    at = end;
+  const int64_t begin = begin_of(sample), last = begin + seq_len_;
+  const auto trained = corpus_.trained();
+  if (!separate_ && trained.empty()) return seq_len_;
+  const auto is_trained = [&](int64_t token) {
+    return trained.empty() || trained[static_cast<size_t>(token)] != 0;
+  };
+  int64_t valid = 0;
+  // Per range of the corpus: the predicted tokens that are trained, less those that begin a document.
+  for (int64_t at = begin + 1; at <= last;) {
+    const size_t segment = segment_of(at);
+    const int64_t from = in_corpus(segment, at), n = std::min(end_of(segment), last + 1) - at;
+    const auto flags =
+        trained.empty() ? trained : trained.subspan(static_cast<size_t>(from), static_cast<size_t>(n));
+    valid += trained.empty() ? n : n - std::ranges::count(flags, uint8_t{0});
+    if (separate_) {
+      const auto offsets = corpus_.offsets();
+      const bool range_begins = at == (*segments_)[segment].at;
+      if (range_begins) valid -= is_trained(from);
+      const auto first =
+          std::lower_bound(offsets.begin(), offsets.end(), static_cast<uint64_t>(from) + range_begins);
+      for (auto start = first; *start < static_cast<uint64_t>(from + n); ++start)
+        valid -= is_trained(static_cast<int64_t>(*start));
+    }
+    at += n;
   }
+  return valid;
 }
 
 bool Dataset::has_label(int64_t sample, int64_t at) const {
   QUINTET_CHECK(at >= 0 && at < seq_len_, "position {} is not below {}", at, seq_len_);
   const int64_t token = begin_of(sample) + at;
-  return !separate_ || end_of_document(token) != token + 1;
+  if (separate_ && end_of_document(token) == token + 1) return false;
+  const auto trained = corpus_.trained();
+  return trained.empty() || trained[static_cast<size_t>(in_corpus(segment_of(token + 1), token + 1))] != 0;
 }
 
 bool Dataset::has_labels() const {

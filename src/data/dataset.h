@@ -1,5 +1,6 @@
 // A corpus, or a part of it, cut into samples. The tokens form one stream; sample i predicts tokens i*seq_len
-// + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is predicted once.
+// + 1 ... (i+1)*seq_len of it from the tokens before them, so each token is predicted once, unless the corpus
+// flags it as context only (Corpus::trained).
 #pragma once
 
 #include <cstdint>
@@ -72,6 +73,8 @@ class Dataset {
   // The stream position after the last token of the document, or the range, that contains token `at`.
   int64_t end_of_document(int64_t at) const;
   void read(int64_t at, std::span<int32_t> out) const;
+  // Removes the labels of tokens that are not trained; labels[0] is token `at` of the stream.
+  void ignore_untrained(int64_t at, std::span<int32_t> labels) const;
 
   Corpus corpus_;
   int64_t seq_len_;

@@ -1,5 +1,6 @@
 #include "data/foreign_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -19,6 +20,7 @@ constexpr size_t kSpeedRunHeader = 1024;
 struct Mapped {
   base::MappedFile bin;
   std::vector<uint64_t> offsets;
+  std::optional<base::MappedFile> mask = {};
 };
 
 // A value at a byte offset: the tables of these files are not aligned.
@@ -85,7 +87,12 @@ Corpus made(std::string name, std::shared_ptr<Mapped> mapped, std::span<const st
             TokenWidth width, int64_t vocab) {
   if (mapped->offsets.size() < 2) base::fail_user("'{}' contains no tokens", name);
   const std::span<const uint64_t> offsets = mapped->offsets;
-  return Corpus(std::move(name), tokens, width, vocab, offsets, std::move(mapped));
+  std::span<const uint8_t> trained;
+  if (mapped->mask) {
+    const auto flags = mapped->mask->bytes();
+    trained = {reinterpret_cast<const uint8_t*>(flags.data()), flags.size()};
+  }
+  return Corpus(std::move(name), tokens, width, vocab, offsets, std::move(mapped), trained);
 }
 
 }  // namespace
@@ -133,6 +140,14 @@ std::optional<Corpus> open_foreign_file(const base::Path& path, int64_t vocab) {
     base::fail_user("'{}' {}: {} bytes, but its index declares {} tokens of {} bytes", bin_name,
                     bin.size() < mapped->offsets.back() * bytes_each ? "is truncated" : "is too long",
                     bin.size(), base::thousands(static_cast<int64_t>(mapped->offsets.back())), bytes_each);
+  if (const std::string mask_name = prefix.string() + ".mask"; base::file_exists(mask_name)) {
+    mapped->mask.emplace(mask_name);
+    if (const size_t flags = mapped->mask->bytes().size(); flags != mapped->offsets.back())
+      base::fail_user(
+          "'{}' does not belong to '{}': it has {} trained flags, one byte each, but there are {} tokens",
+          mask_name, bin_name, base::thousands(static_cast<int64_t>(flags)),
+          base::thousands(static_cast<int64_t>(mapped->offsets.back())));
+  }
   return made(bin_name, mapped, bin, width, vocab);
 }
 
@@ -143,7 +158,17 @@ MegatronWriter::MegatronWriter(const base::Path& prefix, int64_t vocab)
       width_(vocab < 65500 ? TokenWidth::U16 : TokenWidth::U32),
       bin_(prefix_.string() + ".bin") {}
 
-void MegatronWriter::add_document(std::span<const int32_t> ids) {
+void MegatronWriter::write_flags(std::span<const uint8_t> flags) {
+  mask_->write(std::as_bytes(flags));
+  mask_sum_.add(std::as_bytes(flags));
+}
+
+std::optional<uint64_t> MegatronWriter::mask_checksum() const {
+  return mask_ ? std::optional(mask_sum_.value()) : std::nullopt;
+}
+
+void MegatronWriter::add_document(std::span<const int32_t> ids, std::span<const uint8_t> trained) {
+  require_flags(ids, trained);
   if (ids.empty()) return;
   if (ids.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()))
     base::fail_user("a document of {} tokens is too long for Megatron's index (at most 2^31 - 1)",
@@ -151,6 +176,17 @@ void MegatronWriter::add_document(std::span<const int32_t> ids) {
   packed_.clear();
   pack_tokens(ids, vocab_, width_, packed_);
   bin_.write(packed_);
+  if (!mask_ && !trained.empty()) {
+    // All documents before are trained.
+    mask_.emplace(prefix_.string() + ".mask");
+    const std::vector<uint8_t> ones(size_t{1} << 16, 1);
+    for (int64_t left = tokens_; left > 0; left -= static_cast<int64_t>(ones.size()))
+      write_flags(std::span(ones).first(std::min(ones.size(), static_cast<size_t>(left))));
+  }
+  if (mask_) {
+    flags_.assign(ids.size(), 1);
+    write_flags(trained.empty() ? std::span<const uint8_t>(flags_) : trained);
+  }
   lengths_.push_back(static_cast<int32_t>(ids.size()));
   tokens_ += static_cast<int64_t>(ids.size());
 }
@@ -180,7 +216,10 @@ void MegatronWriter::finish() {
   for (int64_t document = 0; document <= static_cast<int64_t>(count); ++document) put(&document, 8);
   base::AtomicFile idx(prefix_.string() + ".idx");
   idx.write(index);
+  // The mask of an earlier pair must not apply to this one, also when a crash ends the work in between.
+  base::remove_file(prefix_.string() + ".mask");
   bin_.commit();
+  if (mask_) mask_->commit();
   idx.commit();
 }
 

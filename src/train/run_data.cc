@@ -57,11 +57,11 @@ RunData make_data(const config::Recipe& recipe, const data::Corpus& corpus) {
   const int64_t dp = recipe.parallel.dp(), micro = recipe.batch.micro;
   const data::Sampler shuffled(seed, splits.train.size(), data::Order::Shuffled);
   if (!splits.train.has_labels())
-    config::fail_coded(
-        config::kDataHasLabels,
-        "'{}' has nothing to learn from: every document is a single token, and no label crosses the end of a "
-        "document (data.pack = true)",
-        corpus.name());
+    config::fail_coded(config::kDataHasLabels, "'{}' has nothing to learn from: {}", corpus.name(),
+                       corpus.trained().empty()
+                           ? "every document is a single token, and no label crosses the end of a document "
+                             "(data.pack = true)"
+                           : "its .mask trains no token that has another one before it in its document");
   RunData out{.train = data::Batches(std::move(splits.train), shuffled,
                                      {.global = recipe.batch.global,
                                       .micro = micro,

@@ -63,6 +63,65 @@ TEST(Dataset, LabelAcrossTheEndOfASampleIsIgnoredToo) {
   EXPECT_EQ(train.valid_labels(0), 2);
 }
 
+// Tokens that a mask leaves out are never labels, whatever else a sample does; counts agree without reading
+// tokens. The reference is the definition, spelled out per token.
+TEST(Dataset, UntrainedTokensAreNeverLabels) {
+  CorpusBuilder builder("masked", 1'000'000);
+  std::vector<uint8_t> flags;
+  std::vector<bool> starts;
+  for (uint64_t d = 0; d < 120; ++d) {
+    Row ids(1 + base::philox(4, d)[0] % 9);
+    std::iota(ids.begin(), ids.end(), static_cast<int32_t>(flags.size()));
+    std::vector<uint8_t> trained(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) trained[i] = base::philox(5, d, i)[0] % 3 != 0;
+    // Documents without flags, first and in between, are trained as a whole.
+    if (d < 3 || d % 7 == 0) trained.clear();
+    builder.add_document(ids, trained);
+    if (trained.empty()) trained.assign(ids.size(), 1);
+    flags.insert(flags.end(), trained.begin(), trained.end());
+    for (size_t i = 0; i < ids.size(); ++i) starts.push_back(i == 0);
+  }
+  const Corpus corpus = builder.finish();
+  ASSERT_EQ(corpus.trained().size(), flags.size());
+  for (const bool separate : {false, true})
+    for (const double fraction : {0.0, 0.3}) {
+      const Splits splits = make_splits(
+          corpus, {.seq_len = 7, .separate_documents = separate, .validation_fraction = fraction});
+      for (const Dataset* set : {&splits.train, splits.validation ? &*splits.validation : nullptr}) {
+        if (set == nullptr) continue;
+        for (int64_t i = 0; i < set->size(); ++i) {
+          const Sample sample = set->get(i);
+          int64_t valid = 0;
+          for (size_t at = 0; at < 7; ++at) {
+            const bool has = sample.labels[at] != kIgnored;
+            valid += has;
+            EXPECT_TRUE(!has || flags[static_cast<size_t>(sample.labels[at])] == 1);
+            EXPECT_EQ(set->has_label(i, static_cast<int64_t>(at)), has) << i << " " << at;
+            // Token t is followed by t + 1 unless a split cut the stream there.
+            const auto next = static_cast<size_t>(sample.tokens[at]) + 1;
+            const bool contiguous = at + 1 < 7 ? sample.tokens[at + 1] == static_cast<int32_t>(next)
+                                               : sample.labels[at] == static_cast<int32_t>(next);
+            EXPECT_TRUE(!contiguous || has == (flags[next] == 1 && !(separate && starts[next])))
+                << i << " " << at;
+          }
+          EXPECT_EQ(set->valid_labels(i), valid);
+        }
+      }
+    }
+}
+
+TEST(Corpus, FlagsChangeTheFingerprint) {
+  const auto with = [](std::vector<uint8_t> trained) {
+    CorpusBuilder builder("a", 10);
+    builder.add_document(Row{1, 2, 3}, trained);
+    return builder.finish();
+  };
+  EXPECT_NE(with({1, 0, 1}).fingerprint(), with({1, 1, 0}).fingerprint());
+  EXPECT_NE(with({}).fingerprint(), with({1, 1, 1}).fingerprint());
+  EXPECT_CONTAINS(user_error([&] { with({1, 0}); }), "3 tokens has 2 trained flags");
+  EXPECT_CONTAINS(user_error([&] { with({1, 0, 2}); }), "a trained flag is 2");
+}
+
 TEST(Dataset, CountsAgreeWithLabels) {
   std::vector<int> lengths;
   for (uint64_t i = 0; i < 200; ++i) lengths.push_back(1 + static_cast<int>(base::philox(1, i)[0] % 9));

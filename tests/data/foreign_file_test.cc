@@ -56,6 +56,40 @@ TEST(MegatronFile, RoundTripsInBothWidths) {
   }
 }
 
+TEST(MegatronFile, MaskHoldsTheTrainedFlags) {
+  const test::TempFolder folder;
+  const base::Path prefix = folder.path() / "a", mask = folder.path() / "a.mask";
+  const auto write = [&](bool masked) {
+    MegatronWriter writer(prefix, 1000);
+    writer.add_document(std::vector<int32_t>{1, 2, 3});
+    writer.add_document(std::vector<int32_t>{4, 5},
+                        masked ? std::vector<uint8_t>{0, 1} : std::vector<uint8_t>{});
+    writer.add_document(std::vector<int32_t>{6});
+    writer.finish();
+    EXPECT_EQ(writer.mask_checksum().has_value(), masked);
+    if (masked) {
+      const std::string bytes = bytes_of(mask);
+      EXPECT_EQ(*writer.mask_checksum(), base::checksum_of(std::as_bytes(std::span(bytes))));
+    }
+  };
+  write(true);
+  using namespace std::string_view_literals;
+  EXPECT_EQ(bytes_of(mask), "\1\1\1\0\1\1"sv);
+  const auto corpus = open_foreign_file(prefix, 1000);
+  EXPECT_EQ(std::vector<uint8_t>(corpus->trained().begin(), corpus->trained().end()),
+            (std::vector<uint8_t>{1, 1, 1, 0, 1, 1}));
+  corpus->check_tokens();
+  write_raw(mask, "\1\1\1\0\1"sv);
+  EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(prefix, 1000); }), "5 trained flags");
+  write_raw(mask, "\1\1\1\0\1\7"sv);
+  EXPECT_CONTAINS(test::user_error([&] { open_foreign_file(prefix, 1000)->check_tokens(); }),
+                  "the trained flag of token 5 is 7");
+  // The mask of an earlier pair does not survive a pair without one.
+  write(false);
+  EXPECT_FALSE(base::file_exists(mask));
+  EXPECT_TRUE(open_foreign_file(prefix, 1000)->trained().empty());
+}
+
 TEST(MegatronFile, EveryTruncationAndFlippedSizeIsRefused) {
   const test::TempFolder folder;
   MegatronWriter writer(folder.path() / "a", 1000);
